@@ -33,7 +33,8 @@ from cleanerd.scope.broker_facts import broker_facts
 from cleanerd.scope.partitions import ByDisk
 from cleanerd.spark.cleaning import SparkCleaning
 from cleanerd.spark.jobs import Jobs
-from cleanerd.spark.plan import ALONE_BYTES, SPLIT_BYTES
+from cleanerd.spark.launch import is_local
+from cleanerd.spark.plan import ALONE_BYTES, ALONE_HERE_BYTES, SPLIT_BYTES
 from cleanerd.spark.work import is_claimed, sweep
 
 if TYPE_CHECKING:
@@ -57,7 +58,13 @@ if TYPE_CHECKING:
 
 def spark_stage_partition(session: SparkSession, *arguments: Any, **options: Any) -> CleaningResult:
     """:func:`stage_by_jobs` by the executors of ``session``."""
-    return stage_by_jobs(*arguments, jobs_of=functools.partial(Jobs, session), **options)
+    given = {"alone_bytes": alone_bytes(session), **options}
+    return stage_by_jobs(*arguments, jobs_of=functools.partial(Jobs, session), **given)
+
+
+def alone_bytes(session: SparkSession) -> int:
+    """What is smaller the driver of ``session`` cleans by itself."""
+    return ALONE_HERE_BYTES if is_local(str(session.sparkContext.master)) else ALONE_BYTES
 
 
 def stage_log_dir(
@@ -98,7 +105,8 @@ def stage_log_dir(
             continue
         with marks.working(log_dir, target.name):
             results.append(
-                stage_by_jobs(
+                spark_stage_partition(
+                    session,
                     reading.log_dir,
                     store,
                     facts.resources(),
@@ -106,7 +114,6 @@ def stage_log_dir(
                     config=reading.config,
                     options=options,
                     progress=NoProgress(),
-                    jobs_of=functools.partial(Jobs, session),
                     shards=shards,
                 )
             )

@@ -30,6 +30,8 @@ SPLIT_BYTES: Final = 128 << 20
 
 ALONE_BYTES: Final = 64 << 20
 """What is smaller the driver cleans by itself, in less time than the jobs would take to start."""
+ALONE_HERE_BYTES: Final = 256 << 20
+"""The same where tasks would run on the driver's own machine, and take its cores."""
 
 LEAST_TASK_BYTES: Final = 4 << 20
 LEAST_SHARD_BYTES: Final = 8 << 20

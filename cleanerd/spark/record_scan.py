@@ -81,6 +81,8 @@ COLUMNS: Final = (
 )
 WITH_TIMESTAMP: Final = SCHEMA.append(pa.field("timestamp", pa.int64()))
 """What :func:`scan` gives who asks for timestamps: as a consumer sees them, -1 without one."""
+KEYS: Final = pa.schema(list(SCHEMA)[:7])
+"""What :func:`scan` gives who asks for no contents, whose digests it then does not make."""
 _POSITION_BITS: Final = 32
 
 
@@ -169,13 +171,13 @@ class _Decoded(WithChunk):
     """A chunk and its digests: what :func:`walk` feeds."""
 
     chunk: _kernel.Chunk
-    digests: _kernel.Digests
+    digests: _kernel.Digests | None
 
 
 def scan(item: Item, schema: pa.Schema = SCHEMA) -> Iterator[pa.RecordBatch]:
     """The data records of one :class:`SegmentWork`, then what of the file is no records: rows of ``schema``.
 
-    ``schema``: ``SCHEMA`` or ``WITH_TIMESTAMP``.
+    ``schema``: ``SCHEMA``, ``WITH_TIMESTAMP`` or ``KEYS``.
 
     A damaged place is a row with ``Fact.DAMAGED`` and a negative offset, see :func:`place_of`. Checksums are verified.
 
@@ -196,6 +198,8 @@ def scan(item: Item, schema: pa.Schema = SCHEMA) -> Iterator[pa.RecordBatch]:
 
     def decode(data: NDArray[np.uint8], position: int) -> _Decoded:
         chunk = rules.decode(data, position, work.hash_key, worker_batch_bytes())
+        if schema is KEYS:
+            return _Decoded(chunk, None)
         whole = data[: chunk.consumed]
         digests = _kernel.content_digest(whole, position, hash_key=work.hash_key, max_unpacked=worker_batch_bytes())
         return _Decoded(chunk, digests)
@@ -223,7 +227,7 @@ def _rows(
     batch = batch[is_data]
     flags = _facts(work, chunk, batch, is_data, aborted, opened)
     version, _ = work.rules.versions(records)
-    key, digest = records.key_hash.reshape(-1, 2), digests.digest.reshape(-1, 2)
+    key = records.key_hash.reshape(-1, 2)
     count = len(batch)
     columns = [
         np.full(count, work.part, np.int32),
@@ -233,11 +237,15 @@ def _rows(
         key[is_data, 0].view(np.int64),
         version[is_data],
         flags,
-        digest[is_data, 1].view(np.int64),
-        digest[is_data, 0].view(np.int64),
-        digests.attributes[is_data].astype(np.int32),
-        digests.size[is_data].astype(np.int32),
     ]
+    if digests is not None:
+        digest = digests.digest.reshape(-1, 2)
+        columns += [
+            digest[is_data, 1].view(np.int64),
+            digest[is_data, 0].view(np.int64),
+            digests.attributes[is_data].astype(np.int32),
+            digests.size[is_data].astype(np.int32),
+        ]
     if schema is WITH_TIMESTAMP:
         columns.append(records.timestamp[is_data])
     return pa.RecordBatch.from_arrays([pa.array(np.ascontiguousarray(each)) for each in columns], schema=schema)

@@ -1,74 +1,35 @@
-"""The latest state of topics under their strategies, as Parquet: what a table of ``key -> value`` would hold.
-
-Winners are found by offset alone; keys, values and headers cross into the JVM only for them, as Arrow columns that the
-kernel lays out.
-"""
+"""The latest state of topics under their strategies, as Parquet: what a table of ``key -> value`` would hold."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from itertools import chain, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-import numpy as np
 import pyarrow as pa
 
-from cleanerd import _kernel
 from cleanerd.errors import ConfigError, CorruptionError
 from cleanerd.format.names import TopicPartition
-from cleanerd.log.chunks import WithChunk
-from cleanerd.log.memory import worker_batch_bytes
-from cleanerd.spark.audit import new_digest_key
 from cleanerd.spark.header_walk import walk_headers
-from cleanerd.spark.logs import said_of, size_of_all, work_on
-from cleanerd.spark.record_scan import COLUMNS, FACTS, SCHEMA, Fact, scan, segment_from
-from cleanerd.spark.snapshot_here import UNDECODED, write_here, write_offsets_here
-from cleanerd.spark.source.rows import bytes_column, headers_column, time_column
-from cleanerd.spark.spread import nobody, queries, spread, tasks_for
-from cleanerd.spark.values.decoding import decoder_from, require_within
+from cleanerd.spark.latest_by_tasks import find_winners, on_winners
+from cleanerd.spark.logs import said_of, size_of_all
+from cleanerd.spark.snapshot_files import UNDECODED, write_files, write_offsets
+from cleanerd.spark.spread import ROWS_AN_ARROW_BATCH, nobody, queries
+from cleanerd.spark.state_rows import STATE, STATE_COLUMNS, place_of_file, read_winners
+from cleanerd.spark.values.decoding import require_within
 from cleanerd.spark.values.said import error_name
 from cleanerd.verify.listing import NO_END
-from cleanerd.verify.walk import walk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from numpy.typing import NDArray
     from pyspark.sql import DataFrame, SparkSession
 
     from cleanerd.spark.header_walk import Walked
     from cleanerd.spark.logs import Log
     from cleanerd.spark.values.decoding import Decoding
-    from cleanerd.verify.listing import SegmentFile
-    from cleanerd.verify.walk import Damage
-
-_WINNERS: Final = """
-SELECT winner.file AS file, winner.offset AS offset FROM (
-    SELECT max(named_struct('has_version', flags & {HAS_VERSION} != 0, 'version', version, 'offset', offset,
-        'file', file, 'is_tombstone', flags & {TOMBSTONE} != 0)) AS winner
-    FROM {records}
-    WHERE flags & {COUNTS} = {COUNTS}
-    GROUP BY part, key_high, key_low
-) WHERE {tombstones} OR NOT winner.is_tombstone
-"""
-
-_HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
-STATE: Final = pa.schema([
-    ("topic", pa.string()),
-    ("partition", pa.int32()),
-    ("offset", pa.int64()),
-    ("timestamp", pa.timestamp("us", tz="UTC")),
-    ("key", pa.binary()),
-    ("value", pa.binary()),
-    ("headers", pa.list_(_HEADER)),
-])  # fmt: skip
-STATE_COLUMNS: Final = (
-    "topic string, partition int, offset long, timestamp timestamp, key binary, value binary, "
-    "headers array<struct<key: string, value: binary>>"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +59,8 @@ def write_snapshot(
 ) -> list[Taken]:
     """Write the latest state of ``logs`` to the new directory ``target`` (a URL), a sub-directory a topic.
 
-    By the tasks of ``session`` or, without one, by this process (``snapshot_here.py``), to a directory of this machine.
+    By the tasks of ``session`` or, without one, by this process. Files of a directory are written as they are
+    (``snapshot_files.py``); to any other place Spark's own writer writes.
 
     As of which offsets it is stands beside it, in ``_cleanerd``, which Spark's readers pass over: it is written last,
     so a snapshot without it is not complete.
@@ -114,17 +76,18 @@ def write_snapshot(
         CleanerdError: a file cannot be read.
     """
     ends = [NO_END if whole_log else high_watermark_of(log) for log in logs]
-    if session is None:
-        walks = walked_logs(None, logs, ends, whole_log=whole_log)
-        place = target.removeprefix("file://")
-        counts = write_here(
-            logs, walks, Path(unquote(place)), STATE, tombstones=tombstones, decoding=decoding, advance=advance
-        )
-        taken = _taken(logs, walks, counts)
-        write_offsets_here([_offsets_of(each) for each in taken], Path(unquote(place)))
-        return taken
-    with queries(session, f"snapshot: {said_of(log.name for log in logs)}", size_of_all(logs), advance):
+    what = f"snapshot: {said_of(log.name for log in logs)}"
+    with queries(session, what, size_of_all(logs), advance, rows_a_batch=ROWS_AN_ARROW_BATCH):
         walks = walked_logs(session, logs, ends, whole_log=whole_log)
+        place = target.removeprefix("file://") if target.startswith("file:///") else None
+        if session is None or place is not None:
+            path = Path(unquote(target if place is None else place))
+            counts = write_files(
+                session, logs, walks, path, tombstones=tombstones, decoding=decoding, advance=advance
+            )  # fmt: skip
+            taken = _taken(logs, walks, counts)
+            write_offsets([_offsets_of(each) for each in taken], path)
+            return taken
         state = latest_state(session, logs, walks, tombstones=tombstones, decoding=decoding)
         state.write.mode("error").partitionBy("topic").parquet(target)
         taken = _taken(logs, walks, counted_rows(session, target, decoding))
@@ -246,114 +209,8 @@ def latest_state(
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - what this process does alone needs no pyspark
 
     winners, files = find_winners(session, logs, walks, tombstones=tombstones)
-    places = [_place(file, logs[number].name) for file, number in files]
+    places = [place_of_file(file, logs[number].name) for file, number in files]
     if decoding is None:
-        return winners.mapInArrow(partial(read_winners, places, None), STATE_COLUMNS)
+        return on_winners(winners, partial(read_winners, places, None), STATE_COLUMNS)
     columns = from_arrow_schema(decoding.added_to(STATE))
-    return winners.mapInArrow(partial(read_winners, places, decoding.to_item()), columns)
-
-
-def find_winners(
-    session: SparkSession, logs: Sequence[Log], walks: Sequence[Walked], *, tombstones: bool
-) -> tuple[DataFrame, list[tuple[SegmentFile, int]]]:
-    """Where the records lie that win their keys: ``file`` and ``offset``, sorted by both, each file in one partition.
-
-    And the files by number, each with the number of its log.
-    """
-    files, items = work_on(logs, walks, new_digest_key(), stable=True)
-    records = spread(session, items, scan, SCHEMA, COLUMNS)
-    counts = int(Fact.VISIBLE | Fact.HAS_KEY)
-    winners = session.sql(_WINNERS, records=records, COUNTS=counts, tombstones=tombstones, **FACTS)
-    tasks = max(1, tasks_for(session, [file.size_bytes for file in files]))
-    placed = winners.repartitionById(tasks, winners["file"] % tasks).sortWithinPartitions("file", "offset")
-    owners = {item["file"]: item["part"] for _, item in items}
-    return placed, [(file, owners[number]) for number, file in enumerate(files)]
-
-
-def _place(file: SegmentFile, name: TopicPartition) -> list[Any]:
-    return [name.topic, name.partition, str(file.path), file.base, file.end, file.size_bytes, file.sealed]
-
-
-def read_winners(
-    places: Sequence[list[Any]], decoding: Any, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """The records whose file and offset come in, sorted by both; ``places``: topic, partition and segment by file.
-
-    Raises:
-        CorruptionError: a segment is not what it was when its winners were found; or more cannot be decoded
-            than may be.
-    """
-    found = chain.from_iterable(_read(places[number], offsets) for number, offsets in by_file(batches))
-    yield from decoder_from(decoding).batches(found)
-
-
-def by_file(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Each file's number, once, with all its offsets: of the rows of :func:`find_winners`."""
-    number = -1
-    parts: list[NDArray[np.int64]] = []
-    for batch in batches:
-        files = batch.column(0).to_numpy(zero_copy_only=False)
-        offsets = batch.column(1).to_numpy(zero_copy_only=False)
-        edges = [0, *(np.flatnonzero(files[1:] != files[:-1]) + 1), len(files)]
-        for start, end in pairwise(edges):
-            if start == end:
-                continue
-            if files[start] != number:
-                if parts:
-                    yield number, np.concatenate(parts)
-                number, parts = int(files[start]), []
-            parts.append(offsets[start:end])
-    if parts:
-        yield number, np.concatenate(parts)
-
-
-@dataclass(frozen=True, slots=True)
-class _Kept(WithChunk):
-    chunk: _kernel.Chunk
-    keep: NDArray[np.bool_]
-    contents: _kernel.Contents
-
-
-def _read(place: list[Any], wanted: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
-    topic, partition, *fields = place
-    segment = segment_from(fields)
-
-    def damaged(damage: Damage) -> None:
-        if segment.sealed or not (damage.cut or damage.zeros):
-            raise CorruptionError(damage.reason, where=str(segment.path), position=damage.position)
-
-    def decode(data: NDArray[np.uint8], position: int) -> _Kept:
-        chunk = _kernel.decode_chunk(data, position, verify_crc=False, max_unpacked=worker_batch_bytes())
-        offset = chunk.records.offset
-        at = np.minimum(np.searchsorted(wanted, offset), len(wanted) - 1)
-        keep = wanted[at] == offset
-        whole = data[: chunk.consumed]
-        contents = _kernel.read_contents(whole, position, keep, verify_crc=False, max_unpacked=worker_batch_bytes())
-        return _Kept(chunk, keep, contents)
-
-    found = 0
-    for _, kept in walk(segment.path, segment.size_bytes, decode, damaged):
-        rows = int(kept.keep.sum())
-        if rows:
-            found += rows
-            yield _rows(topic, partition, kept, rows)
-    if found != len(wanted):
-        raise CorruptionError(
-            f"the segment changed while it was read: {found} of {len(wanted)} records are there",
-            where=str(segment.path),
-            hint="stop the broker, or take the snapshot of a copy",
-        )
-
-
-def _rows(topic: str, partition: int, kept: _Kept, rows: int) -> pa.RecordBatch:
-    records, contents = kept.chunk.records, kept.contents
-    columns = [
-        pa.array([topic], pa.string()).take(pa.array(np.zeros(rows, np.int8))),
-        pa.array(np.full(rows, partition, np.int32)),
-        pa.array(records.offset[kept.keep]),
-        time_column(records.timestamp[kept.keep]),
-        bytes_column(pa.binary(), contents.key_offsets, contents.key_data, contents.key_null),
-        bytes_column(pa.binary(), contents.value_offsets, contents.value_data, contents.value_null),
-        headers_column(pa.list_(_HEADER), contents, none_is_null=False),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=STATE)
+    return on_winners(winners, partial(read_winners, places, decoding.to_item()), columns)

@@ -33,6 +33,9 @@ Worker: TypeAlias = "Callable[[Item], Iterator[pa.RecordBatch]]"
 ROWS_AN_ARROW_BATCH: Final = 8
 """For rows that are blocks of up to some megabytes: Spark's default of 10 000 of them would not fit any memory."""
 
+NUMBERED_COLUMNS: Final = "number int, found string"
+"""Of what :func:`numbered_row` makes a row."""
+
 _RAISED: Final = re.compile(r"^cleanerd\.errors\.(\w+): (.*)$", re.MULTILINE)
 _SETTINGS: Final = {
     "spark.sql.adaptive.enabled": "true",  # few keys need few tasks
@@ -116,12 +119,9 @@ def numbered(
 
     Without a ``session`` this process does it, one item after the other, and tells ``advance`` how far it is.
     """
-    import pyarrow as pa  # noqa: PLC0415 - who starts no task of these needs none
-
     if session is not None:
-        schema = pa.schema([("number", pa.int32()), ("found", pa.string())])
-        rows = spread(session, items, worker, schema, "number int, found string").collect()
-        return {row.number: json.loads(row.found) for row in rows}
+        schema = numbered_row(0, None).schema
+        return dict(numbered_rows(spread(session, items, worker, schema, NUMBERED_COLUMNS)))
     found = {}
     for size_bytes, item in items:
         for batch in worker(item):
@@ -131,9 +131,14 @@ def numbered(
     return found
 
 
+def numbered_rows(told: DataFrame) -> list[tuple[int, Any]]:
+    """What tasks tell by rows of :func:`numbered_row`, of ``NUMBERED_COLUMNS``."""
+    return [(row.number, json.loads(row.found)) for row in told.collect()]
+
+
 def numbered_row(number: int, document: Any) -> pa.RecordBatch:
     """What a task tells of the item with that ``number``: what JSON takes."""
-    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow as pa  # noqa: PLC0415 - who starts no task of these needs none
 
     columns = [pa.array([number], pa.int32()), pa.array([json.dumps(document)], pa.string())]
     return pa.RecordBatch.from_arrays(columns, ["number", "found"])

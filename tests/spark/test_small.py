@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
@@ -17,6 +18,7 @@ import pytest
 from cleanerd.cleaner.manifest import STAGING
 from cleanerd.cli.main import run
 from cleanerd.spark import launch, small
+from cleanerd.spark.clean import alone_bytes
 from cleanerd.spark.launch import submit
 from tests.cleaner.driver import NAME
 from tests.spark.rich_log import NOW_MS, RichLog
@@ -298,3 +300,12 @@ pyarrow.array(numpy.arange(3)).to_pylist(), pyarrow.array(["a"]), pyarrow.array(
 assert "pandas" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], timeout=PATIENCE_SECONDS, check=True)
+
+
+@pytest.mark.parametrize(
+    ("master", "by_driver"), [("local[2,4]", 256 << 20), ("local", 256 << 20), ("spark://host:7077", 64 << 20)]
+)
+def test_what_the_driver_cleans_itself(master: str, by_driver: int) -> None:
+    """Where tasks would take its own cores it does more of it alone; executors elsewhere have cores of their own."""
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(master=master))
+    assert alone_bytes(session) == by_driver

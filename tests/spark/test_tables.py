@@ -22,9 +22,9 @@ from cleanerd.errors import CorruptionError, RefusedError, SegmentChangedError
 from cleanerd.format.names import TopicPartition
 from cleanerd.spark.api import Logs
 from cleanerd.spark.logs import find_logs
+from cleanerd.spark.source.part import part_item
 from cleanerd.spark.tables import merge
 from cleanerd.spark.tables.columns import ROWS, columns_to_item
-from cleanerd.spark.tables.latest import part_item
 from cleanerd.spark.tables.merge import merge_into, write_table
 from cleanerd.spark.tables.place import DeltaPlace
 from cleanerd.spark.tables.shuffled import write_segments

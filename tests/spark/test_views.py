@@ -13,7 +13,8 @@ from cleanerd.client.log_dir_topic import LogDirTopic
 from cleanerd.errors import ConfigError, CorruptionError
 from cleanerd.spark.logs import find_logs, known_clean_end
 from cleanerd.spark.profile import map_bytes, profile_logs
-from cleanerd.spark.snapshot import STATE_COLUMNS, write_snapshot
+from cleanerd.spark.snapshot import write_snapshot
+from cleanerd.spark.state_rows import STATE_COLUMNS
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 from tests.cleaner.driver import scratch
 from tests.spark.audit_model import Pair

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from cleanerd.errors import CleanerdError
 from cleanerd.spark.source.options import RAW
+from cleanerd.spark.source.part import part_item, split_of
 from cleanerd.spark.source.reading import How, Reading
 from cleanerd.spark.source.rows import Rows, to_arrow
-from cleanerd.spark.tables.latest import part_item, split_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

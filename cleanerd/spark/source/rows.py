@@ -220,3 +220,10 @@ _COLUMNS: Final[dict[str, Callable[[Rows], object]]] = {
     "damaged": lambda _rows: None,
 }
 """By column: an array [kept], or the value that all rows have."""
+
+
+def without_null_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A record without headers has an empty list of them."""
+    at = batch.schema.get_field_index("headers")
+    headers = batch.column(at)
+    return batch.set_column(at, batch.schema.field(at), pa.ListArray.from_arrays(headers.offsets, headers.values))

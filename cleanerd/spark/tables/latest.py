@@ -9,19 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from cleanerd.format.names import TopicPartition
-from cleanerd.spark.logs import Log
-from cleanerd.spark.record_scan import rules_from_item, rules_to_item, segment_from
-from cleanerd.spark.snapshot_here import without_null_headers
 from cleanerd.spark.source.options import LATEST, MAP_BYTES, RAW
-from cleanerd.spark.source.plan import Reach, Split, pieces_of
+from cleanerd.spark.source.part import split_of
 from cleanerd.spark.source.read import read_split
 from cleanerd.spark.source.reading import How, Reading
+from cleanerd.spark.source.rows import without_null_headers
 from cleanerd.spark.tables.columns import ROWS, columns_from
 from cleanerd.spark.tables.files import write_rows
 from cleanerd.spark.tables.place import place_from
 from cleanerd.spark.values.decoding import decoder_from
-from cleanerd.verify.listing import NO_END
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,44 +37,6 @@ _OFFSETS: Final = pa.schema([("offset", pa.int64())])
 def telling(document: Mapping[str, Any]) -> pa.RecordBatch:
     """A row of :data:`TOLD`."""
     return pa.RecordBatch.from_arrays([pa.array([json.dumps(document)])], schema=TOLD)
-
-
-def part_item(log: Log, begin: int, end: int) -> dict[str, Any]:
-    """The offsets ``begin`` to ``end`` (exclusive) of ``log``, as JSON has them."""
-    segments = [each for each in log.segments if each.end > begin and each.base < end]
-    return {
-        "topic": log.name.topic,
-        "partition": log.name.partition,
-        "segments": [[str(each.path), each.base, each.end, each.size_bytes, each.sealed] for each in segments],
-        "log_start": log.log_start,
-        "begin": begin,
-        "end": end,
-        "rules": rules_to_item(log.rules),
-    }
-
-
-def split_of(item: Item) -> Split:
-    """All of the part that :func:`part_item` made ``item`` of.
-
-    Raises:
-        CleanerdError: a file is gone.
-    """
-    segments = tuple(segment_from(fields) for fields in item["segments"])
-    name, rules = TopicPartition(item["topic"], item["partition"]), rules_from_item(item["rules"])
-    reach = Reach(
-        name=name,
-        log_start=item["log_start"],
-        begin=item["begin"],
-        end=item["end"],
-        acknowledged=NO_END,
-        stable=NO_END,
-        clean_end=None,
-        rules=rules,
-    )
-    if not segments:
-        return Split((reach,), ())
-    log = Log(segments[0].path.parent.parent, name, segments, item["log_start"], None, rules)
-    return Split((reach,), tuple(pieces_of(0, log, reach, NO_END)))
 
 
 def write_latest(item: Item) -> Iterator[pa.RecordBatch]:

@@ -15,12 +15,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.errors import ConfigError
+from cleanerd.spark.latest_by_tasks import LARGE_BYTES
 from cleanerd.spark.logs import said_of, size_of_all
 from cleanerd.spark.snapshot import Taken, high_watermark_of, walked_logs
-from cleanerd.spark.spread import nobody, queries
+from cleanerd.spark.source.part import part_item
+from cleanerd.spark.spread import ROWS_AN_ARROW_BATCH, nobody, queries
 from cleanerd.spark.tables import refusals
 from cleanerd.spark.tables.finish import finish
-from cleanerd.spark.tables.latest import part_item, write_latest
+from cleanerd.spark.tables.latest import write_latest
 from cleanerd.spark.tables.parts import Part, as_of, first_of, topics_of
 from cleanerd.spark.tables.remembered import Remembered
 from cleanerd.spark.tables.shuffled import write_found
@@ -42,9 +44,6 @@ if TYPE_CHECKING:
     from cleanerd.spark.tables.opened import OpenTable, TableFile
     from cleanerd.spark.tables.remembered import Topic
     from cleanerd.spark.values.decoding import Decoding
-
-LARGE_BYTES: Final = 1 << 30
-"""A larger log is cut into many tasks, which is a shuffle of its keys, when all of it is written."""
 
 _OFTEN: Final = 10
 """A mark is renewed after this part of ``delete.retention.ms``, though nothing is new."""
@@ -363,4 +362,10 @@ def _now_ms() -> int:
 def _jobs(
     session: SparkSession | None, logs: Sequence[Log], advance: Callable[[int], None]
 ) -> AbstractContextManager[None]:
-    return queries(session, f"snapshot: {said_of(log.name for log in logs)}", size_of_all(logs), advance)
+    return queries(
+        session,
+        f"snapshot: {said_of(log.name for log in logs)}",
+        size_of_all(logs),
+        advance,
+        rows_a_batch=ROWS_AN_ARROW_BATCH,
+    )

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cleanerd.log.same_file import changed
-from cleanerd.spark.snapshot import by_file, find_winners
-from cleanerd.spark.snapshot_here import without_null_headers
+from cleanerd.spark.latest_by_tasks import by_file, find_winners, on_winners
 from cleanerd.spark.source.options import RAW
+from cleanerd.spark.source.part import part_item, split_of
 from cleanerd.spark.source.reading import How, Reading
-from cleanerd.spark.source.rows import Rows, to_arrow
+from cleanerd.spark.source.rows import Rows, to_arrow, without_null_headers
 from cleanerd.spark.tables.columns import ROWS, columns_from
 from cleanerd.spark.tables.files import write_rows
-from cleanerd.spark.tables.latest import TOLD_COLUMNS, part_item, split_of, telling
+from cleanerd.spark.tables.latest import TOLD_COLUMNS, telling
 from cleanerd.spark.tables.place import place_from
 from cleanerd.spark.values.decoding import decoder_from
 
@@ -42,7 +42,7 @@ def write_found(
     """
     winners, files = find_winners(session, logs, walks, tombstones=tombstones)
     items = [{**part_item(logs[number], file.base, file.end), "log": number} for file, number in files]
-    return winners.mapInArrow(partial(write_segments, items, how), TOLD_COLUMNS)
+    return on_winners(winners, partial(write_segments, items, how), TOLD_COLUMNS)
 
 
 def write_segments(

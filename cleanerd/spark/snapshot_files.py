@@ -1,0 +1,228 @@
+"""The latest state as Parquet files of a directory: a partition a task, by its offset map, or parts of a large one.
+
+A task writes under a name of its own beside the others, which no reader looks at; what it told of when it ended well
+becomes part of the state. So of a task that was tried twice one file counts. Without a session this process does the
+same, one partition after the other.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cleanerd.errors import ConfigError, system_error
+from cleanerd.spark.latest_by_tasks import LARGE_BYTES, by_file, find_winners, on_winners
+from cleanerd.spark.logs import size_of_all
+from cleanerd.spark.source.options import LATEST, MAP_BYTES
+from cleanerd.spark.source.part import part_item, split_of
+from cleanerd.spark.source.read import read_split
+from cleanerd.spark.source.reading import How
+from cleanerd.spark.source.rows import without_null_headers
+from cleanerd.spark.spread import NUMBERED_COLUMNS, numbered, numbered_row, numbered_rows
+from cleanerd.spark.state_rows import STATE, place_of_file, rows_at
+from cleanerd.spark.values.decoding import decoder_from, require_within
+from cleanerd.spark.values.side import SIDE, undecoded_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.spark.header_walk import Walked
+    from cleanerd.spark.logs import Log
+    from cleanerd.spark.spread import Item
+    from cleanerd.spark.values.decoding import Decoding
+
+UNDECODED: Final = "_undecoded"
+"""The sub-directory of what could not be decoded, which is no part of the state."""
+
+_DONE: Final = "_SUCCESS"
+"""An empty file of Spark's: what writes is over."""
+_ATTEMPTS: Final = "_attempts"
+"""Where tasks write; gone when all is done."""
+_SUFFIX: Final = ".snappy.parquet"
+_WRITTEN: Final = pa.schema(list(STATE)[1:])
+"""The topic is the name of a sub-directory."""
+
+
+def write_files(
+    session: SparkSession | None,
+    logs: Sequence[Log],
+    walks: Sequence[Walked],
+    target: Path,
+    *,
+    tombstones: bool,
+    decoding: Decoding | None,
+    advance: Callable[[int], None],
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Write the state of ``logs`` below the new directory ``target``, which all tasks see.
+
+    Returns how many records each has, and how many keys and values of them could not be decoded. The topic is the name
+    of a sub-directory, and no column. What was written goes again when anything is raised.
+
+    Raises:
+        ConfigError: ``target`` is there.
+        CorruptionError: a log has bytes that cannot be read; or more cannot be decoded than may be.
+        CleanerdError: a file cannot be read, ``target`` not be written.
+    """
+    try:
+        target.mkdir(parents=True)
+    except FileExistsError:
+        raise ConfigError("exists already", where=str(target), hint="name a new directory") from None
+    except OSError as error:
+        raise system_error("cannot be made", str(target), error) from error
+    try:
+        (target / _ATTEMPTS).mkdir()
+        how = {
+            "place": str(target / _ATTEMPTS),
+            "decoding": None if decoding is None else decoding.to_item(),
+            "tombstones": tombstones,
+        }
+        told = _written_by_tasks(session, logs, walks, how, advance)
+        counts = _put(target, logs, told)
+        if decoding is not None:
+            require_within(decoding.limit, sum(failed for _, failed in counts.values()))
+            _put_side(target, [each["side"] for _, each in told if each["side"] is not None])
+        shutil.rmtree(target / _ATTEMPTS)
+        (target / _DONE).touch()
+    except BaseException as error:
+        shutil.rmtree(target, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise system_error("cannot be written", str(target), error) from error
+        raise
+    return counts
+
+
+def _written_by_tasks(
+    session: SparkSession | None,
+    logs: Sequence[Log],
+    walks: Sequence[Walked],
+    how: dict[str, Any],
+    advance: Callable[[int], None],
+) -> list[tuple[int, dict[str, Any]]]:
+    """What tasks tell of the files that they wrote, with the number of the log."""
+    items, large = [], []
+    for number, (log, walked) in enumerate(zip(logs, walks, strict=True)):
+        begin, size_bytes = max(log.log_start, log.segments[0].base), size_of_all([log])
+        if walked.stable_end <= begin:
+            continue
+        if session is not None and size_bytes > LARGE_BYTES:
+            large.append(number)
+        else:
+            items.append((size_bytes, {"number": number, "part": part_item(log, begin, walked.stable_end)}))
+    told = list(numbered(session, items, partial(write_log, how), advance).items())
+    if session is not None and large:
+        mine = [logs[number] for number in large]
+        winners, files = find_winners(session, mine, [walks[number] for number in large], tombstones=how["tombstones"])
+        places = [[large[number], *place_of_file(file, mine[number].name)] for file, number in files]
+        told += numbered_rows(on_winners(winners, partial(write_winners, how, places), NUMBERED_COLUMNS))
+    return told
+
+
+def write_log(how: Mapping[str, Any], item: Item) -> Iterator[pa.RecordBatch]:
+    """The latest state of one log, written as a file; no file where there are no records, as with Spark.
+
+    Raises:
+        CorruptionError: it has bytes that cannot be read; or more cannot be decoded than may be.
+        CleanerdError: a file cannot be read or written.
+    """
+    latest = How(LATEST, skip_damage=False, tombstones=how["tombstones"], map_bytes=MAP_BYTES)
+    split = split_of(item["part"])
+    rows = map(without_null_headers, read_split(split, latest, _WRITTEN)) if split.pieces else iter(())
+    yield numbered_row(item["number"], _written(how, item["part"]["topic"], rows))
+
+
+def write_winners(
+    how: Mapping[str, Any], places: Sequence[list[Any]], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The records whose file and offset come in, sorted by both, as a file for each log.
+
+    ``places``: the log's number, topic, partition and segment by file.
+
+    Raises:
+        CorruptionError: a segment is not what it was when its winners were found; or more cannot be decoded.
+        CleanerdError: a file cannot be read or written.
+    """
+    for (number, topic), found in groupby(by_file(batches), lambda each: tuple(places[each[0]][:2])):
+        rows = (batch.select(_WRITTEN.names) for file, offsets in found for batch in rows_at(places[file][1:], offsets))
+        yield numbered_row(number, _written(how, topic, rows))
+
+
+def _written(how: Mapping[str, Any], topic: str, rows: Iterable[pa.RecordBatch]) -> dict[str, Any]:
+    """Write ``rows`` to a new file, and what of them could not be decoded to another one; what came of it.
+
+    Raises:
+        CleanerdError: a file cannot be written; and what ``rows`` raises.
+    """
+    place, name, decoder = how["place"], uuid.uuid4().hex, decoder_from(how["decoding"])
+    told: dict[str, Any] = {"path": None, "side": None, "rows": 0}
+    writer: pq.ParquetWriter | None = None
+    side: list[pa.RecordBatch] = []
+    try:
+        for batch in decoder.batches(rows):
+            if writer is None:
+                told["path"] = f"{place}/{name}{_SUFFIX}"
+                writer = pq.ParquetWriter(told["path"], batch.schema, compression="snappy")
+            writer.write_batch(batch)
+            side += undecoded_rows(batch, topic)
+            told["rows"] += len(batch)
+        if side:
+            told["side"] = f"{place}/{name}-side{_SUFFIX}"
+            pq.write_table(pa.Table.from_batches(side, SIDE), told["side"])
+    except OSError as error:
+        raise system_error("cannot be written", place, error) from error
+    finally:
+        if writer is not None:
+            writer.close()
+    return {**told, "undecoded": decoder.failed}
+
+
+def _put(
+    target: Path, logs: Sequence[Log], told: Iterable[tuple[int, Mapping[str, Any]]]
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Give the files that tasks told of their names."""
+    counts: dict[TopicPartition, tuple[int, int]] = {}
+    for number, each in told:
+        name = logs[number].name
+        rows, undecoded = counts.get(name, (0, 0))
+        counts[name] = (rows + each["rows"], undecoded + each["undecoded"])
+        if each["path"] is not None:
+            place = target / f"topic={name.topic}"
+            place.mkdir(exist_ok=True)
+            Path(each["path"]).rename(place / f"part-{number:05}-{uuid.uuid4()}{_SUFFIX}")
+    return counts
+
+
+def _put_side(target: Path, paths: Sequence[str]) -> None:
+    place = target / UNDECODED
+    place.mkdir()
+    if not paths:
+        pq.write_table(SIDE.empty_table(), place / f"part-{uuid.uuid4()}{_SUFFIX}")
+    for path in paths:
+        Path(path).rename(place / f"part-{uuid.uuid4()}{_SUFFIX}")
+
+
+def write_offsets(rows: Sequence[Mapping[str, Any]], target: Path) -> None:
+    """Say in ``target`` of each partition from and up to which offset the snapshot speaks; last, and whole or not.
+
+    Raises:
+        CleanerdError: it cannot be written.
+    """
+    place, made = target / "_cleanerd", target / "_cleanerd.new"
+    try:
+        made.mkdir()
+        lines = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
+        (made / f"part-00000-{uuid.uuid4()}.json").write_text(lines)
+        (made / _DONE).touch()
+        made.rename(place)
+    except OSError as error:
+        raise system_error("cannot be written", str(place), error) from error

@@ -1,0 +1,107 @@
+"""The files of a snapshot, by whoever they are written: this process, a task a log, many tasks, Spark's own writer."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cleanerd.errors import CleanerdError, ConfigError
+from cleanerd.spark import snapshot_files
+from cleanerd.spark.logs import find_logs
+from cleanerd.spark.snapshot import write_snapshot
+from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
+from tests.spark.rich_log import RichLog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from cleanerd.spark.logs import Log
+    from cleanerd.spark.snapshot import Taken
+    from cleanerd.spark.spread import Item
+
+BY_HEADER = KeyRules("header", b"version")
+
+
+@pytest.fixture(params=[KAFKAS_RULES, BY_HEADER], ids=["offset", "header"])
+def logs(request: pytest.FixtureRequest, tmp_path: Path) -> list[Log]:
+    """Transactions, aborted ones, tombstones, versions, old formats."""
+    path = RichLog(11, transactions=True, legacy=True).write(tmp_path / "logs", 4, 40)
+    return find_logs([path], (), lambda _topic: request.param)
+
+
+def rows_in(place: Path) -> list[dict[str, Any]]:
+    found = pq.read_table(place).to_pylist()
+    return sorted(found, key=lambda row: (row["partition"], row["offset"]))
+
+
+def told_in(place: Path) -> list[Any]:
+    return [json.loads(line) for path in (place / "_cleanerd").glob("*.json") for line in path.open()]
+
+
+@pytest.mark.parametrize("tombstones", [False, True])
+def test_one_state(
+    spark: SparkSession, logs: list[Log], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, tombstones: bool
+) -> None:
+    """R280-3, R280-4: rows, what is told of them and the columns are the same, whoever writes."""
+    alone = tmp_path / "alone"
+    taken = write_snapshot(None, logs, alone.as_uri(), tombstones=tombstones)
+    assert sum(each.keys for each in taken) == len(rows_in(alone)) > 10
+
+    def written(name: str, session: SparkSession) -> tuple[list[Taken], list[dict[str, Any]], list[Any]]:
+        place = tmp_path / name
+        # Of a URL with one slash Spark's own writer takes care.
+        uri = f"file:{place}" if name == "by Spark" else place.as_uri()
+        found = write_snapshot(session, logs, uri, tombstones=tombstones)
+        assert not (place / "_attempts").exists()
+        assert (place / "_SUCCESS").exists()
+        return found, rows_in(place), told_in(place)
+
+    expected = (taken, rows_in(alone), told_in(alone))
+    assert written("a task a log", spark) == expected
+    monkeypatch.setattr(snapshot_files, "LARGE_BYTES", 0)
+    assert written("many tasks", spark) == expected
+    found, rows, told = written("by Spark", spark)
+    assert (found, told) == (expected[0], expected[2])
+    assert [{**row, "timestamp": None} for row in rows] == [{**row, "timestamp": None} for row in expected[1]]
+    assert pq.read_schema(*(tmp_path / "many tasks").glob("topic=*/*")) == pq.read_schema(*alone.glob("topic=*/*"))
+
+
+def test_a_task_that_is_tried_twice(
+    spark: SparkSession, logs: list[Log], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What nobody told of is no part of the state, and goes."""
+    once = write_snapshot(None, logs, (tmp_path / "once").as_uri())
+    write_log = snapshot_files.write_log
+
+    def twice(how: Mapping[str, Any], item: Item) -> Iterator[pa.RecordBatch]:
+        list(write_log(how, item))
+        yield from write_log(how, item)
+
+    monkeypatch.setattr(snapshot_files, "write_log", twice)
+    assert write_snapshot(None, logs, (tmp_path / "twice").as_uri()) == once
+    assert rows_in(tmp_path / "twice") == rows_in(tmp_path / "once")
+    assert {path.name for path in (tmp_path / "twice").iterdir()} == {"topic=orders", "_SUCCESS", "_cleanerd"}
+
+
+def test_nothing_is_left_of_a_failure(spark: SparkSession, logs: list[Log], tmp_path: Path) -> None:
+    """Neither where the state is half written, nor in a directory that was there."""
+    segment = logs[0].segments[0].path
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 1
+    segment.write_bytes(data)
+    for session in (None, spark):
+        with pytest.raises(CleanerdError):
+            write_snapshot(session, logs, (tmp_path / "out").as_uri())
+        assert not (tmp_path / "out").exists()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").touch()
+    with pytest.raises((ConfigError, CleanerdError)):
+        write_snapshot(spark, logs, (tmp_path / "out").as_uri())
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
