@@ -63,7 +63,7 @@ class Shape:
     """What a log is made of. ``superseded`` is the share of records with a newer one of the same key.
 
     ``versions``: all records but the tombstones have a random version in header ``VERSION_HEADER``; a share of ``ties``
-    has one and the same, higher than all others.
+    has one and the same, higher than all others. A share of ``hot`` is of one key.
     """
 
     name: str
@@ -74,6 +74,7 @@ class Shape:
     codec: int = 0
     versions: bool = False
     ties: float = 0.0
+    hot: float = 0.0
 
     @property
     def unpacked_batch_bytes(self) -> int:
@@ -200,6 +201,8 @@ def _batches(shape: Shape, count: int, *, first_offset: int = 0) -> Iterator[mem
     for start in range(0, count, per_block):
         size = min(per_block, count - start)
         keys = random.integers(0, distinct, size=(size, shape.batch_records), dtype=np.uint64)
+        if shape.hot:
+            keys[random.random(keys.shape) < shape.hot] = distinct
         yield from _block(shape, keys, pool, random, first_offset + start * shape.batch_records)
 
 

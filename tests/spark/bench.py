@@ -88,25 +88,40 @@ class Family:
             self._look()
 
     def _look(self) -> None:
-        stats = {}
-        for name in os.listdir("/proc"):
-            if name.isdigit():
-                try:
-                    head, rest = Path("/proc", name, "stat").read_text().rsplit(")", 1)
-                except OSError:
-                    continue
-                stats[int(name)] = (head.split("(", 1)[1], rest.split())
-        below = {os.getpid()}
-        for pid in sorted(stats, key=lambda pid: int(stats[pid][1][19])):
-            if int(stats[pid][1][1]) in below:
-                below.add(pid)
-        for pid in below - {os.getpid()}:
+        stats = _stats()
+        for pid in _below(stats):
             name, fields = stats.get(pid, ("", []))
             if not fields:
                 continue
             kind = "java" if name == "java" else "python"
             self._seen[pid] = (kind, (int(fields[11]) + int(fields[12])) / TICKS)
             self.largest[kind] = max(self.largest[kind], int(fields[21]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20))
+
+
+def _stats() -> dict[int, tuple[str, list[str]]]:
+    """By process: its name, and the other fields of ``/proc/PID/stat``."""
+    stats = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                head, rest = Path("/proc", name, "stat").read_text().rsplit(")", 1)
+            except OSError:
+                continue
+            stats[int(name)] = (head.split("(", 1)[1], rest.split())
+    return stats
+
+
+def _below(stats: dict[int, tuple[str, list[str]]]) -> set[int]:
+    below = {os.getpid()}
+    for pid in sorted(stats, key=lambda pid: int(stats[pid][1][19])):
+        if int(stats[pid][1][1]) in below:
+            below.add(pid)
+    return below - {os.getpid()}
+
+
+def descendants() -> set[int]:
+    """The processes below this one."""
+    return _below(_stats())
 
 
 def shuffled_bytes(session: Any) -> int:

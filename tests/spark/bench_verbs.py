@@ -1,9 +1,14 @@
 """``make bench-verbs``: CPU seconds of Spark's verbs on logs of several sizes, cold and warm.
 
-Sizes in MB: ``BENCH_VERBS_MB`` (default 2.2,200); verbs: ``BENCH_VERBS`` (default all). *cold* is a whole process, as
-somebody types it: CPU of all its processes, to the last one that it leaves. *session* is the same where a session was
-asked for (``--conf``). *warm* is the third call in a session of two cores that has made two: CPU of Java and all Python
-workers. The lesser of ``BENCH_VERBS_ROUNDS`` (default 2) counts. ``--json`` prints the numbers alone.
+Sizes in MB: ``BENCH_VERBS_MB`` (default 2.2,200); verbs: ``BENCH_VERBS`` (default all); how: ``BENCH_VERBS_HOW``
+(default cold,session,warm). *cold* is a whole process, as somebody types it: CPU of all its processes, to the last one
+that it leaves. *session* is the same where a session was asked for (``--conf``), with a heap of ``BENCH_VERBS_HEAP``
+(1g). *warm* is the third call in a session of two cores that has made two: CPU of Java and all Python workers. The
+lesser of ``BENCH_VERBS_ROUNDS`` (default 2) counts. Memory is the most that all processes below the bench had together,
+shared pages once.
+
+``BENCH_VERBS_SKEW``: ``key``, half of all records are of one key; ``partition``, one of ten has 90 % of the bytes;
+``many``, 40 of equal size. ``--json`` prints the numbers alone.
 """
 
 from __future__ import annotations
@@ -16,13 +21,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from cleanerd_lab.bench.generate import PARTITION, VERSION_HEADER, make_log
-from tests.spark.bench import SHAPE, Family
+from cleanerd.format.names import TopicPartition
+from cleanerd_lab.bench.generate import PARTITION, VERSION_HEADER, make_log, write_broker_files
+from tests.spark.bench import SHAPE, Family, descendants
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -49,6 +56,7 @@ class Spent:
     how: str
     wall_seconds: float
     cpu_seconds: float
+    mib: float
 
 
 @dataclass(frozen=True)
@@ -77,9 +85,12 @@ def main() -> None:
         for mb in sizes:
             scene = _made(root / str(mb), mb)
             for verb in verbs:
-                for how, more in (("cold", []), ("session", ["--conf", "spark.driver.memory=1g"])):
+                for how, more in (("cold", []), ("session", ["--conf", f"spark.driver.memory={_heap()}"])):
+                    if how not in _hows():
+                        continue
                     found.append(_best([_cold(scene, mb, verb, how, more) for _ in range(_rounds())]))
-            found += _warm(scene, mb, verbs)
+            if "warm" in _hows():
+                found += _warm(scene, mb, verbs)
             shutil.rmtree(scene.root)
     finally:
         shutil.rmtree(root, ignore_errors=True)
@@ -87,10 +98,48 @@ def main() -> None:
         print(json.dumps([asdict(each) for each in found], indent=1))  # noqa: T201
         return
     print(f"{SHAPE.label}; seconds")  # noqa: T201
-    print(f"{'MB':>8}  {'verb':12}{'how':10}{'wall':>8}{'CPU':>8}")  # noqa: T201
+    print(f"{'MB':>8}  {'verb':12}{'how':10}{'wall':>8}{'CPU':>8}{'MiB':>8}")  # noqa: T201
     for each in found:
         line = f"{each.mb:>8g}  {each.verb:12}{each.how:10}{each.wall_seconds:>8.1f}{each.cpu_seconds:>8.1f}"
+        line += f"{each.mib:>8.0f}"
         print(line)  # noqa: T201
+
+
+def _hows() -> list[str]:
+    return os.environ.get("BENCH_VERBS_HOW", "cold,session,warm").split(",")
+
+
+def _heap() -> str:
+    return os.environ.get("BENCH_VERBS_HEAP", "1g")
+
+
+class Memory:
+    """The most that all processes below this one have together, in MiB."""
+
+    def __init__(self) -> None:
+        self.most = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.25):
+            self.most = max(self.most, sum(map(_proportional_kib, descendants())) / 1024)
+
+
+def _proportional_kib(pid: int) -> int:
+    try:
+        text = Path("/proc", str(pid), "smaps_rollup").read_text()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")), 0)
 
 
 def _rounds() -> int:
@@ -103,8 +152,21 @@ def _best(rounds: Sequence[Spent]) -> Spent:
 
 def _made(root: Path, mb: float) -> Scene:
     scene = Scene(root)
-    size_bytes = int(mb * MB)
-    make_log(scene.before, SHAPE, unpacked_bytes=size_bytes, segment_bytes=max(size_bytes // 8, 1 << 20))
+    skew = os.environ.get("BENCH_VERBS_SKEW", "")
+    shares = {"partition": [0.9, *[0.1 / 9] * 9], "many": [1 / 40] * 40}.get(skew, [1.0])
+    ends = {}
+    for number, share in enumerate(shares):
+        size_bytes = int(share * mb * MB)
+        place = scene.before if number == 0 else root / "more"
+        shape = replace(SHAPE, hot=0.5) if skew == "key" else SHAPE
+        made = make_log(place, shape, unpacked_bytes=size_bytes,
+                        segment_bytes=min(max(size_bytes // 8, 1 << 20), 1 << 30))  # fmt: skip
+        name = TopicPartition(PARTITION.topic, number)
+        ends[name] = made.end_offset
+        if number:
+            made.partition_dir.rename(scene.before / str(name))
+            shutil.rmtree(place)
+    write_broker_files(scene.before, ends)
     shutil.copytree(scene.before, scene.after, copy_function=shutil.copy2)
     subprocess.run(_command(scene, "clean", str(scene.after), "--force", "--from-start", "--yes"), check=True,
                    stdout=subprocess.DEVNULL)  # fmt: skip
@@ -142,13 +204,14 @@ def _tidy(scene: Scene) -> None:
 def _cold(scene: Scene, mb: float, verb: str, how: str, more: Sequence[str]) -> Spent:
     spent, started = _children_cpu(), time.monotonic()
     command = _command(scene, "spark", *_arguments(scene, verb), "--json", "--master", MASTER, *more)
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    with Memory() as memory:
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     wall = time.monotonic() - started
     assert done.returncode == 0, done.stderr
     for _ in _orphans():
         pass
     _tidy(scene)
-    return Spent(mb, verb, how, wall, _children_cpu() - spent)
+    return Spent(mb, verb, how, wall, _children_cpu() - spent, memory.most)
 
 
 def _orphans() -> Iterator[int]:
@@ -170,17 +233,17 @@ def _warm(scene: Scene, mb: float, verbs: Sequence[str]) -> list[Spent]:
     command = [sys.executable, "-m", "tests.spark.bench_verbs", "--session", str(scene.root), *verbs]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     told = json.loads(done.stdout.splitlines()[-1])
-    return [Spent(mb, verb, "warm", wall, cpu) for verb, wall, cpu in told]
+    return [Spent(mb, verb, "warm", *each) for verb, *each in told]
 
 
-def in_session(scene: Scene, verbs: Sequence[str]) -> list[tuple[str, float, float]]:
+def in_session(scene: Scene, verbs: Sequence[str]) -> list[tuple[str, float, float, float]]:
     """Each verb, after some calls of it, by a session as a notebook has one."""
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "OPENBLAS_NUM_THREADS": "1"}
     builder = SparkSession.builder.master(MASTER)
     for key, value in {
-        "spark.ui.enabled": "false", "spark.log.level": "OFF", "spark.driver.memory": "1g",
+        "spark.ui.enabled": "false", "spark.log.level": "OFF", "spark.driver.memory": _heap(),
         "spark.ui.showConsoleProgress": "false",
     }.items():  # fmt: skip
         builder = builder.config(key, value)
@@ -193,11 +256,12 @@ def in_session(scene: Scene, verbs: Sequence[str]) -> list[tuple[str, float, flo
         for _ in range(_rounds()):
             family = Family()
             before, started = family.cpu_seconds(), time.monotonic()
-            _called(session, scene, verb)
-            rounds.append((family.cpu_seconds() - before, time.monotonic() - started))
+            with Memory() as memory:
+                _called(session, scene, verb)
+            rounds.append((family.cpu_seconds() - before, time.monotonic() - started, memory.most))
             family.close()
-        cpu, wall = min(rounds)
-        told.append((verb, wall, cpu))
+        cpu, wall, mib = min(rounds)
+        told.append((verb, wall, cpu, mib))
     session.stop()
     return told
 
