@@ -1,4 +1,4 @@
-"""Mistakes of a profile (``spark/key_counts.py``, ``spark/report/``): figures that a strategy would be chosen by."""
+"""Mistakes of what tasks and one process alone do: a profile's figures, an audit's verdicts, a snapshot's winners."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from tests.mutants.mutant import Mutant
 
 COUNTS = "cleanerd/spark/key_counts.py"
 TIMES = "cleanerd/spark/write_times.py"
+PAIRS = "cleanerd/spark/record_pairs.py"
+JUDGING = "cleanerd/spark/judging.py"
+WINNERS = "cleanerd/spark/latest_by_tasks.py"
 PICTURES = "cleanerd/spark/report/pictures.py"
 TESTS = "tests/spark/test_key_counts.py"
 REPORT = "tests/spark/test_report.py"
@@ -15,7 +18,7 @@ SPARK_PROFILE = (
         "profile-takes-the-winner-for-the-last",
         "R280-4",
         COUNTS,
-        '        "last": np.maximum.reduceat(rows["last"], starts),\n',
+        '        **groups.highest(("last",)),\n',
         '        "last": rows["last"][winner],\n',
         (f"{TESTS}::test_added_up_in_any_parts",),
     ),
@@ -50,5 +53,45 @@ SPARK_PROFILE = (
         "        last = min(last, _LAST_MS // span_ms)\n",
         "",
         (f"{REPORT}::test_any_timestamp",),
+    ),
+    Mutant(
+        "audit-has-the-digest-of-the-last-piece",
+        "U-28",
+        PAIRS,
+        "            self.digests[name] = self.digests.get(name, 0) ^ value\n",
+        "            self.digests[name] = value\n",
+        ("tests/spark/test_judging.py::test_found_adds_up", "tests/spark/test_judging.py::test_in_pieces"),
+    ),
+    Mutant(
+        "audit-tells-what-records-say-once-a-shard",
+        "U-28",
+        JUDGING,
+        "        if shard == 0:\n",
+        "        if True:\n",
+        ("tests/spark/test_judging.py::test_in_pieces",),
+    ),
+    Mutant(
+        "audit-takes-the-key-of-the-cleaned-log",
+        "U-28",
+        PAIRS,
+        "np.where(befores > 0, highest(0, rows[name]), highest(1, rows[name]))",
+        "np.where(afters > 0, highest(1, rows[name]), highest(0, rows[name]))",
+        ("tests/spark/test_judging.py::test_pairs",),
+    ),
+    Mutant(
+        "snapshot-drops-tombstones-before-they-win",
+        "R280-4",
+        WINNERS,
+        '        rows = taken(rows, (rows["flags"] & _COMPETES) == _COMPETES)\n',
+        '        rows = taken(rows, (rows["flags"] & (_COMPETES | Fact.TOMBSTONE)) == _COMPETES)\n',
+        ("tests/spark/test_snapshot_files.py::test_one_state",),
+    ),
+    Mutant(
+        "snapshot-takes-the-best-of-a-segment-for-the-best",
+        "R280-3",
+        WINNERS,
+        "            waiting, rows = [_best(waiting)], 0\n",
+        "            waiting, rows = [], 0\n",
+        ("tests/spark/test_snapshot_files.py::test_more_keys_than_wait_at_once",),
     ),
 )

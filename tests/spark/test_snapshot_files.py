@@ -10,9 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from cleanerd.errors import CleanerdError, ConfigError
-from cleanerd.spark import snapshot_files
-from cleanerd.spark.logs import find_logs
-from cleanerd.spark.snapshot import write_snapshot
+from cleanerd.spark import latest_by_tasks, snapshot_files
+from cleanerd.spark.latest_by_tasks import by_file
+from cleanerd.spark.logs import find_logs, work_on
+from cleanerd.spark.snapshot import walked_logs, write_snapshot
+from cleanerd.verify.listing import NO_END
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 from tests.spark.rich_log import RichLog
 
@@ -73,9 +75,24 @@ def test_one_state(
     assert pq.read_schema(*(tmp_path / "many tasks").glob("topic=*/*")) == pq.read_schema(*alone.glob("topic=*/*"))
 
 
-def test_a_task_that_is_tried_twice(
-    spark: SparkSession, logs: list[Log], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_keys_than_wait_at_once(logs: list[Log], monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-20: what a shard has added up already competes with what comes later."""
+    walks = walked_logs(None, logs, [NO_END] * len(logs), whole_log=True)
+    _, items = work_on(logs, walks, bytes(16), stable=True)
+
+    def places() -> set[tuple[int, int]]:
+        sent = [batch for _, item in items for batch in latest_by_tasks.best_of_segment(1, item)]
+        found = latest_by_tasks.best_of_shard(tombstones=False, batches=iter(sent))
+        told = {(file, offset) for file, offsets in by_file(latest_by_tasks._places(found)) for offset in offsets}
+        assert told
+        return told
+
+    at_once = places()
+    monkeypatch.setattr(latest_by_tasks, "_SENT_ROWS", 1)
+    assert places() == at_once
+
+
+def test_a_task_that_is_tried_twice(logs: list[Log], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What nobody told of is no part of the state, and goes."""
     once = write_snapshot(None, logs, (tmp_path / "once").as_uri())
     write_log = snapshot_files.write_log
