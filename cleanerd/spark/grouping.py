@@ -82,15 +82,15 @@ class Groups:
         return taken({name: self.rows[name] for name in names}, self.starts)
 
     def sums(self, names: Sequence[str]) -> Columns:
-        """[g]."""
+        """[g] of the columns named, added up."""
         return self._reduced(np.add, names)
 
     def highest(self, names: Sequence[str]) -> Columns:
-        """[g]."""
+        """[g] of the columns named, each for itself."""
         return self._reduced(np.maximum, names)
 
     def lowest(self, names: Sequence[str]) -> Columns:
-        """[g]."""
+        """[g] of the columns named, each for itself."""
         return self._reduced(np.minimum, names)
 
     def _reduced(self, function: np.ufunc, names: Sequence[str]) -> Columns:
