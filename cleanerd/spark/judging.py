@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from cleanerd.spark.columns import pack, unpack
-from cleanerd.spark.grouping import columns_of, dealt, shard_of, taken
+from cleanerd.spark.grouping import columns_of, dealt, joined, shard_of, taken
 from cleanerd.spark.record_pairs import Found, paired
 from cleanerd.spark.record_scan import scan
 from cleanerd.spark.spread import spread
@@ -33,9 +33,11 @@ if TYPE_CHECKING:
     from cleanerd.spark.spread import Item
 
 MOST_RECORDS: Final = 1 << 22
-"""Rows that this process, when it is alone, puts together at once; some 500 MB."""
-MOST_KEYS: Final = 1 << 22
-"""And keys."""
+"""Rows that this process, when it is alone, has at once, twice while it puts them together: 500 MB."""
+MOST_KEYS: Final = 1 << 21
+"""And keys, of some 100 bytes."""
+_SLICE_ROWS: Final = 1 << 18
+"""So many rows are looked at, at once."""
 
 _WINDOW_BITS: Final = 16
 """A window is so many bits of offsets: its records are put together at once, in a task."""
@@ -240,20 +242,34 @@ def _shard_here(part: int, items: Sequence[Item], judge: Judge, most: int, cut: 
     found = Found()
     waiting = _Keys(judge)
     for piece in range(pieces):
-        rows = _piece(items, piece, pieces)
-        if not rows:
-            continue
-        here, keys = judge.of_records(part, paired(rows), most)
-        del rows
-        if shard == 0:
-            found.add(here, most)
-        if shards > 1:
-            keys = taken(keys, shard_of(keys["high"], shards) == shard)
-        if waiting.add(keys) > MOST_KEYS and shards < _MOST_PIECES:
-            raise _TooManyKeysError
+        for rows in _slices(_piece(items, piece, pieces)):
+            here, keys = judge.of_records(part, paired([rows]), most)
+            if shard == 0:
+                found.add(here, most)
+            if shards > 1:
+                keys = taken(keys, shard_of(keys["high"], shards) == shard)
+            if waiting.add(keys) > MOST_KEYS and shards < _MOST_PIECES:
+                raise _TooManyKeysError
     for each in _told(judge, waiting.take(), most).values():
         found.add(each, most)
     return found
+
+
+def _slices(several: list[Columns]) -> Iterator[Columns]:
+    """The rows of ``several``, which is empty afterwards, some whole windows at once."""
+    if not several:
+        return
+    rows = joined(several)
+    several.clear()
+    window = _window(rows["offset"])
+    order = np.argsort(window, kind="stable")
+    window = window[order]
+    begins = [*(np.flatnonzero(window[1:] != window[:-1]) + 1).tolist(), len(order)]
+    at = 0
+    for begin in begins:
+        if begin - at >= _SLICE_ROWS or begin == len(order):
+            yield taken(rows, order[at:begin])
+            at = begin
 
 
 def _piece(items: Sequence[Item], piece: int, pieces: int) -> list[Columns]:

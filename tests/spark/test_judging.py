@@ -74,6 +74,7 @@ def test_in_pieces(places: Path, monkeypatch: pytest.MonkeyPatch, most: str) -> 
     monkeypatch.setattr(judging, "_shard_here", watched)
     monkeypatch.setattr(judging, "_WINDOW_BITS", 1)
     monkeypatch.setattr(judging, "_WAITING_ROWS", 1)
+    monkeypatch.setattr(judging, "_SLICE_ROWS", 1)
     if most != "MOST_KEYS":
         monkeypatch.setattr(judging, "MOST_RECORDS", 12)
     if most != "MOST_RECORDS":
