@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from cleanerd.spark.spread import Item
 
 MOST_RECORDS: Final = 1 << 22
-"""Rows that this process, when it is alone, has at once, twice while it puts them together: 500 MB."""
-MOST_KEYS: Final = 1 << 21
+"""Rows that this process, when it is alone, has at once, of 60 bytes."""
+MOST_KEYS: Final = 1 << 22
 """And keys, of some 100 bytes."""
 _SLICE_ROWS: Final = 1 << 18
 """So many rows are looked at, at once."""
@@ -46,8 +46,10 @@ _WAITING_ROWS: Final = 1 << 19
 _BLOCK_ROWS: Final = 1 << 15
 _SHARD_BYTES: Final = 64 << 20
 """About as much of a log one task puts together."""
-_FEWER: Final = 4
+_FEWER: Final = 2
 """Into so many more pieces a log is cut that was too much."""
+_PARTS: Final = 16
+"""Of the hashes: so many times fewer keys are sorted at once."""
 _MOST_PIECES: Final = 4096
 """No cut makes less of an offset that is there a million times."""
 
@@ -119,7 +121,7 @@ def deal_records(shards: int, item: Item) -> Iterator[pa.RecordBatch]:
         scanned = {name: columns[name] for name in _SCANNED}
         window = _window(columns["offset"])
         different, number = np.unique(window, return_inverse=True)
-        for at, rows in dealt(scanned, number.astype(np.int64), len(different), len(number)):
+        for at, rows in dealt(scanned, number.astype(np.int64), len(different), max(len(number), 1)):
             place = int(different[at])
             yield _block((part + place) % shards, part, place, None, rows)
 
@@ -149,41 +151,54 @@ def look_at_windows(
         here, keys = judge.of_records(part, paired(several), most)
         found.setdefault(part, Found()).add(here, most)
         if waiting.add(keys):
-            yield from _blocks_of(waiting.take(), shards)
-    yield from _blocks_of(waiting.take(), shards)
+            yield from _blocks_of(waiting, shards)
+    yield from _blocks_of(waiting, shards)
     for part, each in found.items():
         yield _block(part % shards, part, 0, json.dumps(each.to_item()), None)
 
 
-def _blocks_of(keys: Columns, shards: int) -> Iterator[pa.RecordBatch]:
-    if keys:
+def _blocks_of(waiting: _Keys, shards: int) -> Iterator[pa.RecordBatch]:
+    for keys in waiting.take():
         for target, rows in dealt(keys, shard_of(keys["high"], shards), shards, _BLOCK_ROWS):
             yield _block(target, -1, 0, None, rows)
 
 
 class _Keys:
-    """Rows of keys that wait to be added up, so many at once that it is worth it."""
+    """Rows of keys that wait to be added up, so many at once that it is worth it, many of them by parts of the hash."""
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
         self._waiting: list[Columns] = []
-        self._rows = self._added_rows = 0
+        self._waiting_rows = self._added_rows = 0
+        self._added: dict[int, Columns] = {}
 
     def add(self, keys: Columns) -> int:
         """How many keys it are, where it was worth looking; else 0."""
         self._waiting.append(keys)
-        self._rows += len(keys["high"])
-        if self._rows < max(_WAITING_ROWS, self._added_rows):
+        self._waiting_rows += len(keys["high"])
+        if self._waiting_rows < max(_WAITING_ROWS, self._added_rows // 2):
             return 0
-        self._waiting = [self._judge.added(self._waiting)]
-        self._rows, self._added_rows = 0, len(self._waiting[0]["high"])
+        self._add_up()
         return self._added_rows
 
-    def take(self) -> Columns:
-        """All of them, each key once; no columns where nothing was added."""
-        keys = self._judge.added(self._waiting) if self._waiting else {}
-        self._waiting, self._rows, self._added_rows = [], 0, 0
-        return keys
+    def _add_up(self) -> None:
+        keys = joined(self._waiting)
+        self._waiting, self._waiting_rows = [], 0
+        for number, rows in dealt(keys, shard_of(keys["low"], _PARTS), _PARTS, max(len(keys["high"]), 1)):
+            before = [self._added[number]] if number in self._added else []
+            self._added[number] = self._judge.added([*before, rows])
+        self._added_rows = sum(len(each["high"]) for each in self._added.values())
+
+    def take(self) -> Iterator[Columns]:
+        """All of them, each key once, some at once."""
+        if not self._added and self._waiting:
+            yield self._judge.added(self._waiting)
+        elif self._added:
+            if self._waiting:
+                self._add_up()
+            while self._added:
+                yield self._added.popitem()[1]
+        self._waiting, self._waiting_rows, self._added_rows = [], 0, 0
 
 
 def look_at_keys(judge: Judge, most: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -195,22 +210,19 @@ def look_at_keys(judge: Judge, most: int, batches: Iterator[pa.RecordBatch]) -> 
             found.setdefault(part, Found()).add(Found.from_item(json.loads(text)), most)
         if rows is not None:
             waiting.add(unpack(rows)[1])
-    for part, each in _told(judge, waiting.take(), most).items():
+    for part, each in _told(judge, waiting, most):
         found.setdefault(part, Found()).add(each, most)
     told = json.dumps([[part, each.to_item()] for part, each in found.items()])
     yield pa.RecordBatch.from_arrays([pa.array([told])], ["found"])
 
 
-def _told(judge: Judge, keys: Columns, most: int) -> dict[int, Found]:
-    """By part what ``keys``, added up, say."""
-    if not keys:
-        return {}
-    parts, starts = np.unique(keys["part"], return_index=True)
-    edges = [*starts.tolist(), len(keys["part"])]
-    return {
-        part: judge.of_keys(taken(keys, np.arange(edges[at], edges[at + 1])), most)
-        for at, part in enumerate(parts.tolist())
-    }
+def _told(judge: Judge, waiting: _Keys, most: int) -> Iterator[tuple[int, Found]]:
+    """By part what the keys that wait say; of a part it may be told several times."""
+    for keys in waiting.take():
+        parts, starts = np.unique(keys["part"], return_index=True)
+        edges = [*starts.tolist(), len(keys["part"])]
+        for at, part in enumerate(parts.tolist()):
+            yield part, judge.of_keys(taken(keys, np.arange(edges[at], edges[at + 1])), most)
 
 
 class _TooManyRecordsError(Exception):
@@ -250,7 +262,7 @@ def _shard_here(part: int, items: Sequence[Item], judge: Judge, most: int, cut: 
                 keys = taken(keys, shard_of(keys["high"], shards) == shard)
             if waiting.add(keys) > MOST_KEYS and shards < _MOST_PIECES:
                 raise _TooManyKeysError
-    for each in _told(judge, waiting.take(), most).values():
+    for _, each in _told(judge, waiting, most):
         found.add(each, most)
     return found
 
@@ -259,7 +271,8 @@ def _slices(several: list[Columns]) -> Iterator[Columns]:
     """The rows of ``several``, which is empty afterwards, some whole windows at once."""
     if not several:
         return
-    rows = joined(several)
+    # A column after the other, so that hardly anything is there twice.
+    rows = {name: np.concatenate([each.pop(name) for each in several]) for name in _SCANNED}
     several.clear()
     window = _window(rows["offset"])
     order = np.argsort(window, kind="stable")
