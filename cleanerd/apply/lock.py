@@ -199,12 +199,18 @@ def _holder(descriptor: int) -> int:
 
 
 def _is_at_path(descriptor: int, log_dir: Path) -> bool:
-    """Whether the path still leads to the locked inode."""
-    held = os.fstat(descriptor)
+    """Whether the path still leads to the locked inode.
+
+    Raises:
+        CleanerdError: that cannot be found out.
+    """
+    path = log_dir / LOCK_FILE
     try:
-        found = os.stat(log_dir / LOCK_FILE, follow_symlinks=False)
+        held, found = os.fstat(descriptor), os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
         return False
+    except OSError as error:
+        raise unreadable("cannot be looked at", path, error) from error
     return held.st_nlink >= 1 and (held.st_dev, held.st_ino) == (found.st_dev, found.st_ino)
 
 

@@ -214,7 +214,9 @@ class Staging:
             close_quietly(descriptor)
 
     def _check_space(self, bytes_needed: int) -> None:
-        require_room(os.fstatvfs(self.directory), bytes_needed, self._reserve_bytes, self.path)
+        with self._told("its file system cannot be asked for free space"):
+            status = os.fstatvfs(self.directory)
+        require_room(status, bytes_needed, self._reserve_bytes, self.path)
 
     @contextmanager
     def _told(self, what: str) -> Iterator[None]:

@@ -92,7 +92,7 @@ _OPTIONS = (
         "--keep-replaced",
         "kept",
         metavar="DIR",
-        type=click.Path(path_type=Path),
+        type=click.Path(path_type=Path, readable=False),
         help="Keep what is replaced in DIR (same file system, outside of every log directory) for cleanerd undo.",
     ),
 )

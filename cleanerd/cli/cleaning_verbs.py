@@ -84,7 +84,7 @@ def stage() -> None:
     "--keep-replaced",
     "kept",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, readable=False),
     help="Keep what is replaced in DIR for cleanerd undo, whatever the plan says.",
 )
 @done_by("cleanerd.cli.apply:apply")

@@ -50,7 +50,7 @@ def cluster() -> None:
     "files",
     multiple=True,
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, readable=False),
     help="The daemons of Prometheus' file_sd file (JSON). Repeatable.",
 )
 def status(common: Common, hosts: tuple[str, ...], *, files: tuple[Path, ...]) -> int:

@@ -126,7 +126,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         "config_paths",
         multiple=True,
         metavar="FILE",
-        type=click.Path(path_type=Path),
+        type=click.Path(path_type=Path, readable=False),
         help="Settings file (TOML), or a directory of them, read in sorted order. Repeatable; later ones win. Default: "
         f"{DEFAULT_CONFIG}, where there is one.",
     ),

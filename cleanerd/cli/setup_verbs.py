@@ -119,7 +119,7 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--command-config",
             metavar="FILE",
-            type=click.Path(path_type=Path),
+            type=click.Path(path_type=Path, readable=False),
             help="Kafka's client properties: TLS, who logs in. Default: cleanerd.command.config.",
         ),
         click.argument("topic", metavar="TOPIC"),

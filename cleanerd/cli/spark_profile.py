@@ -40,7 +40,7 @@ def _check(given: Mapping[str, Any]) -> None:
 @strategy_option("As if this held for the topics: offset, timestamp or header:NAME.")
 @click.option(
     "--report",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, readable=False),
     metavar="DIR",
     help="Make the new directory DIR: a page with pictures, and the figures as JSON and Parquet.",
 )

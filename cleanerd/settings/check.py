@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import ConfigError, RefusedError
@@ -30,15 +31,29 @@ def missing_paths(settings: Settings) -> Iterator[ConfigError]:
     for key in _PATHS:
         value = settings.value(key)
         for path in value if isinstance(value, tuple) else [value]:
-            if path is not None and not os.path.exists(path):
+            if path is not None and _is_missing(path):
                 yield ConfigError(f"{key}: {path} does not exist", where=settings.origins[key])
+
+
+def _is_missing(path: Path | str) -> bool:
+    """Whether nothing is there. What a disk that fails says is no answer: whoever opens the path tells it."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def wrong_state_dir(settings: Settings) -> ConfigError | None:
     """What is wrong with a state directory that is none: nothing could be remembered, and nothing read."""
     path = settings.daemon.cleanerd_state_dir
     nearest = nearest_existing(path)
-    if os.path.isdir(nearest) or not os.path.exists(nearest):
+    try:
+        if stat.S_ISDIR(os.stat(nearest).st_mode):
+            return None
+    except OSError:  # it is there, and a disk that fails is nothing that a setting could be wrong about
         return None
     return ConfigError(
         f"cleanerd.state.dir: {nearest} is not a directory",

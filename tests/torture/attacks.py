@@ -35,7 +35,7 @@ from tests.differential.random_transactions import random_transactions
 from tests.differential.seeds import play_seed
 from tests.live.test_kills import MOSTLY_CLEANERD, Killing, killing_field
 from tests.torn import play as torn
-from tests.torture import broker_calls, hostile, system_calls
+from tests.torture import broker_calls, calls_bench, hostile, system_calls
 from tests.torture.jobs import JOBS
 from tests.torture.shim import FAULTS
 from tests.torture.shrink import smallest
@@ -104,7 +104,7 @@ class SystemCalls:
     """Every i-th system call of every job fails in every way, in an order that the seed says, each once."""
 
     def __init__(self, place: Place, jobs: Sequence[str] = tuple(JOBS), faults: Sequence[str] = tuple(FAULTS)) -> None:
-        self._bench = place.stack.enter_context(system_calls.bench())
+        self._bench = place.stack.enter_context(calls_bench.bench())
         self.cases = system_calls.all_cases(self._bench, jobs, faults)
         place.rng("system calls").shuffle(self.cases)
 

@@ -45,8 +45,8 @@ from tests.live.load import create_topics
 from tests.live.proxy import Proxy
 from tests.live.rounds import with_agent
 from tests.support.patience import PATIENCE_SECONDS
+from tests.torture.calls_bench import Done, forked, wrong_words
 from tests.torture.shim import CLASSES, FAULTS, Fault, Struck, Switch
-from tests.torture.system_calls import Done, forked, wrong_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,6 +6,8 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tests.apply.live_scene import held
+from tests.support.fake_agent import FakeAgent
 from tests.torture.jobs import SOCKET
 
 if TYPE_CHECKING:
@@ -39,9 +41,6 @@ def beside(scene: Scene, job: Torment) -> Iterator[None]:
 
 
 def _be_a_broker(scene: Scene, told: int, end: int, *, agent: bool) -> None:
-    from tests.apply.live_scene import held  # noqa: PLC0415
-    from tests.support.fake_agent import FakeAgent  # noqa: PLC0415
-
     try:
         with held(scene.logs):
             if not agent:

@@ -1,7 +1,9 @@
 """Every i-th system call fails: each job of :mod:`jobs`, each fault of :mod:`shim`, every i until the job passes.
 
-    python -m tests.torture.system_calls                                    all of it, minutes to hours
+    python -m tests.torture.system_calls --all .cache/system-calls.jsonl    all of it; called again it goes on
+    python -m tests.torture.system_calls --sample 1000 --seed 1             some that are drawn
     python -m tests.torture.system_calls --job clean --fault EIO --call 17  one case again, with what it said
+    python -m tests.torture.system_calls --against-processes 100            the fork server, against new processes
 
 After each: the log is old or new, as a plain reading of Kafka's rules finds it; the message names the file and the
 cause; the exit code is right; no descriptor is left open; and the next run, in peace, ends well.
@@ -10,296 +12,29 @@ cause; the exit code is right; no descriptor is left open; and the next run, in 
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import os
 import random
 import re
-import shutil
 import signal
 import sys
-import tempfile
-import traceback
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+import time
+from collections import Counter
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from cleanerd.cleaner.manifest import STAGING
-from tests.torture.jobs import JOBS, Scene, Torment, descriptors, impatient, make, preload
-from tests.torture.loaded import Segments, as_loaded, leftovers, records
-from tests.torture.shim import FAULTS, Fault, Shim, preloaded
-from tests.torture.stand_in import beside
+from tests.torture.calls_bench import Bench, Case, Done, bench
+from tests.torture.jobs import JOBS, Torment
+from tests.torture.shim import FAULTS, Shim, preloaded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
-LIMIT_SECONDS: Final = 60
-"""Nothing that is done here takes a second; what takes this long hangs."""
-COUNTED: Final = Fault("counted", 0, tuple(dict.fromkeys(each for fault in FAULTS.values() for each in fault.classes)))
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """What a forked child said: exit code (negative: a signal), its words, open descriptors too many, the fault."""
-
-    code: int
-    words: str
-    leaked: list[str]
-    seen: int = 0
-    hits: int = 0
-    call: str = ""
-    path: str = ""
-    by_class: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One call that fails."""
-
-    job: str
-    fault: str
-    call: int
-
-    @property
-    def again(self) -> str:
-        """The command that plays it again."""
-        return (
-            f".venv/bin/python -m tests.torture.system_calls --job {self.job} --fault {self.fault} --call {self.call}"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Wrong:
-    """A case that ended as it must not."""
-
-    case: Case
-    told: str
-    what: list[str]
-
-
-class Undisturbed:
-    """The log before, and what a cleaning makes of it that nobody disturbs.
-
-    ``careful``: the same where the producer snapshot cannot be read. Producers are read from the log then, which is
-    said, and batches stay that need not.
-    """
-
-    def __init__(self, bench: Bench, job: Torment) -> None:
-        with bench.scene() as scene:
-            self.old = as_loaded(scene.partition)
-            self.new = _cleaned(bench, scene, job)
-        with bench.scene() as scene:
-            for snapshot in scene.partition.glob("*.snapshot"):
-                snapshot.write_bytes(b"damaged")
-            self.careful = _cleaned(bench, scene, job)
-
-    def groups_swapped(self, found: Segments, new: Segments) -> list[bool] | None:
-        """Group by group whether it is as in ``new``; None when something is neither old nor new."""
-        answer = []
-        bases = sorted(new)
-        ends = [*bases[1:], 1 << 62]
-        if any(base < bases[0] for base in found):
-            return None
-        for base, end in zip(bases, ends, strict=True):
-            old, clean, here = (
-                {each: files for each, files in segments.items() if base <= each < end}
-                for segments in (self.old, new, found)
-            )
-            if old == clean == here:
-                continue
-            if here not in (old, clean):
-                return None
-            answer.append(here == clean)
-        return answer
-
-
-def _cleaned(bench: Bench, scene: Scene, job: Torment) -> Segments:
-    for each in (*map(JOBS.__getitem__, job.before), job):
-        bench.in_peace(scene, each)
-    return as_loaded(scene.partition)
-
-
-def forked(told: Path, work: Callable[[], Done]) -> Done:
-    """``work`` in a fork, whose words lie in the file ``told``."""
-    reading, writing = os.pipe()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    child = os.fork()
-    if child == 0:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(LIMIT_SECONDS)
-        words = os.open(told, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-        os.dup2(words, 1)
-        os.dup2(words, 2)
-        # What a test has put there leads elsewhere.
-        sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
-        try:
-            done = work()
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os.write(writing, json.dumps(asdict(done)).encode())
-        except BaseException:  # noqa: BLE001 - the child ends here whatever happens
-            traceback.print_exc()
-            sys.stderr.flush()
-        finally:
-            os._exit(0)
-    os.close(writing)
-    with open(reading, "rb") as answer:
-        data = answer.read()
-    _, status = os.waitpid(child, 0)
-    words = told.read_text(errors="replace")
-    if not data:
-        code = os.waitstatus_to_exitcode(status)
-        return Done(-code if code else 71, f"it ended by itself or hung\n{words}", [])
-    return Done(**{**json.loads(data), "words": words})
-
-
-class Bench:
-    """Where it is done: a directory in memory, a fork for every run."""
-
-    def __init__(self, work: Path) -> None:
-        self.root = work / "here"
-        self._model = work / "model"
-        self._words = work / "words"
-        self._shim = Shim()
-        preload()
-        make(Scene(self._model))
-        self._undisturbed: dict[str, Undisturbed] = {}
-
-    @contextmanager
-    def scene(self) -> Iterator[Scene]:
-        """The log as it was made."""
-        shutil.copytree(self._model, self.root)
-        try:
-            yield Scene(self.root)
-        finally:
-            shutil.rmtree(self.root)
-
-    def undisturbed(self, job: Torment) -> Undisturbed:
-        """What the log is before and after ``job``, or after what it takes back."""
-        cleaning = JOBS[job.before[0]] if job.ends == "old" else job
-        if cleaning.name not in self._undisturbed:
-            self._undisturbed[cleaning.name] = Undisturbed(self, cleaning)
-        return self._undisturbed[cleaning.name]
-
-    def in_peace(self, scene: Scene, job: Torment) -> None:
-        """``job``, which must end well."""
-        done = self.do(scene, job)
-        if done.code != 0:
-            raise AssertionError(f"{job.name}: exit code {done.code}: {done.words}")
-
-    def do(self, scene: Scene, job: Torment, fault: Fault = COUNTED, call: int = -1) -> Done:
-        """``job`` in a fork, with this fault."""
-
-        def work() -> Done:
-            with impatient():
-                before = descriptors()
-                self._shim.arm(scene.root, fault, call)
-                try:
-                    code = job.work(scene)
-                except BaseException:  # noqa: BLE001 - what gets out is what is looked for
-                    code = 70
-                    traceback.print_exc()
-                struck = self._shim.disarm()
-                gc.collect()
-                open_now = descriptors()
-                leaked = [where for number, where in open_now.items() if before.get(number) != where]
-            return Done(code, "", leaked, struck.seen, struck.hits, struck.call, struck.path, struck.by_class)
-
-        with beside(scene, job):
-            return forked(self._words, work)
-
-    def play(self, case: Case) -> tuple[Done, list[str]]:
-        """One case: what was said, and what is wrong with it."""
-        job, fault = JOBS[case.job], FAULTS[case.fault]
-        if job.ends != "same":
-            self.undisturbed(job)
-        with self.scene() as scene:
-            for name in job.before:
-                self.in_peace(scene, JOBS[name])
-            start = as_loaded(scene.partition)
-            done = self.do(scene, job, fault, case.call)
-            wrong = [*self._log(job, scene, start, done), *wrong_words(fault, done), *_descriptors(done)]
-            wrong += self._again(job, scene, start)
-        return done, wrong
-
-    def _log(self, job: Torment, scene: Scene, start: Segments, done: Done) -> list[str]:
-        """Old or new, and new when it says so."""
-        found = as_loaded(scene.partition)
-        if job.ends == "same":
-            return [] if found == start else ["the log changed"]
-        known = self.undisturbed(job)
-        swapped = known.groups_swapped(found, known.new)
-        if swapped is None and "producer snapshot ignored" in done.words:
-            swapped = known.groups_swapped(found, known.careful)
-        if swapped is None:
-            return [f"the log is neither old nor new: {_listing(scene.partition)}"]
-        if job.ends == "new" and swapped != sorted(swapped, reverse=True):
-            return [f"a later group is new and an earlier one is not: {swapped}"]
-        if done.code == 0 and not all(each == (job.ends == "new") for each in swapped):
-            return [f"exit code 0, and the work is not done: {swapped}"]
-        return []
-
-    def _again(self, job: Torment, scene: Scene, start: Segments) -> list[str]:
-        """The next run, in peace."""
-        done = self.do(scene, job)
-        if job.name == "apply" and done.code == 0:
-            # A plan that was half done is finished as far as it went and dropped: the rest is cleaned as it comes.
-            done = self.do(scene, JOBS["clean"])
-        wrong = [] if done.code == 0 else [f"the next run fails with exit code {done.code}: {done.words}"]
-        known = None if job.ends == "same" else self.undisturbed(job)
-        expected = start if known is None else known.new if job.ends == "new" else known.old
-        if records(as_loaded(scene.partition)) != records(expected):
-            wrong.append(f"after the next run the log is not what it should be: {_listing(scene.partition)}")
-        left = leftovers(scene.partition)
-        if job.name == "undo" and left == [STAGING]:
-            self.do(scene, JOBS["clean"])  # an undo with nothing to do looks at no partition
-            left = leftovers(scene.partition)
-        if job.ends != "same" and left:
-            wrong.append(f"after the next run there are left: {left}")
-        return wrong
-
-
-def wrong_words(fault: Fault, done: Done, root: str = "/here/") -> list[str]:
-    """What is wrong with what is said of it. ``root``: where calls may fail."""
-    wrong = []
-    if not fault.is_error and done.code != 0:
-        return [f"no error happened, and the exit code is {done.code}: {done.words}"]
-    if done.code < 0 or done.code >= 70 or "Traceback" in done.words or "unexpected error" in done.words:
-        return [f"it is told as a mistake of ours, exit code {done.code}: {done.words}"]
-    if done.code == 0 or done.hits == 0:
-        return wrong
-    if done.code not in {1, 4, 6}:
-        wrong.append(f"exit code {done.code} for a call that failed")
-    said = re.sub(r"\s+", " ", done.words)
-    if not fault.is_told(said):
-        wrong.append(f"the cause is not told: {done.words}")
-    path = Path(done.path)
-    # Of a disk that is gone another file may be told than the first: what is of no account is passed over.
-    known = (path.name, str(path.parent), path.parent.name, *((root,) if fault.lasting else ()))
-    if done.path.startswith("/") and not any(each in said for each in known):
-        wrong.append(f"the file {done.path} is not told: {done.words}")
-    return wrong
-
-
-def _descriptors(done: Done) -> list[str]:
-    return [f"left open: {done.leaked}"] if done.leaked else []
-
-
-def _listing(directory: Path) -> list[str]:
-    return sorted(f"{path.relative_to(directory)} ({path.stat().st_size})" for path in directory.rglob("*"))
-
-
-@contextmanager
-def bench() -> Iterator[Bench]:
-    """In memory where there is one: thousands of directories are made and flushed."""
-    memory = Path("/dev/shm")  # noqa: S108
-    work = Path(tempfile.mkdtemp(prefix="cleanerd-calls-", dir=memory if memory.is_dir() else None))
-    try:
-        yield Bench(work)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+_OF_A_RUN: Final = re.compile(r" *\d+ ms\b|cleanerd-calls-\w+|\b\d{8}t\d{6}-[0-9a-f]+\b|(?<=keyless) +time")
+"""What differs from run to run: how long it took, where it was done, ids of plans."""
+TRIES: Final = 6
 
 
 def in_its_own_process(arguments: Sequence[str]) -> None:
@@ -317,15 +52,169 @@ def count(bench: Bench, job: Torment) -> dict[str, int]:
         return bench.do(scene, job).by_class
 
 
+def cases_of(calls: dict[str, dict[str, int]], faults: Sequence[str]) -> list[Case]:
+    """Every call of every job that can fail so, once; ``calls``: of each job, as :func:`count` tells them."""
+    return [
+        Case(job, name, call)
+        for job, by_class in calls.items()
+        for name in faults
+        for call in range(sum(by_class.get(each, 0) for each in FAULTS[name].classes))
+    ]
+
+
 def all_cases(bench: Bench, jobs: Sequence[str], faults: Sequence[str]) -> list[Case]:
     """Every call of every job that can fail so, once."""
-    cases = []
-    for name in jobs:
-        calls = count(bench, JOBS[name])
-        for fault in (FAULTS[each] for each in faults):
-            total = sum(calls.get(each, 0) for each in fault.classes)
-            cases += [Case(name, fault.name, call) for call in range(total)]
-    return cases
+    return cases_of({name: count(bench, JOBS[name]) for name in jobs}, faults)
+
+
+class Record:
+    """What was played of one run: a line for each case in a file, behind a line with the calls of each job."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        lines = path.read_text().splitlines() if path.exists() else []
+        self.calls: dict[str, dict[str, int]] = json.loads(lines[0])["calls"] if lines else {}
+        self.played: dict[Case, dict[str, Any]] = {}
+        for line in lines[1:]:
+            told = json.loads(line)
+            self.played[Case(told["job"], told["fault"], told["call"])] = told
+
+    def begin(self, calls: dict[str, dict[str, int]]) -> None:
+        """A run whose cases follow from ``calls``."""
+        self.calls = calls
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.write_text(json.dumps({"calls": calls}) + "\n")
+
+    def play(self, bench: Bench, cases: Sequence[Case]) -> None:
+        """Each of them; a line is written at once, so that workers may share the file."""
+        with self._path.open("ab", buffering=0) as file:
+            for case in cases:
+                began = time.monotonic()
+                done, wrong = bench.play(case)
+                told = {"job": case.job, "fault": case.fault, "call": case.call, "code": done.code}
+                told |= {"struck": done.hits > 0, "seconds": round(time.monotonic() - began, 3)}
+                if wrong:
+                    told |= {"at": f"{done.call} of {done.path}", "wrong": wrong}
+                file.write(json.dumps(told).encode() + b"\n")
+
+    def wrong(self) -> list[str]:
+        """A text for each case that ended as it must not."""
+        bad = [(case, told) for case, told in self.played.items() if "wrong" in told]
+        return ["\n  ".join([case.again, told["at"], *told["wrong"]]) for case, told in bad]
+
+    def table(self) -> str:
+        """A row for each job, in Markdown."""
+        rows = ["| job | calls | cases | calls that failed | told | wrong |", "|---|--:|--:|--:|--:|--:|"]
+        total = Counter[str]()
+        for job, calls in self.calls.items():
+            mine = [told for case, told in self.played.items() if case.job == job]
+            found = Counter(
+                calls=sum(calls.values()),
+                cases=len(mine),
+                struck=sum(told["struck"] for told in mine),
+                told=sum(told["code"] != 0 for told in mine),
+                wrong=sum("wrong" in told for told in mine),
+            )
+            total.update(found)
+            rows.append(_row(f"`{job}`", found))
+        seconds = sum(told["seconds"] for told in self.played.values())
+        return "\n".join([*rows, _row("together", total), f"{seconds / 60:.0f} minutes of one worker"])
+
+
+def _row(name: str, found: Counter[str]) -> str:
+    numbers = (f"{found[each]:,}" for each in ("calls", "cases", "struck", "told", "wrong"))
+    return f"| {name} | {' | '.join(numbers)} |"
+
+
+def play_all(path: Path, jobs: Sequence[str], faults: Sequence[str], workers: int) -> int:
+    """What of all cases is not in the record yet, by so many forks at once; the exit code."""
+    record = Record(path)
+    if not record.calls:
+        with bench() as here:
+            record.begin({name: count(here, JOBS[name]) for name in jobs})
+    cases = [case for case in cases_of(record.calls, faults) if case not in record.played]
+    sys.stdout.write(f"{len(record.played)} cases were played before, {len(cases)} are left\n")
+    sys.stdout.flush()
+    children = {_worker(record, cases[number::workers]) for number in range(workers)}
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    failed = False
+    try:
+        while children:
+            child, status = os.wait()
+            children.discard(child)
+            failed |= status != 0
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGTERM)
+    record = Record(path)
+    sys.stdout.write("".join(f"{each}\n" for each in record.wrong()) + record.table() + "\n")
+    return int(failed or bool(record.wrong()))
+
+
+def _worker(record: Record, cases: Sequence[Case]) -> int:
+    """A fork that plays them."""
+    child = os.fork()
+    if child:
+        return child
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    code = 1
+    try:
+        with bench() as here:
+            record.play(here, cases)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def play_some(cases: Sequence[Case], here: Bench, *, aloud: bool) -> int:
+    """These; the exit code is 1 when one is wrong. ``aloud``: with what was said."""
+    wrong_cases = 0
+    for case in cases:
+        done, wrong = here.play(case)
+        if aloud:
+            sys.stdout.write(f"{done.call} of {done.path}: exit code {done.code}\n{done.words}\n")
+        if wrong:
+            wrong_cases += 1
+            sys.stdout.write("\n  ".join([case.again, f"{done.call} of {done.path}", *wrong]) + "\n")
+            sys.stdout.flush()
+    sys.stdout.write(f"{len(cases)} played, {wrong_cases} wrong\n")
+    return int(wrong_cases > 0)
+
+
+def differences(jobs: Sequence[str], faults: Sequence[str], sample: int, seed: int) -> list[str]:
+    """What is not the same in forks and in processes that are started: the calls of ``jobs``, and what cases end with.
+
+    A directory that changed within a tick of the clock is listed again, so calls come and go; what never is the same in
+    :data:`TRIES` tries differs.
+    """
+    with bench() as forks, bench(whole=True) as started:
+        calls = {name: count(forks, JOBS[name]) for name in jobs}
+        found = []
+        for name in jobs:
+            found += _differing(name, partial(count, job=JOBS[name]), forks, started)
+        cases = cases_of(calls, faults)
+        for case in random.Random(seed).sample(cases, min(sample, len(cases))):
+            found += _differing(case.again, partial(_comparable, case=case), forks, started)
+    return found
+
+
+def _differing(what: str, come_to: Callable[[Bench], object], forks: Bench, started: Bench) -> list[str]:
+    """What it came to here and there, if that was never the same."""
+    here, there = [], []
+    for _ in range(TRIES):
+        here.append(come_to(forks))
+        there.append(come_to(started))
+        if any(each in there for each in here):
+            return []
+    return ["\n  ".join([what, *map(str, here), "started:", *map(str, there)])]
+
+
+def _comparable(bench: Bench, case: Case) -> tuple[Done, list[str]]:
+    """How it ended. The lines of its words are sorted: what stdout keeps back comes behind what stderr does not."""
+    done, wrong = bench.play(case)
+    words = "\n".join(sorted(_OF_A_RUN.sub("", done.words).splitlines()))
+    path = _OF_A_RUN.sub("", done.path)
+    return replace(done, words=words, path=path, seen=0, by_class={}), [_OF_A_RUN.sub("", each) for each in wrong]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -337,10 +226,19 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--call", type=int, default=-1, help="only this one, and what it said")
     parser.add_argument("--sample", type=int, default=0, help="so many, drawn from all")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--all", type=Path, metavar="FILE", help="all; what was played is noted there")
+    parser.add_argument("--workers", type=int, default=2, help="forks that play all")
+    parser.add_argument("--whole", action="store_true", help="a new process for each job, not a fork")
+    parser.add_argument("--against-processes", type=int, metavar="N", help="so many cases, drawn, in both ways")
     options = parser.parse_args(arguments)
     jobs, faults = options.job or list(JOBS), options.fault or list(FAULTS)
-    wrong_cases = 0
-    with bench() as here:
+    if options.all:
+        return play_all(options.all, jobs, faults, options.workers)
+    if options.against_processes is not None:
+        found = differences(jobs, faults, options.against_processes, options.seed)
+        sys.stdout.write("\n".join([*found, f"{options.against_processes} cases, {len(found)} differ\n"]))
+        return int(bool(found))
+    with bench(whole=options.whole) as here:
         if options.call >= 0:
             cases = [Case(job, fault, options.call) for job in jobs for fault in faults]
         else:
@@ -348,16 +246,7 @@ def main(arguments: Sequence[str]) -> int:
             sys.stdout.write(f"{len(cases)} cases\n")
         if options.sample:
             cases = random.Random(options.seed).sample(cases, min(options.sample, len(cases)))
-        for case in cases:
-            done, wrong = here.play(case)
-            if options.call >= 0:
-                sys.stdout.write(f"{done.call} of {done.path}: exit code {done.code}\n{done.words}\n")
-            if wrong:
-                wrong_cases += 1
-                sys.stdout.write("\n  ".join([case.again, f"{done.call} of {done.path}", *wrong]) + "\n")
-                sys.stdout.flush()
-    sys.stdout.write(f"{len(cases)} played, {wrong_cases} wrong\n")
-    return int(wrong_cases > 0)
+        return play_some(cases, here, aloud=options.call >= 0)
 
 
 if __name__ == "__main__":

@@ -47,6 +47,33 @@ def test_some_calls_fail() -> None:
     assert "25 played, 0 wrong" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("jobs", "cases"), [(("verify",), 2), pytest.param((), 60, marks=[pytest.mark.long, pytest.mark.timeout(1800)])]
+)
+def test_a_fork_ends_as_a_process_does(jobs: tuple[str, ...], cases: int) -> None:
+    """OP-10: the same calls in the same number, the same words, exit code, descriptors and log."""
+    of_jobs = [word for job in jobs for word in ("--job", job)]
+    done = run("system_calls", *of_jobs, "--against-processes", str(cases), "--seed", "15")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{cases} cases, 0 differ" in done.stdout
+
+
+def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
+    """What was played is noted and not played again; a case that went wrong is told at the end."""
+    record = tmp_path / "calls.jsonl"
+    wanted = ("system_calls", "--job", "verify", "--fault", "lock", "--fault", "EMFILE", "--all", str(record))
+    calls = {"calls": {"verify": {"open": 3}}}
+    case = {"job": "verify", "fault": "EMFILE", "call": 1, "code": 70, "struck": True, "seconds": 0.1}
+    told = {**case, "at": "open of x", "wrong": ["a mistake of ours"]}
+    record.write_text(json.dumps(calls) + "\n" + json.dumps(told) + "\n")
+    done = run(*wanted)
+    assert "1 cases were played before, 2 are left" in done.stdout, done.stdout + done.stderr
+    assert "--job verify --fault EMFILE --call 1\n  open of x\n  a mistake of ours" in done.stdout
+    assert done.returncode == 1
+    assert len(record.read_text().splitlines()) == 4
+    assert "| together | 3 | 3 | 3 | 3 | 1 |" in done.stdout
+
+
 def test_some_hostile_bytes() -> None:
     """U-33: every reader gives a value or an error of ours."""
     done = run("hostile", "--count", "150")

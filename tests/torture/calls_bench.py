@@ -1,0 +1,360 @@
+"""Where the cases of :mod:`system_calls` are played: a fork server, a log in memory, and what is looked at after each.
+
+The server has cleanerd imported and has done each job once, so that a case costs a fork and the job itself. The calls
+are counted from the fork on. ``whole``: each job in a process that is started for it, as operators do; slower by far,
+and what the fork server is held against (``test_smoke.py``).
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.cleaner.manifest import STAGING
+from tests.torture.jobs import JOBS, Scene, Torment, descriptors, impatient, make, preload
+from tests.torture.loaded import Segments, as_loaded, leftovers, records
+from tests.torture.shim import FAULTS, Fault, Shim, preloaded
+from tests.torture.stand_in import beside
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+TOP: Final = Path(__file__).resolve().parents[2]
+LIMIT_SECONDS: Final = 180
+"""Nothing that is done here takes a second of an idle machine; what takes this long hangs."""
+COUNTED: Final = Fault("counted", 0, tuple(dict.fromkeys(each for fault in FAULTS.values() for each in fault.classes)))
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a forked child said: exit code (negative: a signal), its words, open descriptors too many, the fault."""
+
+    code: int
+    words: str
+    leaked: list[str]
+    seen: int = 0
+    hits: int = 0
+    call: str = ""
+    path: str = ""
+    by_class: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One call that fails."""
+
+    job: str
+    fault: str
+    call: int
+
+    @property
+    def again(self) -> str:
+        """The command that plays it again."""
+        return (
+            f".venv/bin/python -m tests.torture.system_calls --job {self.job} --fault {self.fault} --call {self.call}"
+        )
+
+
+class Undisturbed:
+    """The log before, and what a cleaning makes of it that nobody disturbs.
+
+    ``careful``: the same where the producer snapshot cannot be read. Producers are read from the log then, which is
+    said, and batches stay that need not.
+    """
+
+    def __init__(self, bench: Bench, job: Torment) -> None:
+        with bench.scene() as scene:
+            self.old = as_loaded(scene.partition)
+            self.new = _cleaned(bench, scene, job)
+        with bench.scene() as scene:
+            for snapshot in scene.partition.glob("*.snapshot"):
+                snapshot.write_bytes(b"damaged")
+            self.careful = _cleaned(bench, scene, job)
+
+    def groups_swapped(self, found: Segments, new: Segments) -> list[bool] | None:
+        """Group by group whether it is as in ``new``; None when something is neither old nor new."""
+        answer = []
+        bases = sorted(new)
+        ends = [*bases[1:], 1 << 62]
+        if any(base < bases[0] for base in found):
+            return None
+        for base, end in zip(bases, ends, strict=True):
+            old, clean, here = (
+                {each: files for each, files in segments.items() if base <= each < end}
+                for segments in (self.old, new, found)
+            )
+            if old == clean == here:
+                continue
+            if here not in (old, clean):
+                return None
+            answer.append(here == clean)
+        return answer
+
+
+def _cleaned(bench: Bench, scene: Scene, job: Torment) -> Segments:
+    for each in (*map(JOBS.__getitem__, job.before), job):
+        bench.in_peace(scene, each)
+    return as_loaded(scene.partition)
+
+
+def forked(told: Path, work: Callable[[], Done]) -> Done:
+    """``work`` in a fork, whose words lie in the file ``told``."""
+    reading, writing = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(LIMIT_SECONDS)
+        words = os.open(told, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        os.dup2(words, 1)
+        os.dup2(words, 2)
+        # What a test has put there leads elsewhere.
+        sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
+        try:
+            done = work()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os.write(writing, json.dumps(asdict(done)).encode())
+        except BaseException:  # noqa: BLE001 - the child ends here whatever happens
+            traceback.print_exc()
+            sys.stderr.flush()
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as answer:
+        data = answer.read()
+    _, status = os.waitpid(child, 0)
+    words = told.read_text(errors="replace")
+    if not data:
+        code = os.waitstatus_to_exitcode(status)
+        return Done(-code if code else 71, f"it ended by itself or hung\n{words}", [])
+    return Done(**{**json.loads(data), "words": words})
+
+
+@contextmanager
+def _words_in(told: Path) -> Iterator[None]:
+    """In the block what this process says goes to a file."""
+    kept = sys.stdout, sys.stderr
+    with told.open("w") as words:
+        sys.stdout = sys.stderr = words
+        try:
+            yield
+        finally:
+            sys.stdout, sys.stderr = kept
+
+
+def attempt(shim: Shim, scene: Scene, job: Torment, fault: Fault, call: int) -> Done:
+    """``job`` in this process, with this fault; without its words."""
+    with impatient():
+        before = descriptors()
+        shim.arm(scene.root, fault, call)
+        try:
+            code = job.work(scene)
+        except BaseException:  # noqa: BLE001 - what gets out is what is looked for
+            code = 70
+            traceback.print_exc()
+        struck = shim.disarm()
+        gc.collect()
+        open_now = descriptors()
+        leaked = [where for number, where in open_now.items() if before.get(number) != where]
+    return Done(code, "", leaked, struck.seen, struck.hits, struck.call, struck.path, struck.by_class)
+
+
+def _in_a_new_process(told: Path, scene: Scene, job: Torment, fault: Fault, call: int) -> Done:
+    """The same in a process that is started for it; it writes what it came to into ``told``'s neighbour."""
+    answer = told.with_name("answer")
+    answer.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "tests.torture.calls_bench", job.name, fault.name, str(call)]
+    with told.open("w") as words:
+        process = subprocess.run(
+            [*command, str(scene.root), str(answer)],
+            env=preloaded(),
+            cwd=TOP,
+            stdout=words,
+            stderr=words,
+            timeout=LIMIT_SECONDS,
+            check=False,
+        )
+    said = told.read_text(errors="replace")
+    if not answer.exists():
+        return Done(-abs(process.returncode or 71), f"it ended by itself\n{said}", [])
+    return Done(**{**json.loads(answer.read_text()), "words": said})
+
+
+class Bench:
+    """Where it is done: a directory in memory, a fork for every run. ``whole``: a new process instead."""
+
+    def __init__(self, work: Path, *, whole: bool = False) -> None:
+        self.root = work / "here"
+        self._model = work / "model"
+        self._words = work / "words"
+        self._whole = whole
+        self._shim = Shim()
+        self._undisturbed: dict[str, Undisturbed] = {}
+        make(Scene(self._model))
+        if not whole:
+            preload()
+            self._warm_up(Scene(work / "warm"))
+
+    def _warm_up(self, scene: Scene) -> None:
+        """Each job once in this process: what Python makes once, such as pydantic's schemas, all forks have then.
+
+        And what is there now no fork has to look through when it collects garbage, which would copy all of it.
+        """
+        for job in JOBS.values():
+            shutil.copytree(self._model, scene.root)
+            for name in job.before:
+                self.in_peace(scene, JOBS[name])
+            with beside(scene, job), _words_in(self._words), impatient():
+                code = job.work(scene)
+            if code != 0:
+                raise AssertionError(f"{job.name}: exit code {code}: {self._words.read_text()}")
+            shutil.rmtree(scene.root)
+        gc.collect()
+        gc.freeze()
+
+    @contextmanager
+    def scene(self) -> Iterator[Scene]:
+        """The log as it was made."""
+        shutil.copytree(self._model, self.root)
+        try:
+            yield Scene(self.root)
+        finally:
+            shutil.rmtree(self.root)
+
+    def undisturbed(self, job: Torment) -> Undisturbed:
+        """What the log is before and after ``job``, or after what it takes back."""
+        cleaning = JOBS[job.before[0]] if job.ends == "old" else job
+        if cleaning.name not in self._undisturbed:
+            self._undisturbed[cleaning.name] = Undisturbed(self, cleaning)
+        return self._undisturbed[cleaning.name]
+
+    def in_peace(self, scene: Scene, job: Torment) -> None:
+        """``job``, which must end well."""
+        done = self.do(scene, job)
+        if done.code != 0:
+            raise AssertionError(f"{job.name}: exit code {done.code}: {done.words}")
+
+    def do(self, scene: Scene, job: Torment, fault: Fault = COUNTED, call: int = -1) -> Done:
+        """``job`` in a fork, or a process of its own, with this fault."""
+        with beside(scene, job):
+            if self._whole:
+                return _in_a_new_process(self._words, scene, job, fault, call)
+            return forked(self._words, lambda: attempt(self._shim, scene, job, fault, call))
+
+    def play(self, case: Case) -> tuple[Done, list[str]]:
+        """One case: what was said, and what is wrong with it."""
+        job, fault = JOBS[case.job], FAULTS[case.fault]
+        if job.ends != "same":
+            self.undisturbed(job)
+        with self.scene() as scene:
+            for name in job.before:
+                self.in_peace(scene, JOBS[name])
+            start = as_loaded(scene.partition)
+            done = self.do(scene, job, fault, case.call)
+            wrong = [*self._log(job, scene, start, done), *wrong_words(fault, done), *_descriptors(done)]
+            wrong += self._again(job, scene, start)
+        return done, wrong
+
+    def _log(self, job: Torment, scene: Scene, start: Segments, done: Done) -> list[str]:
+        """Old or new, and new when it says so."""
+        found = as_loaded(scene.partition)
+        if job.ends == "same":
+            return [] if found == start else ["the log changed"]
+        known = self.undisturbed(job)
+        swapped = known.groups_swapped(found, known.new)
+        if swapped is None and "producer snapshot ignored" in done.words:
+            swapped = known.groups_swapped(found, known.careful)
+        if swapped is None:
+            return [f"the log is neither old nor new: {_listing(scene.partition)}"]
+        if job.ends == "new" and swapped != sorted(swapped, reverse=True):
+            return [f"a later group is new and an earlier one is not: {swapped}"]
+        if done.code == 0 and not all(each == (job.ends == "new") for each in swapped):
+            return [f"exit code 0, and the work is not done: {swapped}"]
+        return []
+
+    def _again(self, job: Torment, scene: Scene, start: Segments) -> list[str]:
+        """The next run, in peace."""
+        done = self.do(scene, job)
+        if job.name == "apply" and done.code == 0:
+            # A plan that was half done is finished as far as it went and dropped: the rest is cleaned as it comes.
+            done = self.do(scene, JOBS["clean"])
+        wrong = [] if done.code == 0 else [f"the next run fails with exit code {done.code}: {done.words}"]
+        known = None if job.ends == "same" else self.undisturbed(job)
+        expected = start if known is None else known.new if job.ends == "new" else known.old
+        if records(as_loaded(scene.partition)) != records(expected):
+            wrong.append(f"after the next run the log is not what it should be: {_listing(scene.partition)}")
+        left = leftovers(scene.partition)
+        if job.name == "undo" and left == [STAGING]:
+            self.do(scene, JOBS["clean"])  # an undo with nothing to do looks at no partition
+            left = leftovers(scene.partition)
+        if job.ends != "same" and left:
+            wrong.append(f"after the next run there are left: {left}")
+        return wrong
+
+
+def wrong_words(fault: Fault, done: Done, root: str = "/here/") -> list[str]:
+    """What is wrong with what is said of it. ``root``: where calls may fail."""
+    wrong: list[str] = []
+    if not fault.is_error and done.code != 0:
+        return [f"no error happened, and the exit code is {done.code}: {done.words}"]
+    if done.code < 0 or done.code >= 70 or "Traceback" in done.words or "unexpected error" in done.words:
+        return [f"it is told as a mistake of ours, exit code {done.code}: {done.words}"]
+    if done.code == 0 or done.hits == 0:
+        return wrong
+    if done.code not in {1, 4, 6}:
+        wrong.append(f"exit code {done.code} for a call that failed")
+    said = re.sub(r"\s+", " ", done.words)
+    if not fault.is_told(said):
+        wrong.append(f"the cause is not told: {done.words}")
+    path = Path(done.path)
+    # Of a disk that is gone another file may be told than the first: what is of no account is passed over.
+    known = (path.name, str(path.parent), path.parent.name, *((root,) if fault.lasting else ()))
+    if done.path.startswith("/") and not any(each in said for each in known):
+        wrong.append(f"the file {done.path} is not told: {done.words}")
+    return wrong
+
+
+def _descriptors(done: Done) -> list[str]:
+    return [f"left open: {done.leaked}"] if done.leaked else []
+
+
+def _listing(directory: Path) -> list[str]:
+    return sorted(f"{path.relative_to(directory)} ({path.stat().st_size})" for path in directory.rglob("*"))
+
+
+@contextmanager
+def bench(*, whole: bool = False) -> Iterator[Bench]:
+    """In memory where there is one: thousands of directories are made and flushed. ``whole``: as of :class:`Bench`."""
+    memory = Path("/dev/shm")  # noqa: S108
+    work = Path(tempfile.mkdtemp(prefix="cleanerd-calls-", dir=memory if memory.is_dir() else None))
+    try:
+        yield Bench(work, whole=whole)
+    finally:
+        gc.unfreeze()
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """One job in this process, for :func:`_in_a_new_process`."""
+    name, fault, call, root, answer = arguments
+    done = attempt(Shim(), Scene(Path(root)), JOBS[name], {**FAULTS, COUNTED.name: COUNTED}[fault], int(call))
+    Path(answer).write_text(json.dumps(asdict(done)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,110 @@
+"""What playing every call found (:mod:`system_calls`): causes that were not told, a disk taken for a wrong setting."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from contextlib import contextmanager
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd.apply.lock import LogDirLock
+from cleanerd.cli.main import run
+from cleanerd.errors import CleanerdError
+from cleanerd.settings import load_settings
+from cleanerd.settings.check import missing_paths
+from tests.apply.offline_scene import two_groups
+from tests.support.log_dirs import make_log_dir
+from tests.torture.jobs import descriptors
+from tests.torture.test_found import fails
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@contextmanager
+def fails_at(
+    monkeypatch: pytest.MonkeyPatch, name: str, path: Path, numbers: range = range(1000)
+) -> Iterator[list[int]]:
+    """Of the calls of ``os.NAME`` in the block that name ``path``, or have it open, those fail; which did."""
+    seen, failed = count(), list[int]()
+    real = getattr(os, name)
+
+    def call(what: int | str | Path, *arguments: Any, **options: Any) -> Any:
+        named = os.readlink(f"/proc/self/fd/{what}") if isinstance(what, int) else os.fspath(what)
+        if named == str(path) and (number := next(seen)) in numbers:
+            failed.append(number)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(what, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, name, call)
+        yield failed
+
+
+@pytest.mark.parametrize("failing", ["fstat", "stat"])
+def test_a_lock_that_cannot_be_looked_at_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """U-29: it was "[Errno 5] Input/output error", of no file."""
+    before = descriptors()
+    with fails_at(monkeypatch, failing, tmp_path / ".lock") as asked, pytest.raises(CleanerdError) as error:
+        LogDirLock.acquire(tmp_path, settle_seconds=0)
+    assert asked
+    what = {"fstat": "opened", "stat": "looked at"}[failing]  # the first look at what is open belongs to its opening
+    assert str(error.value) == f"{tmp_path / '.lock'}: cannot be {what}: Input/output error"
+    assert descriptors() == before
+
+
+def test_room_that_cannot_be_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """U-16, U-29: the staging was not named, only its partition."""
+    root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
+    settings = [f"cleanerd.state.dir={tmp_path / 'state'}", "topics.orders.cleanup.policy=compact"]
+    settings.append("cleanerd.delegation=assumed")
+    with fails(monkeypatch, "fstatvfs") as asked:
+        assert run(["clean", str(root), "--yes", *(word for each in settings for word in ("--set", each))]) != 0
+    assert asked
+    told = capsys.readouterr().err
+    assert re.search(r"orders-0/\.kstage/\S+: its file system cannot be asked for free space: Input/output error", told)
+
+
+@pytest.mark.parametrize("numbers", [range(1), range(1, 2), range(1000)])
+@pytest.mark.parametrize("key", ["cleanerd.state.dir", "cleanerd.log.dirs"])
+def test_a_disk_that_fails_is_no_wrong_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, numbers: range
+) -> None:
+    """OP-10: a directory that could not be looked at was "is not a directory", or "does not exist", exit code 3."""
+    there, file = tmp_path / "there", tmp_path / "file"
+    there.mkdir()
+    file.touch()
+    with fails_at(monkeypatch, "stat", there, numbers) as failed:
+        assert list(missing_paths(load_settings([], [f"{key}={there}"], {}))) == []
+    assert failed or numbers == range(1, 2)
+    for wrong in (f"{there}/none", f"{file}/none"):
+        (error,) = missing_paths(load_settings([], [f"cleanerd.log.dirs={wrong}"], {}))
+        assert f"{wrong} does not exist" in str(error)
+    (error,) = missing_paths(load_settings([], [f"cleanerd.state.dir={file}"], {}))
+    assert f"{file} is not a directory" in str(error)
+
+
+def test_a_path_of_the_command_line_is_asked_only_when_it_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """U-29: a disk that failed was a wrong command line, "Path is not readable", exit code 2, without its cause."""
+    root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    settings = [f"cleanerd.state.dir={tmp_path / 'state'}", "cleanerd.disk.reserve=0", "cleanerd.delegation=assumed"]
+    settings.append("topics.orders.cleanup.policy=compact")
+    words = [word for each in settings for word in ("--set", each)]
+    monkeypatch.setattr(os, "access", lambda *_arguments, **_options: False)
+    assert run(["clean", str(root), "--yes", "--keep-replaced", str(kept), *words]) == 0
+    missing = tmp_path / "config"
+    assert run(["clean", str(root), "--config", str(missing)]) == 3
+    assert str(missing) in capsys.readouterr().err
