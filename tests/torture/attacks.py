@@ -36,6 +36,7 @@ from tests.differential.seeds import play_seed
 from tests.live.test_kills import MOSTLY_CLEANERD, Killing, killing_field
 from tests.torn import play as torn
 from tests.torture import broker_calls, calls_bench, hostile, system_calls
+from tests.torture.broker_bench import broker_bench
 from tests.torture.jobs import JOBS
 from tests.torture.shim import FAULTS
 from tests.torture.shrink import smallest
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from tests.crash.volume import State
     from tests.differential.history import History
     from tests.kafka.judge import Judge
-    from tests.torture.broker_calls import BrokerBench
+    from tests.torture.broker_bench import BrokerBench
 
 CALLS: Final = 20
 BROKER_CALLS: Final = 4
@@ -196,18 +197,19 @@ class BrokerCalls:
     def step(self, number: int) -> Step:
         release = RELEASES[number % len(RELEASES)]
         if release not in self._started:
-            bench = self._place.stack.enter_context(broker_calls.broker_bench(release, self._place.judge))
+            bench = self._place.stack.enter_context(broker_bench(release, self._place.judge, BROKER_CALLS))
             cases = broker_calls.all_cases(release, bench.count())
             self._place.rng("broker calls", release).shuffle(cases)
             self._started[release] = (bench, cases)
         bench, cases = self._started[release]
         first, before, done = number // len(RELEASES) * BROKER_CALLS, bench.restarts, Step()
-        for case in (cases[at % len(cases)] for at in range(first, first + BROKER_CALLS)):
-            try:
-                struck, wrong = bench.play(case)
-            except BaseException:
-                del self._started[release]  # nobody knows what state it is in
-                raise
+        batch = [cases[at % len(cases)] for at in range(first, first + BROKER_CALLS)]
+        try:
+            played = list(broker_calls.play(bench, batch))
+        except BaseException:
+            del self._started[release]  # nobody knows what state it is in
+            raise
+        for case, struck, wrong, _ in played:
             done.cases += 1
             done.counts["calls that failed"] += struck.hits > 0
             done.counts["told"] += struck.code != 0

@@ -12,21 +12,20 @@ cause; the exit code is right; no descriptor is left open; and the next run, in 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import re
 import signal
 import sys
 import time
-from collections import Counter
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tests.torture.calls_bench import Bench, Case, Done, bench
 from tests.torture.jobs import JOBS, Torment
+from tests.torture.record import Record
 from tests.torture.shim import FAULTS, Shim, preloaded
 
 if TYPE_CHECKING:
@@ -67,72 +66,13 @@ def all_cases(bench: Bench, jobs: Sequence[str], faults: Sequence[str]) -> list[
     return cases_of({name: count(bench, JOBS[name]) for name in jobs}, faults)
 
 
-class Record:
-    """What was played of one run: a line for each case in a file, behind a line with the calls of each job."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        lines = path.read_text().splitlines() if path.exists() else []
-        self.calls: dict[str, dict[str, int]] = json.loads(lines[0])["calls"] if lines else {}
-        self.played: dict[Case, dict[str, Any]] = {}
-        for line in lines[1:]:
-            told = json.loads(line)
-            self.played[Case(told["job"], told["fault"], told["call"])] = told
-
-    def begin(self, calls: dict[str, dict[str, int]]) -> None:
-        """A run whose cases follow from ``calls``."""
-        self.calls = calls
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.write_text(json.dumps({"calls": calls}) + "\n")
-
-    def play(self, bench: Bench, cases: Sequence[Case]) -> None:
-        """Each of them; a line is written at once, so that workers may share the file."""
-        with self._path.open("ab", buffering=0) as file:
-            for case in cases:
-                began = time.monotonic()
-                done, wrong = bench.play(case)
-                told = {"job": case.job, "fault": case.fault, "call": case.call, "code": done.code}
-                told |= {"struck": done.hits > 0, "seconds": round(time.monotonic() - began, 3)}
-                if wrong:
-                    told |= {"at": f"{done.call} of {done.path}", "wrong": wrong}
-                file.write(json.dumps(told).encode() + b"\n")
-
-    def wrong(self) -> list[str]:
-        """A text for each case that ended as it must not."""
-        bad = [(case, told) for case, told in self.played.items() if "wrong" in told]
-        return ["\n  ".join([case.again, told["at"], *told["wrong"]]) for case, told in bad]
-
-    def table(self) -> str:
-        """A row for each job, in Markdown."""
-        rows = ["| job | calls | cases | calls that failed | told | wrong |", "|---|--:|--:|--:|--:|--:|"]
-        total = Counter[str]()
-        for job, calls in self.calls.items():
-            mine = [told for case, told in self.played.items() if case.job == job]
-            found = Counter(
-                calls=sum(calls.values()),
-                cases=len(mine),
-                struck=sum(told["struck"] for told in mine),
-                told=sum(told["code"] != 0 for told in mine),
-                wrong=sum("wrong" in told for told in mine),
-            )
-            total.update(found)
-            rows.append(_row(f"`{job}`", found))
-        seconds = sum(told["seconds"] for told in self.played.values())
-        return "\n".join([*rows, _row("together", total), f"{seconds / 60:.0f} minutes of one worker"])
-
-
-def _row(name: str, found: Counter[str]) -> str:
-    numbers = (f"{found[each]:,}" for each in ("calls", "cases", "struck", "told", "wrong"))
-    return f"| {name} | {' | '.join(numbers)} |"
-
-
 def play_all(path: Path, jobs: Sequence[str], faults: Sequence[str], workers: int) -> int:
     """What of all cases is not in the record yet, by so many forks at once; the exit code."""
     record = Record(path)
     if not record.calls:
         with bench() as here:
             record.begin({name: count(here, JOBS[name]) for name in jobs})
-    cases = [case for case in cases_of(record.calls, faults) if case not in record.played]
+    cases = [case for case in cases_of(record.calls, faults) if astuple(case) not in record.played]
     sys.stdout.write(f"{len(record.played)} cases were played before, {len(cases)} are left\n")
     sys.stdout.flush()
     children = {_worker(record, cases[number::workers]) for number in range(workers)}
@@ -147,8 +87,9 @@ def play_all(path: Path, jobs: Sequence[str], faults: Sequence[str], workers: in
         for child in children:
             os.kill(child, signal.SIGTERM)
     record = Record(path)
-    sys.stdout.write("".join(f"{each}\n" for each in record.wrong()) + record.table() + "\n")
-    return int(failed or bool(record.wrong()))
+    wrong = record.wrong(lambda key: Case(*key).again)
+    sys.stdout.write("".join(f"{each}\n" for each in wrong) + record.table() + "\n")
+    return int(failed or bool(wrong))
 
 
 def _worker(record: Record, cases: Sequence[Case]) -> int:
@@ -160,7 +101,10 @@ def _worker(record: Record, cases: Sequence[Case]) -> int:
     code = 1
     try:
         with bench() as here:
-            record.play(here, cases)
+            for case in cases:
+                began = time.monotonic()
+                done, wrong = here.play(case)
+                record.note(astuple(case), done, wrong, time.monotonic() - began)
         code = 0
     finally:
         os._exit(code)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.length import at_length
-from tests.torture.broker_calls import BrokerBench, all_cases, broker_bench
+from tests.torture.broker_bench import BrokerBench, broker_bench
+from tests.torture.broker_calls import all_cases, play
 from tests.torture.shim import Fault
 
 if TYPE_CHECKING:
@@ -39,6 +40,13 @@ def bench(request: pytest.FixtureRequest, judge_43: Judge) -> Iterator[BrokerBen
         yield here
 
 
+@pytest.fixture(scope="module", params=["4.3", "3.9"])
+def many(request: pytest.FixtureRequest, judge_43: Judge) -> Iterator[BrokerBench]:
+    """A broker in which several cases are played at once."""
+    with broker_bench(request.param, judge_43, 8) as here:
+        yield here
+
+
 @pytest.mark.parametrize("what", ["owner", "aborted", *(pytest.param(each, marks=pytest.mark.long) for each in FOUND)])
 def test_what_was_found(bench: BrokerBench, what: str) -> None:
     """A-23, A-24, U-34, U-12: calls that were answered wrongly.
@@ -55,17 +63,18 @@ def test_what_was_found(bench: BrokerBench, what: str) -> None:
 
 
 @pytest.mark.long
-def test_every_rename(bench: BrokerBench) -> None:
-    """A-17..A-24, U-34: one after the other, the last ones of which come when the broker removes what was replaced."""
-    found = {call: bench.fail(RENAME, call) for call in range(bench.count()["rename"])}
-    assert {call: wrong for call, (_, wrong) in found.items() if wrong} == {}
-    assert sum(done.hits > 0 for done, _ in found.values()) > len(found) // 2
-    assert bench.restarts > 0
+def test_every_rename(many: BrokerBench) -> None:
+    """A-17..A-24, U-34: each of them, the last ones of which come when the broker removes what was replaced."""
+    renames = range(many.count()["rename"])
+    batches = [renames[first : first + many.size] for first in range(0, len(renames), many.size)]
+    played = [case for batch in batches for case in many.fail_each([(RENAME, call) for call in batch])]
+    assert {call: wrong for call, (_, wrong) in zip(renames, played, strict=True) if wrong} == {}
+    assert sum(done.hits > 0 for done, _ in played) > len(played) // 2
+    assert 0 < many.restarts <= 2 * len(batches)
 
 
 @pytest.mark.long
-def test_some_calls(bench: BrokerBench) -> None:
+def test_some_calls(many: BrokerBench) -> None:
     """OP-10: of all, in every way; ``python -m tests.torture.broker_calls`` plays each."""
-    cases = random.Random(15).sample(all_cases("", bench.count()), at_length(20))
-    wrong = {case: wrong for case in cases for _, wrong in [bench.play(case)] if wrong}
-    assert wrong == {}
+    cases = random.Random(15).sample(all_cases("", many.count()), at_length(20))
+    assert {case: wrong for case, _, wrong, _ in play(many, cases) if wrong} == {}

@@ -1,0 +1,381 @@
+"""Where the cases of :mod:`broker_calls` are played: a broker, and partitions of it that it can do without.
+
+Each partition lies alone in a log directory. A case takes one of them: what befalls it leaves the others alone, so the
+cases of a batch are played one after the other, and what only a restart brings to its end waits for one restart of all.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from confluent_kafka import Producer
+
+from cleanerd.broker.agent_transport import SOCKET
+from cleanerd.broker.live_log import RESTART
+from cleanerd.cli import clean_live
+from cleanerd.cli.main import run
+from cleanerd_lab.demo.broker import Broker
+from tests.agent.asking import Asking, RefusedError
+from tests.agent.live import PROPERTIES, Topic
+from tests.apply.live_scene import QUICK
+from tests.brokers.node import names_ending, open_files, wait_until
+from tests.brokers.traffic import SILENT
+from tests.crash.classify import STARTS, Classifier
+from tests.crash.live_swap import LiveSwap
+from tests.crash.volume import State
+from tests.kafka.judge import Judge, fetch_jars
+from tests.live.load import create_topics
+from tests.live.proxy import Proxy
+from tests.live.rounds import with_agent
+from tests.support.patience import PATIENCE_SECONDS
+from tests.torture.calls_bench import Done, forked, wrong_words
+from tests.torture.shim import CLASSES, Fault, Struck, Switch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from cleanerd.cleaner.manifest import FileKind
+
+COUNTED: Final = Fault("counted", 0, CLASSES[: CLASSES.index("socket")])
+KEYS: Final = 30
+SEGMENT_BYTES: Final = 6000
+SPARE: Final = 4
+"""Log directories for the metadata and the broker's own topics."""
+_DELETED_SECONDS: Final = 3.0
+T = TypeVar("T")
+
+
+@dataclass
+class Seen:
+    """One round: the log before the plan that was asked for last, what was asked of the agent, the log's end."""
+
+    old: State
+    end: int
+    plan: str = ""
+    outputs: dict[int, dict[FileKind, bytes]] = field(default_factory=dict)
+    groups: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
+
+    def note(self, request: dict[str, Any]) -> None:
+        """A swap that is asked for, before the agent knows."""
+        directory = Path(request["dir"])
+        if request["plan"] != self.plan:  # a round that failed plans again, on what it has done
+            self.plan, self.outputs, self.groups = request["plan"], {}, {}
+            self.old = state_of(directory)
+        for group in request["groups"]:
+            folder = directory / ".kstage" / request["plan"]
+            if all((folder / name).exists() for name in group["files"].values()):  # else a repeat: some have moved
+                self.outputs[group["base"]] = {
+                    kind: (folder / name).read_bytes() for kind, name in group["files"].items()
+                }
+                self.groups[group["base"]] = (group["end"], tuple(each["base"] for each in group["sources"]))
+
+    def swap(self) -> LiveSwap:
+        """What Kafka's loader may find: some first groups new, the others old."""
+        active = max(int(name[:20]) for name in self.old.files if name.endswith(".log") and name[:20].isdigit())
+        return LiveSwap(self.old, self.outputs, self.groups, (), self.end, active)
+
+
+@dataclass
+class Stage:
+    """What all partitions share."""
+
+    broker: Broker
+    proxy: Proxy
+    switch: Switch
+    judge: Judge
+    work: Path
+
+    def asking(self) -> Asking:
+        """The agent itself."""
+        return Asking(self.broker.log_dirs[0] / SOCKET)
+
+
+class Victim:
+    """A partition, alone in its log directory: what is written to it, cleaned, read, and looked at."""
+
+    def __init__(self, stage: Stage, topic: Topic) -> None:
+        self._stage = stage
+        self.topic = topic
+        self.directory = topic.directory
+        self._dice = random.Random(topic.name)
+        self._written = 0
+
+    def write(self) -> None:
+        """Superseded records in several segments, a committed and an aborted transaction, then what rolls the last."""
+        settings = {"bootstrap.servers": self._stage.broker.bootstrap, "linger.ms": 0}
+        writer = Producer({**settings, "transactional.id": self.topic.name}, logger=SILENT)
+        writer.init_transactions(PATIENCE_SECONDS)
+        for aborts in (False, True):
+            writer.begin_transaction()
+            self._produce(writer, 12, counts=not aborts)
+            if aborts:
+                writer.abort_transaction(PATIENCE_SECONDS)
+            else:
+                writer.commit_transaction(PATIENCE_SECONDS)
+        plain = Producer({**settings, "enable.idempotence": True}, logger=SILENT)
+        for _ in range(6):
+            self._produce(plain, 20)
+
+    def _produce(self, producer: Producer, count: int, *, counts: bool = True) -> None:
+        for _ in range(count):
+            self._written += 1
+            key, value = b"key-%d" % self._dice.randrange(KEYS), b"%08d" % self._written + self._dice.randbytes(150)
+            if counts:
+                self.topic.latest[key] = value
+            producer.produce(self.topic.name, key=key, value=value, partition=0)
+        if producer.flush(PATIENCE_SECONDS):
+            raise AssertionError("what was written was not acknowledged")
+
+    def round(self, fault: Fault = COUNTED, call: int = -1) -> tuple[Seen, Done, Struck]:
+        """``cleanerd clean --live``, up to the removal of what was replaced."""
+        with self._stage.asking() as agent:
+            end = agent.ask("log", topic=self.topic.name, partition=0)["leo"]
+        seen = Seen(state_of(self.directory), end)
+        self._stage.proxy.before_swap = seen.note
+        self._stage.switch.arm(self.directory, fault, call)
+        done = forked(self._stage.work / "words", self._clean)
+        deadline = time.monotonic() + _DELETED_SECONDS
+        while list(self.directory.glob("*.deleted")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        struck = self._stage.switch.disarm()
+        done = replace(done, seen=struck.seen, hits=struck.hits, call=struck.call, path=struck.path)
+        return seen, done, struck
+
+    def _clean(self) -> Done:
+        """In a fork."""
+        patience = replace(QUICK, deletion_seconds=PATIENCE_SECONDS)
+        real = clean_live.SwappingBroker
+        vars(clean_live)["SwappingBroker"] = lambda socket: real(socket, patience)
+        settings = {
+            "cleanerd.state.dir": self._stage.work / "state",
+            "cleanerd.disk.reserve": 0,
+            "cleanerd.agent.socket": self._stage.proxy.path,
+        }
+        words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+        command = ["clean", "--live", "--yes", "--force", "--partition", self.directory.name]
+        return Done(run([*command, str(self.topic.log_dir), *words]), "", [])
+
+    def fail(self, fault: Fault, call: int) -> tuple[Done, list[str]]:
+        """A round with this fault, and all that can be looked at before a restart, if it takes one."""
+        seen, done, _ = self.round(fault, call)
+        wrong = [*self._log(seen, done), *self._words(fault, done)]
+        if self.is_offline():
+            return done, wrong
+        if not self.is_in_doubt():
+            return done, wrong + self._descriptors()
+        words = done.words if RESTART in done.words else self.round()[1].words
+        if RESTART not in words:
+            wrong.append(f"nobody is told to restart the broker: {_listing(self.directory)}: {words}")
+        return done, wrong
+
+    def clean_again(self) -> list[str]:
+        """The next round, in peace."""
+        seen, done, _ = self.round()
+        wrong = [] if done.code == 0 else [f"the next round fails with exit code {done.code}: {done.words}"]
+        return [*wrong, *self._log(seen, done), *self._descriptors()]
+
+    def _log(self, seen: Seen, done: Done) -> list[str]:
+        """What a start would make of it now, be the broker at work or not."""
+        swap = seen.swap()
+        place = self._stage.work / "loaded"
+        (verdict,) = Classifier(swap, self._stage.judge, place).judged([state_of(self.directory)], STARTS[1])
+        if verdict.problem is not None:
+            return [f"for Kafka's loader: {verdict.problem[:300]}: {_listing(self.directory)}"]
+        if done.code == 0 and not seen.groups:
+            return [f"nothing was swapped: {done.words}"]
+        if done.code == 0 and verdict.swapped != swap.bases:
+            return [f"exit code 0, and {verdict.swapped} of {swap.bases} are swapped: {done.words}"]
+        return []
+
+    def _words(self, fault: Fault, done: Done) -> list[str]:
+        """Of a log directory that the broker has given up it tells in its own log why, and we that it did."""
+        given_up = "no_log" in done.words and self.is_offline()
+        return [] if given_up else wrong_words(fault, done, self.directory.name)
+
+    def _descriptors(self) -> list[str]:
+        """What the broker's JVM has open that has no name any more, or one that a swap gives for a while.
+
+        Kafka's own code leaves a file to the garbage collector when it cannot be asked for its size.
+        """
+        if self._open_for_nothing():
+            subprocess.run(["jcmd", str(self._stage.broker.pid), "GC.run"], check=True, capture_output=True)
+        deadline = time.monotonic() + _DELETED_SECONDS
+        while left := self._open_for_nothing():
+            if time.monotonic() > deadline:
+                return [f"the broker has open: {left}"]
+            time.sleep(0.1)
+        return []
+
+    def _open_for_nothing(self) -> list[str]:
+        open_now = [path for path in open_files(self._stage.broker.pid) if path.startswith(str(self.directory))]
+        endings = (" (deleted)", ".deleted", ".swap", ".cleaned")
+        return [path for path in open_now if path.endswith(endings) or "/.kstage/" in path]
+
+    def left(self) -> list[str]:
+        return names_ending([self.directory], ".swap", ".cleaned", ".kstage", ".deleted")
+
+    def is_in_doubt(self) -> bool:
+        """A swap that stopped half-way lies there (U-34)."""
+        return bool(names_ending([self.directory], ".swap", ".cleaned"))
+
+    def is_offline(self) -> bool:
+        """Whether the broker has given up its log directory."""
+        try:
+            with self._stage.asking() as agent:
+                agent.ask("log", topic=self.topic.name, partition=0)
+        except RefusedError:
+            return True
+        return False
+
+    def needs_a_restart(self) -> bool:
+        """Whether nothing else brings it back."""
+        return self.is_offline() or self.is_in_doubt()
+
+    def read(self, when: str) -> list[str]:
+        """Of committed records every key's last value."""
+        found = self.topic.read()
+        if found == self.topic.latest:
+            return []
+        differ = {
+            key for key in found.keys() | self.topic.latest.keys() if found.get(key) != self.topic.latest.get(key)
+        }
+        return [f"{when} a reader of committed records finds other values of {sorted(differ)}"]
+
+
+class BrokerBench:
+    """A broker whose calls can be made to fail, and so many partitions that may fall victim to it."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self.restarts = 0
+        self.start()
+        self._victims = self._partitions(len(stage.broker.log_dirs) - SPARE)
+        for _ in range(2):  # from then on a round is like the one before
+            self._write(self._victims)
+            for each in self._victims:
+                seen, done, _ = each.round()
+                if done.code != 0 or not seen.groups:
+                    raise AssertionError(f"{len(seen.groups)} groups, exit code {done.code}: {done.words}")
+
+    @property
+    def size(self) -> int:
+        """How many cases are played at once."""
+        return len(self._victims)
+
+    def start(self) -> None:
+        """So that its calls can fail."""
+        with self._stage.switch.listening():
+            self._stage.broker.start()
+
+    def _partitions(self, count: int) -> list[Victim]:
+        """Each alone in a directory: not beside the metadata, whose loss ends a broker, nor the broker's own topics."""
+        broker = self._stage.broker
+        first = self._new_topic("first")
+        Victim(self._stage, first).write()  # then there are the broker's own topics
+        found: dict[Path, Victim] = {}
+        for number in range(8 * len(broker.log_dirs)):
+            topic = self._new_topic(f"faults{number}")
+            taken = {path.parent for log_dir in broker.log_dirs for path in log_dir.glob("__*")} | {first.log_dir}
+            if topic.log_dir not in taken:
+                found.setdefault(topic.log_dir, Victim(self._stage, topic))
+            if len(found) == count:
+                return list(found.values())
+        raise AssertionError(f"the broker puts its topics into {len(found)} of its directories")
+
+    def _new_topic(self, name: str) -> Topic:
+        create_topics(self._stage.broker, [name], segment_bytes=SEGMENT_BYTES, file_delete_delay_ms="100")
+        return Topic(self._stage.broker, name)
+
+    def count(self) -> dict[str, int]:
+        """How many calls of each class a round makes, when nothing fails."""
+        victim = self._victims[0]
+        self._write([victim])
+        _, done, struck = victim.round()
+        if done.code != 0:
+            raise AssertionError(f"exit code {done.code}: {done.words}")
+        return {name: calls for name, calls in struck.by_class.items() if name in COUNTED.classes}
+
+    def fail(self, fault: Fault, call: int) -> tuple[Done, list[str]]:
+        """A round with this fault, and all that is looked at after it."""
+        (found,) = self.fail_each([(fault, call)])
+        return found
+
+    def fail_each(self, faults: Sequence[tuple[Fault, int]]) -> list[tuple[Done, list[str]]]:
+        """The same for several, as many as there are partitions at most: what was said, and what is wrong."""
+        victims = self._victims[: len(faults)]
+        self._write(victims)
+        found = [victim.fail(fault, call) for victim, (fault, call) in zip(victims, faults, strict=True)]
+        if any(each.needs_a_restart() for each in victims):
+            self._restart()
+        wrong = [told for _, told in found]
+        _add(wrong, _at_once(lambda each: each.read("after it"), victims))
+        self._write(victims)
+        _add(wrong, [each.clean_again() for each in victims])
+        _add(wrong, _at_once(lambda each: each.read("after the next round"), victims))
+        if any(name.endswith(".snapshot.deleted") for each in victims for name in each.left()):
+            self._restart()  # a snapshot that the broker renamed and forgot goes at its next start
+        left = [each.left() for each in victims]
+        _add(wrong, [[f"after the next round there are left: {names}"] if names else [] for names in left])
+        return found
+
+    def _write(self, victims: Sequence[Victim]) -> None:
+        _at_once(lambda each: each.write(), victims)
+        for each in victims:
+            each.topic.wait_until_settled()
+
+    def _restart(self) -> None:
+        self._stage.broker.kill()
+        self.start()
+        self.restarts += 1
+        wait_until("the partitions are there again", lambda: not any(each.is_offline() for each in self._victims))
+
+
+def _add(wrong: list[list[str]], more: list[list[str]]) -> None:
+    for told, added in zip(wrong, more, strict=True):
+        told.extend(added)
+
+
+def _at_once(do: Callable[[Victim], T], victims: Sequence[Victim]) -> list[T]:
+    with ThreadPoolExecutor(4) as pool:
+        return list(pool.map(do, victims))
+
+
+def state_of(directory: Path) -> State:
+    """What lies there; of what the broker removes meanwhile nothing."""
+    while True:
+        with suppress(FileNotFoundError):
+            return State.read(directory)
+
+
+def _listing(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir() if not path.name.endswith((".snapshot", "index", "log")))
+
+
+@contextmanager
+def broker_bench(release: str, judge: Judge, partitions: int = 1) -> Iterator[BrokerBench]:
+    """A broker of that release; it, and what it wrote, is gone in the end. ``partitions``: cases at once."""
+    work = Path(tempfile.mkdtemp(prefix=f"broker-calls-{release}-"))
+    jars = fetch_jars(release)
+    broker = Broker(
+        jars.libs,
+        work / "broker",
+        version=jars.version,
+        properties=PROPERTIES,
+        jvm_args=with_agent(),
+        log_dirs=partitions + SPARE,
+    )
+    try:
+        with Switch(work / "control") as switch, Proxy(work / "proxy.sock", broker.log_dirs[0] / SOCKET) as proxy:
+            yield BrokerBench(Stage(broker, proxy, switch, judge, work))
+    finally:
+        broker.kill()
+        shutil.rmtree(work)

@@ -1,0 +1,74 @@
+"""What was played of a run that takes hours, so that it can go on where it was: a line for each case in a file."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.torture.calls_bench import Done
+
+Key = tuple[str, str, int]
+"""Job (or release), fault, and which call."""
+
+
+class Record:
+    """``calls``: of each job by class, in the file's first line. ``played``: what each case came to."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        lines = path.read_text().splitlines() if path.exists() else []
+        self.calls: dict[str, dict[str, int]] = json.loads(lines[0])["calls"] if lines else {}
+        self.played: dict[Key, dict[str, Any]] = {}
+        for line in lines[1:]:
+            told = json.loads(line)
+            self.played[told["job"], told["fault"], told["call"]] = told
+
+    def begin(self, calls: dict[str, dict[str, int]]) -> None:
+        """A run whose cases follow from ``calls``."""
+        self.calls = calls
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.write_text(json.dumps({"calls": calls}) + "\n")
+
+    def note(self, key: Key, done: Done, wrong: list[str], seconds: float) -> None:
+        """A case; its line is written at once, so that workers may share the file."""
+        job, fault, call = key
+        told: dict[str, Any] = {"job": job, "fault": fault, "call": call, "code": done.code}
+        told |= {"struck": done.hits > 0, "seconds": round(seconds, 3)}
+        if wrong:
+            told |= {"at": f"{done.call} of {done.path}", "wrong": wrong}
+        self.played[key] = told
+        with self._path.open("ab", buffering=0) as file:
+            file.write(json.dumps(told).encode() + b"\n")
+
+    def wrong(self, again: Callable[[Key], str]) -> list[str]:
+        """A text for each case that ended as it must not, beginning with how it is played ``again``."""
+        bad = [(key, told) for key, told in self.played.items() if "wrong" in told]
+        return ["\n  ".join([again(key), told["at"], *told["wrong"]]) for key, told in bad]
+
+    def table(self) -> str:
+        """A row for each job, in Markdown."""
+        rows = ["| job | calls | cases | calls that failed | told | wrong |", "|---|--:|--:|--:|--:|--:|"]
+        total = Counter[str]()
+        for job, calls in self.calls.items():
+            mine = [told for (name, _, _), told in self.played.items() if name == job]
+            found = Counter(
+                calls=sum(calls.values()),
+                cases=len(mine),
+                struck=sum(told["struck"] for told in mine),
+                told=sum(told["code"] != 0 for told in mine),
+                wrong=sum("wrong" in told for told in mine),
+            )
+            total.update(found)
+            rows.append(_row(f"`{job}`", found))
+        seconds = sum(told["seconds"] for told in self.played.values())
+        return "\n".join([*rows, _row("together", total), f"{seconds / 60:.0f} minutes of one worker"])
+
+
+def _row(name: str, found: Counter[str]) -> str:
+    numbers = (f"{found[each]:,}" for each in ("calls", "cases", "struck", "told", "wrong"))
+    return f"| {name} | {' | '.join(numbers)} |"
