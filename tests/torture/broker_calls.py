@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import errno
 import random
+import signal
 import sys
 import time
 from dataclasses import astuple, dataclass
@@ -111,6 +112,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--all", type=Path, metavar="FILE", help="all; what was played is noted there")
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no broker outlives it
     faults, wrong_cases, played = options.fault or list(BROKER_FAULTS), 0, 0
     with Judge("4.3") as judge:
         if options.all:

@@ -17,7 +17,7 @@ import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
@@ -27,7 +27,6 @@ from tests.torture.hostile import Reader, limits, mutated, play_bytes, readers
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import CodeType, FrameType
-    from typing import Any
 
 PLACE: Final = Path(__file__).resolve().parents[2] / ".cache" / "fuzz" / "python"
 MOST_SEEDS: Final = 2000
@@ -35,7 +34,9 @@ _OURS: Final = str(Path(cleanerd.__file__).parent)
 
 
 class Lines:
-    """Which lines of cleanerd were run so far."""
+    """Which lines of cleanerd were run so far, in this thread and in those that began under :func:`all_threads`."""
+
+    _noted: ClassVar[set[tuple[CodeType, int]] | None] = None
 
     def __init__(self) -> None:
         self.seen: set[tuple[CodeType, int]] = set()
@@ -43,22 +44,38 @@ class Lines:
     @contextmanager
     def told(self) -> Iterator[None]:
         """In the block they are noted."""
-        seen = self.seen
-
-        def line(frame: FrameType, _event: str, _argument: Any) -> Any:
-            seen.add((frame.f_code, frame.f_lineno))
-            return line
-
-        def call(frame: FrameType, _event: str, _argument: Any) -> Any:
-            return line if frame.f_code.co_filename.startswith(_OURS) else None
-
-        threading.settrace(call)
-        sys.settrace(call)
+        Lines._noted = self.seen
+        sys.settrace(_call)
         try:
             yield
         finally:
             sys.settrace(None)
-            threading.settrace(None)  # type: ignore[arg-type]
+            Lines._noted = None
+
+    @classmethod
+    def note(cls, frame: FrameType) -> None:
+        """Another line, if somebody wants to know."""
+        if cls._noted is not None:
+            cls._noted.add((frame.f_code, frame.f_lineno))
+
+
+def _line(frame: FrameType, _event: str, _argument: Any) -> Any:
+    Lines.note(frame)
+    return _line
+
+
+def _call(frame: FrameType, _event: str, _argument: Any) -> Any:
+    return _line if frame.f_code.co_filename.startswith(_OURS) else None
+
+
+@contextmanager
+def all_threads() -> Iterator[None]:
+    """Threads that begin in the block are looked at whenever somebody wants to know: a server has begun before that."""
+    threading.settrace(_call)
+    try:
+        yield
+    finally:
+        threading.settrace(None)  # type: ignore[arg-type]
 
 
 def lead(reader: Reader, seed: int, count: int, place: Path) -> tuple[int, int, list[str]]:
@@ -96,7 +113,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--place", type=Path, default=PLACE)
     options = parser.parse_args(arguments)
     bad = 0
-    with readers() as known, limits():
+    with all_threads(), readers() as known, limits():
         for name in options.reader or known:
             if options.input is not None:
                 told = play_bytes(known[name], options.input.read_bytes())
