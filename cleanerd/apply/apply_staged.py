@@ -33,7 +33,7 @@ from cleanerd.cleaner.result import CleaningResult
 from cleanerd.cleaner.rules_change import rules_change
 from cleanerd.cleaner.survey import CleaningOptions, Survey, survey
 from cleanerd.cleaner.verdict import of_delegation
-from cleanerd.errors import CleanerdError, CorruptionError, RefusedError, StalePlanError
+from cleanerd.errors import CleanerdError, CorruptionError, MachineError, RefusedError, StalePlanError
 from cleanerd.format.names import SNAPSHOT_SUFFIX, parse_file_name
 from cleanerd.log.fingerprint import fingerprint, fingerprint_in_words, parts_of
 from cleanerd.log.partition import read_partition
@@ -43,6 +43,7 @@ from cleanerd.log.torn import decided_aborted
 if TYPE_CHECKING:
     from cleanerd.apply.session import LockedDir
     from cleanerd.cleaner.manifest import Manifest, ManifestGroup
+    from cleanerd.cleaner.rules_change import RulesChange
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.log_dir import LogDir
     from cleanerd.log.partition import PartitionLog
@@ -132,6 +133,12 @@ def _apply(
     return result
 
 
+def _kept(change: RulesChange, where: str) -> CleanerdError:
+    """Why the plan waits. Rules that a disk did not let be read are a failure of the machine: nobody forgot anything."""
+    failed = change.unread is not None and change.unread.failed
+    return (MachineError if failed else KeptPlanError)(change.reason, where=where, hint="the plan is kept")
+
+
 def _ready(files: PartitionFiles, manifest: Manifest) -> Ready:
     """Raises StalePlanError when it is none."""
     where = str(files.path)
@@ -173,7 +180,7 @@ def _validated(
     _refuse_forgotten_settings(config, manifest, where)
     found = survey(locked.log_dir, name, config, locked.store, options)
     if found.change is not None and not (found.change.said or ready.change_strategy):
-        raise KeptPlanError(found.change.reason, where=where, hint="the plan is kept")
+        raise _kept(found.change, where)
     facts = CurrentFacts(
         topic_id=found.log.topic_id,
         directory_id=locked.log_dir.meta.directory_id,

@@ -113,7 +113,7 @@ class RulesMemory:
         except FileNotFoundError:
             return None
         except OSError as error:
-            return Unread(str(place), f"cannot be read ({error.strerror})")
+            return Unread.refused(place, error)
 
 
 def _lasting(written_ns: int) -> int:
@@ -146,7 +146,7 @@ def _told(place: Path, stem: str, directory: int) -> str | Unread | None:
     except FileNotFoundError:
         told = None
     except OSError as error:
-        return Unread(str(place / (stem + SUFFIX)), f"cannot be read ({error.strerror})")
+        return Unread.refused(place / (stem + SUFFIX), error)
     except DAMAGE as error:
         return Unread(str(place / (stem + SUFFIX)), f"is {damage_in_words(error)}")
     if told is None and _is_there(stem + DAMAGED, directory):

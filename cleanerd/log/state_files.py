@@ -13,7 +13,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedWriter
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from cleanerd.log import safe_open
 from cleanerd.log.safe_open import close_quietly
@@ -65,10 +65,19 @@ def damage_in_words(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """Where an answer lies that cannot be had, and why not; ``str`` of it says both."""
+    """Where an answer lies that cannot be had, and why not; ``str`` of it says both.
+
+    ``failed``: the system did not let it be read, which may pass; else it was read, and makes no sense.
+    """
 
     where: str
     why: str
+    failed: bool = False
+
+    @classmethod
+    def refused(cls, where: Path | str, error: OSError) -> Self:
+        """What the system said when it was to be read."""
+        return cls(str(where), f"cannot be read ({error.strerror})", failed=True)
 
     def __str__(self) -> str:
         return f"{self.where} {self.why}"
@@ -95,7 +104,7 @@ def read_entries(path: Path, parse: Callable[[bytes], list[T]]) -> list[T] | Unr
     except FileNotFoundError:
         return []
     except OSError as error:
-        return Unread(str(path), f"cannot be read ({error.strerror})")
+        return Unread.refused(path, error)
     except DAMAGE as error:
         return Unread(str(path), f"is {damage_in_words(error)}")
 

@@ -108,3 +108,37 @@ def test_a_path_of_the_command_line_is_asked_only_when_it_is_used(
     missing = tmp_path / "config"
     assert run(["clean", str(root), "--config", str(missing)]) == 3
     assert str(missing) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("what", ["delegations.json", "partitions"])
+def test_apply_with_a_state_directory_that_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], what: str
+) -> None:
+    """U-6, S-26: the disk's error was a plan that waits, exit code 0, as if a setting had been forgotten."""
+    root, state = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()}), tmp_path / "state"
+    settings = [f"cleanerd.state.dir={state}", "cleanerd.disk.reserve=0", "cleanerd.delegation=assumed"]
+    settings.append("topics.orders.cleanup.policy=compact")
+    words = [word for each in settings for word in ("--set", each)]
+    assert run(["stage", str(root), "--force", *words]) == 0
+    before = sorted((root / "orders-0").rglob("*"))
+    real = os.open
+
+    def failing(path: str | Path, *arguments: Any, **options: Any) -> int:
+        if os.fspath(path) in {what, str(state / what)}:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(path, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", failing)
+        assert run(["apply", str(root), *words]) == 1
+    told = capsys.readouterr()
+    assert re.search(r"orders-0 +failed", told.out)
+    assert re.search(rf"{state}\S*{what}\S* cannot be read \(Input/output error\).*the plan is kept", told.err)
+    assert sorted((root / "orders-0").rglob("*")) == before
+    (state / "delegations.json").write_text("{")  # one that makes no sense waits for somebody, as a setting does
+    assert run(["apply", str(root), *words]) == 0
+    assert re.search(r"orders-0 +skipped", capsys.readouterr().out)
+    (state / "delegations.json").unlink()
+    (state / "delegations.damaged").unlink(missing_ok=True)
+    assert run(["apply", str(root), *words]) == 0
+    assert re.search(r"orders-0 +cleaned", capsys.readouterr().out)
