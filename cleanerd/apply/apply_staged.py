@@ -134,7 +134,7 @@ def _apply(
 
 
 def _kept(change: RulesChange, where: str) -> CleanerdError:
-    """Why the plan waits. Rules that a disk did not let be read are a failure of the machine: nobody forgot anything."""
+    """Why the plan waits. Rules that a disk did not let be read are the machine's failure: nobody forgot anything."""
     failed = change.unread is not None and change.unread.failed
     return (MachineError if failed else KeptPlanError)(change.reason, where=where, hint="the plan is kept")
 
