@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.cleaner.manifest import STAGING
-from tests.torture.jobs import JOBS, Scene, Torment, descriptors, impatient, make, preload
+from tests.torture.jobs import JOBS, Scene, Torment, descriptors, impatient, make
 from tests.torture.loaded import Segments, as_loaded, leftovers, records
 from tests.torture.shim import FAULTS, Fault, Shim, preloaded
 from tests.torture.stand_in import beside
@@ -206,7 +206,6 @@ class Bench:
         self._undisturbed: dict[str, Undisturbed] = {}
         make(Scene(self._model))
         if not whole:
-            preload()
             self._warm_up(Scene(work / "warm"))
 
     def _warm_up(self, scene: Scene) -> None:

@@ -71,6 +71,8 @@ static void hang(const char *path) {
     errno = before;
 }
 
+static void forget_all(void);
+
 void fault_arm(const char *root, int target, int error, int lasting, unsigned mask) {
     atomic_store(&fault->armed, 0);
     snprintf(fault->root, sizeof fault->root, "%s", root);
@@ -82,6 +84,7 @@ void fault_arm(const char *root, int target, int error, int lasting, unsigned ma
     atomic_store(&fault->seen, 0);
     atomic_store(&fault->hits, 0);
     for (int row = 0; row < CLASSES; row++) atomic_store(&fault->by_class[row], 0);
+    forget_all();
     atomic_store(&fault->armed, 1);
 }
 
@@ -91,6 +94,20 @@ int fault_hits(void) { return atomic_load(&fault->hits); }
 int fault_by_class(int row) { return atomic_load(&fault->by_class[row]); }
 const char *fault_call(void) { return fault->call; }
 const char *fault_path(void) { return fault->path; }
+
+/* Which descriptors lead below the root, as far as somebody looked: to ask the kernel costs more than most calls do.
+ * Only for a process that throws its own switch; a JVM's threads close and open at the same time. */
+enum { UNKNOWN, BELOW, ELSEWHERE };
+#define KNOWN 1024
+static atomic_uchar known[KNOWN];
+
+static int told_of(int descriptor) {
+    return fault == &own && descriptor >= 0 && descriptor < KNOWN ? atomic_load(&known[descriptor]) : UNKNOWN;
+}
+
+static void tell(int descriptor, int what) {
+    if (descriptor >= 0 && descriptor < KNOWN) atomic_store(&known[descriptor], (unsigned char)what);
+}
 
 /* Where a descriptor leads; "" when that cannot be said. */
 static void descriptor_path(int descriptor, char *path) {
@@ -114,24 +131,40 @@ static int is_below(const char *path) {
     return strncmp(path, fault->root, length) == 0 && (path[length] == '/' || path[length] == 0 || path[length] == ' ');
 }
 
+static void forget_all(void) {
+    for (int descriptor = 0; descriptor < KNOWN; descriptor++) tell(descriptor, UNKNOWN);
+}
+
 /* Whether calls that name this may fail: any, unless an ending was asked for. */
 static int is_wanted(const char *path) {
     size_t length = strlen(path), ending = strlen(fault->ending);
     return length >= ending && strcmp(path + length - ending, fault->ending) == 0;
 }
 
-/* Whether this call is to fail; `path` is empty for a socket. */
-static int strikes(int row, const char *call, const char *path) {
-    if (row < SOCKET && !is_below(path)) return 0;
+/* Whether the next call of this class is the one, or one of those, that are to fail. */
+static int is_next(int row) {
     atomic_fetch_add(&fault->by_class[row], 1);
-    if (!(fault->mask >> row & 1) || !is_wanted(path)) return 0;
+    if (!(fault->mask >> row & 1)) return 0;
     int number = atomic_fetch_add(&fault->seen, 1);
-    if (fault->target < 0 || number < fault->target || (number > fault->target && !fault->lasting)) return 0;
+    return fault->target >= 0 && number >= fault->target && (number == fault->target || fault->lasting);
+}
+
+static int hit(const char *call, const char *path) {
     if (atomic_fetch_add(&fault->hits, 1) == 0) {
         snprintf(fault->call, sizeof fault->call, "%s", call);
         snprintf(fault->path, sizeof fault->path, "%s", path);
     }
     return 1;
+}
+
+/* Whether this call is to fail; `path` is empty for a socket. */
+static int strikes(int row, const char *call, const char *path) {
+    if (row < SOCKET && !is_below(path)) return 0;
+    if (!is_wanted(path)) {
+        atomic_fetch_add(&fault->by_class[row], 1);
+        return 0;
+    }
+    return is_next(row) && hit(call, path);
 }
 
 static int strikes_named(int row, const char *call, int directory, const char *name) {
@@ -143,8 +176,10 @@ static int strikes_named(int row, const char *call, int directory, const char *n
     if (!atomic_load(&fault->armed)) return 0;
     int before = errno;
     char path[PATH];
+    /* Nobody here names a way up again. */
+    if (name != NULL && name[0] != '/' && told_of(directory) == BELOW && !is_next(row)) return 0;
     named_path(directory, name, path);
-    int yes = strikes(row, call, path);
+    int yes = told_of(directory) == BELOW && name != NULL && name[0] != '/' ? hit(call, path) : strikes(row, call, path);
     errno = yes ? fault->error : before;
     return yes;
 }
@@ -156,11 +191,17 @@ static int strikes_open(int row, const char *call, int descriptor) {
         hang(where);
     }
     if (!atomic_load(&fault->armed)) return 0;
-    int before = errno;
+    int told = told_of(descriptor), before = errno, yes;
+    if (told == ELSEWHERE || (told == BELOW && !is_next(row))) return 0;
     char path[PATH];
     descriptor_path(descriptor, path);
-    if (strncmp(path, "socket:", 7) == 0) row = row == READ ? RECEIVE : row == WRITE ? SEND : row;
-    int yes = strikes(row, call, path);
+    if (told == BELOW) yes = hit(call, path);
+    else {
+        int socket = strncmp(path, "socket:", 7) == 0;
+        if (socket) row = row == READ ? RECEIVE : row == WRITE ? SEND : row;
+        else tell(descriptor, is_below(path) ? BELOW : ELSEWHERE);
+        yes = strikes(row, call, path);
+    }
     errno = yes ? fault->error : before;
     return yes;
 }
@@ -297,6 +338,7 @@ ssize_t recv(int file, void *data, size_t size, int flags) {
 int close(int file) {
     REAL(int, close, int);
     int yes = strikes_open(CLOSE, "close", file), error = errno;
+    tell(file, UNKNOWN);
     int code = real(file);
     if (!yes) return code;
     errno = error;
@@ -403,4 +445,22 @@ DIR *opendir(const char *path) {
 struct dirent64 *readdir64(DIR *directory) { /* NULL with an error, or without one at the end */
     REAL(struct dirent64 *, readdir64, DIR *);
     return strikes_open(LIST, "readdir", dirfd(directory)) ? NULL : real(directory);
+}
+
+int closedir(DIR *directory) { /* closes its descriptor without our close() */
+    REAL(int, closedir, DIR *);
+    tell(dirfd(directory), UNKNOWN);
+    return real(directory);
+}
+
+int dup2(int file, int to) { /* whatever `to` led to before */
+    REAL(int, dup2, int, int);
+    tell(to, UNKNOWN);
+    return real(file, to);
+}
+
+int dup3(int file, int to, int flags) {
+    REAL(int, dup3, int, int, int);
+    tell(to, UNKNOWN);
+    return real(file, to, flags);
 }

@@ -6,7 +6,6 @@ committed transaction, a tombstone, packed batches, a producer snapshot, a segme
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from cleanerd.broker.live_broker import Patience
 from cleanerd.cli import apply as apply_module
 from cleanerd.cli import clean as clean_module
 from cleanerd.cli import undo as undo_module
-from cleanerd.cli.main import VERBS, run
+from cleanerd.cli.main import run
 from cleanerd.daemon.backoff import Backoff
 from cleanerd.daemon.looking.log_dir_look import LookContext
 from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
@@ -279,9 +278,3 @@ def names(wanted: Sequence[str]) -> list[Torment]:
         KeyError: there is no such job.
     """
     return [JOBS[name] for name in wanted] if wanted else list(JOBS.values())
-
-
-def preload() -> None:
-    """What the verbs import when they are called, once for all forks."""
-    for target, _ in VERBS.values():
-        importlib.import_module(target.partition(":")[0])

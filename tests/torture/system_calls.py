@@ -31,8 +31,10 @@ from tests.torture.shim import FAULTS, Shim, preloaded
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-_OF_A_RUN: Final = re.compile(r" *\d+ ms\b|cleanerd-calls-\w+|\b\d{8}t\d{6}-[0-9a-f]+\b|(?<=keyless) +time")
-"""What differs from run to run: how long it took, where it was done, ids of plans."""
+_OF_A_RUN: Final = re.compile(
+    r" *\d+ ms\b|cleanerd-calls-\w+|\b\d{8}t\d{6}-[0-9a-f]+\b|(?<=keyless) +time|[\w-]{22}(?=-0\.)"
+)
+"""What differs from run to run: how long it took, where it was done, ids of plans and topics."""
 TRIES: Final = 6
 
 
