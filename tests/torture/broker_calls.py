@@ -90,6 +90,7 @@ def play_all(path: Path, releases: Sequence[str], faults: Sequence[str], judge: 
         cases = [
             each for each in all_cases(release, record.calls[release], faults) if astuple(each) not in record.played
         ]
+        random.Random(0).shuffle(cases)  # what is wrong anywhere is found early
         sys.stdout.write(f"{release}: {len(cases)} cases are left\n")
         sys.stdout.flush()
         with broker_bench(release, judge, AT_ONCE) as here:

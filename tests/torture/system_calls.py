@@ -75,6 +75,7 @@ def play_all(path: Path, jobs: Sequence[str], faults: Sequence[str], workers: in
         with bench() as here:
             record.begin({name: count(here, JOBS[name]) for name in jobs})
     cases = [case for case in cases_of(record.calls, faults) if astuple(case) not in record.played]
+    random.Random(0).shuffle(cases)  # what is wrong anywhere is found early
     sys.stdout.write(f"{len(record.played)} cases were played before, {len(cases)} are left\n")
     sys.stdout.flush()
     children = {_worker(record, cases[number::workers]) for number in range(workers)}
