@@ -57,8 +57,8 @@ IMAGES: Final = 120
 CUTS: Final = 25
 KILLS: Final = 6
 RELEASES: Final = ("4.3", "3.9")
-HISTORIES: Final = 15
-DUELS: Final = 2
+HISTORIES: Final = 20
+DUELS: Final = 1
 INPUTS: Final = 300
 RANKINGS: Final = (("header", "long"), ("header", "varlong"), ("timestamp", "long"), ("offset", "long"))
 
