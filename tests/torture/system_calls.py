@@ -72,13 +72,13 @@ def play_all(path: Path, jobs: Sequence[str], faults: Sequence[str], workers: in
     """What of all cases is not in the record yet, by so many forks at once; the exit code."""
     record = Record(path)
     if not record.calls:
-        with bench() as here:
+        with bench(jobs) as here:
             record.begin({name: count(here, JOBS[name]) for name in jobs})
     cases = [case for case in cases_of(record.calls, faults) if astuple(case) not in record.played]
     random.Random(0).shuffle(cases)  # what is wrong anywhere is found early
     sys.stdout.write(f"{len(record.played)} cases were played before, {len(cases)} are left\n")
     sys.stdout.flush()
-    children = {_worker(record, cases[number::workers]) for number in range(workers)}
+    children = {_worker(record, jobs, cases[number::workers]) for number in range(workers)}
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     failed = False
     try:
@@ -95,7 +95,7 @@ def play_all(path: Path, jobs: Sequence[str], faults: Sequence[str], workers: in
     return int(failed or bool(wrong))
 
 
-def _worker(record: Record, cases: Sequence[Case]) -> int:
+def _worker(record: Record, jobs: Sequence[str], cases: Sequence[Case]) -> int:
     """A fork that plays them."""
     child = os.fork()
     if child:
@@ -103,7 +103,7 @@ def _worker(record: Record, cases: Sequence[Case]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     code = 1
     try:
-        with bench() as here:
+        with bench(jobs) as here:
             for case in cases:
                 began = time.monotonic()
                 done, wrong = here.play(case)
@@ -134,7 +134,7 @@ def differences(jobs: Sequence[str], faults: Sequence[str], sample: int, seed: i
     A directory that changed within a tick of the clock is listed again, so calls come and go; what never is the same in
     :data:`TRIES` tries differs.
     """
-    with bench() as forks, bench(whole=True) as started:
+    with bench(jobs) as forks, bench(whole=True) as started:
         calls = {name: count(forks, JOBS[name]) for name in jobs}
         found = []
         for name in jobs:
@@ -185,7 +185,7 @@ def main(arguments: Sequence[str]) -> int:
         found = differences(jobs, faults, options.against_processes, options.seed)
         sys.stdout.write("\n".join([*found, f"{options.against_processes} cases, {len(found)} differ\n"]))
         return int(bool(found))
-    with bench(whole=options.whole) as here:
+    with bench(jobs, whole=options.whole) as here:
         if options.call >= 0:
             cases = [Case(job, fault, options.call) for job in jobs for fault in faults]
         else:

@@ -48,7 +48,7 @@ def test_some_calls_fail() -> None:
 
 
 @pytest.mark.parametrize(
-    ("jobs", "cases"), [(("verify",), 2), pytest.param((), 60, marks=[pytest.mark.long, pytest.mark.timeout(1800)])]
+    ("jobs", "cases"), [(("verify",), 1), pytest.param((), 60, marks=[pytest.mark.long, pytest.mark.timeout(1800)])]
 )
 def test_a_fork_ends_as_a_process_does(jobs: tuple[str, ...], cases: int) -> None:
     """OP-10: the same calls in the same number, the same words, exit code, descriptors and log."""
@@ -61,7 +61,8 @@ def test_a_fork_ends_as_a_process_does(jobs: tuple[str, ...], cases: int) -> Non
 def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
     """What was played is noted and not played again; a case that went wrong is told at the end."""
     record = tmp_path / "calls.jsonl"
-    wanted = ("system_calls", "--job", "verify", "--fault", "lock", "--fault", "EMFILE", "--all", str(record))
+    faults = ("--fault", "lock", "--fault", "EMFILE")
+    wanted = ("system_calls", "--job", "verify", *faults, "--workers", "1", "--all", str(record))
     calls = {"calls": {"verify": {"open": 3}}}
     case = {"job": "verify", "fault": "EMFILE", "call": 1, "code": 70, "struck": True, "seconds": 0.1}
     told = {**case, "at": "open of x", "wrong": ["a mistake of ours"]}
