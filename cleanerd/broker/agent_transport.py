@@ -77,12 +77,25 @@ def connect(path: Path, timeout_seconds: float) -> socket.socket:
     try:
         connection.settimeout(timeout_seconds)
         with _short(path) as address:
-            connection.connect(address)
+            _connect_whole(connection, address)
         _require_broker(connection, path)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _connect_whole(connection: socket.socket, address: str) -> None:
+    """Connect, once more where a signal came between: of a unix socket Python takes that for done.
+
+    Raises:
+        OSError: nobody listens there.
+    """
+    connection.connect(address)
+    try:
+        connection.getpeername()
+    except OSError:
+        connection.connect(address)
 
 
 def _require_broker(connection: socket.socket, path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import socket
 from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.apply.lock import LogDirLock
+from cleanerd.broker import agent_transport
 from cleanerd.cli.main import run
 from cleanerd.errors import CleanerdError
 from cleanerd.settings import load_settings
@@ -142,3 +144,23 @@ def test_apply_with_a_state_directory_that_cannot_be_read(
     (state / "delegations.damaged").unlink(missing_ok=True)
     assert run(["apply", str(root), *words]) == 0
     assert re.search(r"orders-0 +cleaned", capsys.readouterr().out)
+
+
+def test_a_connection_that_a_signal_interrupts_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A-29: its other side had no user, "uid -1", and was called planted. Python finds no error after EINTR."""
+    made: list[str] = []
+
+    class Interrupted(socket.socket):
+        def connect(self, address: Any) -> None:
+            made.append(address)
+            if len(made) > 1:
+                super().connect(address)
+
+    path = tmp_path / agent_transport.SOCKET
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        monkeypatch.setattr(socket, "socket", Interrupted)
+        with agent_transport.connect(path, 5) as connection:
+            assert connection.getpeername() == str(path)
+    assert made == [str(path)] * 2
