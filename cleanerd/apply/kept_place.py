@@ -19,6 +19,7 @@ from cleanerd.broker.lock_file import Owner
 from cleanerd.cleaner.manifest import KINDS, PLAN_ID
 from cleanerd.errors import RefusedError
 from cleanerd.format.names import parse_file_name
+from cleanerd.log.small_file import unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,7 +91,7 @@ def open_kept(entry: KeptEntry, log_dir: Path, named: Path | None) -> Iterator[P
             where=str(log_dir),
             hint="it is damaged; name the directory yourself: --keep-replaced DIR",
         )
-    if not os.path.lexists(kept.parent):
+    if _is_gone(kept.parent):
         yield None
         return
     with PartitionFiles(kept.parent.parent) as place:
@@ -101,6 +102,21 @@ def open_kept(entry: KeptEntry, log_dir: Path, named: Path | None) -> Iterator[P
         if named is None:
             _require_agreed(place, entry.plan, log_dir)
         yield place
+
+
+def _is_gone(path: Path) -> bool:
+    """Whether nothing lies at ``path``.
+
+    Raises:
+        CleanerdError: that cannot be found out.
+    """
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError as error:
+        raise unreadable("cannot be looked at", path, error) from error
+    return False
 
 
 def forget_kept(place: PartitionFiles, entry: KeptEntry, log_dir: Path) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import shutil
 import tempfile
-import time
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -30,20 +28,6 @@ if TYPE_CHECKING:
 
 NAME = "orders-0"
 DAY_MS = 86_400_000
-REMOVALS = 50
-
-
-def _remove(path: Path) -> None:
-    """All of it. A thread of a daemon that was told to end may be at its last look, and put a file there meanwhile."""
-    for left in reversed(range(REMOVALS)):
-        try:
-            shutil.rmtree(path)
-        except OSError as error:
-            if error.errno != errno.ENOTEMPTY or not left:
-                raise
-            time.sleep(0.1)
-        else:
-            return
 
 
 @contextmanager
@@ -54,7 +38,7 @@ def scratch() -> Iterator[Path]:
     try:
         yield path
     finally:
-        _remove(path)
+        shutil.rmtree(path)
 
 
 def config(topic: str = "orders", **values: object) -> TopicConfig:

@@ -73,6 +73,7 @@ class FakeAgent:
         self._witnesses: dict[str, list[dict[str, int]]] = {}
         self._listener: socket.socket | None = None
         self._connections: set[socket.socket] = set()
+        self._serving: list[threading.Thread] = []
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -83,6 +84,9 @@ class FakeAgent:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+        # What was asked for last writes the checkpoint, also when who asked is gone. The directory must not go meanwhile.
+        for thread in self._serving:
+            thread.join(PATIENCE_SECONDS)
 
     def start(self) -> None:
         """Listen."""
@@ -128,7 +132,9 @@ class FakeAgent:
             except OSError:
                 return
             self._connections.add(connection)
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+            thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
+            self._serving.append(thread)
+            thread.start()
 
     def _serve(self, connection: socket.socket) -> None:
         # An error of ours: the test is over and its directory gone.

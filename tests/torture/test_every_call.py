@@ -48,6 +48,13 @@ def fails_at(
         yield failed
 
 
+def settings_in(state_dir: Path) -> list[str]:
+    """Words of a command line that cleans ``orders`` and remembers it in ``state_dir``."""
+    settings = [f"cleanerd.state.dir={state_dir}", "cleanerd.disk.reserve=0", "cleanerd.delegation=assumed"]
+    settings.append("topics.orders.cleanup.policy=compact")
+    return [word for each in settings for word in ("--set", each)]
+
+
 @pytest.mark.parametrize("failing", ["fstat", "stat"])
 def test_a_lock_that_cannot_be_looked_at_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
@@ -102,9 +109,7 @@ def test_a_path_of_the_command_line_is_asked_only_when_it_is_used(
     root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
     kept = tmp_path / "kept"
     kept.mkdir()
-    settings = [f"cleanerd.state.dir={tmp_path / 'state'}", "cleanerd.disk.reserve=0", "cleanerd.delegation=assumed"]
-    settings.append("topics.orders.cleanup.policy=compact")
-    words = [word for each in settings for word in ("--set", each)]
+    words = settings_in(tmp_path / "state")
     monkeypatch.setattr(os, "access", lambda *_arguments, **_options: False)
     assert run(["clean", str(root), "--yes", "--keep-replaced", str(kept), *words]) == 0
     missing = tmp_path / "config"
@@ -118,9 +123,7 @@ def test_apply_with_a_state_directory_that_cannot_be_read(
 ) -> None:
     """U-6, S-26: the disk's error was a plan that waits, exit code 0, as if a setting had been forgotten."""
     root, state = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()}), tmp_path / "state"
-    settings = [f"cleanerd.state.dir={state}", "cleanerd.disk.reserve=0", "cleanerd.delegation=assumed"]
-    settings.append("topics.orders.cleanup.policy=compact")
-    words = [word for each in settings for word in ("--set", each)]
+    words = settings_in(state)
     assert run(["stage", str(root), "--force", *words]) == 0
     before = sorted((root / "orders-0").rglob("*"))
     real = os.open
@@ -164,3 +167,24 @@ def test_a_connection_that_a_signal_interrupts_is_made_anew(tmp_path: Path, monk
         with agent_transport.connect(path, 5) as connection:
             assert connection.getpeername() == str(path)
     assert made == [str(path)] * 2
+
+
+def test_undo_of_what_cannot_be_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """S-40, U-29: a disk that failed was "is missing", "it cannot be undone"; it can, when the disk is well again."""
+    root, kept, words = tmp_path / "logs", tmp_path / "kept", settings_in(tmp_path / "state")
+    make_log_dir(root, {"orders-0": two_groups()})
+    kept.mkdir()
+    before = {path.name: path.read_bytes() for path in (root / "orders-0").glob("*.log")}
+    assert run(["clean", str(root), "--yes", "--keep-replaced", str(kept), *words]) == 0
+    (plan,) = (path for path in kept.iterdir() if path.is_dir())
+    capsys.readouterr()
+    with fails_at(monkeypatch, "lstat", plan) as asked:
+        assert run(["undo", str(root), "--yes", *words]) == 1
+    told = capsys.readouterr().err
+    assert asked
+    assert f"{plan}: cannot be looked at: Input/output error" in told
+    assert "missing" not in told
+    assert run(["undo", str(root), "--yes", *words]) == 0
+    assert {path.name: path.read_bytes() for path in (root / "orders-0").glob("*.log")} == before
