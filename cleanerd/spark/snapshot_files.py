@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cleanerd.errors import ConfigError, system_error
+from cleanerd.errors import system_error
 from cleanerd.spark.latest_by_tasks import LARGE_BYTES, by_file, find_winners, on_winners
 from cleanerd.spark.logs import size_of_all
+from cleanerd.spark.new_directory import make_new_directory
 from cleanerd.spark.source.options import LATEST, MAP_BYTES
 from cleanerd.spark.source.part import part_item, split_of
 from cleanerd.spark.source.read import read_split
@@ -74,12 +75,7 @@ def write_files(
         CorruptionError: a log has bytes that cannot be read; or more cannot be decoded than may be.
         CleanerdError: a file cannot be read, ``target`` not be written.
     """
-    try:
-        target.mkdir(parents=True)
-    except FileExistsError:
-        raise ConfigError("exists already", where=str(target), hint="name a new directory") from None
-    except OSError as error:
-        raise system_error("cannot be made", str(target), error) from error
+    make_new_directory(target)
     try:
         (target / _ATTEMPTS).mkdir()
         how = {

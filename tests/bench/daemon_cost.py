@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import statistics
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -12,11 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cleanerd_lab.demo.ports import free_port
+from tests.bench.test_speed import RESULTS
 from tests.daemon.process import Daemon
 from tests.soak.samples import cpu_seconds, memory_mib
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 SCRAPES: Final = 20
@@ -97,3 +100,12 @@ def scrape(port: int) -> tuple[float, int]:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         size = len(answer.read())
     return (time.monotonic() - started) * 1000, size
+
+
+def told(found: Mapping[str, float], name: str) -> dict[str, float]:
+    """Print what was found, and keep it in ``NAME.json``; returned is what stands there."""
+    rounded = {key: round(value, 4) for key, value in found.items()}
+    sys.stdout.write("\n\n" + "".join(f"{key:28}{value:>12}\n" for key, value in rounded.items()))
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(rounded, indent=1) + "\n")
+    return rounded

@@ -12,9 +12,7 @@ own cleaner out.
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -23,8 +21,7 @@ from confluent_kafka import Producer
 
 from cleanerd_lab.bench.yardstick import idle_share
 from cleanerd_lab.demo.kafka_cleaner import alter, thread_seconds
-from tests.bench.daemon_cost import idle, running
-from tests.bench.test_speed import RESULTS
+from tests.bench.daemon_cost import idle, running, told
 from tests.kafka.judge import BROKERS_OWN
 from tests.live.load import create_topics
 from tests.live.rounds import with_agent
@@ -165,10 +162,7 @@ def test_two_thousand_partitions(broker_43: StartBroker, tmp_path: Path) -> None
         found["ready_observe_seconds"] = observing.ready_seconds
         found["ready_observe_cpu_seconds"] = observing.ready_cpu_seconds
     found |= have_daemon_clean(ours, tmp_path)
-    found = {name: round(value, 4) for name, value in found.items()}
-    sys.stdout.write("\n\n" + "".join(f"{name:28}{value:>12}\n" for name, value in found.items()))
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / "fleet.json").write_text(json.dumps(found, indent=1) + "\n")
+    found = told(found, "fleet")
     assert found["memory_mib"] <= MOST_MEMORY_MIB
     if found["cores_share"] >= IDLE_SHARE:
         assert found["ready_observe_seconds"] <= MOST_READY_SECONDS

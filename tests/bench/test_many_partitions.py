@@ -6,17 +6,14 @@ a topic, as many topics as that takes. ``BENCH_EMPTY_PARTITIONS`` (default 20000
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import uuid
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from cleanerd_lab.bench.yardstick import idle_share
-from tests.bench.daemon_cost import idle, running
-from tests.bench.test_speed import RESULTS
+from tests.bench.daemon_cost import idle, running, told
 from tests.support.log_dirs import Partition, make_log_dir, with_directory_id
 
 if TYPE_CHECKING:
@@ -57,10 +54,7 @@ def test_twenty_thousand_partitions(tmp_path: Path) -> None:
         assert len(status["partitions"]) == PARTITIONS
         assert all(each["reason"].startswith("nothing to clean") for each in status["partitions"])
         found |= idle(daemon, IDLE_SECONDS)
-    found = {name: round(value, 4) for name, value in found.items()}
-    sys.stdout.write("\n\n" + "".join(f"{name:24}{value:>12}\n" for name, value in found.items()))
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / "many_partitions.json").write_text(json.dumps(found, indent=1) + "\n")
+    found = told(found, "many_partitions")
     assert found["memory_mib"] <= MOST_MEMORY_MIB
     if found["cores_share"] >= QUIET_SHARE:
         assert found["ready_seconds"] <= MOST_READY_SECONDS

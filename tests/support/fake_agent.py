@@ -84,7 +84,7 @@ class FakeAgent:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-        # What was asked for last writes the checkpoint, also when who asked is gone. The directory must not go meanwhile.
+        # What was asked for last writes the checkpoint, also when who asked is gone: its directory must still be there.
         for thread in self._serving:
             thread.join(PATIENCE_SECONDS)
 

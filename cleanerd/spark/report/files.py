@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cleanerd.errors import ConfigError, system_error
+from cleanerd.spark.new_directory import exists_already, make_new_directory
 from cleanerd.spark.report.hot_keys import hottest
 from cleanerd.spark.report.page import page
 from cleanerd.spark.report.topics import by_topic
@@ -63,7 +64,7 @@ def require_new(target: Path) -> None:
         ConfigError: something is there already, or what draws is not installed.
     """
     if os.path.lexists(target):
-        raise ConfigError("exists already", where=str(target), hint="name a new directory")
+        raise exists_already(target)
     if importlib.util.find_spec("matplotlib") is None:
         raise ConfigError("not installed: matplotlib", hint="pip install '/path/to/cleanerd-VERSION.whl[spark]'")
 
@@ -87,12 +88,7 @@ def write_report(
     text = page(topics, pictures(topics, now_ms), keys, log_dirs=log_dirs, now_ms=now_ms)
     documents = [each.document() for each in profiles]
     made_at = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat()
-    try:
-        target.mkdir(parents=True)
-    except FileExistsError:
-        raise ConfigError("exists already", where=str(target), hint="name a new directory") from None
-    except OSError as error:
-        raise system_error("cannot be made", str(target), error) from error
+    make_new_directory(target)
     try:
         pq.write_table(_table(documents), target / PARQUET, compression="zstd")
         whole = {"made_at": made_at, "log_dirs": list(log_dirs), "partitions": documents}

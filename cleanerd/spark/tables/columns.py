@@ -7,17 +7,9 @@ from typing import Final
 
 import pyarrow as pa
 
-ROWS: Final = pa.schema([
-    ("topic", pa.string()),
-    ("partition", pa.int32()),
-    ("offset", pa.int64()),
-    ("timestamp", pa.timestamp("us", tz="UTC")),
-    ("key", pa.binary()),
-    ("value", pa.binary()),
-    ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
-    ("version", pa.int64()),
-    ("is_tombstone", pa.bool_()),
-])  # fmt: skip
+from cleanerd.spark.state_rows import STATE
+
+ROWS: Final = pa.schema([*STATE, pa.field("version", pa.int64()), pa.field("is_tombstone", pa.bool_())])
 """``version``: by the topic's strategy, null for a record without one. The names are those of the data source."""
 
 

@@ -1,0 +1,30 @@
+"""A directory that nobody had before, for what is written whole or not at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cleanerd.errors import ConfigError, system_error
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def exists_already(target: Path) -> ConfigError:
+    """What is said of a ``target`` that is there."""
+    return ConfigError("exists already", where=str(target), hint="name a new directory")
+
+
+def make_new_directory(target: Path) -> None:
+    """Make ``target``, and those above it.
+
+    Raises:
+        ConfigError: it is there.
+        CleanerdError: it cannot be made.
+    """
+    try:
+        target.mkdir(parents=True)
+    except FileExistsError:
+        raise exists_already(target) from None
+    except OSError as error:
+        raise system_error("cannot be made", str(target), error) from error
