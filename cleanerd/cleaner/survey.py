@@ -162,7 +162,8 @@ def _clean_point(
 
     ``refused``: today's rules are, so that nobody needs to know what they would leave as it is.
 
-    Kafka's checkpoint counts where Kafka's own rules do. Other rules than those that the clean part was cleaned by are
+    Kafka's checkpoint counts where Kafka's own rules do, and where it is not what we said there ourselves of a log that
+    went its own way since. Other rules than those that the clean part was cleaned by are
     no reason to clean it again (R280-11).
     """
     notes: list[str] = []
@@ -176,6 +177,10 @@ def _clean_point(
     outdated = still_valid(state.clean_point, log, log_end)
     if outdated is not None:
         notes.append(f"cleanerd's own clean point is outdated: {outdated}")
+        if theirs == state.clean_point.offset:
+            # Our own word. A broker whose cleaner is off does not take it back when the log is truncated.
+            notes.append(f"cleaner-offset-checkpoint says {theirs} too, as cleanerd wrote it: all of the log is dirty")
+            return log.log_start_offset, "log start offset", notes
         return kafka.offset, origin, notes
     if not refused and state.clean_point.fingerprint != fingerprint(config):
         changed = changes_in_words(state.clean_point.fingerprint, fingerprint(config))

@@ -21,6 +21,7 @@ from tests.support.log_dirs import (
     read_segments,
     snapshot_bytes,
     tree,
+    write_segment,
 )
 from tests.support.logs import Record, encode_batch
 
@@ -127,6 +128,27 @@ def test_outdated_state(root: Path) -> None:
     result = clean(root, force(), TOPIC)
     assert result.first_dirty_offset == 5
     assert any("outdated" in note for note in result.notes)
+
+
+def test_our_own_word_does_not_outlive_the_log(root: Path) -> None:
+    """U-10, S-50: a log is cut back and grows again, beside a broker whose cleaner is off and leaves the checkpoint.
+
+    Whoever believed it would keep both records of a key in the part that was written anew, and when the tombstone there
+    has gone, the deleted key would be back.
+    """
+    make_log_dir(root, {NAME: two_groups()})
+    assert clean(root, force(), TOPIC).end_offset == 8
+    for base in (5, 8):
+        for file in (root / NAME).glob(f"{base:020d}.*"):
+            file.unlink()
+    write_segment(root / NAME, 5, batch(5, ("x", "old"), ("x", None), ("y", "1")))
+    write_segment(root / NAME, 8, batch(8, ("z", "1")))
+    assert read_checkpoint(root / CLEANER_CHECKPOINT) == {NAME: 8}
+    result = clean(root, force(), TOPIC)
+    assert (result.outcome, result.first_dirty_offset) == ("cleaned", 0)
+    assert any("as cleanerd wrote it" in note for note in result.notes)
+    batches = [each for found in read_segments(root / NAME).values() for each in found]
+    assert [record.offset for each in batches for record in each.records if record.key == b"x"] == [6]
 
 
 @pytest.mark.parametrize("checkpoint", [-1, 9, 2**62])

@@ -10,6 +10,7 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from tests.cleaner.strategy_upsets import STATE_LOSSES
 from tests.support.logs import Record, encode_batch, encode_legacy, encode_marker, encode_wrapper, varint
 
 if TYPE_CHECKING:
@@ -92,8 +93,30 @@ class MoveStart:
 
 
 @dataclass(frozen=True, slots=True)
+class Truncate:
+    """A new leader has nothing from ``offset`` on. ``epoch``: of what it writes, None when nobody wrote that down.
+
+    ``cleaner_knows``: the broker's cleaner is on, and lowers its checkpoint.
+    """
+
+    offset: int
+    epoch: int | None
+    cleaner_knows: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LoseState:
+    """What cleanerd remembers is ``how`` (``strategy_upsets.STATE_LOSSES``)."""
+
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
 class Clean:
-    """A round. ``up_to`` is where it ends at the latest; ``stops_after`` so many chunks of the rewrite, None: never."""
+    """A round. ``up_to`` is where it ends at the latest; ``stops_after`` so many chunks of the rewrite, None: never.
+
+    ``min_lag_ms``: the topic's, if not 0; the round may end anywhere then.
+    """
 
     now_ms: int
     up_to: int
@@ -104,6 +127,7 @@ class Clean:
     workers: int
     chunk_bytes: int
     segment_bytes: int
+    min_lag_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +137,12 @@ class Change:
     strategy: str
 
 
-Step = Write | MoveStart | Clean | Change
+Step = Write | MoveStart | Truncate | LoseState | Clean | Change
 
 
 @dataclass(slots=True)
 class Script:
-    """A history, step by step."""
+    """A history, step by step. ``upsets``: the log is truncated, and what is remembered of it is lost, now and then."""
 
     shape: Shape
     seed: int
@@ -126,10 +150,13 @@ class Script:
     stops: bool = False
     moves: bool = True
     changes: bool = False
+    upsets: bool = False
     _offset: int = 0
+    _epoch: int = 0
     _now_ms: int = T0
     _start: int = 0
     _bases: list[int] = field(default_factory=list)
+    _writes: list[int] = field(default_factory=list)
     _random: random.Random = field(init=False)
     _keys: tuple[bytes, ...] = FEW_KEYS
 
@@ -147,6 +174,8 @@ class Script:
                 yield self._write(rolls=True)  # something to clean in any case
             if self.moves and pick.random() < 0.25:
                 yield self._move_start()
+            if self.upsets:
+                yield from self._upset()
             yield self._clean(last=number == self.rounds - 1)
             if self.changes and pick.random() < 0.7:
                 yield Change(pick.choice(("offset", "timestamp", "header")))
@@ -154,6 +183,21 @@ class Script:
     def _move_start(self) -> MoveStart:
         self._start = self._random.randint(self._start, self._offset)
         return MoveStart(self._start, deletes=self._random.random() < 0.5)
+
+    def _upset(self) -> Iterator[Step]:
+        pick = self._random
+        if pick.random() < 0.3:
+            yield LoseState(pick.choice(STATE_LOSSES))
+        cuts = [offset for offset in self._writes if offset >= self._start]
+        if not cuts or pick.random() < 0.5:
+            return
+        self._offset = pick.choice(cuts)
+        self._epoch += 1
+        self._bases = [base for base in self._bases if base < self._offset]
+        self._writes = [offset for offset in self._writes if offset < self._offset]
+        yield Truncate(self._offset, self._epoch if pick.random() < 0.7 else None, cleaner_knows=self.seed % 2 == 0)
+        for number in range(pick.randint(1, 4)):
+            yield self._write(rolls=number == 0 or pick.random() < 0.5)
 
     def _clean(self, *, last: bool) -> Clean:
         pick = self._random
@@ -179,11 +223,13 @@ class Script:
             workers=2 if pick.random() < 0.03 else 1,
             chunk_bytes=pick.choice((100, 400, 65536)),
             segment_bytes=pick.choice((150, 400, 1 << 20)),
+            min_lag_ms=pick.choice((1, 30, 1000, 6000)) if self.upsets and not last and pick.random() < 0.2 else 0,
         )
 
     def _write(self, *, rolls: bool) -> Write:
         pick = self._random
         base = self._offset
+        self._writes.append(base)
         data, entries, aborted = b"", [], []
         for _ in range(pick.randint(1, 4)):
             kind = pick.random()
@@ -210,6 +256,7 @@ class Script:
             base_offset=self._offset,
             codec=pick.choice((0, 0, 0, 1, 2, 3, 4)),
             log_append_time=append_time,
+            leader_epoch=self._epoch,
             **fields,  # type: ignore[arg-type]  # by name
         )
         self._offset += count + pick.choice((0, 0, 0, 0, 2))

@@ -13,19 +13,28 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from cleanerd.apply.lock import LogDirLock
 from cleanerd.apply.round import clean_partition
 from cleanerd.apply.session import LockedDir
 from cleanerd.cleaner.cleaner import Stopped
 from cleanerd.cleaner.survey import CleaningOptions
-from cleanerd.format.index import TXN_ENTRY
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from tests.cleaner.driver import NAME, config, resources
-from tests.cleaner.strategy_script import HEADER, MARK, Change, Clean, Entry, MoveStart, Shape, Write
+from tests.cleaner.strategy_script import (
+    HEADER,
+    MARK,
+    Change,
+    Clean,
+    Entry,
+    LoseState,
+    MoveStart,
+    Shape,
+    Truncate,
+    Write,
+)
+from tests.cleaner.strategy_upsets import lose_state, lower_checkpoint, truncate, write_aborted
 from tests.support.log_dirs import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARKS,
@@ -112,6 +121,8 @@ class World:
         self.is_exact = self.is_certain = self.is_fixed = True
         self.rounds = self.purged = self.waited = self.stopped = 0
         self._segments: dict[int, bytes] = {}
+        self._epochs = [(0, 0)]
+        self._is_forgotten = self._is_told_wrong = False
         self._aborted: dict[int, list[tuple[int, int, int, int]]] = {}
         make_log_dir(self.path, {NAME: Partition({0: b""})})
 
@@ -128,6 +139,12 @@ class World:
                 self.move_start(step)
             elif isinstance(step, Change):
                 self.change(step)
+            elif isinstance(step, Truncate):
+                self.truncate(step)
+            elif isinstance(step, LoseState):
+                lose_state(self.state, step.how)
+                self.is_certain = False
+                self._is_forgotten |= step.how != "older"
             else:
                 self.clean(step)
 
@@ -139,8 +156,7 @@ class World:
         if step.aborted:
             rows = self._aborted.setdefault(base, [])
             rows += step.aborted
-            index = np.array([(0, 0, *row) for row in rows], dtype=TXN_ENTRY)
-            (self.partition / f"{base:020d}.txnindex").write_bytes(index.tobytes())
+            write_aborted(self.partition, base, rows)
         self.written |= {entry.offset: entry.under(self.shape.strategy) for entry in step.entries}
         self.log |= {entry.offset for entry in step.entries if entry.visible}
         self._set_ends()
@@ -162,6 +178,23 @@ class World:
                     file.unlink()
                 self.log = {offset for offset in self.log if not base <= offset < following}
 
+    def truncate(self, step: Truncate) -> None:
+        """What was clean below stays so; a key whose newest record went is older than a dictionary says."""
+        base, data, rows = truncate(self.partition, step.offset)
+        self._segments, self._aborted = {base: data}, {base: rows}
+        self.written = {offset: entry for offset, entry in self.written.items() if offset < step.offset}
+        self.log = {offset for offset in self.log if offset < step.offset}
+        self.clean_to = min(self.clean_to, step.offset)
+        self.is_exact = self.is_certain = False
+        if step.epoch is not None:
+            self._epochs.append((step.epoch, step.offset))
+            lines = "".join(f"{epoch} {start}\n" for epoch, start in self._epochs)
+            (self.partition / "leader-epoch-checkpoint").write_text(f"0\n{len(self._epochs)}\n{lines}")
+        self._is_told_wrong |= not step.cleaner_knows
+        if step.cleaner_knows:
+            lower_checkpoint(self.path, NAME, step.offset)
+        self._set_ends()
+
     def change(self, step: Change) -> None:
         """Another strategy: what is clean stays as it is (R280-11)."""
         self.shape = replace(self.shape, strategy=step.strategy)
@@ -179,10 +212,13 @@ class World:
             tombstone_guard=shape.guard,
             segment_bytes=step.segment_bytes,
             delete_retention_ms=DELETE_RETENTION_MS if shape.expires else FOR_EVER_MS,
+            min_compaction_lag_ms=step.min_lag_ms,
         )
 
     def clean(self, step: Clean) -> None:
         """One round, and everything that must be true after it."""
+        if self._is_told_wrong and self._is_forgotten:  # nobody can know that Kafka's checkpoint is wrong
+            lower_checkpoint(self.path, NAME, self.clean_to)
         before = self.read()
         view = seen(self._live(before))
         options = CleaningOptions(
@@ -190,8 +226,9 @@ class World:
             force=True,
             from_start=step.from_start,
             first_dirty_offset=None if step.from_start else step.first_dirty,
-            up_to_offset=step.up_to if step.up_to >= self.start else None,
+            up_to_offset=step.up_to if step.up_to >= self.start and not step.min_lag_ms else None,
         )
+        bases = sorted(int(log.stem) for log in self.partition.glob("*.log"))
         try:
             result = self._clean(step, options)
         except Stopped:
@@ -208,6 +245,8 @@ class World:
         if result.outcome == "skipped":
             return
         self.rounds += 1
+        young = self._young_from([offset for offset in before if offset >= result.first_dirty_offset], step)
+        assert result.end_offset <= max(base for base in bases if base <= young), "min.compaction.lag.ms was not kept"
         self._check_start(step, result)
         self._check_records(before, after, result)
 
@@ -244,6 +283,12 @@ class World:
 
     def _live(self, found: Iterable[int]) -> list[Entry]:
         return [self.written[offset] for offset in found if offset >= self.start]
+
+    def _young_from(self, dirty: Iterable[int], step: Clean) -> int:
+        """Its first record that ``min.compaction.lag.ms`` holds back; one past the log's end where there is none."""
+        late_ms = step.now_ms - step.min_lag_ms
+        young = (offset for offset in dirty if step.min_lag_ms and self.written[offset].timestamp > late_ms)
+        return min(young, default=max(self.written) + 1)
 
     def _check_purged(
         self,
@@ -311,14 +356,17 @@ class World:
         if step.first_dirty is not None and not step.from_start:
             assert result.first_dirty_offset == step.first_dirty
             self.is_exact = self.is_exact and step.first_dirty <= self.clean_to
-            if step.first_dirty > self.clean_to:
+            if step.first_dirty > max(self.clean_to, self.start):
                 self.is_certain = False  # what it rewrote is no longer what the clean point's witness is about
                 return
         elif step.from_start:
             assert result.first_dirty_offset == self.start
         elif self.clean_to >= self.start and self.is_certain:
             assert result.first_dirty_offset == self.clean_to
+        else:
+            assert result.first_dirty_offset <= max(self.clean_to, self.start), "what is dirty was taken for clean"
         self.clean_to = max(self.clean_to, result.end_offset)
+        self._is_forgotten = self._is_told_wrong = False
         is_kafkas = self.shape.strategy == "offset" and self.shape.mode == "null"
         names_it = NAME in read_checkpoint(self.path / CLEANER_CHECKPOINT)
         if self.is_fixed:

@@ -2,7 +2,9 @@
 
 Several rounds of writing and cleaning with late writes, every strategy, tombstone mode and encoding, shards, splits by
 ``--up-to``, by segments and inside of batches, moves of the log start, transactions, old formats, every codec, rounds
-that are stopped between two groups, changes of strategy. What must hold says ``strategy_world``.
+that are stopped between two groups, changes of strategy, compaction lags; and upsets: the log is truncated for a new
+leader, by a broker whose cleaner is on or off; the state directory is lost, damaged, of an older or a newer release.
+What must hold says ``strategy_world``.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ CASES = {
     "stops": st.booleans(),
     "moves": st.booleans(),
     "changes": st.sampled_from([False, False, True]),
+    "upsets": st.booleans(),
 }
 
 
@@ -60,10 +63,10 @@ def seen() -> Iterator[Counter[str]]:
 @settings(max_examples=HISTORIES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(**CASES)
 def test_histories(
-    seen: Counter[str], shape: Shape, seed: int, rounds: int, stops: bool, moves: bool, changes: bool
+    seen: Counter[str], shape: Shape, seed: int, rounds: int, stops: bool, moves: bool, changes: bool, upsets: bool
 ) -> None:
     """R280-4..R280-6, R280-10, R280-11, R87-1..R87-6, U-1, U-2, U-4, U-10: no key twice, no key wrong."""
-    run_history(seen, shape, seed, rounds, stops=stops, moves=moves, changes=changes)
+    run_history(seen, shape, seed, rounds, stops=stops, moves=moves, changes=changes, upsets=upsets)
 
 
 @pytest.mark.long
@@ -71,10 +74,10 @@ def test_histories(
 @settings(max_examples=LONG_HISTORIES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(**CASES)
 def test_many_histories(
-    seen: Counter[str], shape: Shape, seed: int, rounds: int, stops: bool, moves: bool, changes: bool
+    seen: Counter[str], shape: Shape, seed: int, rounds: int, stops: bool, moves: bool, changes: bool, upsets: bool
 ) -> None:
     """The same, for longer."""
-    run_history(seen, shape, seed, rounds, stops=stops, moves=moves, changes=changes)
+    run_history(seen, shape, seed, rounds, stops=stops, moves=moves, changes=changes, upsets=upsets)
 
 
 def run_history(seen: Counter[str], shape: Shape, seed: int, rounds: int, **kinds: bool) -> None:

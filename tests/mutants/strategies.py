@@ -153,6 +153,14 @@ STRATEGIES = (
         (f"{ROUNDS}::test_clean_point_is_our_own",),
     ),
     Mutant(
+        "our-own-word-in-kafkas-checkpoint-believed",
+        "U-10",
+        "cleanerd/cleaner/survey.py",
+        "if theirs == state.clean_point.offset:",
+        "if False:",
+        ("tests/apply/test_offline.py::test_our_own_word_does_not_outlive_the_log",),
+    ),
+    Mutant(
         "verify-knows-offsets-alone",
         "R280-4",
         "cleanerd/verify/keys.py",

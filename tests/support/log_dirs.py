@@ -140,7 +140,7 @@ def write_partition(path: Path, partition: Partition) -> int:
         write_segment(path, base, data, indexes=partition.indexes, interval_bytes=partition.index_interval_bytes)
         if partition.mtime_ms is not None:
             set_mtime(path / f"{base:020d}.log", partition.mtime_ms)
-        for batch_end, _, _ in _frames(data):
+        for batch_end, _, _ in frames(data):
             end = max(end, batch_end + 1)
     return end
 
@@ -158,7 +158,7 @@ def index_bytes(base: int, data: bytes, interval_bytes: int = 4096) -> tuple[byt
     """``.index`` and ``.timeindex`` of a segment, entries per batch; the time index ends with the largest timestamp."""
     offsets, times = bytearray(), bytearray()
     largest, largest_at, written, since, position = -1, base, -1, 0, 0
-    for last_offset, max_timestamp, size in _frames(data):
+    for last_offset, max_timestamp, size in frames(data):
         if max_timestamp > largest:
             largest, largest_at = max_timestamp, last_offset
         if since > interval_bytes and 0 <= last_offset - base < 2**31:
@@ -174,14 +174,15 @@ def index_bytes(base: int, data: bytes, interval_bytes: int = 4096) -> tuple[byt
     return bytes(offsets), bytes(times)
 
 
-def _frames(data: bytes) -> Iterator[tuple[int, int, int]]:
+def frames(data: bytes) -> Iterator[tuple[int, int, int]]:
     """(last offset, largest timestamp, size) of the whole batches of any magic at the start of ``data``."""
     position = 0
-    while len(data) - position >= 61:
+    while len(data) - position > 16:
         offset, length = struct.unpack_from(">qi", data, position)
-        if length < 14 or position + 12 + length > len(data):
+        is_v2 = data[position + 16] == 2
+        if length < (49 if is_v2 else 14) or position + 12 + length > len(data):
             return
-        if data[position + 16] == 2:
+        if is_v2:
             (delta,) = struct.unpack_from(">i", data, position + 23)
             (timestamp,) = struct.unpack_from(">q", data, position + 35)
         else:

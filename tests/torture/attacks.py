@@ -289,6 +289,7 @@ class Histories:
             guard = "forever" if rng.random() < 0.25 else "horizon"
             shape = Shape(ranking, kind, rng.choice(("null", "flag", "header")), guard, rng.random() < 0.5)
             kinds = {"stops": rng.random() < 0.5, "moves": rng.random() < 0.5, "changes": rng.random() < 0.33}
+            kinds["upsets"] = rng.random() < 0.5
             run_history(Counter(), shape, rng.randrange(1 << 32), rng.randint(2, 4), **kinds)
         for _ in range(DUELS):
             make = rng.choice((random_history, random_transactions, random_oddities))

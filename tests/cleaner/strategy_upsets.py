@@ -1,0 +1,80 @@
+"""What happens behind cleanerd's back to a log and to what is remembered of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cleanerd.format.index import TXN_ENTRY
+from tests.support.log_dirs import (
+    CLEANER_CHECKPOINT,
+    frames,
+    read_checkpoint,
+    write_checkpoint,
+    write_segment,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Aborted = tuple[int, int, int, int]
+STATE_LOSSES = ("gone", "damaged", "newer", "older")
+_YOUNGER_FIELDS = ("retry", "next_purge_ms", "purge_as_of", "rules")
+
+
+def write_aborted(partition: Path, base: int, rows: list[Aborted]) -> None:
+    """The transaction index of a segment; none where nothing was aborted."""
+    path = partition / f"{base:020d}.txnindex"
+    if rows:
+        path.write_bytes(np.array([(0, 0, *row) for row in rows], dtype=TXN_ENTRY).tobytes())
+    else:
+        path.unlink(missing_ok=True)
+
+
+def truncate(partition: Path, offset: int) -> tuple[int, bytes, list[Aborted]]:
+    """As a broker that follows a new leader: from ``offset`` on everything goes, which no batch may reach across.
+
+    Base, bytes and aborted transactions of what is the active segment then.
+    """
+    bases = sorted(int(log.stem) for log in partition.glob("*.log"))
+    active = max(base for base in bases if base <= offset)
+    for base in bases[bases.index(active) + 1 :]:
+        for file in partition.glob(f"{base:020d}.*"):
+            file.unlink()
+    log, index = partition / f"{active:020d}.log", partition / f"{active:020d}.txnindex"
+    data = log.read_bytes()
+    cut = sum(size for last_offset, _, size in frames(data) if last_offset < offset)
+    if cut < len(data):
+        write_segment(partition, active, data[:cut], interval_bytes=100)
+    found = np.frombuffer(index.read_bytes() if index.exists() else b"", dtype=TXN_ENTRY)
+    rows = [(int(row[2]), int(row[3]), int(row[4]), int(row[5])) for row in found if row[4] < offset]
+    write_aborted(partition, active, rows)
+    return active, data[:cut], rows
+
+
+def lower_checkpoint(log_dir: Path, name: str, offset: int) -> None:
+    """What a broker does with its cleaner's checkpoint when a log is truncated, as long as that cleaner is on."""
+    path = log_dir / CLEANER_CHECKPOINT
+    if path.exists():
+        known = read_checkpoint(path)
+        write_checkpoint(path, known | ({name: min(known[name], offset)} if name in known else {}))
+
+
+def lose_state(state: Path, how: str) -> None:
+    """One of :data:`STATE_LOSSES`; ``older``: the file says what the first release said, which is enough."""
+    if how == "gone":
+        shutil.rmtree(state, ignore_errors=True)
+    for path in sorted((state / "partitions").rglob("*.json")):
+        document = json.loads(path.read_text())
+        if how == "newer":
+            document["format"] = 99
+        elif how == "older":
+            for field in _YOUNGER_FIELDS:
+                document.pop(field, None)
+            if document["clean_point"] is not None:
+                document["clean_point"].pop("last_output", None)
+        text = json.dumps(document)
+        path.write_text(text[: len(text) // 2] if how == "damaged" else text)
