@@ -209,6 +209,8 @@ class _Duel:
         return any(b.base in kept and b.transactional and not b.control for b in self._judge.dump(self._ours).batches)
 
     def _swap(self) -> None:
+        """What Kafka's cleaner made is ours from now on: nobody of us has cleaned it, so Kafka's checkpoint counts."""
+        shutil.rmtree(self._store.root, ignore_errors=True)
         aside = self._work / "aside"
         self._ours.rename(aside)
         self._theirs.rename(self._ours)
