@@ -11,6 +11,7 @@ import argparse
 import shutil
 import sys
 import tempfile
+import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -114,10 +115,21 @@ def play(judge: Judge, work: Path, history: History) -> AssertionError | None:
     return None
 
 
+def asserted_at(error: AssertionError | None) -> str:
+    """Where it was raised, in words; empty when nothing was. Another assertion is another failure."""
+    if error is None:
+        return ""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{Path(frame.filename).name}:{frame.lineno}: {frame.line}"
+
+
 def smallest(judge: Judge, work: Path, maker: str, seed: int) -> str:
-    """The command that plays the smallest one again."""
+    """The command that plays the smallest one again which fails at the same assertion."""
     history = MAKERS[maker](seed)
-    gone = shrunk(parts(history), lambda removed: play(judge, work, without(history, removed)) is not None)
+    wrong = asserted_at(play(judge, work, history))
+    if not wrong:
+        return "it does not fail again"
+    gone = shrunk(parts(history), lambda removed: asserted_at(play(judge, work, without(history, removed))) == wrong)
     return f".venv/bin/python -m tests.torture.shrink {maker} {seed} --without {numbers(gone) or '-'}"
 
 
@@ -132,7 +144,8 @@ def main(arguments: Sequence[str]) -> int:
     history = without(MAKERS[options.maker](options.seed), parsed(options.without.strip("-")))
     with tempfile.TemporaryDirectory(prefix="cleanerd-shrink-") as work, Judge(options.release) as judge:
         error = play(judge, Path(work), history)
-    sys.stdout.write(f"{history}\n{error or 'all is well'}\n")
+    told = "all is well" if error is None else f"{asserted_at(error)}\n{error}"
+    sys.stdout.write(f"{history}\n{told}\n")
     return int(error is not None)
 
 

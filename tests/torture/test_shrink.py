@@ -11,7 +11,7 @@ import pytest
 from cleanerd.cleaner import evidence
 from tests.differential.history import History, batch, log
 from tests.differential.random_history import random_history
-from tests.torture.shrink import main, numbers, parsed, parts, play, shrunk, smallest, without
+from tests.torture.shrink import asserted_at, main, numbers, parsed, parts, play, shrunk, smallest, without
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,6 +37,21 @@ def test_what_fails_always_becomes_nothing() -> None:
 
 def test_tries_are_counted() -> None:
     assert shrunk(1000, lambda _gone: False, tries=5) == set()
+
+
+def test_another_assertion_is_another_failure() -> None:
+    """A history that became nothing fails too: nothing of it is cleaned."""
+
+    def error(*, first: bool) -> AssertionError:
+        try:
+            assert not first
+            assert first
+        except AssertionError as raised:
+            return raised
+        return AssertionError()
+
+    assert asserted_at(None) == ""
+    assert asserted_at(error(first=True)) == asserted_at(error(first=True)) != asserted_at(error(first=False))
 
 
 def test_numbers_come_back() -> None:
