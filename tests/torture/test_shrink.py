@@ -42,16 +42,16 @@ def test_tries_are_counted() -> None:
 def test_another_assertion_is_another_failure() -> None:
     """A history that became nothing fails too: nothing of it is cleaned."""
 
-    def error(*, first: bool) -> AssertionError:
-        try:
-            assert not first
-            assert first
-        except AssertionError as raised:
-            return raised
-        return AssertionError()
+    def error(number: int) -> AssertionError:
+        with pytest.raises(AssertionError) as raised:
+            if number:
+                assert number < 0
+            else:
+                assert number > 0
+        return raised.value
 
     assert asserted_at(None) == ""
-    assert asserted_at(error(first=True)) == asserted_at(error(first=True)) != asserted_at(error(first=False))
+    assert asserted_at(error(1)) == asserted_at(error(1)) != asserted_at(error(0))
 
 
 def test_numbers_come_back() -> None:
