@@ -14,6 +14,7 @@ from tests.differential.random_history import random_history
 from tests.torture.shrink import asserted_at, main, numbers, parsed, parts, play, shrunk, smallest, without
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.kafka.judge import Judge
@@ -42,16 +43,19 @@ def test_tries_are_counted() -> None:
 def test_another_assertion_is_another_failure() -> None:
     """A history that became nothing fails too: nothing of it is cleaned."""
 
-    def error(number: int) -> AssertionError:
+    def is_low(number: int) -> None:
+        assert number < 0
+
+    def is_high(number: int) -> None:
+        assert number > 1
+
+    def error(check: Callable[[int], None]) -> AssertionError:
         with pytest.raises(AssertionError) as raised:
-            if number:
-                assert number < 0
-            else:
-                assert number > 0
+            check(1)
         return raised.value
 
     assert asserted_at(None) == ""
-    assert asserted_at(error(1)) == asserted_at(error(1)) != asserted_at(error(0))
+    assert asserted_at(error(is_low)) == asserted_at(error(is_low)) != asserted_at(error(is_high))
 
 
 def test_numbers_come_back() -> None:
