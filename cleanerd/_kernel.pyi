@@ -37,6 +37,7 @@ __all__ = [
     "IndexBuilder",
     "InvalidCallError",
     "KernelBugError",
+    "MapLostError",
     "OffsetMap",
     "Records",
     "Written",
@@ -99,6 +100,9 @@ class BatchTooLargeError(CorruptLogError):
 
 class KernelBugError(Exception):
     """A panic inside the kernel, caught at the boundary. Always a bug of ours."""
+
+class MapLostError(OSError):
+    """A page of an offset map in a file did not come back (EIO): nothing that the map said counts."""
 
 class InvalidCallError(ValueError):
     """What does not fit together: keep bits or actions of another segment, arrays of different lengths.
@@ -327,6 +331,23 @@ class OffsetMap:
     def __new__(
         cls, memory_bytes: int, *, load: float = 0.85, huge_pages: bool = True, versions: bool = False
     ) -> OffsetMap: ...
+    @staticmethod
+    def in_file(fd: int, memory_bytes: int, *, load: float = 0.85, versions: bool = False) -> OffsetMap:
+        """A map in the first ``memory_bytes`` of the file ``fd``, which the system may write out and read again.
+
+        The file is one that nobody else can open, as long as that, all zeros. ``fd`` may be closed afterwards.
+        From then on each call may raise MapLostError: the system had no such page any more.
+
+        Raises:
+            OSError: it cannot be mapped.
+            ValueError: as the constructor.
+        """
+    def close(self) -> None:
+        """Give the memory back now. Every other call of a closed map raises ValueError.
+
+        Raises:
+            MapLostError: what it said before does not count.
+        """
     def put_max(
         self,
         key_hash: NDArray[np.uint64],

@@ -108,7 +108,14 @@ class Cleaning:
 
     def notes(self) -> tuple[str, ...]:
         """What the operator should know of what was found in the log and of the decision."""
-        return (*self._oversize_note(), *self._legacy_note(), *self._no_drop_note(), *self._strategy_notes())
+        map_note = self.decision.map_note
+        return (
+            *((map_note,) if map_note else ()),
+            *self._oversize_note(),
+            *self._legacy_note(),
+            *self._no_drop_note(),
+            *self._strategy_notes(),
+        )
 
     def _oversize_note(self) -> tuple[str, ...]:
         count, most = self.totals.oversized, self.plan.max_message_bytes

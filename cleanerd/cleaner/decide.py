@@ -12,7 +12,7 @@ from cleanerd._kernel import ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_REBU
 from cleanerd.cleaner.clean_part import CleanPart, newest
 from cleanerd.cleaner.facts_room import FactsRoom
 from cleanerd.cleaner.index import Decoder, DirtyIndex
-from cleanerd.cleaner.map_size import with_map
+from cleanerd.cleaner.map_size import MapUse, with_map
 from cleanerd.cleaner.purge import guarded
 from cleanerd.format.batch import HEADER_BYTES
 from cleanerd.policy.grouping import Outcome
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from cleanerd._kernel import OffsetMap
     from cleanerd.cleaner.chunk_rows import Mark
     from cleanerd.cleaner.evidence import SegmentEvidence
     from cleanerd.cleaner.oddities import Oddities
@@ -97,6 +96,7 @@ class SegmentDecision:
 class Decision:
     """The KeepBitmaps of a plan: one entry per source, in order, and into how many shards the keys were cut.
 
+    ``map_note``: why the map is a file, or is none although one may be; "" where there is nothing to tell.
     ``index_seconds`` and ``decide_seconds`` are what the two phases took, all shards together. ``purge_note`` says why
     no tombstone could be shown to be free to go, if that is so. ``next_purge_ms``: when the next tombstones or
     markers of what stays reach their delete horizon, None when none waits. ``map_utilization``: entries by room of the
@@ -105,6 +105,7 @@ class Decision:
 
     segments: tuple[SegmentDecision, ...]
     shards: int
+    map_note: str
     map_entries: int
     index_seconds: float
     decide_seconds: float
@@ -122,9 +123,9 @@ def decide(plan: CleaningPlan, decoder: Decoder) -> Decision:
         CleanerdError: the distinct keys do not fit even the largest number of shards.
     """
     started = time.monotonic()
-    found, shards = with_map(plan, lambda offset_map, shards: (_gather(plan, decoder, offset_map, shards), shards))
+    found = with_map(plan, lambda use: _gather(plan, decoder.timed_by(use.pace), use))
     # The map's memory is free now for the proof that tombstones may go.
-    return _settle(plan, decoder, found, shards, started)
+    return _settle(plan, decoder, found, started)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +134,16 @@ class _Evidence:
 
     segments: tuple[SegmentEvidence, ...]
     winners: tuple[NDArray[np.uint64] | None, ...]
+    shards: int
+    map_note: str
     oddities: Oddities
     map_entries: int
     map_utilization: float
     index_seconds: float
 
 
-def _gather(plan: CleaningPlan, decoder: Decoder, offset_map: OffsetMap, shards: int) -> _Evidence:
+def _gather(plan: CleaningPlan, decoder: Decoder, use: MapUse) -> _Evidence:
+    offset_map, shards = use.offset_map, use.shards
     room = FactsRoom(plan)
     index = DirtyIndex(plan, room)
     clean_part = CleanPart(plan, room)
@@ -158,6 +162,8 @@ def _gather(plan: CleaningPlan, decoder: Decoder, offset_map: OffsetMap, shards:
     return _Evidence(
         (*clean_part.evidence, *index.evidence),
         (*[None] * len(clean_part.evidence), *winners),
+        shards,
+        use.note,
         index.oddities,
         entries,
         fullest / max(1, offset_map.capacity),
@@ -165,7 +171,7 @@ def _gather(plan: CleaningPlan, decoder: Decoder, offset_map: OffsetMap, shards:
     )
 
 
-def _settle(plan: CleaningPlan, decoder: Decoder, found: _Evidence, shards: int, started: float) -> Decision:
+def _settle(plan: CleaningPlan, decoder: Decoder, found: _Evidence, started: float) -> Decision:
     records = [
         record_evidence(evidence, winners) for evidence, winners in zip(found.segments, found.winners, strict=True)
     ]
@@ -178,7 +184,8 @@ def _settle(plan: CleaningPlan, decoder: Decoder, found: _Evidence, shards: int,
     ]
     return Decision(
         segments=tuple(decided),
-        shards=shards,
+        shards=found.shards,
+        map_note=found.map_note,
         map_entries=found.map_entries,
         index_seconds=found.index_seconds,
         decide_seconds=time.monotonic() - started - found.index_seconds,

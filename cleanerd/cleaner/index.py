@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from cleanerd.cleaner.chunk_rows import ChunkRows
     from cleanerd.cleaner.facts_room import FactsRoom
+    from cleanerd.cleaner.map_file import Pace
     from cleanerd.cleaner.plan import CleaningPlan, Source
     from cleanerd.log.pool import ReaderPool
     from cleanerd.policy.rules import Rules
@@ -42,12 +43,19 @@ class MapFullError(Exception):
 class Decoder:
     """Decodes with the plan's parameters, counting the bytes read."""
 
-    def __init__(self, plan: CleaningPlan, pool: ReaderPool, progress: Callable[[int], None]) -> None:
+    def __init__(
+        self, plan: CleaningPlan, pool: ReaderPool, progress: Callable[[int], None], pace: Pace | None = None
+    ) -> None:
         self._plan = plan
         self._pool = pool
         self._progress = progress
+        self._pace = pace
         rules = plan.rules
         self._headers = (rules.version_header, rules.encoding, rules.mark_header)
+
+    def timed_by(self, pace: Pace | None) -> Decoder:
+        """The same, whose chunks ``pace`` times until they are done with."""
+        return Decoder(self._plan, self._pool, self._progress, pace)
 
     def chunks(self, source: Source, part: Part | None = None, *, torn: bool = False) -> Iterator[_kernel.Chunk]:
         """The decoded chunks of a segment, or of a ``part`` of it, in file order, hashed with the plan's key.
@@ -61,7 +69,8 @@ class Decoder:
             # In one go: where an index is wrong, what it calls a part seems damaged at once.
             reading, part = until_damage(reading), part or Part(0, segment.size_bytes)
         parts = self._pool.parts(segment) if part is None else [part]
-        for chunk in self._pool.chunks(segment, parts, lambda _: reading, guessed=part is None):
+        chunks = self._pool.chunks(segment, parts, lambda _: reading, guessed=part is None)
+        for chunk in chunks if self._pace is None else self._pace.of(chunks):
             yield chunk
             self._progress(chunk.consumed)
 

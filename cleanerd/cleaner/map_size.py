@@ -2,7 +2,8 @@
 
 A map that fits its keys is quicker to fill than one with room for every offset, as more of it is at hand in the CPU's
 caches. So a large one is sized by an estimate; when that was too low, phase 1 begins again with all the memory that the
-dirty range may take, and then with more shards. None of this changes a result.
+dirty range may take, and then with more shards. Where keys do not fit the memory, a file may hold them all
+(``cleanerd.map.dir``, U-43). None of this changes a result.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from cleanerd._kernel import OffsetMap
 from cleanerd.cleaner.estimate import MAX_SHARDS, distinct_keys, first_shards
 from cleanerd.cleaner.index import MapFullError
+from cleanerd.cleaner.map_file import MapFileError, Pace, opened
 from cleanerd.errors import CleanerdError
+from cleanerd.words import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,16 +49,40 @@ class MapSize:
     shards: int
 
 
-def with_map(plan: CleaningPlan, attempt: Callable[[OffsetMap, int], T]) -> T:
-    """``attempt(map, shards)``, again with a larger map or more shards for as long as it raises MapFullError.
+@dataclass(frozen=True, slots=True)
+class MapUse:
+    """A map, and into how many shards the keys are cut; ``pace`` of one in a file.
+
+    ``note`` is what the operator should know of it: why it is a file, or is none; "" where nobody asked for one.
+    """
+
+    offset_map: OffsetMap
+    shards: int
+    note: str = ""
+    pace: Pace | None = None
+
+
+def with_map(plan: CleaningPlan, attempt: Callable[[MapUse], T]) -> T:
+    """``attempt(use)``, again with a larger map or more shards for as long as it raises MapFullError.
+
+    Before keys are cut into shards a file is tried, where the plan names a directory.
 
     Raises:
         CleanerdError: the distinct keys do not fit even the largest number of shards.
     """
     size = first_size(plan)
+    note = ""
+    file_is_next = bool(plan.map_dir)
     while True:
+        if file_is_next and size.shards > 1:
+            file_is_next = False
+            try:
+                return _in_file(plan, size, attempt)
+            except MapFileError as error:
+                note = f"no offset map in a file in {plan.map_dir}: {error}; the keys are read in several passes"
         try:
-            return attempt(OffsetMap(size.bytes, load=plan.map_load, versions=plan.rules.versioned), size.shards)
+            offset_map = OffsetMap(size.bytes, load=plan.map_load, versions=plan.rules.versioned)
+            return attempt(MapUse(offset_map, size.shards, note))
         except MapFullError as error:
             larger = next_size(plan, size)
             if larger is None:
@@ -65,6 +92,36 @@ def with_map(plan: CleaningPlan, attempt: Callable[[OffsetMap, int], T]) -> T:
                     hint="raise log.cleaner.dedupe.buffer.size",
                 ) from error
             size = larger
+
+
+def _in_file(plan: CleaningPlan, shards: MapSize, attempt: Callable[[MapUse], T]) -> T:
+    """One pass with a file that is as large as all ``shards`` together, at most as the dirty range could need.
+
+    Raises:
+        MapFileError: it cannot be done, or not as fast.
+    """
+    most = _most_needed(plan)
+    size_bytes = min(shards.shards * shards.bytes, most)
+    while True:
+        note = (
+            f"the offset map was a file of {human_bytes(size_bytes)} in {plan.map_dir}: the keys do not fit "
+            f"{human_bytes(plan.map_bytes)} of memory"
+        )
+        try:
+            with (
+                opened(plan.map_dir) as file,
+                file.offset_map(
+                    size_bytes,
+                    load=plan.map_load,
+                    versions=plan.rules.versioned,
+                    reserve_bytes=plan.map_reserve_bytes,
+                ) as offset_map,
+            ):
+                return attempt(MapUse(offset_map, 1, note, Pace(shards.shards)))
+        except MapFullError as error:
+            if size_bytes == most:
+                raise MapFileError("the keys do not fit it") from error
+            size_bytes = most
 
 
 def first_size(plan: CleaningPlan) -> MapSize:
@@ -91,9 +148,15 @@ def next_size(plan: CleaningPlan, size: MapSize) -> MapSize | None:
 
 def most_bytes(plan: CleaningPlan) -> int:
     """No more than was allowed, nor than the dirty range could need, as every key there has an offset of its own."""
-    least = MIN_VERSIONED_MAP_BYTES if plan.rules.versioned else MIN_MAP_BYTES
-    needed = int(_offsets(plan) * _entry_bytes(plan) / plan.map_load) + least
-    return max(least, min(plan.map_bytes, needed))
+    return max(_least(plan), min(plan.map_bytes, _most_needed(plan)))
+
+
+def _most_needed(plan: CleaningPlan) -> int:
+    return int(_offsets(plan) * _entry_bytes(plan) / plan.map_load) + _least(plan)
+
+
+def _least(plan: CleaningPlan) -> int:
+    return MIN_VERSIONED_MAP_BYTES if plan.rules.versioned else MIN_MAP_BYTES
 
 
 def _entry_bytes(plan: CleaningPlan) -> int:

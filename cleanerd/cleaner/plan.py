@@ -61,8 +61,9 @@ class CleaningPlan:
     Records from ``first_dirty_offset`` up to ``end_offset`` are indexed; those from ``end_offset`` on stay whatever
     they are (C-45.1). ``last_records`` is what active producers' state hangs on, ``aborted`` are the aborted
     transactions up to the end of the log. ``legacy_horizon_ms`` is how old a segment file is whose v0 and v1 tombstones
-    may go (C-30); ``convert_legacy``: what is kept in these formats becomes v2 (U-18). ``hash_key`` makes the key hash
-    of this plan unpredictable for producers.
+    may go (C-30); ``map_dir``, ``map_reserve_bytes``: where the offset map may be a file, "" for nowhere, and what
+    stays free there, None for a tenth of that disk. ``convert_legacy``: what is kept in these formats becomes v2
+    (U-18). ``hash_key`` makes the key hash of this plan unpredictable for producers.
     """
 
     plan_id: str
@@ -92,6 +93,8 @@ class CleaningPlan:
     hash_key: bytes
     map_bytes: int
     map_load: float
+    map_dir: str
+    map_reserve_bytes: int | None
     chunk_bytes: int
     max_unpacked_bytes: int
     facts_bytes: int

@@ -87,6 +87,8 @@ def make_plan(
         hash_key=new_hash_key(),
         map_bytes=resources.map_bytes,
         map_load=resources.map_load,
+        map_dir=resources.map_dir,
+        map_reserve_bytes=resources.disk_reserve_bytes,
         chunk_bytes=resources.chunk_bytes,
         max_unpacked_bytes=resources.max_unpacked_bytes,
         facts_bytes=resources.facts_bytes,

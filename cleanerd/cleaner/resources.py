@@ -18,6 +18,7 @@ class Resources:
 
     ``convert_legacy``: v0 and v1 batches become v2 (U-18), as ``profile_origin`` says. ``workers`` is how many
     threads read and rewrite inside one partition. ``facts_bytes``: what may be known of a log's batches and records.
+    ``map_dir``: where an offset map that does not fit its memory may be a file; "" for nowhere.
     """
 
     map_bytes: int
@@ -32,6 +33,7 @@ class Resources:
     plan_max_age_ms: int = 7 * 86_400_000
     workers: int = 1
     facts_bytes: int = 1 << 60
+    map_dir: str = ""
 
     def readers(self, path: str) -> ReaderPool:
         """Opens the partition's directory ``path`` to read it."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from cleanerd.cleaner.facts_room import FactsRoom
 from cleanerd.cleaner.index import Decoder, DirtyIndex
-from cleanerd.cleaner.map_size import with_map
+from cleanerd.cleaner.map_size import MapUse, with_map
 from cleanerd.errors import UnsupportedLogError
 from cleanerd.log.fingerprint import parts_of
 from cleanerd.log.strategy_config import STRATEGIES, TOMBSTONE_MODES
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from cleanerd._kernel import OffsetMap
     from cleanerd.cleaner.oddities import Oddities
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.log.pool import ReaderPool
@@ -81,11 +80,11 @@ def _winners(
 ) -> tuple[list[NDArray[np.uint64]], Oddities]:
     """Of each segment from the log start on, the bitmap of the records that won their key."""
 
-    def attempt(offset_map: OffsetMap, shards: int) -> DirtyIndex:
+    def attempt(use: MapUse) -> DirtyIndex:
         index = DirtyIndex(plan, FactsRoom(plan))
-        for shard in range(shards):
-            index.build(Decoder(plan, pool, advance), offset_map, shard, shards)
-            index.take_winners(offset_map, shard)
+        for shard in range(use.shards):
+            index.build(Decoder(plan, pool, advance, use.pace), use.offset_map, shard, use.shards)
+            index.take_winners(use.offset_map, shard)
         return index
 
     index = with_map(plan, attempt)

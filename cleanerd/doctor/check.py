@@ -12,6 +12,7 @@ from cleanerd.doctor.host import (
     check_file_system,
     check_keep_dir,
     check_limits,
+    check_map_dir,
     check_settings,
     check_state_directory,
 )
@@ -44,6 +45,7 @@ def check_host(log_dirs: Sequence[Path], config_paths: Sequence[Path], assignmen
         check_limits(findings, settings.daemon.log_cleaner_threads)
         store = StateStore(settings.daemon.cleanerd_state_dir, keeps_damaged=True)
         paths = log_dirs or _of_settings(findings, settings)
+        check_map_dir(findings, settings.daemon.cleanerd_map_dir, paths)
         for path in paths:
             _check_log_dir(findings, settings, path, paths, store)
     return findings.all

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Final
 from cleanerd.admin.client_config import read_client_config
 from cleanerd.cleaner.keep_dir import on_its_file_system, require_keep_dir
 from cleanerd.errors import CleanerdError
+from cleanerd.log.mounts import IN_MEMORY, file_system_of, is_remote
 from cleanerd.settings.check import missing_paths, nearest_existing, wrong_state_dir
 from cleanerd.settings.load import read_settings
+from cleanerd.words import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,10 +26,6 @@ _CAP_CHOWN: Final = 0  # linux/capability.h
 # Interpreter, libraries, state, lock and listings; and per thread: directory, source, output, staging, indexes.
 _FILES_OF_THE_PROCESS: Final = 64
 _FILES_PER_THREAD: Final = 16
-
-# Where fsync, locks or leases may mean less than they say. Kernel names, as in /proc/self/mountinfo.
-_REMOTE: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "afs", "lustre", "gfs2", "ocfs2", "virtiofs"})
-_VOLATILE: Final = frozenset({"tmpfs", "ramfs"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +96,32 @@ def check_keep_dir(findings: Findings, places: Sequence[Path], log_dir: Path) ->
         findings.ok("replaced segments", "are kept for cleanerd undo", place)
 
 
+def check_map_dir(findings: Findings, place: Path | None, log_dirs: Sequence[Path]) -> None:
+    """Where offset maps may be files, if the settings say so. What is wrong there costs time, nothing else (U-43)."""
+    if place is None or not place.exists():
+        return  # that it is missing was said with the settings
+    what = "offset map in a file"
+    in_passes = "the keys are read in several passes instead"
+    kind = file_system_of(place)
+    device = place.stat().st_dev
+    shared = next((path for path in log_dirs if path.exists() and path.stat().st_dev == device), None)
+    if not place.is_dir():
+        findings.warning(what, f"is not a directory: {in_passes}", place, "correct cleanerd.map.dir")
+    elif not os.access(place, os.W_OK | os.X_OK, effective_ids=True):
+        fix = "let cleanerd's user write there; under systemd it belongs into ReadWritePaths"
+        findings.warning(what, f"is not writable for this user: {in_passes}", place, fix)
+    elif kind in IN_MEMORY:
+        findings.warning(what, f"{kind} is memory itself: {in_passes}", place, "name a directory on a disk")
+    elif kind is not None and is_remote(kind):
+        findings.warning(what, f"{kind} is no local disk: a cleaning waits for it", place, "name a fast local disk")
+    elif shared is not None:
+        said = f"on the disk of {shared}: it takes room and time from the broker there"
+        findings.warning(what, said, place, "name a directory on another disk")
+    else:
+        disk = os.statvfs(place)
+        findings.ok(what, f"{human_bytes(disk.f_bavail * disk.f_frsize)} free", place)
+
+
 def check_state_directory(findings: Findings, root: Path) -> None:
     """Whether clean points can be kept: writable, or could be made."""
     nearest = nearest_existing(root)
@@ -129,34 +153,17 @@ def check_file_system(findings: Findings, path: Path) -> None:
     kind = file_system_of(path)
     if kind is None:
         findings.note("file system", "unknown: /proc/self/mountinfo does not list it", path)
-    elif kind in _REMOTE or kind.startswith("fuse"):
+    elif is_remote(kind):
         findings.warning(
             "file system",
             f"{kind}: locks, leases and direct reads depend on a server or driver",
             path,
             "clean only while no broker on any host uses it; set cleanerd.lease.probe=required to be refused otherwise",
         )
-    elif kind in _VOLATILE:
+    elif kind in IN_MEMORY:
         findings.note("file system", f"{kind}: gone after a reboot, and fsync means nothing there", path)
     else:
         findings.ok("file system", kind, path)
-
-
-def file_system_of(path: Path, mounts: str | None = None) -> str | None:
-    """The kernel's name of the file system that ``path`` lies on: by device, of several mounts any one."""
-    try:
-        device = os.stat(path).st_dev
-        text = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace") if mounts is None else mounts
-    except OSError:
-        return None
-    wanted = f"{os.major(device)}:{os.minor(device)}"
-    for line in text.splitlines():
-        # id parent major:minor root mount-point options [optional fields] - type source options
-        left, _, right = line.partition(" - ")
-        fields = left.split()
-        if len(fields) > 2 and fields[2] == wanted and right:
-            return right.split()[0]
-    return None
 
 
 def _effective_capabilities() -> int:

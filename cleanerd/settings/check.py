@@ -20,6 +20,7 @@ _PATHS: Final = (
     "cleanerd.metadata.log.dir",
     "cleanerd.log.dirs",
     "cleanerd.command.config",
+    "cleanerd.map.dir",
 )
 
 

@@ -120,6 +120,7 @@ class SparkCleaning(Cleaning):
         return Decision(
             segments=segments,
             shards=self._sizes.shards,
+            map_note="",
             map_entries=0,
             index_seconds=index_seconds,
             decide_seconds=time.monotonic() - started - index_seconds,

@@ -73,18 +73,34 @@ fn scale(fraction: u64, bits: u32, count: usize) -> usize {
     ((u128::from(fraction) * count as u128) >> bits) as usize
 }
 
+/// Memory of this process alone.
+fn anonymous(bytes: usize, huge_pages: bool) -> std::io::Result<MmapMut> {
+    let memory = MmapMut::map_anon(bytes)?;
+    if huge_pages {
+        // Advice only: a kernel without huge pages refuses it, and the map works all the same.
+        let _ = memory.advise(memmap2::Advice::HugePage);
+    }
+    Ok(memory)
+}
+
 impl OffsetMap {
     /// `memory_bytes` is rounded down to whole lines; `load` is the share of the slots that may be taken.
     pub fn new(memory_bytes: i64, load: f64, huge_pages: bool) -> Result<Self, Error> {
-        Self::allocate(memory_bytes, load, huge_pages, false)
+        Self::in_memory(memory_bytes, load, false, |bytes| anonymous(bytes, huge_pages))
     }
 
     /// The same with a version for every key; the memory is for both.
     pub fn with_versions(memory_bytes: i64, load: f64, huge_pages: bool) -> Result<Self, Error> {
-        Self::allocate(memory_bytes, load, huge_pages, true)
+        Self::in_memory(memory_bytes, load, true, |bytes| anonymous(bytes, huge_pages))
     }
 
-    fn allocate(memory_bytes: i64, load: f64, huge_pages: bool, versioned: bool) -> Result<Self, Error> {
+    /// In memory of the caller's: `make` is asked for so many bytes, all of them zero, that nobody else writes to.
+    pub fn in_memory(
+        memory_bytes: i64,
+        load: f64,
+        versioned: bool,
+        make: impl FnOnce(usize) -> std::io::Result<MmapMut>,
+    ) -> Result<Self, Error> {
         let line_bytes = if versioned { LINE_AND_VERSIONS_BYTES } else { LINE_BYTES };
         let lines = usize::try_from(memory_bytes).unwrap_or(0) / line_bytes;
         if lines * LINE_BYTES < SMALLEST_BYTES {
@@ -94,10 +110,9 @@ impl OffsetMap {
         if !(load > 0.0 && load <= 1.0) {
             return invalid(format!("load {load} is not in (0, 1]"));
         }
-        let memory = MmapMut::map_anon(lines * line_bytes).map_err(Error::Memory)?;
-        if huge_pages {
-            // Advice only: a kernel without huge pages refuses it, and the map works all the same.
-            let _ = memory.advise(memmap2::Advice::HugePage);
+        let memory = make(lines * line_bytes).map_err(Error::Memory)?;
+        if memory.len() != lines * line_bytes {
+            return invalid(format!("a map of {} bytes was given {}", lines * line_bytes, memory.len()));
         }
         let slots = lines * SLOTS;
         let capacity = ((slots as f64 * load) as usize).clamp(1, slots);

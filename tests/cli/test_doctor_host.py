@@ -10,7 +10,8 @@ import pytest
 
 from cleanerd.doctor import host
 from cleanerd.doctor.findings import Finding, Findings
-from cleanerd.doctor.host import check_file_system, check_limits, file_system_of
+from cleanerd.doctor.host import check_file_system, check_limits
+from cleanerd.log.mounts import file_system_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,6 +4,7 @@
 
 mod content;
 mod errors;
+mod file_map;
 mod map;
 mod pieces;
 mod tables;
@@ -25,7 +26,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use errors::{BatchTooLargeError, CorruptLogError, InvalidCallError, KernelBugError, run};
+use errors::{BatchTooLargeError, CorruptLogError, InvalidCallError, KernelBugError, MapLostError, run};
 use map::{IndexBuilder, OffsetMap};
 use pieces::{ChunkDecoder, ChunkRewriter};
 use tables::{Batches, Chunk, Contents, Digests, Records, Written, read_only};
@@ -228,6 +229,7 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("CorruptLogError", py.get_type::<CorruptLogError>())?;
     module.add("BatchTooLargeError", py.get_type::<BatchTooLargeError>())?;
     module.add("KernelBugError", py.get_type::<KernelBugError>())?;
+    module.add("MapLostError", py.get_type::<MapLostError>())?;
     module.add("InvalidCallError", py.get_type::<InvalidCallError>())?;
     module.add_class::<Batches>()?;
     module.add_class::<Records>()?;

@@ -1,5 +1,6 @@
 //! `OffsetMap` and `IndexBuilder`: the two objects with a memory.
 
+use cleanerd_kernel::Error;
 use cleanerd_kernel::offset_map::{self, Shard, Versions};
 use cleanerd_kernel::segment_index;
 use numpy::{PyArray1, PyReadonlyArray1};
@@ -7,11 +8,46 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::errors::{exception, run};
+use crate::errors::{MapLostError, exception, run};
+use crate::file_map::{self, Range};
 use crate::tables::{Written, read_only};
 
+/// `map`: none any more once it was closed. `file`: of a map in a file; dropped after the memory.
 #[pyclass(module = "cleanerd._kernel")]
-pub struct OffsetMap(offset_map::OffsetMap);
+pub struct OffsetMap {
+    map: Option<offset_map::OffsetMap>,
+    file: Option<Range>,
+}
+
+impl OffsetMap {
+    fn get(&self) -> PyResult<&offset_map::OffsetMap> {
+        self.map.as_ref().ok_or_else(closed)
+    }
+
+    /// Runs `body` on the map without the GIL. What comes of memory that is not what was written there is thrown away.
+    fn with<T: Send>(
+        &mut self,
+        py: Python<'_>,
+        body: impl FnOnce(&mut offset_map::OffsetMap) -> Result<T, Error> + Send,
+    ) -> PyResult<T> {
+        let map = self.map.as_mut().ok_or_else(closed)?;
+        let result = run(py, || body(map));
+        self.require_whole()?;
+        result
+    }
+
+    fn require_whole(&self) -> PyResult<()> {
+        if self.file.as_ref().is_none_or(Range::whole) {
+            return Ok(());
+        }
+        let text = "a page of the offset map's file did not come back";
+        Err(MapLostError::new_err((libc::EIO, text)))
+    }
+}
+
+fn closed() -> PyErr {
+    PyValueError::new_err("the map is closed")
+}
 
 #[pymethods]
 impl OffsetMap {
@@ -19,7 +55,29 @@ impl OffsetMap {
     #[pyo3(signature = (memory_bytes, *, load=0.85, huge_pages=true, versions=false))]
     fn new(py: Python<'_>, memory_bytes: i64, load: f64, huge_pages: bool, versions: bool) -> PyResult<Self> {
         let new = if versions { offset_map::OffsetMap::with_versions } else { offset_map::OffsetMap::new };
-        run(py, || new(memory_bytes, load, huge_pages)).map(Self)
+        let map = run(py, || new(memory_bytes, load, huge_pages))?;
+        Ok(Self { map: Some(map), file: None })
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (fd, memory_bytes, *, load=0.85, versions=false))]
+    fn in_file(py: Python<'_>, fd: i32, memory_bytes: i64, load: f64, versions: bool) -> PyResult<Self> {
+        let mut file = None;
+        let map = run(py, || {
+            offset_map::OffsetMap::in_memory(memory_bytes, load, versions, |bytes| {
+                let (memory, range) = file_map::map(fd, bytes)?;
+                file = Some(range);
+                Ok(memory)
+            })
+        })?;
+        Ok(Self { map: Some(map), file })
+    }
+
+    fn close(&mut self) -> PyResult<()> {
+        let whole = self.require_whole();
+        self.map = None;
+        self.file = None;
+        whole
     }
 
     #[pyo3(signature = (key_hash, first_ordinal, mask, *, version=None, has_version=None, shard=0, shards=1))]
@@ -41,8 +99,7 @@ impl OffsetMap {
             (None, None) => None,
             _ => return Err(PyValueError::new_err("version and has_version go together")),
         };
-        let map = &mut self.0;
-        run(py, || {
+        self.with(py, |map| {
             let shard = Shard::new(shard, shards)?;
             match versions {
                 None => map.put_max(key_hash, first_ordinal, mask, shard),
@@ -66,9 +123,9 @@ impl OffsetMap {
     ) -> PyResult<Py<PyArray1<bool>>> {
         let (key_hash, mask) = (key_hash.as_slice()?, mask.as_slice()?);
         let versions = Versions { version: version.as_slice()?, has: has_version.as_slice()? };
-        let map = &mut self.0;
-        let found =
-            run(py, || map.update_existing(key_hash, first_ordinal, mask, versions, Shard::new(shard, shards)?))?;
+        let found = self.with(py, |map| {
+            map.update_existing(key_hash, first_ordinal, mask, versions, Shard::new(shard, shards)?)
+        })?;
         Ok(read_only(py, found))
     }
 
@@ -82,44 +139,49 @@ impl OffsetMap {
         shards: i64,
     ) -> PyResult<Py<PyArray1<bool>>> {
         let (key_hash, mask) = (key_hash.as_slice()?, mask.as_slice()?);
-        let found = run(py, || self.0.contains(key_hash, mask, Shard::new(shard, shards)?))?;
+        let map = self.get()?;
+        let found = run(py, || map.contains(key_hash, mask, Shard::new(shard, shards)?));
+        self.require_whole()?;
+        let found = found?;
         Ok(read_only(py, found))
     }
 
     fn winners(&self, py: Python<'_>, first_ordinal: i64, count: i64) -> PyResult<Py<PyArray1<u64>>> {
-        Ok(PyArray1::from_vec(py, run(py, || self.0.winners(first_ordinal, count))?).unbind())
+        let map = self.get()?;
+        let bits = run(py, || map.winners(first_ordinal, count));
+        self.require_whole()?;
+        Ok(PyArray1::from_vec(py, bits?).unbind())
     }
 
     fn clear(&mut self, py: Python<'_>) -> PyResult<()> {
-        let map = &mut self.0;
-        run(py, || {
+        self.with(py, |map| {
             map.clear();
             Ok(())
         })
     }
 
     #[getter]
-    fn capacity(&self) -> usize {
-        self.0.capacity()
+    fn capacity(&self) -> PyResult<usize> {
+        self.get().map(offset_map::OffsetMap::capacity)
     }
 
     #[getter]
-    fn memory_bytes(&self) -> usize {
-        self.0.memory_bytes()
+    fn memory_bytes(&self) -> PyResult<usize> {
+        self.get().map(offset_map::OffsetMap::memory_bytes)
     }
 
     #[getter]
-    fn identity_bits(&self) -> f64 {
-        self.0.identity_bits()
+    fn identity_bits(&self) -> PyResult<f64> {
+        self.get().map(offset_map::OffsetMap::identity_bits)
     }
 
     #[getter]
-    fn versions(&self) -> bool {
-        self.0.versioned()
+    fn versions(&self) -> PyResult<bool> {
+        self.get().map(offset_map::OffsetMap::versioned)
     }
 
-    fn __len__(&self) -> usize {
-        self.0.len()
+    fn __len__(&self) -> PyResult<usize> {
+        self.get().map(offset_map::OffsetMap::len)
     }
 }
 

@@ -1,0 +1,178 @@
+"""The offset map in a file (``cleanerd.map.dir``, U-43), where the keys do not fit memory: the system may push it out.
+
+A file takes the place of shards and of nothing else: whatever goes wrong with it, the keys are cut into shards, and the
+result is the same. So every failure here is a :class:`MapFileError`, whose text is for the operator.
+
+* The file has no name: nothing is left of it when the process is killed, and nobody else opens it.
+* All of its room is taken before it is used, so that a full disk or a quota is an error then. Where a file system does
+  not keep that promise (copy on write), or the disk fails, the kernel says so (``MapLostError``) and no signal ends us.
+* A page that could not be written is forgotten, and what is read in its place is older: keys would be missing from the
+  map, and records would be lost. The system tells that once, at the next flush. So the file is cut to nothing and
+  flushed before anything counts that the map said.
+* A key lies anywhere in the map: where the pages do not stay in memory, nearly every record waits for the disk. Then it
+  is slower than any number of passes, which shows at once (:class:`Pace`).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+from cleanerd._kernel import MapLostError, OffsetMap
+from cleanerd.log.mounts import IN_MEMORY, file_system_of
+from cleanerd.log.safe_open import close_quietly, open_trusted_directory
+from cleanerd.words import human_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cleanerd._kernel import Chunk
+
+MODE: Final = 0o600
+RESERVE_PART: Final = 10
+"""One part in so many of the disk stays free, where ``cleanerd.disk.reserve`` is not set."""
+
+_NAMELESS: Final = os.O_TMPFILE | os.O_RDWR | os.O_EXCL | os.O_CLOEXEC
+_NOT_NAMELESS: Final = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})
+"""What file systems say that cannot make a file without a name. Where there is no directory the next call says so."""
+
+GRACE_SECONDS: Final = 5.0
+LEAST_BYTES: Final = 64 * 1024
+"""Shorter chunks do not say how fast it can be."""
+
+
+class MapFileError(Exception):
+    """There is no map in a file, or it is no good any more; the text says why."""
+
+
+class Pace:
+    """How fast the log is read with the map in a file, against the ``passes`` that memory alone would take.
+
+    A pass would take at most what all of the log takes at the best pace that was seen. The file gets one more than
+    those passes, and some seconds.
+    """
+
+    def __init__(self, passes: int) -> None:
+        self._passes = passes
+        self._seconds = 0.0
+        self._bytes = 0
+        self._best = float("inf")
+
+    def of(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+        """The ``chunks``, timed: until one is there, and until the next one is asked for.
+
+        Raises:
+            MapFileError: the file is the slower way.
+        """
+        began = time.monotonic()
+        for chunk in chunks:
+            yield chunk
+            ended = time.monotonic()
+            self.count(chunk.consumed, ended - began)
+            began = ended
+
+    def count(self, done_bytes: int, seconds: float) -> None:
+        """So many bytes of log took so long.
+
+        Raises:
+            MapFileError: the file is the slower way.
+        """
+        self._seconds += seconds
+        self._bytes += done_bytes
+        if done_bytes >= LEAST_BYTES:
+            self._best = min(self._best, seconds / done_bytes)
+        if self._seconds > GRACE_SECONDS + (self._passes + 1) * self._best * self._bytes:
+            raise MapFileError(f"it was slower there than {self._passes} passes would be: too little memory is free")
+
+
+class MapFile:
+    """A file without a name, closed by :func:`opened`."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def room(self, reserve_bytes: int | None) -> int:
+        """How large it may become: what is free there less ``reserve_bytes``, by default a tenth of the disk."""
+        disk = os.fstatvfs(self._descriptor)
+        reserve = disk.f_blocks * disk.f_frsize // RESERVE_PART if reserve_bytes is None else reserve_bytes
+        return max(disk.f_bavail * disk.f_frsize - reserve, 0)
+
+    @contextmanager
+    def offset_map(
+        self, memory_bytes: int, *, load: float, versions: bool, reserve_bytes: int | None
+    ) -> Iterator[OffsetMap]:
+        """An empty map that is the file. What it said counts when the block has ended without an error.
+
+        Raises:
+            MapFileError: there is no room for it, or what was written to it may be lost.
+        """
+        try:
+            os.ftruncate(self._descriptor, 0)
+            room = self.room(reserve_bytes)
+            if memory_bytes > room:
+                raise MapFileError(f"{human_bytes(memory_bytes)} are needed and {human_bytes(room)} may be taken")
+            os.posix_fallocate(self._descriptor, 0, memory_bytes)
+            offset_map = OffsetMap.in_file(self._descriptor, memory_bytes, load=load, versions=versions)
+        except OSError as error:
+            raise self._failed(error) from error
+        try:
+            yield offset_map
+        except MapLostError as error:
+            raise self._failed(error) from error
+        finally:
+            with suppress(MapLostError):  # it was raised where it was met
+                offset_map.close()
+        try:
+            os.ftruncate(self._descriptor, 0)
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: OSError) -> MapFileError:
+        return MapFileError(error.strerror or str(error))
+
+
+@contextmanager
+def opened(place: str) -> Iterator[MapFile]:
+    """A file in the directory ``place``, of which nothing is left afterwards.
+
+    Raises:
+        MapFileError: none can be made there, or it would take memory.
+    """
+    try:
+        descriptor = _nameless(place)
+    except OSError as error:
+        raise MapFileError(error.strerror or str(error)) from error
+    try:
+        kind = file_system_of(descriptor)
+        if kind in IN_MEMORY:
+            raise MapFileError(f"{kind} is memory itself")
+        yield MapFile(descriptor)
+    finally:
+        close_quietly(descriptor)
+
+
+def _nameless(place: str) -> int:
+    try:
+        return os.open(place, _NAMELESS, MODE)
+    except OSError as error:
+        if error.errno not in _NOT_NAMELESS:
+            raise
+    directory = open_trusted_directory(place)
+    try:
+        name = f".cleanerd-map-{secrets.token_hex(8)}"
+        descriptor = os.open(
+            name, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_RDWR | os.O_CLOEXEC, MODE, dir_fd=directory
+        )
+        try:
+            os.unlink(name, dir_fd=directory)
+        except BaseException:
+            close_quietly(descriptor)
+            raise
+        return descriptor
+    finally:
+        close_quietly(directory)

@@ -1,0 +1,36 @@
+"""Which file system something lies on, as the kernel calls it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
+"""What lies there takes memory, and is gone after a restart of the machine."""
+
+
+# Where fsync, locks or leases may mean less than they say. Kernel names, as in /proc/self/mountinfo.
+_REMOTE: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "afs", "lustre", "gfs2", "ocfs2", "virtiofs"})
+
+
+def is_remote(kind: str) -> bool:
+    """Whether a file system of this kind depends on a server or on a driver."""
+    return kind in _REMOTE or kind.startswith("fuse")
+
+
+def file_system_of(path: Path | int, mounts: str | None = None) -> str | None:
+    """The kernel's name of the file system under ``path`` or an open file: by device, of several mounts any one."""
+    try:
+        device = os.stat(path).st_dev
+        text = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace") if mounts is None else mounts
+    except OSError:
+        return None
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    for line in text.splitlines():
+        # id parent major:minor root mount-point options [optional fields] - type source options
+        left, _, right = line.partition(" - ")
+        fields = left.split()
+        if len(fields) > 2 and fields[2] == wanted and right:
+            return right.split()[0]
+    return None
