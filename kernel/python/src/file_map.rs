@@ -48,6 +48,9 @@ unsafe impl Sync for Before {}
 static BEFORE: Before = Before(UnsafeCell::new(MaybeUninit::zeroed()));
 static INSTALLING: Mutex<()> = Mutex::new(());
 
+/// A SIGBUS that is not ours went to who was there before: if it comes back, he passes it on to us, and it goes to the system.
+static PASSED_ON: AtomicBool = AtomicBool::new(false);
+
 /// A mapping that the handler knows; given back when it is dropped, which must be after the memory.
 pub struct Range(&'static Slot);
 
@@ -105,6 +108,7 @@ fn install() -> io::Result<()> {
             return Ok(());
         }
         (*BEFORE.0.get()).write(now.assume_init());
+        PASSED_ON.store(false, Ordering::Release);
         let mut handler = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
         handler.sa_sigaction = ours;
         handler.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
@@ -135,7 +139,11 @@ extern "C" fn on_bus(signal: libc::c_int, info: *mut libc::siginfo_t, _context: 
             }
         }
         // Not ours: as before. The instruction faults again and meets that; a signal that was sent is sent again.
-        libc::sigaction(signal, (*BEFORE.0.get()).as_ptr(), ptr::null_mut());
+        if PASSED_ON.swap(true, Ordering::AcqRel) {
+            libc::signal(signal, libc::SIG_DFL);
+        } else {
+            libc::sigaction(signal, (*BEFORE.0.get()).as_ptr(), ptr::null_mut());
+        }
         if !from_a_fault {
             libc::raise(signal);
         }

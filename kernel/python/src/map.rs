@@ -123,9 +123,8 @@ impl OffsetMap {
     ) -> PyResult<Py<PyArray1<bool>>> {
         let (key_hash, mask) = (key_hash.as_slice()?, mask.as_slice()?);
         let versions = Versions { version: version.as_slice()?, has: has_version.as_slice()? };
-        let found = self.with(py, |map| {
-            map.update_existing(key_hash, first_ordinal, mask, versions, Shard::new(shard, shards)?)
-        })?;
+        let found = self
+            .with(py, |map| map.update_existing(key_hash, first_ordinal, mask, versions, Shard::new(shard, shards)?))?;
         Ok(read_only(py, found))
     }
 

@@ -1,0 +1,348 @@
+"""The offset map in a file (``cleanerd.map.dir``, U-43): the same decision, and shards whatever goes wrong with it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import subprocess
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cleanerd._kernel import OffsetMap
+from cleanerd.cleaner import map_file, map_size
+from cleanerd.cleaner.cleaner import Cleaning
+from cleanerd.cleaner.map_file import MapFileError, Pace, opened
+from cleanerd.cleaner.switch import compare
+from cleanerd.log.pool import ReaderPool
+from cleanerd.policy.rules import Rules
+from cleanerd_lab.bench.generate import VERSION_HEADER, Shape
+from tests.cleaner.driver import Silent
+from tests.cleaner.test_estimate import plan_of_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cleanerd._kernel import Chunk
+    from cleanerd.cleaner.decide import Decision
+    from cleanerd.cleaner.plan import CleaningPlan
+
+MIB = 1024 * 1024
+SHAPE = Shape("", "", 128, 16, 0.5)
+FEW_KEYS = 0.02
+"""A load with which the smallest map takes 61 keys."""
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory on a disk: the tests' own may lie in memory."""
+    with tempfile.TemporaryDirectory(prefix="cleanerd-map-", dir="/var/tmp") as path:
+        yield Path(path)
+
+
+def _plan(tmp_path: Path, size: int = MIB, *, shape: Shape = SHAPE) -> CleaningPlan:
+    return replace(plan_of_shape(tmp_path, shape, size), map_bytes=1, map_load=FEW_KEYS)
+
+
+def _in(plan: CleaningPlan, place: Path | str) -> CleaningPlan:
+    return replace(plan, map_dir=str(place), map_reserve_bytes=0)
+
+
+def _decision(plan: CleaningPlan, *, workers: int = 1) -> Decision:
+    with ReaderPool(plan.path, workers=workers, chunk_bytes=MIB // 8) as pool:
+        return Cleaning(plan, pool, Silent()).decision
+
+
+def _bits(decision: Decision) -> list[tuple[list[int], list[int]]]:
+    return [(each.keep.tolist(), each.actions.tolist()) for each in decision.segments]
+
+
+def _in_shards(plan: CleaningPlan, place: Path | str, why: str) -> None:
+    """No file can be used there: the note says ``why``, and what is decided is the same."""
+    before = _descriptors()
+    found = _decision(_in(plan, place))
+    assert found.shards > 1
+    assert found.map_note.startswith(f"no offset map in a file in {place}: ")
+    assert found.map_note.endswith("; the keys are read in several passes")
+    assert why in found.map_note
+    assert _bits(found) == _bits(_decision(plan))
+    assert _descriptors() == before
+
+
+def _descriptors() -> list[str]:
+    """What this process has open, and the files without a name that it has mapped."""
+    links = [entry.name for entry in os.scandir("/proc/self/fd")]
+    mapped = [line for line in Path("/proc/self/maps").read_text().splitlines() if "(deleted)" in line]
+    return [str(len(links)), *mapped]
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    superseded=st.sampled_from([0.02, 0.5, 0.95]),
+    versions=st.booleans(),
+    codec=st.sampled_from([0, 4]),
+    first_dirty=st.integers(0, 1500),
+    workers=st.integers(1, 2),
+)
+def test_the_same_decision(superseded: float, versions: bool, codec: int, first_dirty: int, workers: int) -> None:
+    """OP-2, U-43: one pass with a file decides as many passes in memory do, with a clean part and versions too."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as path:
+        shape = Shape("", "", 128, 16, superseded, codec=codec, versions=versions)
+        plan = _plan(Path(path), 512 * 1024, shape=shape)
+        if versions:
+            plan = replace(plan, rules=replace(plan.rules, strategy="header", header=VERSION_HEADER))
+        plan = replace(plan, first_dirty_offset=first_dirty)
+        before = _descriptors()
+        found = _decision(_in(plan, path), workers=workers)
+        in_memory = _decision(plan)
+        assert (found.shards, in_memory.shards > 1, in_memory.map_note) == (1, True, "")
+        assert f"in {path}" in found.map_note
+        assert "the offset map was a file of" in found.map_note
+        assert (_bits(found), found.map_entries) == (_bits(in_memory), in_memory.map_entries)
+        assert _descriptors() == before
+        assert sorted(os.listdir(path)) == ["log"], "the file has no name"
+
+
+def test_what_fits_needs_no_file(tmp_path: Path, place: Path) -> None:
+    """A file takes the place of shards and of nothing else."""
+    plan = replace(_plan(tmp_path), map_bytes=64 * MIB, map_load=0.85)
+    found = _decision(_in(plan, place / "missing"))
+    assert (found.shards, found.map_note) == (1, "")
+
+
+def test_a_file_that_is_too_small_grows(tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-20: the keys were guessed too few: the file gets room for every offset."""
+    plan = _plan(tmp_path)
+    expected = _decision(plan)
+    monkeypatch.setattr(map_size, "first_shards", lambda *_: 2)
+    found = _decision(_in(plan, place))
+    assert (found.shards, _bits(found)) == (1, _bits(expected))
+    assert "the offset map was a file" in found.map_note
+
+
+def test_a_switch_of_strategy_counts_with_a_file_too(tmp_path: Path, place: Path) -> None:
+    """``plan --exact`` of a changed strategy uses the map twice."""
+    plan = _plan(tmp_path, 256 * 1024)
+    other = Rules("timestamp", "", "long", "null", "", "horizon")
+    with ReaderPool(plan.path, workers=1, chunk_bytes=MIB) as pool:
+        first = compare(plan, other, pool, lambda _: None)
+        second = compare(_in(plan, place), other, pool, lambda _: None)
+    assert (first.keys, first.differing) == (second.keys, second.differing)
+
+
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [
+        ("/dev/shm", "tmpfs is memory itself"),  # noqa: S108
+        ("missing", "No such file or directory"),
+        ("a-file", "Not a directory"),
+        ("/proc", "No such file or directory"),
+        ("/sys", ""),
+    ],
+)
+def test_a_directory_that_will_not_do(tmp_path: Path, place: Path, where: str, why: str) -> None:
+    """Missing, no directory, memory itself, nothing can be made there."""
+    (place / "a-file").touch()
+    _in_shards(_plan(tmp_path), place / where, why)
+
+
+def test_a_disk_that_is_read_only(tmp_path: Path, place: Path) -> None:
+    with _mounted(place / "disk", "-t", "tmpfs", "-o", "ro", "tmpfs"):
+        _in_shards(_plan(tmp_path), place / "disk", "Read-only file system")
+
+
+def test_the_reserve_stays_free(tmp_path: Path, place: Path) -> None:
+    """``cleanerd.disk.reserve`` counts there too; without it a tenth of the disk stays free."""
+    plan = _plan(tmp_path)
+    found = _decision(replace(_in(plan, place), map_reserve_bytes=1 << 60))
+    assert found.shards > 1
+    assert "are needed and 0 B may be taken" in found.map_note
+    with opened(str(place)) as file:
+        disk = os.statvfs(place)
+        assert file.room(None) == pytest.approx(
+            max(disk.f_bavail - disk.f_blocks // 10, 0) * disk.f_frsize, abs=256 * MIB
+        )
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EOPNOTSUPP])
+def test_room_that_cannot_be_had(tmp_path: Path, place: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-43: the disk fills up, a quota ends, the file system cannot promise room: before the map is used."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    plan = _plan(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "posix_fallocate", refuse)
+        _in_shards(plan, place, os.strerror(number))
+
+
+def test_files_may_not_be_as_large(tmp_path: Path, place: Path) -> None:
+    """The process's own limit of a file's size (``LimitFSIZE``) is an error like any other."""
+    plan = _plan(tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16 * 1024, hard))
+    try:
+        _in_shards(plan, place, "File too large")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_disk_that_is_really_full(tmp_path: Path, place: Path) -> None:
+    """No call is replaced: an ext4 of 4 MiB without room."""
+    with _ext4(place, image_bytes=4 * MIB, room_bytes=64 * MIB) as disk:
+        status = os.statvfs(disk)
+        with (disk / "ballast").open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, status.f_bavail * status.f_frsize)
+        _in_shards(_plan(tmp_path), disk, "are needed and 0 B may be taken")
+
+
+def test_what_could_not_be_written_does_not_count(tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-43: pages that the disk lost come back as they were before. The flush tells, and the keys are read again.
+
+    A file system that keeps its promise of room, on a device that runs out of it: the map's pages are written while it
+    is in use, and the device fails. Without the flush the decision of that map would count.
+    """
+    plan = _plan(tmp_path)
+    expected = _decision(plan)
+    with _ext4(place, image_bytes=256 * MIB, room_bytes=12 * MIB) as disk:
+        ballast = place / "small" / "ballast"
+        status = os.statvfs(ballast.parent)
+
+        def of(_: Pace, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+            for number, chunk in enumerate(chunks):
+                if number == 0:
+                    with ballast.open("wb") as file:
+                        file.write(bytes(status.f_bavail * status.f_frsize - 4096))
+                yield chunk
+                subprocess.run(["sync", "-f", str(disk)], check=False, capture_output=True)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Pace, "of", of)
+            found = _decision(_in(plan, disk))
+    assert found.shards > 1
+    assert f"no offset map in a file in {disk}: " in found.map_note
+    assert _bits(found) == _bits(expected)
+
+
+def test_a_page_that_is_lost(tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-43: it is told, the process lives, and the keys are read in passes."""
+    plan = _plan(tmp_path)
+
+    class Cut:
+        """Makes maps whose file is cut at once."""
+
+        def __new__(cls, *given: object, **named: object) -> OffsetMap:  # type: ignore[misc]
+            return OffsetMap(*given, **named)  # type: ignore[arg-type]
+
+        @staticmethod
+        def in_file(fd: int, memory_bytes: int, *, load: float, versions: bool) -> OffsetMap:
+            made = OffsetMap.in_file(fd, memory_bytes, load=load, versions=versions)
+            os.ftruncate(fd, 0)
+            return made
+
+    with monkeypatch.context() as patched:
+        patched.setattr(map_file, "OffsetMap", Cut)
+        _in_shards(plan, place, "did not come back")
+
+
+def test_no_name_where_it_needs_one(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that makes no file without a name: its name goes at once."""
+    real = os.open
+
+    def without(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(errno.EOPNOTSUPP, "not supported")
+        return real(path, flags, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", without)
+    before = _descriptors()
+    with (
+        opened(str(place)) as file,
+        file.offset_map(MIB, load=0.85, versions=False, reserve_bytes=0) as offset_map,
+    ):
+        assert list(place.iterdir()) == []
+        assert offset_map.memory_bytes == MIB
+    assert _descriptors() == before
+
+
+def test_it_is_given_up_when_it_is_slow(tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-43: the pace is that of passes at the most, and what was begun is begun again in shards."""
+    monkeypatch.setattr(map_file, "GRACE_SECONDS", -1.0)
+    monkeypatch.setattr(map_file, "LEAST_BYTES", 1)
+    monkeypatch.setattr(Pace, "__init__", _no_passes)
+    _in_shards(_plan(tmp_path), place, "it was slower there than")
+
+
+def _no_passes(pace: Pace, passes: int) -> None:
+    pace._passes = -1
+    pace._seconds, pace._bytes, pace._best = 0.0, 0, float("inf")
+    assert passes > 1
+
+
+def test_the_pace() -> None:
+    """Held against the best pace seen, times the passes and one more, and some seconds; short chunks say nothing."""
+    pace = Pace(3)
+    pace.count(100, 0.000001)
+    pace.count(MIB, 1.0)
+    for _ in range(20):
+        pace.count(MIB, 4.0)
+    pace.count(MIB, 8.9)
+    with pytest.raises(MapFileError, match="slower there than 3 passes"):
+        pace.count(MIB, 7.2)
+    patient = Pace(2)
+    for _ in range(1000):
+        patient.count(MIB, 2.9)
+        patient.count(MIB, 1.0)
+
+
+class _mounted:  # noqa: N801 - used as a function
+    """Something mounted for a while; skips where that cannot be."""
+
+    def __init__(self, place: Path, *how: str) -> None:
+        self._place, self._how = place, how
+
+    def __enter__(self) -> Path:
+        self._place.mkdir(parents=True)
+        mount = ["mount", *self._how, str(self._place)]
+        if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+            pytest.skip("file systems cannot be mounted here")
+        return self._place
+
+    def __exit__(self, *_: object) -> None:
+        subprocess.run(["umount", str(self._place)], check=True)
+
+
+class _ext4:  # noqa: N801 - used as a function
+    """An ext4 in a file in a memory of ``room_bytes``."""
+
+    def __init__(self, place: Path, *, image_bytes: int, room_bytes: int) -> None:
+        self._small = _mounted(place / "small", "-t", "tmpfs", "-o", f"size={room_bytes}", "tmpfs")
+        self._place, self._image_bytes = place, image_bytes
+
+    def __enter__(self) -> Path:
+        small = self._small.__enter__()
+        try:
+            image = small / "image"
+            with image.open("wb") as file:
+                file.truncate(self._image_bytes)
+            made = subprocess.run(
+                ["mkfs.ext4", "-q", "-O", "^has_journal", str(image)], check=False, capture_output=True
+            )
+            if made.returncode:
+                pytest.skip("no ext4 can be made here")
+            self._disk = _mounted(self._place / "disk", "-o", "loop", str(image))
+            return self._disk.__enter__()
+        except BaseException:
+            self._small.__exit__()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self._disk.__exit__()
+        self._small.__exit__()

@@ -1,0 +1,216 @@
+"""A map in a file: the same answers, and no page that is missing ends the process (U-43)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cleanerd._kernel import MapLostError, OffsetMap
+from tests.kernel.test_versioned_map import SMALLEST as SMALLEST_VERSIONED
+
+SMALLEST = 48 << 10
+DIRTY = 1 << 38
+
+_PRELUDE = """
+import faulthandler, mmap, os, signal, sys
+import numpy as np
+from cleanerd._kernel import MapLostError, OffsetMap
+
+def nameless(size):
+    fd = os.open(sys.argv[1], os.O_TMPFILE | os.O_RDWR, 0o600)
+    os.ftruncate(fd, size)
+    return fd
+
+def put(table, first=0):
+    keys = np.random.default_rng(first).integers(0, 2**64, 20000, dtype=np.uint64)
+    return table.put_max(keys, first, np.ones(10000, bool))
+
+def bus_error():
+    with mmap.mmap(nameless(4096), 4096) as other:
+        os.ftruncate(os.open(sys.argv[1], os.O_TMPFILE | os.O_RDWR, 0o600), 0)
+        fd = nameless(4096)
+        cut = mmap.mmap(fd, 4096)
+        os.ftruncate(fd, 0)
+        cut[0]
+"""
+
+
+def _run(program: str, place: Path) -> subprocess.CompletedProcess[str]:
+    """In a process of its own: what is tested might end it."""
+    command = [sys.executable, "-c", _PRELUDE + program, str(place)]
+    return subprocess.run(command, capture_output=True, check=False, text=True, timeout=120)
+
+
+def _words(keys: list[int]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    rng = np.random.default_rng(7)
+    return rng.integers(0, 2**64, 2 * 500, dtype=np.uint64).reshape(-1, 2)[keys].reshape(-1)
+
+
+def _file(size: int) -> int:
+    with tempfile.TemporaryFile() as file:
+        os.posix_fallocate(file.fileno(), 0, size)
+        return os.dup(file.fileno())
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.lists(st.integers(0, 499), max_size=300), st.integers(0, 500)), max_size=5),
+    st.booleans(),
+    st.sampled_from([0.85, 0.1, 0.01]),
+    st.integers(0, 200),
+)
+def test_as_in_memory(calls: list[tuple[list[int], int]], versions: bool, load: float, more_bytes: int) -> None:
+    """Whatever is put, the same rows are taken, found and won as in memory; a file may be longer than whole lines."""
+    size = (SMALLEST_VERSIONED if versions else SMALLEST) + more_bytes
+    fd = _file(size)
+    maps = [OffsetMap(size, load=load, versions=versions), OffsetMap.in_file(fd, size, load=load, versions=versions)]
+    os.close(fd)
+    for keys, first in calls:
+        n = len(keys)
+        version, present = (np.arange(n)[::-1].copy(), np.arange(n) % 3 > 0) if versions else (None, None)
+        words, mask = _words(keys), np.ones(n, bool)
+        taken = [e.put_max(words, DIRTY + first, mask, version=version, has_version=present) for e in maps]
+        assert taken[0] == taken[1]
+    every = _words(list(range(500)))
+    found = [each.contains(every, np.ones(500, bool)).tolist() for each in maps]
+    assert found[0] == found[1]
+    won = [each.winners(DIRTY, 1024).tolist() for each in maps]
+    assert won[0] == won[1]
+    facts = [(len(e), e.capacity, e.memory_bytes, e.identity_bits, e.versions) for e in maps]
+    assert facts[0] == facts[1]
+    maps[1].close()
+
+
+def test_closed(tmp_path: Path) -> None:
+    """The memory goes at once; every other call says what is wrong; to close again is nothing."""
+    fd = _file(SMALLEST)
+    table = OffsetMap.in_file(fd, SMALLEST)
+    before = Path("/proc/self/maps").read_text().count("(deleted)")
+    table.close()
+    table.close()
+    assert Path("/proc/self/maps").read_text().count("(deleted)") == before - 1
+    os.close(fd)
+    for call in (
+        lambda: table.put_max(_words([1]), 0, np.ones(1, bool)),
+        lambda: table.contains(_words([1]), np.ones(1, bool)),
+        lambda: table.winners(0, 64),
+        table.clear,
+        lambda: table.capacity,
+        lambda: len(table),
+    ):
+        with pytest.raises(ValueError, match="closed"):
+            call()
+
+
+def test_what_cannot_be_mapped() -> None:
+    with tempfile.TemporaryFile("rb", buffering=0) as file, pytest.raises(OSError, match="denied"):
+        OffsetMap.in_file(os.open(f"/proc/self/fd/{file.fileno()}", os.O_RDONLY), SMALLEST)
+    with pytest.raises(OSError, match="descriptor"):
+        OffsetMap.in_file(-1, SMALLEST)
+    with pytest.raises(ValueError, match="at least"):
+        OffsetMap.in_file(-1, SMALLEST - 1)
+
+
+def test_a_file_that_is_cut(tmp_path: Path) -> None:
+    """U-43: no SIGBUS; every later call and the close say that the map is lost, and a new map is sound."""
+    done = _run(
+        """
+fd = nameless(1 << 20)
+table = OffsetMap.in_file(fd, 1 << 20)
+put(table)
+os.ftruncate(fd, 0)
+for call in (lambda: put(table, 1), lambda: table.winners(0, 64), table.clear, table.close):
+    try:
+        call()
+        print("nothing raised")
+    except MapLostError as error:
+        print(error.errno, error.strerror)
+fd = nameless(1 << 20)
+table = OffsetMap.in_file(fd, 1 << 20)
+print(put(table), len(table))
+""",
+        tmp_path,
+    )
+    lost = "5 a page of the offset map's file did not come back\n"
+    assert (done.returncode, done.stdout) == (0, 4 * lost + "10000 10000\n"), done.stderr
+
+
+def test_a_disk_without_room(tmp_path: Path) -> None:
+    """U-43: where the promised room is not there after all, the map is lost and the process goes on."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("file systems cannot be mounted here")
+    try:
+        done = _run(
+            """
+table = OffsetMap.in_file(nameless(1 << 20), 1 << 20)
+try:
+    put(table)
+except MapLostError:
+    print("lost")
+""",
+            place,
+        )
+        assert (done.returncode, done.stdout) == (0, "lost\n"), done.stderr
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [
+        ("bus_error()", ""),
+        ("faulthandler.enable(); OffsetMap.in_file(nameless(1 << 20), 1 << 20); bus_error()", "Bus error"),
+        ("OffsetMap.in_file(nameless(1 << 20), 1 << 20); faulthandler.enable(); bus_error()", "Bus error"),
+        ("os.kill(os.getpid(), signal.SIGBUS)", ""),
+        ("put(table)\nos.ftruncate(fd, 0)\ntry:\n    put(table)\nexcept MapLostError:\n    pass\nbus_error()", ""),
+    ],
+)
+def test_a_bus_error_of_somebody_else(tmp_path: Path, program: str, told: str) -> None:
+    """U-43: it ends the process as it would without a map, and whoever dumps it then still does."""
+    done = _run(f"fd = nameless(1 << 20)\ntable = OffsetMap.in_file(fd, 1 << 20)\n{program}\nprint('alive')", tmp_path)
+    assert done.returncode == -signal.SIGBUS
+    assert "alive" not in done.stdout
+    assert told in done.stderr
+
+
+def test_a_handler_of_later(tmp_path: Path) -> None:
+    """Somebody put his handler there after the first map: the next map is safe all the same."""
+    done = _run(
+        """
+OffsetMap.in_file(nameless(1 << 20), 1 << 20).close()
+faulthandler.enable()
+fd = nameless(1 << 20)
+table = OffsetMap.in_file(fd, 1 << 20)
+os.ftruncate(fd, 0)
+try:
+    put(table)
+except MapLostError:
+    print("lost")
+""",
+        tmp_path,
+    )
+    assert (done.returncode, done.stdout) == (0, "lost\n"), done.stderr
+
+
+def test_many_maps_one_after_the_other() -> None:
+    """Their places among those that are watched come back, and a lost one leaves nothing behind."""
+    for number in range(3000):
+        fd = _file(SMALLEST)
+        table = OffsetMap.in_file(fd, SMALLEST)
+        if number % 100 == 0:
+            os.ftruncate(fd, 0)
+            with pytest.raises(MapLostError):
+                table.put_max(_words([1]), 0, np.ones(1, bool))
+        os.close(fd)
