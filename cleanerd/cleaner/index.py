@@ -35,6 +35,9 @@ BUFFERS_A_CHUNK: Final = 4
 """A chunk is so many read buffers long where one thread reads: what is done once a chunk costs as much as thousands of
 records. With several threads a chunk is a part, and parts have to be small."""
 
+MOST_TIMED_BYTES: Final = 1024 * 1024
+"""A chunk of a pass that is timed: where each record waits for the disk, one of 16 MiB would take a minute."""
+
 
 class MapFullError(Exception):
     """The distinct keys of this shard do not fit the map; the caller takes more shards (U-20)."""
@@ -64,7 +67,10 @@ class Decoder:
         """
         segment = source.segment
         together = BUFFERS_A_CHUNK if self._pool.workers == 1 else 1
-        reading = gathered(self._begin, chunk_bytes=together * self._pool.chunk_bytes)
+        chunk_bytes = together * self._pool.chunk_bytes
+        if self._pace is not None:
+            chunk_bytes = min(chunk_bytes, MOST_TIMED_BYTES)
+        reading = gathered(self._begin, chunk_bytes=chunk_bytes)
         if torn:
             # In one go: where an index is wrong, what it calls a part seems damaged at once.
             reading, part = until_damage(reading), part or Part(0, segment.size_bytes)

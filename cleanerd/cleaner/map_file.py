@@ -41,6 +41,7 @@ _NOT_NAMELESS: Final = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, 
 """What file systems say that cannot make a file without a name. Where there is no directory the next call says so."""
 
 GRACE_SECONDS: Final = 5.0
+LEAST_PASSES: Final = 2
 LEAST_BYTES: Final = 64 * 1024
 """Shorter chunks do not say how fast it can be."""
 
@@ -52,8 +53,8 @@ class MapFileError(Exception):
 class Pace:
     """How fast the log is read with the map in a file, against the ``passes`` that memory alone would take.
 
-    A pass would take at most what all of the log takes at the best pace that was seen. The file gets one more than
-    those passes, and some seconds.
+    In memory a pass is about twice as quick as the best pace that is seen with a file. So the file gets half of those
+    passes at its best pace, but two at least, and some seconds.
     """
 
     def __init__(self, passes: int) -> None:
@@ -85,7 +86,7 @@ class Pace:
         self._bytes += done_bytes
         if done_bytes >= LEAST_BYTES:
             self._best = min(self._best, seconds / done_bytes)
-        if self._seconds > GRACE_SECONDS + (self._passes + 1) * self._best * self._bytes:
+        if self._seconds > GRACE_SECONDS + max(self._passes / 2, LEAST_PASSES) * self._best * self._bytes:
             raise MapFileError(f"it was slower there than {self._passes} passes would be: too little memory is free")
 
 
