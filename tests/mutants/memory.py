@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 VERIFY = "tests/verify/test_memory.py"
 MARKS = "tests/log/test_at_work.py"
+MAP_FILE = "tests/cleaner/test_map_file.py"
 
 MEMORY = (
     Mutant(
@@ -111,5 +112,37 @@ MEMORY = (
         "return chosen if chosen or running else suspects[:1]",
         "return chosen or suspects[:1]",
         ("tests/daemon/test_schedule.py::test_a_suspect_comes_last_and_alone",),
+    ),
+    Mutant(
+        "what-a-disk-lost-of-the-map-counts",
+        "U-43",
+        "cleanerd/cleaner/map_file.py",
+        "            os.fsync(self._descriptor)\n",
+        "",
+        (f"{MAP_FILE}::test_what_could_not_be_written_does_not_count",),
+    ),
+    Mutant(
+        "a-map-in-memory-itself",
+        "U-43",
+        "cleanerd/cleaner/map_file.py",
+        "if kind in IN_MEMORY:",
+        "if kind == place:",
+        (f"{MAP_FILE}::test_a_directory_that_will_not_do",),
+    ),
+    Mutant(
+        "a-map-that-fills-the-disk",
+        "U-43",
+        "cleanerd/cleaner/map_file.py",
+        "disk.f_bavail * disk.f_frsize - reserve, 0)",
+        "disk.f_bavail * disk.f_frsize, 0)",
+        (f"{MAP_FILE}::test_the_reserve_stays_free",),
+    ),
+    Mutant(
+        "a-file-whatever-it-costs",
+        "U-43",
+        "cleanerd/cleaner/decide.py",
+        "decoder.timed_by(use.pace)",
+        "decoder.timed_by(None)",
+        (f"{MAP_FILE}::test_it_is_given_up_when_it_is_slow",),
     ),
 )
