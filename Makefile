@@ -15,7 +15,7 @@ KERNEL_SOURCES := $(shell find kernel -name '*.rs' -not -path '*/target/*' 2>/de
 # What a broker's JVM loads, and what the wheel ships (pyproject.toml).
 AGENT := cleanerd/agent/cleanerd-agent.jar
 
-.PHONY: help compatibility setup demo test test-all mutants check bench profile bench-spark bench-verbs soak torture fuzz format clean wheel deb docs screenshots
+.PHONY: help compatibility setup demo test test-all mutants check bench profile profile-cores bench-spark bench-verbs soak torture fuzz format clean wheel deb docs screenshots
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-11s %s\n", $$1, $$2}'
@@ -82,6 +82,10 @@ bench: setup ## speed against Kafka's own cleaner and cp, in one run
 profile: setup ## where the CPU goes, ns a record by phase and function, beside Kafka's cleaner thread; PROFILE_SHAPES=a80,single
 	CARGO_PROFILE_RELEASE_STRIP=false cargo build --quiet --release --locked -p cleanerd-kernel-python --target-dir .cache/profile
 	PROFILE_KERNEL=.cache/profile/release/lib_kernel.so $(BIN)/python -m tests.bench.profile
+
+profile-cores: setup ## what 2 to 32 cores would do, simulated from the time that holds Python's lock; PROFILE_SHAPES=a80,single
+	CARGO_PROFILE_RELEASE_STRIP=false cargo build --quiet --release --locked -p cleanerd-kernel-python --target-dir .cache/profile
+	PROFILE_KERNEL=.cache/profile/release/lib_kernel.so $(BIN)/python -m tests.bench.cores
 
 bench-spark: setup ## a clean by Spark beside the local engine: BENCH_SPARK_GIB=0.5,1,2,4 BENCH_SPARK_CORES=1,2
 	$(BIN)/python -m tests.spark.bench

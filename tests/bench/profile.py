@@ -97,14 +97,14 @@ def profile(shape: Shape, work_dir: Path, judge: Judge | None) -> Profile:
         assert judge is not None
         kafka.append(kafkas_clean(judge, log, work_dir).cpu_ns / log.records)
         ours += _passes(log, work_dir, 1).cpu_ns_per_record(log.records)
-    sampled, samples = _sampled(log, work_dir)
+    passes, samples = sampled(log, work_dir)
     return Profile(
         log=log,
-        ours=ours or sampled.cpu_ns_per_record(log.records),
+        ours=ours or passes.cpu_ns_per_record(log.records),
         kafka=kafka,
         floor=floor_seconds(log.partition_dir, repeat=REPEAT) * 1e9 / log.records,
         copy_seconds=copy_seconds([log.partition_dir], work_dir, repeat=REPEAT),
-        moved_bytes=sampled.moved_bytes,
+        moved_bytes=passes.moved_bytes,
         samples=samples,
     )
 
@@ -118,7 +118,7 @@ def _passes(log: MadeLog, work_dir: Path, count: int, before: Sequence[str] = ()
     return passes_of(answer)
 
 
-def _sampled(log: MadeLog, work_dir: Path) -> tuple[Passes, list[Sample]]:
+def sampled(log: MadeLog, work_dir: Path) -> tuple[Passes, list[Sample]]:
     perf = shutil.which("perf")
     if perf is None:
         return _passes(log, work_dir, REPEAT), []

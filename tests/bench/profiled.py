@@ -24,11 +24,15 @@ _MOVED: Final = ("rchar", "wchar")
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """CPU seconds of each measured pass; when it began and ended, monotonic; bytes that one reads and writes."""
+    """CPU seconds of each measured pass; when it began and ended, monotonic; bytes that one reads and writes.
+
+    ``phases``: of each pass, how long index, decide, rewrite and apply took on the wall.
+    """
 
     cpu_seconds: list[float]
     spans: list[tuple[float, float]]
     moved_bytes: float
+    phases: list[dict[str, float]]
 
     def cpu_ns_per_record(self, records: int) -> list[float]:
         """Of each pass."""
@@ -59,7 +63,9 @@ def _moved_bytes() -> int:
     return sum(int(value) for name, value in (line.split(": ") for line in lines) if name in _MOVED)
 
 
-def _clean(log_dir: Path, segment_bytes: str, work_dir: Path) -> tuple[float, tuple[float, float], int]:
+def _clean(
+    log_dir: Path, segment_bytes: str, work_dir: Path
+) -> tuple[float, tuple[float, float], int, dict[str, float]]:
     # Not before the kernel that was asked for is there.
     from cleanerd.cli.main import run  # noqa: PLC0415
     from cleanerd_lab.bench.generate import PARTITION  # noqa: PLC0415
@@ -80,7 +86,7 @@ def _clean(log_dir: Path, segment_bytes: str, work_dir: Path) -> tuple[float, tu
     shutil.rmtree(copy)
     if code != 0 or json.loads(out.getvalue())["partitions"][0]["outcome"] != "cleaned":
         raise SystemExit(f"the made-up log was not cleaned: {out.getvalue()}")
-    return cpu, span, moved
+    return cpu, span, moved, json.loads(out.getvalue())["partitions"][0]["seconds"]
 
 
 def main() -> None:
@@ -91,9 +97,10 @@ def main() -> None:
     _clean(Path(log_dir), segment_bytes, Path(work_dir))
     measured = [_clean(Path(log_dir), segment_bytes, Path(work_dir)) for _ in range(int(passes))]
     result = Passes(
-        cpu_seconds=[cpu for cpu, _, _ in measured],
-        spans=[span for _, span, _ in measured],
-        moved_bytes=sum(moved for _, _, moved in measured) / len(measured),
+        cpu_seconds=[cpu for cpu, *_ in measured],
+        spans=[span for _, span, *_ in measured],
+        moved_bytes=sum(moved for _, _, moved, _ in measured) / len(measured),
+        phases=[phases for *_, phases in measured],
     )
     Path(answer).write_text(json.dumps(asdict(result)))
 

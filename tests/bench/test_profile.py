@@ -44,6 +44,6 @@ def test_phases(function: str, binary: str, chain: tuple[str, ...], phase: str) 
 
 def test_only_measured_passes_count() -> None:
     """A start and the pass that warms up are not what a record costs."""
-    passes = Passes(cpu_seconds=[2.0], spans=[(10.0, 20.0)], moved_bytes=0.0)
+    passes = Passes(cpu_seconds=[2.0], spans=[(10.0, 20.0)], moved_bytes=0.0, phases=[])
     assert [passes.has(moment) for moment in (9.9, 10.0, 20.0, 20.1)] == [False, True, True, False]
     assert passes.cpu_ns_per_record(1_000_000_000) == [2.0]

@@ -1,0 +1,46 @@
+"""The simulation of threads against cases that can be worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bench.cores import kind_of
+from tests.bench.threads_model import Work, finished_after, one_partition, partitions_at_once
+
+
+def test_the_lock_is_for_one() -> None:
+    """Two threads that hold it for a second each take two; without one lock, one."""
+    assert finished_after([iter([("hold", 1.0)]), iter([("hold", 1.0)])]) == 2.0
+    assert finished_after([iter([("hold", 1.0)]), iter([("hold", 1.0)])], one_lock=False) == 1.0
+    assert finished_after([iter([("free", 1.0), ("hold", 1.0)]), iter([("hold", 0.5)])]) == 2.0
+
+
+def test_work_in_order() -> None:
+    """The second piece is there first and waits for the first one's turn to be over."""
+    first = iter([("free", 3.0), ("turn", 0), ("free", 1.0), ("over", 0)])
+    second = iter([("free", 1.0), ("turn", 1), ("free", 1.0), ("over", 1)])
+    assert finished_after([first, second]) == 5.0
+
+
+@pytest.mark.parametrize("threads", [1, 2, 8])
+def test_nothing_held(threads: int) -> None:
+    """Without the lock so many threads do so many times as much; with nothing but it, what one does."""
+    assert partitions_at_once([Work(0.0, 1.0, 0.0)], threads, pieces=4000) == pytest.approx(threads, rel=0.1)
+    assert partitions_at_once([Work(1.0, 0.0, 0.0)], threads, pieces=4000) == pytest.approx(1.0, rel=0.1)
+
+
+def test_limits() -> None:
+    """No more than one over the share that holds the lock, or that goes by in order; phases follow each other."""
+    held = [Work(0.1, 0.9, 0.0)]
+    assert partitions_at_once(held, 32, pieces=4000) == pytest.approx(10, rel=0.1)
+    assert partitions_at_once(held, 32, pieces=4000, one_lock=False) == pytest.approx(32, rel=0.1)
+    in_order = [Work(0.0, 0.8, 0.2)]
+    assert one_partition(in_order, 32, pieces=4000) == pytest.approx(5, rel=0.1)
+    assert one_partition([*in_order, Work(0.0, 0.0, 1.0)], 32, pieces=4000) == pytest.approx(2 / 1.2, rel=0.1)
+
+
+def test_kinds() -> None:
+    """What holds the lock, what is not known, what is done in order, and the rest."""
+    phases = ("Python", "NumPy", "memory, libc", "map", "flush", "codecs", "read")
+    kinds = ["held", "held", "unknown", "in order", "in order", "parallel", "parallel"]
+    assert [kind_of(phase) for phase in phases] == kinds
