@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from tests.bench.cores import kind_of
 from tests.bench.threads_model import Work, finished_after, one_partition, partitions_at_once
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.bench.threads_model import Step
+
+
+def program(*steps: Step) -> Iterator[Step]:
+    """A thread that does these."""
+    return iter(steps)
+
 
 def test_the_lock_is_for_one() -> None:
     """Two threads that hold it for a second each take two; without one lock, one."""
-    assert finished_after([iter([("hold", 1.0)]), iter([("hold", 1.0)])]) == 2.0
-    assert finished_after([iter([("hold", 1.0)]), iter([("hold", 1.0)])], one_lock=False) == 1.0
-    assert finished_after([iter([("free", 1.0), ("hold", 1.0)]), iter([("hold", 0.5)])]) == 2.0
+    assert finished_after([program(("hold", 1.0)), program(("hold", 1.0))]) == 2.0
+    assert finished_after([program(("hold", 1.0)), program(("hold", 1.0))], one_lock=False) == 1.0
+    assert finished_after([program(("free", 1.0), ("hold", 1.0)), program(("hold", 0.5))]) == 2.0
 
 
 def test_work_in_order() -> None:
     """The second piece is there first and waits for the first one's turn to be over."""
-    first = iter([("free", 3.0), ("turn", 0), ("free", 1.0), ("over", 0)])
-    second = iter([("free", 1.0), ("turn", 1), ("free", 1.0), ("over", 1)])
+    first = program(("free", 3.0), ("turn", 0), ("free", 1.0), ("over", 0))
+    second = program(("free", 1.0), ("turn", 1), ("free", 1.0), ("over", 1))
     assert finished_after([first, second]) == 5.0
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from cleanerd.doctor import host
 from cleanerd.doctor.findings import Finding, Findings
-from cleanerd.doctor.host import check_file_system, check_limits
+from cleanerd.doctor.host import check_file_system, check_limits, check_map_dir
 from cleanerd.log.mounts import file_system_of
 
 if TYPE_CHECKING:
@@ -49,3 +49,37 @@ def test_file_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
     found = Findings()
     check_file_system(found, tmp_path)
     assert found.all[0].level == level
+
+
+def test_where_a_map_may_be_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-43: whatever is wrong there is a warning, as shards do the same; a missing one is told with the settings."""
+    place, logs = tmp_path / "maps", tmp_path / "logs"
+    place.mkdir()
+    (tmp_path / "file").touch()
+
+    def found(where: Path | None, kind: str, *log_dirs: Path) -> list[tuple[str, str]]:
+        monkeypatch.setattr(host, "file_system_of", lambda _path: kind)
+        all_found = Findings()
+        check_map_dir(all_found, where, log_dirs)
+        return [(each.level, each.what) for each in all_found.all]
+
+    assert found(None, "ext4") == found(tmp_path / "missing", "ext4") == []
+    [(level, what)] = found(place, "xfs", logs)
+    assert (level, what.endswith(" free")) == ("ok", True)
+    logs.mkdir()
+    wrong = {
+        "is not a directory": found(tmp_path / "file", "ext4"),
+        "memory itself": found(place, "tmpfs"),
+        "no local disk": found(place, "nfs4"),
+        f"on the disk of {logs}": found(place, "ext4", logs),
+    }
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    wrong["not writable"] = found(place, "ext4")
+    for part, ((told, said),) in wrong.items():
+        assert (told, part in said) == ("warning", True), said
+
+
+def test_an_open_file_has_a_file_system_too(tmp_path: Path) -> None:
+    """Of a file without a name there is no path to ask about."""
+    with (tmp_path / "file").open("w") as file:
+        assert file_system_of(file.fileno()) == file_system_of(tmp_path)

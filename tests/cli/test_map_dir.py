@@ -1,0 +1,60 @@
+"""``cleanerd.map.dir``: from the settings to the note, and the same bytes (U-43)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from typing import TYPE_CHECKING
+
+from cleanerd_lab.bench.generate import PARTITION, Shape, make_log
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.clean_log_dirs import Shell
+
+NOW_MS = 1_800_000_000_000
+SMALL_MAP = ("log.cleaner.dedupe.buffer.size=1048577", "log.cleaner.io.buffer.load.factor=0.1")
+"""Room for 6,500 keys."""
+
+
+def test_the_same_bytes(root: Path, shell: Shell) -> None:
+    """``clean`` tells that there is a file, or why there is none; the files are the same."""
+    shape = Shape("", "", 128, 16, 0.3)
+    log = make_log(root / "plain", shape, unpacked_bytes=4 << 20, segment_bytes=1 << 20)
+    copies = [root / "in-file", root / "nowhere"]
+    for copy in copies:
+        shutil.copytree(log.log_dir, copy)
+
+    def run(verb: str, path: Path, *more: str) -> dict[str, object]:
+        given = [*SMALL_MAP, f"topics.{PARTITION.topic}.cleanup.policy=compact", "cleanerd.disk.reserve=0", *more]
+        options = [part for assignment in given for part in ("--set", assignment)]
+        answer = shell(verb, *options, "--now-ms", str(NOW_MS), "--json", *(["--yes"] if verb == "clean" else []), path)
+        assert answer.code == 0, answer.err
+        (partition,) = json.loads(answer.out)["partitions"]
+        return dict(partition)
+
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as place:
+        told = run("clean", copies[0], f"cleanerd.map.dir={place}")
+        assert told["shards"] == 1
+        assert any("the offset map was a file of" in str(note) and place in str(note) for note in _notes(told))
+    failed = run("clean", copies[1], "cleanerd.map.dir=/dev/shm/")
+    plain = run("clean", log.log_dir)
+    assert int(str(failed["shards"])) > 1
+    assert any("no offset map in a file in /dev/shm: tmpfs is memory itself" in str(note) for note in _notes(failed))
+    assert not any("offset map" in str(note) for note in _notes(plain))
+    for copy in copies:
+        assert _segments(copy) == _segments(log.log_dir)
+
+
+def _notes(partition: dict[str, object]) -> list[object]:
+    notes = partition["notes"]
+    assert isinstance(notes, list)
+    return notes
+
+
+def _segments(log_dir: Path) -> dict[str, bytes]:
+    path = log_dir / str(PARTITION)
+    return {name: (path / name).read_bytes() for name in os.listdir(path) if name.endswith((".log", "index"))}
