@@ -194,8 +194,8 @@ def check_witness(files: PartitionFiles, witness: Witness, *, linked: bool = Fal
     if status is None:
         raise _stale(files, f"{name} vanished")
     ctime_ns = witness.ctime_ns if linked else status.st_ctime_ns
-    found = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, ctime_ns)
-    if found != (witness.dev, witness.inode, witness.size, witness.mtime_ns, witness.ctime_ns):
+    found = (status.st_ino, status.st_size, status.st_mtime_ns, ctime_ns)
+    if found != (witness.inode, witness.size, witness.mtime_ns, witness.ctime_ns):
         raise _stale(files, f"{name} changed")
     descriptor = files.open(name)
     try:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cleanerd import __version__
@@ -47,10 +47,13 @@ STATE_FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class LastSegment:
-    """The segment that ended the last cleaning; any other file in its place means that the log went its own way."""
+    """The segment that ended the last cleaning; any other file in its place means that the log went its own way.
+
+    The number of the device tells nothing: the same disk may have another one after a reboot, or on another host.
+    """
 
     base: int
-    dev: int
+    dev: int = field(compare=False)
     inode: int
     size: int
     mtime_ns: int

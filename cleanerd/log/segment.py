@@ -37,7 +37,7 @@ class BatchWitness:
 class Witness:
     """A segment as it was when it was read (S-29, U-3).
 
-    ``first_batch`` and ``last_batch`` are None for an empty segment.
+    ``first_batch`` and ``last_batch`` are None for an empty segment. ``dev`` is not compared, see ``Segment.change``.
     """
 
     base: int
@@ -102,7 +102,8 @@ class Segment:
     def change(self, found: StatResult) -> str:
         """What became of the file since it was listed, by its ``stat`` now; empty: it is the same one (D-06).
 
-        The number of the device does not count: it differs between hosts that share a file system. Nor does the time of
+        The number of the device does not count: it differs between hosts that share a file system, and the same disk
+        may have another one after a reboot. Nor does the time of
         the inode's own change: a backup's hard link moves that. A number that was given to a new file goes with
         another size or time, and a sealed file that was cut and written to again with another time.
         """

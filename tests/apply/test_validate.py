@@ -153,6 +153,13 @@ def test_at_the_edge_it_is_still_valid(case: Case) -> None:
     case.validate()
 
 
+def test_the_same_disk_may_have_another_number(case: Case) -> None:
+    """U-3: after a reboot, or on another host: a plan that was staged before it is as good as it was."""
+    witnesses = tuple(replace(witness, dev=witness.dev + 1) for witness in case.manifest.witnesses)
+    case.manifest = replace(case.manifest, witnesses=witnesses)
+    case.validate()
+
+
 def rewrite_in_place(path: Path) -> None:
     status = path.stat()
     content = bytearray(path.read_bytes())

@@ -59,9 +59,9 @@ def state_of(log: PartitionLog) -> PartitionState:
             id="inode",
         ),
         pytest.param(
-            lambda p: replace(p, last_segment=replace(p.last_segment, dev=1)),
-            "not the file that was cleaned",
-            id="device",
+            lambda p: replace(p, last_segment=replace(p.last_segment, dev=1), last_output=replace(p.last_segment, dev=2)),
+            None,
+            id="the same disk after a reboot",
         ),
         pytest.param(
             lambda p: replace(p, last_segment=replace(p.last_segment, size=1)),
