@@ -59,7 +59,9 @@ def state_of(log: PartitionLog) -> PartitionState:
             id="inode",
         ),
         pytest.param(
-            lambda p: replace(p, last_segment=replace(p.last_segment, dev=1), last_output=replace(p.last_segment, dev=2)),
+            lambda p: replace(
+                p, last_segment=replace(p.last_segment, dev=1), last_output=replace(p.last_segment, dev=2)
+            ),
             None,
             id="the same disk after a reboot",
         ),
