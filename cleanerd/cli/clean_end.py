@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cleanerd.cli.scope import key_rules
 from cleanerd.errors import CleanerdError
-from cleanerd.log.clean_point import StateStore
+from cleanerd.log.clean_point import StateStore, may_be_about
 from cleanerd.log.log_dir import CLEANER_CHECKPOINT, META_PROPERTIES, read_log_dir
 from cleanerd.log.partition import read_partition
 from cleanerd.log.remote import RemotePath
@@ -38,10 +38,13 @@ def clean_end(settings: Settings, path: Path, name: TopicPartition, rules: KeyRu
     try:
         log_dir = read_log_dir(path)
         store = StateStore(settings.daemon.cleanerd_state_dir, keeps_damaged=True)
-        state = store.load(log_dir, read_partition(log_dir, name))
+        log = read_partition(log_dir, name)
+        state = store.load(log_dir, log)
     except CleanerdError:
         return None  # whoever judges the partition will say what is wrong with it
-    return None if state is None or state.clean_point is None else state.clean_point.offset
+    point = None if state is None else state.clean_point
+    # A log that was truncated since, and has grown again, was never cleaned there: nobody is to blame for two records.
+    return point.offset if point is not None and may_be_about(point, log) else None
 
 
 def clean_end_of_logs(settings: Settings) -> Callable[[Log], int | None]:

@@ -323,11 +323,24 @@ def still_valid(point: CleanPoint, log: PartitionLog, log_end_offset: int) -> st
         return f"offset {point.offset} lies outside the log {log.log_start_offset}..{log_end_offset}"
     if log.leader_epoch_at(point.offset - 1) != point.leader_epoch:
         return f"the leader epoch at offset {point.offset} is no longer {point.leader_epoch}"
-    for known in (point.last_segment, point.last_output):
-        # What lies before the log now, the broker deleted.
-        if known is not None and known.base >= log.segments[0].base and segment_at(log, known.base) != known:
+    for known in _expected(point, log):
+        if segment_at(log, known.base) != known:
             return f"segment {known.base} is not the file that was cleaned"
     return None
+
+
+def may_be_about(point: CleanPoint, log: PartitionLog) -> bool:
+    """Whether ``log`` may be a copy of what ``point`` describes: inodes and times are the copy's own."""
+    sizes = {segment.base: segment.size_bytes for segment in log.segments}
+    return log.leader_epoch_at(point.offset - 1) == point.leader_epoch and all(
+        sizes.get(known.base) == known.size for known in _expected(point, log)
+    )
+
+
+def _expected(point: CleanPoint, log: PartitionLog) -> list[LastSegment]:
+    """What of the cleaned segments has to be there; what lies before the log now, the broker deleted."""
+    known = (point.last_segment, point.last_output)
+    return [each for each in known if each is not None and each.base >= log.segments[0].base]
 
 
 def segment_at(log: PartitionLog, base: int) -> LastSegment | None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cli.clean_log_dirs import NOW, Shell
-from tests.support.log_dirs import Partition, make_log_dir, write_partition
+from tests.cleaner.strategy_upsets import truncate
+from tests.support.log_dirs import Partition, make_log_dir, write_partition, write_segment
 from tests.support.logs import Record, encode_batch, encode_legacy
 
 if TYPE_CHECKING:
@@ -116,6 +117,31 @@ def test_its_own_state_says_how_far_it_is_clean(root: Path, shell: Shell) -> Non
         assert answer.json["verified"][-1]["clean_to"] == entry["end_offset"]
     shutil.rmtree(root / "state")
     assert shell("verify", path / "orders-0", "--json", *rules).json["verified"][-1]["clean_to"] is None
+
+
+def test_its_own_state_is_about_what_was_cleaned(root: Path, shell: Shell) -> None:
+    """U-10: a copy is as clean; a log that was truncated and grew again is not, and nobody did anything wrong to it."""
+    rules = (*HEADER, *KNOWN)
+    path = make_log_dir(root / "logs", {"orders-0": log_of(1)})
+    done = shell("clean", path, "--yes", "--force", "--json", "--from-start", "--now-ms", NOW, *rules)
+    (entry,) = done.json["partitions"]
+
+    def clean_to(asked: Path) -> int | None:
+        answer = shell("verify", asked, "--json", "--now-ms", NOW, *rules)
+        assert answer.code == 0, answer.out
+        found: int | None = answer.json["verified"][-1]["clean_to"]
+        return found
+
+    shutil.copytree(path, root / "copy", copy_function=shutil.copyfile)
+    assert clean_to(root / "copy") == entry["end_offset"]
+    last = max(int(log.stem) for log in (path / "orders-0").glob("*.log") if int(log.stem) < entry["end_offset"])
+    truncate(path / "orders-0", last)
+    again = [record("twice", 2), *[record("twice", 1)] * (entry["end_offset"] - last)]
+    write_segment(path / "orders-0", last, encode_batch(again, base_offset=last))
+    end = last + len(again)
+    write_segment(path / "orders-0", end, b"")
+    assert clean_to(path) is None
+    assert shell("verify", path / "orders-0", "--clean-to", end, "--json", *rules).code == 5
 
 
 WRONG: list[tuple[str, list[Record], list[int], tuple[str, ...], set[str]]] = [
