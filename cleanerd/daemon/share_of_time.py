@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-OF_THE_LOOP: Final = 50
+OF_THE_LOOP: Final = 200
 """The event loop looks at all partitions for one part in so many of its time."""
 
 OF_A_WORKER: Final = 20

@@ -311,7 +311,7 @@ DAEMON = (
     ),
     Mutant(
         "the-order-of-a-pass-counts-for-ever",
-        "a fiftieth of the time",
+        "a two-hundredth of the time",
         "cleanerd/daemon/fleet/cleaning_queue.py",
         "ended + rest_seconds(ended - began, OF_THE_LOOP)",
         "float('inf')",

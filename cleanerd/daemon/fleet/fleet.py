@@ -90,6 +90,7 @@ class Fleet:
         self.dirs: dict[str, LogDirLook] = {}
         self.partitions: dict[Key, Tracked] = {}
         self.stale_looks = StaleLooks()
+        self._by_name: list[Tracked] | None = None
 
     # -- what comes in ------------------------------------------------------------------------------------------------
 
@@ -120,7 +121,7 @@ class Fleet:
     def _present(self, path: str, name: TopicPartition, excluded: str) -> Tracked:
         tracked = self.partitions.get((path, name))
         if tracked is None:
-            tracked = self.partitions[path, name] = Tracked(name, path, paused=str(name) in self.pauses.names)
+            tracked = self._put(Tracked(name, path, paused=str(name) in self.pauses.names))
         if tracked.excluded != excluded:
             tracked.excluded = excluded
             tracked.look = tracked.look if not excluded else None
@@ -138,7 +139,7 @@ class Fleet:
             return
         if tracked.look is not None and tracked.look.topic_id != look.topic_id and tracked.trigger is None:
             # Created again under the same name: what was known is another topic's.
-            tracked = self.partitions[tracked.key] = tracked.anew()
+            tracked = self._put(tracked.anew())
         first = tracked.look is None
         if is_news(tracked, look):
             tracked.release()
@@ -189,7 +190,7 @@ class Fleet:
             return None
         if tracked.look is not None and tracked.look.topic_id != job.look.topic_id:
             # Created again meanwhile: the next look begins with it anew.
-            self.partitions[tracked.key] = tracked.anew()
+            self._put(tracked.anew())
             return None
         return note_done(tracked, done, self.settings.backoff)
 
@@ -211,8 +212,14 @@ class Fleet:
         for key in [key for key in self.partitions if key[0] == path]:
             self._forget(key)
 
+    def _put(self, tracked: Tracked) -> Tracked:
+        self.partitions[tracked.key] = tracked
+        self._by_name = None
+        return tracked
+
     def _forget(self, key: Key) -> None:
         del self.partitions[key]
+        self._by_name = None
         self.stale_looks.forget(key)
 
     # -- what people ask for ------------------------------------------------------------------------------------------
@@ -220,6 +227,12 @@ class Fleet:
     def named(self, name: str) -> list[Tracked]:
         """The partitions of that name (``orders-0``): one, unless it is being moved between log directories."""
         return [tracked for tracked in self.partitions.values() if str(tracked.name) == name]
+
+    def by_name(self) -> list[Tracked]:
+        """All, ascending by topic, partition and log directory; sorted once for as long as nobody comes or goes."""
+        if self._by_name is None:
+            self._by_name = sorted(self.partitions.values(), key=_place)
+        return self._by_name
 
     def in_dir(self, path: str) -> Iterator[Tracked]:
         """Those of one log directory."""
@@ -355,3 +368,8 @@ class Fleet:
             held = max(held, tracked.quarantine.retry_at_ms)
         # A clock that jumped back must not leave it alone for longer than the longest wait.
         return now_ms < held <= now_ms + max(self.settings.backoff.longest_ms, HOLD_BACKOFF.longest_ms)
+
+
+def _place(tracked: Tracked) -> tuple[str, int, str]:
+    """In the list of all: plain values, which compare quickly."""
+    return tracked.name.topic, tracked.name.partition, tracked.path

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from cleanerd.daemon.configuration import Configuration
     from cleanerd.daemon.fleet.fleet import Fleet
-    from cleanerd.daemon.fleet.tracked import Tracked
     from cleanerd.daemon.looking.log_dir_look import LogDirLook
     from cleanerd.daemon.partition_look import Key
     from cleanerd.daemon.showing.counters import Counters
@@ -154,9 +153,8 @@ class Publisher:
 
     def _make(self) -> DaemonView:
         fleet, daemon = self._fleet, self._configuration.settings.daemon
-        partitions = sorted(fleet.partitions.values(), key=_place)
         reason = self._why_unhealthy()
-        views = tuple(partition_view(fleet, tracked) for tracked in partitions)
+        views = tuple([tracked.view or partition_view(fleet, tracked) for tracked in fleet.by_name()])
         totals, now_ms = self._counters.totals(), wall_ms()
         held = self._counters.take_longest_held()
         return DaemonView(
@@ -203,11 +201,6 @@ class Publisher:
             if found.error:
                 yield f"{found.path}: {found.error}" if str(found.path) not in found.error else found.error
             yield from found.warnings
-
-
-def _place(tracked: Tracked) -> tuple[str, int, str]:
-    """In the list of all: plain values, which compare quickly."""
-    return tracked.name.topic, tracked.name.partition, tracked.path
 
 
 def _utilizations(fleet: Fleet) -> Iterable[float]:
