@@ -21,6 +21,7 @@ from cleanerd.apply.put import Put
 from cleanerd.apply.remember import last_below, remember_rules, save_clean_point
 from cleanerd.apply.swap import drop_plans, drop_work, finish_plan, names_staged
 from cleanerd.broker.live_log import held_as, read_live
+from cleanerd.broker.reading import PartitionReading
 from cleanerd.cleaner.refusals import refuse_live
 from cleanerd.errors import (
     LATER,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from cleanerd.apply.keep import KeepPlace
     from cleanerd.apply.swapping_broker import SwappingBroker
     from cleanerd.broker.agent_facts import LogFacts
-    from cleanerd.broker.reading import PartitionReading
     from cleanerd.cleaner.cleaner import Cleaning
     from cleanerd.cleaner.manifest import StagedGroup
     from cleanerd.cleaner.plan import CleaningPlan
@@ -60,6 +60,7 @@ class LiveDir:
 
     ``read`` gives a partition by the broker's word, or refuses it (U-23): ``scope/partitions.py: ByBroker``.
     ``keep``: where segments that the broker replaces are kept for ``undo`` (S-40); None: nowhere.
+    ``read_after`` gets the partition as it was read when it was clean, with the checkpoint that the broker was told.
     """
 
     log_dir: LogDir
@@ -68,6 +69,7 @@ class LiveDir:
     broker: SwappingBroker
     read: Callable[[TopicPartition], PartitionReading]
     keep: KeepPlace | None = None
+    read_after: Callable[[PartitionReading], None] = lambda _reading: None
 
 
 class ByAgent(Put):
@@ -216,6 +218,11 @@ class ByAgent(Put):
                 after.cleaner_offset is None or after.cleaner_offset < offset
             ):
                 self._tell_checkpoint(facts, offset)
+                log_dir = replace(log_dir, cleaner_offsets={self.name: offset})
+                after = replace(after, cleaner_offset=offset)
+            before = self._told()
+            if (facts.settings, facts.segment_size) == (before.settings, before.segment_size):
+                self._live.read_after(PartitionReading(log_dir, after, found.config, running=True, broker=facts))
         except CleanerdError as error:
             return (f"the clean point, or the broker's checkpoint, was not moved: {error}",)
         return ()

@@ -71,6 +71,7 @@ def read_live(log_dir: LogDir, name: TopicPartition, facts: LogFacts) -> tuple[L
         # The first segment may begin above the checkpointed value, never above the broker's own.
         log_start_offset=facts.log_start,
         last_stable_offset=facts.lso,
+        told_end_offset=facts.leo,
         lasting_start_offset=min(max(lasting_start_offset, segments[0].base), facts.log_start),
     )
 

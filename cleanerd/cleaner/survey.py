@@ -54,7 +54,7 @@ class Survey:
     ``--first-dirty`` left out a part that nothing shows to be clean: then the log is not clean up to ``end_offset``
     afterwards, and nobody may be told so. ``verdict`` is what speaks against cleaning now. ``notes`` are things that
     the operator should know either way (repairs of C-03, state that was outdated). ``change``: it would be cleaned by
-    other rules than before.
+    other rules than before. ``state``: what is remembered of it, None when nothing is.
     """
 
     log: PartitionLog
@@ -67,6 +67,7 @@ class Survey:
     verdict: Verdict | None
     notes: tuple[str, ...]
     change: RulesChange | None = None
+    state: PartitionState | None = None
 
     @property
     def to_clean(self) -> bool:
@@ -144,6 +145,7 @@ def survey_log(
         ),
         notes=tuple(notes),
         change=change,
+        state=state,
     )
 
 

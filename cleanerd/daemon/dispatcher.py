@@ -20,12 +20,14 @@ from cleanerd.daemon.workers import WorkerDiedError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from pathlib import Path
 
     from cleanerd.daemon.configuration import Configuration
     from cleanerd.daemon.fleet.fleet import Fleet
     from cleanerd.daemon.fleet.schedule import Candidate
     from cleanerd.daemon.fleet.tracked import Tracked
     from cleanerd.daemon.partition_look import Key
+    from cleanerd.daemon.seen import Seen
     from cleanerd.daemon.showing.counters import Counters
     from cleanerd.daemon.view import Trigger
     from cleanerd.daemon.work.hand_over import HandOver
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from cleanerd.daemon.work.keeping import Keeping
     from cleanerd.daemon.work.throttle import Throttle
     from cleanerd.daemon.workers import WorkerPool
+    from cleanerd.format.names import TopicPartition
     from cleanerd.log.at_work import Marks
     from cleanerd.log.clean_point import StateStore
     from cleanerd.log.clock import Clock
@@ -58,8 +61,9 @@ class JobTools:
 class Dispatcher:
     """``running``: the jobs that workers have.
 
-    ``look_again`` looks at a partition whose job has ended, ``changed`` is called when there is something new to show,
-    ``broke`` gets a bug of the daemon's own: it must not go on with half of its books written.
+    ``look_again`` looks at a partition whose job has ended, ``looked`` gets what the job itself has seen of it,
+    ``changed`` is called when there is something new to show, ``broke`` gets a bug of the daemon's own: it must not go
+    on with half of its books written.
     """
 
     def __init__(
@@ -71,6 +75,7 @@ class Dispatcher:
         tools: JobTools,
         *,
         look_again: Callable[[Tracked], Awaitable[None]],
+        looked: Callable[[Path, TopicPartition, Seen], None],
         changed: Callable[[], None],
         broke: Callable[[BaseException], None],
     ) -> None:
@@ -80,6 +85,7 @@ class Dispatcher:
         self.workers = workers
         self._tools = tools
         self._look_again = look_again
+        self._looked = looked
         self._changed = changed
         self._broke = broke
         self.running: dict[Key, Job] = {}
@@ -213,10 +219,12 @@ class Dispatcher:
             del self.running[key]
             self._counters.add(done, self._fleet.finished(done))
             log_done(done)
+            if self._fleet.looked_after(done, self._tools.clock.now_ms()) and done.after is not None:
+                self._looked(job.path, job.name, done.after.seen)
         self._changed()
         if self._ending.is_set():
             return
-        if key in self._fleet.partitions and not await self._has_looked_again(tracked):
+        if self._fleet.is_stale(key) and not await self._has_looked_again(tracked):
             return
         self._go_on()
         self._changed()

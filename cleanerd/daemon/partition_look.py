@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from cleanerd.cleaner.manifest import STAGING
+from cleanerd.cleaner.staged_plan import staged_plan
+from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.log.clean_point import last_closed
 from cleanerd.log.fingerprint import fingerprint
 from cleanerd.policy.cleanable import LimitedBy
@@ -13,11 +17,12 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Mapping
 
+    from cleanerd.broker.reading import PartitionReading
     from cleanerd.cleaner.staged_plan import StagedPlan
     from cleanerd.cleaner.survey import Survey
     from cleanerd.errors import Cause
     from cleanerd.format.names import TopicPartition
-    from cleanerd.log.clean_point import LastSegment, PartitionState, Retry
+    from cleanerd.log.clean_point import LastSegment, PartitionState, Retry, StateStore
     from cleanerd.log.log_dir import LogDir
     from cleanerd.log.topic_config import TopicConfig
 
@@ -70,7 +75,6 @@ class PartitionLook:
     has_clean_part: bool
     quarantine: str | None
     retry: Retry | None
-    last_result: dict[str, object] | None
     staged: StagedPlan | None
     leftover: bool
     notes: tuple[str, ...] = ()
@@ -96,6 +100,18 @@ class FailedLook:
     name: TopicPartition
     reason: str
     cause: Cause
+
+
+def look_at(reading: PartitionReading, store: StateStore, now_ms: int) -> PartitionLook:
+    """The partition that was read, surveyed, with what is remembered of it and what lies staged.
+
+    Raises:
+        CorruptionError, CleanerdError: it cannot be read.
+    """
+    found = reading.survey(store, CleaningOptions(now_ms, unclean=True))
+    leftover = os.path.isdir(f"{reading.log.path}/{STAGING}")
+    staged = staged_plan(reading.log.path) if leftover else None
+    return look_of(found, reading.log_dir, found.state, staged, now_ms, leftover=leftover)
 
 
 def look_of(
@@ -145,7 +161,6 @@ def look_of(
         ),
         quarantine=None if state is None else state.quarantine,
         retry=None if state is None else state.retry,
-        last_result=None if state is None else state.last_result,
         staged=staged,
         leftover=leftover and staged is None,
         notes=(*found.notes, *config.warnings),

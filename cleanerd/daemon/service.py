@@ -50,10 +50,13 @@ from cleanerd.log.last_time import keep_time, read_clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from cleanerd.daemon.fleet.tracked import Tracked
     from cleanerd.daemon.http.server import HttpServer
+    from cleanerd.daemon.seen import Seen
     from cleanerd.daemon.view import DaemonView
+    from cleanerd.format.names import TopicPartition
     from cleanerd.settings import Settings
 
 HANG_UP_SECONDS: Final = 5.0
@@ -103,6 +106,7 @@ class Service:
             workers,
             JobTools(store, marks, clock, self._throttle, hand_over, self._keeping),
             look_again=self._look_again,
+            looked=self._looked,
             changed=self._changed,
             broke=self._broke,
         )
@@ -204,6 +208,9 @@ class Service:
 
     async def _look_again(self, tracked: Tracked) -> None:
         await self.look_loop.look_again(tracked)
+
+    def _looked(self, log_dir: Path, name: TopicPartition, seen: Seen) -> None:
+        self.look_loop.threads.note(log_dir, name, seen)
 
     def _changed(self) -> None:
         self.publisher.soon()

@@ -94,13 +94,15 @@ def read_bounds(
 
 
 def log_end_offset(log: PartitionLog, reader: SegmentReader, *, may_be_torn: bool = False) -> int:
-    """One past the last offset of the log, from the active segment's batches (C-86).
+    """One past the last offset of the log: a running broker's word, else from the active segment's batches (C-86).
 
     ``may_be_torn``: no clean shutdown, or a broker is writing. Damage in the active segment then is its end.
 
     Raises:
         CorruptionError: the active segment is damaged after its last index entry.
     """
+    if log.told_end_offset is not None:
+        return log.told_end_offset
     end = log.active.base
     start = _last_indexed_position(log, log.active, may_be_torn=may_be_torn)
     read = reader.headers_until_damage if may_be_torn else reader.headers

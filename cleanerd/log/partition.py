@@ -47,6 +47,7 @@ class PartitionLog:
 
     ``unfinished`` names ``.swap`` and ``.cleaned`` files: somebody's replacement that was cut short (S-21).
     ``last_stable_offset`` is a running broker's; None: to be worked out from the log (S-04).
+    ``told_end_offset`` is where a running broker says that it ends; None: that is to be read from the log (C-86).
     ``lasting_start_offset`` is the log start offset that a broker that is killed now would start with: a running one
     writes its own down once a minute. None: that is ``log_start_offset``.
     """
@@ -63,6 +64,7 @@ class PartitionLog:
     high_watermark: int
     cleaner_offset: int | None
     last_stable_offset: int | None = None
+    told_end_offset: int | None = None
     lasting_start_offset: int | None = None
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import mmap
 import os
 from dataclasses import replace
@@ -355,16 +356,22 @@ def set_direct(descriptor: int, *, wanted: bool) -> bool:
 
 
 class _Buffer:
-    """Room for ``chunk_bytes`` from anywhere in a file, in whole pages: direct reads go nowhere else."""
+    """Room for ``chunk_bytes`` from anywhere in a file, in whole pages: direct reads go nowhere else.
+
+    It is taken when something is read for the first time: of most partitions a look reads nothing.
+    """
 
     def __init__(self, chunk_bytes: int, largest_batch_bytes: int | None = None) -> None:
         self.chunk_bytes = chunk_bytes
         self.largest_batch_bytes = largest_batch_bytes
-        room = _whole_blocks(chunk_bytes) + DIRECT_ALIGNMENT
+
+    @functools.cached_property
+    def memory(self) -> NDArray[np.uint8]:
+        room = _whole_blocks(self.chunk_bytes) + DIRECT_ALIGNMENT
         memory = mmap.mmap(-1, room)
         with contextlib.suppress(OSError):
             memory.madvise(mmap.MADV_HUGEPAGE)  # fewer pages to look up for whoever copies into them, the disk included
-        self.memory: NDArray[np.uint8] = np.frombuffer(memory, dtype=np.uint8)
+        return np.frombuffer(memory, dtype=np.uint8)
 
 
 def _whole_blocks(size: int) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.broker.live_broker import Patience
+from cleanerd.daemon import partition_look
 from cleanerd.daemon.looking import log_dir_looker
 from cleanerd.daemon.looking.facts_cache import FactsCache
 from cleanerd.daemon.looking.log_dir_look import LookContext
@@ -254,7 +255,7 @@ def test_a_bug_that_one_partition_brings_out(root: Path, monkeypatch: pytest.Mon
             raise ZeroDivisionError("a bug")
         return look_of(found, *arguments, **named)
 
-    monkeypatch.setattr(log_dir_looker, "look_of", buggy)
+    monkeypatch.setattr(partition_look, "look_of", buggy)
     make_log_dir(root, {f"orders-{n}": two_groups() for n in range(3)})
     found = LogDirLooker(root).look(world(root)).looks
     assert [isinstance(each, PartitionLook) for each in found] == [True, False, True]
@@ -282,7 +283,7 @@ def test_a_look_that_fails_has_the_cause_of_its_error(
     def fails(*_arguments: Any, **_named: Any) -> PartitionLook:
         raise error
 
-    monkeypatch.setattr(log_dir_looker, "look_of", fails)
+    monkeypatch.setattr(partition_look, "look_of", fails)
     make_log_dir(root, {"orders-0": two_groups()})
     (found,) = LogDirLooker(root).look(world(root)).looks
     assert isinstance(found, FailedLook)

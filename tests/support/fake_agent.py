@@ -85,7 +85,9 @@ class FakeAgent:
     ) -> None:
         self.stop()
         # What was asked for last writes the checkpoint, also when who asked is gone: its directory must still be there.
-        for thread in self._serving:
+        with self._lock:
+            serving = list(self._serving)
+        for thread in serving:
             thread.join(PATIENCE_SECONDS)
 
     def start(self) -> None:
@@ -133,8 +135,9 @@ class FakeAgent:
                 return
             self._connections.add(connection)
             thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
-            self._serving.append(thread)
-            thread.start()
+            with self._lock:  # nobody waits for one that is not started yet
+                thread.start()
+                self._serving.append(thread)
 
     def _serve(self, connection: socket.socket) -> None:
         # An error of ours: the test is over and its directory gone.

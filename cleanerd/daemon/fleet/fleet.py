@@ -114,8 +114,9 @@ class Fleet:
                 tracked = self._present(path, name, excluded.get(name, "") if excluded else "")
                 note_suspect(tracked, suspects.get(name) if suspects else None, self.settings.backoff)
         for look in found.looks:
-            if (path, look.name) in self.partitions:
-                self._looked(self.partitions[path, look.name], look, now_ms)
+            key = path, look.name
+            if key in self.partitions and not self.stale_looks.is_older(key, found.jobs_ended):
+                self._looked(self.partitions[key], look, now_ms)
         self.stale_looks.looked(found)
 
     def _present(self, path: str, name: TopicPartition, excluded: str) -> Tracked:
@@ -193,6 +194,22 @@ class Fleet:
             self._put(tracked.anew())
             return None
         return note_done(tracked, done, self.settings.backoff)
+
+    def looked_after(self, done: JobDone, now_ms: int) -> bool:
+        """What a job has seen of its partition at its end; False: nothing that counts, so somebody has to look."""
+        key = str(done.job.path), done.job.name
+        tracked = self.partitions.get(key)
+        if tracked is None or done.after is None or not self.is_stale(key):
+            return False
+        if tracked.look is None or tracked.look.topic_id != done.after.look.topic_id or tracked.excluded:
+            return False
+        self._looked(tracked, done.after.look, now_ms)
+        self.stale_looks.looked_after(key)
+        return True
+
+    def is_stale(self, key: Key) -> bool:
+        """Whether nobody has looked at it since its last job."""
+        return key in self.partitions and key in self.stale_looks
 
     def died(self, key: Key, reason: str, now_ms: int) -> None:
         """The worker that had it is gone."""

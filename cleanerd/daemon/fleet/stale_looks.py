@@ -3,8 +3,9 @@
 Looks and jobs run at the same time. A look that was asked for before a job ended may show the log as it was before,
 or the job half done, and it may be merged after the job's result: to begin anew by it would clean twice, and hold the
 partition as cleaned in vain. So looks carry how many jobs had ended when they were asked for, and a partition waits for
-one that surveyed it after its last job. That a look at everything passes over a partition as unchanged tells nothing:
-unchanged since which look?
+one that surveyed it after its last job. Mostly that is the job's own, made at its end: then an older look that comes in
+after it counts for nothing. That a look at everything passes over a partition as unchanged tells nothing: unchanged
+since which look?
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ class StaleLooks:
     def __init__(self) -> None:
         self.jobs_ended = 0
         self._numbers: dict[Key, int] = {}
+        self._by_jobs: dict[Key, int] = {}
 
     def __contains__(self, key: Key) -> bool:
         # Mostly there are none, and a key's hash is what asking costs.
@@ -36,13 +38,24 @@ class StaleLooks:
         self.jobs_ended += 1
         self._numbers[key] = self.jobs_ended
 
+    def looked_after(self, key: Key) -> None:
+        """Its last job has looked at it itself."""
+        self._by_jobs[key] = self._numbers.pop(key)
+
+    def is_older(self, key: Key, jobs_ended: int) -> bool:
+        """Whether a look that was asked for when so many jobs had ended is older than what the last one saw itself."""
+        return bool(self._by_jobs) and self._by_jobs.get(key, 0) > jobs_ended
+
     def looked(self, found: LogDirLook) -> None:
         """What was surveyed after its last job is seen, whether that told anything or failed."""
         for look in found.looks:
             key = (str(found.path), look.name)
             if key in self._numbers and self._numbers[key] <= found.jobs_ended:
                 del self._numbers[key]
+            if key in self._by_jobs and self._by_jobs[key] <= found.jobs_ended:
+                del self._by_jobs[key]
 
     def forget(self, key: Key) -> None:
         """The partition is gone."""
         self._numbers.pop(key, None)
+        self._by_jobs.pop(key, None)

@@ -5,30 +5,28 @@ configuration or the directory's mode did, when time alone changes the answer, w
 segment held it back, and now and then in any case. Everything else costs one ``stat``; and a listing, where nothing
 but what the broker had put aside went: so each cleaning ends, a minute after it.
 
-One thread looks; nothing here is shared with others.
+One thread looks; nothing here is shared with others but :meth:`LogDirLooker.note`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import structlog
 
 from cleanerd.broker.live_broker import LiveBroker
 from cleanerd.broker.mode import LOOK, ModeChoice, choose_mode
-from cleanerd.cleaner.manifest import STAGING
-from cleanerd.cleaner.staged_plan import staged_plan
-from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.daemon.looking.daemon_lock import DaemonLock
 from cleanerd.daemon.looking.facts_cache import FactsCache
 from cleanerd.daemon.looking.log_dir_look import LogDirLook, no_look
 from cleanerd.daemon.looking.modes import DirMode, dir_mode, why_excluded
-from cleanerd.daemon.partition_look import FailedLook, PartitionLook, look_of
+from cleanerd.daemon.partition_look import FailedLook, PartitionLook, look_at
+from cleanerd.daemon.seen import LOOK_ANYWAY_MS, Seen, listed, mtime_ns, number_of
 from cleanerd.errors import Cause, CleanerdError, RefusedError, as_cleanerd_error
-from cleanerd.format.names import DELETED_SUFFIX
 from cleanerd.log.log_dir import LogDir, LogDirMemory, read_log_dir
 from cleanerd.scope.partitions import BesideBroker, ByBroker, ByDisk, Partitions, Resolved
 from cleanerd.scope.settled import CheckpointReadings
@@ -41,28 +39,11 @@ if TYPE_CHECKING:
     from cleanerd.daemon.looking.log_dir_look import LookContext
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.at_work import Marks, Suspect
-    from cleanerd.log.topic_config import TopicConfig
     from cleanerd.scope.broker_facts import BrokerFacts
     from cleanerd.scope.targets import Target
     from cleanerd.settings import Settings
 
-LOOK_ANYWAY_MS: Final = 600_000
-"""Every partition is looked at so often whatever its directory's time says."""
-
 _log = structlog.get_logger()
-
-
-@dataclass(slots=True)
-class _Seen:
-    """What a partition was when it was last looked at."""
-
-    mtime_ns: int
-    files: int
-    config: TopicConfig | None
-    mode: str
-    settled: bool
-    again_ms: int
-    active: tuple[int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +66,7 @@ class LogDirLooker:
         self.path = path
         self._path_text = str(path)
         self._facts = FactsCache()
-        self._seen: dict[TopicPartition, _Seen] = {}
+        self._seen: dict[TopicPartition, Seen] = {}
         self._away_since_ms: int | None = None
         self._settings: Settings | None = None
         self._readings = CheckpointReadings()
@@ -93,6 +74,20 @@ class LogDirLooker:
         self._memory = LogDirMemory()
         self._resolved: dict[str, Resolved] = {}
         self._lock = DaemonLock(path)
+        self._notes: deque[tuple[TopicPartition, Seen]] = deque()
+
+    def note(self, name: TopicPartition, seen: Seen) -> None:
+        """A worker has looked at a partition when its job had ended; from any thread. The next look goes by that."""
+        self._notes.append((name, seen))
+
+    def _take_notes(self) -> None:
+        while self._notes:
+            name, seen = self._notes.popleft()
+            before = self._seen.get(name)
+            if before is not None:
+                # A configuration that changed since the last look of ours is still to be looked at.
+                seen.config = before.config
+                self._seen[name] = seen
 
     def release(self) -> None:
         """Let others look after the directory."""
@@ -105,6 +100,7 @@ class LogDirLooker:
         ``context.only_due``.
         """
         now_ms = context.now_ms()
+        self._take_notes()
         for path, name in context.stale:
             if path == self._path_text and name in self._seen:
                 self._seen[name].settled = False
@@ -233,11 +229,11 @@ class LogDirLooker:
         if seen is None or not seen.settled or seen.mode != kind:
             return True
         path = f"{self._path_text}/{target.name}"
-        mtime_ns = _mtime_ns(path)
-        if told or seen.mtime_ns != mtime_ns:
-            if seen.files != _files(path):
+        changed_ns = mtime_ns(path)
+        if told or seen.mtime_ns != changed_ns:
+            if seen.files != number_of(listed(path)):
                 return True
-            seen.mtime_ns = mtime_ns
+            seen.mtime_ns = changed_ns
         # No time is further away than that, unless the clock jumped back.
         if not 0 < seen.again_ms - now_ms <= 2 * LOOK_ANYWAY_MS or target.error is not None:
             return True
@@ -254,27 +250,19 @@ class LogDirLooker:
     ) -> PartitionLook | FailedLook:
         name, known = target.name, target.config
         path = f"{self._path_text}/{name}"
-        mtime_ns = _mtime_ns(path)
-        files = _files(path)
+        changed_ns = mtime_ns(path)
+        files = number_of(listed(path))
         # Looked at again next time, unless this look says otherwise.
-        self._seen[name] = _Seen(mtime_ns, files, known, kind, settled=False, again_ms=0, active=None)
+        self._seen[name] = Seen(changed_ns, files, known, kind, settled=False, again_ms=0, active=None)
         try:
             reading = partitions.read(name)
-            found = reading.survey(context.store, CleaningOptions(now_ms, unclean=True))
-            state = context.store.load(reading.log_dir, found.log)
-            leftover = os.path.isdir(f"{path}/{STAGING}")
-            staged = staged_plan(reading.log.path) if leftover else None
-            look = look_of(found, reading.log_dir, state, staged, now_ms, leftover=leftover)
+            look = look_at(reading, context.store, now_ms)
         except (CleanerdError, OSError) as error:
             return FailedLook(name, _in_words(error), as_cleanerd_error(error, str(self.path)).cause)
         except Exception as error:  # noqa: BLE001 - a bug that one partition brings out: the others go on
             _log.exception("a look failed", partition=str(name))
             return FailedLook(name, f"unexpected error: {type(error).__name__}: {error}", Cause.LOG)
-        again_ms = now_ms + LOOK_ANYWAY_MS + hash(name) % (LOOK_ANYWAY_MS // 4)
-        if look.again_ms is not None:
-            again_ms = min(again_ms, look.again_ms)
-        settled, active = look.settled and reading.settled, reading.log.active
-        self._seen[name] = _Seen(mtime_ns, files, known, kind, settled, again_ms, (active.base, active.size_bytes))
+        self._seen[name] = Seen.of(look, reading, known, kind, changed_ns=changed_ns, files=files)
         return look
 
     def _away_ms(self, choice: ModeChoice, now_ms: int) -> int:
@@ -323,20 +311,6 @@ def _excluded(settings: Settings, targets: Collection[TopicPartition]) -> dict[T
 def _space(path: Path) -> tuple[int, int]:
     status = os.statvfs(path)
     return status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
-
-
-def _mtime_ns(path: str) -> int:
-    try:
-        return os.stat(path).st_mtime_ns
-    except OSError:
-        return -1
-
-
-def _files(path: str) -> int:
-    """A number for what lies there but is not about to be deleted; another one when a file was replaced."""
-    with contextlib.suppress(OSError), os.scandir(path) as entries:
-        return hash(frozenset((each.name, each.inode()) for each in entries if not each.name.endswith(DELETED_SUFFIX)))
-    return -1
 
 
 def _suspects(

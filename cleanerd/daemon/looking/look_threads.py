@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.daemon.looking.log_dir_look import LookContext
+    from cleanerd.daemon.seen import Seen
     from cleanerd.format.names import TopicPartition
 
 ANSWER_SECONDS: Final = 60.0
@@ -91,6 +92,11 @@ class LookThreads:
         context = self._context = replace(context, silent=mute)
         asked = [path for path in wanted if path in self._lookers and path not in self.late]
         await asyncio.gather(*(self._look(path, context, wanted[path]) for path in asked))
+
+    def note(self, path: Path, name: TopicPartition, seen: Seen) -> None:
+        """A worker has looked at a partition itself: see :meth:`LogDirLooker.note`."""
+        if path in self._lookers:
+            self._lookers[path].looker.note(name, seen)
 
     async def ask(self, path: Path, question: Callable[[LogDirLooker], Any]) -> Any:
         """Something else that is for the thread of a directory.

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.survey import CleaningOptions
     from cleanerd.daemon.backoff import Backoff
     from cleanerd.daemon.partition_look import PartitionLook
+    from cleanerd.daemon.seen import Seen
     from cleanerd.daemon.view import Trigger
     from cleanerd.daemon.work.progress import JobProgress
     from cleanerd.format.names import TopicPartition
@@ -101,11 +102,19 @@ class Saving:
 
 
 @dataclass(frozen=True, slots=True)
+class LookedAfter:
+    """The partition when the job had ended, looked at by the worker, and what its directory was then."""
+
+    look: PartitionLook
+    seen: Seen
+
+
+@dataclass(frozen=True, slots=True)
 class JobDone:
     """What came of it. ``result`` is None when nothing was to be cleaned (a look), or it was stopped.
 
     ``failed``: why the partition is left alone now, and ``retry`` until when. ``horizons``: it is known now when the
-    next tombstones go.
+    next tombstones go. ``after``: what it is now, None when somebody has to look.
     """
 
     job: Job
@@ -118,3 +127,4 @@ class JobDone:
     passing: str = ""
     horizons: bool = False
     next_purge_ms: int | None = None
+    after: LookedAfter | None = None

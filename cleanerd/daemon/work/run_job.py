@@ -25,7 +25,9 @@ from cleanerd.cleaner.horizons import next_purge_ms
 from cleanerd.cleaner.planning import make_plan
 from cleanerd.cleaner.reclaimable import estimate_reclaimable
 from cleanerd.cleaner.survey import CleaningOptions, quarantined, survey_log
-from cleanerd.daemon.work.job import JobDone, Saving
+from cleanerd.daemon.partition_look import look_at
+from cleanerd.daemon.seen import Seen, listed, mtime_ns, number_of, shows
+from cleanerd.daemon.work.job import JobDone, LookedAfter, Saving
 from cleanerd.errors import CleanerdError, CorruptionError, as_cleanerd_error
 from cleanerd.log.clean_point import PartitionState, Retry, last_closed
 from cleanerd.log.kernel_errors import kernel_errors_told
@@ -35,7 +37,10 @@ from cleanerd.log.read import SegmentReader
 from cleanerd.scope.partitions import ByBroker
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from cleanerd.apply.keep import KeepPlace
+    from cleanerd.broker.reading import PartitionReading
     from cleanerd.cleaner.reclaimable import Reclaimable
     from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.result import CleaningResult
@@ -68,10 +73,11 @@ def run(job: Job, keeping: Keeping | None = None) -> JobDone:
 def _run(job: Job, listed: PartitionLog | None, keeping: Keeping | None) -> JobDone:
     if job.kind in {"live", "stage"}:
         _tell_change(job)
-        result = _cleaned(job, keeping)
+        readings: list[PartitionReading] = []
+        result = _cleaned(job, keeping, readings.append)
         if result.outcome == "quarantined":
             return replace(_failed(job, _with_way_out(job, result.reason, result.error)), result=result)
-        return JobDone(job, job.clock.now_ms(), result=result)
+        return JobDone(job, job.clock.now_ms(), result=result, after=_looked_after(job, readings))
     try:
         with kernel_errors_told(str(job.path / str(job.name))):
             work = {"drop": _drop, "estimate": _estimate, "observe": _observe, "horizons": _horizons}[job.kind]
@@ -109,21 +115,44 @@ def _with_way_out(job: Job, reason: str, error: Exception | None) -> str:
     return f"{reason} (all that is damaged: cleanerd verify {job.path}; once repaired: cleanerd retry {job.name})"
 
 
-def _cleaned(job: Job, keeping: Keeping | None) -> CleaningResult:
+def _looked_after(job: Job, readings: Sequence[PartitionReading]) -> LookedAfter | None:
+    """By what was read last of the partition, once the claim on it is given back; None: it has to be read anew.
+
+    The directory is listed after it was read. It counts while it shows the segments that were read: what changes these
+    after that is seen by whoever lists it next.
+    """
+    if not readings:
+        return None
+    reading = readings[-1]
+    path = str(reading.log.path)
+    changed_ns = mtime_ns(path)
+    found = listed(path)
+    if found is None or not shows(found, reading.log):
+        return None
+    try:
+        look = look_at(reading, job.store, job.clock.now_ms())
+    except (CleanerdError, OSError):
+        return None  # whoever looks next says what is wrong
+    mode = f"{job.kind}/{ByBroker.kind}"
+    return LookedAfter(look, Seen.of(look, reading, None, mode, changed_ns=changed_ns, files=number_of(found)))
+
+
+def _cleaned(job: Job, keeping: Keeping | None, read_after: Callable[[PartitionReading], None]) -> CleaningResult:
     log_dir = job.look.log_dir
     try:
         keep = None if keeping is None else keeping.place(log_dir, job.facts.settings)
     except (CleanerdError, OSError) as caught:
         return not_cleaned(job.store, log_dir, job.name, caught)
-    return _clean_live(job, keep) if job.kind == "live" else _stage(job, keep)
+    return _clean_live(job, keep, read_after) if job.kind == "live" else _stage(job, keep)
 
 
-def _clean_live(job: Job, keep: KeepPlace | None) -> CleaningResult:
+def _clean_live(job: Job, keep: KeepPlace | None, read_after: Callable[[PartitionReading], None]) -> CleaningResult:
     if job.socket is None:
         raise AssertionError("a live job without an agent")
     log_dir = job.look.log_dir
     with SwappingBroker(job.socket) as broker:
-        live = LiveDir(log_dir, job.store, _resources(job), broker, ByBroker(log_dir, job.facts, broker).read, keep)
+        read = ByBroker(log_dir, job.facts, broker).read
+        live = LiveDir(log_dir, job.store, _resources(job), broker, read, keep, read_after)
         return clean_live(live, job.name, _options(job), job.progress)
 
 

@@ -1,0 +1,144 @@
+"""cleanerd.daemon.work.run_job: what a job has read last of its partition is the look at it; nobody reads it again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd.broker.reading import PartitionReading
+from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
+from cleanerd.daemon.partition_look import PartitionLook
+from cleanerd.daemon.seen import Seen, listed, number_of
+from cleanerd.daemon.work import run_job
+from cleanerd.daemon.work.job import JobDone, LookedAfter
+from cleanerd.log.last_time import read_clock
+from cleanerd.log.partition import read_partition
+from tests.apply.offline_scene import batch, two_groups
+from tests.cleaner.driver import scratch
+from tests.daemon.scene import assignments, broker, serve, until
+from tests.daemon.test_fleet import CLEAN, KEY, NOW, dir_look, fleet_with, job_on, look, result, tracked, triggers
+from tests.daemon.test_log_dir_looker import world
+from tests.support.log_dirs import make_log_dir, write_segment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from cleanerd.daemon.fleet.fleet import Fleet
+    from cleanerd.daemon.service import Service
+
+SEEN = Seen(1, 2, None, "live/live", settled=True, again_ms=NOW, active=(0, 0))
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with scratch() as path:
+        yield path / "good"
+
+
+def ended(fleet: Fleet, before: PartitionLook, after: PartitionLook) -> bool:
+    """A job that has looked itself; whether that counts."""
+    done = JobDone(job_on(before), NOW, result=result(), after=LookedAfter(after, SEEN))
+    fleet.begun(KEY, "ratio")
+    fleet.finished(done)
+    return fleet.looked_after(done, NOW)
+
+
+def test_a_job_that_looked_itself_needs_no_other_look() -> None:
+    """An older look that comes in after it shows the log as it was: it counts for nothing. A younger one counts."""
+    fleet = fleet_with(look())
+    assert ended(fleet, look(), look(**CLEAN, clean_offset=20))
+    assert not fleet.is_stale(KEY)
+    assert triggers(fleet) == []
+    fleet.merge(replace(dir_look(look()), jobs_ended=0), NOW)
+    assert triggers(fleet) == [], "asked for before the job ended"
+    found = tracked(fleet).look
+    assert found is not None
+    assert found.clean_offset == 20
+    fleet.merge(replace(dir_look(look(clean_offset=20, bound_offset=30)), jobs_ended=1), NOW)
+    assert triggers(fleet) == ["ratio"], "new records"
+    fleet.merge(replace(dir_look(look(**CLEAN, clean_offset=30)), jobs_ended=1), NOW)
+    assert triggers(fleet) == []
+
+
+def test_who_has_its_name_now_is_looked_at() -> None:
+    """The topic was created again while the job worked: what the job saw is another topic's."""
+    fleet = fleet_with(look())
+    assert not ended(fleet, look(), look(**CLEAN, topic_id=object()))
+    assert fleet.is_stale(KEY)
+    gone = fleet_with(look())
+    gone.begun(KEY, "ratio")
+    gone.merge(replace(dir_look(), present=frozenset()), NOW)
+    assert not gone.looked_after(JobDone(job_on(look()), NOW, after=LookedAfter(look(**CLEAN), SEEN)), NOW)
+
+
+def test_it_tells_what_a_look_tells(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a cleaning nobody but the job has asked the broker for the partition, and what it saw is what is there."""
+    seen: list[JobDone] = []
+    real = run_job.run
+
+    def run(*arguments: Any) -> JobDone:
+        seen.append(real(*arguments))
+        return seen[-1]
+
+    monkeypatch.setattr("cleanerd.daemon.dispatcher.run", run)
+    with broker(root, 2) as agent:
+
+        async def story(service: Service) -> None:
+            await until("all are clean", lambda: len(service.view().history) == 2)
+            assert not service.fleet.stale_looks.keys()
+
+        serve([*assignments(root), "log.cleaner.backoff.ms=3600000"], story)
+        asked = len(agent.asked("log"))
+        known = world(root)
+        first = LogDirLooker(root).look(known)
+    cleanings = [done for done in seen if done.job.kind == "live"]
+    assert len(cleanings) == 2
+    assert asked == 2 + 2 * 2, "the first look, then a job asks before and after"
+    looks = {each.name: each for each in first.looks if isinstance(each, PartitionLook)}
+    for done in cleanings:
+        assert done.after is not None
+        other = looks[done.job.name]
+        now = {"looked_ms": 0, "log_dir": None, "config": None}
+        assert replace(done.after.look, **now) == replace(other, **now)  # type: ignore[arg-type]
+        assert done.after.look.log_dir.cleaner_offsets == other.log_dir.cleaner_offsets
+        path = str(root / str(done.job.name))
+        assert done.after.seen.files == number_of(listed(path))
+        assert done.after.seen.settled
+
+
+def test_a_segment_that_came_since_is_looked_at(root: Path) -> None:
+    """The directory is listed after the log was read: what is not in both is not known."""
+    make_log_dir(root, {"orders-0": two_groups()})
+    known = world(root)
+    (first,) = LogDirLooker(root).look(known).looks
+    assert isinstance(first, PartitionLook)
+    job = replace(
+        job_on(first), path=root, name=first.name, store=known.store, clock=read_clock(root.parent / "state", [])
+    )
+    reading = PartitionReading(first.log_dir, read_partition(first.log_dir, first.name), first.config)
+    assert run_job._looked_after(job, []) is None
+    assert run_job._looked_after(job, [reading]) is not None
+    write_segment(root / "orders-0", 100, batch(100, ("k", "1")))
+    assert run_job._looked_after(job, [reading]) is None
+
+
+def test_a_look_of_a_job_is_gone_by(root: Path) -> None:
+    """What a worker noted is not looked at again until something changes there."""
+    make_log_dir(root, {"orders-0": two_groups()})
+    known, looker = world(root), LogDirLooker(root)
+    (first,) = looker.look(known).looks
+    name, path = first.name, root / "orders-0"
+    assert looker.look(known).looks == ()
+    seen = looker._seen[name]
+    write_segment(path, 100, batch(100, ("k", "1")))
+    noted = replace(seen, mtime_ns=path.stat().st_mtime_ns, files=number_of(listed(str(path))))
+    looker.note(name, replace(noted))
+    assert looker.look(known).looks == (), "somebody has seen it"
+    write_segment(path, 200, batch(200, ("k", "1")))
+    looker.note(name, replace(noted))
+    assert [each.name for each in looker.look(known).looks] == [name], "another one came since"
+    looker.note(name, replace(noted, settled=False))
+    assert [each.name for each in looker.look(known).looks] == [name]
