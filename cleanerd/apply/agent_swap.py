@@ -101,7 +101,8 @@ class Swapper:
         """
         witnesses = tuple(member.witness for member in members)
         manifest = Manifest.of(self._plan, (staged,), witnesses, self._resources.plan_max_age_ms)
-        write_manifest(staging.directory, manifest, where=staging.path)
+        # Whoever finds a swap that was cut short before the broker starts again reads it; the broker itself does not.
+        write_manifest(staging.directory, manifest, where=staging.path, lasting=False)
         output = self._staged_as(staged)
         time.sleep(max(self._rest_until - time.monotonic(), 0.0))
         with signals_wait():

@@ -138,8 +138,10 @@ class ByAgent(Put):
                 self._swapped += 1
                 self.last_base = staged.base
                 swapper.require_whole(staged)
-        # All of it is in the log. What a crash of the machine brings back here is thrown away by whoever comes next.
-        finish_plan(files, cleaning.plan.plan_id, lasting=False)
+            # All of it is in the log. What a crash of the machine brings back is thrown away by whoever comes next.
+            emptied = staging.empty()
+        if not emptied:
+            finish_plan(files, cleaning.plan.plan_id, lasting=False)
 
     def _keeper(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> Keeper | None:
         place = self._live.keep

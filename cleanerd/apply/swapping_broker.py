@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from cleanerd.broker.agent_facts import SwapDone, read_swap
+from cleanerd.broker.agent_facts import ask_swap
 from cleanerd.broker.live_broker import LiveBroker
 
 if TYPE_CHECKING:
-    from cleanerd.broker.agent_facts import LogFacts
+    from cleanerd.broker.agent_facts import LogFacts, SwapDone
     from cleanerd.format.names import TopicPartition
 
 _BYTES_PER_SECOND: Final = 20_000_000
@@ -28,7 +28,7 @@ class SwappingBroker(LiveBroker):
         """
         client = self.connected()
         limit = self.patience.swap_seconds + staged_bytes / _BYTES_PER_SECOND
-        return read_swap(client, client.call("swap", timeout_seconds=limit, **request))
+        return ask_swap(client, request, timeout_seconds=limit)
 
     def checkpoint(self, name: TopicPartition, facts: LogFacts, offset: int) -> None:
         """Tell the broker's cleaner that the log is clean up to ``offset`` (A-20, S-50).

@@ -234,20 +234,24 @@ def ask_log(client: AgentClient, name: TopicPartition) -> LogFacts:
     Raises:
         AgentRefusalError, AgentLostError: it does not say.
     """
-    facts = _read(client, LogFacts, "log", client.call("log", topic=name.topic, partition=name.partition))
+    facts = client.call_for(LogFacts, "log", topic=name.topic, partition=name.partition)
+    if isinstance(facts, dict):
+        facts = _read(client, LogFacts, "log", facts)
     bases = [segment.base for segment in facts.segments]
     if sorted(set(bases)) != bases or not facts.log_start <= facts.leo or facts.hw > facts.leo or facts.lso > facts.hw:
         raise _nonsense(client, "log", "its numbers contradict each other")
     return facts
 
 
-def read_swap(client: AgentClient, result: dict[str, Any]) -> SwapDone:
-    """The answer to a swap request.
+def ask_swap(client: AgentClient, request: dict[str, Any], *, timeout_seconds: float) -> SwapDone:
+    """Send one swap request; the answer to it.
 
     Raises:
-        AgentLostError: it makes no sense.
+        AgentRefusalError: refused.
+        AgentLostError: there is no answer, or it makes no sense.
     """
-    return _read(client, SwapDone, "swap", result)
+    done = client.call_for(SwapDone, "swap", timeout_seconds=timeout_seconds, **request)
+    return _read(client, SwapDone, "swap", done) if isinstance(done, dict) else done
 
 
 def _read(client: AgentClient, kind: type[T], operation: str, result: dict[str, Any]) -> T:

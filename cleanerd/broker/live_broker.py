@@ -69,6 +69,11 @@ class LiveBroker(Closing):
             self._client.close()
             self._client = None
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection, and none that broke."""
+        return self._client is not None and not self._client.is_closed and not self._gone
+
     def info(self) -> AgentInfo:
         """Who is there.
 

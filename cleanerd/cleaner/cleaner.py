@@ -93,6 +93,7 @@ class Cleaning:
         self.progress = progress
         self.most_sources = MAX_SOURCES
         self._decision: Decision | None = None
+        self._groups: tuple[Group, ...] | None = None
 
     @property
     def decision(self) -> Decision:
@@ -193,7 +194,10 @@ class Cleaning:
 
     def groups(self) -> list[Group]:
         """Which sources become one segment; sources in no group stay as they are."""
-        return group([segment.outcome for segment in self.decision.segments], self.plan.limits)
+        if self._groups is None:
+            outcomes = [segment.outcome for segment in self.decision.segments]
+            self._groups = tuple(group(outcomes, self.plan.limits))
+        return list(self._groups)
 
     def saved_bytes(self) -> int:
         """How much smaller the log becomes, by the decision alone."""

@@ -80,15 +80,18 @@ class WriteBuffer:
 
 
 class LogFile:
-    """A staged ``.log``. ``descriptor`` is a new file's, opened for writing; :meth:`close` closes it."""
+    """A staged ``.log``. ``descriptor`` is a new file's, opened for writing; :meth:`close` closes it.
 
-    def __init__(self, descriptor: int, where: str, buffer: WriteBuffer) -> None:
+    ``direct``: write past the page cache, if the file system can.
+    """
+
+    def __init__(self, descriptor: int, where: str, buffer: WriteBuffer, *, direct: bool = True) -> None:
         self._descriptor = descriptor
         self._where = where
         self._buffer = buffer
         self._bytes = np.frombuffer(buffer.memory(), dtype=np.uint8)
         self._filled = 0
-        self._direct = set_direct(descriptor, wanted=True)
+        self._direct = direct and set_direct(descriptor, wanted=True)
 
     def lead(self) -> NDArray[np.uint8] | None:
         """The end of what was written so far, less than a block, to stand in front of what comes next.
@@ -121,18 +124,14 @@ class LogFile:
         else:
             self._collect(block[lead_bytes:])
 
-    def sync(self) -> None:
-        """Bring everything to the disk; nothing may be written afterwards.
+    def finish(self) -> None:
+        """Write everything; nothing may be written afterwards. Who owns the file flushes it.
 
         Raises:
             CleanerdError: no space, or the disk failed.
         """
         self._put(self._filled)
         self._buffer.wait_for_writes()
-        try:
-            os.fsync(self._descriptor)
-        except OSError as error:
-            raise system_error("cannot be flushed to disk", self._where, error) from error
 
     def close(self) -> None:
         """Close the descriptor; what still waits to be written is of no use any more."""

@@ -255,8 +255,10 @@ def staged_name(plan_id: str, base: int, kind: FileKind) -> str:
     return f"{staging_path(plan_id)}/{file_name(base, '.' + kind)}"
 
 
-def write_manifest(directory: int, manifest: Manifest, *, where: str = MANIFEST) -> None:
+def write_manifest(directory: int, manifest: Manifest, *, where: str = MANIFEST, lasting: bool = True) -> None:
     """Replace the manifest in the staging directory ``directory`` (a descriptor): all of the new one, or the old one.
+
+    ``lasting``: also after a crash of the machine. Else nothing is flushed: who finds a part of it takes it for none.
 
     Raises:
         UnsupportedLogError: it would be larger than one that is read.
@@ -271,10 +273,12 @@ def write_manifest(directory: int, manifest: Manifest, *, where: str = MANIFEST)
         descriptor = create(temporary, dir_fd=directory, mode=0o644)
         try:
             write_all(descriptor, data)
-            os.fsync(descriptor)
+            if lasting:
+                os.fsync(descriptor)
         finally:
             close_quietly(descriptor)
         os.rename(temporary, MANIFEST, src_dir_fd=directory, dst_dir_fd=directory)
-        os.fsync(directory)
+        if lasting:
+            os.fsync(directory)
     except OSError as error:
         raise system_error("cannot be written", where, error) from error

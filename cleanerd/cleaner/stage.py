@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.rewrite import WrittenSegment
 
 PLAN = "plan.json"
+SMALL_BYTES = 64 * 1024
+"""Of a segment that is no larger the disk is waited for once, when it is flushed, and not for the write too."""
+
 STAGING_MODE = 0o700
 """Of ``.kstage`` and what is made in it."""
 
@@ -49,7 +52,7 @@ class Staging:
 
     ``reserve_bytes`` stay free on the file system: staging stops before it would take them (S-25). ``behind``: see
     :class:`WriteBuffer`. ``lasting``: what lies here may be taken up after a crash of the machine. Else whoever comes
-    next throws it away, so nobody needs the plan's own file, and the names are flushed with the manifest alone.
+    next throws it away, so nobody needs the plan's own file, and no name here is flushed.
     """
 
     def __init__(
@@ -108,7 +111,9 @@ class Staging:
 
     @contextmanager
     def log_file(self, base: int, expected_bytes: int) -> Iterator[LogFile]:
-        """A ``.log`` to write about so many bytes into; fsynced when the block ends well, removed when it does not.
+        """A ``.log`` to write about so many bytes into; removed when the block does not end well.
+
+        It is not flushed before it is :meth:`dressed`, which changes what is to be flushed with it.
 
         Raises:
             CleanerdError: it cannot be written, or the disk reserve would be touched.
@@ -118,10 +123,10 @@ class Staging:
         self._check_space(expected_bytes)
         descriptor = os.dup(self._create(name))
         with closed_on_error(descriptor):
-            output = LogFile(descriptor, where, self._buffer)
+            output = LogFile(descriptor, where, self._buffer, direct=expected_bytes > SMALL_BYTES)
         try:
             yield output
-            output.sync()
+            output.finish()
         except BaseException:
             self._give_up(name)
             raise
@@ -169,6 +174,17 @@ class Staging:
         with self._told("cannot be read back"):
             stat = os.fstat(self._open[file_name(base, ".log")])
         return Segment.from_stat(base, stat, frozenset())
+
+    def empty(self) -> bool:
+        """Remove what is left when all groups are in the log, and the directory; whether that went well."""
+        try:
+            for name in os.listdir(self.directory):
+                os.unlink(name, dir_fd=self.directory)
+            with parent(self._name, self._partition) as (place, last):
+                os.rmdir(last, dir_fd=place)
+        except OSError:
+            return False
+        return True
 
     def discard(self) -> None:
         """Remove what was staged: the plan is given up, the log stays as it was. Never fails."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from cleanerd.daemon.seen import Seen
     from cleanerd.daemon.showing.counters import Counters
     from cleanerd.daemon.view import Trigger
+    from cleanerd.daemon.work.connections import Connections
     from cleanerd.daemon.work.hand_over import HandOver
     from cleanerd.daemon.work.job import Kind
     from cleanerd.daemon.work.keeping import Keeping
@@ -56,6 +57,7 @@ class JobTools:
     throttle: Throttle
     hand_over: HandOver
     keeping: Keeping
+    connections: Connections
 
 
 class Dispatcher:
@@ -195,6 +197,7 @@ class Dispatcher:
             before=retry_of(tracked.quarantine),
             backoff=self._fleet.settings.backoff,
             clock=tools.clock,
+            resolved=found.resolved,
             hand_over=tools.hand_over,
             marks=tools.marks,
             alone=tracked.suspect is not None,
@@ -202,6 +205,8 @@ class Dispatcher:
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        if not self.running:
+            self._tools.connections.close()
         error = None if task.cancelled() else task.exception()
         if error is not None and not self._ending.is_set():
             self.begin_nothing()
@@ -210,7 +215,7 @@ class Dispatcher:
     async def _work(self, tracked: Tracked, job: Job) -> None:
         key = tracked.key
         try:
-            done = await self.workers.submit(lambda: run(job, self._tools.keeping))
+            done = await self.workers.submit(lambda: run(job, self._tools.keeping, self._tools.connections))
         except WorkerDiedError as error:
             _log.exception("a worker died", partition=str(job.name))
             del self.running[key]

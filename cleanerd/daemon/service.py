@@ -38,6 +38,7 @@ from cleanerd.daemon.showing.publisher import Publisher
 from cleanerd.daemon.showing.standing_warnings import StandingWarnings
 from cleanerd.daemon.showing.trend import TrendRing
 from cleanerd.daemon.within import within
+from cleanerd.daemon.work.connections import Connections
 from cleanerd.daemon.work.hand_over import HandOver
 from cleanerd.daemon.work.keeping import SWEEP_SECONDS, Keeping
 from cleanerd.daemon.work.throttle import Rates, Throttle
@@ -104,7 +105,7 @@ class Service:
             self.fleet,
             counters,
             workers,
-            JobTools(store, marks, clock, self._throttle, hand_over, self._keeping),
+            JobTools(store, marks, clock, self._throttle, hand_over, self._keeping, Connections()),
             look_again=self._look_again,
             looked=self._looked,
             changed=self._changed,

@@ -7,6 +7,9 @@ from typing import Final
 OF_THE_LOOP: Final = 200
 """The event loop looks at all partitions for one part in so many of its time."""
 
+OF_A_VIEW: Final = 400
+"""A view of all partitions is made for one part in so many of the time."""
+
 OF_A_WORKER: Final = 20
 """A worker that has nothing to clean estimates for one part in so many of its time."""
 

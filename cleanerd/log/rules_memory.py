@@ -29,12 +29,11 @@ _NEVER: Final = -1
 
 
 class RulesMemory:
-    """Answers for one state directory; a directory in it is listed once while nothing in it changes."""
+    """Answers for one state directory; a directory in it is listed once a topic while nothing in it changes."""
 
     def __init__(self, root: Path) -> None:
         self._root = root / PARTITIONS
         self._top = root
-        self._stems: dict[str, tuple[int, dict[str, list[str]]]] = {}
         self._rules: dict[tuple[str, str], tuple[int, str | None]] = {}
 
     def of_partition(self, directory: str, stem: str) -> str | Unread | None:
@@ -47,9 +46,12 @@ class RulesMemory:
 
         A broker's partitions are spread over its log directories, and are moved between them.
         """
+        own = self.of_topic(directory, topic_id)
+        if isinstance(own, str):
+            return own
         listed = self._directories()
         others = [] if isinstance(listed, Unread) else [each for each in listed if each != directory]
-        return _first(self.of_topic(each, topic_id) for each in (directory, *others))
+        return _first([own, *(self.of_topic(each, topic_id) for each in others)])
 
     def of_topic(self, directory: str, topic: str) -> str | Unread | None:
         """The fingerprint of the first partition that has one; None when no cleaning is remembered.
@@ -63,7 +65,7 @@ class RulesMemory:
             written_ns = os.fstat(opened).st_mtime_ns
             known = self._rules.get((directory, topic))
             if known is None or known[0] != written_ns:
-                found = _first(_told(place, stem, opened) for stem in self._listed(directory, opened).get(topic, []))
+                found = _first(_told(place, stem, opened) for stem in _stems(topic, opened))
                 if isinstance(found, Unread):
                     return found  # whoever mends it may leave the directory's time as it is
                 known = self._rules[directory, topic] = _lasting(written_ns), found
@@ -80,9 +82,8 @@ class RulesMemory:
         for directory in listed:
             place = self._root / directory
 
-            def look(opened: int, directory: str = directory, place: Path = place) -> None:
-                by_topic = self._listed(directory, opened)
-                stems = (*by_topic.get(topic_id, []), *by_topic.get(f"name-{topic}", []))
+            def look(opened: int, place: Path = place) -> None:
+                stems = (*_stems(topic_id, opened), *_stems(f"name-{topic}", opened))
                 told = (_told(place, stem, opened) for stem in stems)
                 found.update(dict.fromkeys(each for each in told if each is not None))
 
@@ -93,18 +94,6 @@ class RulesMemory:
     def _directories(self) -> list[str] | Unread:
         return self._in(self._root, lambda opened: sorted(os.listdir(opened))) or []
 
-    def _listed(self, directory: str, opened: int) -> dict[str, list[str]]:
-        """The stems of state files by topic, also of those that were set aside."""
-        written_ns = os.fstat(opened).st_mtime_ns
-        known = self._stems.get(directory)
-        if known is None or known[0] != written_ns:
-            by_topic: dict[str, list[str]] = {}
-            names = map(os.path.splitext, os.listdir(opened))
-            for stem in sorted({stem for stem, suffix in names if suffix in {SUFFIX, DAMAGED}}):
-                by_topic.setdefault(stem.rpartition("-")[0], []).append(stem)
-            known = self._stems[directory] = _lasting(written_ns), by_topic
-        return known[1]
-
     def _in(self, place: Path, look: Callable[[int], T]) -> T | Unread | None:
         """What ``look`` finds in the directory ``place``, of which it gets a descriptor; None where there is none."""
         try:
@@ -114,6 +103,13 @@ class RulesMemory:
             return None
         except OSError as error:
             return Unread.refused(place, error)
+
+
+def _stems(topic: str, opened: int) -> list[str]:
+    """Of a topic's state files in an open directory, ascending; also of those that were set aside."""
+    begin = f"{topic}-"
+    names = [os.path.splitext(name) for name in os.listdir(opened) if name.startswith(begin)]
+    return sorted({stem for stem, suffix in names if suffix in {SUFFIX, DAMAGED} and "-" not in stem[len(begin) :]})
 
 
 def _lasting(written_ns: int) -> int:

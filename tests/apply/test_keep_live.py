@@ -305,7 +305,7 @@ def test_every_step_of_a_cleaning_that_keeps(injector: Injector, kills: bool) ->
             assert not entries(root)
             assert files(root) == before, step
             if not happened:
-                assert step > 22, "every step was tried"
+                assert step > 20, "every step was tried"
                 return
     pytest.fail("it never came to an end")
 

@@ -63,7 +63,7 @@ def test_every_byte_arrives(directory: Path, pieces: list[int]) -> None:
     output = _open(directory / "f")
     for piece in content:
         output.write(piece)
-    output.sync()
+    output.finish()
     output.close()
     assert (directory / "f").read_bytes() == b"".join(piece.tobytes() for piece in content)
 
@@ -102,7 +102,7 @@ def test_blocks_with_and_without_their_lead(data: st.DataObject) -> None:
                 shift = 0 if how == "lead" else 8
                 output.write(_in_a_page(lead, piece, shift=shift), len(lead))
             content += piece.tobytes()
-        output.sync()
+        output.finish()
         output.close()
         assert path.read_bytes() == content
 
@@ -114,7 +114,7 @@ def test_files_share_a_buffer_one_after_the_other(directory: Path, behind: bool)
     for name, count in (("a", 3 * BLOCK + 5), ("b", BLOCK + 1)):
         output = _open(directory / name, buffer)
         output.write(_bytes(count))
-        output.sync()
+        output.finish()
         output.close()
         assert (directory / name).read_bytes() == _bytes(count).tobytes()
     buffer.close()
@@ -127,7 +127,7 @@ def test_written_behind(directory: Path) -> None:
     output = _open(directory / "a", buffer)
     for start in range(0, len(content), 1_000_003):
         output.write(content[start : start + 1_000_003])
-    output.sync()
+    output.finish()
     output.close()
     buffer.close()
     assert (directory / "a").read_bytes() == content.tobytes()
@@ -145,7 +145,7 @@ def test_a_failure_behind_is_told(directory: Path, monkeypatch: pytest.MonkeyPat
     # Not at a page's start, as NumPy's memory is now and then: that would be written at once, by nobody else.
     output.write(_in_a_page(_bytes(0), _bytes(BUFFER_BYTES), shift=8))
     with pytest.raises(CleanerdError, match="cannot be written: No space left"):
-        output.sync()
+        output.finish()
     output.close()
     buffer.close()
 
@@ -174,7 +174,7 @@ def test_writes_cut_short_and_refused(tmp_path: Path, monkeypatch: pytest.Monkey
     output = _open(tmp_path / "f")
     monkeypatch.setattr(os, "write", write)
     output.write(_bytes(5 * BLOCK))
-    output.sync()
+    output.finish()
     output.close()
     assert (tmp_path / "f").read_bytes() == _bytes(5 * BLOCK).tobytes()
     assert calls == [True, True, False]
@@ -191,7 +191,7 @@ def test_what_goes_wrong_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(os, "write", write)
     output.write(_bytes(10))
     with pytest.raises(CleanerdError, match=os.strerror(error_number)):
-        output.sync()
+        output.finish()
     output.close()
 
 
@@ -209,6 +209,6 @@ def test_past_the_page_cache_where_it_can_be(tmp_path: Path, monkeypatch: pytest
         pytest.skip("the temporary directory's file system has no direct I/O")
     monkeypatch.setattr(os, "write", write)
     output.write(_bytes(BUFFER_BYTES + BLOCK + 7))
-    output.sync()
+    output.finish()
     output.close()
     assert seen == [(True, BUFFER_BYTES), (True, BLOCK), (False, 7)]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cleanerd.log.at_work import Marks, Suspect
     from cleanerd.log.clean_point import StateStore
     from cleanerd.scope.broker_facts import BrokerFacts
+    from cleanerd.scope.partitions import Resolved
     from cleanerd.settings import Settings
 
 
@@ -53,6 +54,7 @@ class LogDirLook:
     ``error``: the directory cannot be looked at; what was known of it stays.
     ``facts`` is None while nothing is known of its broker. ``jobs_ended``: see `LookContext`. ``taken``: which other
     daemon looks after the directory. ``suspects``: those of the compacted partitions that a process was killed at.
+    ``resolved``: configurations by topic, for whoever reads a partition there by its broker's word (`ByBroker`).
     """
 
     path: Path
@@ -70,6 +72,7 @@ class LogDirLook:
     jobs_ended: int = 0
     taken: str = ""
     suspects: Mapping[TopicPartition, Suspect] = field(default_factory=dict)
+    resolved: dict[str, Resolved] = field(default_factory=dict)
 
 
 def no_look(path: Path, error: str, choice: ModeChoice | None = None) -> LogDirLook:

@@ -5,7 +5,7 @@ configuration or the directory's mode did, when time alone changes the answer, w
 segment held it back, and now and then in any case. Everything else costs one ``stat``; and a listing, where nothing
 but what the broker had put aside went: so each cleaning ends, a minute after it.
 
-One thread looks; nothing here is shared with others but :meth:`LogDirLooker.note`.
+One thread looks. Others may call :meth:`LogDirLooker.note`, and jobs use the configurations that were worked out here.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class LogDirLooker:
             for name in set(self._seen) - present:
                 del self._seen[name]
             for topic in set(self._resolved) - {name.topic for name in present}:
-                del self._resolved[topic]
+                self._resolved.pop(topic, None)
         return LogDirLook(
             self.path,
             online=True,
@@ -165,6 +165,7 @@ class LogDirLooker:
             ),
             taken=self._lock.taken,
             suspects=suspects,
+            resolved=self._resolved,
         )
 
     def _look_at_some(
@@ -186,6 +187,7 @@ class LogDirLooker:
             total_bytes=total,
             free_bytes=free,
             looks=looks,
+            resolved=self._resolved,
             warnings=(*known.facts.warnings, *self._facts.warnings, *self._lock.warnings, *_links(known.log_dir)),
         )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from cleanerd.daemon.share_of_time import OF_THE_LOOP, rest_seconds
+from cleanerd.daemon.share_of_time import OF_A_VIEW, rest_seconds
 from cleanerd.daemon.showing.view_parts import log_dir_view, partition_view, running_view
 from cleanerd.daemon.view import DaemonView
 from cleanerd.log.clock import wall_ms
@@ -95,7 +95,7 @@ class Publisher:
     def soon(self) -> None:
         """Within a moment: of many changes together one view is made."""
         if self._pending is None:
-            wait = max(SOON_SECONDS, rest_seconds(self._took, OF_THE_LOOP))
+            wait = max(SOON_SECONDS, rest_seconds(self._took, OF_A_VIEW))
             self._pending = asyncio.get_running_loop().call_later(wait, self.publish)
 
     def is_stale(self) -> bool:

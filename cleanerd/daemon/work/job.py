@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cleanerd.log.clean_point import LastSegment, Retry, StateStore
     from cleanerd.log.clock import Clock
     from cleanerd.scope.broker_facts import BrokerFacts
+    from cleanerd.scope.partitions import Resolved
 
 Kind = Literal["live", "stage", "observe", "horizons", "drop", "estimate"]
 
@@ -38,8 +39,9 @@ class Stager(Protocol):
 class Job:
     """One partition's turn. ``before`` is its quarantine so far, None without one; ``socket`` the agent's, if live.
 
-    ``clock`` tells the time that its deletes go by. ``marks``: where it says that it is at work. ``alone``: nothing
-    else is, as a process was killed while it worked on this partition. ``hand_over``: who may stage it instead.
+    ``clock`` tells the time that its deletes go by. ``resolved``: configurations that looks there have worked out.
+    ``marks``: where it says that it is at work. ``alone``: nothing else is, as a process was killed while it worked on
+    this partition. ``hand_over``: who may stage it instead.
     """
 
     name: TopicPartition
@@ -56,6 +58,7 @@ class Job:
     before: Retry | None
     backoff: Backoff
     clock: Clock
+    resolved: dict[str, Resolved] | None = None
     hand_over: Stager | None = None
     marks: Marks | None = None
     alone: bool = False

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.survey import Survey
+    from cleanerd.daemon.work.connections import Connections
     from cleanerd.daemon.work.job import Job
     from cleanerd.daemon.work.keeping import Keeping
     from cleanerd.log.partition import PartitionLog
@@ -52,8 +53,11 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 
-def run(job: Job, keeping: Keeping | None = None) -> JobDone:
-    """Do it, in a worker's thread. ``keeping``: where what is replaced is kept."""
+def run(job: Job, keeping: Keeping | None = None, connections: Connections | None = None) -> JobDone:
+    """Do it, in a worker's thread.
+
+    ``keeping``: where what is replaced is kept. ``connections``: those that jobs before it have left.
+    """
     path = job.path / str(job.name)
     listed = None
     if job.kind not in {"live", "stage"} or job.look.size_bytes >= SMALL_BYTES:  # else nobody asks what lay there
@@ -63,18 +67,18 @@ def run(job: Job, keeping: Keeping | None = None) -> JobDone:
     mark = nullcontext() if job.marks is None else job.marks.working(job.look.log_dir, job.name)
     try:
         with mark:
-            return _run(job, listed, keeping)
+            return _run(job, listed, keeping, connections)
     except Stopped:
         return JobDone(job, job.clock.now_ms(), stopped=True)
     finally:
         drop(path, cold)
 
 
-def _run(job: Job, listed: PartitionLog | None, keeping: Keeping | None) -> JobDone:
+def _run(job: Job, listed: PartitionLog | None, keeping: Keeping | None, connections: Connections | None) -> JobDone:
     if job.kind in {"live", "stage"}:
         _tell_change(job)
         readings: list[PartitionReading] = []
-        result = _cleaned(job, keeping, readings.append)
+        result = _cleaned(job, keeping, connections, readings.append)
         if result.outcome == "quarantined":
             return replace(_failed(job, _with_way_out(job, result.reason, result.error)), result=result)
         return JobDone(job, job.clock.now_ms(), result=result, after=_looked_after(job, readings))
@@ -137,21 +141,31 @@ def _looked_after(job: Job, readings: Sequence[PartitionReading]) -> LookedAfter
     return LookedAfter(look, Seen.of(look, reading, None, mode, changed_ns=changed_ns, files=number_of(found)))
 
 
-def _cleaned(job: Job, keeping: Keeping | None, read_after: Callable[[PartitionReading], None]) -> CleaningResult:
+def _cleaned(
+    job: Job,
+    keeping: Keeping | None,
+    connections: Connections | None,
+    read_after: Callable[[PartitionReading], None],
+) -> CleaningResult:
     log_dir = job.look.log_dir
     try:
         keep = None if keeping is None else keeping.place(log_dir, job.facts.settings)
     except (CleanerdError, OSError) as caught:
         return not_cleaned(job.store, log_dir, job.name, caught)
-    return _clean_live(job, keep, read_after) if job.kind == "live" else _stage(job, keep)
+    return _clean_live(job, keep, connections, read_after) if job.kind == "live" else _stage(job, keep)
 
 
-def _clean_live(job: Job, keep: KeepPlace | None, read_after: Callable[[PartitionReading], None]) -> CleaningResult:
+def _clean_live(
+    job: Job,
+    keep: KeepPlace | None,
+    connections: Connections | None,
+    read_after: Callable[[PartitionReading], None],
+) -> CleaningResult:
     if job.socket is None:
         raise AssertionError("a live job without an agent")
     log_dir = job.look.log_dir
-    with SwappingBroker(job.socket) as broker:
-        read = ByBroker(log_dir, job.facts, broker).read
+    with SwappingBroker(job.socket) if connections is None else connections.to(job.socket) as broker:
+        read = ByBroker(log_dir, job.facts, broker, resolved=job.resolved).read
         live = LiveDir(log_dir, job.store, _resources(job), broker, read, keep, read_after)
         return clean_live(live, job.name, _options(job), job.progress)
 
