@@ -49,6 +49,8 @@ _OTHER: Final = re.compile(r"(?:spark|k8s|mesos)://.+|yarn|local-cluster\[[0-9]+
 
 LOG_LEVEL: Final = "spark.log.level"
 
+_DEPLOY_MODE: Final = "spark.submit.deployMode"
+
 _QUIET: Final = {
     LOG_LEVEL: "ERROR",
     "spark.ui.enabled": "false",
@@ -148,10 +150,17 @@ def submit(
     """Run ``script`` with ``arguments`` as a Spark driver; returns its exit code. ``is_short``: there is little to do.
 
     Raises:
-        ConfigError: there is no Spark here, or no such master.
+        ConfigError: there is no Spark here, no such master, or the driver is to run elsewhere.
     """
     where = checked_master(master)
-    command = [str(require_spark()), "--master", where, "--name", "cleanerd"]
+    if conf.get(_DEPLOY_MODE, "client") != "client":
+        raise ConfigError(
+            "the driver of this command runs here, as its result goes to your terminal",
+            where=f"--conf {_DEPLOY_MODE}={conf[_DEPLOY_MODE]}",
+            hint="start spark-submit yourself with cleanerd_driver.py: docs/spark.md, Cluster mode",
+        )
+    # Said here, so that a spark-defaults.conf does not send the driver elsewhere.
+    command = [str(require_spark()), "--master", where, "--deploy-mode", "client", "--name", "cleanerd"]
     for key, value in {**_QUIET, **_local_settings(where, is_short=is_short), **conf}.items():
         command += ["--conf", f"{key}={value}"]
     quoted = [quoted_argument(each) for each in arguments]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cleanerd.errors import system_error
+from cleanerd.errors import ConfigError, system_error
 from cleanerd.spark.latest_by_tasks import LARGE_BYTES, by_file, find_winners, on_winners
 from cleanerd.spark.logs import size_of_all
 from cleanerd.spark.new_directory import make_new_directory
@@ -157,6 +157,7 @@ def _written(how: Mapping[str, Any], topic: str, rows: Iterable[pa.RecordBatch])
     """Write ``rows`` to a new file, and what of them could not be decoded to another one; what came of it.
 
     Raises:
+        ConfigError: the driver's directory is not there.
         CleanerdError: a file cannot be written; and what ``rows`` raises.
     """
     place, name, decoder = how["place"], uuid.uuid4().hex, decoder_from(how["decoding"])
@@ -174,6 +175,12 @@ def _written(how: Mapping[str, Any], topic: str, rows: Iterable[pa.RecordBatch])
         if side:
             told["side"] = f"{place}/{name}-side{_SUFFIX}"
             pq.write_table(pa.Table.from_batches(side, SIDE), told["side"])
+    except FileNotFoundError as error:
+        raise ConfigError(
+            "is not there on the host of this task, though the driver made it",
+            where=place,
+            hint="name a directory that all executors see, or a table in an object store (--format delta)",
+        ) from error
     except OSError as error:
         raise system_error("cannot be written", place, error) from error
     finally:

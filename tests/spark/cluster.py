@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -17,7 +18,7 @@ from cleanerd.spark.launch import environment
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 
 @dataclass(frozen=True)
@@ -47,26 +48,37 @@ def children(*parents: int) -> list[int]:
 
 
 @contextmanager
-def started_cluster(place: Path, port: int) -> Iterator[Cluster]:
-    """It listens on ``port``, its logs and what executors write lie in ``place``; all of it ends with the block."""
+def started_cluster(place: Path, port: int, *, hidden: Sequence[Path] = ()) -> Iterator[Cluster]:
+    """It listens on ``port``, its logs and what executors write lie in ``place``; all of it ends with the block.
+
+    ``hidden``: directories that are empty for the workers and all that they start, as if they had no such disk; then
+    neither sees what the other one writes, and they have no credentials of ours.
+    """
     home = Path(pyspark.__path__[0])
     inherited = environment(os.environ, local=False) | {
         "SPARK_HOME": str(home),
         "SPARK_NO_DAEMONIZE": "1",
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_LOG_DIR": str(place),
-        "SPARK_WORKER_DIR": str(place / "work"),
     }
+    if hidden:
+        inherited = {key: value for key, value in inherited.items() if not key.startswith("AWS_")}
     url = f"spark://127.0.0.1:{port}"
     started: list[subprocess.Popen[bytes]] = []
+    hosts = ("127.0.0.1", "127.0.0.2")
+    for host in hosts:
+        (place / host).mkdir()
     try:
-        started.append(_start(home, inherited, place, "master.Master", "--host", "127.0.0.1", "--port", port))
-        until(lambda: "I have been elected leader" in (place / "master.Master.log").read_text())
-        for number in (1, 2):
-            host = f"127.0.0.{number}"
+        master = ("master.Master", "--host", hosts[0], "--port", port, "--webui-port", 0)
+        started.append(_start([home / "bin" / "spark-class"], inherited, place / "master.log", *master))
+        until(lambda: "I have been elected leader" in (place / "master.log").read_text())
+        for host in hosts:
+            own = {"SPARK_WORKER_DIR": str(place / host), "SPARK_LOCAL_DIRS": str(place / host), "SPARK_LOCAL_IP": host}
+            others = [place / other for other in hosts if other != host]
+            prefix = [*(_without([*hidden, *others]) if hidden else ()), home / "bin" / "spark-class"]
             worker = ("worker.Worker", "--host", host, "--cores", 1, "--memory", "1g", "--webui-port", 0, url)
-            started.append(_start(home, inherited | {"SPARK_LOCAL_IP": host}, place, *worker, log=f"worker{number}"))
-        until(lambda: (place / "master.Master.log").read_text().count("Registering worker") == 2)
+            started.append(_start(prefix, inherited | own, place / f"worker-{host}.log", *worker))
+        until(lambda: (place / "master.log").read_text().count("Registering worker") == len(hosts))
         yield Cluster(url, [process.pid for process in started[1:]])
     finally:
         for process in started:
@@ -74,13 +86,18 @@ def started_cluster(place: Path, port: int) -> Iterator[Cluster]:
             process.wait(PATIENCE_SECONDS)
 
 
+def _without(hidden: Sequence[Path]) -> list[str]:
+    """The beginning of a command that finds ``hidden`` empty: in a mount namespace of its own."""
+    mounts = [f"mount -t tmpfs -o size=1m none {shlex.quote(str(each))} &&" for each in hidden]
+    user = [] if os.geteuid() == 0 else ["--map-root-user"]
+    return ["unshare", "--mount", *user, "sh", "-c", " ".join([*mounts, 'exec "$@"']), "sh"]
+
+
 def _start(
-    home: Path, inherited: dict[str, str], place: Path, kind: str, *arguments: object, log: str = ""
+    prefix: Sequence[object], inherited: dict[str, str], log: Path, kind: str, *arguments: object
 ) -> subprocess.Popen[bytes]:
-    command = [home / "bin" / "spark-class", f"org.apache.spark.deploy.{kind}", *arguments]
-    if kind == "master.Master":
-        command += ["--webui-port", "0"]
-    with (place / f"{log or kind}.log").open("wb") as output:
+    command = [*prefix, f"org.apache.spark.deploy.{kind}", *arguments]
+    with log.open("wb") as output:
         return subprocess.Popen(
             [str(each) for each in command], env=inherited, stdout=output, stderr=output, start_new_session=True
         )

@@ -44,21 +44,27 @@ def bare_python(place: Path) -> Path:
     return found
 
 
-def packages(place: Path) -> Path:
-    """What ``pip install --target`` makes of the wheel, without Spark's packages, as an archive."""
+def packages(place: Path, *others: str) -> Path:
+    """What ``pip install --target`` makes of the wheel and ``others``, without Spark's packages: a directory."""
     root = place / "packages"
     root.mkdir()
     home = Path(cleanerd.__file__).parent
-    shutil.copytree(home, root / "cleanerd", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in _closure("cleanerd"):
+    for each in (home, home.parent / "pyspark_kafka_segments"):
+        shutil.copytree(each, root / each.name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in _closure("cleanerd").union(others, *map(_closure, others)):
         for file in distribution(name).files or ():
             source = Path(str(file.locate()))
             if ".." not in file.parts and source.is_file() and "__pycache__" not in file.parts:
                 (root / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(source, root / file)
-    archive = place / "packages.tar.gz"
+    return root
+
+
+def archive_of(packages: Path) -> Path:
+    """The directory as ``--archives`` takes it, beside it."""
+    archive = packages.parent / "packages.tar.gz"
     with tarfile.open(archive, "w:gz", compresslevel=1) as tar:
-        tar.add(root, ".")
+        tar.add(packages, ".")
     return archive
 
 

@@ -46,6 +46,21 @@ def test_no_masters(master: str) -> None:
         launch.checked_master(master)
 
 
+def test_the_driver_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its result is this terminal's: cluster mode is refused before anything starts, whatever Spark's files say."""
+    with pytest.raises(ConfigError, match=r"deployMode=cluster.*runs here.*spark-submit yourself"):
+        launch.submit(tmp_path / "x.py", [], master="yarn", conf={"spark.submit.deployMode": "cluster"})
+    told = tmp_path / "told"
+    (tmp_path / "bin").mkdir()
+    script = tmp_path / "bin" / "spark-submit"
+    script.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {told}\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    assert launch.submit(tmp_path / "x.py", [], master="yarn", conf={"spark.submit.deployMode": "client"}) == 0
+    words = told.read_text().splitlines()
+    assert words[words.index("--deploy-mode") + 1] == "client"
+
+
 def test_no_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "NEEDED", ("pyspark", "no_such_package"))
     with pytest.raises(ConfigError, match=r"no_such_package.*whl\[spark\]"):

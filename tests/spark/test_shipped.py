@@ -67,7 +67,7 @@ def test_nothing_but_what_is_shipped(cluster: Cluster, tmp_path: Path) -> None:
     assert "No module named 'cleanerd" in without.stdout
     assert "install cleanerd" in without.stdout
     conf = {
-        "spark.archives": f"{shipped.packages(tmp_path)}#packages",
+        "spark.archives": f"{shipped.archive_of(shipped.packages(tmp_path))}#packages",
         "spark.executorEnv.PYTHONPATH": "packages",
     }
     done = submitted(cluster, tmp_path, conf, "spark", "snapshot", path, "--out", tmp_path / "out")

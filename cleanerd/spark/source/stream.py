@@ -35,6 +35,9 @@ else:
     except ImportError:  # Spark 4.1: it has no limits and asks for the latest offset without a start
         SupportsTriggerAvailableNow = object
 
+HAS_LIMITS: Final = SupportsTriggerAvailableNow is not object
+"""Whether this Spark asks how much a batch may take."""
+
 Offsets: TypeAlias = dict[str, dict[str, int]]
 """``{"orders": {"0": 23}}``: exclusive ends, as Spark writes them into a checkpoint."""
 
@@ -45,6 +48,8 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream of what is closed. Spark calls one instance from beginning to end, and copies of it in tasks."""
 
     def __init__(self, options: Options, decoding: Decoding | None, schema: pa.Schema) -> None:
+        if not HAS_LIMITS:
+            _require_no_limit(options)
         self._options = options
         self._decoding = decoding
         self._schema = schema
@@ -157,6 +162,21 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 first = max(log.log_start, log.segments[0].base)
                 if offset < first:
                     raise _lost(f"{log.name} begins at {first}, and was read up to {offset}")
+
+
+def _require_no_limit(options: Options) -> None:
+    limits = {
+        "maxFilesPerTrigger": options.max_files,
+        "maxBytesPerTrigger": options.max_bytes,
+        "maxOffsetsPerTrigger": options.max_offsets,
+    }
+    for option, limit in limits.items():
+        if limit is not None:
+            raise ConfigError(
+                "limits of a batch need Spark 4.2 or later; this one would take all at once",
+                where=option,
+                hint="leave it out, or update pyspark",
+            )
 
 
 class _Budget:

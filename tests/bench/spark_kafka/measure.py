@@ -1,0 +1,58 @@
+"""Read a topic by both sources in turns: ``python -m tests.bench.spark_kafka.measure JARS BOOTSTRAP LOG_DIR ROUNDS``.
+
+Runs by the interpreter whose pyspark has a connector. Prints JSON: seconds by source and round, and what each read.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tests.spark.sessions import start_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TOPIC: Final = "orders"
+SUMS: Final = ("count(*)", "sum(length(key))", "sum(length(value))", "sum(offset)", "sum(size(headers))")
+"""What both have to say of the topic."""
+
+
+def frames(session: SparkSession, bootstrap: str, log_dir: str) -> dict[str, DataFrame]:
+    """The topic with all columns of ``kafka``, by each source."""
+    broker = session.read.format("kafka").options(
+        **{"kafka.bootstrap.servers": bootstrap, "kafka.isolation.level": "read_committed"},
+        subscribe=TOPIC,
+        startingOffsets="earliest",
+        endingOffsets="latest",
+        includeHeaders="true",
+    )
+    return {
+        "kafka": broker.load(),
+        "kafka-segments": session.read.format("kafka-segments").option("topics", TOPIC).load(log_dir),
+    }
+
+
+def main() -> None:
+    """Measure, in turns, after both have told the same sums."""
+    jars, bootstrap, log_dir, rounds = sys.argv[1:]
+    found = ",".join(str(each) for each in sorted(Path(jars).glob("*.jar")))
+    # Java's own flags, as for a session that lives: what is measured are long reads.
+    session = start_session("local[2]", {"spark.driver.memory": "1g", "spark.jars": found})
+    both = frames(session, bootstrap, log_dir)
+    sums = {name: [str(each) for each in frame.selectExpr(*SUMS).collect()[0]] for name, frame in both.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in both}
+    for _ in range(int(rounds)):
+        for name, frame in both.items():
+            began = time.monotonic()
+            frame.write.format("noop").mode("overwrite").save()
+            seconds[name].append(time.monotonic() - began)
+    sys.stdout.write(json.dumps({"sums": sums, "seconds": seconds, "spark": session.version}) + "\n")
+    session.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""How much a batch of a stream takes, which Spark asks for since 4.2."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles, ReadMaxRows, ReadMinRows
+
+from cleanerd.errors import ConfigError
+from cleanerd.spark.source import stream as streams
+from tests.spark.streaming import batch, grow, run_query, stream, two_partitions
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return two_partitions(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("limit", "first"),
+    [
+        (ReadMaxFiles(1), {"0": 10, "1": 0}),
+        (ReadMaxFiles(3), {"0": 20, "1": 10}),
+        (ReadMaxBytes(1), {"0": 10, "1": 0}),
+        (ReadMaxRows(4), {"0": 4, "1": 0}),
+        (ReadMaxRows(25), {"0": 15, "1": 10}),
+        (ReadMinRows(60), {"0": 30, "1": 30}),
+        (ReadMinRows(61), {"0": 0, "1": 0}),
+        (ReadAllAvailable(), {"0": 30, "1": 30}),
+    ],
+)
+def test_limits(path: Path, limit: Any, first: dict[str, int]) -> None:
+    """A segment of each partition in turn, one at least; all of it together is all there is."""
+    reader = stream(path)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, limit)
+    assert end == {"t": first}
+    seen: list[tuple[int, int]] = []
+    while end != start:
+        seen += batch(reader, start, end)
+        start, end = end, reader.latestOffset(end, limit)
+    if not isinstance(limit, ReadMinRows):
+        assert sorted(seen) == [(number, at) for number in (0, 1) for at in range(30)]
+        assert len(seen) == len(set(seen))
+
+
+def test_limits_by_option(path: Path) -> None:
+    """The words of Spark's own sources."""
+    assert stream(path, maxOffsetsPerTrigger="7").getDefaultReadLimit() == ReadMaxRows(7)
+    assert stream(path, maxFilesPerTrigger="7").getDefaultReadLimit() == ReadMaxFiles(7)
+    assert stream(path, maxBytesPerTrigger="1k").getDefaultReadLimit() == ReadMaxBytes(1024)
+    assert stream(path).getDefaultReadLimit() == ReadAllAvailable()
+
+
+def test_a_spark_without_limits(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark 4.1 would never ask for them, and take all at once: refused, and what says no limit is not."""
+    monkeypatch.setattr(streams, "HAS_LIMITS", False)
+    for option in ("maxFilesPerTrigger", "maxBytesPerTrigger", "maxOffsetsPerTrigger"):
+        with pytest.raises(ConfigError, match=f"{option}.*limits.*Spark 4.2"):
+            stream(path, **{option: "7"})
+    assert stream(path).latestOffset() == {"t": {"0": 30, "1": 30}}
+
+
+def test_in_spark(spark: SparkSession, path: Path, tmp_path: Path) -> None:
+    """A query with a checkpoint and a limit, run three times: each record once, in several batches."""
+    first = [(number, at) for number in (0, 1) for at in range(30)]
+    assert run_query(spark, path, tmp_path, maxFilesPerTrigger="2") == first
+    assert run_query(spark, path, tmp_path, maxFilesPerTrigger="2") == first
+    grow(path, "t-1", 40)
+    assert run_query(spark, path, tmp_path, maxFilesPerTrigger="2") == sorted(
+        [*first, *((1, at) for at in range(30, 40))]
+    )
