@@ -30,6 +30,31 @@ RUN python -m venv /opt/cleanerd \
  && /opt/cleanerd/bin/pip uninstall --yes pip setuptools \
  && install -D --mode 644 "$(/opt/cleanerd/bin/cleanerd agent path)" /opt/cleanerd/agent/cleanerd-agent.jar
 
+# Java asks for its user's name, so this one has an entry.
+# Drivers and executors of Spark: `docker build --target spark --tag cleanerd-spark:0.1.0 .`   docs/spark.md, Kubernetes
+FROM install AS spark
+RUN apt-get update \
+ && apt-get install --yes --no-install-recommends openjdk-17-jre-headless procps \
+ && rm -rf /var/lib/apt/lists/* \
+ && python -m pip --python /opt/cleanerd/bin/python install --no-cache-dir --constraint /dist/constraints.txt \
+    "$(ls /dist/*.whl)[spark,tables,values]" \
+ && rm -r /dist \
+ && ln -s lib/python3.11/site-packages/pyspark /opt/cleanerd/spark \
+ && ln -s lib/python3.11/site-packages/cleanerd/cli/submitted/cleanerd_driver.py /opt/cleanerd/driver.py \
+ && mkdir --parents --mode 1777 /var/lib/cleanerd \
+ && groupadd --gid 1000 cleanerd \
+ && useradd --uid 1000 --gid 1000 --home-dir /var/lib/cleanerd --no-create-home cleanerd
+COPY config/kubernetes/spark-entrypoint.sh /opt/cleanerd/
+ENV SPARK_HOME=/opt/cleanerd/spark \
+    PATH=/opt/cleanerd/bin:/opt/cleanerd/spark/bin:$PATH \
+    PYSPARK_PYTHON=/opt/cleanerd/bin/python \
+    PYSPARK_DRIVER_PYTHON=/opt/cleanerd/bin/python \
+    HOME=/var/lib/cleanerd \
+    STATE_DIRECTORY=/var/lib/cleanerd
+USER 1000:1000
+WORKDIR /var/lib/cleanerd
+ENTRYPOINT ["/opt/cleanerd/spark-entrypoint.sh"]
+
 FROM python:3.11.13-slim-bookworm
 COPY --from=install /opt/cleanerd /opt/cleanerd
 # It runs as whoever owns the broker's segments, so as any user: these are for all of them, as /tmp is.

@@ -1,0 +1,36 @@
+#!/bin/sh
+# What a pod of Spark runs. Spark's scheduler for Kubernetes says "driver ARGUMENTS" or "executor", and all else by the
+# environment; anything else is a command.
+set -eu
+
+case "${1-}" in
+driver)
+  shift
+  exec "$SPARK_HOME/bin/spark-submit" --deploy-mode client \
+    --conf "spark.driver.bindAddress=$SPARK_DRIVER_BIND_ADDRESS" \
+    --conf "spark.executorEnv.SPARK_DRIVER_POD_IP=$SPARK_DRIVER_BIND_ADDRESS" \
+    "$@"
+  ;;
+executor)
+  shift
+  # SPARK_JAVA_OPT_0, SPARK_JAVA_OPT_1 and so on: an option each, which may hold blanks.
+  number=0
+  while eval "[ -n \"\${SPARK_JAVA_OPT_$number+said}\" ]"; do
+    eval "set -- \"\$@\" \"\$SPARK_JAVA_OPT_$number\""
+    number=$((number + 1))
+  done
+  exec "${JAVA_HOME:+$JAVA_HOME/bin/}java" "$@" "-Xms$SPARK_EXECUTOR_MEMORY" "-Xmx$SPARK_EXECUTOR_MEMORY" \
+    -cp "$SPARK_CONF_DIR:$SPARK_HOME/jars/*${SPARK_CLASSPATH:+:$SPARK_CLASSPATH}" \
+    org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend \
+    --driver-url "$SPARK_DRIVER_URL" \
+    --executor-id "$SPARK_EXECUTOR_ID" \
+    --cores "$SPARK_EXECUTOR_CORES" \
+    --app-id "$SPARK_APPLICATION_ID" \
+    --hostname "$SPARK_EXECUTOR_POD_IP" \
+    --resourceProfileId "$SPARK_RESOURCE_PROFILE_ID" \
+    --podName "$SPARK_EXECUTOR_POD_NAME"
+  ;;
+*)
+  exec "$@"
+  ;;
+esac
