@@ -1,4 +1,4 @@
-"""The example for Spark on Kubernetes, run: its Job submits, a driver starts, executors come and go, a table is there."""
+"""The example for Spark on Kubernetes, run: its Job submits, driver and executors come and go, a table is there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cleanerd.cli.main import run
 from cleanerd_lab.demo.ports import free_port
 from tests.spark import s3
 from tests.spark.archives import make_archive
-from tests.spark.kubernetes import NAMESPACE, Kubernetes
+from tests.spark.kubernetes import Kubernetes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +63,7 @@ def kubernetes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kube
     found.close()
 
 
-def job_for(kubernetes: Kubernetes, said: dict[str, str]) -> dict[str, Any]:
+def job_for(kubernetes: Kubernetes, name: str, said: dict[str, str]) -> dict[str, Any]:
     """The example's Job with our addresses, ports, sizes and ends in place of its own."""
     (job,) = [each for each in documents() if each["kind"] == "Job"]
     spec: dict[str, Any] = job["spec"]["template"]["spec"]
@@ -85,7 +85,7 @@ def job_for(kubernetes: Kubernetes, said: dict[str, str]) -> dict[str, Any]:
         **{f"spark.executorEnv.{key}": value for key, value in said.items()},
     }.items():
         words[at:at] = ["--conf", f"{key}={value}"]
-    return {"kind": "Pod", "metadata": {"name": "submit"}, "spec": spec}
+    return {"kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
 def test_the_example_runs(
@@ -104,7 +104,7 @@ def test_the_example_runs(
             kubernetes.put("configmaps", each)
     kubernetes.asked.clear()
     said = {"AWS_ENDPOINT_URL": server.endpoint, "AWS_ALLOW_HTTP": "true", "AWS_EC2_METADATA_DISABLED": "true"}
-    kubernetes.put("pods", job_for(kubernetes, said))
+    kubernetes.put("pods", job_for(kubernetes, "submit", said))
     code = kubernetes.wait("submit", 900)
     told = {name: path.read_text(errors="replace") for name, path in kubernetes.outputs.items()}
     (driver,) = [name for name in told if name.endswith("-driver")]
@@ -126,3 +126,10 @@ def test_the_example_runs(
     order = [(name, "ascending") for name in ("topic", "partition", "offset")]
     assert there.sort_by(order).equals(DeltaTable(str(tmp_path / "table")).to_pyarrow_table().sort_by(order))
     assert there.num_rows > 50
+
+    kubernetes.put("pods", job_for(kubernetes, "again", said))
+    again = kubernetes.wait("again", 900)
+    (second,) = [name for name in kubernetes.outputs if name.endswith("-driver") and name != driver]
+    assert kubernetes.wait(second, 60) == 3
+    assert "exists already" in kubernetes.outputs[second].read_text(errors="replace")
+    assert again == 1, "spark-submit tells that the driver failed"

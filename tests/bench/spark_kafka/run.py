@@ -1,8 +1,9 @@
 """``make bench-kafka-source``: how much quicker the segments are read than Spark's ``kafka`` source reads their broker.
 
-A broker gets a topic of two partitions, records of 128 bytes with a header, uncompressed; one session with two cores reads
-it by both sources in turns, and the log is warm for both. Needs a release of Spark whose connector is to be had; that and
-its pyspark are fetched. ``BENCH_KAFKA_SOURCE_MIB`` (256), ``BENCH_KAFKA_SOURCE_ROUNDS`` (5). Exit code 1 below the goal.
+A broker gets a topic of two partitions, records of 128 bytes with a header, uncompressed; one session with two cores
+reads it by both sources in turns, and the log is warm for both. Needs a release of Spark whose connector is to be had:
+that and its pyspark are fetched. ``BENCH_KAFKA_SOURCE_MIB`` (256), ``BENCH_KAFKA_SOURCE_ROUNDS`` (5). Exit code 1 below
+the goal.
 """
 
 from __future__ import annotations
@@ -57,9 +58,11 @@ def jars(version: str) -> Path:
 
 def produce(bootstrap: str) -> int:
     """Fill the topic; how many records it has then."""
-    AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(PATIENCE_SECONDS)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(PATIENCE_SECONDS)
     producer = Producer({
-        "bootstrap.servers": bootstrap, "linger.ms": 50, "batch.num.messages": 64, "queue.buffering.max.messages": 200_000,
+        "bootstrap.servers": bootstrap, "linger.ms": 50, "batch.num.messages": 64,
+        "queue.buffering.max.messages": 200_000,
     })  # fmt: skip
     pick = random.Random(1)
     count = SIZE_BYTES // RECORD_BYTES
