@@ -5,6 +5,7 @@ It keeps schemas, gives out ids and versions, resolves references, and fails as 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import threading
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
 
 
@@ -103,6 +105,16 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Nothing."""
 
+    def handle(self) -> None:
+        """One that is not trusted, or does not trust us, is gone."""
+        with contextlib.suppress(OSError):
+            super().handle()
+
+    def finish(self) -> None:
+        """The same, with what was not sent yet."""
+        with contextlib.suppress(OSError):
+            super().finish()
+
     def _do(self) -> None:
         path = urlsplit(self.path).path
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -151,13 +163,16 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-def start() -> tuple[RegistryServer, Callable[[], None]]:
-    """A server, and what ends it."""
+def start(tls: ssl.SSLContext | None = None) -> tuple[RegistryServer, Callable[[], None]]:
+    """A server, by https with ``tls``, and what ends it."""
     registry = RegistryServer()
     made = type("Handler", (_Handler,), {"_registry": registry})
     server = ThreadingHTTPServer(("127.0.0.1", 0), made)
     server.daemon_threads = True
-    registry.url = f"http://127.0.0.1:{server.server_address[1]}"
+    if tls is not None:
+        # Each connection's thread shakes hands, so that one that goes on no further holds up no other.
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    registry.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), name="registry")
     thread.start()
 

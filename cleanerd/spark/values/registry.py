@@ -13,12 +13,16 @@ import os
 import random
 import threading
 import time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
 from cleanerd.errors import CleanerdError, ConfigError, MachineError
 from cleanerd.log.remote import shown_url
+from cleanerd.spark.values.registry_tls import AUTHORITY, CERTIFICATE, is_final, tls_from_environment
 from cleanerd.spark.values.schemas import AVRO, KINDS, MOST_BYTES, Named, Schema, Schemas
+
+if TYPE_CHECKING:
+    import ssl
 
 USER: Final = "CLEANERD_SCHEMA_REGISTRY_USER"
 PASSWORD: Final = "CLEANERD_SCHEMA_REGISTRY_PASSWORD"  # noqa: S105 - the name of a variable
@@ -162,13 +166,14 @@ class Registry(Schemas):
 
 def _get(url: str) -> tuple[int, bytes, str]:
     """Status, body and ``Retry-After``. In a thread of its own: a notebook has an event loop already."""
+    tls = tls_from_environment()
     answer: list[tuple[int, bytes, str]] = []
     failed: list[BaseException] = []
 
     def ask() -> None:
         try:
-            answer.append(asyncio.run(_fetch(url)))
-        except (OSError, TimeoutError, _TryAgain, ValueError) as error:
+            answer.append(asyncio.run(_fetch(url, tls)))
+        except (OSError, TimeoutError, _TryAgain, ConfigError, ValueError) as error:
             failed.append(error)
 
     thread = threading.Thread(target=ask, name="cleanerd-registry", daemon=True)
@@ -177,14 +182,14 @@ def _get(url: str) -> tuple[int, bytes, str]:
     if answer:
         return answer[0]
     why = failed[0] if failed else None
-    if isinstance(why, _TryAgain):
+    if isinstance(why, _TryAgain | ConfigError):
         raise why
     if why is None or isinstance(why, TimeoutError):
         raise _TryAgain(f"no answer within {ANSWER_SECONDS:.0f} seconds")
     raise _TryAgain(f"no answer: {str(why)[:200] or type(why).__name__}")
 
 
-async def _fetch(url: str) -> tuple[int, bytes, str]:
+async def _fetch(url: str, tls: ssl.SSLContext | None) -> tuple[int, bytes, str]:
     import aiohttp  # noqa: PLC0415 - a worker that decodes nothing has no use for it
 
     headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
@@ -195,7 +200,7 @@ async def _fetch(url: str) -> tuple[int, bytes, str]:
     try:
         async with (
             aiohttp.ClientSession(timeout=limit, trust_env=True) as session,
-            session.get(url, headers=headers) as got,
+            session.get(url, headers=headers, ssl=tls or True) as got,
         ):
             body = bytearray()
             async for piece in got.content.iter_chunked(65536):
@@ -206,4 +211,10 @@ async def _fetch(url: str) -> tuple[int, bytes, str]:
     except TimeoutError:
         raise
     except aiohttp.ClientError as error:
+        if is_final(error):
+            raise ConfigError(
+                f"one of us does not trust the other: {str(error)[:200]}",
+                where=url,
+                hint=f"{AUTHORITY} trusts a registry, {CERTIFICATE} is ours: of driver and executors",
+            ) from error
         raise _TryAgain(f"no answer: {str(error)[:200] or type(error).__name__}") from error

@@ -1,6 +1,7 @@
-"""Read a topic by both sources in turns: ``python -m tests.bench.spark_kafka.measure JARS BOOTSTRAP LOG_DIR ROUNDS``.
+"""Read a topic by both sources in turns: ``measure JARS BOOTSTRAP BROKER_PID LOG_DIR ROUNDS``.
 
-Runs by the interpreter whose pyspark has a connector. Prints JSON: seconds by source and round, and what each read.
+Runs by the interpreter whose pyspark has a connector. Prints JSON: seconds by source and round, by the clock and of CPU,
+the broker's counted in, and what each read.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import psutil
 
 from tests.spark.sessions import start_session
 
@@ -36,21 +39,35 @@ def frames(session: SparkSession, bootstrap: str, log_dir: str) -> dict[str, Dat
     }
 
 
+def cpu_seconds(roots: list[psutil.Process]) -> float:
+    """Of these processes, of those below them, and of what of those has ended."""
+    found = 0.0
+    for process in [each for root in roots for each in (root, *root.children(recursive=True))]:
+        try:
+            found += sum(process.cpu_times()[:4])
+        except psutil.NoSuchProcess:
+            continue  # its parent has its time
+    return found
+
+
 def main() -> None:
     """Measure, in turns, after both have told the same sums."""
-    jars, bootstrap, log_dir, rounds = sys.argv[1:]
+    jars, bootstrap, broker, log_dir, rounds = sys.argv[1:]
     found = ",".join(str(each) for each in sorted(Path(jars).glob("*.jar")))
     # Java's own flags, as for a session that lives: what is measured are long reads.
     session = start_session("local[2]", {"spark.driver.memory": "1g", "spark.jars": found})
     both = frames(session, bootstrap, log_dir)
     sums = {name: [str(each) for each in frame.selectExpr(*SUMS).collect()[0]] for name, frame in both.items()}
     seconds: dict[str, list[float]] = {name: [] for name in both}
+    cpu: dict[str, list[float]] = {name: [] for name in both}
+    counted = [psutil.Process(), psutil.Process(int(broker))]
     for _ in range(int(rounds)):
         for name, frame in both.items():
-            began = time.monotonic()
+            began, used = time.monotonic(), cpu_seconds(counted)
             frame.write.format("noop").mode("overwrite").save()
             seconds[name].append(time.monotonic() - began)
-    sys.stdout.write(json.dumps({"sums": sums, "seconds": seconds, "spark": session.version}) + "\n")
+            cpu[name].append(cpu_seconds(counted) - used)
+    sys.stdout.write(json.dumps({"sums": sums, "seconds": seconds, "cpu": cpu, "spark": session.version}) + "\n")
     session.stop()
 
 

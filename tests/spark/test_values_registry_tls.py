@@ -1,0 +1,94 @@
+"""A registry behind https that wants a certificate: files of the environment, and what is told of wrong ones."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.errors import ConfigError
+from cleanerd.spark.values import registry as schema_registry
+from cleanerd.spark.values.registry_tls import AUTHORITY, CERTIFICATE, KEY, KEY_PASSWORD
+from tests.spark import registry_server
+from tests.spark.decoding import decoded, record
+from tests.support.certificates import PASSWORD, Certificates, make_certificates
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.spark.registry_server import RegistryServer
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def secured(certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> Iterator[RegistryServer]:
+    """It has a certificate of the authority's, and takes nobody without one."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificates.path("server.pem"))
+    tls.load_verify_locations(certificates.path("ca.pem"))
+    tls.verify_mode = ssl.CERT_REQUIRED
+    found, stop = registry_server.start(tls)
+    found.register("orders-value", json.dumps(record(("id", "long"))))
+    for name in (AUTHORITY, CERTIFICATE, KEY, KEY_PASSWORD):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(schema_registry, "FIRST_PAUSE_SECONDS", 0.01)
+    yield found
+    stop()
+
+
+@pytest.mark.parametrize(
+    ("certificate", "key", "password"),
+    [
+        ("client.pem", None, None),
+        ("client.chain", "client.key", None),
+        ("client.chain", "client.enc", PASSWORD),
+        ("client-encrypted.pem", None, PASSWORD),
+    ],
+)
+def test_both_are_known(
+    secured: RegistryServer, certificates: Certificates, monkeypatch: pytest.MonkeyPatch,
+    certificate: str, key: str | None, password: str | None,
+) -> None:  # fmt: skip
+    """Key and chain in one file or two, with a password or none."""
+    files = {AUTHORITY: "ca.pem", CERTIFICATE: certificate, KEY: key}
+    for name, file in files.items():
+        if file is not None:
+            monkeypatch.setenv(name, str(certificates.path(file)))
+    if password is not None:
+        monkeypatch.setenv(KEY_PASSWORD, password)
+    decoded(secured.url, [])
+    assert secured.requests
+
+
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        ({CERTIFICATE: "client.pem"}, "does not trust the other.*CERTIFICATE_VERIFY_FAILED"),
+        ({AUTHORITY: "stranger.pem", CERTIFICATE: "client.pem"}, "does not trust the other.*CERTIFICATE_VERIFY_FAILED"),
+        ({AUTHORITY: "ca.pem"}, "does not trust the other.*(?i:certificate.required|handshake)"),
+        ({AUTHORITY: "ca.pem", CERTIFICATE: "stranger.pem"}, "does not trust the other.*(?i:unknown.ca|decrypt)"),
+        ({AUTHORITY: "ca.pem", KEY: "client.key"}, f"{KEY}=.*a key, and no certificate"),
+        ({AUTHORITY: "nothing.pem"}, f"{AUTHORITY}=.*nothing.pem: cannot be used: .*No such file"),
+        ({AUTHORITY: "ca.pem", CERTIFICATE: "ca.key"}, f"{CERTIFICATE}=.*ca.key: cannot be used"),
+        ({AUTHORITY: "ca.pem", CERTIFICATE: "client.chain", KEY: "client.enc"}, f"cannot be used.*{KEY_PASSWORD}"),
+    ],
+)
+def test_one_is_not(
+    secured: RegistryServer,
+    certificates: Certificates,
+    monkeypatch: pytest.MonkeyPatch,
+    files: dict[str, str],
+    why: str,
+) -> None:
+    """Told at once, with the variable to look at, and nothing was asked."""
+    for name, file in files.items():
+        monkeypatch.setenv(name, str(certificates.path(file)))
+    with pytest.raises(ConfigError, match=why):
+        decoded(secured.url, [])
+    assert not secured.requests
