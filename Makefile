@@ -155,7 +155,7 @@ check: setup .cache/.test-tools ## linters, types, layers, shell scripts, alert 
 	$(BIN)/python -m tests.daemon.promtool check rules config/prometheus/cleanerd.rules.yml
 	$(BIN)/python -m tests.daemon.promtool check config --syntax-only config/prometheus/prometheus.yml
 	$(BIN)/python -m tests.daemon.promtool test rules config/prometheus/cleanerd.rules.test.yml
-	$(BIN)/shellcheck .ci/run agent/*.sh tools/*.sh tools/debian/* tests/kafka/*.sh
+	$(BIN)/shellcheck .ci/run agent/*.sh tools/*.sh tools/debian/* tests/kafka/*.sh config/kubernetes/*.sh
 	$(BIN)/python -m pytest -q tests/packaging/test_systemd.py
 	@$(MAKE) --no-print-directory docs
 

@@ -33,6 +33,12 @@ ENVIRONMENT_PREFIX: Final = "CLEANERD_"
 OWN: Final = "cleanerd."
 """What cleanerd's own keys begin with: their variables name it twice."""
 
+SCHEMA_REGISTRY: Final = frozenset(
+    f"{ENVIRONMENT_PREFIX}SCHEMA_REGISTRY_{name}"
+    for name in ("USER", "PASSWORD", "CA", "CERTIFICATE", "KEY", "KEY_PASSWORD")
+)
+"""No settings: whoever decodes values asks the environment for them (``spark/values/``), which imports nothing of this."""
+
 _MAX_FILE_BYTES: Final = 1 << 20
 
 
@@ -89,7 +95,7 @@ def from_environment(environ: Mapping[str, str]) -> Iterator[Found]:
     service, and one may be called cleanerd).
     """
     for variable in sorted(environ):
-        if not variable.startswith(ENVIRONMENT_PREFIX):
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in SCHEMA_REGISTRY:
             continue
         where = f"environment {variable}"
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()

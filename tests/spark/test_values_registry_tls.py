@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.errors import ConfigError
+from cleanerd.settings.sources import SCHEMA_REGISTRY, Stray, from_environment
 from cleanerd.spark.values import registry as schema_registry
 from cleanerd.spark.values.registry_tls import AUTHORITY, CERTIFICATE, KEY, KEY_PASSWORD
 from tests.spark import registry_server
@@ -92,3 +93,12 @@ def test_one_is_not(
     with pytest.raises(ConfigError, match=why):
         decoded(secured.url, [])
     assert not secured.requests
+
+
+def test_they_are_no_settings() -> None:
+    """None of the variables is told to set nothing, as a wrong name of one still is."""
+    names = {AUTHORITY, CERTIFICATE, KEY, KEY_PASSWORD, schema_registry.USER, schema_registry.PASSWORD}
+    assert names == SCHEMA_REGISTRY
+    assert list(from_environment(dict.fromkeys(names, "x"))) == []
+    (found,) = from_environment({f"{KEY}S": "x"})
+    assert isinstance(found, Stray)

@@ -1,7 +1,7 @@
 """Read a topic by both sources in turns: ``measure JARS BOOTSTRAP BROKER_PID LOG_DIR ROUNDS``.
 
-Runs by the interpreter whose pyspark has a connector. Prints JSON: seconds by source and round, by the clock and of CPU,
-the broker's counted in, and what each read.
+Runs by the interpreter whose pyspark has a connector. Prints JSON: seconds by source and round, by the clock and of
+CPU, the broker's counted in, and what each read.
 """
 
 from __future__ import annotations
