@@ -37,7 +37,7 @@ SCHEMA_REGISTRY: Final = frozenset(
     f"{ENVIRONMENT_PREFIX}SCHEMA_REGISTRY_{name}"
     for name in ("USER", "PASSWORD", "CA", "CERTIFICATE", "KEY", "KEY_PASSWORD")
 )
-"""No settings: whoever decodes values (``spark/values/``) asks the environment for them, and imports nothing of this."""
+"""No settings: who decodes values (``spark/values/``) asks the environment for them, and imports nothing of this."""
 
 _MAX_FILE_BYTES: Final = 1 << 20
 
