@@ -15,7 +15,7 @@ KERNEL_SOURCES := $(shell find kernel -name '*.rs' -not -path '*/target/*' 2>/de
 # What a broker's JVM loads, and what the wheel ships (pyproject.toml).
 AGENT := cleanerd/agent/cleanerd-agent.jar
 
-.PHONY: help compatibility spark-releases setup demo test test-all mutants check bench profile profile-cores bench-spark bench-verbs bench-kafka-source soak torture fuzz format clean wheel deb docs screenshots
+.PHONY: help compatibility setup demo test test-all mutants check bench profile profile-cores bench-spark bench-verbs soak torture fuzz format clean wheel deb docs screenshots
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -93,6 +93,7 @@ bench-spark: setup ## a clean by Spark beside the local engine: BENCH_SPARK_GIB=
 bench-verbs: setup ## CPU seconds of Spark's verbs, cold and warm: BENCH_VERBS_MB=2.2,200 BENCH_VERBS=audit,...
 	$(BIN)/python -m tests.spark.bench_verbs
 
+.PHONY: bench-kafka-source
 bench-kafka-source: setup ## the source kafka-segments beside Spark's kafka source, same topic, same session; BENCH_KAFKA_SOURCE_MIB=256
 	$(BIN)/python -m tests.bench.spark_kafka.run
 
@@ -105,6 +106,7 @@ torture: setup ## system calls that fail, crashes, power cuts, histories, hostil
 compatibility: setup ## each release by brokers and Kafka's classes, and docs/compatibility.md; COMPATIBILITY=quick, COMPATIBILITY_ROWS=3.8
 	$(BIN)/python -m tests.compatibility.run
 
+.PHONY: spark-releases
 spark-releases: setup ## Spark's tests by each release and Python, and the table in docs/spark.md; SPARK_RELEASE=4.1 SPARK_PYTHON=3.12
 	$(BIN)/python -m tests.compatibility.spark
 

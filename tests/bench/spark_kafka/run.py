@@ -34,7 +34,7 @@ SIZE_BYTES: Final = int(os.environ.get("BENCH_KAFKA_SOURCE_MIB", "256")) * MIB
 ROUNDS: Final = int(os.environ.get("BENCH_KAFKA_SOURCE_ROUNDS", "5"))
 RECORD_BYTES: Final = 128
 LEAST: Final = 3.0
-"""So many times as quick by the best round."""
+"""So many times less CPU by the best round, the broker's counted in: other work on the machine changes that little."""
 PYTHON: Final = "3.11"
 _POM: Final = Path(__file__).with_name("pom.xml")
 _SETTINGS: Final = {"replica.high.watermark.checkpoint.interval.ms": "200", "log.segment.bytes": str(128 * MIB)}
@@ -131,7 +131,7 @@ def main() -> int:
     ratio, cpu = (min(found[what]["kafka"]) / min(found[what]["kafka-segments"]) for what in ("seconds", "cpu"))
     sys.stdout.write(f"kafka-segments by the best round: {ratio:.1f} times as quick, {cpu:.1f} times less CPU; ")
     sys.stdout.write(f"by the first {first:.1f} times as quick\n")
-    return 0 if ratio >= LEAST else 1
+    return 0 if cpu >= LEAST else 1
 
 
 if __name__ == "__main__":
