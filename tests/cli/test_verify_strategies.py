@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cli.clean_log_dirs import NOW, Shell
 from tests.cleaner.strategy_upsets import truncate
+from tests.cli.clean_log_dirs import NOW, Shell
 from tests.support.log_dirs import Partition, make_log_dir, write_partition, write_segment
 from tests.support.logs import Record, encode_batch, encode_legacy
 
