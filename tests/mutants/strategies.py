@@ -330,8 +330,8 @@ STRATEGIES = (
         "each-log-directory-remembers-for-itself",
         "U-6",
         "cleanerd/log/rules_memory.py",
-        "in (directory, *others))",
-        "in (directory,))",
+        "*(self.of_topic(each, topic_id) for each in others)",
+        "",
         ("tests/cli/test_forgotten_config.py::test_a_topic_in_several_log_directories",),
     ),
     Mutant(

@@ -33,7 +33,7 @@ _WAITED: Final = 2.0
 
 
 class Turns:
-    """Of all threads."""
+    """What the threads of all log directories have in common."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -52,7 +52,7 @@ class Turns:
 
 
 class Turn:
-    """Of one thread."""
+    """What one thread knows of its turn, and whether it has one."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
