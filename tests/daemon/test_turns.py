@@ -64,7 +64,12 @@ def test_who_is_kept_waiting_keeps_nobody(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
     asked: list[Turn] = []
     begin = Turn.begin
-    monkeypatch.setattr(Turn, "begin", lambda turn: (asked.append(turn), begin(turn)))
+
+    def noted(turn: Turn) -> None:
+        asked.append(turn)
+        begin(turn)
+
+    monkeypatch.setattr(Turn, "begin", noted)
     every = Turns()
     with every.of_a_thread() as hangs, every.of_a_thread() as other:
         assert has(hangs)

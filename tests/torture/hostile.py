@@ -36,6 +36,7 @@ from cleanerd.apply.kept_segments import KeptSegments
 from cleanerd.apply.ready_file import Ready
 from cleanerd.apply.restore import RestorePlan
 from cleanerd.broker import agent_facts
+from cleanerd.broker.agent_client import AgentClient
 from cleanerd.cleaner.manifest import Manifest
 from cleanerd.cleaner.result import CleaningResult
 from cleanerd.daemon.control import ControlServer, Peer
@@ -59,6 +60,7 @@ from tests.torture.jobs import JOBS, NAME, Scene, impatient, make
 from tests.torture.more_readers import http, kept_by_the_daemon, settings
 
 if TYPE_CHECKING:
+    import socket
     import uuid
     from collections.abc import Callable, Iterator, Sequence
 
@@ -255,14 +257,14 @@ def _spoken(scene: Scene) -> list[Reader]:
 
     def asked(ask: Callable[[Any], object]) -> Callable[[bytes], object]:
         def read(data: bytes) -> object:
-            try:
-                answer = json.loads(data)
-            except (ValueError, RecursionError):
-                return None  # the client's own test: tests/apply/test_live_answers.py
-            if not isinstance(answer, dict):
-                return None
-            client = SimpleNamespace(call=lambda *_, **__: answer, close=lambda: None, where="/x")
-            return ask(client)
+            left = [b'{"id":1,"ok":true,"result":', data, b"}\n"]
+            connection = SimpleNamespace(
+                settimeout=lambda _seconds: None,
+                sendall=lambda _line: None,
+                recv=lambda _most: left.pop(0) if left else b"",
+                close=lambda: None,
+            )
+            return ask(AgentClient(cast("socket.socket", connection), "/x", 30.0))
 
         return read
 
