@@ -160,14 +160,14 @@ def _gather(plan: CleaningPlan, decoder: Decoder, use: MapUse) -> _Evidence:
         index.take_winners(offset_map, shard)
     winners = tuple(index.winners(row) for row in range(len(index.evidence)))
     return _Evidence(
-        (*clean_part.evidence, *index.evidence),
-        (*[None] * len(clean_part.evidence), *winners),
-        shards,
-        use.note,
-        index.oddities,
-        entries,
-        fullest / max(1, offset_map.capacity),
-        index_seconds,
+        segments=(*clean_part.evidence, *index.evidence),
+        winners=(*[None] * len(clean_part.evidence), *winners),
+        shards=shards,
+        map_note=use.note,
+        oddities=index.oddities,
+        map_entries=entries,
+        map_utilization=fullest / max(1, offset_map.capacity),
+        index_seconds=index_seconds,
     )
 
 

@@ -46,8 +46,8 @@ REPLACING = (
         "last-segment-speaks-for-all",
         "U-10",
         "cleanerd/log/clean_point.py",
-        "for known in (point.last_segment, point.last_output):",
-        "for known in (point.last_segment,):",
+        "known = (point.last_segment, point.last_output)",
+        "known = (point.last_segment,)",
         ("tests/apply/test_put_back.py::test_a_volume_put_back_to_a_snapshot",),
     ),
     Mutant(
