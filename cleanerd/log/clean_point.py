@@ -323,24 +323,32 @@ def still_valid(point: CleanPoint, log: PartitionLog, log_end_offset: int) -> st
         return f"offset {point.offset} lies outside the log {log.log_start_offset}..{log_end_offset}"
     if log.leader_epoch_at(point.offset - 1) != point.leader_epoch:
         return f"the leader epoch at offset {point.offset} is no longer {point.leader_epoch}"
-    for known in _expected(point, log):
-        if segment_at(log, known.base) != known:
+    for known, found in _compared(point, log):
+        if found is None or LastSegment.of(found) != known:
             return f"segment {known.base} is not the file that was cleaned"
     return None
 
 
 def may_be_about(point: CleanPoint, log: PartitionLog) -> bool:
     """Whether ``log`` may be a copy of what ``point`` describes: inodes and times are the copy's own."""
-    sizes = {segment.base: segment.size_bytes for segment in log.segments}
     return log.leader_epoch_at(point.offset - 1) == point.leader_epoch and all(
-        sizes.get(known.base) == known.size for known in _expected(point, log)
+        found is not None and (found.base, found.size_bytes) == (known.base, known.size)
+        for known, found in _compared(point, log)
     )
 
 
-def _expected(point: CleanPoint, log: PartitionLog) -> list[LastSegment]:
-    """What of the cleaned segments has to be there; what lies before the log now, the broker deleted."""
-    known = (point.last_segment, point.last_output)
-    return [each for each in known if each is not None and each.base >= log.segments[0].base]
+def _compared(point: CleanPoint, log: PartitionLog) -> list[tuple[LastSegment, Segment | None]]:
+    """What was cleaned, and what lies there now; what nothing is left of, because the broker deleted it, is left out.
+
+    In the place of the last cleaned segment is the last one below the clean point: after a truncation another one may
+    have begun there, beside a file that is as it was, or in whose place there is none any more.
+    """
+    below = [segment for segment in log.segments if segment.base < point.offset]
+    pairs: list[tuple[LastSegment, Segment | None]] = [(point.last_segment, below[-1])] if below else []
+    output = point.last_output
+    if output is not None and output.base >= log.segments[0].base:
+        pairs.append((output, next((each for each in log.segments if each.base == output.base), None)))
+    return pairs
 
 
 def segment_at(log: PartitionLog, base: int) -> LastSegment | None:

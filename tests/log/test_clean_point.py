@@ -14,7 +14,15 @@ import pytest
 from cleanerd.format.checkpoint import EpochStart
 from cleanerd.format.names import parse_topic_partition_dir, uuid_to_base64
 from cleanerd.log import clean_point
-from cleanerd.log.clean_point import STATE_FORMAT, CleanPoint, LastSegment, PartitionState, StateStore, still_valid
+from cleanerd.log.clean_point import (
+    STATE_FORMAT,
+    CleanPoint,
+    LastSegment,
+    PartitionState,
+    StateStore,
+    may_be_about,
+    still_valid,
+)
 from cleanerd.log.log_dir import LogDir, read_log_dir
 from cleanerd.log.partition import PartitionLog, read_partition
 from tests.support.log_dirs import DIRECTORY_ID, Partition, make_log_dir
@@ -107,6 +115,18 @@ def test_an_output_that_the_broker_deleted(found: tuple[LogDir, PartitionLog]) -
     assert still_valid(point, found[1], 10) is None
     log = replace(found[1], segments=found[1].segments[1:], log_start_offset=5)
     assert still_valid(point, log, 10) is None
+
+
+@pytest.mark.parametrize("gone", [0, 2], ids=["the cleaned file is as it was", "the broker deleted it since"])
+def test_what_was_written_in_its_place(found: tuple[LogDir, PartitionLog], gone: int) -> None:
+    """U-10: a truncation may cut nothing of the last cleaned file, where no batch is left at its end: 7 is new."""
+    first, last, active = found[1].segments
+    point = point_of(found[1])
+    segments = (first, last, replace(last, base=7, inode=77), active)[gone:]
+    log = replace(found[1], segments=segments, log_start_offset=segments[0].base)
+    assert "segment 5 is not the file that was cleaned" in str(still_valid(point, log, 10))
+    assert not may_be_about(point, log)
+    assert may_be_about(point, found[1])
 
 
 def test_log_start_moved_past_it(found: tuple[LogDir, PartitionLog]) -> None:

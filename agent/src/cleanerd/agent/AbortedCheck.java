@@ -5,6 +5,7 @@ import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
+import java.nio.file.attribute.BasicFileAttributes;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 import java.util.TreeMap;
@@ -53,9 +54,7 @@ final class AbortedCheck {
         TreeMap<Long, Path> found = new TreeMap<>();
         String[] names = dir.toFile().list(); // no patterns: there can be 50,000
         if (names == null) {
-            if (!Files.exists(dir)) {
-                throw new NoSuchFileException(dir.toString());
-            }
+            Files.readAttributes(dir, BasicFileAttributes.class); // says what is wrong with it
             throw new IOException(dir + " cannot be listed");
         }
         for (String name : names) {

@@ -6,6 +6,7 @@ import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
+import java.nio.file.attribute.BasicFileAttributes;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
@@ -109,13 +110,17 @@ final class TxnIndexCheck {
         private final Iterator<Path> files;
         private EntryReader reader;
 
-        SourceEntries(List<Path> sources) {
+        SourceEntries(List<Path> sources) throws IOException {
             List<Path> indexes = new ArrayList<>();
             for (Path source : sources) {
                 String name = source.getFileName().toString();
                 Path index = source.resolveSibling(name.substring(0, name.length() - ".log".length()) + ".txnindex");
-                if (Files.exists(index)) {
+                try {
+                    // Files.exists calls an index that a disk does not show one that is not there.
+                    Files.readAttributes(index, BasicFileAttributes.class);
                     indexes.add(index);
+                } catch (NoSuchFileException e) {
+                    continue; // nothing was aborted there
                 }
             }
             files = indexes.iterator();
