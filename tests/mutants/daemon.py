@@ -350,14 +350,6 @@ DAEMON = (
         ("tests/daemon/test_looked_after.py::test_a_segment_that_came_since_is_looked_at",),
     ),
     Mutant(
-        "a-disk-that-hangs-keeps-the-others",
-        "nobody waits longer for a turn",
-        "cleanerd/daemon/looking/turns.py",
-        "(TURN_SECONDS if self.is_held else FREE_SECONDS)",
-        "TURN_SECONDS",
-        ("tests/daemon/test_turns.py::test_who_is_kept_waiting_keeps_nobody",),
-    ),
-    Mutant(
         "a-change-in-the-same-moment",
         "a directory's time is too coarse",
         "cleanerd/daemon/looking/log_dir_looker.py",

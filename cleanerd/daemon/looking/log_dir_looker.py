@@ -24,7 +24,6 @@ from cleanerd.daemon.looking.daemon_lock import DaemonLock
 from cleanerd.daemon.looking.facts_cache import FactsCache
 from cleanerd.daemon.looking.log_dir_look import LogDirLook, no_look
 from cleanerd.daemon.looking.modes import DirMode, dir_mode, why_excluded
-from cleanerd.daemon.looking.turns import Turns
 from cleanerd.daemon.partition_look import FailedLook, PartitionLook, look_at
 from cleanerd.daemon.seen import LOOK_ANYWAY_MS, Seen, listed, mtime_ns, number_of
 from cleanerd.errors import Cause, CleanerdError, RefusedError, as_cleanerd_error
@@ -63,9 +62,8 @@ class _Known:
 class LogDirLooker:
     """Looks at one log directory, again and again, and remembers what need not be read anew."""
 
-    def __init__(self, path: Path, turns: Turns | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._turns = turns or Turns()
         self._path_text = str(path)
         self._facts = FactsCache()
         self._seen: dict[TopicPartition, Seen] = {}
@@ -136,7 +134,7 @@ class LogDirLooker:
                 return LogDirLook(self.path, online=True, error=_in_words(error), mode=mode, choice=choice, facts=facts,
                                total_bytes=total, free_bytes=free)  # fmt: skip
             excluded = _excluded(context.settings, targets)
-            looks = self._looks(context, partitions, targets, mode, now_ms, only, excluded)
+            looks = tuple(self._looks(context, partitions, targets, mode, now_ms, only, excluded))
         same = before is not None and targets is before.targets
         present = before.present if before is not None and same else frozenset(targets)
         self._last = _Known(log_dir, choice, facts, mode, targets, excluded, present)
@@ -178,7 +176,7 @@ class LogDirLooker:
             total, free = _space(self.path)
         targets = {name: known.targets[name] for name in only if name in known.targets}
         with self._partitions(known.log_dir, known.choice, known.facts) as partitions:
-            looks = self._looks(context, partitions, targets, known.mode, now_ms, only, known.excluded)
+            looks = tuple(self._looks(context, partitions, targets, known.mode, now_ms, only, known.excluded))
         return LogDirLook(
             self.path,
             online=True,
@@ -215,21 +213,17 @@ class LogDirLooker:
         now_ms: int,
         only: Collection[TopicPartition] | None,
         excluded: Mapping[TopicPartition, str],
-    ) -> tuple[PartitionLook | FailedLook, ...]:
+    ) -> Iterator[PartitionLook | FailedLook]:
         kind = f"{mode.mode}/{partitions.kind}"
-        found = []
-        with self._turns.of_a_thread() as turn:
-            for name, target in targets.items():
-                if only is not None and name not in only:
-                    continue
-                if excluded and name in excluded:
-                    self._seen.pop(name, None)
-                    continue
-                turn.pass_on()
-                if (only is None or context.only_due) and not self._is_due(target, kind, now_ms, told=context.only_due):
-                    continue
-                found.append(self._look_at(context, partitions, target, kind, now_ms))
-        return tuple(found)
+        for name, target in targets.items():
+            if only is not None and name not in only:
+                continue
+            if excluded and name in excluded:
+                self._seen.pop(name, None)
+                continue
+            if (only is None or context.only_due) and not self._is_due(target, kind, now_ms, told=context.only_due):
+                continue
+            yield self._look_at(context, partitions, target, kind, now_ms)
 
     def _is_due(self, target: Target, kind: str, now_ms: int, *, told: bool) -> bool:
         """``told``: that something changed; a time is too coarse to show it then."""

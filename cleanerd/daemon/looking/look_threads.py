@@ -18,7 +18,6 @@ from cleanerd.daemon.looking.answering import PROBE_SECONDS, Answering
 from cleanerd.daemon.looking.log_dir_look import LogDirLook, no_look
 from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
 from cleanerd.daemon.looking.sweep import Sweeper
-from cleanerd.daemon.looking.turns import Turns
 from cleanerd.daemon.workers import WorkerDiedError, WorkerPool
 
 if TYPE_CHECKING:
@@ -66,7 +65,6 @@ class LookThreads:
         self.silent: frozenset[Path] = frozenset()
         """Those of them that nobody reads in for the sake of another: not even a small question was answered."""
         self._answering = Answering(self._answers)
-        self._turns = Turns()
 
     def attend(self, log_dirs: Collection[Path]) -> list[Path]:
         """These and no others from now on; returns those that are given up."""
@@ -78,7 +76,7 @@ class LookThreads:
         for path in log_dirs:
             if path not in self._lookers:
                 self._lookers[path] = _Attended(
-                    LogDirLooker(path, self._turns), Sweeper(), WorkerPool(1, f"cleanerd-look-{path.name}")
+                    LogDirLooker(path), Sweeper(), WorkerPool(1, f"cleanerd-look-{path.name}")
                 )
         return gone
 
