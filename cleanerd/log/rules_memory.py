@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from cleanerd.log.safe_open import MAX_FACTS_BYTES, read_whole
@@ -29,11 +30,12 @@ _NEVER: Final = -1
 
 
 class RulesMemory:
-    """Answers for one state directory; a directory in it is listed once a topic while nothing in it changes."""
+    """Answers for one state directory; a directory in it is listed once while nothing in it changes."""
 
     def __init__(self, root: Path) -> None:
         self._root = root / PARTITIONS
         self._top = root
+        self._names: dict[str, tuple[int, list[str]]] = {}
         self._rules: dict[tuple[str, str], tuple[int, str | None]] = {}
 
     def of_partition(self, directory: str, stem: str) -> str | Unread | None:
@@ -65,7 +67,7 @@ class RulesMemory:
             written_ns = os.fstat(opened).st_mtime_ns
             known = self._rules.get((directory, topic))
             if known is None or known[0] != written_ns:
-                found = _first(_told(place, stem, opened) for stem in _stems(topic, opened))
+                found = _first(_told(place, stem, opened) for stem in self._stems(directory, topic, opened))
                 if isinstance(found, Unread):
                     return found  # whoever mends it may leave the directory's time as it is
                 known = self._rules[directory, topic] = _lasting(written_ns), found
@@ -82,8 +84,9 @@ class RulesMemory:
         for directory in listed:
             place = self._root / directory
 
-            def look(opened: int, place: Path = place) -> None:
-                stems = (*_stems(topic_id, opened), *_stems(f"name-{topic}", opened))
+            def look(opened: int, directory: str = directory, place: Path = place) -> None:
+                topics = (topic_id, f"name-{topic}")
+                stems = [stem for each in topics for stem in self._stems(directory, each, opened)]
                 told = (_told(place, stem, opened) for stem in stems)
                 found.update(dict.fromkeys(each for each in told if each is not None))
 
@@ -94,6 +97,17 @@ class RulesMemory:
     def _directories(self) -> list[str] | Unread:
         return self._in(self._root, lambda opened: sorted(os.listdir(opened))) or []
 
+    def _stems(self, directory: str, topic: str, opened: int) -> list[str]:
+        """Of a topic's state files in ``directory``, which is open, ascending; also of those that were set aside."""
+        written_ns = os.fstat(opened).st_mtime_ns
+        known = self._names.get(directory)
+        if known is None or known[0] != written_ns:
+            known = self._names[directory] = _lasting(written_ns), sorted(os.listdir(opened))
+        names, begin = known[1], f"{topic}-"
+        first, end = bisect_left(names, begin), bisect_left(names, f"{topic}.")  # "." comes after "-"
+        split = [os.path.splitext(name) for name in names[first:end]]
+        return sorted({stem for stem, suffix in split if suffix in {SUFFIX, DAMAGED} and "-" not in stem[len(begin) :]})
+
     def _in(self, place: Path, look: Callable[[int], T]) -> T | Unread | None:
         """What ``look`` finds in the directory ``place``, of which it gets a descriptor; None where there is none."""
         try:
@@ -103,13 +117,6 @@ class RulesMemory:
             return None
         except OSError as error:
             return Unread.refused(place, error)
-
-
-def _stems(topic: str, opened: int) -> list[str]:
-    """Of a topic's state files in an open directory, ascending; also of those that were set aside."""
-    begin = f"{topic}-"
-    names = [os.path.splitext(name) for name in os.listdir(opened) if name.startswith(begin)]
-    return sorted({stem for stem, suffix in names if suffix in {SUFFIX, DAMAGED} and "-" not in stem[len(begin) :]})
 
 
 def _lasting(written_ns: int) -> int:
