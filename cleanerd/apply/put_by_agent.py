@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 from cleanerd.apply.agent_swap import Swapper
 from cleanerd.apply.keep import Keeper
 from cleanerd.apply.put import Put
-from cleanerd.apply.remember import last_below, remember_rules, save_clean_point
+from cleanerd.apply.remember import remember_rules, require_below, save_clean_point
 from cleanerd.apply.swap import drop_plans, drop_work, finish_plan, names_staged
 from cleanerd.broker.live_log import held_as, read_live
 from cleanerd.broker.reading import PartitionReading
@@ -212,7 +212,7 @@ class ByAgent(Put):
         try:
             facts = self._broker.log(self.name)
             log_dir, after = read_live(self.log_dir, self.name, facts)
-            last = last_below(after, offset)
+            last = require_below(after, offset)
             if held_as(last) != swapper.segment_below(offset):
                 return (f"the broker changed segment {last.base} after the swap: the clean point was not moved",)
             save_clean_point(self.store, log_dir, after, offset, plan.fingerprint, result, last_base=self.last_base)

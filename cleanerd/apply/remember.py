@@ -10,7 +10,7 @@ from cleanerd.apply.checkpoint import write_cleaner_checkpoint
 from cleanerd.cleaner.result import CleaningResult
 from cleanerd.cleaner.survey import Survey, quarantined
 from cleanerd.errors import CleanerdError, RefusedError, StalePlanError, as_cleanerd_error
-from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState, segment_at
+from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState, last_below, segment_at
 from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT
 from cleanerd.log.partition import PartitionLog, read_partition
 
@@ -62,16 +62,16 @@ def remember_clean(
             write_cleaner_checkpoint(locked.log_dir.path, after.name, offset)
 
 
-def last_below(log: PartitionLog, offset: int) -> Segment:
+def require_below(log: PartitionLog, offset: int) -> Segment:
     """The last segment that begins below ``offset``.
 
     Raises:
         StalePlanError: there is none: the broker deleted all of it meanwhile, by retention or on request.
     """
-    for segment in reversed(log.segments):
-        if segment.base < offset:
-            return segment
-    raise StalePlanError(f"nothing is left below offset {offset}", where=str(log.path))
+    found = last_below(log, offset)
+    if found is None:
+        raise StalePlanError(f"nothing is left below offset {offset}", where=str(log.path))
+    return found
 
 
 def save_clean_point(
@@ -89,7 +89,7 @@ def save_clean_point(
     Raises:
         StalePlanError: nothing that was cleaned is there any more.
     """
-    last = last_below(after, offset)
+    last = require_below(after, offset)
     point = CleanPoint(
         offset=offset,
         leader_epoch=after.leader_epoch_at(offset - 1),

@@ -234,9 +234,7 @@ def ask_log(client: AgentClient, name: TopicPartition) -> LogFacts:
     Raises:
         AgentRefusalError, AgentLostError: it does not say.
     """
-    facts = client.call_for(LogFacts, "log", topic=name.topic, partition=name.partition)
-    if isinstance(facts, dict):
-        facts = _read(client, LogFacts, "log", facts)
+    facts = _asked(client, LogFacts, "log", topic=name.topic, partition=name.partition)
     bases = [segment.base for segment in facts.segments]
     if sorted(set(bases)) != bases or not facts.log_start <= facts.leo or facts.hw > facts.leo or facts.lso > facts.hw:
         raise _nonsense(client, "log", "its numbers contradict each other")
@@ -250,8 +248,14 @@ def ask_swap(client: AgentClient, request: dict[str, Any], *, timeout_seconds: f
         AgentRefusalError: refused.
         AgentLostError: there is no answer, or it makes no sense.
     """
-    done = client.call_for(SwapDone, "swap", timeout_seconds=timeout_seconds, **request)
-    return _read(client, SwapDone, "swap", done) if isinstance(done, dict) else done
+    return _asked(client, SwapDone, "swap", timeout_seconds=timeout_seconds, **request)
+
+
+def _asked(
+    client: AgentClient, kind: type[T], operation: str, *, timeout_seconds: float | None = None, **fields: Any
+) -> T:
+    found = client.call_for(kind, operation, timeout_seconds=timeout_seconds, **fields)
+    return _read(client, kind, operation, found) if isinstance(found, dict) else found
 
 
 def _read(client: AgentClient, kind: type[T], operation: str, result: dict[str, Any]) -> T:

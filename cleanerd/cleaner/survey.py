@@ -165,8 +165,8 @@ def _clean_point(
     ``refused``: today's rules are, so that nobody needs to know what they would leave as it is.
 
     Kafka's checkpoint counts where Kafka's own rules do, and where it is not what we said there ourselves of a log that
-    went its own way since. Other rules than those that the clean part was cleaned by are
-    no reason to clean it again (R280-11).
+    went its own way since. Other rules than those that the clean part was cleaned by are no reason to clean it again
+    (R280-11).
     """
     notes: list[str] = []
     theirs = log.cleaner_offset if config.is_kafkas else None
