@@ -8,6 +8,7 @@
 //! Nothing is ever removed, hence a line that was once full stays full, and a search that goes on ends at the first line with room.
 
 mod look;
+mod memory;
 mod shard;
 mod versioned;
 
@@ -20,6 +21,7 @@ use crate::bits::words_for;
 use crate::error::{Error, invalid};
 
 use look::{Look, Task};
+use memory::anonymous;
 pub use shard::Shard;
 use versioned::LINE_AND_VERSIONS_BYTES;
 pub use versioned::Versions;
@@ -71,16 +73,6 @@ enum Place {
 #[inline(always)]
 fn scale(fraction: u64, bits: u32, count: usize) -> usize {
     ((u128::from(fraction) * count as u128) >> bits) as usize
-}
-
-/// Memory of this process alone.
-fn anonymous(bytes: usize, huge_pages: bool) -> std::io::Result<MmapMut> {
-    let memory = MmapMut::map_anon(bytes)?;
-    if huge_pages {
-        // Advice only: a kernel without huge pages refuses it, and the map works all the same.
-        let _ = memory.advise(memmap2::Advice::HugePage);
-    }
-    Ok(memory)
 }
 
 impl OffsetMap {

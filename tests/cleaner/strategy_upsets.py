@@ -13,6 +13,7 @@ from tests.support.log_dirs import (
     CLEANER_CHECKPOINT,
     frames,
     read_checkpoint,
+    write_aborted,
     write_checkpoint,
     write_segment,
 )
@@ -23,15 +24,6 @@ if TYPE_CHECKING:
 Aborted = tuple[int, int, int, int]
 STATE_LOSSES = ("gone", "damaged", "newer", "older")
 _YOUNGER_FIELDS = ("retry", "next_purge_ms", "purge_as_of", "rules")
-
-
-def write_aborted(partition: Path, base: int, rows: list[Aborted]) -> None:
-    """The transaction index of a segment; none where nothing was aborted."""
-    path = partition / f"{base:020d}.txnindex"
-    if rows:
-        path.write_bytes(np.array([(0, 0, *row) for row in rows], dtype=TXN_ENTRY).tobytes())
-    else:
-        path.unlink(missing_ok=True)
 
 
 def truncate(partition: Path, offset: int) -> tuple[int, bytes, list[Aborted]]:
@@ -51,7 +43,10 @@ def truncate(partition: Path, offset: int) -> tuple[int, bytes, list[Aborted]]:
         write_segment(partition, active, data[:cut], interval_bytes=100)
     found = np.frombuffer(index.read_bytes() if index.exists() else b"", dtype=TXN_ENTRY)
     rows = [(int(row[2]), int(row[3]), int(row[4]), int(row[5])) for row in found if row[4] < offset]
-    write_aborted(partition, active, rows)
+    if rows:
+        write_aborted(partition, active, rows)
+    else:
+        index.unlink(missing_ok=True)
     return active, data[:cut], rows
 
 

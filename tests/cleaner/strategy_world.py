@@ -34,7 +34,7 @@ from tests.cleaner.strategy_script import (
     Truncate,
     Write,
 )
-from tests.cleaner.strategy_upsets import lose_state, lower_checkpoint, truncate, write_aborted
+from tests.cleaner.strategy_upsets import lose_state, lower_checkpoint, truncate
 from tests.support.log_dirs import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARKS,
@@ -43,6 +43,7 @@ from tests.support.log_dirs import (
     Partition,
     make_log_dir,
     read_checkpoint,
+    write_aborted,
     write_checkpoint,
     write_segment,
 )

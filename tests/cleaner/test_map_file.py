@@ -25,6 +25,7 @@ from cleanerd.policy.rules import Rules
 from cleanerd_lab.bench.generate import VERSION_HEADER, Shape
 from tests.cleaner.driver import Silent
 from tests.cleaner.test_estimate import plan_of_shape
+from tests.support.mounts import ext4, tmpfs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -153,7 +154,7 @@ def test_a_directory_that_will_not_do(tmp_path: Path, place: Path, where: str, w
 
 
 def test_a_disk_that_is_read_only(tmp_path: Path, place: Path) -> None:
-    with _mounted(place / "disk", "-t", "tmpfs", "-o", "ro", "tmpfs"):
+    with tmpfs(place / "disk", "ro"):
         _in_shards(_plan(tmp_path), place / "disk", "Read-only file system")
 
 
@@ -196,7 +197,7 @@ def test_files_may_not_be_as_large(tmp_path: Path, place: Path) -> None:
 
 def test_a_disk_that_is_really_full(tmp_path: Path, place: Path) -> None:
     """No call is replaced: an ext4 of 4 MiB without room."""
-    with _ext4(place, image_bytes=4 * MIB, room_bytes=64 * MIB) as disk:
+    with ext4(place, image_bytes=4 * MIB, room_bytes=64 * MIB) as disk:
         status = os.statvfs(disk)
         with (disk / "ballast").open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, status.f_bavail * status.f_frsize)
@@ -211,7 +212,7 @@ def test_what_could_not_be_written_does_not_count(tmp_path: Path, place: Path, m
     """
     plan = _plan(tmp_path)
     expected = _decision(plan)
-    with _ext4(place, image_bytes=256 * MIB, room_bytes=12 * MIB) as disk:
+    with ext4(place, image_bytes=256 * MIB, room_bytes=12 * MIB) as disk:
         ballast = place / "small" / "ballast"
         status = os.statvfs(ballast.parent)
 
@@ -305,49 +306,3 @@ def test_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(1000):
         patient.count(MIB, 2.9)  # two at least
         patient.count(MIB, 1.0)
-
-
-class _mounted:  # noqa: N801 - used as a function
-    """Something mounted for a while; skips where that cannot be."""
-
-    def __init__(self, place: Path, *how: str) -> None:
-        self._place, self._how = place, how
-
-    def __enter__(self) -> Path:
-        self._place.mkdir(parents=True)
-        mount = ["mount", *self._how, str(self._place)]
-        if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
-            pytest.skip("file systems cannot be mounted here")
-        return self._place
-
-    def __exit__(self, *_: object) -> None:
-        subprocess.run(["umount", str(self._place)], check=True)
-
-
-class _ext4:  # noqa: N801 - used as a function
-    """An ext4 in a file in a memory of ``room_bytes``."""
-
-    def __init__(self, place: Path, *, image_bytes: int, room_bytes: int) -> None:
-        self._small = _mounted(place / "small", "-t", "tmpfs", "-o", f"size={room_bytes}", "tmpfs")
-        self._place, self._image_bytes = place, image_bytes
-
-    def __enter__(self) -> Path:
-        small = self._small.__enter__()
-        try:
-            image = small / "image"
-            with image.open("wb") as file:
-                file.truncate(self._image_bytes)
-            made = subprocess.run(
-                ["mkfs.ext4", "-q", "-O", "^has_journal", str(image)], check=False, capture_output=True
-            )
-            if made.returncode:
-                pytest.skip("no ext4 can be made here")
-            self._disk = _mounted(self._place / "disk", "-o", "loop", str(image))
-            return self._disk.__enter__()
-        except BaseException:
-            self._small.__exit__()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self._disk.__exit__()
-        self._small.__exit__()

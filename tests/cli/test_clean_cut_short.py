@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 import time
@@ -26,6 +25,7 @@ from tests.support.log_dirs import (
     make_log_dir,
     tree,
 )
+from tests.support.mounts import tmpfs
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -104,15 +104,8 @@ def wait(real):
 @pytest.fixture
 def mounted(root: Path) -> Iterator[Path]:
     """A file system of 1 MiB of its own."""
-    target = root / "mounted"
-    target.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(target)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("file systems cannot be mounted here")
-    try:
-        yield target
-    finally:
-        subprocess.run(["umount", str(target)], check=True)
+    with tmpfs(root / "mounted", "size=1m") as place:
+        yield place
 
 
 def test_full_disk(mounted: Path, shell: Shell) -> None:

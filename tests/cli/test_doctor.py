@@ -111,17 +111,6 @@ def test_where_replaced_segments_are_kept(root: Path, shell: Shell) -> None:
         assert [level for level, _ in findings(answer, "replaced segments")] == ["problem"]
 
 
-def test_where_an_offset_map_may_be_a_file(root: Path, shell: Shell) -> None:
-    """U-43: a warning where it is the log directory's own disk; a directory that is missing is a wrong setting."""
-    path = make(root)
-    (root / "maps").mkdir()
-    assert findings(shell("doctor", path, "--json"), "offset map in a file") == []
-    answer = shell("doctor", path, "--json", "--set", f"cleanerd.map.dir={root / 'maps'}")
-    assert [level for level, _ in findings(answer, "offset map in a file")] == ["warning"]
-    missing = shell("doctor", path, "--json", "--set", f"cleanerd.map.dir={root / 'nowhere'}")
-    assert findings(missing, "settings")[0] == ("problem", f"cleanerd.map.dir: {root / 'nowhere'} does not exist")
-
-
 def test_a_stray_variable_is_a_warning(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """It stops no verb, so doctor is where it is found; the settings themselves are in order."""
     monkeypatch.setenv("CLEANERD_LOG_SEGMENT_BYTE", "1")

@@ -9,6 +9,8 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from cleanerd_lab.bench.generate import PARTITION, Shape, make_log
+from tests.cli.clean_log_dirs import make
+from tests.cli.test_doctor import findings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,3 +60,14 @@ def _notes(partition: dict[str, object]) -> list[object]:
 def _segments(log_dir: Path) -> dict[str, bytes]:
     path = log_dir / str(PARTITION)
     return {name: (path / name).read_bytes() for name in os.listdir(path) if name.endswith((".log", "index"))}
+
+
+def test_where_an_offset_map_may_be_a_file(root: Path, shell: Shell) -> None:
+    """U-43: a warning where it is the log directory's own disk; a directory that is missing is a wrong setting."""
+    path = make(root)
+    (root / "maps").mkdir()
+    assert findings(shell("doctor", path, "--json"), "offset map in a file") == []
+    answer = shell("doctor", path, "--json", "--set", f"cleanerd.map.dir={root / 'maps'}")
+    assert [level for level, _ in findings(answer, "offset map in a file")] == ["warning"]
+    missing = shell("doctor", path, "--json", "--set", f"cleanerd.map.dir={root / 'nowhere'}")
+    assert findings(missing, "settings")[0] == ("problem", f"cleanerd.map.dir: {root / 'nowhere'} does not exist")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import signal
-import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +14,7 @@ from tests.daemon.process import Daemon
 from tests.daemon.scene import assignments, broker
 from tests.daemon.test_process import is_done, large, leftovers, newest
 from tests.support.log_dirs import make_log_dir
+from tests.support.mounts import tmpfs
 from tests.torture import shim
 
 if TYPE_CHECKING:
@@ -72,18 +71,11 @@ def test_a_log_directory_is_missing_at_the_start(root: Path) -> None:
 @pytest.fixture
 def full(root: Path) -> Iterator[Path]:
     """A file system of 1 MiB that is full."""
-    place = root.parent / "full"
-    place.mkdir(parents=True)
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m,nr_inodes=200", "tmpfs", str(place)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("file systems cannot be mounted here")
-    try:
+    with tmpfs(root.parent / "full", "size=1m,nr_inodes=200") as place:
         with contextlib.suppress(OSError), (place / "ballast").open("wb", buffering=0) as file:
             while True:
                 file.write(b"x" * 4096)
         yield place
-    finally:
-        subprocess.run(["umount", str(place)], check=True)
 
 
 def test_the_state_directory_lies_on_a_full_disk(root: Path, full: Path) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from cleanerd._kernel import MapLostError, OffsetMap
 from tests.kernel.test_versioned_map import SMALLEST as SMALLEST_VERSIONED
+from tests.support.mounts import tmpfs
 
 SMALLEST = 48 << 10
 DIRTY = 1 << 38
@@ -146,12 +147,7 @@ print(put(table), len(table))
 
 def test_a_disk_without_room(tmp_path: Path) -> None:
     """U-43: where the promised room is not there after all, the map is lost and the process goes on."""
-    place = tmp_path / "small"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("file systems cannot be mounted here")
-    try:
+    with tmpfs(tmp_path / "small", "size=256k") as place:
         done = _run(
             """
 table = OffsetMap.in_file(nameless(1 << 20), 1 << 20)
@@ -163,8 +159,6 @@ except MapLostError:
             place,
         )
         assert (done.returncode, done.stdout) == (0, "lost\n"), done.stderr
-    finally:
-        subprocess.run(["umount", str(place)], check=True)
 
 
 @pytest.mark.parametrize(

@@ -133,8 +133,7 @@ def write_partition(path: Path, partition: Partition) -> int:
     for offset, producers in partition.snapshots.items():
         (path / f"{offset:020d}.snapshot").write_bytes(snapshot_bytes(producers))
     for base, entries in partition.aborted.items():
-        rows = np.array([(0, 0, *entry) for entry in entries], dtype=TXN_ENTRY)
-        (path / f"{base:020d}.txnindex").write_bytes(rows.tobytes())
+        write_aborted(path, base, entries)
     end = max(partition.segments)
     for base, data in partition.segments.items():
         write_segment(path, base, data, indexes=partition.indexes, interval_bytes=partition.index_interval_bytes)
@@ -152,6 +151,12 @@ def write_segment(path: Path, base: int, data: bytes, *, indexes: bool = True, i
         offset_index, time_index = index_bytes(base, data, interval_bytes)
         (path / f"{base:020d}.index").write_bytes(offset_index)
         (path / f"{base:020d}.timeindex").write_bytes(time_index)
+
+
+def write_aborted(path: Path, base: int, entries: Sequence[tuple[int, int, int, int]]) -> None:
+    """The transaction index of a segment: producer id, first, last and last stable offset of each."""
+    rows = np.array([(0, 0, *entry) for entry in entries], dtype=TXN_ENTRY)
+    (path / f"{base:020d}.txnindex").write_bytes(rows.tobytes())
 
 
 def index_bytes(base: int, data: bytes, interval_bytes: int = 4096) -> tuple[bytes, bytes]:
