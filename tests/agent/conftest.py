@@ -58,9 +58,9 @@ def plan(live: Live, request: pytest.FixtureRequest) -> tuple[Topic, Manifest, M
         for group in reversed(manifest.groups):
             files = topic.staged_files(manifest, group)
             entries = {kind: len(files.get(kind, b"")) // size for kind, size in damage.ENTRY.items()}
-            if len(manifest.groups) > 1 and min(entries.values()) >= 2:
+            if len(manifest.groups) > 1 and min(entries.values()) >= 2 and damage.thinned(files) is not None:
                 return topic, manifest, group
-    raise AssertionError("no group with two entries in each index")
+    raise AssertionError("no group with a thinned batch and two entries in each index")
 
 
 @pytest.fixture(scope="module")

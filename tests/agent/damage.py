@@ -96,11 +96,27 @@ def doubled_batch(group: ManifestGroup, files: Files) -> Files:
     return with_log(group, files, b"".join([found[0], *found]))
 
 
-def moved(group: ManifestGroup, files: Files) -> Files:
-    """Every batch one offset higher but the last: the file of another plan could look like this."""
-    found = batches(files)
-    first = set_at(found[0], 0, ">q", get_at(found[0], 0, ">q") + 1)
-    return with_log(group, files, b"".join([first, *found[1:]]))
+def thinned(files: Files) -> int | None:
+    """The first batch that covers more offsets than it has records; None when there is no such batch."""
+    found = enumerate(batches(files))
+    return next((row for row, batch in found if get_at(batch, 57, ">i") <= get_at(batch, 23, ">i") > 0), None)
+
+
+def shorter(*, base: int) -> Damage:
+    """A batch that begins ``base`` offsets later, or else ends one earlier: the file of another plan could look so.
+
+    One that covers several offsets, or what becomes of it could be exactly the next batch of the sources.
+    """
+
+    def damage(group: ManifestGroup, files: Files) -> Files:
+        found = batches(files)
+        row = thinned(files)
+        assert row is not None
+        moved = set_at(found[row], 0, ">q", get_at(found[row], 0, ">q") + base)
+        found[row] = crc_fixed(set_at(moved, 23, ">i", get_at(moved, 23, ">i") - 1))
+        return with_log(group, files, b"".join(found))
+
+    return damage
 
 
 def swollen(group: ManifestGroup, files: Files) -> Files:
@@ -157,8 +173,8 @@ LOG: Final[dict[str, Damage]] = {
     "swollen": swollen,
 }
 FOREIGN: Final[dict[str, Damage]] = {
-    "an offset too high": moved,
-    "last offset": header(0, 23, ">i", lambda delta: delta + 1),
+    "base offset": shorter(base=1),
+    "last offset": shorter(base=0),
     "leader epoch": header(0, 12, ">i", lambda epoch: epoch + 1),
     "producer id": header(0, 43, ">q", lambda producer: producer + 1),
     "producer epoch": header(0, 51, ">h", lambda epoch: epoch + 1),

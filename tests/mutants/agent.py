@@ -50,6 +50,14 @@ AGENT = (
         (DAMAGE,),
     ),
     Mutant(
+        "agent-takes-batches-that-begin-later",
+        "A-23",
+        f"{SOURCES}/SourceMatch.java",
+        "staged.base() == source.base() && ",
+        "",
+        (DAMAGE,),
+    ),
+    Mutant(
         "agent-takes-logs-without-their-end",
         "S-09",
         f"{SOURCES}/SourceMatch.java",

@@ -28,12 +28,18 @@ final class SourceMatch implements Closeable {
         do {
             source = nextSource();
         } while (source != null && source.last() < staged.last());
-        // Of a batch of v0 or v1 that was turned into v2 only what is left has a say in where it ends.
-        boolean ends = source != null && (source.magic() < 2 || source.last() == staged.last());
-        if (!ends || staged.base() < source.base() || !staged.sameKindAs(source)) {
+        if (source == null || !covers(source, staged) || !staged.sameKindAs(source)) {
             throw new Refusal("foreign_batch", "the batch " + staged.base() + " to " + staged.last() + " at position "
                     + staged.position() + " is none of the sources'");
         }
+    }
+
+    /** A batch of v2 keeps its offsets (C-52); one of v0 or v1 that is turned into v2 has those of what is left. */
+    private static boolean covers(Frame source, Frame staged) {
+        if (source.magic() < 2) {
+            return staged.base() >= source.base();
+        }
+        return staged.base() == source.base() && staged.last() == source.last();
     }
 
     void end() throws IOException, Refusal {
