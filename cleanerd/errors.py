@@ -213,7 +213,9 @@ class AgentUnavailableError(RefusedError):
     plan_again = True
 
 
-LATER: Final = frozenset({"busy", "not_ready", "no_log", "too_many"})
+NO_LOG: Final = "no_log"
+"""The broker does not have the partition: not yet, not any more, or not since its log directory failed."""
+LATER: Final = frozenset({"busy", "not_ready", NO_LOG, "too_many"})
 """Codes of the agent: somebody has the partition at the moment, and the same request may be sent again."""
 PLAN_AGAIN: Final = frozenset({
     "evidence_changed", "log_changed", "log_start", "not_below_bound", "not_eligible", "not_sealed", "source_changed",

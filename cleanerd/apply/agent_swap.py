@@ -8,6 +8,7 @@ file that was staged, whatever names it went through.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,11 +17,19 @@ from cleanerd.apply.signals import signals_wait
 from cleanerd.apply.unfinished import refuse_unfinished
 from cleanerd.broker.agent_client import AgentLostError
 from cleanerd.broker.agent_facts import BrokerSegment
-from cleanerd.broker.live_broker import UNCERTAIN
+from cleanerd.broker.live_broker import UNCERTAIN, has_given_up
 from cleanerd.broker.live_log import RESTART
 from cleanerd.cleaner.manifest import Manifest, staged_name, write_manifest
 from cleanerd.cleaner.refusals import refuse_deletions
-from cleanerd.errors import LATER, AgentRefusalError, AgentUnavailableError, RefusedError, StalePlanError
+from cleanerd.errors import (
+    LATER,
+    NO_LOG,
+    AgentRefusalError,
+    AgentUnavailableError,
+    MachineError,
+    RefusedError,
+    StalePlanError,
+)
 from cleanerd.format.index import TXN_ENTRY
 from cleanerd.format.names import MAX_OFFSET, file_name
 from cleanerd.policy.transaction import AbortedTransactions
@@ -97,7 +106,8 @@ class Swapper:
         """One group; it is in the log when this returns.
 
         Raises:
-            AgentRefusalError, StalePlanError, AgentUnavailableError: it is not, or nobody knows; groups before it are.
+            AgentRefusalError, StalePlanError, AgentUnavailableError, MachineError: it is not, or nobody knows; groups
+                before it are.
         """
         witnesses = tuple(member.witness for member in members)
         manifest = Manifest.of(self._plan, (staged,), witnesses, self._resources.plan_max_age_ms)
@@ -217,7 +227,24 @@ class Swapper:
                     problem = failure or StalePlanError(f"the swap was not made: {error}", where=self._plan.path)
                     problem.plan_again = over = True
         self.in_doubt = doubtful
+        self._require_log_dir(problem)
         raise problem or StalePlanError("the broker was asked for no swap: no attempt was left", where=self._plan.path)
+
+    def _require_log_dir(self, problem: CleanerdError | None) -> None:
+        """A partition that the broker does not have any more may lie in a log directory that it has given up.
+
+        Raises:
+            MachineError: so it is; that does not pass by itself.
+        """
+        if not isinstance(problem, AgentRefusalError) or problem.code != NO_LOG:
+            return
+        with suppress(AgentUnavailableError):
+            if has_given_up(self._broker.info(), self._facts):
+                raise MachineError(
+                    f"the broker has given up the log directory of {self._plan.name}: {problem}",
+                    where=self._plan.path,
+                    hint="its log says what failed there; the broker takes the directory again when it is restarted",
+                ) from problem
 
     def _sent(self, request: dict[str, Any], staged_bytes: int) -> SwapDone:
         """As ``SwappingBroker.swap``; with the witnesses when the agent does not have them (any more)."""

@@ -160,6 +160,11 @@ def why_not(info: AgentInfo, log_dir: LogDir) -> str:
     return next((reason for reason, holds in reasons.items() if holds), "")
 
 
+def has_given_up(info: AgentInfo, facts: LogFacts) -> bool:
+    """Whether the partition lies in none of the log directories that the broker uses: it lets go of one that fails."""
+    return info.ready and os.path.dirname(facts.dir) not in info.log_dirs
+
+
 def _serves(info: AgentInfo, log_dir: LogDir) -> bool:
     """By path where broker and cleanerd see the same ones, else by node; inodes are compared later in any case.
 

@@ -10,7 +10,7 @@ import pytest
 
 from cleanerd.broker import live_log
 from cleanerd.broker.live_log import RESTART
-from cleanerd.errors import RefusedError, StalePlanError
+from cleanerd.errors import MachineError, RefusedError, StalePlanError
 from tests.apply.live_scene import QUICK, clean_beside, content, leftovers, offline_twin, running
 from tests.apply.offline_scene import state_file
 from tests.cleaner.driver import NAME, scratch
@@ -65,6 +65,35 @@ def test_what_failed_first_is_told(root: Path) -> None:
         assert "io_error" in result.reason
         assert len(agent.asked("swap")) == 8
         assert clean_beside(agent).outcome == "cleaned"
+
+
+def test_the_broker_gives_up_its_log_directory(root: Path) -> None:
+    """U-38: between two groups its disk fails, and the broker lets go of it: nobody's moment, and no fault of the log.
+
+    Found by broker calls that fail: one of two groups was swapped, and that was all, with exit code 0.
+    """
+
+    def fail(agent: FakeAgent, request: dict[str, Any]) -> bytes | None:
+        agent.info["log_dirs"] = [str(root.parent / "another")]
+        return refuse("no_log")(agent, request)
+
+    with running(root) as agent:
+        agent.fail("swap", lambda _agent, _request: None, *[fail] * 100)
+        result = clean_beside(agent)
+        assert (result.outcome, type(result.error)) == ("failed", MachineError)
+        assert "given up the log directory of" in result.reason
+        assert not (root.parent / "state").exists(), "nothing to quarantine"
+        del agent.faults["swap"], agent.info["log_dirs"]
+        assert clean_beside(agent).outcome == "cleaned"
+
+
+def test_a_partition_that_is_not_there_for_too_long(root: Path) -> None:
+    """While the broker has its log directory that is an ordinary outcome: its topic may be being deleted."""
+    with running(root) as agent:
+        agent.fail("swap", *[refuse("no_log")] * 100)
+        result = clean_beside(agent)
+        assert result.outcome == "skipped"
+        assert "no_log" in result.reason
 
 
 def test_a_swap_that_stopped_half_way(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

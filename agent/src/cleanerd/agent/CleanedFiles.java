@@ -2,7 +2,6 @@ package cleanerd.agent;
 
 import java.io.IOException;
 import java.nio.file.Files;
-import java.nio.file.LinkOption;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
@@ -87,6 +86,7 @@ final class CleanedFiles {
         }
     }
 
+    /** Files.exists calls a file that a disk does not show one that is not there. */
     private static boolean isThere(Path path) throws IOException {
         try {
             FileFacts.of(path);
@@ -104,8 +104,8 @@ final class CleanedFiles {
         boolean covered = false;
         boolean any = false;
         for (String kind : Group.KINDS) {
-            covered |= Files.exists(path(kind, CLEANED), LinkOption.NOFOLLOW_LINKS);
-            any |= Files.exists(path(kind, SWAP), LinkOption.NOFOLLOW_LINKS);
+            covered |= isThere(path(kind, CLEANED));
+            any |= isThere(path(kind, SWAP));
         }
         if (any && !covered) {
             Files.createFile(path("timeindex", CLEANED));
