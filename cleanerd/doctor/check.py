@@ -68,10 +68,10 @@ def _check_log_dir(
     check_file_system(findings, path)
     check_keep_dir(findings, settings.daemon.cleanerd_keep_replaced_dir, path)
     logs = read_partitions(findings, log_dir)
-    running = check_broker(findings, log_dir, logs, settings)
+    others = [other for other in paths if other != path]
+    running = check_broker(findings, log_dir, logs, others, settings)
     check_checkpoints(findings, log_dir, running=running)
     check_owner(findings, path, logs, Process.current())
-    others = [other for other in paths if other != path]
     check_mode(findings, log_dir, others, settings.daemon.cleanerd_agent_socket)
     facts = check_metadata(findings, settings, log_dir, others)
     if facts is not None:

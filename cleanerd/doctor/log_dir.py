@@ -63,8 +63,13 @@ def check_checkpoints(findings: Findings, log_dir: LogDir, *, running: bool) -> 
         findings.ok("checkpoints", "they parse", path)
 
 
-def check_broker(findings: Findings, log_dir: LogDir, logs: Sequence[PartitionLog], settings: Settings) -> bool:
-    """Lock, lease probe, clean shutdown. Whether a broker runs, as far as one can tell."""
+def check_broker(
+    findings: Findings, log_dir: LogDir, logs: Sequence[PartitionLog], others: Sequence[Path], settings: Settings
+) -> bool:
+    """Lock, lease probe, clean shutdown. Whether a broker runs, as far as one can tell.
+
+    ``others`` are more of its log directories.
+    """
     path = log_dir.path
     worker = worker_of(path)
     if worker is not None:
@@ -85,7 +90,17 @@ def check_broker(findings: Findings, log_dir: LogDir, logs: Sequence[PartitionLo
             "broker stopped",
         )
         return True
-    findings.ok("lock", "is free", path / LOCK_FILE)
+    used = next((other for other in others if _is_in_use(other, log_dir)), None)
+    if used is None:
+        findings.ok("lock", "is free", path / LOCK_FILE)
+    else:
+        findings.warning(
+            "lock",
+            f"is free, but the broker of this node runs, on {used}: it has given this directory up, or log.dirs does "
+            "not name it",
+            path / LOCK_FILE,
+            "see the broker's log for what failed here; a broker takes such a directory again when it is restarted",
+        )
     _check_lease(findings, logs, required=settings.daemon.cleanerd_lease_probe == "required")
     if log_dir.clean_shutdown:
         findings.ok("clean shutdown", "the broker was stopped cleanly", path / CLEAN_SHUTDOWN)
@@ -97,6 +112,16 @@ def check_broker(findings: Findings, log_dir: LogDir, logs: Sequence[PartitionLo
             "start the broker and stop it cleanly, or give --unclean to clean what lies below the recovery point",
         )
     return False
+
+
+def _is_in_use(other: Path, log_dir: LogDir) -> bool:
+    """Whether the broker that ``log_dir`` belongs to runs on ``other``."""
+    try:
+        meta = read_log_dir(other).meta
+        same = (meta.cluster_id, meta.node_id) == (log_dir.meta.cluster_id, log_dir.meta.node_id)
+        return same and worker_of(other) is None and ask_lock(other)
+    except (CleanerdError, OSError):
+        return False
 
 
 def _check_lease(findings: Findings, logs: Sequence[PartitionLog], *, required: bool) -> None:
