@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from cleanerd.broker.live_broker import LiveBroker, Patience, find_socket, why_not
 from cleanerd.broker.lock_file import is_held, worker_of
 from cleanerd.errors import CleanerdError
+from cleanerd.log.log_dir import read_log_dir
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +48,7 @@ def choose_mode(log_dir: LogDir, others: Sequence[Path], configured: Path | None
     ``configured`` is ``cleanerd.agent.socket``. Waits for a few seconds at most.
     """
     if not is_held(log_dir.path):
-        return ModeChoice("offline", "no broker runs on it")
+        return ModeChoice("offline", f"no broker runs on it{told_of_others(log_dir, others)}")
     worker = worker_of(log_dir.path)
     if worker is not None:
         return ModeChoice("offline", f"no broker runs on it; {worker} is at work there", worked_on=True)
@@ -63,3 +64,20 @@ def choose_mode(log_dir: LogDir, others: Sequence[Path], configured: Path | None
     if against:
         return ModeChoice("on-start", against, socket, info)
     return ModeChoice("live", f"the agent in {info.kafka} (process {info.pid}) swaps segments", socket, info)
+
+
+def told_of_others(log_dir: LogDir, others: Sequence[Path]) -> str:
+    """That the broker of a log directory which nobody holds runs all the same, to be put behind that; else empty.
+
+    A broker lets go of a directory whose disk fails, lock and all, and runs on. ``others`` may be more of its own.
+    """
+    for other in others:
+        if not is_held(other) or worker_of(other) is not None:
+            continue
+        try:
+            meta = read_log_dir(other).meta
+        except CleanerdError:
+            continue
+        if (meta.cluster_id, meta.node_id) == (log_dir.meta.cluster_id, log_dir.meta.node_id):
+            return f", but it runs on {other}: it has given this directory up, or log.dirs does not name it"
+    return ""

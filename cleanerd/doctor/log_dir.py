@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.broker.lease import LeaseResult, probe_lease
 from cleanerd.broker.lock_file import LOCK_FILE, ask_lock, neighbour_owner, worker_of
+from cleanerd.broker.mode import told_of_others
 from cleanerd.errors import CleanerdError
 from cleanerd.log.log_dir import (
     CLEAN_SHUTDOWN,
@@ -90,17 +91,15 @@ def check_broker(
             "broker stopped",
         )
         return True
-    used = next((other for other in others if _is_in_use(other, log_dir)), None)
-    if used is None:
-        findings.ok("lock", "is free", path / LOCK_FILE)
-    else:
+    if told := told_of_others(log_dir, others):
         findings.warning(
             "lock",
-            f"is free, but the broker of this node runs, on {used}: it has given this directory up, or log.dirs does "
-            "not name it",
+            f"is free: no broker runs on this directory{told}",
             path / LOCK_FILE,
             "see the broker's log for what failed here; a broker takes such a directory again when it is restarted",
         )
+    else:
+        findings.ok("lock", "is free", path / LOCK_FILE)
     _check_lease(findings, logs, required=settings.daemon.cleanerd_lease_probe == "required")
     if log_dir.clean_shutdown:
         findings.ok("clean shutdown", "the broker was stopped cleanly", path / CLEAN_SHUTDOWN)
@@ -112,16 +111,6 @@ def check_broker(
             "start the broker and stop it cleanly, or give --unclean to clean what lies below the recovery point",
         )
     return False
-
-
-def _is_in_use(other: Path, log_dir: LogDir) -> bool:
-    """Whether the broker that ``log_dir`` belongs to runs on ``other``."""
-    try:
-        meta = read_log_dir(other).meta
-        same = (meta.cluster_id, meta.node_id) == (log_dir.meta.cluster_id, log_dir.meta.node_id)
-        return same and worker_of(other) is None and ask_lock(other)
-    except (CleanerdError, OSError):
-        return False
 
 
 def _check_lease(findings: Findings, logs: Sequence[PartitionLog], *, required: bool) -> None:

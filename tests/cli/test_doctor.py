@@ -173,12 +173,14 @@ def test_a_log_directory_that_the_broker_has_given_up(root: Path, shell: Shell) 
         answer = shell("doctor", one, foreign, two, "--json")
         told = {found["where"]: found for found in answer.json["findings"] if found["check"] == "lock"}
         assert told[str(one / ".lock")]["level"] == "warning"
-        assert (
-            f"the broker of this node runs, on {two}: it has given this directory up"
-            in told[str(one / ".lock")]["what"]
-        )
+        assert f", but it runs on {two}: it has given this directory up" in told[str(one / ".lock")]["what"]
         assert told[str(two / ".lock")]["level"] == "note"
         assert findings(shell("doctor", one, foreign, "--json"), "lock")[0] == ("ok", "is free")
+        plan = shell("plan", one, two, "--json").json["log_dirs"][0]
+        assert (plan["mode"], plan["reason"].partition(f", but it runs on {two}")[0]) == (
+            "offline",
+            "no broker runs on it",
+        )
     assert findings(shell("doctor", one, two, "--json"), "lock") == [("ok", "is free")] * 2
 
 

@@ -1,0 +1,82 @@
+"""A real broker one of whose disks fails: it runs on without that log directory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.broker.agent_transport import SOCKET
+from cleanerd.broker.live_broker import LiveBroker, has_given_up
+from cleanerd.errors import NO_LOG, AgentRefusalError
+from cleanerd.format.names import TopicPartition
+from cleanerd_lab.demo.broker import Broker
+from tests.brokers.node import wait_until
+from tests.daemon.site import Site
+from tests.kafka.fixtures import brokers
+from tests.live.load import create_topics
+from tests.live.rounds import with_agent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+# What it writes by the clock is what meets the failure.
+SOON = {
+    "replica.high.watermark.checkpoint.interval.ms": "200",
+    "log.flush.offset.checkpoint.interval.ms": "200",
+    "log.flush.start.offset.checkpoint.interval.ms": "200",
+}
+
+
+@pytest.fixture
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Two log directories, and the metadata elsewhere: without them a broker ends."""
+    for start in brokers("4.3"):
+        work = tmp_path_factory.mktemp("given-up")
+        own = {**SOON, "metadata.log.dir": str(work / "metadata")}
+        jars = start.jars
+        made = Broker(jars.libs, work, version=jars.version, log_dirs=2, properties=own, jvm_args=with_agent())
+        try:
+            made.start()
+            yield made
+        finally:
+            made.kill()
+
+
+@pytest.mark.kafka
+@pytest.mark.broker
+def test_a_log_directory_fails(broker: Broker, tmp_path: Path) -> None:
+    """U-38: the partition is gone from the broker, its directory's lock is free, and the daemon says what that means.
+
+    The others are cleaned meanwhile; the broker's restart brings it back.
+    """
+    create_topics(broker, ["given-up"], partitions=2)
+    site = Site(broker, "given-up", tmp_path)
+    name = TopicPartition(site.topic, site.hurt)
+    kept, failing = broker.log_dirs
+    with site.daemon as daemon, LiveBroker(kept / SOCKET) as asked:
+        site.write(site.hurt, site.other)
+        site.cleaned(site.hurt, site.other)
+        facts = asked.log(name)
+        assert not has_given_up(asked.info(), facts)
+        away = failing.rename(failing.with_suffix(".away"))
+
+        def is_gone() -> bool:
+            try:
+                asked.log(name)
+            except AgentRefusalError as error:
+                return error.code == NO_LOG
+            return False
+
+        wait_until("the broker lets go of it", is_gone)
+        assert has_given_up(asked.info(), facts)
+        away.rename(failing)
+        said = f"no broker runs on it, but it runs on {kept}: it has given this directory up"
+        daemon.until("it is told", lambda view: said in site.log_dir(view, 1)["mode_reason"])
+        site.write(site.other)
+        site.cleaned(site.other)
+        broker.stop()
+        broker.start()
+        site.write(site.hurt)
+        site.cleaned(site.hurt)
