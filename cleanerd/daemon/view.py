@@ -207,14 +207,16 @@ class Totals:
     """Counters since the daemon began; they only grow. ``outcomes``, ``dropped``: by the words of ``clean --json``.
 
     ``observed``: partitions of which it was worked out what a clean would save. ``state_errors``: files of the state
-    directory that were damaged, or could not be read or written. ``clock_jumps``: ahead. ``durations``: of cleans that
-    were done; ``held``: the longest time that each live clean held a partition's lock.
+    directory that were damaged, or could not be read or written. ``clock_jumps``: ahead. ``key_passes``: more than one
+    a clean where the keys do not fit the offset map. ``durations``: of cleans that were done; ``held``: the longest
+    time that each live clean held a partition's lock.
     """
 
     cleans: Mapping[str, int] = field(default_factory=dict)
     dropped_records: Mapping[str, int] = field(default_factory=dict)
     read_records: int = 0
     kept_records: int = 0
+    key_passes: int = 0
     bytes_before: int = 0
     bytes_after: int = 0
     bytes_read: int = 0

@@ -133,6 +133,10 @@ TOTALS: Final = (
     ),
     _counter("cleanerd_read_records", "Records that cleans looked at."),
     _counter("cleanerd_kept_records", "Records that cleans kept."),
+    _counter(
+        "cleanerd_key_passes",
+        "Passes that cleans made to learn the keys: more than one each where the keys do not fit the offset map.",
+    ),
     _counter("cleanerd_dropped_records", "Records that cleans dropped, by reason.", "reason"),
     _counter("cleanerd_before_bytes", "Bytes of the cleaned logs before their cleans."),
     _counter("cleanerd_after_bytes", "Bytes of the cleaned logs after their cleans."),

@@ -197,6 +197,7 @@ def _totals(families: _Families, view: DaemonView) -> None:
     values = {
         "cleanerd_read_records": totals.read_records,
         "cleanerd_kept_records": totals.kept_records,
+        "cleanerd_key_passes": totals.key_passes,
         "cleanerd_before_bytes": totals.bytes_before,
         "cleanerd_after_bytes": totals.bytes_after,
         "cleanerd_read_bytes": totals.bytes_read,

@@ -64,6 +64,7 @@ class Counters:
         self._sums.update(
             read_records=result.records_read,
             kept_records=result.records_kept,
+            key_passes=result.shards,
             bytes_before=result.bytes_before,
             bytes_after=result.bytes_after,
             swaps=result.groups if done.job.kind == "live" else 0,
@@ -83,6 +84,7 @@ class Counters:
             dropped_records=dict(self._dropped),
             read_records=sums["read_records"],
             kept_records=sums["kept_records"],
+            key_passes=sums["key_passes"],
             bytes_before=sums["bytes_before"],
             bytes_after=sums["bytes_after"],
             bytes_read=self._throttle.read_bytes,

@@ -1,0 +1,48 @@
+"""``cleanerd.map.dir`` of a daemon: from a reload of the settings to what an operator sees (U-43)."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from cleanerd.format.names import TopicPartition
+from cleanerd_lab.bench.generate import Shape, make_log, write_broker_files
+from tests.apply.live_scene import held
+from tests.daemon.process import Daemon
+from tests.daemon.scene import assignments
+from tests.support.fake_agent import FakeAgent
+
+# Room for 6,500 keys.
+CONFIG = '"log.cleaner.dedupe.buffer.size" = 1048577\n"log.cleaner.io.buffer.load.factor" = 0.1\n'
+
+
+def test_a_reload_brings_it(root: Path) -> None:
+    """Keys that do not fit take several passes, which are counted; a directory that is named later spares them."""
+    log = make_log(root / "made", Shape("", "", 128, 16, 0.3), unpacked_bytes=4 << 20, segment_bytes=1 << 20)
+    logs = root / "logs"
+    logs.mkdir()
+    names = [TopicPartition(topic, 0) for topic in ("before", "after")]
+    for name in names:
+        shutil.copytree(log.partition_dir, logs / str(name))
+    write_broker_files(logs, dict.fromkeys(names, log.records))
+    config = root / "cleanerd.toml"
+    config.write_text(f'{CONFIG}"cleanerd.topics.include" = "before"\n')
+    with (
+        held(logs),
+        FakeAgent(logs, logs / ".cleanerd-agent.sock"),
+        tempfile.TemporaryDirectory(dir="/var/tmp") as place,
+        Daemon(assignments(logs), root, config=config) as daemon,
+    ):
+        view = daemon.until("clean", lambda view: view["totals"]["cleans"].get("cleaned") == 1)
+        passes = view["totals"]["key_passes"]
+        assert passes > 1
+        assert view["history"][0]["result"]["shards"] == passes
+        config.write_text(f'{CONFIG}"cleanerd.map.dir" = "{place}"\n')
+        assert "cleanerd.map.dir" in daemon.ask("reload")["changed"]
+        view = daemon.until("clean", lambda view: view["totals"]["cleans"].get("cleaned") == 2)
+        assert view["totals"]["key_passes"] == passes + 1
+        (told,) = [note for note in view["history"][0]["result"]["notes"] if "offset map" in note]
+        assert told.startswith("the offset map was a file of ")
+        assert place in told
+        assert not list(Path(place).iterdir())
