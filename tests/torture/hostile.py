@@ -11,7 +11,6 @@ mistake, and so is what takes more than a second of CPU time, or more memory tha
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
 import random
@@ -24,6 +23,7 @@ import time
 import zlib
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -57,7 +57,9 @@ from cleanerd.log.partition import read_partition
 from tests.support.fake_agent import FakeAgent
 from tests.support.format_bytes import topic as topic_record
 from tests.torture.jobs import JOBS, NAME, Scene, impatient, make
-from tests.torture.more_readers import http, kept_by_the_daemon, settings
+from tests.torture.http_reader import http
+from tests.torture.more_readers import kept_by_the_daemon, settings, writer
+from tests.torture.mutate import Mutator
 
 if TYPE_CHECKING:
     import socket
@@ -68,11 +70,6 @@ SLOW_SECONDS: Final = 1.0
 """Of CPU time: a busy machine is no failure."""
 MEMORY_BYTES: Final = 1 << 30
 PLAN_ID: Final = "20261122t000000-0123abcd"
-_ODD: Final = (
-    None, True, -1, 0, 2**31, 2**63, -(2**63) - 1, 2**64, 1e308, "", "x" * 300, "\0", "..", "a/b", [], {}, [[]], [None],
-    {"": None}, "9" * 400,
-)  # fmt: skip
-_BYTES: Final = (0, 1, 0x7F, 0x80, 0xFF, ord("\n"), ord(" "), ord("{"), ord('"'), ord("9"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,61 +79,6 @@ class Reader:
     name: str
     seeds: tuple[bytes, ...]
     read: Callable[[bytes], object]
-
-
-def mutated(rng: random.Random, seeds: Sequence[bytes]) -> bytes:
-    """Something like one of the seeds."""
-    data = rng.choice(seeds)
-    if data[:1] in b"{[" and rng.random() < 0.6:
-        try:
-            return _odd_document(rng, json.loads(data))
-        except ValueError:
-            pass
-    changed = bytearray(data)
-    for _ in range(rng.choice((1, 1, 1, 2, 4, 16))):
-        at = rng.randrange(len(changed) + 1)
-        match rng.randrange(6):
-            case 0 if changed:
-                changed[at % len(changed)] ^= 1 << rng.randrange(8)
-            case 1 if changed:
-                changed[at % len(changed)] = rng.choice(_BYTES)
-            case 2:
-                del changed[at:]
-            case 3:
-                changed[at:at] = rng.randbytes(rng.choice((1, 4, 8, 40)))
-            case 4:
-                changed[at:at] = changed[: rng.randrange(len(changed) + 1)]
-            case _:
-                del changed[at : at + rng.randrange(1, 9)]
-    return bytes(changed[: 1 << 16])
-
-
-def _odd_document(rng: random.Random, document: Any) -> bytes:
-    """A JSON text in which some values are others, or gone, or there twice."""
-    places = list(_places(document))
-    for _ in range(rng.choice((1, 1, 2, 5))):
-        if not places:
-            break
-        holder, key = rng.choice(places)
-        try:
-            if rng.random() < 0.2:
-                del holder[key]
-            else:
-                holder[key] = rng.choice([*_ODD, rng.choice(places)[0]])
-        except (KeyError, IndexError):
-            continue  # its holder has changed
-    try:
-        text = json.dumps(document)
-    except (ValueError, RecursionError):
-        return b"[" * 100_000
-    return text.replace("1e+308", "1e999").encode()
-
-
-def _places(document: Any) -> Iterator[tuple[Any, Any]]:
-    known = isinstance(document, (dict, list))
-    for key, value in document.items() if isinstance(document, dict) else enumerate(document) if known else ():
-        yield document, key
-        yield from _places(value)
 
 
 @contextmanager
@@ -198,11 +140,14 @@ def _ours(staged: Scene, cleaned: Scene, root: Path) -> list[Reader]:
     scratch = root / "scratch"
     place = scratch / ".kstage" / PLAN_ID / "journal"
     place.parent.mkdir(parents=True)
+    put = writer(place)
 
     def from_file(path: Path, read: Callable[[], object]) -> Callable[[bytes], object]:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        put = writer(path)
+
         def reader(data: bytes) -> object:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
+            put(data)
             return read()
 
         return reader
@@ -214,7 +159,7 @@ def _ours(staged: Scene, cleaned: Scene, root: Path) -> list[Reader]:
     def signed(data: bytes) -> object:
         # Whoever owns the directory can count as well.
         lines = (line.rpartition(b" ")[0] for line in data.split(b"\n"))
-        place.write_bytes(b"".join(line + b" %08x\n" % zlib.crc32(line) for line in lines))
+        put(b"".join(line + b" %08x\n" % zlib.crc32(line) for line in lines))
         return entries()
 
     def shown(data: bytes) -> object:
@@ -274,7 +219,13 @@ def _spoken(scene: Scene) -> list[Reader]:
     server = ControlServer(Path("/x"), dict.fromkeys(("status", "trigger"), refuse))
 
     def control(data: bytes) -> None:
-        answer = asyncio.run(server._answer(data, Peer(0, 1)))
+        # Nothing in it waits, so that no event loop is needed.
+        try:
+            server._answer(data, Peer(0, 1)).send(None)
+        except StopIteration as ended:
+            answer = ended.value
+        else:
+            raise AssertionError("it waits for something")
         if "unexpected" in str(answer.get("error")):
             raise AssertionError(answer)
 
@@ -292,32 +243,43 @@ def _json(document: dict[str, Any]) -> bytes:
     return json.dumps(document).encode()
 
 
-class _TooSlow(BaseException):
+class TooSlowError(BaseException):
     """Not an Exception: a reader must not swallow it."""
 
 
 def _late(_number: int, _frame: object) -> None:
-    raise _TooSlow
+    raise TooSlowError
 
 
 def play(reader: Reader, seed: int, number: int) -> str:
     """Input ``number``: "" when all is well, else what happened."""
-    return play_bytes(reader, mutated(random.Random(f"{seed} {reader.name} {number}"), reader.seeds))
+    return play_bytes(reader, _mutator(reader.seeds).next(random.Random(f"{seed} {reader.name} {number}")))
+
+
+@cache
+def _mutator(seeds: tuple[bytes, ...]) -> Mutator:
+    return Mutator(seeds)
 
 
 def play_bytes(reader: Reader, data: bytes) -> str:
     """The same for these bytes."""
     signal.setitimer(signal.ITIMER_PROF, SLOW_SECONDS)
     try:
+        return outcome(reader, data)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def outcome(reader: Reader, data: bytes) -> str:
+    """The same, where another clock looks at how long it takes."""
+    try:
         reader.read(data)
     except CleanerdError:
         return ""
-    except (_TooSlow, MemoryError) as error:
+    except (TooSlowError, MemoryError) as error:
         return f"{type(error).__name__} on {data[:200]!r}"
     except Exception as error:  # noqa: BLE001 - that is what is looked for
         return f"{type(error).__name__}: {error} on {data[:400]!r}"
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
     return ""
 
 

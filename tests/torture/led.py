@@ -1,106 +1,337 @@
-"""Hostile bytes led by coverage, for the readers in Python: what reaches a new line is mutated further.
+"""Hostile bytes led by coverage, for the readers in Python: what reaches a new place is mutated further.
 
-    python -m tests.torture.led --count 20000                     each reader
-    python -m tests.torture.led --reader manifest --input FILE    one input again
+    make torture-readers                                           a million for each, or what is left of it
+    python -m tests.torture.led --count 20000 --reader manifest    as many for this one, in all
+    python -m tests.torture.led --reader manifest --input FILE     one input again
 
-Slower than :mod:`tests.torture.hostile`, as every line of cleanerd that is run is noted; it goes deeper instead. What
-is wrong, or reaches new lines, lies in ``.cache/fuzz/python/READER``, and the next run begins with it.
+Each reader is a process of its own, ``--processes`` at once, by a Python that notes places cheaply (3.12 or newer)
+where there is one. What is wrong, or reaches new places, lies in ``.cache/fuzz/python/READER``, and how many were
+played in ``READER.json`` beside it. They count as long as the code that the reader reached, and the seed, are the same:
+called again it goes on where it was.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import json
+import mmap
+import os
 import random
+import resource
+import signal
+import subprocess
 import sys
-import threading
 import time
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-import cleanerd
-from tests.torture.hostile import Reader, limits, mutated, play_bytes, readers
+from tests.compatibility.spark import environment_of, interpreter
+from tests.torture.hostile import Reader, TooSlowError, limits, outcome, play_bytes, readers
+from tests.torture.lines import FAST, OURS, Lines
+from tests.torture.mutate import MOST_BYTES, Mutator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from types import CodeType, FrameType
+    from types import FrameType
 
-PLACE: Final = Path(__file__).resolve().parents[2] / ".cache" / "fuzz" / "python"
+TOP: Final = Path(__file__).resolve().parents[2]
+PLACE: Final = TOP / ".cache" / "fuzz" / "python"
 MOST_SEEDS: Final = 2000
-_OURS: Final = str(Path(cleanerd.__file__).parent)
+PYTHONS: Final = ("3.13", "3.12")
+"""With ``sys.monitoring``, the first that is there."""
+
+MOST_GROWN_BYTES: Final = 256 << 20
+"""How much larger a process may be after all inputs than after the first group."""
+
+_GROUP: Final = 1000
+"""So many inputs are drawn from one seed, and counted together."""
+
+_TICK_SECONDS: Final = 0.25
+_MOST_TICKS: Final = 5
+_STUCK_SECONDS: Final = 60.0
+_SAVE_SECONDS: Final = 5.0
+_TELL_SECONDS: Final = 60.0
 
 
-class Lines:
-    """Which lines of cleanerd were run so far, in this thread and in those that began under :func:`all_threads`."""
+@dataclass(slots=True)
+class Count:
+    """What was played of a reader. ``files``: the digests of cleanerd's files that it reached."""
 
-    _noted: ClassVar[set[tuple[CodeType, int]] | None] = None
+    seed: int
+    inputs: int = 0
+    wrong: int = 0
+    lines_first: int = 0
+    lines_last: int = 0
+    seconds: float = 0.0
+    grown_bytes: int = 0
+    files: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, path: Path, seed: int) -> Count:
+        """What stands there, if it still counts."""
+        try:
+            found = cls(**json.loads(path.read_bytes()))
+        except (OSError, ValueError, TypeError):
+            return cls(seed)
+        return found if found.seed == seed and all(_digest(each) == was for each, was in found.files.items()) else cls(seed)
+
+    def save(self, path: Path) -> None:
+        new = path.with_suffix(".new")
+        new.write_text(json.dumps(asdict(self)))
+        new.replace(path)
+
+    def said(self, name: str) -> str:
+        """In words."""
+        return (
+            f"{name}: {self.inputs:,} inputs, {self.wrong} wrong, {self.lines_first} places, then {self.lines_last}, "
+            f"{self.seconds:.0f} s, {self.inputs / max(self.seconds, 0.001):,.0f} a second, "
+            f"{self.grown_bytes / 2**20:.0f} MiB more"
+        )
+
+
+def _digest(relative: str) -> str:
+    try:
+        return hashlib.sha256((Path(OURS) / relative).read_bytes()).hexdigest()[:16]
+    except OSError:
+        return ""
+
+
+class Watch:
+    """Whether an input takes too long: told by clocks that tick, so that quick ones pay nothing for it."""
 
     def __init__(self) -> None:
-        self.seen: set[tuple[CodeType, int]] = set()
+        self.number = 0
+        """Of the input that is played."""
+        self._seen: dict[int, tuple[int, int]] = {}
 
     @contextmanager
-    def told(self) -> Iterator[None]:
-        """In the block they are noted."""
-        Lines._noted = self.seen
-        sys.settrace(_call)
+    def on(self) -> Iterator[None]:
+        """In the block: more than a second of CPU time, or a minute of any, raises :class:`TooSlowError`."""
+        before = [(each, signal.signal(each, self._tick)) for each in (signal.SIGPROF, signal.SIGALRM)]
+        signal.setitimer(signal.ITIMER_PROF, _TICK_SECONDS, _TICK_SECONDS)
+        signal.setitimer(signal.ITIMER_REAL, _STUCK_SECONDS / _MOST_TICKS, _STUCK_SECONDS / _MOST_TICKS)
         try:
             yield
         finally:
-            sys.settrace(None)
-            Lines._noted = None
+            for clock in (signal.ITIMER_PROF, signal.ITIMER_REAL):
+                signal.setitimer(clock, 0)
+            for each, handler in before:
+                signal.signal(each, handler)
 
-    @classmethod
-    def note(cls, frame: FrameType) -> None:
-        """Another line, if somebody wants to know."""
-        if cls._noted is not None:
-            cls._noted.add((frame.f_code, frame.f_lineno))
-
-
-def _line(frame: FrameType, _event: str, _argument: Any) -> Any:
-    Lines.note(frame)
-    return _line
-
-
-def _call(frame: FrameType, _event: str, _argument: Any) -> Any:
-    return _line if frame.f_code.co_filename.startswith(_OURS) else None
+    def _tick(self, number: int, _frame: FrameType | None) -> None:
+        at, ticks = self._seen.get(number, (-1, 0))
+        ticks = ticks + 1 if at == self.number else 0
+        self._seen[number] = self.number, ticks
+        if ticks >= _MOST_TICKS:
+            self._seen[number] = -1, 0
+            raise TooSlowError
 
 
-@contextmanager
-def all_threads() -> Iterator[None]:
-    """Threads that begin in the block are looked at whenever somebody wants to know: a server has begun before that."""
-    threading.settrace(_call)
-    try:
-        yield
-    finally:
-        threading.settrace(None)  # type: ignore[arg-type]
+class Run:
+    """The inputs of one reader, in this process."""
 
+    def __init__(self, reader: Reader, seed: int, place: Path) -> None:
+        self._reader = reader
+        self._place = place / _file_name(reader.name)
+        self._place.mkdir(parents=True, exist_ok=True)
+        self._kept = self._place.with_name(self._place.name + ".json")
+        self.count = Count.load(self._kept, seed)
+        self._saved = time.monotonic()
+        self._watch = Watch()
+        with open(running(self._place), "w+b") as file:
+            os.truncate(file.fileno(), 8 + 8 * MOST_BYTES)
+            self._running = mmap.mmap(file.fileno(), 0)
 
-def lead(reader: Reader, seed: int, count: int, place: Path) -> tuple[int, int, list[str]]:
-    """``count`` inputs; lines reached by the seeds, by all inputs, and what was wrong, with the command for it."""
-    place.mkdir(parents=True, exist_ok=True)
-    seeds = [*reader.seeds, *(path.read_bytes() for path in sorted(place.iterdir()))]
-    lines, wrong = Lines(), []
-    for data in seeds:
-        with lines.told():
-            play_bytes(reader, data)
-    first = len(lines.seen)
-    for number in range(count):
-        data = mutated(random.Random(f"{seed} led {reader.name} {number}"), seeds)
-        before = len(lines.seen)
-        with lines.told():
-            told = play_bytes(reader, data)
-        if not told and len(lines.seen) == before:
-            continue
-        kept = place / hashlib.sha256(data).hexdigest()[:16]
-        kept.write_bytes(data)
+    def play(self, count: int) -> list[str]:
+        """Up to ``count`` inputs in all; what was wrong, with the command for it."""
+        wrong: list[str] = []
+        seeds = dict.fromkeys([*self._reader.seeds, *(path.read_bytes() for path in sorted(self._place.iterdir()))])
+        with Lines() as lines, self._watch.on():
+            for data in seeds:
+                self._one(data, wrong)
+            mutator = Mutator([*seeds])
+            if not self.count.lines_first:
+                self.count.lines_first = lines.reached
+            small = _resident_bytes()
+            while self.count.inputs < count:
+                self._group(mutator, lines, wrong, min(_GROUP, count - self.count.inputs))
+                if not small or self.count.inputs == _GROUP:
+                    small = _resident_bytes()
+                self.count.grown_bytes = max(self.count.grown_bytes, _resident_bytes() - small)
+                self.count.lines_last = lines.reached
+                if time.monotonic() > self._saved + _SAVE_SECONDS:
+                    self._save(lines)
+        if self.count.grown_bytes > MOST_GROWN_BYTES:
+            wrong.append(f"the process grew by {self.count.grown_bytes} bytes")
+            self.count.wrong += 1
+        self._save(lines)
+        os.unlink(running(self._place))
+        return wrong
+
+    def _group(self, mutator: Mutator, lines: Lines, wrong: list[str], inputs: int) -> None:
+        rng = random.Random(f"{self.count.seed} led {self._reader.name} {self.count.inputs}")
+        began = time.monotonic()
+        for _ in range(inputs):
+            data = mutator.next(rng)
+            before = lines.reached
+            self._one(data, wrong)
+            if lines.reached != before:
+                self._keep(data)
+                if len(mutator.seeds) < MOST_SEEDS:
+                    mutator.add(data)
+        self.count.inputs += inputs
+        self.count.seconds += time.monotonic() - began
+
+    def _one(self, data: bytes, wrong: list[str]) -> None:
+        self._running[: 8 + len(data)] = len(data).to_bytes(8, "big") + data
+        self._watch.number += 1
+        told = outcome(self._reader, data)
         if told:
-            wrong.append(f".venv/bin/python -m tests.torture.led --reader {reader.name!r} --input {kept}\n  {told}")
-        elif len(seeds) < MOST_SEEDS:
-            seeds.append(data)
-    return first, len(lines.seen), wrong
+            self.count.wrong += 1
+            wrong.append(f"{command(self._reader.name, self._keep(data))}\n  {told}")
+
+    def _keep(self, data: bytes) -> Path:
+        return keep(self._place, data)
+
+    def _save(self, lines: Lines) -> None:
+        self._saved = time.monotonic()
+        relative = sorted(os.path.relpath(each, OURS) for each in lines.files)
+        self.count.files = {each: _digest(each) for each in relative}
+        self.count.save(self._kept)
+
+
+def running(place: Path) -> Path:
+    """Where the input stands that is played just now: what ends the process is found there."""
+    return place.with_name(place.name + ".running")
+
+
+def keep(place: Path, data: bytes) -> Path:
+    """The input as a file of the corpus."""
+    kept = place / hashlib.sha256(data).hexdigest()[:16]
+    kept.write_bytes(data)
+    return kept
+
+
+def command(reader: str, kept: Path) -> str:
+    """What plays it again, by the same Python."""
+    python = os.path.relpath(sys.executable, TOP) if Path(sys.executable).is_relative_to(TOP) else sys.executable
+    return f"{python} -m tests.torture.led --reader {reader!r} --input {kept}"
+
+
+def _file_name(reader: str) -> str:
+    return reader.replace("/", "-").replace(" ", "-")
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+@dataclass(slots=True)
+class _Child:
+    reader: str
+    process: subprocess.Popen[str]
+
+
+class Readers:
+    """All of them, each in a process of its own."""
+
+    def __init__(self, options: argparse.Namespace, names: Sequence[str]) -> None:
+        self._options = options
+        self._names = names
+        self._counts = {name: self._count(name) for name in names}
+        self._waiting = [name for name in names if self._counts[name].inputs < options.count]
+        self._children: list[_Child] = []
+        self._python = _python()
+        self.bad = 0
+
+    def run(self) -> None:
+        """Until each has had its inputs."""
+        told = time.monotonic()
+        try:
+            while self._waiting or self._children:
+                while self._waiting and len(self._children) < self._options.processes:
+                    self._begin(self._waiting.pop(0))
+                time.sleep(0.2)
+                for child in [each for each in self._children if each.process.poll() is not None]:
+                    self._end(child)
+                if time.monotonic() > told + _TELL_SECONDS:
+                    told = time.monotonic()
+                    self._tell()
+        finally:
+            for child in self._children:
+                child.process.terminate()
+                child.process.wait()
+        for name in self._names:
+            sys.stdout.write(f"{self._count(name).said(name)}\n")
+        counts = [self._count(name) for name in self._names]
+        sys.stdout.write(
+            f"{len(counts)} readers, {sum(each.inputs for each in counts):,} inputs, "
+            f"{sum(each.wrong for each in counts)} wrong, {sum(each.seconds for each in counts):.0f} s\n"
+        )
+
+    def _count(self, name: str) -> Count:
+        return Count.load(self._options.place / f"{_file_name(name)}.json", self._options.seed)
+
+    def _begin(self, name: str) -> None:
+        options = self._options
+        words = ["--reader", name, "--seed", options.seed, "--count", options.count, "--place", options.place]
+        call = [self._python, "-m", "tests.torture.led", "--here", *map(str, words)]
+        self._children.append(
+            _Child(name, subprocess.Popen(call, cwd=TOP, stdout=subprocess.PIPE, text=True, env=os.environ))
+        )
+
+    def _end(self, child: _Child) -> None:
+        self._children.remove(child)
+        said, _ = child.process.communicate()
+        sys.stdout.write(said)
+        code = child.process.returncode
+        if code not in (0, 1):
+            place = self._options.place / _file_name(child.reader)
+            data = running(place).read_bytes()
+            kept = keep(place, data[8 : 8 + int.from_bytes(data[:8], "big")])
+            sys.stdout.write(f"{command(child.reader, kept)}\n  the process ended with {code}\n")
+        self.bad += code != 0
+        sys.stdout.flush()
+
+    def _tell(self) -> None:
+        counts = {name: self._count(name) for name in self._names}
+        done = sum(each.inputs >= self._options.count for each in counts.values())
+        now = ", ".join(f"{each.reader} {counts[each.reader].inputs:,}" for each in self._children)
+        sys.stderr.write(f"{done} of {len(counts)} readers are done; {now}\n")
+
+
+def _python() -> str:
+    """The one that is fastest here."""
+    if FAST:
+        return sys.executable
+    for minor in PYTHONS:
+        base = interpreter(minor)
+        if base is not None:
+            (TOP / ".cache" / "spark").mkdir(parents=True, exist_ok=True)
+            return str(environment_of(minor, base))
+    sys.stderr.write(f"no Python {' or '.join(PYTHONS)} on this machine: this one notes lines some ten times slower\n")
+    return sys.executable
+
+
+def _here(options: argparse.Namespace) -> int:
+    bad = 0
+    with readers() as known, limits():
+        for name in options.reader:
+            if options.input is not None:
+                told = play_bytes(known[name], options.input.read_bytes())
+                sys.stdout.write(f"{name}: {told or 'well'}\n")
+                bad += bool(told)
+                continue
+            run = Run(known[name], options.seed, options.place)
+            wrong = run.play(options.count)
+            sys.stdout.write("".join(f"{each}\n" for each in wrong[:3]) + f"{run.count.said(name)}\n")
+            bad += len(wrong)
+    return int(bad > 0)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -108,29 +339,21 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--reader", action="append", default=[])
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--count", type=int, default=20_000)
+    parser.add_argument("--count", type=int, default=1_000_000)
+    parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--input", type=Path)
     parser.add_argument("--place", type=Path, default=PLACE)
+    parser.add_argument("--here", action="store_true", help="in this process")
     options = parser.parse_args(arguments)
-    bad = 0
-    with all_threads(), readers() as known, limits():
-        for name in options.reader or known:
-            if options.input is not None:
-                told = play_bytes(known[name], options.input.read_bytes())
-                sys.stdout.write(f"{name}: {told or 'well'}\n")
-                bad += bool(told)
-                continue
-            began = time.monotonic()
-            place = options.place / name.replace("/", "-").replace(" ", "-")
-            first, last, wrong = lead(known[name], options.seed, options.count, place)
-            sys.stdout.write("".join(f"{each}\n" for each in wrong[:3]))
-            bad += len(wrong)
-            seconds = time.monotonic() - began
-            sys.stdout.write(
-                f"{name}: {options.count} inputs, {len(wrong)} wrong, {first} lines, then {last}, {seconds:.0f} s\n"
-            )
-            sys.stdout.flush()
-    return int(bad > 0)
+    if options.input is not None or options.here:
+        return _here(options)
+    names = options.reader
+    if not names:
+        with readers() as known:
+            names = list(known)
+    every = Readers(options, names)
+    every.run()
+    return int(every.bad > 0)
 
 
 if __name__ == "__main__":
