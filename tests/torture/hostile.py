@@ -57,6 +57,7 @@ from cleanerd.log.partition import read_partition
 from tests.support.fake_agent import FakeAgent
 from tests.support.format_bytes import topic as topic_record
 from tests.torture.jobs import JOBS, NAME, Scene, impatient, make
+from tests.torture import log_readers, outside_readers, spark_readers
 from tests.torture.http_reader import http
 from tests.torture.more_readers import kept_by_the_daemon, settings, writer
 from tests.torture.mutate import Mutator
@@ -65,6 +66,8 @@ if TYPE_CHECKING:
     import socket
     import uuid
     from collections.abc import Callable, Iterator, Sequence
+
+    from tests.torture.more_readers import Found
 
 SLOW_SECONDS: Final = 1.0
 """Of CPU time: a busy machine is no failure."""
@@ -96,6 +99,7 @@ def readers() -> Iterator[dict[str, Reader]]:
         found += [
             Reader(*each) for each in (*settings(root, read_log_dir(staged.logs)), *kept_by_the_daemon(root / "daemon"))
         ]
+        found += [Reader(*each) for each in _further(staged, cleaned, root)]
         with http() as asked:
             found.append(Reader(*asked))
             yield {reader.name: reader for reader in found}
@@ -123,7 +127,7 @@ def _kafkas(scene: Scene) -> list[Reader]:
         Reader("partition.metadata", seeds("partition.metadata"), lambda data: read_partition_metadata(data, "x")),
         Reader("properties", (b"a=b\\\n c\n!x\nk\\u0041 : v\n", *seeds("meta.properties")), read_properties),
         Reader("metadata record", (record,), read_metadata_record),
-        Reader("batch", seeds("*.log"), header),
+        Reader("batch", tuple(each[: 12 + int.from_bytes(each[8:12], "big")] for each in seeds("*.log")), header),
     ]
 
 
@@ -193,6 +197,21 @@ def _ours(staged: Scene, cleaned: Scene, root: Path) -> list[Reader]:
             from_file(root / "delegations" / "delegations.json", lambda: Delegations(root / "delegations").load()),
         ),
     ]
+
+
+def _further(staged: Scene, cleaned: Scene, root: Path) -> Iterator[Found]:
+    """Those of the other modules."""
+    log_dir = read_log_dir(staged.logs)
+    (trash,) = (cleaned.root / "state" / "trash").glob("*.json")
+    (state,) = (cleaned.root / "state" / "partitions").glob("*/*.json")
+    yield from outside_readers.words_and_stores(root)
+    yield from outside_readers.told_by_hosts(root / "host")
+    yield from outside_readers.told_by_daemons(root / "daemons")
+    yield from log_readers.formats(staged.partition)
+    yield from log_readers.logs(root / "logs", staged.partition)
+    yield from log_readers.beside_logs(root / "beside", log_dir, state.read_bytes())
+    yield from spark_readers.values()
+    yield from spark_readers.around_tables(root / "spark", staged.partition, trash.read_bytes())
 
 
 def _spoken(scene: Scene) -> list[Reader]:
