@@ -103,6 +103,12 @@ soak: setup ## the daemon beside a loaded broker for SOAK_MINUTES (15): does mem
 torture: setup ## system calls that fail, crashes, power cuts, histories, hostile bytes, for TORTURE_MINUTES (10); TORTURE_SEED goes on
 	$(BIN)/python -m tests.torture.run
 
+.PHONY: torture-readers
+READERS_COUNT ?= 1000000
+READERS_PROCESSES ?= 2
+torture-readers: setup ## hostile bytes led by coverage for each reader in Python, READERS_COUNT (1000000) in all: goes on where it was; TORTURE_SEED
+	$(BIN)/python -m tests.torture.led --count $(READERS_COUNT) --processes $(READERS_PROCESSES) --seed $(or $(TORTURE_SEED),1)
+
 compatibility: setup ## each release by brokers and Kafka's classes, and docs/compatibility.md; COMPATIBILITY=quick, COMPATIBILITY_ROWS=3.8
 	$(BIN)/python -m tests.compatibility.run
 

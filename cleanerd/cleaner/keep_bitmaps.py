@@ -52,6 +52,8 @@ def decode_keep(data: bytes, where: str) -> tuple[NDArray[np.uint64], int, NDArr
         body = decompress(ZSTD, data[_HEAD.size : -_CRC.size], 8 * words + batches)
     except CorruptLogError as error:
         raise CorruptionError(f"damaged keep bits: {error.reason}", where=where) from error
+    except OverflowError as error:
+        raise CorruptionError(f"keep bits of {records} records and {batches} batches", where=where) from error
     if len(body) != 8 * words + batches:
         raise CorruptionError("keep bits of another length than they say", where=where)
     keep = np.frombuffer(body, "<u8", count=words).astype(np.uint64)

@@ -7,6 +7,7 @@ import re
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -111,7 +112,7 @@ def _ask(target: str, url: str) -> Answer:
         compare([Answer(target, document)])  # whether it has all that is compared
     except urllib.error.HTTPError as error:
         return Answer(target, None, f"answers {error.code} ({error.reason}): see cleanerd.http.hosts")
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, HTTPException, ValueError, RecursionError) as error:
         reason = getattr(error, "reason", None) or error
         return Answer(target, None, f"does not answer: {getattr(reason, 'strerror', None) or reason}")
     except (KeyError, TypeError, AttributeError):

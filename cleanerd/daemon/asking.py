@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.errors import CleanerdError, RefusedError
+from cleanerd.log.state_files import DAMAGE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,14 +55,18 @@ def ask(path: Path, operation: str, *, timeout_seconds: float = 30.0, **values: 
             line.sendall(request)
             with line.makefile("rb") as answers:
                 data = answers.readline(MAX_ANSWER_BYTES)
-        answer = json.loads(data)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "it sent nothing, or no JSON"
+        return _result(json.loads(data))
+    except (OSError, *DAMAGE) as error:
+        why = getattr(error, "strerror", None) or "it sent nothing, or what is no answer of a daemon"
         raise RefusedError(
             f"the daemon does not answer: {why}",
             where=str(path),
             hint="is cleanerd run running, and as which user? see cleanerd.control.socket",
         ) from error
+
+
+def _result(answer: dict[str, Any]) -> dict[str, Any]:
+    """What it found; raises what it refused, and one of ``DAMAGE`` where it is no answer."""
     if not answer.get("ok"):
         refused = CleanerdError(str(answer.get("error")))
         refused.exit_code = int(answer.get("code", 1))

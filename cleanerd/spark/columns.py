@@ -7,6 +7,7 @@ end. Packed tightly (``dense``) it is one zstd frame behind the magic.
 from __future__ import annotations
 
 import json
+import re
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from cleanerd._kernel import CorruptLogError, compress, crc32c, decompress
 from cleanerd.errors import CorruptionError
+from cleanerd.log.state_files import DAMAGE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +28,8 @@ _DENSE: Final = b"CCOZ"
 _HEAD: Final = struct.Struct("<4sIQ")
 _CRC: Final = struct.Struct("<I")
 _ZSTD: Final = 4
+_KIND: Final = re.compile(r"[<>|][a-zA-Z][0-9]{1,4}")
+"""As NumPy calls what a column holds; it would take much more for one."""
 
 
 def pack(numbers: Mapping[str, Any], columns: Mapping[str, NDArray[Any]], *, dense: bool = False) -> bytes:
@@ -59,13 +63,25 @@ def unpack(data: bytes, where: str = "shuffle") -> tuple[dict[str, Any], dict[st
             body, start = decompress(_ZSTD, data[_HEAD.size : -_CRC.size], body_bytes), 0
         except CorruptLogError as error:
             raise CorruptionError(f"damaged columns: {error.reason}", where=where) from error
-    header = json.loads(body[start : start + header_bytes])
-    position = start + header_bytes + -header_bytes % 8
+        except OverflowError as error:
+            raise CorruptionError(f"columns of {body_bytes} bytes", where=where) from error
+    try:
+        header = json.loads(body[start : start + header_bytes])
+        numbers = dict(header["numbers"])
+        return numbers, _columns(body, start + header_bytes + -header_bytes % 8, header["columns"])
+    except DAMAGE as error:
+        raise CorruptionError(f"damaged columns: {str(error)[:200]}", where=where) from error
+
+
+def _columns(body: bytes, position: int, described: Any) -> dict[str, NDArray[Any]]:
+    """The columns from ``position`` on; raises one of ``DAMAGE``."""
     columns = {}
-    for name, kind, count in header["columns"]:
-        columns[name] = np.frombuffer(body, np.dtype(kind), count=count, offset=position)
+    for name, kind, count in described:
+        if _KIND.fullmatch(kind) is None or count < 0:
+            raise ValueError(f"a column of {count} times {kind}")
+        columns[str(name)] = np.frombuffer(body, np.dtype(kind), count=count, offset=position)
         position += columns[name].nbytes + _gap(columns[name])
-    return header["numbers"], columns
+    return columns
 
 
 def _gap(column: NDArray[Any]) -> int:

@@ -16,6 +16,7 @@ import numpy as np
 from cleanerd.errors import CleanerdError
 from cleanerd.format.names import parse_topic_partition_dir
 from cleanerd.log.log_dir import LOG_START_CHECKPOINT
+from cleanerd.log.state_files import DAMAGE
 from cleanerd.spark.header_walk import walk_headers
 from cleanerd.spark.record_scan import rules_from_item, rules_to_item
 from cleanerd.spark.sides import files_below
@@ -67,7 +68,7 @@ def kept_dirs(state_dir: Path, log_dirs: Sequence[Path]) -> list[Path]:
             entry = json.loads((bytes_of(path) or b"").partition(b"\n")[0])["entry"]
             if entry["log_dir"] in ours and Path(entry["kept"]).is_dir():
                 found.append(Path(entry["kept"]))
-        except (ValueError, KeyError, TypeError) as error:
+        except DAMAGE as error:
             raise CleanerdError(
                 f"cannot be read ({error}): what was kept is not known", where=str(path), hint="name the directories"
             ) from error

@@ -67,7 +67,7 @@ class Count:
     wrong: int = 0
     lines_first: int = 0
     lines_last: int = 0
-    seconds: float = 0.0
+    cpu_seconds: float = 0.0
     grown_bytes: int = 0
     files: dict[str, str] = field(default_factory=dict)
 
@@ -89,7 +89,7 @@ class Count:
         """In words."""
         return (
             f"{name}: {self.inputs:,} inputs, {self.wrong} wrong, {self.lines_first} places, then {self.lines_last}, "
-            f"{self.seconds:.0f} s, {self.inputs / max(self.seconds, 0.001):,.0f} a second, "
+            f"{self.cpu_seconds:.0f} CPU s, {self.inputs / max(self.cpu_seconds, 0.001):,.0f} a second of it, "
             f"{self.grown_bytes / 2**20:.0f} MiB more"
         )
 
@@ -175,7 +175,7 @@ class Run:
 
     def _group(self, mutator: Mutator, lines: Lines, wrong: list[str], inputs: int) -> None:
         rng = random.Random(f"{self.count.seed} led {self._reader.name} {self.count.inputs}")
-        began = time.monotonic()
+        began = time.process_time()
         for _ in range(inputs):
             data = mutator.next(rng)
             before = lines.reached
@@ -185,7 +185,7 @@ class Run:
                 if len(mutator.seeds) < MOST_SEEDS:
                     mutator.add(data)
         self.count.inputs += inputs
-        self.count.seconds += time.monotonic() - began
+        self.count.cpu_seconds += time.process_time() - began
 
     def _one(self, data: bytes, wrong: list[str]) -> None:
         self._running[: 8 + len(data)] = len(data).to_bytes(8, "big") + data
@@ -245,6 +245,7 @@ class Readers:
         self._names = names
         self._counts = {name: self._count(name) for name in names}
         self._waiting = [name for name in names if self._counts[name].inputs < options.count]
+        self._waiting.sort(key=lambda name: self._counts[name].cpu_seconds / max(self._counts[name].inputs, 1))
         self._children: list[_Child] = []
         self._python = _python()
         self.bad = 0
@@ -271,7 +272,7 @@ class Readers:
         counts = [self._count(name) for name in self._names]
         sys.stdout.write(
             f"{len(counts)} readers, {sum(each.inputs for each in counts):,} inputs, "
-            f"{sum(each.wrong for each in counts)} wrong, {sum(each.seconds for each in counts):.0f} s\n"
+            f"{sum(each.wrong for each in counts)} wrong, {sum(each.cpu_seconds for each in counts):.0f} CPU s\n"
         )
 
     def _count(self, name: str) -> Count:

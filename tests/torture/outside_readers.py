@@ -208,7 +208,7 @@ def told_by_daemons(root: Path) -> list[Found]:
     root.mkdir()
     targets = root / "targets.json"
     put = writer(targets)
-    status = busy(3).to_json()
+    status = busy(1).to_json()
     shown = json.dumps({**status, "history": status["history"][:1], "running": []}, default=str).encode()
     heads = (b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
     bodies = tuple((head % len(shown) if b"%d" in head else head) + shown for head in heads)

@@ -208,7 +208,7 @@ class _Texts:
             return None
         try:
             found = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _bad(name, text, f"is not JSON: {error}") from None
         if not isinstance(found, dict):
             raise _bad(name, text, "is not a JSON object")
@@ -231,7 +231,7 @@ def _paths(texts: _Texts) -> tuple[str, ...]:
     if text is not None:
         try:
             several = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             several = []
         if not isinstance(several, list) or not several:
             raise _bad("paths", text, "is not a JSON array of paths")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.errors import ConfigError
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
+from cleanerd.log.state_files import DAMAGE
 from cleanerd.spark.record_scan import rules_from_item, rules_to_item
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Remembered:
         """
         try:
             return _from(json.loads(text))
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except DAMAGE:
             raise ConfigError(
                 f"what the table remembers of its last snapshot cannot be read: {text[:60]!r}",
                 where=where,

@@ -6,16 +6,18 @@ What cannot be decoded is null there, with its reason beside it. What is null, a
 from __future__ import annotations
 
 import importlib
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
+from cleanerd.errors import CleanerdError
 from cleanerd.spark.values.schemas import AVRO, JSON, PROTOBUF, Schema, UndecodableError, require_installed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from cleanerd.spark.values.schemas import Schemas
 
@@ -53,8 +55,21 @@ def reader_of(schema: Schema, label: str, message: str | None) -> Reader:
     """
     require_installed(schema.kind)
     module, name = _READERS[schema.kind]
-    found: Reader = getattr(importlib.import_module(module), name)(schema, label, message)
+    made = getattr(importlib.import_module(module), name)
+    with _understood(label):
+        found: Reader = made(schema, label, message)
     return found
+
+
+@contextmanager
+def _understood(label: str) -> Iterator[None]:
+    """In the block: whatever a strange schema makes of a library is :class:`UndecodableError`."""
+    try:
+        yield
+    except (UndecodableError, CleanerdError, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 - three libraries, and schemas that nobody would write
+        raise UndecodableError(f"{label} makes no column: {type(error).__name__}: {str(error)[:200]}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +90,10 @@ class ValueColumn:
         self._kind = schema.kind
         self._schemas = schemas
         self._known: dict[int, Callable[[bytes, Sequence[int]], Any] | str] = {}
-        self._own = None if schemas is not None else self._reader.decoder(None, label)
+        self._own: Callable[[bytes, Sequence[int]], Any] | None = None
+        if schemas is None:
+            with _understood(label):
+                self._own = self._reader.decoder(None, label)
         self.kind = self._reader.kind
 
     def decode(self, column: pa.Array) -> Decoded:
@@ -92,7 +110,8 @@ class ValueColumn:
                 try:
                     value = self._one(data)
                 except UndecodableError as error:
-                    reason = str(error).strip()
+                    # A name in a schema may hold half a character, which no column of text does.
+                    reason = str(error).strip().encode(errors="replace").decode()
             values.append(value)
             reasons.append(reason)
         found = self._arrow(values, reasons)
@@ -135,7 +154,8 @@ class ValueColumn:
         if writer.kind != self._kind:
             return f"{label} is {writer.kind}, and the column's schema is {self._kind}"
         try:
-            return self._reader.decoder(writer, label)
+            with _understood(label):
+                return self._reader.decoder(writer, label)
         except UndecodableError as error:
             return str(error)
 
