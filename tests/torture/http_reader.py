@@ -122,8 +122,15 @@ class _InProcess:
         await asyncio.sleep(0)
         return bytes(transport.answer)
 
+    async def _end_tasks(self) -> None:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
     def stop(self) -> None:
         self._loop.run_until_complete(self._server.stop())
+        self._loop.run_until_complete(self._end_tasks())
         self._loop.close()
 
 
