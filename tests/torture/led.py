@@ -51,6 +51,9 @@ MOST_GROWN_BYTES: Final = 256 << 20
 _GROUP: Final = 1000
 """So many inputs are drawn from one seed, and counted together."""
 
+_MOST_WRONG: Final = 100
+"""So many are kept and told in one run; the rest is counted."""
+
 _TICK_SECONDS: Final = 0.25
 _MOST_TICKS: Final = 5
 _STUCK_SECONDS: Final = 60.0
@@ -153,7 +156,7 @@ class Run:
         seeds = dict.fromkeys([*self._reader.seeds, *(path.read_bytes() for path in sorted(self._place.iterdir()))])
         with Lines() as lines, self._watch.on():
             for data in seeds:
-                self._one(data, wrong)
+                self._one(data, wrong)  # what is wrong among them was counted when it was found
             mutator = Mutator([*seeds])
             if not self.count.lines_first:
                 self.count.lines_first = lines.reached
@@ -179,7 +182,7 @@ class Run:
         for _ in range(inputs):
             data = mutator.next(rng)
             before = lines.reached
-            self._one(data, wrong)
+            self.count.wrong += self._one(data, wrong)
             if lines.reached != before:
                 self._keep(data)
                 if len(mutator.seeds) < MOST_SEEDS:
@@ -187,13 +190,13 @@ class Run:
         self.count.inputs += inputs
         self.count.cpu_seconds += time.process_time() - began
 
-    def _one(self, data: bytes, wrong: list[str]) -> None:
+    def _one(self, data: bytes, wrong: list[str]) -> bool:
         self._running[: 8 + len(data)] = len(data).to_bytes(8, "big") + data
         self._watch.number += 1
         told = outcome(self._reader, data)
-        if told:
-            self.count.wrong += 1
+        if told and len(wrong) < _MOST_WRONG:
             wrong.append(f"{command(self._reader.name, self._keep(data))}\n  {told}")
+        return bool(told)
 
     def _keep(self, data: bytes) -> Path:
         return keep(self._place, data)

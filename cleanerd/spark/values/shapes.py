@@ -24,6 +24,8 @@ UTC_MICROS: Final = pa.timestamp("us", tz="UTC")
 LOCAL_MICROS: Final = pa.timestamp("us")
 MOST_DIGITS: Final = 38
 """Of a decimal in Spark."""
+MOST_TEXT_DIGITS: Final = 4000
+"""Of one that comes as text: Python makes no longer one of a number, and a schema may say any."""
 
 MOST_NODES: Final = 10_000
 """Fields and types of a schema, each counted where it is used: a few small types can name each other very often."""
@@ -134,7 +136,13 @@ def micros_shape(factor: int, *, divide: bool = False, kind: pa.DataType = UTC_M
 
 
 def decimal_shape(precision: int, scale: int) -> Shape:
-    """A decimal from its unscaled bytes, big-endian; as text, where it has more digits than Spark."""
+    """A decimal from its unscaled bytes, big-endian; as text, where it has more digits than Spark.
+
+    Raises:
+        UndecodableError: it has more than :data:`MOST_TEXT_DIGITS`.
+    """
+    if precision > MOST_TEXT_DIGITS:
+        raise UndecodableError(f"a decimal of more than {MOST_TEXT_DIGITS} digits makes no column")
     as_text = precision > MOST_DIGITS
 
     def convert(value: bytes) -> Any:
