@@ -39,6 +39,13 @@ SCHEMA_REGISTRY: Final = frozenset(
 )
 """No settings: who decodes values (``spark/values/``) asks the environment for them, and imports nothing of this."""
 
+_MOST_WRONG: Final = 20
+"""Keys of a file that are told: each is compared with all that there are, and its line is looked for."""
+
+_PARSED_FOR_LINES: Final = 1 << 20
+"""Characters of a file that are parsed again to find lines: no more than if it were the largest one."""
+
+_IS_IT: Final = "is it a file of cleanerd's settings? 'cleanerd config generate' writes one"
 _MAX_FILE_BYTES: Final = 1 << 20
 
 
@@ -183,8 +190,14 @@ def _from_file(path: Path) -> Iterator[Found]:
         written = 'keys and text are written in quotes: "cleanerd.log.dirs" = "/var/lib/kafka/data"'
         yield ConfigError(f"not a TOML file: {error}", where=str(path), hint=written)
         return
+    document, wrong = _Document(path, text), 0
     for parts, value in leaves:
-        yield _from_leaf(path, text, parts, value)
+        found = _from_leaf(document, parts, value)
+        yield found
+        wrong += isinstance(found, ConfigError)
+        if wrong == _MOST_WRONG:
+            yield ConfigError(f"{wrong} keys are wrong, and there may be more", where=str(path), hint=_IS_IT)
+            return
 
 
 def _read_text(path: Path) -> str:
@@ -209,16 +222,16 @@ def _leaves(table: Mapping[str, object], above: tuple[str, ...]) -> Iterator[tup
             yield (*above, name), value
 
 
-def _from_leaf(path: Path, document: str, parts: tuple[str, ...], value: object) -> Assignment | Unused | ConfigError:
+def _from_leaf(document: _Document, parts: tuple[str, ...], value: object) -> Assignment | Unused | ConfigError:
     def where() -> str:
-        return f"{path}:{line_of(document, parts)}"
+        return document.where(parts)
 
     name = ".".join(parts)
     text = _text_of(value)
     if text is None:
         allowed = "text, a number, true or false, or a list of words"
         return ConfigError(f"{name} is {shown(str(value))}, must be {allowed}", where=where())
-    origin = f"file {path}"
+    origin = f"file {document.path}"
     if parts[0] == TOPICS and len(parts) > 2:
         # A table's name ends where TOML says it ends; the cut from the end is for dotted names only.
         return _of_topic(parts[1], ".".join(parts[2:]), text, origin, where)
@@ -237,16 +250,44 @@ def _text_of(value: object) -> str | None:
     return None
 
 
-def line_of(document: str, parts: tuple[str, ...]) -> int:
-    """The line (from 1) where the statement that sets ``parts`` ends.
+class _Document:
+    """A file's text, and how much may still be parsed to find the lines of what is wrong in it."""
 
-    tomllib does not say; but a document cut after that line still parses and has the key, and cut before it has not.
-    """
-    lines = document.split("\n")
+    def __init__(self, path: Path, text: str) -> None:
+        self.path = path
+        self._lines = text.split("\n")
+        self._left = _PARSED_FOR_LINES
 
-    def has(count: int) -> bool | None:
+    def where(self, parts: tuple[str, ...]) -> str:
+        """The file with the line where ``parts`` are set, or alone where it takes too long to find that line."""
+        line = self._line_of(parts)
+        return str(self.path) if line is None else f"{self.path}:{line}"
+
+    def _line_of(self, parts: tuple[str, ...]) -> int | None:
+        """The line (from 1) where the statement that sets ``parts`` ends.
+
+        tomllib does not say; but a document cut after it still parses and has the key, and cut before it has not.
+        """
+        low, high, found = 1, len(self._lines), len(self._lines)
+        while low <= high:
+            middle = cut = (low + high) // 2
+            while cut <= high and self._left > 0 and (answer := self._has(cut, parts)) is None:
+                cut += 1
+            if self._left <= 0:
+                return None
+            if cut > high:
+                high = middle - 1
+            elif answer:
+                found, high = min(found, cut), middle - 1
+            else:
+                low = cut + 1
+        return found
+
+    def _has(self, count: int, parts: tuple[str, ...]) -> bool | None:
+        text = "\n".join(self._lines[:count])
+        self._left -= len(text)
         try:
-            value: object = tomllib.loads("\n".join(lines[:count]))
+            value: object = tomllib.loads(text)
         except tomllib.TOMLDecodeError:
             return None  # cut in the middle of a statement
         for part in parts:
@@ -254,16 +295,3 @@ def line_of(document: str, parts: tuple[str, ...]) -> int:
                 return False
             value = value[part]
         return True
-
-    low, high, found = 1, len(lines), len(lines)
-    while low <= high:
-        middle = cut = (low + high) // 2
-        while cut <= high and (answer := has(cut)) is None:
-            cut += 1
-        if cut > high:
-            high = middle - 1
-        elif answer:
-            found, high = min(found, cut), middle - 1
-        else:
-            low = cut + 1
-    return found

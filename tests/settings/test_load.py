@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from cleanerd.errors import ConfigError
 from cleanerd.log.topic_config import resolve_topic_config
 from cleanerd.log.topic_keys import TOPIC_RULES
-from cleanerd.settings import Settings, load_settings, read_settings
+from cleanerd.settings import Settings, load_settings, read_settings, sources
 from cleanerd.settings.keys import DAEMON_FIELDS, TOPIC_FIELDS, kafka_text
 
 if TYPE_CHECKING:
@@ -205,6 +206,26 @@ def test_mistakes_in_a_file_name_the_line(toml: Path, document: str, line: int, 
     message = refused(files=(toml,))
     assert message.startswith(f"{toml}:{line}: ")
     assert said in message
+
+
+def test_a_file_of_nothing_but_mistakes(toml: Path) -> None:
+    """Each was compared with every key, and its line looked for by parsing: a file of a mebibyte took many minutes."""
+    toml.write_text("".join(f'"a.{number}" = 1\n' for number in range(50)))
+    found, problems = read_settings([toml], [], {})
+    assert found is None
+    assert [str(each).partition(": ")[0] for each in problems] == [*(f"{toml}:{line}" for line in range(1, 21)), str(toml)]
+    assert "there may be more" in str(problems[-1])
+
+
+def test_a_line_that_takes_too_long_to_find(toml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within a list of many lines each of them was tried, a parse each; the file is named without the line then."""
+    toml.write_text("x = [\n" + "1,\n" * 400 + "]\n")
+    parsed: list[int] = []
+    parse = tomllib.loads
+    monkeypatch.setattr(sources, "_PARSED_FOR_LINES", 10_000)
+    monkeypatch.setattr(tomllib, "loads", lambda text: parsed.append(len(text)) or parse(text))
+    assert refused(files=(toml,)).startswith(f"{toml}: x is ")
+    assert sum(parsed) < 20_000
 
 
 def test_files_that_are_none(tmp_path: Path, toml: Path) -> None:

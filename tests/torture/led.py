@@ -213,6 +213,12 @@ def running(place: Path) -> Path:
     return place.with_name(place.name + ".running")
 
 
+def last_input(place: Path) -> bytes:
+    """What stands there."""
+    data = running(place).read_bytes()
+    return data[8 : 8 + int.from_bytes(data[:8], "big")]
+
+
 def keep(place: Path, data: bytes) -> Path:
     """The input as a file of the corpus."""
     kept = place / hashlib.sha256(data).hexdigest()[:16]
@@ -256,6 +262,7 @@ class Readers:
     def run(self) -> None:
         """Until each has had its inputs."""
         told = time.monotonic()
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # not without its children
         try:
             while self._waiting or self._children:
                 while self._waiting and len(self._children) < self._options.processes:
@@ -296,8 +303,7 @@ class Readers:
         code = child.process.returncode
         if code not in (0, 1):
             place = self._options.place / _file_name(child.reader)
-            data = running(place).read_bytes()
-            kept = keep(place, data[8 : 8 + int.from_bytes(data[:8], "big")])
+            kept = keep(place, last_input(place))
             sys.stdout.write(f"{command(child.reader, kept)}\n  the process ended with {code}\n")
         self.bad += code != 0
         sys.stdout.flush()

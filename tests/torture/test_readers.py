@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
+import random
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.cleaner.keep_bitmaps import encode_keep
+from cleanerd.format import names
 from tests.torture import led, lines
 from tests.torture.hostile import Reader, outcome, readers
 from tests.torture.led import Count, Run
@@ -68,3 +67,106 @@ def test_each_reader_takes_a_seed(known: Mapping[str, Reader]) -> None:
             except Exception:  # noqa: BLE001 - which one, test_found and the attack say
                 refused += 1
         assert refused < len(reader.seeds) or reader.name == "client properties", reader.name
+
+
+def _deep(data: bytes) -> None:
+    """Wrong behind three letters, each of which is a line of its own: found by who is led by lines only."""
+    if data[:1] == b"a":
+        if data[1:2] == b"b":
+            if data[2:3] == b"c":
+                raise ZeroDivisionError
+            return
+        return
+    return
+
+
+@pytest.fixture
+def ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "OURS", str(Path(__file__).parent))
+    monkeypatch.setattr(led, "OURS", str(Path(__file__).parent))
+
+
+def _play(reader: Reader, place: Path, count: int) -> tuple[Count, list[str]]:
+    run = Run(reader, 1, place)
+    wrong = run.play(count)
+    return run.count, wrong
+
+
+@pytest.mark.usefixtures("ours")
+def test_what_reaches_a_new_line_is_mutated_further(tmp_path: Path) -> None:
+    """By luck alone it would take some hundred million inputs; kept is what leads there, and what is wrong."""
+    count, wrong = _play(Reader("deep", (b"xyz",), _deep), tmp_path, 60_000)
+    assert count.wrong
+    assert count.inputs == 60_000
+    assert count.lines_last > count.lines_first
+    assert "ZeroDivisionError" in wrong[0]
+    kept = {path.read_bytes()[:3] for path in (tmp_path / "deep").iterdir()}
+    assert b"abc" in kept
+    assert f"--reader 'deep' --input {tmp_path / 'deep'}" in wrong[0]
+
+
+@pytest.mark.usefixtures("ours")
+def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
+    """A million in all, over several runs; with other code, or another seed, none of them counts."""
+    reader = Reader("deep", (b"xyz",), _deep)
+    _play(reader, tmp_path, 3000)
+    path = tmp_path / "deep.json"
+    assert _play(reader, tmp_path, 3000)[0].inputs == 3000
+    assert Count.load(path, 1).inputs == 3000
+    assert Count.load(path, 2).inputs == 0
+    changed = json.loads(path.read_text())
+    assert "test_readers.py" in changed["files"]
+    path.write_text(json.dumps(changed | {"files": {"test_readers.py": "other"}}))
+    assert Count.load(path, 1).inputs == 0
+
+
+@pytest.mark.usefixtures("ours")
+def test_one_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than a second of CPU is told, though no input is looked at on its own."""
+
+    def read(data: bytes) -> None:
+        while data[:1] == b"!":
+            pass
+
+    monkeypatch.setattr(led, "_TICK_SECONDS", 0.02)
+    _, wrong = _play(Reader("slow", (b"!", b"x"), read), tmp_path, 10)
+    assert "TooSlowError on b'!" in wrong[0]
+
+
+def test_lines_are_told_once() -> None:
+    """Places that were run before the block, and again in it, count; a second time they do not."""
+
+    def read() -> str:
+        return names.file_name(7, ".log")
+
+    read()
+    with Lines() as seen:
+        read()
+        first = seen.reached
+        read()
+        assert seen.reached == first > 0
+    assert {Path(each).name for each in seen.files} == {"names.py"}
+    with Lines() as again:
+        read()
+    assert again.reached == first
+
+
+def test_a_process_that_dies_leaves_its_input(tmp_path: Path) -> None:
+    """What ends the process cannot tell what it was given: the file that the driver reads then has it."""
+    code = (
+        "import os, pathlib; from tests.torture import led; from tests.torture.hostile import Reader\n"
+        "led.Run(Reader('dies', (b'last words',), lambda data: os._exit(9)), 1, pathlib.Path(os.sys.argv[1])).play(5)\n"
+    )
+    died = subprocess.run([sys.executable, "-c", code, tmp_path], cwd=led.TOP, check=False)
+    assert died.returncode == 9
+    assert led.last_input(tmp_path / "dies") == b"last words"
+
+
+def test_an_odd_document_leaves_its_seed_as_it_was() -> None:
+    """The parsed seed is changed in place and put back, order of keys included: an input follows from its seed alone."""
+    seed = json.dumps({"a": {"b": [1, {"c": None}], "d": "x"}, "e": 5}).encode()
+    once, twice = Mutator([seed]), Mutator([seed])
+    for number in range(300):
+        once.next(random.Random(number))
+    for number in range(300, 400):
+        assert once.next(random.Random(number)) == twice.next(random.Random(number))
