@@ -213,7 +213,10 @@ def test_a_file_of_nothing_but_mistakes(toml: Path) -> None:
     toml.write_text("".join(f'"a.{number}" = 1\n' for number in range(50)))
     found, problems = read_settings([toml], [], {})
     assert found is None
-    assert [str(each).partition(": ")[0] for each in problems] == [*(f"{toml}:{line}" for line in range(1, 21)), str(toml)]
+    assert [str(each).partition(": ")[0] for each in problems] == [
+        *(f"{toml}:{line}" for line in range(1, 21)),
+        str(toml),
+    ]
     assert "there may be more" in str(problems[-1])
 
 

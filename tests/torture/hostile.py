@@ -56,9 +56,9 @@ from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
 from tests.support.fake_agent import FakeAgent
 from tests.support.format_bytes import topic as topic_record
-from tests.torture.jobs import JOBS, NAME, Scene, impatient, make
 from tests.torture import log_readers, outside_readers, spark_readers
 from tests.torture.http_reader import http
+from tests.torture.jobs import JOBS, NAME, Scene, impatient, make
 from tests.torture.more_readers import kept_by_the_daemon, settings, writer
 from tests.torture.mutate import Mutator
 

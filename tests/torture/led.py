@@ -81,7 +81,11 @@ class Count:
             found = cls(**json.loads(path.read_bytes()))
         except (OSError, ValueError, TypeError):
             return cls(seed)
-        return found if found.seed == seed and all(_digest(each) == was for each, was in found.files.items()) else cls(seed)
+        return (
+            found
+            if found.seed == seed and all(_digest(each) == was for each, was in found.files.items())
+            else cls(seed)
+        )
 
     def save(self, path: Path) -> None:
         new = path.with_suffix(".new")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import cleanerd
 
@@ -29,7 +29,7 @@ class Lines:
         self._seen: set[tuple[CodeType, int]] = set()
         self._ways: dict[tuple[CodeType, int], int] = {}
 
-    def __enter__(self) -> Lines:
+    def __enter__(self) -> Self:
         if not FAST:
             threading.settrace(self._call)
             sys.settrace(self._call)

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import zlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 import numpy as np
@@ -37,12 +37,10 @@ from cleanerd.verify.partition import Question, verify_partition
 from tests.support.format_bytes import (
     BEGIN,
     END,
-    batch,
     config,
     control_batch,
     feature,
     metadata_batch,
-    record,
     remove_topic,
     snapshot,
     topic,
@@ -50,7 +48,6 @@ from tests.support.format_bytes import (
 from tests.torture.more_readers import writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from cleanerd.log.log_dir import LogDir
@@ -126,7 +123,11 @@ def _message(magic: int, codec: int) -> bytes:
 def logs(root: Path, partition: Path) -> list[Found]:
     """The metadata log, ``verify`` of a partition, ``inspect`` of every kind of file."""
     root.mkdir()
-    return [_metadata_log(root / "__cluster_metadata-0"), _verified(root / "orders-0", partition), _inspected(root, partition)]
+    return [
+        _metadata_log(root / "__cluster_metadata-0"),
+        _verified(root / "orders-0", partition),
+        _inspected(root, partition),
+    ]
 
 
 def _metadata_log(directory: Path) -> Found:
@@ -134,7 +135,9 @@ def _metadata_log(directory: Path) -> Found:
     names = (_LOG, "00000000000000000003-0000000001.checkpoint")
     put = [writer(directory / name) for name in names]
     one, two = UUID(int=1), UUID(int=2)
-    log = metadata_batch(0, topic("a", one), config(2, "a", "cleanup.policy", "compact"), feature("metadata.version", 21))
+    log = metadata_batch(
+        0, topic("a", one), config(2, "a", "cleanup.policy", "compact"), feature("metadata.version", 21)
+    )
     log += metadata_batch(3, BEGIN, topic("b", two)) + metadata_batch(5, END, remove_topic(one))
     compact = snapshot(topic("c", two), config(4, "", "log.retention.ms", "5"))
 
@@ -179,7 +182,8 @@ def _verified(place: Path, partition: Path) -> Found:
 _INSPECTED: Final = (
     _LOG, "00000000000000000000.index", "00000000000000000000.timeindex", "00000000000000000000.txnindex",
     "00000000000000000009.snapshot", "recovery-point-offset-checkpoint", "leader-epoch-checkpoint", "meta.properties",
-    "partition.metadata", ".kafka_cleanshutdown", "quorum-state", "journal", "00000000000000000003-0000000001.checkpoint",
+    "partition.metadata", ".kafka_cleanshutdown", "quorum-state", "journal",
+    "00000000000000000003-0000000001.checkpoint",
 )  # fmt: skip
 
 

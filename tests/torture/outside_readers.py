@@ -9,7 +9,6 @@ import os
 import socket
 import tempfile
 from contextlib import redirect_stdout
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
 from unittest.mock import patch
@@ -33,6 +32,8 @@ from tests.torture.more_readers import writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
+
     from tests.torture.more_readers import Found
 
 _PASSWORD: Final = "store s3cret"  # noqa: S105 - of stores that are made here
@@ -260,7 +261,9 @@ def told_by_daemons(root: Path) -> list[Found]:
 
         look = SimpleNamespace(log_dir=SimpleNamespace(path=root))
         facts = SimpleNamespace(metadata_dir=None, settings=None)
-        job = SimpleNamespace(name=names.TopicPartition("a", 0), look=look, facts=facts, progress=SimpleNamespace(check=None))
+        job = SimpleNamespace(
+            name=names.TopicPartition("a", 0), look=look, facts=facts, progress=SimpleNamespace(check=None)
+        )
         with (
             patch.object(hand_over, "_run", run),
             patch.object(hand_over, "as_toml", lambda *_: ""),
@@ -274,5 +277,9 @@ def told_by_daemons(root: Path) -> list[Found]:
         ("status of a daemon", (*bodies, b"HTTP/1.1 421 No\r\n\r\n"), of_cluster),
         ("daemons asked for", (json.dumps(groups).encode(),), asked_for),
         ("answer of the daemon", (b'{"ok":true,"result":{"a":1}}\n', b'{"ok":false,"error":"x","code":3}\n'), answered),
-        ("result of Spark's process", (json.dumps({"partitions": [left]}).encode() + _SPLIT + b"cleanerd: no\n",), by_spark),
+        (
+            "result of Spark's process",
+            (json.dumps({"partitions": [left]}).encode() + _SPLIT + b"cleanerd: no\n",),
+            by_spark,
+        ),
     ]

@@ -1,4 +1,4 @@
-"""Readers of the Spark side that need no session: schemas and values, a registry's answers, tables, options; hostile bytes."""
+"""Readers of the Spark side that need no session, for hostile bytes: schemas, values, a registry's answers, tables."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ from cleanerd.verify.rules import KeyRules
 from tests.torture.more_readers import writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from cleanerd.spark.values.schemas import Schemas
@@ -55,7 +54,8 @@ _AVRO_VALUE: Final = (
     b"\x0e\x02\x04ab\x80\x01\x04\x01\x02\x02\x06abc\x04\x00\x02\x02k\x02" + bytes(8) + b"\x00\x02wxyz\x02\x04hi\x0a"
 )
 _JSON: Final = json.dumps({
-    "title": "Order", "type": "object", "$defs": {"line": {"type": "object", "properties": {"sku": {"type": "string"}}}},
+    "title": "Order", "type": "object",
+    "$defs": {"line": {"type": "object", "properties": {"sku": {"type": "string"}}}},
     "properties": {
         "id": {"type": "integer"}, "price": {"type": ["number", "null"]}, "name": {"type": "string"},
         "ok": {"type": "boolean"}, "lines": {"type": "array", "items": {"$ref": "#/$defs/line"}},
@@ -76,7 +76,9 @@ def _descriptor() -> bytes:
     file.dependency.extend([timestamp_pb2.DESCRIPTOR.name, wrappers_pb2.DESCRIPTOR.name])
     order = file.message_type.add(name="Order")
 
-    def add(message: Any, name: str, number: int, kind: int, of: str = "", *, repeated: bool = False, one: bool = False) -> None:
+    def add(
+        message: Any, name: str, number: int, kind: int, of: str = "", *, repeated: bool = False, one: bool = False
+    ) -> None:
         label = kinds.LABEL_REPEATED if repeated else kinds.LABEL_OPTIONAL
         made = message.field.add(name=name, number=number, type=kind, label=label)
         if of:
@@ -110,7 +112,9 @@ def _descriptor() -> bytes:
 
 
 _PROTOBUF: Final = _descriptor()
-_PROTOBUF_VALUE: Final = bytes.fromhex("08ffffffffffffffffff0110051a02abcd20012a050a01611004320c0a016b110000000000000840")
+_PROTOBUF_VALUE: Final = bytes.fromhex(
+    "08ffffffffffffffffff0110051a02abcd20012a050a01611004320c0a016b110000000000000840"
+)
 
 
 class _Known:
@@ -134,7 +138,11 @@ def _column(*, values: tuple[bytes, ...], schema: Schema, writers: Schemas | Non
 
 def values() -> list[Found]:
     """Schemas as somebody may register them, and values as somebody may write them."""
-    value_of = {AVRO: (_AVRO_VALUE, b"\2", b""), JSON: (_JSON_VALUE, b"5", b'"x"'), PROTOBUF: (_PROTOBUF_VALUE, b"", b"\x08\1")}
+    value_of = {
+        AVRO: (_AVRO_VALUE, b"\2", b""),
+        JSON: (_JSON_VALUE, b"5", b'"x"'),
+        PROTOBUF: (_PROTOBUF_VALUE, b"", b"\x08\1"),
+    }
     own = {AVRO: _AVRO, JSON: _JSON, PROTOBUF: base64.standard_b64encode(_PROTOBUF).decode()}
     framed = {kind: _Known(*(Schema(each, own[each]) for each in (AVRO, JSON, PROTOBUF))) for kind in own}
 
@@ -163,14 +171,22 @@ def values() -> list[Found]:
 
     heads = tuple(b"\0" + number.to_bytes(4, "big") for number in range(3))
     return [
-        ("Avro schema", (_AVRO.encode(), b'["null","long"]', b'{"type":"array","items":"int"}'), functools.partial(as_schema, AVRO)),
+        (
+            "Avro schema",
+            (_AVRO.encode(), b'["null","long"]', b'{"type":"array","items":"int"}'),
+            functools.partial(as_schema, AVRO),
+        ),
         ("Avro schema of a writer", (_AVRO.encode(),), as_writers),
         ("Avro value", (_AVRO_VALUE,), functools.partial(as_value, AVRO)),
         ("JSON schema", (_JSON.encode(),), functools.partial(as_schema, JSON)),
         ("JSON value", (_JSON_VALUE,), functools.partial(as_value, JSON)),
         ("Protobuf descriptor", (_PROTOBUF,), functools.partial(as_schema, PROTOBUF)),
         ("Protobuf value", (_PROTOBUF_VALUE,), functools.partial(as_value, PROTOBUF)),
-        ("framed value", (heads[0] + _AVRO_VALUE, heads[1] + _JSON_VALUE, heads[2] + b"\2\0" + _PROTOBUF_VALUE), as_framed),
+        (
+            "framed value",
+            (heads[0] + _AVRO_VALUE, heads[1] + _JSON_VALUE, heads[2] + b"\2\0" + _PROTOBUF_VALUE),
+            as_framed,
+        ),
     ]
 
 
@@ -207,7 +223,12 @@ def around_tables(root: Path, partition: Path, trash: bytes) -> list[Found]:
         "columns": "topic,offset",
     }
     more = {"paths": '["/a"]', "partitions": "a-0", "maxOffsetsPerTrigger": "5", "startingTimestamp": "1790000000000"}
-    answer = {"schema": _AVRO, "schemaType": "AVRO", "references": [{"name": "a", "subject": "b", "version": 1}], "version": 3}
+    answer = {
+        "schema": _AVRO,
+        "schemaType": "AVRO",
+        "references": [{"name": "a", "subject": "b", "version": 1}],
+        "version": 3,
+    }
     files = {"a.avsc": _AVRO, "b.1.json": _JSON, "b.2.json": "{}", "7.proto": "x", "c.proto": "y"}
 
     def answers(data: bytes) -> None:
@@ -252,8 +273,16 @@ def around_tables(root: Path, partition: Path, trash: bytes) -> list[Found]:
         known.named(text)
 
     return [
-        ("answer of a schema registry", (b"\0" + json.dumps(answer).encode(), b'\1{"error_code":40401}', b"\2oh"), answers),
-        ("what a table remembers", (remembered.to_text().encode(),), lambda data: Remembered.from_text(data.decode(errors="replace"), "x")),
+        (
+            "answer of a schema registry",
+            (b"\0" + json.dumps(answer).encode(), b'\1{"error_code":40401}', b"\2oh"),
+            answers,
+        ),
+        (
+            "what a table remembers",
+            (remembered.to_text().encode(),),
+            lambda data: Remembered.from_text(data.decode(errors="replace"), "x"),
+        ),
         ("packed columns", packed, columns_of),
         ("options of the source", tuple(json.dumps(each).encode() for each in (options, more)), told),
         ("batch at a place", tuple(path.read_bytes() for path in sorted(partition.glob("*.log"))[:2]), batch),
