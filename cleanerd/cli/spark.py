@@ -16,6 +16,7 @@ import click
 from cleanerd.cli.options import common_options
 from cleanerd.cli.verbs import VerbGroup, VerbTable
 from cleanerd.spark.launch import DEFAULT_MASTER, is_driver, is_local, require_packages, submit
+from cleanerd.spark.room import a_session_fits
 from cleanerd.spark.small import bytes_below, is_little, is_short
 
 if TYPE_CHECKING:
@@ -58,8 +59,8 @@ def spark_verb(
 
     The body gets a :class:`Common` first, as every verb does, and neither master nor conf: ``spark_session`` has them.
     ``alone``: whether it can do without Spark what its options say. Then, on a local master and when there is little to
-    read, it is called in this process, where ``spark_session`` is None; None: it never can. ``check`` says no to
-    options that make no sense, before anything is started.
+    read or no memory for a session, it is called in this process, where ``spark_session`` is None; None: it never can.
+    ``check`` says no to options that make no sense, before anything is started.
     """
 
     def decorated(function: Callable[..., int]) -> Callable[..., int]:
@@ -72,7 +73,8 @@ def spark_verb(
             if check is not None:
                 check(options)
             read_bytes = bytes_below(options.get("log_dirs", options.get("dirs", ()))) if is_local(master) else None
-            if alone is not None and alone(options) and is_little(read_bytes) and not conf:
+            may_be_alone = alone is not None and alone(options) and read_bytes is not None and not conf
+            if may_be_alone and (is_little(read_bytes) or not a_session_fits()):
                 require_packages()
                 return function(common, **given)
             arguments = click.get_current_context().find_root().obj

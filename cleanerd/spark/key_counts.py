@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-ADDED_RECORDS: Final = 1 << 20
-"""So many rows wait before they are added up; some 100 MB."""
+ADDED_RECORDS: Final = 1 << 18
+"""So many rows wait before they are added up, or half as many as there are keys; 27 MB, and three times that for a
+moment."""
 
 COMPETES: Final = int(Fact.SEALED | Fact.VISIBLE | Fact.HAS_KEY)
 """What a record has that counts for its key."""
@@ -87,7 +88,7 @@ class Tally:
         self._shard = shard
         self._shards = shards
         self._waiting: list[Keys] = []
-        self._rows = 0
+        self._rows = self._added = 0
         self.totals = Totals()
 
     def add(self, batch: pa.RecordBatch) -> int:
@@ -104,7 +105,7 @@ class Tally:
             rows = rows[shard_of(column["key_high"][rows], self._shards) == self._shard]
         self._waiting.append(_of_records(self._part, column, rows))
         self._rows += len(rows)
-        return len(self.keys()["high"]) if self._rows >= ADDED_RECORDS else 0
+        return len(self.keys()["high"]) if self._rows >= max(ADDED_RECORDS, self._added // 2) else 0
 
     def _count(self, flags: NDArray[np.int32], size: NDArray[np.int32], timestamp: NDArray[np.int64]) -> None:
         """What is counted by record: of all [n] below the active segment, but ``active``."""
@@ -128,12 +129,13 @@ class Tally:
     def keys(self) -> Keys:
         """What was counted so far."""
         self._waiting = [added(self._waiting)]
-        self._rows = 0
+        self._rows, self._added = 0, len(self._waiting[0]["high"])
         return self._waiting[0]
 
     def forget_keys(self) -> None:
         """Begin anew with the keys: those so far went elsewhere."""
         self._waiting = []
+        self._rows = self._added = 0
 
 
 def _of_records(part: int, column: Mapping[str, NDArray[Any]], rows: NDArray[np.intp]) -> Keys:

@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING, Final, cast
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from cleanerd.errors import ConfigError
+from cleanerd.spark.room import SMALL_HEAP, SMALL_JAVA, Room, cores_here, room_here
 from cleanerd.spark.streams import Forwarder, StderrGiver
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ _QUIET: Final = {
 """What ``--conf`` can say otherwise."""
 
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_HEAP: Final = "spark.driver.memory"
 JAVAS_ENVIRONMENT: Final = frozenset({"JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS"})
 _SHORT_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a local session of some seconds, whose driver is its executor."""
@@ -149,8 +151,12 @@ def submit(
 ) -> int:
     """Run ``script`` with ``arguments`` as a Spark driver; returns its exit code. ``is_short``: there is little to do.
 
+    On this machine Java's heap, and of ``local[*]`` how many tasks run at once, follow from the memory that is left;
+    whoever says one of them, or how Java runs, is taken at his word.
+
     Raises:
         ConfigError: there is no Spark here, no such master, or the driver is to run elsewhere.
+        MachineError: there is too little memory for a session here.
     """
     where = checked_master(master)
     if conf.get(_DEPLOY_MODE, "client") != "client":
@@ -160,12 +166,15 @@ def submit(
             hint="start spark-submit yourself with cleanerd_driver.py: docs/spark.md, Cluster mode",
         )
     # Said here, so that a spark-defaults.conf does not send the driver elsewhere.
-    command = [str(require_spark()), "--master", where, "--deploy-mode", "client", "--name", "cleanerd"]
-    for key, value in {**_QUIET, **_local_settings(where, is_short=is_short), **conf}.items():
+    script_of_spark = require_spark()
+    room = room_here() if is_local(master) and not _heap_is_said(conf) else None
+    where = _with_tasks(where, room)
+    command = [str(script_of_spark), "--master", where, "--deploy-mode", "client", "--name", "cleanerd"]
+    for key, value in {**_QUIET, **_local_settings(where, room, is_short=is_short), **conf}.items():
         command += ["--conf", f"{key}={value}"]
     quoted = [quoted_argument(each) for each in arguments]
     with StderrGiver() as giver:
-        inherited = environment(os.environ, local=where.startswith("local")) | {STDERR_MARK: giver.address}
+        inherited = environment(os.environ, local=where.startswith("local"), room=room) | {STDERR_MARK: giver.address}
         process = subprocess.Popen(
             [*command, str(script), *quoted], env=inherited, start_new_session=True, stderr=subprocess.PIPE
         )
@@ -180,24 +189,43 @@ def submit(
     return _exit_code(status)
 
 
-def _local_settings(master: str, *, is_short: bool) -> dict[str, str]:
+def _with_tasks(master: str, room: Room | None) -> str:
+    """``local[*]`` with as many tasks as there is memory for."""
+    local = _LOCAL.fullmatch(master)
+    if local is None or room is None or local["threads"] != "*" or room.tasks >= cores_here():
+        return master
+    return f"local[{room.tasks},{local['failures']}]"
+
+
+def _local_settings(master: str, room: Room | None, *, is_short: bool) -> dict[str, str]:
     """For a session on this machine, where nobody has said otherwise."""
     if not is_local(master):
         return {}
     settings = {} if "PYSPARK_PYTHON" in os.environ else dict(_OWN_WORKERS)
-    if is_short and not _java_options_are_said():
-        settings[_JAVA_OPTIONS] = _SHORT_JAVA
+    is_small = room is not None and room.is_small
+    if is_small:
+        settings[_HEAP] = SMALL_HEAP
+    if (is_small or is_short) and not _java_options_are_said():
+        settings[_JAVA_OPTIONS] = SMALL_JAVA if is_small else _SHORT_JAVA
     return settings
+
+
+def _heap_is_said(conf: Mapping[str, str]) -> bool:
+    """Whether somebody chose what Java takes."""
+    return _HEAP in conf or "SPARK_DRIVER_MEMORY" in os.environ or _is_default(_HEAP)
 
 
 def _java_options_are_said() -> bool:
     """Whether somebody chose how Java runs: two collectors together, and it would not start."""
-    if not JAVAS_ENVIRONMENT.isdisjoint(os.environ):
-        return True
+    return not JAVAS_ENVIRONMENT.isdisjoint(os.environ) or _is_default(_JAVA_OPTIONS)
+
+
+def _is_default(key: str) -> bool:
+    """Whether ``spark-defaults.conf`` has it."""
     home = os.environ.get("SPARK_HOME", "")
     place = os.environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else "")
     try:
-        return bool(place) and _JAVA_OPTIONS in Path(place, "spark-defaults.conf").read_text(errors="replace")
+        return bool(place) and key in Path(place, "spark-defaults.conf").read_text(errors="replace")
     except OSError:
         return False
 
@@ -215,7 +243,7 @@ def unquoted_argument(text: str) -> str:
     return "" if text == _EMPTY else os.fsdecode(unquote_to_bytes(text))
 
 
-def environment(inherited: Mapping[str, str], *, local: bool) -> dict[str, str]:
+def environment(inherited: Mapping[str, str], *, local: bool, room: Room | None = None) -> dict[str, str]:
     """For the driver: executors run this interpreter unless the environment names another one."""
     result = {
         "PYSPARK_PYTHON": sys.executable,
@@ -227,6 +255,9 @@ def environment(inherited: Mapping[str, str], *, local: bool) -> dict[str, str]:
     if local:
         # Where the host's own name does not resolve Spark would not start.
         result.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if room is not None and room.is_small:
+        # Each of Java's threads would have an arena of its own, and give nothing of it back.
+        result.setdefault("MALLOC_ARENA_MAX", "2")
     return result
 
 

@@ -36,7 +36,8 @@ SHARES: Final = (0.5, 0.9, 0.99)
 MOST_KEYS: Final = 1 << 22
 """So many keys this process counts at once when it is alone, with less than a gigabyte; more are counted in shards."""
 
-_SENT_KEYS: Final = 1 << 20
+_SENT_KEYS: Final = 1 << 18
+"""So many keys a task has counted when it sends them on; what it takes is theirs and ``ADDED_RECORDS`` rows more."""
 _BLOCK_KEYS: Final = 1 << 15
 _SHARD_BYTES: Final = 64 << 20
 """About as much of a log one shard of its keys stands for."""
@@ -205,15 +206,16 @@ def count_shard(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """One shard of the keys: what tasks sent of it, added up; a row of JSON."""
     totals: list[Any] = []
     waiting: list[Keys] = []
-    rows = 0
+    rows = counted = 0
     for batch in batches:
         totals += [json.loads(text) for text in batch.column(1).to_pylist() if text is not None]
         for data in batch.column(2):
             if data.is_valid:
                 waiting.append(unpack(data.as_py())[1])
                 rows += len(waiting[-1]["high"])
-        if rows >= ADDED_RECORDS:
+        if rows >= max(ADDED_RECORDS, counted // 2):
             waiting, rows = [added(waiting)], 0
+            counted = len(waiting[0]["high"])
     found = {"totals": totals, "keys": summary(added(waiting))}
     yield pa.RecordBatch.from_arrays([pa.array([json.dumps(found)])], ["found"])
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 pytest.importorskip("pyspark")
 
-from cleanerd.spark import stores
+from cleanerd.log.memory import Memory
+from cleanerd.spark import room, stores
 from cleanerd.spark.values import registry as schema_registry
 from tests.spark import registry_server, s3
 from tests.spark.sessions import SHORT, start_session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -23,6 +25,17 @@ if TYPE_CHECKING:
     from tests.spark.registry_server import RegistryServer
     from tests.spark.s3 import Store
     from tests.spark.tables import Tables
+
+
+@pytest.fixture
+def with_memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """As if so many bytes were left to this process, on two cores."""
+
+    def set_it(size_bytes: int) -> None:
+        monkeypatch.setattr(room, "measure", lambda: Memory(size_bytes, "memory.max of the cgroup /c"))
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {0, 1})
+
+    return set_it
 
 
 @pytest.fixture(scope="session")

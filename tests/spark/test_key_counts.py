@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import tracemalloc
 from collections import Counter, defaultdict
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,9 @@ from cleanerd.spark.record_scan import WITH_TIMESTAMP, Fact
 from cleanerd.verify.rules import KAFKAS_RULES
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import Record, encode_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Known = dict[tuple[int, int], list[tuple[int, int, int, int, int]]]
 
@@ -146,3 +150,41 @@ def test_more_keys_than_fit(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(profile, "MOST_KEYS", 20)
     assert profile_logs(None, logs) == at_once
     assert at_once[0].keys == 70
+
+
+def test_memory_of_a_task_and_a_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three times as many records take no more: a task sends its keys on, a shard adds up what waits.
+
+    NumPy's arrays are what is measured; 1.2 million rows and all of their keys at once would be 450 MB.
+    """
+    rows_a_batch = 32_768
+
+    def scanned(item: dict[str, int], _schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        pick = np.random.default_rng(7)
+        for number in range(item["batches"]):
+            given = {"flags": COMPETES, "size": 100, "offset": np.arange(rows_a_batch) + number * rows_a_batch}
+            keys = {name: pick.integers(0, 2**62, rows_a_batch) for name in ("key_high", "key_low")}
+            columns = [
+                np.zeros(rows_a_batch, np.int64) + {**given, **keys}.get(each.name, 0) for each in WITH_TIMESTAMP
+            ]
+            arrays = [pa.array(column.astype(each.type.to_pandas_dtype())) for column, each in zip(
+                columns, WITH_TIMESTAMP, strict=True)]  # fmt: skip
+            yield pa.RecordBatch.from_arrays(arrays, schema=WITH_TIMESTAMP)
+
+    def largest_mib(batches: int, *, shard: bool) -> float:
+        tracemalloc.start()
+        try:
+            blocks = profile.count_segment(1, {"part": 0, "batches": batches})
+            kept = 0
+            for told in profile.count_shard(blocks) if shard else blocks:
+                kept += len(told)
+            assert kept
+            return tracemalloc.get_traced_memory()[1] / (1 << 20)
+        finally:
+            tracemalloc.stop()
+
+    monkeypatch.setattr(profile, "scan", scanned)
+    few, many, shard = largest_mib(12, shard=False), largest_mib(36, shard=False), largest_mib(12, shard=True)
+    assert many < few + 10, (few, many)
+    assert many < 180, many
+    assert shard < 260, shard

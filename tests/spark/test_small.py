@@ -17,16 +17,18 @@ import pytest
 
 from cleanerd.cleaner.manifest import STAGING
 from cleanerd.cli.main import run
+from cleanerd.errors import MachineError
 from cleanerd.spark import launch, small
 from cleanerd.spark.clean import alone_bytes
 from cleanerd.spark.launch import submit
+from cleanerd.spark.room import SMALL_HEAP, SMALL_JAVA
 from tests.cleaner.driver import NAME
 from tests.spark.rich_log import NOW_MS, RichLog
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 COMPACT = ("--set", "topics.orders.cleanup.policy=compact", "--set", "cleanerd.disk.reserve=0")
 CLEAN = ("--force", "--from-start", "--now-ms", NOW_MS)
@@ -235,18 +237,20 @@ def settings_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     script.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/told\n')
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "home"))
-    for name in ("PYSPARK_PYTHON", "SPARK_CONF_DIR", *launch.JAVAS_ENVIRONMENT):
+    for name in ("PYSPARK_PYTHON", "SPARK_CONF_DIR", "SPARK_DRIVER_MEMORY", *launch.JAVAS_ENVIRONMENT):
         monkeypatch.delenv(name, raising=False)
 
     def asked(**how: Any) -> dict[str, str]:
         assert submit(tmp_path / "driver.py", [], **{"master": "local[2]", "conf": {}, **how}) == 0
         words = (tmp_path / "told").read_text().splitlines()
-        return dict(word.split("=", 1) for word in words if word.startswith("spark."))
+        settings = dict(word.split("=", 1) for word in words if word.startswith("spark."))
+        return {**settings, "master": words[words.index("--master") + 1]}
 
     return asked
 
 
 JAVA = "spark.driver.extraJavaOptions"
+HEAP = "spark.driver.memory"
 WORKERS = "spark.python.daemon.module"
 
 
@@ -265,6 +269,43 @@ def test_settings_of_a_short_session(settings_of: Any, tmp_path: Path, monkeypat
     assert JAVA not in settings_of(is_short=True)
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/env/bin/python")
     assert WORKERS not in settings_of()
+
+
+def test_settings_where_there_is_little_memory(
+    settings_of: Any, monkeypatch: pytest.MonkeyPatch, with_memory: Callable[[int], None]
+) -> None:
+    """The least heap and as many tasks as fit beside it; what somebody has said stays, and so does another machine's.
+
+    Without the heap being said too little memory is an error before anything is started.
+    """
+    with_memory(1 << 40)
+    assert (settings_of(master="local[*]")["master"], HEAP in settings_of()) == ("local[*,4]", False)
+    with_memory(1 << 30)
+    chosen = settings_of(master="local[*]")
+    assert (chosen["master"], chosen[HEAP]) == ("local[1,4]", SMALL_HEAP)
+    assert chosen[JAVA] == SMALL_JAVA
+    assert settings_of(master="local[2]")["master"] == "local[2,4]"
+    said = settings_of(master="local[*]", conf={HEAP: "700m"})
+    assert (said["master"], said[HEAP], JAVA in said) == ("local[*,4]", "700m", False)
+    assert HEAP not in settings_of(master="spark://127.0.0.1:7077")
+    assert settings_of(conf={JAVA: "-Dx=y"})[JAVA] == "-Dx=y"
+    with_memory(700 << 20)
+    with pytest.raises(MachineError, match="700 MiB are left"):
+        settings_of()
+    monkeypatch.setenv("SPARK_DRIVER_MEMORY", "600m")
+    assert HEAP not in settings_of()
+
+
+def test_no_memory_for_a_session(
+    tmp_path: Path, log_dir: Path, monkeypatch: pytest.MonkeyPatch, with_memory: Callable[[int], None]
+) -> None:
+    """However much there is to read, this process does it by itself; what it cannot do is refused in words."""
+    monkeypatch.setattr("cleanerd.cli.spark.is_little", lambda _bytes: False)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no java"))
+    asked = ["spark", "profile", str(log_dir), "--set", f"cleanerd.state.dir={tmp_path / 'state'}"]
+    assert run(asked) == 3, "there is memory for a session, so Java is missed"
+    with_memory(700 << 20)
+    assert run(asked) == 0
 
 
 def test_installed_pyspark_is_preferred(tmp_path: Path) -> None:

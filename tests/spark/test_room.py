@@ -1,0 +1,44 @@
+"""A session on this machine takes no more memory than there is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.errors import MachineError
+from cleanerd.log.memory import MIB, Memory
+from cleanerd.spark.room import Room, room_here, room_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GIB = 1024 * MIB
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "cores", "found"),
+    [
+        (16 * GIB, 8, Room(8, is_small=False)),
+        (3 * GIB, 8, Room(8, is_small=False)),
+        (2560 * MIB, 8, Room(7, is_small=True)),
+        (2 * GIB, 8, Room(5, is_small=True)),
+        (GIB, 8, Room(1, is_small=True)),
+        (GIB, 1, Room(1, is_small=True)),
+        (2 * GIB, 2, Room(2, is_small=False)),
+        (944 * MIB, 1, None),
+        (0, 1, None),
+    ],
+)
+def test_what_fits(size_bytes: int, cores: int, found: Room | None) -> None:
+    """Java's heap first, then as many workers as are left; never more than cores."""
+    assert room_in(Memory(size_bytes, "a test"), cores) == found
+
+
+def test_too_little(with_memory: Callable[[int], None]) -> None:
+    """Said in words before anything is started: how much it takes, how much there is, who says so."""
+    with_memory(700 * MIB)
+    with pytest.raises(MachineError) as raised:
+        room_here()
+    assert "700 MiB are left" in raised.value.message
+    assert raised.value.where == "memory.max of the cgroup /c"
