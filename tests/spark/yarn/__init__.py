@@ -1,0 +1,1 @@
+"""A YARN of one node to test with."""
