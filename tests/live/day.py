@@ -22,11 +22,11 @@ from cleanerd.broker.agent_transport import SOCKET
 from tests.agent.live import PROPERTIES
 from tests.brokers.node import cleanerd, errors, wait_until
 from tests.kafka.judge import fetch_jars
+from tests.live.kill_checks import leftovers
 from tests.live.load import Load, Writing, topic_config
 from tests.live.proxy import Proxy
 from tests.live.rounds import Rounds
 from tests.live.scene import info
-from tests.live.test_kills import leftovers
 from tests.live.two_brokers import two_brokers
 from tests.support.log_dirs import read_checkpoint
 from tests.support.patience import PATIENCE_SECONDS

@@ -5,7 +5,10 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 
 class Place(NamedTuple):
@@ -51,6 +54,13 @@ class Ledger:
         """What was acknowledged there."""
         with self._lock:
             return self.records[place].get(offset)
+
+    def forget(self, place: Place, below: int, kept: Collection[int]) -> None:
+        """Of those below an offset only ``kept`` and each key's newest are looked up from now on."""
+        with self._lock:
+            newest = set(self.newest[place].values())
+            records = self.records[place].items()
+            self.records[place] = {at: each for at, each in records if at >= below or at in kept or at in newest}
 
     def complain(self, problem: str) -> None:
         """Something that must not happen happened."""

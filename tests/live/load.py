@@ -94,12 +94,16 @@ def create_topics(
 
 @dataclass
 class Load:
-    """Threads that write and read until the block ends; a block that ends well flushes and stops in order."""
+    """Threads that write and read until the block ends; a block that ends well flushes and stops in order.
+
+    ``to_the_end``: who reads everything goes on when every winner was seen, as far as its isolation lets it.
+    """
 
     broker: Broker
     writings: Sequence[Writing] = WRITINGS
     partitions: int = 1
     brokers_come_and_go: bool = False
+    to_the_end: bool = False
     ledger: Ledger = field(default_factory=Ledger)
     full_reads: int = 0
     times_asked: int = 0
@@ -133,7 +137,7 @@ class Load:
         except Exception as error:  # noqa: BLE001 - it must be seen in the test, not in a thread
             self.ledger.complain(f"{type(error).__name__}: {error}")
 
-    def _on_error(self, error: KafkaError) -> None:
+    def on_error(self, error: KafkaError) -> None:
         if self.brokers_come_and_go and error.code() in _CONNECTIONS:
             return
         self.ledger.complain(f"client error: {error}")
@@ -142,7 +146,7 @@ class Load:
 
     def _write(self, writing: Writing) -> None:
         producer = Producer({
-            "bootstrap.servers": self.broker.bootstrap, "error_cb": self._on_error, **writing.properties()
+            "bootstrap.servers": self.broker.bootstrap, "error_cb": self.on_error, **writing.properties()
         })  # fmt: skip
         transactional = writing.kind == "transactional"
         if transactional:
@@ -164,8 +168,8 @@ class Load:
             for _ in range(10):
                 self._send(producer, writing, dice, number, lambda *record, batch=batch: batch.append(record), complain)
                 number += 1
-            self._flush(producer, failed)
-            aborted = self._end(producer, aborted=dice.random() < ABORTED_SHARE)
+            self.flush(producer, failed)
+            aborted = self.end(producer, aborted=dice.random() < ABORTED_SHARE)
             if failed and not aborted:
                 self.ledger.complain(f"a transaction was committed without some of its records: {failed[:3]}")
             for place, offset, record in batch:
@@ -173,7 +177,7 @@ class Load:
             time.sleep(_PAUSE_SECONDS * 10)
         assert producer.flush(PATIENCE_SECONDS) == 0
 
-    def _flush(self, producer: Producer, failed: list[str]) -> None:
+    def flush(self, producer: Producer, failed: list[str]) -> None:
         """Until the transaction's records are sent. Where brokers come and go it may fail; what waits then never is.
 
         A leader that cannot ask a coordinator that died refuses records, and librdkafka, which has counted them by
@@ -186,7 +190,7 @@ class Load:
             if failed or producer.flush(1) == 0:
                 return
 
-    def _end(self, producer: Producer, *, aborted: bool) -> bool:
+    def end(self, producer: Producer, *, aborted: bool) -> bool:
         """End the transaction; where brokers come and go, as long as that takes. Whether it was aborted."""
         while True:
             try:
@@ -235,7 +239,8 @@ class Load:
         """Everything from the beginning, at least up to what is acknowledged now; every winner must turn up."""
         consumer = Consumer({
             "bootstrap.servers": self.broker.bootstrap, "group.id": "reader", "enable.auto.commit": False,
-            "isolation.level": isolation, "error_cb": self._on_error, "fetch.wait.max.ms": 50,
+            "isolation.level": isolation, "error_cb": self.on_error, "fetch.wait.max.ms": 50,
+            "enable.partition.eof": self.to_the_end,
         })  # fmt: skip
         try:
             return self._read_until_found(consumer, isolation)
@@ -249,20 +254,27 @@ class Load:
         consumer.assign([TopicPartition(place.topic, place.partition, 0) for place in self.places])
         found: dict[Place, dict[int, tuple[bytes, bytes | None]]] = {place: {} for place in self.places}
         last = dict.fromkeys(self.places, -1)
+        unread = set(self.places if self.to_the_end else ())
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while missing:
-            for message in consumer.consume(500, 1.0):
-                if message.error() is not None:
-                    self.ledger.complain(f"{isolation}: {message.error()}")
-                    continue
+        while missing or unread:
+            for message in consumer.consume(500, 0.05 if self.to_the_end else 1.0):
                 place, offset = Place(message.topic() or "", message.partition() or 0), message.offset() or 0
+                error = message.error()
+                if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                    unread.discard(place)
+                    continue
+                if error is not None:
+                    self.ledger.complain(f"{isolation}: {error}")
+                    continue
                 self._check_read(place, offset, message.key(), message.value(), isolation, last)
                 found[place][offset] = (message.key() or b"", message.value())
                 wanted = missing.get((place, message.key() or b""))
                 if wanted is not None and wanted <= offset:
                     del missing[place, message.key() or b""]
             if time.monotonic() > deadline:
-                self.ledger.complain(f"{isolation}: never seen: {sorted(missing.items())[:5]} of {len(missing)}")
+                self.ledger.complain(
+                    f"{isolation}: never seen: {sorted(missing.items())[:5]} of {len(missing)}, {unread}"
+                )
                 break
         return found
 
@@ -286,7 +298,7 @@ class Load:
 
     def _ask_times(self) -> None:
         consumer = Consumer({
-            "bootstrap.servers": self.broker.bootstrap, "group.id": "times", "error_cb": self._on_error
+            "bootstrap.servers": self.broker.bootstrap, "group.id": "times", "error_cb": self.on_error
         })  # fmt: skip
         dice = random.Random("times")
         while not self._stop.is_set():

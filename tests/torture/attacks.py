@@ -8,7 +8,8 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -33,14 +34,14 @@ from tests.differential.random_history import random_history
 from tests.differential.random_oddities import random_oddities
 from tests.differential.random_transactions import random_transactions
 from tests.differential.seeds import play_seed
-from tests.live.test_kills import MOSTLY_CLEANERD, Killing, killing_field
+from tests.live.killing import ON_DISK, Killing, kill_all, killing_field
 from tests.torn import play as torn
 from tests.torture import broker_calls, calls_bench, hostile, system_calls
 from tests.torture.broker_bench import broker_bench
 from tests.torture.jobs import JOBS
 from tests.torture.shim import FAULTS
 from tests.torture.shrink import smallest
-from tests.torture.spark_kills import VICTIMS, SparkField, spark_field
+from tests.torture.spark_kills import VICTIMS, WHILE_STAGED, SparkField, spark_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,7 +56,9 @@ CALLS: Final = 20
 BROKER_CALLS: Final = 4
 IMAGES: Final = 120
 CUTS: Final = 25
-KILLS: Final = 6
+KILLED: Final = (("3.3", "4.4"), ("3.9", "4.3"))
+"""The oldest release and the newest, and two in between."""
+FINISHED_EVERY: Final = 5
 RELEASES: Final = ("4.3", "3.9")
 HISTORIES: Final = 20
 DUELS: Final = 1
@@ -99,6 +102,11 @@ class Place:
     def rng(self, *what: object) -> random.Random:
         """The dice of one step."""
         return random.Random(" ".join(map(str, (self.seed, *what))))
+
+
+def _again(attack: str, seed: int, step: int) -> str:
+    """The command that plays a step again."""
+    return f".venv/bin/python -m tests.torture.run --attack {attack!r} --seed {seed} --step {step}"
 
 
 class SystemCalls:
@@ -235,32 +243,64 @@ class SparkKills:
         victims = VICTIMS[number % len(VICTIMS)]
         wrong = field.kill_once(victims, while_staged=number % 4 != 3)
         done.counts = field.moments + field.outcomes - before
-        again = (
-            f".venv/bin/python -m tests.torture.run --attack 'spark kills' --seed {self._place.seed} --step {number}"
-        )
+        again = _again("spark kills", self._place.seed, number)
         done.wrong = [f"{again}\n  {each}" for each in wrong]
         return done
 
 
 class Kills:
-    """SIGKILL of broker, of cleanerd, of both, mostly while a swap is on its way; each step a while of one broker."""
+    """SIGKILL of the broker, of cleanerd, of both, most while a swap is on the disk; each step a while of two brokers.
+
+    Two, because one that was killed waits for its controller, and the other has work meanwhile.
+    """
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._started: dict[str, tuple[Killing, Counter[str]]] = {}
+        self._started: dict[str, tuple[Killing, ExitStack]] = {}
 
     def step(self, number: int) -> Step:
-        release = RELEASES[number % len(RELEASES)]
+        pair = KILLED[number % len(KILLED)]
+        done = Step()
+        with ThreadPoolExecutor(len(pair)) as pool:
+            played = {release: pool.submit(self._play, release, number) for release in pair}
+        for release, each in played.items():
+            try:
+                fresh, wrong = each.result()
+            except Exception as error:  # noqa: BLE001 - it is told, and the next attack goes on
+                wrong = [f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())]
+                fresh = Counter()
+                self._give_up(release)
+            done.cases += fresh.pop("kills", 0)
+            done.counts += fresh
+            done.wrong += [f"{_again('kills', self._place.seed, number)}\n  {release}: {told}" for told in wrong]
+        return done
+
+    def _play(self, release: str, number: int) -> tuple[Counter[str], list[str]]:
+        """Each kind of death, and what was wrong; every tenth time a field ends, and is looked at as a whole."""
         if release not in self._started:
-            self._started[release] = (self._place.stack.enter_context(killing_field(release)), Counter())
-        killing, known = self._started[release]
-        killing.dice = self._place.rng("kills", number)
-        for each in range(KILLS):
-            killing.kill_once(MOSTLY_CLEANERD[each % len(MOSTLY_CLEANERD)], at_swap=each % 5 != 4)
-        now = killing.moments + Counter({f"of {what}": count for what, count in killing.outcomes.items()})
-        fresh = Counter({what: count - known[what] for what, count in now.items()})
-        self._started[release] = (killing, now)
-        return Step(KILLS, fresh + Counter({f"on {release}": KILLS}))
+            stack = self._place.stack.enter_context(ExitStack())
+            field = killing_field(release, self._place.rng("kills", release, number))
+            self._started[release] = (stack.enter_context(field), stack)
+        killing, stack = self._started[release]
+        before = killing.told
+        killing.with_dice(self._place.rng("kills", release, number))
+        kill_all(killing)
+        fresh, wrong = killing.told - before, [*killing.wrong]
+        killing.wrong.clear()
+        fresh[f"on {release}"] = fresh["kills"]
+        if number // len(KILLED) % FINISHED_EVERY == FINISHED_EVERY - 1:
+            del self._started[release]
+            stack.close()
+            fresh["fields in which nothing was left behind"] += 1
+        return fresh, wrong
+
+    def _give_up(self, release: str) -> None:
+        """Nobody knows what state it is in; what it says at its end is nothing new."""
+        if release in self._started:
+            killing, stack = self._started.pop(release)
+            killing.finishes = False
+            with suppress(Exception):
+                stack.close()
 
 
 class PowerCuts:
@@ -327,6 +367,9 @@ class HostileBytes:
                 done.cases += INPUTS
         return done
 
+
+AT_LEAST_HALF: Final = {"kills": ON_DISK, "spark kills": WHILE_STAGED}
+"""What half of an attack's cases must be, or it says little."""
 
 ATTACKS: Final[dict[str, Callable[[Place], Attack]]] = {
     "system calls": SystemCalls,

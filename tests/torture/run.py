@@ -67,7 +67,7 @@ class Torture:
 
     def run(self, place: Place) -> bool:
         """Until the time is over; whether all is well. Whoever had least of the time is next."""
-        from tests.torture.attacks import ATTACKS  # noqa: PLC0415
+        from tests.torture.attacks import AT_LEAST_HALF, ATTACKS  # noqa: PLC0415
 
         self._load()
         attacks: dict[str, Attack] = {}
@@ -88,7 +88,13 @@ class Torture:
             left = max(0.0, deadline - time.monotonic()) / 60
             self.write(f"{name}: {figures.cases} cases, {figures.wrong} wrong; {left:.1f} minutes left\n")
         self.write(self.table())
-        return not any(figures.wrong for figures in self.figures.values())
+        short = [
+            f"{name}: too few of its cases came {what}"
+            for name, what in AT_LEAST_HALF.items()
+            if name in self.figures and 2 * self.figures[name].counts.get(what, 0) < self.figures[name].cases
+        ]
+        self.write("".join(f"{each}\n" for each in short))
+        return not short and not any(figures.wrong for figures in self.figures.values())
 
     def table(self) -> str:
         """A line for each attack."""

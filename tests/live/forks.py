@@ -1,0 +1,137 @@
+"""Verbs of cleanerd as forks of a process that has imported it: each costs half a second of CPU less.
+
+A fork is killed, and ends, as a process that is started for its verb does; `killing.py` starts some of those as well.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from tests.support.patience import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+_WARMED: Final = (("run", "--set", "cleanerd.nothing=1"), ("clean", "--live", "--yes", "/nonexistent"))
+"""Refused both, but not before everything is imported."""
+
+
+class Fork:
+    """What of ``subprocess.Popen`` who kills needs."""
+
+    def __init__(self, server: ForkServer, pid: int) -> None:
+        self._server = server
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code; None while it runs."""
+        if self.returncode is None:
+            self.returncode = self._server.ask(wait=self.pid)
+        return self.returncode
+
+    def wait(self, timeout: float = PATIENCE_SECONDS) -> int:
+        """The exit code, negative of one that was killed."""
+        deadline = time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout)
+            time.sleep(0.02)
+        return code
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+    def send_signal(self, number: int) -> None:
+        """To one that nobody has waited for: until then its number is its own."""
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+
+class ForkServer:
+    """A process that forks; it ends with the block."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.live.forks"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(PATIENCE_SECONDS)
+
+    def start(self, arguments: Sequence[str], told: Path) -> Fork:
+        """``cleanerd ARGUMENTS``; what it says is added to ``told``."""
+        return Fork(self, self.ask(arguments=list(arguments), told=str(told)))
+
+    def ask(self, **request: Any) -> Any:
+        """An answer of the server."""
+        with self._lock:
+            assert self._process.stdin is not None
+            assert self._process.stdout is not None
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+            return json.loads(self._process.stdout.readline())
+
+
+def main() -> None:
+    """Answer until nobody asks any more."""
+    from cleanerd.cli.main import run  # noqa: PLC0415 - the other side needs none of it
+
+    told = os.dup(2)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    for words in _WARMED:
+        run(words)
+    os.dup2(told, 2)
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "wait" in request:
+            pid, status = os.waitpid(request["wait"], os.WNOHANG)
+            answer = os.waitstatus_to_exitcode(status) if pid else None
+        else:
+            answer = os.fork()
+            if answer == 0:
+                _become(request["arguments"], request["told"])
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+
+
+def _become(arguments: Sequence[str], told: str) -> None:
+    from cleanerd.cli.main import run  # noqa: PLC0415
+
+    code = 1
+    try:
+        words, nothing = os.open(told, os.O_WRONLY | os.O_CREAT | os.O_APPEND), os.open(os.devnull, os.O_RDONLY)
+        for there, here in ((nothing, 0), (words, 1), (words, 2)):
+            os.dup2(there, here)
+        sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
+        code = run(arguments)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BaseException:  # noqa: BLE001 - the fork ends here whatever happens
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

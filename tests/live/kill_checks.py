@@ -1,0 +1,187 @@
+"""What must be so after any kill around a live swap, read from the disk and from consumers, by code of its own."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from cleanerd.cleaner.manifest import STAGING
+from tests.brokers.node import names_ending
+from tests.live.kill_writers import number_of
+from tests.live.ledger import Place
+from tests.support.log_dirs import CLEANER_CHECKPOINT, read_checkpoint
+from tests.support.patience import PATIENCE_SECONDS
+from tests.torture.loaded import Segments, as_loaded, records
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd_lab.demo.broker import Broker
+    from tests.live.kill_writers import Writers
+    from tests.live.load import Load
+
+Records = list[tuple[int, bytes | None, bytes | None, int]]
+ISOLATION: Final = ("read_uncommitted", "read_committed")
+_SWAP_FILES: Final = (".swap", ".cleaned")
+_OURS: Final = (".tmp", ".damaged")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A swap request: the records of its group before and after, by what lay on the disk then."""
+
+    directory: Path
+    plan: str
+    base: int
+    end: int
+    old: Records
+    new: Records
+
+    @classmethod
+    def of(cls, request: dict[str, Any], directory: Path) -> Asked | None:
+        """None: it is the repeat of a request that was carried out."""
+        (group,) = request["groups"]
+        staged = directory / STAGING / request["plan"] / group["files"]["log"]
+        try:
+            new = records({group["base"]: {"log": staged.read_bytes()}})
+            sources = {each["base"]: (directory / f"{each['base']:020d}.log").read_bytes() for each in group["sources"]}
+        except FileNotFoundError:
+            return None
+        old = records({base: {"log": data} for base, data in sources.items()})
+        return cls(directory, request["plan"], group["base"], group["end"], old, new)
+
+    def is_on_the_disk(self) -> bool:
+        """Whether its files wait to be swapped, or have half of their names."""
+        staged = any((self.directory / STAGING / self.plan).glob("*.log"))
+        return staged or any(path.name.endswith(_SWAP_FILES) for path in self.directory.iterdir())
+
+    def outcome(self) -> str | None:
+        """``old`` or ``new``; None: a mixture (K-1 .. K-8)."""
+        found = [each for each in records(now_loaded(self.directory)) if self.base <= each[0] < self.end]
+        if found == self.new:
+            return "new"
+        return "old" if found == self.old else None
+
+
+def now_loaded(directory: Path) -> Segments:
+    """What a start would make of the directory as it is at one moment, though a broker may be at work there."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            before = sorted((each.name, each.stat().st_ino) for each in directory.iterdir())
+            found = as_loaded(directory)
+            after = sorted((each.name, each.stat().st_ino) for each in directory.iterdir())
+        except FileNotFoundError:
+            continue
+        if before == after:
+            return found
+    raise AssertionError(f"{directory} never stands still")
+
+
+def clean_points(log_dir: Path, state: Path) -> list[tuple[str, str, int]]:
+    """Whose, of which partition, how far: Kafka's checkpoint and our state files."""
+    checkpoint = log_dir / CLEANER_CHECKPOINT
+    found = [("Kafka's", name, at) for name, at in (read_checkpoint(checkpoint) if checkpoint.exists() else {}).items()]
+    for path in state.glob("partitions/*/*.json"):
+        document = json.loads(path.read_text())
+        if document["clean_point"] is not None:
+            name = f"{document['topic']}-{document['partition']}"
+            found.append(("our", name, document["clean_point"]["offset"]))
+    return found
+
+
+def too_high(log_dir: Path, state: Path, writers: Writers) -> list[str]:
+    """Clean points that promise too much: below one each key is there once, and nothing of an aborted transaction."""
+    wrong: list[str] = []
+    points = clean_points(log_dir, state)
+    loaded = {name: records(now_loaded(log_dir / name)) for name in {name for _, name, _ in points}}
+    for whose, name, point in points:
+        topic, _, partition = name.rpartition("-")
+        open_from = writers.open_from(Place(topic, int(partition)))
+        if open_from is not None and point > open_from:
+            wrong.append(f"{whose} clean point {point} of {name}: a transaction is open from {open_from}")
+        below = [each for each in loaded[name] if each[0] < point]
+        keys = [key for _, key, _, _ in below]
+        if len(set(keys)) < len(keys):
+            twice = sorted({key for key in keys if keys.count(key) > 1}, key=repr)
+            wrong.append(f"{whose} clean point {point} of {name} is too high: below it are twice {twice[:5]}")
+        doomed = [at for at, _, value, _ in below if number_of(value) in writers.doomed]
+        if doomed:
+            wrong.append(f"{whose} clean point {point} of {name} is too high: aborted records at {doomed[:5]}")
+    return wrong
+
+
+@dataclass
+class Readers:
+    """Consumers of both kinds that begin at the start again and again, and what they saw the time before."""
+
+    load: Load
+    writers: Writers
+    reads: int = 0
+    _seen: dict[tuple[str, Place], set[int]] = field(default_factory=dict)
+    _up_to: dict[tuple[str, Place], int] = field(default_factory=dict)
+
+    def read(self) -> list[str]:
+        """What is wrong: something lost, back, twice or out of order, or of a transaction that did not commit."""
+        wrong: list[str] = []
+        for isolation in ISOLATION:
+            found = self.load.read_all(isolation)
+            self.reads += 1
+            for place, each in found.items():
+                wrong += [f"{isolation}: {place}: {told}" for told in self._judged(isolation, place, each)]
+            if isolation == ISOLATION[0]:
+                wrong += self._placed(found)
+                self._forget(found)
+        wrong += self.load.ledger.problems
+        return wrong
+
+    def _judged(self, isolation: str, place: Place, found: dict[int, tuple[bytes, bytes | None]]) -> list[str]:
+        wrong = []
+        numbers = [number for _, value in found.values() if (number := number_of(value)) is not None]
+        if any(later <= former for former, later in pairwise(numbers)):
+            wrong.append("twice, or out of order")
+        if isolation == "read_committed" and self.writers.doomed.intersection(numbers):
+            wrong.append(f"aborted: {sorted(self.writers.doomed.intersection(numbers))[:5]}")
+        which, last = (isolation, place), max(found, default=-1)
+        seen, up_to = self._seen.get(which, set()), self._up_to.get(which, -1)
+        back = [offset for offset in found if offset <= up_to and offset not in seen]
+        if back:
+            wrong.append(f"back: {back[:5]}")
+        # A transaction may hold this read up where the last one was not.
+        self._seen[which] = set(found) | {offset for offset in seen if offset > last}
+        self._up_to[which] = max(up_to, last)
+        return wrong
+
+    def _placed(self, found: dict[Place, dict[int, tuple[bytes, bytes | None]]]) -> list[str]:
+        """Records of which the broker did not say where they are: they are there, too."""
+        places = {place: {value: at for at, (_, value) in each.items()} for place, each in found.items()}
+        wrong = []
+        for place, record in self.writers.unplaced:
+            if record.value is None:
+                continue
+            at = places[place].get(record.value)
+            if at is None:
+                wrong.append(f"{place}: acknowledged, and not there: {record.key!r} {record.value[:12]!r}")
+            else:
+                self.load.ledger.add(place, at, record)
+        self.writers.unplaced.clear()
+        return wrong
+
+    def _forget(self, found: dict[Place, dict[int, tuple[bytes, bytes | None]]]) -> None:
+        """What was cleaned away is not looked up again; that it does not come back is known by its offset."""
+        for place, each in found.items():
+            self.load.ledger.forget(place, max(each, default=-1), each.keys())
+
+
+def leftovers(broker: Broker) -> list[str]:
+    """What an interrupted swap could leave."""
+    return names_ending(broker.log_dirs, STAGING, *_SWAP_FILES)
+
+
+def left_behind(broker: Broker, state: Path) -> list[str]:
+    """Of a swap that was cut short, of one that was not, of work: nothing is left when all is over."""
+    marks = [str(path) for path in (state / "at-work").rglob("*") if path.is_file()]
+    return [*leftovers(broker), *names_ending(broker.log_dirs, ".deleted"), *marks, *names_ending([state], *_OURS)]

@@ -1,0 +1,189 @@
+"""Producers of three kinds that live through the kills of their broker, and what must be read of them afterwards."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from tests.live.ledger import Place, Written
+from tests.live.load import ABORTED_SHARE, Writing
+from tests.support.patience import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    import random
+
+    from tests.live.load import Load
+
+PLAIN: Final = Writing("plain", "plain", "lz4")
+IDEMPOTENT: Final = Writing("idempotent", "idempotent", "snappy")
+TRANSACTIONAL: Final = Writing("transactional", "transactional", "zstd")
+WRITTEN: Final = (PLAIN, IDEMPOTENT, TRANSACTIONAL)
+KEYS: Final = 60
+TOMBSTONES: Final = 0.05
+RECORDS: Final = 300
+"""Of each partition between two kills, or some more."""
+A_TRANSACTION: Final = 60
+LEFT_OPEN: Final = 20
+FATES: Final = ("committed", "aborted", "fenced")
+_FENCED: Final = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
+
+
+@dataclass
+class _Transaction:
+    """One that goes on: what was acknowledged of it, what failed, and every number that was sent."""
+
+    acknowledged: list[tuple[Place, int, Written]] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    numbers: set[int] = field(default_factory=set)
+    first: dict[Place, int] = field(default_factory=dict)
+
+
+class Writers:
+    """A producer of each kind; what they write is numbered, ascending in each partition, each number once.
+
+    ``doomed``: numbers of aborted and fenced transactions. ``unplaced``: acknowledged records of which the broker did
+    not say where they are, as it does of one that was sent again after it had it already.
+    """
+
+    def __init__(self, load: Load, dice: random.Random) -> None:
+        self._load = load
+        self.dice = dice
+        self.doomed: set[int] = set()
+        self.unplaced: list[tuple[Place, Written]] = []
+        self.ended = dict.fromkeys(FATES, 0)
+        self._number = 0
+        self._open: _Transaction | None = None
+        self._plain, self._idempotent = self._producer(PLAIN), self._producer(IDEMPOTENT)
+        self._transactional = self._transactional_producer()
+
+    def _producer(self, writing: Writing) -> Producer:
+        def on_error(error: KafkaError) -> None:
+            if error.code() not in _FENCED:
+                self._load.on_error(error)
+
+        servers = {"bootstrap.servers": self._load.broker.bootstrap, "error_cb": on_error}
+        # A broker that starts again is asked soon; nobody wants to read that it was away.
+        return Producer({**servers, "reconnect.backoff.max.ms": 500, "log_level": 0, **writing.properties()})
+
+    def _transactional_producer(self) -> Producer:
+        """A new one; it ends what the one before had open, and fences it."""
+        producer = self._producer(TRANSACTIONAL)
+        producer.init_transactions(PATIENCE_SECONDS)
+        return producer
+
+    def write(self, records: int = RECORDS) -> None:
+        """So many to each partition, all acknowledged; of transactions some are aborted. One may be left open."""
+        partitions = self._load.partitions
+        for producer, writing in ((self._plain, PLAIN), (self._idempotent, IDEMPOTENT)):
+            for each in range(records * partitions):
+                self._send(producer, Place(writing.topic, each % partitions))
+        for _ in range(records * partitions // A_TRANSACTION):
+            self._begin(A_TRANSACTION)
+            self._end("aborted" if self.dice.random() < ABORTED_SHARE else "committed")
+        if self.dice.random() < 0.5:
+            self._begin(LEFT_OPEN)
+        self.flush()
+
+    def in_flight(self) -> None:
+        """Some that nobody waits for, of the idempotent producer, and of the transaction that is open."""
+        for each in range(20):
+            self._send(self._idempotent, Place(IDEMPOTENT.topic, each % self._load.partitions))
+            if self._open is not None:
+                self._send_in(self._open, each)
+        self._idempotent.poll(0)
+
+    def flush(self) -> None:
+        """Everything but what is in a transaction is acknowledged."""
+        for producer in (self._plain, self._idempotent):
+            if producer.flush(PATIENCE_SECONDS):
+                self._load.ledger.complain("a producer could not send what it had")
+
+    def settle(self) -> None:
+        """After a kill: nothing is on its way, and the transaction that was open has ended in one of three ways."""
+        self.flush()
+        if self._open is not None:
+            self._end(self.dice.choice(FATES))
+
+    def open_from(self, place: Place) -> int | None:
+        """Where the transaction that is open begins in a partition, as far as that is acknowledged."""
+        return None if self._open is None else self._open.first.get(place)
+
+    def _begin(self, records: int) -> None:
+        self._transactional.begin_transaction()
+        self._open = _Transaction()
+        for each in range(records):
+            self._send_in(self._open, each)
+        self._load.flush(self._transactional, self._open.failed)
+
+    def _end(self, fate: str) -> None:
+        """``fenced``: another producer of its name comes; whoever it had open must not be able to commit."""
+        transaction = self._open
+        assert transaction is not None
+        if fate == "fenced":
+            former, self._transactional = self._transactional, self._transactional_producer()
+            try:
+                former.commit_transaction(PATIENCE_SECONDS)
+            except KafkaException as error:
+                if error.args[0].code() not in _FENCED:
+                    self._load.ledger.complain(f"fenced, and told {error}")
+            else:
+                self._load.ledger.complain("a producer that was fenced could commit")
+            with suppress(KafkaException):
+                former.purge()
+                former.flush(1)
+            aborted = True
+        else:
+            self._load.flush(self._transactional, transaction.failed)
+            aborted = self._load.end(self._transactional, aborted=fate == "aborted" or bool(transaction.failed))
+            fate = "aborted" if aborted else "committed"
+            if transaction.failed and not aborted:
+                self._load.ledger.complain(f"committed without some of its records: {transaction.failed[:3]}")
+        if aborted:
+            self.doomed |= transaction.numbers
+        for place, offset, record in transaction.acknowledged:
+            if offset >= 0:
+                self._load.ledger.add(place, offset, record, aborted=aborted)
+            elif not aborted:
+                self.unplaced.append((place, record))
+        self._open = None
+        self.ended[fate] += 1
+
+    def _send_in(self, transaction: _Transaction, number: int) -> None:
+        place = Place(TRANSACTIONAL.topic, number % self._load.partitions)
+        transaction.numbers.add(self._number)
+
+        def acknowledged(offset: int, record: Written) -> None:
+            transaction.acknowledged.append((place, offset, record))
+            if offset >= 0:
+                transaction.first[place] = min(offset, transaction.first.get(place, offset))
+
+        self._send(self._transactional, place, acknowledged, transaction.failed.append)
+
+    def _send(self, producer: Producer, place: Place, acknowledged: Any = None, complain: Any = None) -> None:
+        """A tombstone now and then; a value begins with its number."""
+        key = b"k%d" % self.dice.randrange(KEYS)
+        value = None if self.dice.random() < TOMBSTONES else b"%d:" % self._number + os.urandom(60).hex().encode()
+        self._number += 1
+
+        def delivered(error: KafkaError | None, message: Any) -> None:
+            if error is not None:
+                (complain or self._load.ledger.complain)(f"not delivered: {error}")
+                return
+            offset, record = message.offset(), Written(key, value, message.timestamp()[1])
+            if acknowledged is not None:
+                acknowledged(offset, record)
+            elif offset >= 0:
+                self._load.ledger.add(place, offset, record)
+            else:
+                self.unplaced.append((place, record))
+
+        producer.produce(place.topic, key=key, value=value, partition=place.partition, on_delivery=delivered)
+
+
+def number_of(value: bytes | None) -> int | None:
+    """The number that a value begins with; None of a tombstone."""
+    return None if value is None else int(value.partition(b":")[0])

@@ -1,0 +1,437 @@
+"""A broker whose logs are cleaned live, and SIGKILLs of cleanerd, of the broker, of both, mostly while a swap goes on.
+
+After each: every group is exactly old or exactly new, no clean point is too high; consumers of both kinds find nothing
+lost, back, twice or out of order. In the end nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from cleanerd.broker.agent_transport import SOCKET
+from cleanerd.errors import CleanerdError
+from cleanerd_lab.demo.broker import Broker, BrokerError
+from tests.brokers.node import cleanerd, open_files, wait_until
+from tests.daemon.process import Daemon
+from tests.daemon.scene import assignments
+from tests.kafka.judge import fetch_jars
+from tests.live.forks import Fork, ForkServer
+from tests.live.kill_checks import Asked, Readers, left_behind, now_loaded, too_high
+from tests.live.kill_writers import WRITTEN, Writers
+from tests.live.load import Load, create_topics
+from tests.live.proxy import Proxy
+from tests.live.rounds import with_agent
+from tests.support.patience import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterator, Sequence
+
+PARTITIONS: Final = 2
+ON_DISK: Final = "while a swap is on the disk"
+IN_BETWEEN: Final = "between request and answer"
+VICTIMS: Final = ("cleanerd", "daemon", "broker beside cleanerd", "broker beside the daemon", "both", "both, a daemon")
+DAEMON: Final = "daemon"
+OFTEN: Final = 0.05
+STOPPED: Final = 128 + signal.SIGTERM
+"""How a daemon ends that was asked to."""
+# A broker that was killed may come back when the controller takes the one before for dead: 9 s if nobody says less.
+_PROPERTIES: Final = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "300"}
+AT_ONCE: Final = 6
+"""So many kills of cleanerd share what is written before them and read after them."""
+
+
+Cleaner = subprocess.Popen[bytes] | Fork
+
+
+@dataclass
+class ForkedDaemon(Daemon):
+    """``cleanerd run`` as a fork."""
+
+    forks: ForkServer | None = None
+
+    def start(self) -> None:
+        assert self.forks is not None
+        words = [word for each in self.settings for word in ("--set", each)]
+        self.process = cast("subprocess.Popen[bytes]", self.forks.start(["run", *words], self.log))
+
+
+class Strike:
+    """A SIGKILL that comes once, whoever comes first to say that it is time."""
+
+    def __init__(self, kill: Callable[[], None], delay_seconds: float) -> None:
+        self._kill = kill
+        self._delay_seconds = delay_seconds
+        self._lock = threading.Lock()
+        self.done = threading.Event()
+
+    def __call__(self) -> None:
+        time.sleep(self._delay_seconds)
+        with self._lock:
+            if not self.done.is_set():
+                self._kill()
+                self.done.set()
+
+
+@dataclass
+class Killing:
+    """The field: six partitions, writers of three kinds, two kinds of readers."""
+
+    broker: Broker
+    work: Path
+    proxies: dict[str, Proxy]
+    forks: ForkServer
+    dice: random.Random
+    load: Load = field(init=False)
+    writers: Writers = field(init=False)
+    readers: Readers = field(init=False)
+    daemon: Daemon = field(init=False)
+    asked: dict[Path, Asked] = field(default_factory=dict)
+    moments: Counter[str] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    finishes: bool = True
+
+    def __post_init__(self) -> None:
+        topics = tuple(WRITTEN)
+        self.load = Load(self.broker, topics, partitions=PARTITIONS, brokers_come_and_go=True, to_the_end=True)
+        self.writers = Writers(self.load, self.dice)
+        self.readers = Readers(self.load, self.writers)
+        self.daemon = ForkedDaemon(self._settings(DAEMON), self.work, forks=self.forks)
+        for proxy in self.proxies.values():
+            proxy.before_swap = self._note
+
+    @property
+    def kills(self) -> int:
+        """So far; one of both counts once."""
+        return self.moments["kills"]
+
+    @property
+    def state(self) -> Path:
+        """The state directory, of the daemon as well."""
+        return self.work / "state"
+
+    def with_dice(self, dice: random.Random) -> None:
+        """From now on these."""
+        self.dice = self.writers.dice = dice
+
+    def kill(self, victims: str, times: int = 1) -> None:
+        """One of ``VICTIMS``, so often; then all is looked at."""
+        if victims == "cleanerd":
+            while times:
+                times -= self._kill_cleanerd(min(times, AT_ONCE))
+        elif victims == "daemon":
+            self._kill_daemon(times)
+        else:
+            for _ in range(times):
+                self._kill_broker(both=victims.startswith("both"), beside_daemon="daemon" in victims)
+
+    # -- cleanerd alone -------------------------------------------------------------------------------------------
+
+    def _kill_cleanerd(self, count: int) -> int:
+        """So many rounds at once, each at a partition of its own, and each is struck."""
+        self.writers.write()
+        strikes: list[tuple[Cleaner, Strike]] = []
+        for name in self.dice.sample(self._names(), count):
+            process = self._clean(name)
+            strike = Strike(self._killer(process, name), self._delay_seconds())
+            self._arm(name, strike)
+            strikes.append((process, strike))
+        struck = 0
+        for process, strike in strikes:
+            code = process.wait(PATIENCE_SECONDS)
+            self.outcomes[f"cleanerd: {code}"] += 1
+            struck += strike.done.is_set()
+            assert code in {0, -signal.SIGKILL}, code
+        self._disarm()
+        self._look_at_disk()
+        self._look_at_all()
+        return struck
+
+    def _kill_daemon(self, times: int) -> None:
+        """It is started again each time, and goes on: in the end every partition is clean."""
+        self.writers.write()
+        for _ in range(times):
+            strike = self._strike_daemon()
+            # What nobody can do, because all is clean, is not waited for.
+            wait_until("the daemon swaps", lambda strike=strike: strike.done.is_set() or self._is_idle())  # type: ignore[misc]
+            if not strike.done.is_set():
+                self.writers.write()
+                wait_until("the daemon swaps", strike.done.is_set)
+            self.outcomes[f"daemon: {self.daemon.process.wait(PATIENCE_SECONDS)}"] += 1
+            self._look_at_disk()
+        self._let_the_daemon_end()
+        self._look_at_all()
+
+    def _strike_daemon(self) -> Strike:
+        """A daemon that is struck as soon as it asks for a swap."""
+        self.daemon.start()
+        strike = Strike(self._killer(self.daemon.process, DAEMON), self._delay_seconds())
+        self._arm(DAEMON, strike)
+        return strike
+
+    def _let_the_daemon_end(self) -> None:
+        """All is clean, whoever was left alone is tried again; SIGTERM."""
+        self._disarm()
+        if self.daemon.process.poll() is not None:
+            self.daemon.start()
+        self.daemon.until("it goes on", lambda _: True)
+        self.daemon.ask("retry")
+        wait_until("the daemon has cleaned everything", self._is_idle)
+        view = self.daemon.ask("status")
+        self.wrong += [f"quarantined: {each}" for each in view["partitions"] if each["state"] == "quarantined"]
+        wait_until("the daemon holds nothing of a log", lambda: self._held(self.daemon.process.pid) == [])
+        code = self.daemon.end(signal.SIGTERM)
+        if code != STOPPED:
+            self.wrong.append(f"the daemon ended with {code}")
+
+    def _is_idle(self) -> bool:
+        """Whether the daemon has nothing to do; one that was left alone after two deaths is tried again."""
+        try:
+            told = self.daemon.ask("status")["partitions"]
+            partitions = [each for each in told if each["state"] != "excluded"]
+            if any(each["state"] == "quarantined" for each in partitions):
+                self.outcomes["left alone after two deaths, tried again"] += 1
+                self.daemon.ask("retry")
+                return False
+        except CleanerdError:
+            return False  # it does not listen yet, or no more
+        idle = [each for each in partitions if each["state"] == "idle" and each["dirty_ratio"] < OFTEN]
+        return len(idle) == len(partitions) == len(self._names())
+
+    # -- with the broker --------------------------------------------------------------------------------------------
+
+    def _kill_broker(self, *, both: bool, beside_daemon: bool) -> None:
+        """It dies, alone or with who cleans beside it; sometimes once more while it recovers."""
+        self.writers.write()
+        cleaners: list[tuple[str, Cleaner]] = []
+        if beside_daemon:
+            self.daemon.start()
+            cleaners = [(DAEMON, self.daemon.process)]
+        else:
+            cleaners = [(name, self._clean(name)) for name in self.dice.sample(self._names(), 2)]
+
+        def kill() -> None:
+            self.writers.in_flight()
+            time.sleep(self.dice.uniform(0, 0.005))
+            os.kill(self.broker.pid, signal.SIGKILL)
+            if both:
+                for _, process in cleaners:
+                    process.kill()
+
+        strike = Strike(kill, self._delay_seconds())
+        for name, _ in cleaners:
+            self._arm(name, strike)
+        wait_until("somebody swaps", strike.done.is_set)
+        self._disarm()
+        self.broker.kill()
+        self._count(*(name for name, _ in cleaners), what="both" if both else "broker")
+        if both:
+            for _, process in cleaners:
+                process.wait(PATIENCE_SECONDS)
+        self._look_at_disk()
+        self._start_broker()
+        self.writers.settle()
+        if beside_daemon:
+            self._let_the_daemon_end()
+        else:
+            for _, process in cleaners:
+                self.outcomes[f"cleanerd beside a broker that was killed: {process.wait(PATIENCE_SECONDS)}"] += 1
+        self._look_at_all()
+
+    def _start_broker(self) -> None:
+        """Half of the time it is killed once more while it starts, with whatever the first kill left."""
+        if self.dice.random() < 0.5:
+            once_more = threading.Timer(self.dice.uniform(0.4, 1.6), lambda: os.kill(self.broker.pid, signal.SIGKILL))
+            once_more.start()
+            with suppress(BrokerError):
+                self.broker.start()
+            once_more.join()
+            self.broker.kill()
+            self._count(*self.proxies, what="broker while it starts")
+            self._look_at_disk()
+        self.broker.start()
+
+    # -- what strikes -----------------------------------------------------------------------------------------------
+
+    def _killer(self, process: Cleaner, name: str) -> Callable[[], None]:
+        def kill() -> None:
+            if process.poll() is None:
+                on_disk = self._is_on_the_disk(name)
+                process.kill()
+                self._count(name, what="daemon" if name == DAEMON else "cleanerd", on_disk=on_disk)
+
+        return kill
+
+    def _count(self, *names: str, what: str, on_disk: bool = False) -> None:
+        """A kill, and its moment. ``on_disk``: a swap was there right before it; otherwise one may be right after it.
+
+        Of who cleans beside the broker: the agent goes on, and may be quicker than who looks.
+        """
+        self.moments["kills"] += 1
+        self.moments[f"of {what}"] += 1
+        self.moments[ON_DISK] += on_disk or self._is_on_the_disk(*names)
+        proxies = [self.proxies[name] for name in names]
+        self.moments[IN_BETWEEN] += any(proxy.asked_at and not proxy.answered_at for proxy in proxies)
+
+    def _is_on_the_disk(self, *names: str) -> bool:
+        directories = list(self.asked) if DAEMON in names else [self._directory(name) for name in names]
+        return any(asked.is_on_the_disk() for each in directories if (asked := self.asked.get(each)) is not None)
+
+    def _delay_seconds(self) -> float:
+        """From the request to the kill: half of the time none."""
+        return self.dice.choice((0, self.dice.uniform(0, 0.008)))
+
+    def _arm(self, name: str, strike: Strike) -> None:
+        """At its next swap; one of ten at any time."""
+        if self.dice.random() < 0.9:
+            self.proxies[name].after_swap = strike
+            return
+        threading.Timer(self.dice.uniform(0.4, 1.5), strike).start()
+
+    def _disarm(self) -> None:
+        for proxy in self.proxies.values():
+            proxy.after_swap = lambda: None
+
+    def _note(self, request: dict[str, Any]) -> None:
+        directory = Path(request["dir"])
+        asked = Asked.of(request, directory)
+        if asked is not None:
+            self.asked[directory] = asked
+
+    # -- cleaners ---------------------------------------------------------------------------------------------------
+
+    def _names(self) -> list[str]:
+        return [f"{place.topic}-{place.partition}" for place in self.load.places]
+
+    def _directory(self, name: str) -> Path:
+        return self.broker.log_dirs[0] / name
+
+    def _settings(self, proxy: str) -> list[str]:
+        often = [f"topics.{each.topic}.min.cleanable.dirty.ratio={OFTEN}" for each in WRITTEN]
+        common = assignments(
+            *self.broker.log_dirs,
+            cleanerd_state_dir=str(self.state),
+            cleanerd_control_socket=str(self.work / "control.sock"),
+            cleanerd_agent_socket=str(self.proxies[proxy].path),
+            log_cleaner_backoff_ms="100",
+        )
+        return [*common, *(often if proxy == DAEMON else ())]
+
+    def _clean(self, name: str) -> Cleaner:
+        """A round through its proxy, one of ten in a process that is started for it.
+
+        A partition that is named is never left alone, however often cleanerd was killed at it.
+        """
+        words = [word for each in self._settings(name) for word in ("--set", each)]
+        words = ["clean", "--live", "--yes", "--force", "--quiet", "--partition", name, *words]
+        words += map(str, self.broker.log_dirs)
+        told = self.work / "clean.log"
+        if self.dice.random() < 0.9:
+            return self.forks.start(words, told)
+        with told.open("ab") as log:
+            return subprocess.Popen([sys.executable, "-m", "cleanerd", *words], stdout=log, stderr=log)
+
+    # -- looks ------------------------------------------------------------------------------------------------------
+
+    def _look_at_disk(self) -> None:
+        """Groups that were asked for are old or new, and clean points hold: nobody has gone on yet but the agent."""
+        for asked in self.asked.values():
+            found = asked.outcome()
+            self.outcomes[f"groups found {found or 'mixed'}"] += 1
+            if found is None:
+                self.wrong.append(f"a mixture: {asked.directory.name} {asked.base}..{asked.end}")
+        self.asked.clear()
+        self._check_points()
+
+    def _check_points(self) -> None:
+        self.wrong += too_high(self.broker.log_dirs[0], self.state, self.writers)
+        self.outcomes["clean points looked at"] += 1
+
+    def _look_at_all(self) -> None:
+        self.writers.settle()
+        self._check_points()
+        self.wrong += self.readers.read()
+
+    def finish(self) -> None:
+        """Rounds that nobody disturbs, and then nothing is left, every key is right, and ``verify`` agrees."""
+        self._disarm()
+        self.writers.write()
+        self.writers.settle()
+        time.sleep(1)  # file.delete.delay.ms
+        for name in self._names():
+            code = self._clean(name).wait(PATIENCE_SECONDS)
+            self.wrong += [f"the last round of {name} ended with {code}"] if code != 0 else []
+        self._look_at_all()
+        self.load.check()
+        wait_until("nothing is left", lambda: left_behind(self.broker, self.state) == [])
+        wait_until("the broker holds nothing", lambda: self._held(self.broker.pid, "(deleted)") == [])
+        self.broker.stop()
+        self.wrong += [f"{name} cannot be loaded" for name in self._names() if not now_loaded(self._directory(name))]
+        verified = cleanerd("verify", self.broker.log_dirs, self.state)
+        if verified.exit_code != 0:
+            self.wrong.append(f"verify: {verified.document} {verified.stderr}")
+        assert not self.wrong, self.wrong[:20]
+
+    def _held(self, process: int, what: str = "") -> list[str]:
+        """Files of partitions that a process has open, and maps."""
+        names = tuple(f"/{name}/" for name in self._names())
+        maps = [] if self.broker.version.startswith("3.3") else Path(f"/proc/{process}/maps").read_text().splitlines()
+        return [each for each in (*open_files(process), *maps) if what in each and any(n in each for n in names)]
+
+    @property
+    def told(self) -> Counter[str]:
+        """Kills by moments and by whom, what became of groups and processes, how transactions ended."""
+        ended = {f"transactions {fate}": count for fate, count in self.writers.ended.items()}
+        return self.moments + self.outcomes + Counter(ended) + Counter({"reads": self.readers.reads})
+
+
+@contextmanager
+def killing_field(profile: str, dice: random.Random) -> Iterator[Killing]:
+    """A broker of that release for as many kills as one likes; what is left in the end is looked at."""
+    work = Path(tempfile.mkdtemp(prefix=f"kills-{profile}-"))
+    jars = fetch_jars(profile)
+    broker = Broker(jars.libs, work / "broker", version=jars.version, properties=_PROPERTIES, jvm_args=with_agent())
+    try:
+        broker.start()
+        create_topics(broker, [each.topic for each in WRITTEN], partitions=PARTITIONS, segment_bytes=8_000)
+        names = [f"{each.topic}-{number}" for each in WRITTEN for number in range(PARTITIONS)]
+        with ExitStack() as stack:
+            proxies = {
+                name: stack.enter_context(Proxy(work / f"{name}.sock", broker.log_dirs[0] / SOCKET))
+                for name in (*names, DAEMON)
+            }
+            killing = Killing(broker, work, proxies, stack.enter_context(ForkServer()), dice)
+            stack.callback(end, killing.daemon)
+            yield killing
+            if killing.finishes:
+                killing.finish()
+    finally:
+        broker.kill()
+        shutil.rmtree(work)
+
+
+def end(daemon: Daemon) -> None:
+    """However it is."""
+    process: Cleaner | None = getattr(daemon, "process", None)
+    if process is not None and process.poll() is None:
+        process.kill()
+        process.wait()
+
+
+def kill_all(killing: Killing, kinds: Sequence[str] = VICTIMS) -> None:
+    """Each kind in turn; of cleanerd alone, whose kills cost least, several."""
+    for victims in kinds:
+        killing.kill(victims, AT_ONCE if victims in {"cleanerd", "daemon"} else 1)
