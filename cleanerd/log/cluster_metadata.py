@@ -253,7 +253,7 @@ def _position_of(directory: Path, base: int, offset: int) -> int:
     """A position in the segment ``base`` from where on a scan meets ``offset``; 0 when the index is of no help."""
     path = directory / file_name(base, INDEX_SUFFIX)
     try:
-        entries = read_offset_index(read_plain(path), str(path))
+        entries = read_offset_index(read_plain(path, has_room=True), str(path))
     except (OSError, CorruptionError):
         return 0
     below = entries[entries["relative_offset"] < offset - base]

@@ -67,9 +67,9 @@ def read_plain_at(name: str, dir_fd: int, *, max_bytes: int = MAX_SMALL_FILE_BYT
     return read_and_close(open_plain_at(name, dir_fd), name, max_bytes)
 
 
-def read_plain(path: Path | str, *, max_bytes: int = MAX_SMALL_FILE_BYTES) -> bytes:
-    """The same by path, see :func:`open_plain`."""
-    return read_and_close(open_plain(path), str(path), max_bytes)
+def read_plain(path: Path | str, *, max_bytes: int = MAX_SMALL_FILE_BYTES, has_room: bool = False) -> bytes:
+    """The same by path, see :func:`open_plain`; ``has_room`` as of :func:`read_and_close`."""
+    return read_and_close(open_plain(path), str(path), max_bytes, has_room=has_room)
 
 
 def _require_readable(file: os.stat_result, directory: os.stat_result, name: str) -> None:

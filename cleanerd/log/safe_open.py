@@ -39,6 +39,10 @@ _TRIES: Final = 8
 _PART_BYTES: Final = 1 << 20
 _PROBE_BYTES: Final = 4096
 
+ROOM_BYTES: Final = 96 * 1024
+"""So many zeros are no entries of an index: a multiple of the sizes of both kinds, and of a page."""
+_ZEROS: Final = bytes(ROOM_BYTES)
+
 
 class PlantedError(OSError):
     """The name is there, and is no file or directory that we may open."""
@@ -165,13 +169,23 @@ def read_whole(
     return read_and_close(open_to_read(name, dir_fd=dir_fd, one_name=one_name), name, max_bytes)
 
 
-def read_and_close(descriptor: int, name: str, max_bytes: int) -> bytes:
-    """All of the open file, at most ``max_bytes``; ``name`` is for errors. It is closed whatever happens."""
+def read_and_close(descriptor: int, name: str, max_bytes: int, *, has_room: bool = False) -> bytes:
+    """All of the open file, at most ``max_bytes``; ``name`` is for errors. It is closed whatever happens.
+
+    ``has_room``: the file may have got its room beforehand, as a broker's index has 10 MiB for some entries. Then
+    nothing is read behind the first ``ROOM_BYTES``, counted from the beginning, that are zeros; they are left out.
+    """
     try:
         data = bytearray()
         wanted = size_within(descriptor, name, max_bytes) + 1
-        while len(data) <= max_bytes and (part := os.read(descriptor, min(wanted, max_bytes + 1 - len(data)))):
+        most = ROOM_BYTES if has_room else max_bytes + 1
+        while len(data) <= max_bytes and (
+            part := os.read(descriptor, min(wanted, max_bytes + 1 - len(data), most - len(data) % most))
+        ):
             data += part
+            if has_room and len(data) % ROOM_BYTES == 0 and data.endswith(_ZEROS):
+                del data[-ROOM_BYTES:]
+                break
             # There is hardly ever more than the size said, and asking for a megabyte costs more than a small file.
             wanted = max(wanted - len(part), min(len(data), _PART_BYTES), _PROBE_BYTES)
     finally:

@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from cleanerd.errors import SegmentChangedError
-from cleanerd.format.names import SEGMENT_SUFFIX, file_name
+from cleanerd.format.names import SEGMENT_SUFFIX, TXNINDEX_SUFFIX, file_name
 from cleanerd.log.small_file import read_small_file
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ def changed(what: str, where: str) -> SegmentChangedError:
 def read_companion(path: Path, segment: Segment, suffix: str) -> bytes | None:
     """All of an index of ``segment`` in the directory ``path``; None when the segment has none.
 
+    The broker gives an index of the active segment its whole room beforehand, 10 MiB: that is not read.
+
     A broker that replaces a segment takes the old ``.log`` away before the indexes, and brings the new ``.log`` before
     them: while the ``.log`` is the listed one, so were they.
 
@@ -56,7 +58,7 @@ def read_companion(path: Path, segment: Segment, suffix: str) -> bytes | None:
         SegmentChangedError: the segment is no longer the listed one.
         CleanerdError: it cannot be read.
     """
-    data = read_small_file(f"{path}/{file_name(segment.base, suffix)}")
+    data = read_small_file(f"{path}/{file_name(segment.base, suffix)}", has_room=suffix != TXNINDEX_SUFFIX)
     log = f"{path}/{file_name(segment.base, SEGMENT_SUFFIX)}"
     try:
         change = segment.change(os.stat(log, follow_symlinks=False))

@@ -17,15 +17,17 @@ if TYPE_CHECKING:
 _NOT_OURS_TO_GIVE: Final = frozenset({errno.EPERM, errno.EACCES, errno.EINVAL})
 
 
-def read_small_file(path: Path | str, *, max_bytes: int = MAX_SMALL_FILE_BYTES) -> bytes | None:
+def read_small_file(path: Path | str, *, max_bytes: int = MAX_SMALL_FILE_BYTES, has_room: bool = False) -> bytes | None:
     """All of ``path``, a file of a log directory or of a directory below one; None when there is no such file.
+
+    ``has_room``: without the zeros behind the entries of an index (:func:`safe_open.read_and_close`).
 
     Raises:
         CleanerdError: it cannot be read, is larger than ``max_bytes``, is no plain file (a pipe would keep us waiting
             with the directory locked), or belongs to somebody else (``plain_file``).
     """
     try:
-        return read_plain(path, max_bytes=max_bytes)
+        return read_plain(path, max_bytes=max_bytes, has_room=has_room)
     except FileNotFoundError:
         return None
     except OSError as error:

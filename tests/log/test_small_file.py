@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import tracemalloc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,7 @@ from cleanerd.broker.lock_file import Owner
 from cleanerd.errors import CleanerdError
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
+from cleanerd.log.safe_open import ROOM_BYTES
 from cleanerd.log.small_file import if_it_may_be_given, read_small_file
 from cleanerd.log.state_files import make_directory, write_state_file
 from tests.support.log_dirs import Partition, make_log_dir
@@ -76,3 +78,36 @@ def test_a_file_that_cannot_be_given_away_is_no_error(
 def test_other_failures_are(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space"), if_it_may_be_given():
         raise OSError(errno.ENOSPC, "No space")
+
+
+@pytest.mark.parametrize("entry", [8, 12])
+@pytest.mark.parametrize("count", [0, 1, 4096, ROOM_BYTES // 8, ROOM_BYTES // 8 + 1])
+def test_an_index_with_room(tmp_path: Path, entry: int, count: int) -> None:
+    """F-6: the 10 MiB that a broker gives an index beforehand are not read behind its entries."""
+    path = tmp_path / "0.index"
+    entries = b"".join(number.to_bytes(entry, "big") for number in range(1, count + 1))
+    path.write_bytes(entries)
+    os.truncate(path, 10 << 20)
+    tracemalloc.start()
+    data = read_small_file(path, has_room=True)
+    taken = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert data is not None
+    assert data.rstrip(b"\0") == entries.rstrip(b"\0")
+    assert len(data) % entry == 0
+    assert taken < 4 * len(entries) + 8 * ROOM_BYTES
+    assert read_small_file(path) == entries + bytes((10 << 20) - len(entries))
+
+
+def test_an_index_without_room(tmp_path: Path) -> None:
+    """All of it, zeros too: fewer than no index has."""
+    path = tmp_path / "0.index"
+    for content in (
+        b"",
+        b"\1" * 8,
+        bytes(24),
+        b"\1" * 8 + bytes(ROOM_BYTES - 16),
+        b"\1" * (ROOM_BYTES + 24) + bytes(16),
+    ):
+        path.write_bytes(content)
+        assert read_small_file(path, has_room=True) == content

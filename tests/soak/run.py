@@ -39,6 +39,12 @@ PERIOD_SECONDS: Final = 5.0
 TOPICS: Final = frozenset(writing.topic for writing in WRITINGS)
 _kafka = contextlib.contextmanager(brokers)
 
+PROPERTIES: Final = {
+    "log.segment.delete.delay.ms": "500",
+    # Once an hour otherwise: what a daemon reads of the cluster's metadata is another thing from then on.
+    "metadata.log.max.snapshot.interval.ms": "60000",
+}
+
 
 @dataclass
 class Soak:
@@ -53,7 +59,7 @@ class Soak:
     def run(self) -> list[Row]:
         """The rows of the table; ``checks`` are filled too."""
         with _kafka("4.3") as start:
-            broker = start(log_dirs=2, jvm_args=with_agent(), properties={"log.segment.delete.delay.ms": "500"})
+            broker = start(log_dirs=2, jvm_args=with_agent(), properties=PROPERTIES)
             port = free_port()
             config = self.base / "cleanerd.toml"
             config.write_text('"log.cleaner.threads" = 2\n')
