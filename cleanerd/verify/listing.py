@@ -168,14 +168,16 @@ def size_of(path: Path) -> int:
         raise system_error("cannot be read", str(path), error) from error
 
 
-def bytes_of(path: Path) -> bytes | None:
+def bytes_of(path: Path, *, has_room: bool = False) -> bytes | None:
     """The whole of a small file, None when there is none.
+
+    ``has_room``: of an index on a disk of ours the room behind its entries is not read.
 
     Raises:
         CleanerdError: it cannot be read.
     """
     try:
-        return path.small() if isinstance(path, RemotePath) else read_plain(path)
+        return path.small() if isinstance(path, RemotePath) else read_plain(path, has_room=has_room)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -82,7 +82,7 @@ def offset_entries(segment: SegmentFile) -> NDArray[np.void]:
     """The offset index, empty where there is none that can be read."""
     path = segment.companion(INDEX_SUFFIX)
     try:
-        return read_offset_index(bytes_of(path) or b"", str(path))
+        return read_offset_index(bytes_of(path, has_room=True) or b"", str(path))
     except CleanerdError:
         return np.zeros(0, OFFSET_ENTRY)
 
@@ -91,7 +91,7 @@ def time_entries(segment: SegmentFile) -> NDArray[np.void]:
     """The time index, empty where there is none that can be read."""
     path = segment.companion(TIMEINDEX_SUFFIX)
     try:
-        return read_time_index(bytes_of(path) or b"", str(path))
+        return read_time_index(bytes_of(path, has_room=True) or b"", str(path))
     except CleanerdError:
         return np.zeros(0, TIME_ENTRY)
 
