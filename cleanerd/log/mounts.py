@@ -30,7 +30,7 @@ def file_system_of(path: Path | int, mounts: str | None = None) -> str | None:
     for line in text.splitlines():
         # id parent major:minor root mount-point options [optional fields] - type source options
         left, _, right = line.partition(" - ")
-        fields = left.split()
-        if len(fields) > 2 and fields[2] == wanted and right:
-            return right.split()[0]
+        fields, kind = left.split(), right.split()
+        if len(fields) > 2 and fields[2] == wanted and kind:
+            return kind[0]
     return None

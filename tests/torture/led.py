@@ -101,6 +101,10 @@ class Count:
         )
 
 
+def _ours() -> list[str]:
+    return [os.path.relpath(path, OURS) for path in Path(OURS).rglob("*.py")]
+
+
 def _digest(relative: str) -> str:
     try:
         return hashlib.sha256((Path(OURS) / relative).read_bytes()).hexdigest()[:16]
@@ -148,6 +152,7 @@ class Run:
         self._place.mkdir(parents=True, exist_ok=True)
         self._kept = self._place.with_name(self._place.name + ".json")
         self.count = Count.load(self._kept, seed)
+        self._code = {each: _digest(each) for each in _ours()}  # as it was loaded: somebody may work on it
         self._saved = time.monotonic()
         self._watch = Watch()
         with open(running(self._place), "w+b") as file:
@@ -208,7 +213,7 @@ class Run:
     def _save(self, lines: Lines) -> None:
         self._saved = time.monotonic()
         relative = sorted(os.path.relpath(each, OURS) for each in lines.files)
-        self.count.files = {each: _digest(each) for each in relative}
+        self.count.files = {each: self._code[each] for each in relative}
         self.count.save(self._kept)
 
 
