@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import random
 import resource
@@ -29,6 +30,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
+import structlog
 
 from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.journal import Journal
@@ -89,6 +91,8 @@ def readers() -> Iterator[dict[str, Reader]]:
     """All of them by name, with seeds from a log directory that was cleaned, and one that was staged."""
     memory = Path("/dev/shm")  # noqa: S108
     root = Path(tempfile.mkdtemp(prefix="cleanerd-hostile-", dir=memory if memory.is_dir() else None))
+    configured = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))  # a line an input
     try:
         staged, cleaned = Scene(root / "staged"), Scene(root / "cleaned")
         with impatient(), open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
@@ -104,6 +108,7 @@ def readers() -> Iterator[dict[str, Reader]]:
             found.append(Reader(*asked))
             yield {reader.name: reader for reader in found}
     finally:
+        structlog.configure(**configured)
         shutil.rmtree(root)
 
 

@@ -9,6 +9,7 @@ import os
 import socket
 import tempfile
 from contextlib import redirect_stdout
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
 from unittest.mock import patch
@@ -20,6 +21,11 @@ from cleanerd.cli.cluster import read_targets, status_url
 from cleanerd.cli.cluster_compare import compare
 from cleanerd.cli.output import Output
 from cleanerd.daemon import asking
+from cleanerd.daemon.backoff import Backoff
+from cleanerd.daemon.control import ControlServer, Peer
+from cleanerd.daemon.control_api import ControlApi
+from cleanerd.daemon.fleet.fleet import Fleet, FleetSettings
+from cleanerd.daemon.fleet.tracked import Tracked
 from cleanerd.daemon.http import hosts
 from cleanerd.daemon.work import hand_over
 from cleanerd.format import names
@@ -32,7 +38,6 @@ from tests.torture.more_readers import writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.torture.more_readers import Found
 
@@ -204,6 +209,51 @@ def told_by_hosts(root: Path) -> list[Found]:
     ]
 
 
+def _daemon(state_dir: Path) -> ControlServer:
+    """The operations of a daemon that has three partitions, and nobody who works on them."""
+    fleet = Fleet(FleetSettings(Backoff(1000, 8000), 86_400_000, 100))
+    for number, excluded in enumerate(("", "", "is not compacted")):
+        name = names.TopicPartition("orders", number)
+        fleet.partitions["/a", name] = Tracked(name, "/a", excluded=excluded)
+    mode = SimpleNamespace(work="live", reason="told")
+    fleet.dirs["/a"] = cast("Any", SimpleNamespace(error="", facts=object(), mode=mode))
+    quiet = SimpleNamespace(
+        schedule=lambda: None,
+        interrupt=lambda _wanted: 0,
+        forgive=fleet.forgive,
+        wake=lambda: None,
+        publish=lambda: None,
+        warn=lambda _text: None,
+    )
+    configuration = SimpleNamespace(settings=SimpleNamespace(daemon=SimpleNamespace(cleanerd_state_dir=state_dir)))
+    api = ControlApi(cast("Any", configuration), fleet, *(cast("Any", quiet),) * 3, dict)
+    asked = {name: handle for name, handle in api.handlers().items() if name not in {"status", "operations", "explain"}}
+    return ControlServer(Path("/x"), asked, note=api.note)
+
+
+def _operated(root: Path) -> Found:
+    service = _daemon(root)
+
+    def operation(data: bytes) -> None:
+        """What waits for other threads is left out; nothing else in it waits, so that no event loop is needed."""
+        try:
+            service._answer(data, Peer(0, 1)).send(None)
+        except StopIteration as ended:
+            if "unexpected" in str(ended.value.get("error")):
+                raise AssertionError(ended.value) from None
+        else:
+            raise AssertionError("it waits for something")
+
+    operations = (
+        {"op": "trigger", "partitions": ["orders-0", "a*"]},
+        {"op": "pause", "partition": "orders-1"},
+        {"op": "resume", "partitions": []},
+        {"op": "retry"},
+        {"op": "reload"},
+    )
+    return "operation on the daemon", tuple(json.dumps(each).encode() for each in operations), operation
+
+
 def told_by_daemons(root: Path) -> list[Found]:
     """Answers of daemons, by HTTP and by their socket, what asks them, and what a process of Spark leaves."""
     root.mkdir()
@@ -274,6 +324,7 @@ def told_by_daemons(root: Path) -> list[Found]:
 
     left = {"topic": "a", "partition": 0, "outcome": "cleaned", "bytes_before": 9, "bytes_after": 3}
     return [
+        _operated(root),
         ("status of a daemon", (*bodies, b"HTTP/1.1 421 No\r\n\r\n"), of_cluster),
         ("daemons asked for", (json.dumps(groups).encode(),), asked_for),
         ("answer of the daemon", (b'{"ok":true,"result":{"a":1}}\n', b'{"ok":false,"error":"x","code":3}\n'), answered),
