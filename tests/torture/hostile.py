@@ -92,7 +92,6 @@ def readers() -> Iterator[dict[str, Reader]]:
     memory = Path("/dev/shm")  # noqa: S108
     root = Path(tempfile.mkdtemp(prefix="cleanerd-hostile-", dir=memory if memory.is_dir() else None))
     configured = structlog.get_config()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))  # a line an input
     try:
         staged, cleaned = Scene(root / "staged"), Scene(root / "cleaned")
         with impatient(), open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
@@ -106,6 +105,8 @@ def readers() -> Iterator[dict[str, Reader]]:
         found += [Reader(*each) for each in _further(staged, cleaned, root)]
         with http() as asked:
             found.append(Reader(*asked))
+            # Some write a line for each input; what was played to get seeds has configured it too.
+            structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
             yield {reader.name: reader for reader in found}
     finally:
         structlog.configure(**configured)
