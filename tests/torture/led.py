@@ -265,7 +265,7 @@ class Readers:
         self._waiting = [name for name in names if self._counts[name].inputs < options.count]
         self._waiting.sort(key=lambda name: self._counts[name].cpu_seconds / max(self._counts[name].inputs, 1))
         self._children: list[_Child] = []
-        self._python = _python()
+        self._python = quickest_python()
         self.bad = 0
 
     def run(self) -> None:
@@ -324,7 +324,7 @@ class Readers:
         sys.stderr.write(f"{done} of {len(counts)} readers are done; {now}\n")
 
 
-def _python() -> str:
+def quickest_python() -> str:
     """The one that is fastest here."""
     if FAST:
         return sys.executable

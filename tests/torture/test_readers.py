@@ -159,6 +159,14 @@ def test_lines_are_told_once() -> None:
     assert again.reached == first
 
 
+def test_where_no_python_notes_places_cheaply(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """It goes on with this one, and says so."""
+    monkeypatch.setattr(led, "FAST", False)
+    monkeypatch.setattr(led, "interpreter", lambda _minor: None)
+    assert led.quickest_python() == sys.executable
+    assert "no Python 3.13 or 3.12" in capsys.readouterr().err
+
+
 def test_a_process_that_dies_leaves_its_input(tmp_path: Path) -> None:
     """What ends the process cannot tell what it was given: the file that the driver reads then has it."""
     code = (
