@@ -115,7 +115,7 @@ TAKEN = {
     "random bytes": damage.LOG["random"],
     "one byte flipped": damage.LOG["flipped"],
     "zero length": damage.LOG["empty"],
-    "first offset changed": damage.FOREIGN["an offset too high"],
+    "first offset changed": damage.FOREIGN["base offset"],
     "index position off by one": damage.INDEX["position"],
     "index cut": damage.INDEX["cut"],
     "index of zeros": damage.INDEX["zeros"],
