@@ -159,7 +159,7 @@ def test_lines_are_told_once() -> None:
     assert again.reached == first
 
 
-def test_where_no_python_notes_places_cheaply(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_python_that_notes_cheaply(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """It goes on with this one, and says so."""
     monkeypatch.setattr(led, "FAST", False)
     monkeypatch.setattr(led, "interpreter", lambda _minor: None)
