@@ -20,6 +20,7 @@ from cleanerd.spark.columns import pack, unpack
 from cleanerd.spark.grouping import columns_of, dealt, joined, shard_of, taken
 from cleanerd.spark.record_pairs import Found, paired
 from cleanerd.spark.record_scan import scan
+from cleanerd.spark.small import rows_alone
 from cleanerd.spark.spread import spread
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from cleanerd.spark.spread import Item
 
 MOST_RECORDS: Final = 1 << 22
-"""Rows that this process, when it is alone, has at once, of 60 bytes."""
+"""Rows that this process, when it is alone and has two gigabytes, has at once, of 60 bytes."""
 MOST_KEYS: Final = 1 << 22
 """And keys, of some 100 bytes."""
 _SLICE_ROWS: Final = 1 << 18
@@ -260,7 +261,7 @@ def _shard_here(part: int, items: Sequence[Item], judge: Judge, most: int, cut: 
                 found.add(here, most)
             if shards > 1:
                 keys = taken(keys, shard_of(keys["high"], shards) == shard)
-            if waiting.add(keys) > MOST_KEYS and shards < _MOST_PIECES:
+            if waiting.add(keys) > rows_alone(MOST_KEYS) and shards < _MOST_PIECES:
                 raise _TooManyKeysError
     for _, each in _told(judge, waiting, most):
         found.add(each, most)
@@ -297,7 +298,7 @@ def _piece(items: Sequence[Item], piece: int, pieces: int) -> list[Columns]:
                 rows = taken(rows, _window(columns["offset"]) % pieces == piece)
             found.append(rows)
             count += len(rows["offset"])
-            if count > MOST_RECORDS and pieces < _MOST_PIECES:
+            if count > rows_alone(MOST_RECORDS) and pieces < _MOST_PIECES:
                 raise _TooManyRecordsError
     return found
 

@@ -18,6 +18,7 @@ from cleanerd.spark.header_walk import walk_headers
 from cleanerd.spark.key_counts import ADDED_RECORDS, Tally, Totals, added, at_shares, folded, summary
 from cleanerd.spark.logs import known_clean_end, said_of, size_of_all, work_on
 from cleanerd.spark.record_scan import WITH_TIMESTAMP, scan
+from cleanerd.spark.small import rows_alone
 from cleanerd.spark.spread import ROWS_AN_ARROW_BATCH, nobody, queries, spread
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ SHARES: Final = (0.5, 0.9, 0.99)
 """Of the keys, at which records and bytes a key are told, besides the largest."""
 
 MOST_KEYS: Final = 1 << 22
-"""So many keys this process counts at once when it is alone, with less than a gigabyte; more are counted in shards."""
+"""So many keys this process counts at once when it is alone and has two gigabytes; more are counted in shards."""
 
 _SENT_KEYS: Final = 1 << 18
 """So many keys a task has counted when it sends them on; what it takes is theirs and ``ADDED_RECORDS`` rows more."""
@@ -227,7 +228,7 @@ def _counted_here(items: Sequence[tuple[int, Item]], advance: Callable[[int], No
     for part, of_part in groupby(items, key=lambda each: each[1]["part"]):
         mine = list(of_part)
         shards = 1
-        while (found := _tallied(part, mine, shards)) is None:
+        while (found := _tallied(part, mine, shards, rows_alone(MOST_KEYS))) is None:
             shards *= 4
         counts, told = found
         totals[part] = counts
@@ -236,14 +237,16 @@ def _counted_here(items: Sequence[tuple[int, Item]], advance: Callable[[int], No
     return totals, folded(summaries)
 
 
-def _tallied(part: int, items: Sequence[tuple[int, Item]], shards: int) -> tuple[Totals, list[dict[str, Any]]] | None:
-    """None: too many keys for so few shards. Each shard reads the log once."""
+def _tallied(
+    part: int, items: Sequence[tuple[int, Item]], shards: int, most_keys: int
+) -> tuple[Totals, list[dict[str, Any]]] | None:
+    """None: a shard has more than ``most_keys``. Each shard reads the log once."""
     told = []
     for shard in range(shards):
         tally = Tally(part, shard, shards)
         for _, item in items:
             for batch in scan(item, WITH_TIMESTAMP):
-                if tally.add(batch) > MOST_KEYS:
+                if tally.add(batch) > most_keys:
                     return None
         told += summary(tally.keys())
     return tally.totals, told

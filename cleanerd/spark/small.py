@@ -10,6 +10,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.format.names import SEGMENT_SUFFIX
+from cleanerd.log.memory import MIB, measured_lately
 from cleanerd.log.remote import RemotePath
 from cleanerd.verify.listing import size_of
 
@@ -22,6 +23,21 @@ ALONE_BYTES: Final = 512 << 20
 
 SHORT_BYTES: Final = 2 << 30
 """Of segments: below, Java's second compiler costs more than what it makes faster."""
+
+_LEAST_ROWS: Final = 1 << 16
+_ROW_BYTES: Final = 512
+"""A row of some 100 bytes, while it is joined to others, sorted and added up."""
+_BESIDE_BYTES: Final = 160 * MIB
+"""What Python and its libraries take, and read buffers."""
+
+
+def rows_alone(most: int) -> int:
+    """How many rows of records or keys this process has at once when it is alone: ``most``, or what memory there is.
+
+    Fewer cost more walks over the log, nothing else.
+    """
+    fit = (measured_lately().bytes - _BESIDE_BYTES) // _ROW_BYTES
+    return min(max(fit, _LEAST_ROWS), most)
 
 
 def bytes_below(directories: Iterable[Path]) -> int:

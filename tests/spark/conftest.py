@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from cleanerd.log.memory import Memory
-from cleanerd.spark import room, stores
+from cleanerd.spark import room, small, stores
 from cleanerd.spark.values import registry as schema_registry
 from tests.spark import registry_server, s3
 from tests.spark.sessions import SHORT, start_session
@@ -32,7 +32,9 @@ def with_memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """As if so many bytes were left to this process, on two cores."""
 
     def set_it(size_bytes: int) -> None:
-        monkeypatch.setattr(room, "measure", lambda: Memory(size_bytes, "memory.max of the cgroup /c"))
+        memory = Memory(size_bytes, "memory.max of the cgroup /c")
+        monkeypatch.setattr(room, "measure", lambda: memory)
+        monkeypatch.setattr(small, "measured_lately", lambda: memory)
         monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {0, 1})
 
     return set_it

@@ -9,6 +9,7 @@ import pytest
 from cleanerd.errors import MachineError
 from cleanerd.log.memory import MIB, Memory
 from cleanerd.spark.room import Room, room_here, room_in
+from cleanerd.spark.small import rows_alone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,3 +43,11 @@ def test_too_little(with_memory: Callable[[int], None]) -> None:
         room_here()
     assert "700 MiB are left" in raised.value.message
     assert raised.value.where == "memory.max of the cgroup /c"
+
+
+@pytest.mark.parametrize(("mib", "rows"), [(8192, 1 << 22), (672, 1 << 20), (100, 1 << 16)])
+def test_rows_of_a_process_alone(with_memory: Callable[[int], None], mib: int, rows: int) -> None:
+    """Fewer at once where there is little memory, which costs walks; never so few that it would not come to an end."""
+    with_memory(mib * MIB)
+    assert rows_alone(1 << 22) == rows
+    assert rows_alone(100) == 100
