@@ -8,11 +8,14 @@ lesser of ``BENCH_VERBS_ROUNDS`` (default 2) counts. Memory is the most that all
 shared pages once.
 
 ``BENCH_VERBS_SKEW``: ``key``, half of all records are of one key; ``partition``, one of ten has 90 % of the bytes;
-``many``, 40 of equal size. ``--json`` prints the numbers alone.
+``many``, 40 of equal size; ``partition,key``: both. ``BENCH_VERBS_LIMIT_MIB``: each cold call in a memory cgroup of its
+own of so much, on ``local[*]`` (as root; how often the kernel killed something is asserted to be never). ``--json``
+prints the numbers alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -29,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from cleanerd.format.names import TopicPartition
 from cleanerd_lab.bench.generate import PARTITION, VERSION_HEADER, make_log, write_broker_files
+from tests.daemon.crowd import Cgroup, cgroup
 from tests.spark.bench import SHAPE, Family, descendants
 
 if TYPE_CHECKING:
@@ -152,13 +156,14 @@ def _best(rounds: Sequence[Spent]) -> Spent:
 
 def _made(root: Path, mb: float) -> Scene:
     scene = Scene(root)
-    skew = os.environ.get("BENCH_VERBS_SKEW", "")
-    shares = {"partition": [0.9, *[0.1 / 9] * 9], "many": [1 / 40] * 40}.get(skew, [1.0])
+    skew = os.environ.get("BENCH_VERBS_SKEW", "").split(",")
+    uneven = {"partition": [0.9, *[0.1 / 9] * 9], "many": [1 / 40] * 40}
+    shares = next((uneven[each] for each in skew if each in uneven), [1.0])
     ends = {}
     for number, share in enumerate(shares):
         size_bytes = int(share * mb * MB)
         place = scene.before if number == 0 else root / "more"
-        shape = replace(SHAPE, hot=0.5) if skew == "key" else SHAPE
+        shape = replace(SHAPE, hot=0.5) if "key" in skew else SHAPE
         made = make_log(place, shape, unpacked_bytes=size_bytes,
                         segment_bytes=min(max(size_bytes // 8, 1 << 20), 1 << 30))  # fmt: skip
         name = TopicPartition(PARTITION.topic, number)
@@ -203,13 +208,20 @@ def _tidy(scene: Scene) -> None:
 
 def _cold(scene: Scene, mb: float, verb: str, how: str, more: Sequence[str]) -> Spent:
     spent, started = _children_cpu(), time.monotonic()
-    command = _command(scene, "spark", *_arguments(scene, verb), "--json", "--master", MASTER, *more)
-    with Memory() as memory:
+    limit_mib = int(os.environ.get("BENCH_VERBS_LIMIT_MIB", "0"))
+    master = "local[*]" if limit_mib else MASTER
+    command = _command(scene, "spark", *_arguments(scene, verb), "--json", "--master", master, *more)
+    with (
+        cgroup(limit_mib << 20) if limit_mib else contextlib.nullcontext(Cgroup(Path(), 0)) as group,
+        Memory() as memory,
+    ):
+        assert group.version or not limit_mib, "no memory cgroup can be made here"
+        command = [*group.prefix, *command]
         done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
-    wall = time.monotonic() - started
-    assert done.returncode == 0, done.stderr
-    for _ in _orphans():
-        pass
+        wall = time.monotonic() - started
+        assert (done.returncode, group.kills()) == (0, 0), done.stderr
+        for _ in _orphans():
+            pass
     _tidy(scene)
     return Spent(mb, verb, how, wall, _children_cpu() - spent, memory.most)
 

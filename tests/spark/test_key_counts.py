@@ -25,6 +25,8 @@ from tests.support.logs import Record, encode_batch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from numpy.typing import NDArray
+
 Known = dict[tuple[int, int], list[tuple[int, int, int, int, int]]]
 
 
@@ -162,13 +164,15 @@ def test_memory_of_a_task_and_a_shard(monkeypatch: pytest.MonkeyPatch) -> None:
     def scanned(item: dict[str, int], _schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         pick = np.random.default_rng(7)
         for number in range(item["batches"]):
-            given = {"flags": COMPETES, "size": 100, "offset": np.arange(rows_a_batch) + number * rows_a_batch}
-            keys = {name: pick.integers(0, 2**62, rows_a_batch) for name in ("key_high", "key_low")}
-            columns = [
-                np.zeros(rows_a_batch, np.int64) + {**given, **keys}.get(each.name, 0) for each in WITH_TIMESTAMP
-            ]
-            arrays = [pa.array(column.astype(each.type.to_pandas_dtype())) for column, each in zip(
-                columns, WITH_TIMESTAMP, strict=True)]  # fmt: skip
+            columns: dict[str, NDArray[Any]] = {
+                "flags": np.full(rows_a_batch, COMPETES),
+                "size": np.full(rows_a_batch, 100),
+                "offset": np.arange(rows_a_batch) + number * rows_a_batch,
+                "key_high": pick.integers(0, 2**62, rows_a_batch),
+                "key_low": pick.integers(0, 2**62, rows_a_batch),
+            }
+            none = np.zeros(rows_a_batch, np.int64)
+            arrays = [pa.array(columns.get(each.name, none)).cast(each.type) for each in WITH_TIMESTAMP]
             yield pa.RecordBatch.from_arrays(arrays, schema=WITH_TIMESTAMP)
 
     def largest_mib(batches: int, *, shard: bool) -> float:

@@ -53,7 +53,7 @@ def started_yarn(place: Path) -> Iterator[YarnCluster]:
     with (place / "yarn.log").open("wb") as log:
         call = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-cp", ":".join(map(str, jars()))]
         process = subprocess.Popen(
-            [*call, _HERE / "Yarn.java", settings / "yarn-site.xml"],
+            [*call, str(_HERE / "Yarn.java"), str(settings / "yarn-site.xml")],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=place,
         )  # fmt: skip
     assert process.stdin is not None
