@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,6 +30,10 @@ RECORDS: Final = 300
 A_TRANSACTION: Final = 60
 LEFT_OPEN: Final = 20
 FATES: Final = ("committed", "aborted", "fenced")
+_SILENT: Final = logging.getLogger("tests.live.kill_writers")
+"""That a broker is away, and who was fenced, nobody wants to read."""
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
 _FENCED: Final = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 
 
@@ -66,8 +71,8 @@ class Writers:
                 self._load.on_error(error)
 
         servers = {"bootstrap.servers": self._load.broker.bootstrap, "error_cb": on_error}
-        # A broker that starts again is asked soon; nobody wants to read that it was away.
-        return Producer({**servers, "reconnect.backoff.max.ms": 500, "log_level": 0, **writing.properties()})
+        # A broker that starts again is asked soon.
+        return Producer({**servers, "reconnect.backoff.max.ms": 500, **writing.properties()}, logger=_SILENT)
 
     def _transactional_producer(self) -> Producer:
         """A new one; it ends what the one before had open, and fences it."""
@@ -173,7 +178,9 @@ class Writers:
             if error is not None:
                 (complain or self._load.ledger.complain)(f"not delivered: {error}")
                 return
-            offset, record = message.offset(), Written(key, value, message.timestamp()[1])
+            # None: the broker had it already, and does not know any more where.
+            offset = -1 if message.offset() is None else message.offset()
+            record = Written(key, value, message.timestamp()[1])
             if acknowledged is not None:
                 acknowledged(offset, record)
             elif offset >= 0:

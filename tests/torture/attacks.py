@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import traceback
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -267,7 +268,7 @@ class Kills:
             try:
                 fresh, wrong = each.result()
             except Exception as error:  # noqa: BLE001 - it is told, and the next attack goes on
-                wrong = [f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())]
+                wrong = ["".join(traceback.format_exception(error))]
                 fresh = Counter()
                 self._give_up(release)
             done.cases += fresh.pop("kills", 0)

@@ -1,0 +1,170 @@
+"""What looks for damage after a kill finds it: each of its rules has a case in which it is broken (LT-4)."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from cleanerd.cleaner.manifest import STAGING
+from tests.live.kill_checks import Asked, Readers, left_behind, too_high
+from tests.live.kill_writers import KEYS, Writers
+from tests.live.ledger import Ledger, Place, Written
+from tests.support.log_dirs import Partition, make_log_dir
+from tests.support.logs import keyed_batch
+
+if TYPE_CHECKING:
+    from tests.live.load import Load
+
+ORDERS = Place("orders", 0)
+Found = dict[int, tuple[bytes, bytes | None]]
+
+
+def batches(*entries: tuple[int, str, str | None]) -> bytes:
+    """Offset, key and value of each."""
+    return b"".join(keyed_batch(offset, [(key, value)]) for offset, key, value in entries)
+
+
+def of_group(directory: Path, base: int, end: int, *sources: int) -> dict[str, Any]:
+    """A request for a swap of a group whose new segment is staged."""
+    group = {"base": base, "end": end, "files": {"log": "0.log"}, "sources": [{"base": each} for each in sources]}
+    return {"dir": str(directory), "plan": "p", "groups": [group]}
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Asked:
+    """Two segments that are to become one."""
+    segments = {0: batches((0, "a", "0:"), (1, "b", "1:")), 2: batches((2, "a", "2:")), 3: batches((3, "c", "3:"))}
+    directory = make_log_dir(tmp_path / "d", {"orders-0": Partition(segments)}) / "orders-0"
+    (directory / STAGING / "p").mkdir(parents=True)
+    (directory / STAGING / "p" / "0.log").write_bytes(batches((1, "b", "1:"), (2, "a", "2:")))
+    found = Asked.of(of_group(directory, 0, 3, 0, 2), directory)
+    assert found is not None
+    return found
+
+
+def test_old_new_and_neither(asked: Asked) -> None:
+    """K-1 .. K-8: as the broker would load it, `.swap` files and all."""
+    directory = asked.directory
+    assert (asked.outcome(), asked.is_on_the_disk()) == ("old", True)
+    (directory / f"{0:020d}.log.swap").write_bytes((directory / STAGING / "p" / "0.log").read_bytes())
+    assert (asked.outcome(), asked.is_on_the_disk()) == ("new", True)
+    (directory / STAGING / "p" / "0.log").unlink()
+    (directory / f"{0:020d}.log.swap").replace(directory / f"{0:020d}.log")
+    assert (asked.outcome(), asked.is_on_the_disk()) == (None, False)  # the second source is still there
+    (directory / f"{2:020d}.log").unlink()
+    assert asked.outcome() == "new"
+    (directory / f"{0:020d}.log").write_bytes(batches((2, "a", "2:")))
+    assert asked.outcome() is None
+
+
+def test_a_repeat_says_nothing_new(asked: Asked) -> None:
+    """What was carried out is asked for again after an answer that got lost; its files are gone."""
+    (asked.directory / STAGING / "p" / "0.log").unlink()
+    assert Asked.of(of_group(asked.directory, 0, 3, 0, 2), asked.directory) is None
+
+
+def points(tmp_path: Path, *, kafkas: int, ours: int) -> tuple[Path, Path]:
+    """A log with a key twice, at 0 and 4, of which both say how far it is clean."""
+    log = Partition({0: batches((0, "a", "0:"), (3, "b", "3:"), (4, "a", "4:")), 5: batches((5, "c", "5:"))})
+    log_dir = make_log_dir(tmp_path / "d", {"orders-0": log})
+    (log_dir / "cleaner-offset-checkpoint").write_text(f"0\n1\norders 0 {kafkas}\n")
+    state = tmp_path / "state" / "partitions" / "x"
+    state.mkdir(parents=True)
+    document = {"topic": "orders", "partition": 0, "clean_point": {"offset": ours}}
+    (state / "orders-0.json").write_text(json.dumps(document))
+    return log_dir, tmp_path / "state"
+
+
+def writers(doomed: tuple[int, ...] = (), open_from: int | None = None) -> Writers:
+    return cast("Writers", SimpleNamespace(doomed=set(doomed), unplaced=[], open_from=lambda _place: open_from))
+
+
+def test_clean_points_that_are_too_high(tmp_path: Path) -> None:
+    """S-50, U-10: a key that is twice below one, an aborted record, a transaction that is open."""
+    log_dir, state = points(tmp_path, kafkas=4, ours=4)
+    assert too_high(log_dir, state, writers()) == []
+    told = too_high(log_dir, state, writers(doomed=(3,), open_from=2))
+    assert [each.split(" clean point")[0] for each in told] == ["Kafka's", "Kafka's", "our", "our"]
+    assert "open from 2" in told[0]
+    assert "aborted records at [3]" in told[1]
+
+
+@pytest.mark.parametrize(("kafkas", "ours", "whose"), [(5, 4, "Kafka's"), (4, 5, "our")])
+def test_a_key_twice_below_a_clean_point(tmp_path: Path, kafkas: int, ours: int, whose: str) -> None:
+    """S-50: of either of the two."""
+    (told,) = too_high(*points(tmp_path, kafkas=kafkas, ours=ours), writers())
+    assert told == f"{whose} clean point 5 of orders-0 is too high: below it are twice [b'a']"
+
+
+class Reads:
+    """What consumers of both kinds get, time after time."""
+
+    def __init__(self, *reads: Found) -> None:
+        self.ledger = Ledger()
+        self._reads = [each for read in reads for each in (read, read)]
+
+    def read_all(self, _isolation: str) -> dict[Place, Found]:
+        return {ORDERS: self._reads.pop(0)}
+
+
+def read(*reads: Found, doomed: tuple[int, ...] = ()) -> list[str]:
+    """What the last of them is blamed for."""
+    readers = Readers(cast("Load", Reads(*reads)), writers(doomed))
+    told: list[str] = []
+    for _ in reads:
+        told = readers.read()
+    return told
+
+
+def test_what_readers_are_blamed_for() -> None:
+    """D-08: cleaned records that are back, a record twice, one out of order, one that was aborted."""
+    first: Found = {0: (b"a", b"0:"), 1: (b"b", b"1:"), 4: (b"a", b"4:")}
+    cleaned: Found = {1: (b"b", b"1:"), 4: (b"a", b"4:"), 5: (b"c", None)}
+    assert read(first, cleaned, cleaned) == []
+    told = read(first, cleaned, {**first, **cleaned})
+    assert [each.rpartition(": ")[2] for each in told] == ["[0]", "[0]"]
+    assert all("back" in each for each in told)
+    assert "twice, or out of order" in read({0: (b"a", b"0:"), 1: (b"a", b"0:")})[0]
+    assert "twice, or out of order" in read({0: (b"a", b"7:"), 1: (b"b", b"6:")})[0]
+    (told_of_committed,) = read(first, doomed=(4,))
+    assert told_of_committed.startswith("read_committed")
+    assert told_of_committed.endswith("aborted: [4]")
+
+
+def test_an_acknowledged_record_without_an_offset_is_looked_for() -> None:
+    """A batch that was sent again is acknowledged without a place: it must be somewhere."""
+    reads = Reads({0: (b"a", b"0:")})
+    told = writers()
+    told.unplaced += [(ORDERS, Written(b"a", b"0:", 5)), (ORDERS, Written(b"b", b"1:", 5))]
+    (wrong,) = Readers(cast("Load", reads), told).read()
+    assert "acknowledged, and not there: b'b'" in wrong
+    assert reads.ledger.at(ORDERS, 0) == Written(b"a", b"0:", 5)
+
+
+def test_what_is_left_behind(tmp_path: Path) -> None:
+    """U-35 and LT-10: files of swaps, of replaced segments, marks of work."""
+    log_dir, state = points(tmp_path, kafkas=4, ours=4)
+    broker = cast("Any", SimpleNamespace(log_dirs=(log_dir,)))
+    assert left_behind(broker, state) == []
+    names = ("0.log.swap", "0.log.cleaned", "0.log.deleted", STAGING)
+    for name in names:
+        (log_dir / "orders-0" / name).mkdir()
+    (state / "at-work" / "x").mkdir(parents=True)
+    (state / "at-work" / "x" / "orders-0").write_text("")
+    assert sorted(Path(each).name for each in left_behind(broker, state)) == sorted([*names, "orders-0"])
+
+
+def test_what_the_ledger_forgets() -> None:
+    """Below an offset: all but what is still there, and each key's newest."""
+    ledger = Ledger()
+    for offset in range(KEYS):
+        ledger.add(ORDERS, offset, Written(b"k%d" % random.Random(offset).randrange(4), b"", 0))
+    newest = set(ledger.expected(ORDERS).values())
+    ledger.forget(ORDERS, KEYS - 5, {1, 2})
+    kept = {offset for offset in range(KEYS) if ledger.at(ORDERS, offset) is not None}
+    assert kept == {1, 2, *newest, *range(KEYS - 5, KEYS)}
