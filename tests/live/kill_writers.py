@@ -34,6 +34,7 @@ _SILENT: Final = logging.getLogger("tests.live.kill_writers")
 """That a broker is away, and who was fenced, nobody wants to read."""
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
+_SILENT.setLevel(logging.CRITICAL + 1)
 _FENCED: Final = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 
 
@@ -71,8 +72,9 @@ class Writers:
                 self._load.on_error(error)
 
         servers = {"bootstrap.servers": self._load.broker.bootstrap, "error_cb": on_error}
-        # A broker that starts again is asked soon.
-        return Producer({**servers, "reconnect.backoff.max.ms": 500, **writing.properties()}, logger=_SILENT)
+        # A broker that starts again is asked soon. One batch after the other: what is sent again keeps its place.
+        own = {"reconnect.backoff.max.ms": 500, **({"max.in.flight": 1} if writing is PLAIN else {})}
+        return Producer({**servers, **own, **writing.properties()}, logger=_SILENT)
 
     def _transactional_producer(self) -> Producer:
         """A new one; it ends what the one before had open, and fences it."""

@@ -62,6 +62,11 @@ class Ledger:
             records = self.records[place].items()
             self.records[place] = {at: each for at, each in records if at >= below or at in kept or at in newest}
 
+    def places(self, place: Place) -> frozenset[int]:
+        """Offsets of acknowledged records."""
+        with self._lock:
+            return frozenset(self.records[place])
+
     def complain(self, problem: str) -> None:
         """Something that must not happen happened."""
         with self._lock:

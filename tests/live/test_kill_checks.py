@@ -136,6 +136,20 @@ def test_what_readers_are_blamed_for() -> None:
     assert told_of_committed.endswith("aborted: [4]")
 
 
+def test_what_a_plain_producer_writes_again() -> None:
+    """It may: where it was acknowledged counts, and there the order holds."""
+    place = Place("plain", 0)
+    reads = Reads()
+    again: Found = {0: (b"a", b"0:"), 1: (b"b", b"1:"), 2: (b"a", b"0:"), 3: (b"b", b"1:")}
+    cast("Any", reads).read_all = lambda _isolation: {place: again}
+    for offset in (2, 3):
+        reads.ledger.add(place, offset, Written(*again[offset], 0))
+    assert Readers(cast("Load", reads), writers()).read() == []
+    reads.ledger.add(place, 0, Written(*again[0], 0))
+    reads.ledger.add(place, 1, Written(*again[1], 0))
+    assert "out of order" in Readers(cast("Load", reads), writers()).read()[0]
+
+
 def test_an_acknowledged_record_without_an_offset_is_looked_for() -> None:
     """A batch that was sent again is acknowledged without a place: it must be somewhere."""
     reads = Reads({0: (b"a", b"0:")})
