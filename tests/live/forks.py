@@ -13,8 +13,10 @@ import sys
 import threading
 import time
 import traceback
-from typing import TYPE_CHECKING, Any, Final, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
+from tests.daemon.process import Daemon
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -90,6 +92,29 @@ class ForkServer:
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
             return json.loads(self._process.stdout.readline())
+
+
+Cleaner = subprocess.Popen[bytes] | Fork
+
+
+@dataclass
+class ForkedDaemon(Daemon):
+    """``cleanerd run`` as a fork."""
+
+    forks: ForkServer | None = None
+
+    def start(self) -> None:
+        """Begin, and do not wait."""
+        assert self.forks is not None
+        words = [word for each in self.settings for word in ("--set", each)]
+        self.process = cast("subprocess.Popen[bytes]", self.forks.start(["run", *words], self.log))
+
+    def end_however_it_is(self) -> None:
+        """It may never have been started."""
+        process: Cleaner | None = getattr(self, "process", None)
+        if process is not None and process.poll() is None:
+            process.kill()
+            process.wait()
 
 
 def main() -> None:

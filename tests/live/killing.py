@@ -18,21 +18,21 @@ from collections import Counter
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.broker.agent_transport import SOCKET
 from cleanerd.errors import CleanerdError
 from cleanerd_lab.demo.broker import Broker, BrokerError
 from tests.brokers.node import cleanerd, open_files, wait_until
-from tests.daemon.process import Daemon
 from tests.daemon.scene import assignments
 from tests.kafka.judge import fetch_jars
-from tests.live.forks import Fork, ForkServer
+from tests.live.forks import Cleaner, ForkedDaemon, ForkServer
 from tests.live.kill_checks import Asked, Readers, left_behind, now_loaded, too_high
 from tests.live.kill_writers import WRITTEN, Writers
 from tests.live.load import Load, create_topics
 from tests.live.proxy import Proxy
 from tests.live.rounds import with_agent
+from tests.live.strike import Strike
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -53,38 +53,6 @@ AT_ONCE: Final = 6
 """So many kills of cleanerd share what is written before them and read after them."""
 
 
-Cleaner = subprocess.Popen[bytes] | Fork
-
-
-@dataclass
-class ForkedDaemon(Daemon):
-    """``cleanerd run`` as a fork."""
-
-    forks: ForkServer | None = None
-
-    def start(self) -> None:
-        assert self.forks is not None
-        words = [word for each in self.settings for word in ("--set", each)]
-        self.process = cast("subprocess.Popen[bytes]", self.forks.start(["run", *words], self.log))
-
-
-class Strike:
-    """A SIGKILL that comes once, whoever comes first to say that it is time."""
-
-    def __init__(self, kill: Callable[[], None], delay_seconds: float) -> None:
-        self._kill = kill
-        self._delay_seconds = delay_seconds
-        self._lock = threading.Lock()
-        self.done = threading.Event()
-
-    def __call__(self) -> None:
-        time.sleep(self._delay_seconds)
-        with self._lock:
-            if not self.done.is_set():
-                self._kill()
-                self.done.set()
-
-
 @dataclass
 class Killing:
     """The field: six partitions, writers of three kinds, two kinds of readers."""
@@ -97,7 +65,7 @@ class Killing:
     load: Load = field(init=False)
     writers: Writers = field(init=False)
     readers: Readers = field(init=False)
-    daemon: Daemon = field(init=False)
+    daemon: ForkedDaemon = field(init=False)
     asked: dict[Path, Asked] = field(default_factory=dict)
     moments: Counter[str] = field(default_factory=Counter)
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -105,8 +73,7 @@ class Killing:
     finishes: bool = True
 
     def __post_init__(self) -> None:
-        topics = tuple(WRITTEN)
-        self.load = Load(self.broker, topics, partitions=PARTITIONS, brokers_come_and_go=True, to_the_end=True)
+        self.load = Load(self.broker, WRITTEN, partitions=PARTITIONS, brokers_come_and_go=True, to_the_end=True)
         self.writers = Writers(self.load, self.dice)
         self.readers = Readers(self.load, self.writers)
         self.daemon = ForkedDaemon(self._settings(DAEMON), self.work, forks=self.forks)
@@ -117,11 +84,6 @@ class Killing:
     def kills(self) -> int:
         """So far; one of both counts once."""
         return self.moments["kills"]
-
-    @property
-    def state(self) -> Path:
-        """The state directory, of the daemon as well."""
-        return self.work / "state"
 
     def with_dice(self, dice: random.Random) -> None:
         """From now on these."""
@@ -216,7 +178,7 @@ class Killing:
     def _kill_broker(self, *, both: bool, beside_daemon: bool) -> None:
         """It dies, alone or with who cleans beside it; sometimes once more while it recovers."""
         self.writers.write()
-        cleaners: list[tuple[str, Cleaner]] = []
+        cleaners: list[tuple[str, Cleaner]]
         if beside_daemon:
             self.daemon.start()
             cleaners = [(DAEMON, self.daemon.process)]
@@ -323,7 +285,7 @@ class Killing:
         often = [f"topics.{each.topic}.min.cleanable.dirty.ratio={OFTEN}" for each in WRITTEN]
         common = assignments(
             *self.broker.log_dirs,
-            cleanerd_state_dir=str(self.state),
+            cleanerd_state_dir=str(self.work / "state"),
             cleanerd_control_socket=str(self.work / "control.sock"),
             cleanerd_agent_socket=str(self.proxies[proxy].path),
             log_cleaner_backoff_ms="100",
@@ -357,8 +319,8 @@ class Killing:
         self._check_points()
 
     def _check_points(self) -> None:
-        self.wrong += too_high(self.broker.log_dirs[0], self.state, self.writers)
-        self.outcomes["clean points looked at"] += 1
+        self.wrong += too_high(self.broker.log_dirs[0], self.work / "state", self.writers)
+        self.outcomes["looks at clean points"] += 1
 
     def _look_at_all(self) -> None:
         self.writers.settle()
@@ -376,12 +338,12 @@ class Killing:
             self.wrong += [f"the last round of {name} ended with {code}"] if code != 0 else []
         self._look_at_all()
         self.load.check()
-        wait_until("nothing is left", lambda: left_behind(self.broker, self.state) == [])
+        wait_until("nothing is left", lambda: left_behind(self.broker, self.work / "state") == [])
         self._collect_garbage()
         wait_until("the broker holds nothing", lambda: self._held(self.broker.pid, "(deleted)") == [])
         self.broker.stop()
         self.wrong += [f"{name} cannot be loaded" for name in self._names() if not now_loaded(self._directory(name))]
-        verified = cleanerd("verify", self.broker.log_dirs, self.state)
+        verified = cleanerd("verify", self.broker.log_dirs, self.work / "state")
         if verified.exit_code != 0:
             self.wrong.append(f"verify: {verified.document} {verified.stderr}")
         assert not self.wrong, self.wrong[:20]
@@ -419,7 +381,7 @@ def killing_field(profile: str, dice: random.Random) -> Iterator[Killing]:
                 for name in (*names, DAEMON)
             }
             killing = Killing(broker, work, proxies, stack.enter_context(ForkServer()), dice)
-            stack.callback(end, killing.daemon)
+            stack.callback(killing.daemon.end_however_it_is)
             yield killing
             if killing.finishes:
                 killing.finish()
@@ -428,15 +390,7 @@ def killing_field(profile: str, dice: random.Random) -> Iterator[Killing]:
         shutil.rmtree(work)
 
 
-def end(daemon: Daemon) -> None:
-    """However it is."""
-    process: Cleaner | None = getattr(daemon, "process", None)
-    if process is not None and process.poll() is None:
-        process.kill()
-        process.wait()
-
-
-def kill_all(killing: Killing, kinds: Sequence[str] = VICTIMS) -> None:
+def kill_all(killing: Killing, kinds: Sequence[str] = VICTIMS, at_once: int = AT_ONCE) -> None:
     """Each kind in turn; of cleanerd alone, whose kills cost least, several."""
     for victims in kinds:
-        killing.kill(victims, AT_ONCE if victims in {"cleanerd", "daemon"} else 1)
+        killing.kill(victims, at_once if victims in {"cleanerd", "daemon"} else 1)

@@ -3,40 +3,54 @@
 from __future__ import annotations
 
 import random
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.live.killing import AT_ONCE, ON_DISK, VICTIMS, Killing, killing_field
+from tests.live.killing import AT_ONCE, ON_DISK, VICTIMS, Killing, kill_all, killing_field
 from tests.support.length import at_length
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
+QUICK: Final = ("cleanerd", "daemon", "broker beside the daemon", "both")
 RELEASES: Final = ("4.4", "3.3", "3.9")
 
 
-def kill(profile: str, seed: int, kills: int, at_once: int = AT_ONCE) -> Killing:
-    """So many deaths, of everybody in turn, half of them at least while a swap is on the disk; then a quiet round."""
+def kill(profile: str, seed: int, kills: int, kinds: Sequence[str] = VICTIMS, at_once: int = AT_ONCE) -> Killing:
+    """So many deaths, each kind in turn, half of them at least while a swap is on the disk; then a quiet round."""
     with killing_field(profile, random.Random(seed)) as killing:
         number = 0
-        while killing.kills < kills or (2 * killing.moments[ON_DISK] < killing.kills and killing.kills < 4 * kills):
-            victims = VICTIMS[number % len(VICTIMS)]
-            killing.kill(victims, at_once if victims in {"cleanerd", "daemon"} else 1)
+        while (
+            number < len(kinds)
+            or killing.kills < kills
+            or (2 * killing.moments[ON_DISK] < killing.kills and killing.kills < 4 * kills)
+        ):
+            kill_all(killing, [kinds[number % len(kinds)]], at_once)
             assert killing.wrong == []
             number += 1
-    print("\n", dict(killing.moments), dict(killing.outcomes))  # noqa: T201 - the histogram of moments is the proof
+    print("\n", dict(killing.told))  # noqa: T201 - the histogram of moments is the proof
     assert 2 * killing.moments[ON_DISK] >= killing.kills, killing.moments
     return killing
 
 
-@pytest.mark.parametrize("kills", [8, pytest.param(20, marks=pytest.mark.long)])
-def test_some_kills(kills: int) -> None:
+@pytest.mark.parametrize(
+    ("kinds", "kills"),
+    [
+        (("cleanerd", "daemon", "broker beside the daemon", "both"), 6),
+        pytest.param(VICTIMS, 20, marks=pytest.mark.long),
+    ],
+    ids=["some", "each"],
+)
+def test_some_kills(kinds: tuple[str, ...], kills: int) -> None:
     """Each kind of death; half of them at least while a swap is on the disk.
 
     Nothing is lost, back, twice or out of order for readers of committed records and of all, whatever kind of producer
     wrote it; an aborted or fenced transaction is not seen; no clean point is too high (D-08, S-50); nothing is left.
     """
-    killing = kill("4.3", kills, kills, at_once=2)
+    killing = kill("4.3", kills, kills, kinds, at_once=2)
     assert {f"of {what}" for what in ("cleanerd", "daemon", "broker", "both")} <= killing.moments.keys()
 
 
