@@ -139,9 +139,9 @@ class Writers:
                     self._load.ledger.complain(f"fenced, and told {error}")
             else:
                 self._load.ledger.complain("a producer that was fenced could commit")
+            # What it still has is not flushed: a client that was fenced may lose its way when it tells of that.
             with suppress(KafkaException):
-                former.purge()
-                former.flush(1)
+                former.purge(blocking=False)
             aborted = True
         else:
             self._load.flush(self._transactional, transaction.failed)
