@@ -111,7 +111,7 @@ def _descriptor() -> bytes:
     return bytes(file.SerializeToString())
 
 
-_PROTOBUF: Final = _descriptor()
+PROTOBUF_DESCRIPTOR: Final = _descriptor()
 _PROTOBUF_VALUE: Final = bytes.fromhex(
     "08ffffffffffffffffff0110051a02abcd20012a050a01611004320c0a016b110000000000000840"
 )
@@ -143,7 +143,7 @@ def values() -> list[Found]:
         JSON: (_JSON_VALUE, b"5", b'"x"'),
         PROTOBUF: (_PROTOBUF_VALUE, b"", b"\x08\1"),
     }
-    own = {AVRO: _AVRO, JSON: _JSON, PROTOBUF: base64.standard_b64encode(_PROTOBUF).decode()}
+    own = {AVRO: _AVRO, JSON: _JSON, PROTOBUF: base64.standard_b64encode(PROTOBUF_DESCRIPTOR).decode()}
     framed = {kind: _Known(*(Schema(each, own[each]) for each in (AVRO, JSON, PROTOBUF))) for kind in own}
 
     def as_schema(kind: str, data: bytes) -> None:
@@ -180,7 +180,7 @@ def values() -> list[Found]:
         ("Avro value", (_AVRO_VALUE,), functools.partial(as_value, AVRO)),
         ("JSON schema", (_JSON.encode(),), functools.partial(as_schema, JSON)),
         ("JSON value", (_JSON_VALUE,), functools.partial(as_value, JSON)),
-        ("Protobuf descriptor", (_PROTOBUF,), functools.partial(as_schema, PROTOBUF)),
+        ("Protobuf descriptor", (PROTOBUF_DESCRIPTOR,), functools.partial(as_schema, PROTOBUF)),
         ("Protobuf value", (_PROTOBUF_VALUE,), functools.partial(as_value, PROTOBUF)),
         (
             "framed value",

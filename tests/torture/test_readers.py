@@ -17,6 +17,7 @@ from tests.torture.hostile import Reader, outcome, readers
 from tests.torture.led import Count, Run
 from tests.torture.lines import Lines
 from tests.torture.mutate import Mutator
+from tests.torture.spark_readers import PROTOBUF_DESCRIPTOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -47,7 +48,9 @@ FOUND = {
     ],
     "Avro schema of a writer": [(RECORD % r'"\ud800"').encode(), (RECORD % '[{"name":{}}]').encode()],
     "JSON schema": [b'{"type":["number",{}]}', rb'{"properties":{"\ud800":{}}}'],
-    "Protobuf descriptor": [b"\x0a\1a\x1a\2\xff\xfe\x22\3\x0a\1b"],
+    "Protobuf descriptor": [
+        b"\x0a\1a\x1a\2\xff\xfe\x22\3\x0a\1b", PROTOBUF_DESCRIPTOR.replace(b"\x18\x06 \x03", b"\x18\x06 \x01")
+    ],
 }  # fmt: skip
 
 

@@ -144,7 +144,7 @@ def _field(field: FieldDescriptor, budget: Budget) -> tuple[Shape, Callable[[Any
     """Its shape, and how it is got from a message: null where it has presence and is not there."""
     name = field.name
     inner = field.message_type
-    if inner is not None and inner.GetOptions().map_entry:
+    if inner is not None and inner.GetOptions().map_entry and field.is_repeated:
         key, value = _one(inner.fields_by_name["key"], budget), _one(inner.fields_by_name["value"], budget)
         shape = map_shape(value, key.kind)
         change = shape.convert
