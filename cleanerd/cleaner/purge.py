@@ -43,6 +43,11 @@ OTHER_RECORD: Final = 2**38
 MOST_SHARDS: Final = 64
 """Each takes a walk over the whole log; what does not fit so many waits for the next round."""
 
+TOO_MANY_KEYS: Final = (
+    f"some tombstones past their delete horizon stay for now: their keys do not fit {MOST_SHARDS} shards of the offset "
+    "map (raise log.cleaner.dedupe.buffer.size)"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class _Candidates:
@@ -130,14 +135,17 @@ def _free(
     total = candidates[-1].first_ordinal + 64 * len(candidates[-1].bits)
     free = np.zeros(total // 64, dtype=np.uint64)
     shard = 0
+    note = ""
     while shard < shards:
         offset_map.clear()
         proof = _Proof(plan, decoder, offset_map, shard, shards)
-        if not proof.put_all(candidates) and shards < MOST_SHARDS:
-            # Keys fall into shards unevenly. More of them, from the beginning.
-            free[:] = 0
-            shard, shards = 0, min(2 * shards, MOST_SHARDS)
-            continue
+        if not proof.put_all(candidates):
+            if shards < MOST_SHARDS:
+                # Keys fall into shards unevenly. More of them, from the beginning.
+                free[:] = 0
+                shard, shards = 0, min(2 * shards, MOST_SHARDS)
+                continue
+            note = TOO_MANY_KEYS
         # Of several tombstones of one key the map holds the last; the others speak against it.
         held = offset_map.winners(0, total)
         for each in candidates:
@@ -150,7 +158,7 @@ def _free(
             return np.zeros_like(free), f"no expired tombstone is removed: the end of the log cannot be read ({error})"
         free |= offset_map.winners(0, total)
         shard += 1
-    return free, ""
+    return free, note
 
 
 class _Proof:

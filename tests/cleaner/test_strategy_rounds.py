@@ -318,6 +318,8 @@ def test_what_fits_no_shard_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     result = clean(log_dir, CleaningOptions(now_ms=NOW, force=True), BY_VERSION, resources(map_bytes=1, map_load=0.001))
     assert 0 < result.dropped.tombstone < 60
     assert result.dropped.tombstone + result.tombstones_waiting == 90
+    assert purge.TOO_MANY_KEYS in result.notes
+    assert not any("another record of their key" in note for note in result.notes)
 
 
 def test_a_tail_that_cannot_be_read_keeps_them(tmp_path: Path) -> None:
