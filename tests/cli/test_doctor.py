@@ -164,26 +164,6 @@ def test_a_running_broker(root: Path, shell: Shell) -> None:
     assert findings(answer, "lease probe") == []
 
 
-def test_a_log_directory_that_the_broker_has_given_up(root: Path, shell: Shell) -> None:
-    """U-38: a broker lets go of a directory whose disk fails, lock and all, and runs on; another node's is no sign."""
-    one, two, foreign = make(root / "one"), make(root / "two"), make(root / "foreign")
-    properties = foreign / "meta.properties"
-    properties.write_text(re.sub(r"(?m)^(node\.id|broker\.id)=.*", r"\1=77", properties.read_text()))
-    with lock_holder(two), lock_holder(foreign):
-        answer = shell("doctor", one, foreign, two, "--json")
-        told = {found["where"]: found for found in answer.json["findings"] if found["check"] == "lock"}
-        assert told[str(one / ".lock")]["level"] == "warning"
-        assert f", but it runs on {two}: it has given this directory up" in told[str(one / ".lock")]["what"]
-        assert told[str(two / ".lock")]["level"] == "note"
-        assert findings(shell("doctor", one, foreign, "--json"), "lock")[0] == ("ok", "is free")
-        plan = shell("plan", one, two, "--json").json["log_dirs"][0]
-        assert (plan["mode"], plan["reason"].partition(f", but it runs on {two}")[0]) == (
-            "offline",
-            "no broker runs on it",
-        )
-    assert findings(shell("doctor", one, two, "--json"), "lock") == [("ok", "is free")] * 2
-
-
 def test_a_lock_that_cannot_be_tested(root: Path, shell: Shell) -> None:
     """U-33: nobody relies on it, and it is not told as a broker's."""
     path = make(root)

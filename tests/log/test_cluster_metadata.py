@@ -3,7 +3,6 @@
 import os
 import shutil
 import struct
-import tracemalloc
 import uuid
 from pathlib import Path
 
@@ -138,23 +137,6 @@ def test_older_snapshot_and_longer_tail(release: str, tmp_path: Path) -> None:
     assert read(copy) == expected
     (copy / "00000000000000000000.index").unlink()
     assert read(copy) == expected
-
-
-@release
-def test_an_index_with_its_room(release: str, tmp_path: Path) -> None:
-    """A running broker's is 10 MiB, nearly all zeros: from the first snapshot on, after an hour, each look reads it.
-
-    Found by a soak of two hours: 40 MiB more from then on.
-    """
-    copy = golden(release, tmp_path)
-    expected = read(copy)
-    os.truncate(copy / "00000000000000000000.index", 10 << 20)
-    tracemalloc.start()
-    found = read(copy)
-    taken = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert found == expected
-    assert taken < 2 << 20
 
 
 @release
