@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from cleanerd.broker.live_broker import LiveBroker, Patience, find_socket, why_not
-from cleanerd.broker.lock_file import is_held, worker_of
+from cleanerd.broker.lock_file import ask_lock, is_held, worker_of
 from cleanerd.errors import CleanerdError
 from cleanerd.log.log_dir import read_log_dir
 
@@ -72,11 +72,12 @@ def told_of_others(log_dir: LogDir, others: Sequence[Path]) -> str:
     A broker lets go of a directory whose disk fails, lock and all, and runs on. ``others`` may be more of its own.
     """
     for other in others:
-        if not is_held(other) or worker_of(other) is not None:
-            continue
         try:
+            # A lock that cannot be asked for shows nothing here.
+            if not ask_lock(other) or worker_of(other) is not None:
+                continue
             meta = read_log_dir(other).meta
-        except CleanerdError:
+        except (CleanerdError, OSError):
             continue
         if (meta.cluster_id, meta.node_id) == (log_dir.meta.cluster_id, log_dir.meta.node_id):
             return f", but it runs on {other}: it has given this directory up, or log.dirs does not name it"

@@ -30,3 +30,11 @@ def test_a_log_directory_that_the_broker_has_given_up(root: Path, shell: Shell) 
             "no broker runs on it",
         )
     assert findings(shell("doctor", one, two, "--json"), "lock") == [("ok", "is free")] * 2
+
+
+def test_a_lock_that_nobody_can_ask_for_shows_nothing(root: Path, shell: Shell) -> None:
+    """U-38: where another directory's lock cannot be asked for, nobody knows whether the broker runs."""
+    one, two = make(root / "one"), make(root / "two")
+    (two / ".lock").unlink(missing_ok=True)
+    (two / ".lock").symlink_to("elsewhere")
+    assert findings(shell("doctor", one, two, "--json"), "lock")[0] == ("ok", "is free")
