@@ -3,7 +3,7 @@
 A broker gets a topic of two partitions, records of 128 bytes with a header, uncompressed; one session with two cores
 reads it by both sources in turns, and the log is warm for both. Needs a release of Spark whose connector is to be had:
 that and its pyspark are fetched. ``BENCH_KAFKA_SOURCE_MIB`` (256), ``BENCH_KAFKA_SOURCE_ROUNDS`` (5). Exit code 1 below
-the goal.
+the goal, which is one of throughput: run it on a machine that has nothing else to do.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import tempfile
 import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
@@ -29,12 +29,15 @@ from tests.compatibility.spark import environment_of, install, interpreter
 from tests.kafka.judge import fetch_jars
 from tests.support.patience import PATIENCE_SECONDS
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
 MIB: Final = 1 << 20
 SIZE_BYTES: Final = int(os.environ.get("BENCH_KAFKA_SOURCE_MIB", "256")) * MIB
 ROUNDS: Final = int(os.environ.get("BENCH_KAFKA_SOURCE_ROUNDS", "5"))
 RECORD_BYTES: Final = 128
 LEAST: Final = 3.0
-"""So many times less CPU by the best round, the broker's counted in: other work on the machine changes that little."""
+"""So many times as quick by the clock, the best round of each."""
 PYTHON: Final = "3.11"
 _POM: Final = Path(__file__).with_name("pom.xml")
 _SETTINGS: Final = {"replica.high.watermark.checkpoint.interval.ms": "200", "log.segment.bytes": str(128 * MIB)}
@@ -98,6 +101,19 @@ def wait_until_known(log_dir: Path, count: int) -> None:
         time.sleep(0.1)
 
 
+def verdict(seconds: Mapping[str, Sequence[float]], cpu: Mapping[str, Sequence[float]]) -> tuple[str, bool]:
+    """What is said of the rounds, and whether the goal is reached: throughput of the best round, whatever the CPU says.
+
+    Both arguments: by source, of each round.
+    """
+    quick, less = (min(found["kafka"]) / min(found["kafka-segments"]) for found in (seconds, cpu))
+    first = seconds["kafka"][0] / seconds["kafka-segments"][0]
+    text = (
+        f"kafka-segments is {quick:.1f} times as quick by the best round (goal {LEAST:g}), {first:.1f} by the first; "
+    )
+    return f"{text}{less:.1f} times less CPU", quick >= LEAST
+
+
 def main() -> int:
     """Produce, read in turns, tell."""
     version, base = release(), interpreter(PYTHON)
@@ -127,11 +143,9 @@ def main() -> int:
         rounds = " ".join(f"{size_mib / each:.0f}" for each in seconds)
         used = " ".join(f"{each:.1f}" for each in found["cpu"][name])
         sys.stdout.write(f"{name:15} {rounds} MiB/s; CPU seconds, with the broker's: {used}\n")
-    first = found["seconds"]["kafka"][0] / found["seconds"]["kafka-segments"][0]
-    ratio, cpu = (min(found[what]["kafka"]) / min(found[what]["kafka-segments"]) for what in ("seconds", "cpu"))
-    sys.stdout.write(f"kafka-segments by the best round: {ratio:.1f} times as quick, {cpu:.1f} times less CPU; ")
-    sys.stdout.write(f"by the first {first:.1f} times as quick\n")
-    return 0 if cpu >= LEAST else 1
+    text, reached = verdict(found["seconds"], found["cpu"])
+    sys.stdout.write(f"{text}\n")
+    return 0 if reached else 1
 
 
 if __name__ == "__main__":
