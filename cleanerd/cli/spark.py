@@ -15,6 +15,7 @@ import click
 
 from cleanerd.cli.options import common_options
 from cleanerd.cli.verbs import VerbGroup, VerbTable
+from cleanerd.log.memory import working_alone
 from cleanerd.spark.launch import DEFAULT_MASTER, is_driver, is_local, require_packages, submit
 from cleanerd.spark.room import a_session_fits
 from cleanerd.spark.small import bytes_below, is_little, is_short
@@ -76,7 +77,8 @@ def spark_verb(
             may_be_alone = alone is not None and alone(options) and read_bytes is not None and not conf
             if may_be_alone and (is_little(read_bytes) or not a_session_fits()):
                 require_packages()
-                return function(common, **given)
+                with working_alone():
+                    return function(common, **given)
             arguments = click.get_current_context().find_root().obj
             script = Path(__file__).parent / "submitted" / "cleanerd_driver.py"
             settings = dict(each.split("=", 1) for each in conf)

@@ -8,8 +8,10 @@ all threads.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -47,6 +49,9 @@ RESULTS: Final = 3
 """With several threads inside a partition what they made waits for its turn: as much as so many threads work on."""
 
 LATELY_SECONDS: Final = 1.0
+
+TASKS_MARK: Final = "_CLEANERD_SPARK_TASKS"
+"""In the environment of a Spark session on this machine, or a process that does without: how many tasks run at once."""
 
 _NO_LIMIT: Final = 2**60
 _V2, _V1 = "cgroup2", "cgroup"
@@ -124,14 +129,31 @@ def batch_bytes_of_objects() -> int:
 
 @functools.cache
 def worker_batch_bytes() -> int:
-    """The same in a Spark worker, beside which others run: as many as there are cores to be used.
+    """The same in a Spark worker, beside which others run: as many as ``TASKS_MARK`` says, else as there are cores.
 
     Where Spark limits its workers (``spark.executor.pyspark.memory``) it says how much each of them gets.
     """
     told = os.environ.get("PYSPARK_EXECUTOR_MEMORY_MB", "")
     if told.isdecimal():
         return _reader_share(Memory(int(told) * MIB, "spark.executor.pyspark.memory"), threads=1).batch_bytes
-    return _reader_share(measure(), threads=len(os.sched_getaffinity(0))).batch_bytes
+    tasks = os.environ.get(TASKS_MARK, "")
+    at_once = int(tasks) if re.fullmatch(r"[1-9][0-9]{0,5}", tasks) else len(os.sched_getaffinity(0))
+    return _reader_share(measure(), threads=at_once).batch_bytes
+
+
+@contextlib.contextmanager
+def working_alone() -> Iterator[None]:
+    """In the block this process does by itself, one after the other, what tasks would do at once."""
+    before = os.environ.get(TASKS_MARK)
+    os.environ[TASKS_MARK] = "1"
+    worker_batch_bytes.cache_clear()
+    try:
+        yield
+    finally:
+        os.environ.pop(TASKS_MARK, None)
+        if before is not None:
+            os.environ[TASKS_MARK] = before
+        worker_batch_bytes.cache_clear()
 
 
 def _reader_share(memory: Memory, threads: int) -> Share:

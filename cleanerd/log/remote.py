@@ -14,7 +14,7 @@ from pathlib import PosixPath
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from cleanerd.errors import SegmentChangedError
-from cleanerd.log.safe_open import MAX_SMALL_FILE_BYTES, too_large
+from cleanerd.log.safe_open import MAX_SMALL_FILE_BYTES, ROOM_BYTES, too_large
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 SEPARATOR: Final = "://"
 _SECOND_NS: Final = 1_000_000_000
+_END_BYTES: Final = 96
+"""Some entries of an index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +101,8 @@ class RemotePath(PosixPath):
             CleanerdError: it is gone, or cannot be read.
         """
 
-    def small(self) -> bytes | None:
-        """All of a small file, None when there is none.
+    def small(self, *, has_room: bool = False) -> bytes | None:
+        """All of a small file, None when there is none; ``has_room`` as of :func:`safe_open.read_and_close`.
 
         Raises:
             OSError: it is too large.
@@ -115,7 +117,7 @@ class RemotePath(PosixPath):
         with file:
             if file.listed.st_size > MAX_SMALL_FILE_BYTES:
                 raise too_large(str(self), MAX_SMALL_FILE_BYTES)
-            return file.readall()
+            return _entries(file) if has_room and file.listed.st_size > ROOM_BYTES else file.readall()
 
     def witness(self, base: int, *, sealed: bool) -> Segment:
         """The segment ``base`` as it was listed, or stands now.
@@ -198,6 +200,25 @@ class Ranges(io.RawIOBase):
                 break
             start += count
         return True
+
+
+def _entries(file: Ranges) -> bytes:
+    """An index without the room behind its entries, of which no more is fetched than they take, and ROOM_BYTES.
+
+    Only where the file ends with zeros is there any. Else it is fetched at once.
+    """
+    size = file.listed.st_size
+    count = ROOM_BYTES if file.only_zeros(size - _END_BYTES, size) else size
+    data = bytearray()
+    while len(data) < size:
+        part = bytearray(min(count, size - len(data)))
+        file.read_into(part, len(data))
+        for start in range(0, len(part) - ROOM_BYTES + 1, ROOM_BYTES):
+            if not any(part[start : start + ROOM_BYTES]):
+                return bytes(data + part[:start])
+        data += part
+        count = len(data)
+    return bytes(data)
 
 
 def shown_url(text: str) -> str:

@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING, Final, cast
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from cleanerd.errors import ConfigError
+from cleanerd.log.memory import TASKS_MARK
 from cleanerd.spark.room import SMALL_HEAP, SMALL_JAVA, Room, cores_here, room_here
 from cleanerd.spark.streams import Forwarder, StderrGiver
 
@@ -174,7 +175,7 @@ def submit(
         command += ["--conf", f"{key}={value}"]
     quoted = [quoted_argument(each) for each in arguments]
     with StderrGiver() as giver:
-        inherited = environment(os.environ, local=where.startswith("local"), room=room) | {STDERR_MARK: giver.address}
+        inherited = environment(os.environ, tasks=_tasks_here(where), room=room) | {STDERR_MARK: giver.address}
         process = subprocess.Popen(
             [*command, str(script), *quoted], env=inherited, start_new_session=True, stderr=subprocess.PIPE
         )
@@ -243,8 +244,20 @@ def unquoted_argument(text: str) -> str:
     return "" if text == _EMPTY else os.fsdecode(unquote_to_bytes(text))
 
 
-def environment(inherited: Mapping[str, str], *, local: bool, room: Room | None = None) -> dict[str, str]:
-    """For the driver: executors run this interpreter unless the environment names another one."""
+def _tasks_here(master: str) -> int | None:
+    """How many tasks run at once on this machine, all in one process; None: they run elsewhere."""
+    local = _LOCAL.fullmatch(master)
+    if local is None:
+        return None
+    threads = local["threads"] or "1"
+    return cores_here() if threads == "*" else int(threads)
+
+
+def environment(inherited: Mapping[str, str], *, tasks: int | None, room: Room | None = None) -> dict[str, str]:
+    """For the driver: executors run this interpreter unless the environment names another one.
+
+    ``tasks``: so many run at once, on this machine; None: elsewhere. The workers inherit it.
+    """
     result = {
         "PYSPARK_PYTHON": sys.executable,
         **inherited,
@@ -252,7 +265,9 @@ def environment(inherited: Mapping[str, str], *, local: bool, room: Room | None 
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "OPENBLAS_NUM_THREADS": "1",
     }
-    if local:
+    result.pop(TASKS_MARK, None)
+    if tasks is not None:
+        result[TASKS_MARK] = str(tasks)
         # Where the host's own name does not resolve Spark would not start.
         result.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if room is not None and room.is_small:

@@ -171,13 +171,13 @@ def size_of(path: Path) -> int:
 def bytes_of(path: Path, *, has_room: bool = False) -> bytes | None:
     """The whole of a small file, None when there is none.
 
-    ``has_room``: of an index on a disk of ours the room behind its entries is not read.
+    ``has_room``: of an index the room behind its entries is not read (:func:`safe_open.read_and_close`).
 
     Raises:
         CleanerdError: it cannot be read.
     """
     try:
-        return path.small() if isinstance(path, RemotePath) else read_plain(path, has_room=has_room)
+        return path.small(has_room=has_room) if isinstance(path, RemotePath) else read_plain(path, has_room=has_room)
     except FileNotFoundError:
         return None
     except OSError as error:

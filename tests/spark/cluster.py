@@ -55,7 +55,7 @@ def started_cluster(place: Path, port: int, *, hidden: Sequence[Path] = ()) -> I
     neither sees what the other one writes, and they have no credentials of ours.
     """
     home = Path(pyspark.__path__[0])
-    inherited = environment(os.environ, local=False) | {
+    inherited = environment(os.environ, tasks=None) | {
         "SPARK_HOME": str(home),
         "SPARK_NO_DAEMONIZE": "1",
         "SPARK_DAEMON_MEMORY": "256m",

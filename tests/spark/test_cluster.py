@@ -130,7 +130,7 @@ def on_cluster(
     request.write_bytes(pickle.dumps(((log_dir, OPTIONS, TOPICS[strategy], given), options)))
     code = f"from tests.spark import twins; twins.NAME = {str(PARTITION)!r}\n{DRIVER}"
     command = [sys.executable, "-c", code, master, str(request), json.dumps(settings)]
-    subprocess.run(command, check=True, timeout=900, env=environment(os.environ, local=False))
+    subprocess.run(command, check=True, timeout=900, env=environment(os.environ, tasks=None))
     found: twins.Staged = pickle.loads((place / "request.found").read_bytes())  # noqa: S301 - our own
     return found
 

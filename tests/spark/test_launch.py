@@ -16,6 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cleanerd.errors import ConfigError
+from cleanerd.log.memory import TASKS_MARK
 from cleanerd.spark import launch
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -112,10 +113,25 @@ def test_arguments(argument: str) -> None:
 def test_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers are this interpreter, unless the environment names the one of the cluster."""
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
-    assert launch.environment({}, local=True)["PYSPARK_PYTHON"] == sys.executable
-    cluster = launch.environment({"PYSPARK_PYTHON": "/opt/env/bin/python"}, local=False)
+    assert launch.environment({}, tasks=2)["PYSPARK_PYTHON"] == sys.executable
+    cluster = launch.environment({"PYSPARK_PYTHON": "/opt/env/bin/python"}, tasks=None)
     assert cluster["PYSPARK_PYTHON"] == "/opt/env/bin/python"
     assert "SPARK_LOCAL_IP" not in cluster
+
+
+def test_how_many_tasks_share_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers share the memory by the tasks that run at once: with ``local[1]`` one, however many cores there are."""
+    script = tmp_path / "bin" / "spark-submit"
+    script.parent.mkdir()
+    script.write_text(f'#!/bin/sh\necho "${{{TASKS_MARK}-none}}" >> {tmp_path}/tasks\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    monkeypatch.setattr(launch, "cores_here", lambda: 8)
+    monkeypatch.setenv(TASKS_MARK, "77")  # of a session that started us
+    conf = {"spark.driver.memory": "1g"}
+    for master in ("local", "local[*]", "local[3]", "spark://host:7077", "local-cluster[2,1,1024]"):
+        assert launch.submit(tmp_path / "driver.py", [], master=master, conf=conf) == 0
+    assert (tmp_path / "tasks").read_text().split() == ["1", "8", "3", "none", "none"]
 
 
 def test_the_core_needs_no_spark() -> None:

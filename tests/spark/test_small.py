@@ -18,6 +18,8 @@ import pytest
 from cleanerd.cleaner.manifest import STAGING
 from cleanerd.cli.main import run
 from cleanerd.errors import MachineError
+from cleanerd.log import memory
+from cleanerd.log.memory import Memory
 from cleanerd.spark import launch, small
 from cleanerd.spark.clean import alone_bytes
 from cleanerd.spark.launch import submit
@@ -25,6 +27,7 @@ from cleanerd.spark.room import SMALL_HEAP, SMALL_JAVA
 from tests.cleaner.driver import NAME
 from tests.spark.rich_log import NOW_MS, RichLog
 from tests.support.log_dirs import Partition, make_log_dir
+from tests.support.logs import Record, encode_batch, keyed_batch
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -350,3 +353,20 @@ def test_what_the_driver_cleans_itself(master: str, by_driver: int) -> None:
     """Where tasks would take its own cores it does more of it alone; executors elsewhere have cores of their own."""
     session: Any = SimpleNamespace(sparkContext=SimpleNamespace(master=master))
     assert alone_bytes(session) == by_driver
+
+
+def test_a_large_batch_has_all_of_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One process reads one batch after the other: of eight cores the limit is not an eighth of the memory."""
+    large = encode_batch([Record(key=b"a", value=bytes(12 << 20))], codec=1)
+    path = make_log_dir(tmp_path / "logs", {"orders-0": Partition({0: large, 1: keyed_batch(1, [("b", "1")])})})
+    monkeypatch.setattr(memory, "measure", lambda: Memory(512 << 20, "a test"))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: set(range(8)))
+    state = f"cleanerd.state.dir={tmp_path / 'state'}"
+    memory.worker_batch_bytes.cache_clear()
+    assert 1 << 20 < memory.worker_batch_bytes() < 12 << 20
+    assert run(["spark", "audit", str(path), str(path), "--json", "--set", state, *COMPACT]) == 0, capsys.readouterr()
+    assert memory.worker_batch_bytes() < 12 << 20
+    monkeypatch.undo()
+    memory.worker_batch_bytes.cache_clear()

@@ -15,11 +15,13 @@ import pytest
 
 from cleanerd.cli.main import run
 from cleanerd.errors import CleanerdError, ConfigError, MachineError, SegmentChangedError
+from cleanerd.log.safe_open import ROOM_BYTES
 from cleanerd.spark import stores
 from cleanerd.spark.api import Logs
 from cleanerd.spark.source.data_source import KafkaSegments
 from cleanerd.spark.source.options import options_from
 from cleanerd.spark.stores import path_of
+from cleanerd.verify.listing import bytes_of
 from tests.cleaner.driver import NAME
 from tests.spark import s3
 from tests.spark.reading import EVERYTHING, offsets, read_rows, schema_of
@@ -109,6 +111,42 @@ def test_ranges(store: Store) -> None:
         assert file.only_zeros(30 * MIB, 31 * MIB)
         assert not file.only_zeros(5, 9)
     assert [wanted for _, _, wanted in store.requests if wanted] == ["bytes=99-65634", "bytes=5-65540"]
+
+
+@pytest.mark.parametrize(
+    ("entries", "room", "most", "requests"),
+    [
+        (400, 10 * MIB, 2 * ROOM_BYTES + 96, 3),  # the active segment of a running broker, copied with its index
+        (0, 10 * MIB, ROOM_BYTES + 96, 2),
+        (40_000, 10 * MIB, 8 * ROOM_BYTES + 96, 5),
+        (400, 3200, 3200, 1),
+        (40_000, 320_000, 320_096, 2),  # a closed segment's: all of it at once
+        (
+            12_288,
+            196_608 + 8,
+            2 * ROOM_BYTES + 16 + 96,
+            3,
+        ),  # entries to the end of a piece, and fewer zeros than no index has
+    ],
+)
+def test_the_room_of_an_index_is_not_fetched(store: Store, entries: int, room: int, most: int, requests: int) -> None:
+    """F-6: a broker gives an index 10 MiB before it has an entry; what comes of them is what the entries take."""
+    data = b"".join(number.to_bytes(8, "big") for number in range(1, entries + 1)).ljust(room, b"\0")
+    store.client.put_object(Bucket=s3.BUCKET, Key="backup/0.index", Body=data)
+    path = path_of("s3://archive/backup/0.index")
+    store.requests.clear()
+    found = bytes_of(path, has_room=True)
+    assert found is not None
+    assert found.rstrip(b"\0") == data.rstrip(b"\0")
+    assert data.startswith(found)
+    edges = [
+        tuple(map(int, wanted.removeprefix("bytes=").split("-")))
+        for method, _, wanted in store.requests
+        if method == "GET"
+    ]
+    assert sum(last + 1 - first for first, last in edges) <= most
+    assert len(edges) == requests
+    assert bytes_of(path) == data
 
 
 def _planned(url: str) -> tuple[Any, list[Any]]:

@@ -161,7 +161,7 @@ def test_spark_refuses_its_cluster_mode(tmp_path: Path) -> None:
     """What docs/spark.md says of a standalone cluster: Spark itself runs no Python driver there."""
     (tmp_path / "job.py").write_text("")
     command = [require_spark(), "--master", "spark://127.0.0.1:9", "--deploy-mode", "cluster", "job.py"]
-    inherited = environment(os.environ, local=True)
+    inherited = environment(os.environ, tasks=2)
     ended = subprocess.run(
         list(map(str, command)), capture_output=True, text=True, check=False, cwd=tmp_path, env=inherited
     )
