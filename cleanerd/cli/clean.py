@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from cleanerd.apply.lock import LogDirLock
 from cleanerd.apply.remember import not_cleaned
 from cleanerd.apply.round import clean_partition
 from cleanerd.apply.session import LockedDir
-from cleanerd.cleaner.cleaner import Progress, Stopped
+from cleanerd.apply.side_by_side import side_by_side
 from cleanerd.cleaner.result import CleaningResult, exit_code
 from cleanerd.cli.at_work import Turns
 from cleanerd.cli.bars import Bars
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from cleanerd.cleaner.cleaner import Progress
     from cleanerd.cleaner.survey import CleaningOptions
     from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
@@ -130,19 +130,13 @@ def _clean_at_once(
     # log.cleaner.dedupe.buffer.size is the total of all threads, as in Kafka.
     resources = replace(locked.resources, workers=threads // at_once, map_bytes=locked.resources.map_bytes // at_once)
     shared = replace(locked, resources=resources)
-    stop = _Stop()
-    with ThreadPoolExecutor(at_once, "cleanerd-cleaner") as executor:
-        try:
-            with output.progress(f"{locked.log_dir.path}: partitions", len(targets)) as advance:
-                waiting = [executor.submit(_clean_one, shared, target, options, stop, turns) for target in targets]
-                for future in as_completed(waiting):
-                    future.result()
-                    advance(1)
-        except BaseException:
-            stop.wanted = True
-            executor.shutdown(cancel_futures=True)
-            raise
-    return [future.result() for future in waiting]
+    with output.progress(f"{locked.log_dir.path}: partitions", len(targets)) as advance:
+        return side_by_side(
+            targets,
+            lambda target, progress: _clean_one(shared, target, options, progress, turns),
+            at_once=at_once,
+            done=advance,
+        )
 
 
 def _clean_one(
@@ -153,21 +147,3 @@ def _clean_one(
     except CleanerdError as error:
         return not_cleaned(locked.store, locked.log_dir, target.name, error)
     return turns.do(target.name, lambda: clean_partition(locked, target.name, config, options, progress))
-
-
-class _Stop:
-    """Progress of a cleaning in a thread of its own: shows nothing, but ends it when the command is stopped."""
-
-    def __init__(self) -> None:
-        self.wanted = False
-
-    def phase(self, name: str, total_bytes: int) -> None:
-        """Nothing is shown: bars of several partitions would dance."""
-
-    def advance(self, done_bytes: int) -> None:  # noqa: ARG002
-        """Between two chunks is a good place to end."""
-        if self.wanted:
-            raise Stopped
-
-    def wrote(self, done_bytes: int) -> None:
-        """Bytes written are not shown: the bar counts bytes read."""

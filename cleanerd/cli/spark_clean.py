@@ -13,7 +13,7 @@ import click
 from cleanerd.cli.cleaning_options import cleaning_options
 from cleanerd.cli.selecting import archives_argument, output_option
 from cleanerd.cli.spark import spark_verb
-from cleanerd.cli.stage import stage_all
+from cleanerd.cli.stage import one_by_one, stage_all
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,7 +60,7 @@ def clean(common: Common, log_dirs: tuple[Path, ...], *, output: Path | None, sh
             from cleanerd.cli.spark_archive import archive_all  # noqa: PLC0415
 
             return archive_all(common, session, log_dirs, output, **given)
-        from cleanerd.spark.clean import spark_stage_partition, stage_alone  # noqa: PLC0415
+        from cleanerd.spark.clean import SparkStager, stage_alone  # noqa: PLC0415
 
-        stager = stage_alone if session is None else partial(spark_stage_partition, session, shards=shards)
-        return stage_all(common, log_dirs, stager, **given)
+        stager_of = one_by_one(stage_alone) if session is None else partial(SparkStager.of, session, shards)
+        return stage_all(common, log_dirs, stager_of, **given)

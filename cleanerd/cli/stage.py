@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from cleanerd.apply.keep import require_keepable
 from cleanerd.apply.kept_segments import KeptSegments
 from cleanerd.apply.remember import not_cleaned
 from cleanerd.apply.round import stage_partition
+from cleanerd.apply.side_by_side import side_by_side
 from cleanerd.broker.lock_file import broker_runs
 from cleanerd.cleaner.result import CleaningResult, exit_code
 from cleanerd.cli.at_work import Turns
@@ -25,6 +27,7 @@ from cleanerd.scope.partitions import BesideBroker, ByDisk
 from cleanerd.scope.settled import read_twice
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from cleanerd.cleaner.cleaner import Progress
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from cleanerd.log.clean_point import StateStore
     from cleanerd.log.log_dir import LogDir
     from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.scope.targets import Target
 
 
 class Stager(Protocol):
@@ -55,29 +59,58 @@ class Stager(Protocol):
         """Stage one partition, as ``apply/round.py: stage_partition`` does."""
 
 
+@runtime_checkable
+class Stagers(Stager, Protocol):
+    """The same, of several partitions side by side."""
+
+    @property
+    def at_once(self) -> int:
+        """How many."""
+
+    def cancel(self) -> None:
+        """End what is at work elsewhere."""
+
+
+StagerOf: TypeAlias = "Callable[[Sequence[Path]], Stager | Stagers]"
+"""Who stages the partitions in these directories."""
+
+
+def one_by_one(stager: Stager) -> StagerOf:
+    """By ``stager``, whatever the partitions."""
+    return lambda _places: stager
+
+
 def stage(common: Common, log_dirs: tuple[Path, ...], *, kept: Path | None, **given: Any) -> int:
     """What ``cleanerd stage`` does; its command line is in ``cleaning_verbs.py``."""
-    return stage_all(common, log_dirs, stage_partition, kept=kept, **given)
+    return stage_all(common, log_dirs, one_by_one(stage_partition), kept=kept, is_here=True, **given)
 
 
-def stage_all(common: Common, log_dirs: tuple[Path, ...], stager: Stager, *, kept: Path | None, **given: Any) -> int:
-    """Stage with ``stager`` what the cleaning options ask for, and tell; returns the exit code."""
+def stage_all(
+    common: Common,
+    log_dirs: tuple[Path, ...],
+    stager_of: StagerOf,
+    *,
+    kept: Path | None,
+    is_here: bool = False,
+    **given: Any,
+) -> int:
+    """Stage what the cleaning options ask for, and tell; returns the exit code. ``is_here``: this process does it."""
     settings = common.load_settings()
     wanted = select_in(given.pop("partitions"), log_dirs)
     options = options_from(given, common.output, settings)
     if kept is not None:
         require_keepable(kept, log_dirs)
         KeptSegments(settings.daemon.cleanerd_state_dir).require_writable(kept.stat())
-    if stager is stage_partition:  # what goes to Spark is too large to be read here
+    if is_here:  # what goes to Spark is too large to be read here
         tell_costs(common.output, settings, log_dirs, wanted, options)
     request = CleaningRequest.of(common, settings, log_dirs, wanted, options, kept)
-    results, failures = request.each(partial(_stage_dir, stager))
+    results, failures = request.each(partial(_stage_dir, stager_of))
     remember_time(settings)
     tell(common.output, results, failures)
     return exit_code(results, failures)
 
 
-def _stage_dir(stager: Stager, request: CleaningRequest, log_dir: LogDir) -> list[CleaningResult]:
+def _stage_dir(stager_of: StagerOf, request: CleaningRequest, log_dir: LogDir) -> list[CleaningResult]:
     output, store = request.output, request.store
     earlier = None
     if broker_runs(log_dir.path):
@@ -86,31 +119,44 @@ def _stage_dir(stager: Stager, request: CleaningRequest, log_dir: LogDir) -> lis
     facts = broker_facts(request.settings, log_dir, request.others(log_dir.path), running=running, younger=running)
     partitions = ByDisk(log_dir, facts) if earlier is None else BesideBroker(log_dir, facts, earlier)
     resources = replace(facts.resources(), workers=request.settings.daemon.log_cleaner_threads)
-    results = []
     targets = partitions.targets(request.wanted)
     if earlier is not None and not request.wanted:
         tell_young_topics(output, partitions, targets)
     tell_warnings(output, [target.config for target in targets])
     turns = Turns(store, log_dir, request.wanted, output)
-    first, last = turns.last(targets, lambda target: target.name)
-    for name in (target.name for target in (*first, *last)):
+    stager = stager_of([log_dir.path / str(target.name) for target in targets])
+    reads = threading.Lock()
+
+    def staged(target: Target, progress: Progress) -> CleaningResult:
+        name = target.name
         try:
-            reading = partitions.read(name)
+            with reads:
+                reading = partitions.read(name)
         except (CleanerdError, OSError) as error:
-            results.append(not_cleaned(store, log_dir, name, error))
-        else:
-            with Bars(output, str(name)) as bars:
-                staged = partial(
-                    stager,
-                    reading.log_dir,
-                    store,
-                    resources,
-                    name=name,
-                    config=reading.config,
-                    options=replace(request.options, unclean=request.options.unclean or reading.running),
-                    progress=bars,
-                    keep_replaced=request.kept,
-                )
-                results.append(turns.do(name, staged))
+            return not_cleaned(store, log_dir, name, error)
+        work = partial(
+            stager,
+            reading.log_dir,
+            store,
+            resources,
+            name=name,
+            config=reading.config,
+            options=replace(request.options, unclean=request.options.unclean or reading.running),
+            progress=progress,
+            keep_replaced=request.kept,
+        )
+        return turns.do(name, work)
+
+    first, last = turns.last(targets, lambda target: target.name)
+    results = []
+    if isinstance(stager, Stagers) and min(stager.at_once, len(first)) > 1:
+        with output.progress(f"{log_dir.path}: partitions", len(first)) as advance:
+            results = side_by_side(first, staged, at_once=stager.at_once, done=advance, cancel=stager.cancel)
+        for result in results:
+            tell_notes(output, result)
+        first = []
+    for target in (*first, *last):
+        with Bars(output, str(target.name)) as bars:
+            results.append(staged(target, bars))
         tell_notes(output, results[-1])
     return results

@@ -11,19 +11,25 @@
 
 The driver holds the plan, and of each segment a handful of numbers; records and winners never come here. All else is
 ``stage_partition``: the same survey, plan, grouping, checks and manifest as of ``cleanerd stage``.
+
+So it goes where the keys fit no map. Where they do, one task does all of it with the local engine (``spark/whole.py``),
+and partitions are cleaned side by side: a round of each in a thread here, its task on some executor.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import threading
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from cleanerd.apply.remember import not_cleaned
 from cleanerd.apply.round import stage_partition
+from cleanerd.apply.side_by_side import side_by_side
 from cleanerd.broker.lock_file import broker_runs
-from cleanerd.cleaner.cleaner import Cleaning, NoProgress
+from cleanerd.cleaner.cleaner import Cleaning
 from cleanerd.cleaner.resources import disk_reserve_bytes
 from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.log.at_work import Marks
@@ -32,28 +38,74 @@ from cleanerd.log.log_dir import read_log_dir
 from cleanerd.scope.broker_facts import broker_facts
 from cleanerd.scope.partitions import ByDisk
 from cleanerd.spark.cleaning import SparkCleaning
-from cleanerd.spark.jobs import Jobs
+from cleanerd.spark.jobs import Jobs, in_time
 from cleanerd.spark.launch import is_local
-from cleanerd.spark.plan import ALONE_BYTES, ALONE_HERE_BYTES, SPLIT_BYTES
+from cleanerd.spark.plan import ALONE_BYTES, ALONE_HERE_BYTES, SPLIT_BYTES, WHOLE_BYTES
+from cleanerd.spark.small import bytes_below
+from cleanerd.spark.spread import nobody
+from cleanerd.spark.whole import WholeCleaning, fits_one_map
 from cleanerd.spark.work import is_claimed, sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
     from cleanerd.cleaner.cleaner import Progress
+    from cleanerd.cleaner.decide import Decision, SegmentDecision
+    from cleanerd.cleaner.manifest import StagedGroup
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.result import CleaningResult
+    from cleanerd.cleaner.stage import Staging
     from cleanerd.cleaner.survey import CleaningOptions
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.log_dir import LogDir
     from cleanerd.log.pool import ReaderPool
     from cleanerd.log.topic_config import TopicConfig
     from cleanerd.scope.selection import Selection
+    from cleanerd.scope.targets import Target
     from cleanerd.settings import Settings
     from cleanerd.spark.jobs import RunsJobs
+
+MOST_AT_ONCE: Final = 32
+"""Partitions, each of which has a thread of the driver and a reader there."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkStager:
+    """Stages partitions of a log directory by the executors of ``session``; ``shards``: at least so many, by a shuffle.
+
+    ``whole_bytes``: what is no larger, and whose keys fit one map, is one task's.
+    """
+
+    session: SparkSession
+    shards: int | None
+    whole_bytes: int
+
+    @classmethod
+    def of(cls, session: SparkSession, shards: int | None, places: Sequence[Path]) -> SparkStager:
+        """For the partitions in ``places``: a task may have its core's share of all that is to be read."""
+        share = bytes_below(places) // _cores(session)
+        return cls(session, shards, max(WHOLE_BYTES, share))
+
+    @property
+    def at_once(self) -> int:
+        """So many partitions side by side; with a shuffle each of them takes all cores."""
+        return 1 if self.shards is not None else min(_cores(self.session), MOST_AT_ONCE)
+
+    def __call__(self, *arguments: Any, **options: Any) -> CleaningResult:
+        """:func:`stage_by_jobs` of one partition."""
+        given = {"shards": self.shards, "whole_bytes": self.whole_bytes, **options}
+        return spark_stage_partition(self.session, *arguments, **given)
+
+    def cancel(self) -> None:
+        """End all jobs of the session."""
+        in_time(self.session.sparkContext.cancelAllJobs)
+
+
+def _cores(session: SparkSession) -> int:
+    return max(int(session.sparkContext.defaultParallelism), 1)
 
 
 def spark_stage_partition(session: SparkSession, *arguments: Any, **options: Any) -> CleaningResult:
@@ -77,7 +129,7 @@ def stage_log_dir(
     *,
     shards: int | None = None,
 ) -> list[CleaningResult]:
-    """Stage the compacted partitions of a stopped broker's log directory, or those ``wanted``, one after the other.
+    """Stage the compacted partitions of a stopped broker's log directory, or those ``wanted``.
 
     ``others``: the other directories, which may be the same broker's.
 
@@ -96,28 +148,28 @@ def stage_log_dir(
     store = StateStore(settings.daemon.cleanerd_state_dir)
     marks = Marks(store)
     partitions = ByDisk(log_dir, facts)
-    results = []
-    for target in partitions.targets(wanted):
+    targets = partitions.targets(wanted)
+    stager = SparkStager.of(session, shards, [path / str(target.name) for target in targets])
+    reads = threading.Lock()
+
+    def staged(target: Target, progress: Progress) -> CleaningResult:
         try:
-            reading = partitions.read(target.name)
+            with reads:
+                reading = partitions.read(target.name)
         except (CleanerdError, OSError) as error:
-            results.append(not_cleaned(store, log_dir, target.name, error))
-            continue
+            return not_cleaned(store, log_dir, target.name, error)
         with marks.working(log_dir, target.name):
-            results.append(
-                spark_stage_partition(
-                    session,
-                    reading.log_dir,
-                    store,
-                    facts.resources(),
-                    name=target.name,
-                    config=reading.config,
-                    options=options,
-                    progress=NoProgress(),
-                    shards=shards,
-                )
+            return stager(
+                reading.log_dir,
+                store,
+                facts.resources(),
+                name=target.name,
+                config=reading.config,
+                options=options,
+                progress=progress,
             )
-    return results
+
+    return side_by_side(targets, staged, at_once=stager.at_once, done=nobody, cancel=stager.cancel)
 
 
 def stage_alone(*arguments: Any, **options: Any) -> CleaningResult:
@@ -139,22 +191,26 @@ def stage_by_jobs(
     shards: int | None = None,
     split_bytes: int = SPLIT_BYTES,
     alone_bytes: int = ALONE_BYTES,
+    whole_bytes: int = 0,
 ) -> CleaningResult:
     """As ``stage_partition``, by jobs.
 
     ``jobs_of`` a plan and a progress is who runs them. ``shards``: at least so many. ``split_bytes``: how large the
-    parts of segments are at least. Without ``shards`` what is smaller than ``alone_bytes`` is cleaned by this process.
+    parts of segments are at least. Without ``shards`` what is smaller than ``alone_bytes`` is cleaned by this process,
+    and what is no larger than ``whole_bytes`` by one task, if its keys fit one map.
     """
     with contextlib.ExitStack() as stack:
 
         def cleaning_of(plan: CleaningPlan, pool: ReaderPool, progress: Progress) -> Cleaning:
-            is_small = shards is None and sum(source.segment.size_bytes for source in plan.sources) < alone_bytes
-            if jobs_of is None or is_small:
+            size_bytes = sum(source.segment.size_bytes for source in plan.sources)
+            if jobs_of is None or (shards is None and size_bytes < alone_bytes):
                 sweep(Path(plan.path), alone=is_claimed(plan.path))
-                return Cleaning(plan, pool, progress)
+                return _InTurn(plan, pool, progress)
+            is_whole = shards is None and size_bytes <= whole_bytes and fits_one_map(plan)
             jobs = jobs_of(plan, progress)
             reserve_bytes = disk_reserve_bytes(resources, config, plan.path)
-            cleaning = SparkCleaning(plan, pool, progress, jobs, reserve_bytes, shards=shards, split_bytes=split_bytes)
+            kind = WholeCleaning if is_whole else SparkCleaning
+            cleaning = kind(plan, pool, progress, jobs, reserve_bytes, shards=shards, split_bytes=split_bytes)
             return stack.enter_context(cleaning)
 
         return stage_partition(
@@ -168,3 +224,20 @@ def stage_by_jobs(
             keep_replaced=keep_replaced,
             cleaning_of=cleaning_of,
         )
+
+
+class _InTurn(Cleaning):
+    """By this process: of the threads that clean side by side one at a time does, as each would take a map's memory."""
+
+    _turn: ClassVar = threading.RLock()
+
+    @property
+    def decision(self) -> Decision:
+        """As of :class:`Cleaning`."""
+        with self._turn:
+            return super().decision
+
+    def staged_groups(self, staging: Staging) -> Iterator[tuple[StagedGroup, list[SegmentDecision]]]:
+        """As of :class:`Cleaning`."""
+        with self._turn:
+            yield from super().staged_groups(staging)

@@ -80,6 +80,7 @@ class SparkCleaning(Cleaning):
         self._sizes = first_sizes(plan, shards=shards, cores=jobs.cores, split_bytes=split_bytes)
         self._bytes = sum(source.segment.size_bytes for source in plan.sources)
         self._told: list[dict[str, Any]] = []
+        self._groups_told: list[dict[str, Any]] = []
 
     def __enter__(self) -> Self:
         sweep(Path(self.plan.path), alone=is_claimed(self.plan.path))
@@ -145,7 +146,7 @@ class SparkCleaning(Cleaning):
                 rows = self._jobs.run(
                     "scan", tasks, functools.partial(scan, self._text, sizes), *stages, work_bytes=self._bytes
                 )
-                found = _results(rows)
+                found = results_of(rows)
             except _TooSmallError:
                 larger = larger_sizes(self.plan, sizes)
                 if larger is None:
@@ -175,7 +176,7 @@ class SparkCleaning(Cleaning):
         sizes = replace(self._sizes, shards=shards, map_bytes=min(largest, needed // shards + 2 * MIN_MAP_BYTES))
         while True:
             try:
-                found = _results(self._prove(sizes, facts))
+                found = results_of(self._prove(sizes, facts))
             except _TooSmallError:
                 sizes = replace(sizes, shards=2 * sizes.shards)
             except _WrongIndexError:
@@ -208,7 +209,7 @@ class SparkCleaning(Cleaning):
             groups = [(number, [self._told[row] for row in rows]) for number, rows in enumerate(waiting)]
             function = functools.partial(rewrite, self._text, self._reserve_bytes)
             work_bytes = sum(segments[row].source.segment.size_bytes for rows in waiting for row in rows)
-            found = _results(self._jobs.run("rewrite", [[each] for each in groups], function, work_bytes=work_bytes))
+            found = results_of(self._jobs.run("rewrite", [[each] for each in groups], function, work_bytes=work_bytes))
             again: list[Group] = []
             for number, rows in enumerate(waiting):
                 told = found[number]
@@ -230,7 +231,7 @@ class SparkCleaning(Cleaning):
             yield np.frombuffer(read_file(self.plan, found[row]["keys"]), "<u8").astype(np.uint64)
 
     def _run_alone(self, name: str, tasks: Sequence[Any], function: Any) -> dict[int, dict[str, Any]]:
-        return _results(self._jobs.run(name, tasks, functools.partial(function, self._text), work_bytes=self._bytes))
+        return results_of(self._jobs.run(name, tasks, functools.partial(function, self._text), work_bytes=self._bytes))
 
 
 class _TailError(Exception):
@@ -241,7 +242,7 @@ class _TailError(Exception):
         self.error = error
 
 
-def _results(rows: Sequence[Row]) -> dict[int, dict[str, Any]]:
+def results_of(rows: Sequence[Row]) -> dict[int, dict[str, Any]]:
     """By segment or number what tasks told.
 
     Raises:

@@ -27,16 +27,21 @@ _OTHERWISE: Final = ("source", "witness", "marks", "keep", "actions", "purged", 
 def store_decision(plan: CleaningPlan, row: int, decision: SegmentDecision, attempt: str) -> dict[str, Any]:
     """Write the decision's bits; what is returned goes to the driver, for :func:`stored_decision`."""
     name = f"{decision.source.base:020d}.{attempt}"
-    told = {each.name: getattr(decision, each.name) for each in fields(decision) if each.name not in _OTHERWISE}
     keep = write_file(plan, f"{name}.keep", encode_keep(decision.keep, decision.records, decision.actions))
     purged = None
     if decision.purged is not None:
         purged = write_file(plan, f"{name}.purged", pack({}, {"purged": decision.purged}, dense=True))
+    return {**told_decision(row, decision), "keep": keep, "purged": purged}
+
+
+def told_decision(row: int, decision: SegmentDecision) -> dict[str, Any]:
+    """What the driver gets of it: all but the bits; ``keep`` and ``purged`` name no files."""
+    told = {each.name: getattr(decision, each.name) for each in fields(decision) if each.name not in _OTHERWISE}
     return {
         **told,
         "segment": row,
-        "keep": keep,
-        "purged": purged,
+        "keep": None,
+        "purged": None,
         "witness": asdict(decision.witness),
         "outcome": asdict(decision.outcome),
         "txn_entries": decision.txn_entries.tobytes().hex(),

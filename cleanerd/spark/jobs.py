@@ -107,7 +107,7 @@ class Jobs:
             hint = _OTHER_RELEASE if _IS_OTHER_RELEASE.search(reason) else "-v shows more"
             raise CleanerdError(f"Spark gave up: {reason}", hint=hint) from error
         except BaseException:
-            _in_time(functools.partial(context.cancelJobGroup, group))
+            in_time(functools.partial(context.cancelJobGroup, group))
             raise
 
     def _wrapped(self, name: str, function: RowFunction) -> RowFunction:
@@ -132,7 +132,7 @@ def _first(tasks: Sequence[Any], function: RowFunction, batches: Iterator[pa.Rec
     return for_spark(lambda _: function(chosen))(iter(()))
 
 
-def _in_time(call: Callable[[], object]) -> None:
+def in_time(call: Callable[[], object]) -> None:
     """Ask something of Java that does not matter any more: after a signal it may be gone, or be going slowly."""
 
     def asked() -> None:

@@ -33,6 +33,9 @@ ALONE_BYTES: Final = 64 << 20
 ALONE_HERE_BYTES: Final = 256 << 20
 """The same where tasks would run on the driver's own machine, and take its cores."""
 
+WHOLE_BYTES: Final = 1 << 30
+"""So much one task cleans alone where its keys fit one map, also where other cores are idle meanwhile."""
+
 LEAST_TASK_BYTES: Final = 4 << 20
 LEAST_SHARD_BYTES: Final = 8 << 20
 """Of map: keys are not cut finer than this only because there are cores left."""

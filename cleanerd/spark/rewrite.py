@@ -81,6 +81,11 @@ def _staged(
         except BaseException:
             staging.discard()
             raise
+    return told_group(group, attempt, oversized, time.monotonic() - started)
+
+
+def told_group(group: StagedGroup, attempt: str, oversized: int, seconds: float) -> dict[str, Any]:
+    """A staged group for the driver, which has :meth:`StagedByTask.of_json`."""
     return {
         "attempt": attempt,
         "base": group.base,
@@ -88,7 +93,7 @@ def _staged(
         "sources": group.sources,
         "files": {kind: (fact.bytes, fact.crc32c) for kind, fact in group.files.items()},
         "oversized": oversized,
-        "seconds": time.monotonic() - started,
+        "seconds": seconds,
     }
 
 

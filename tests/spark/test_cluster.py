@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +16,9 @@ import pytest
 
 from cleanerd.cleaner.manifest import STAGING
 from cleanerd.cleaner.survey import CleaningOptions
+from cleanerd.format.checkpoint import read_offset_checkpoint, write_offset_checkpoint
+from cleanerd.format.names import TopicPartition
+from cleanerd.log.log_dir import CHECKPOINTS
 from cleanerd.spark.launch import environment
 from cleanerd_lab.bench.generate import PARTITION, VERSION_HEADER, Shape, make_log
 from tests.cleaner.driver import config, resources
@@ -122,7 +127,6 @@ def on_cluster(
     **options: Any,
 ) -> twins.Staged:
     """A driver of its own: one process has one session."""
-    import json  # noqa: PLC0415
     import pickle  # noqa: PLC0415
 
     settings = {**QUIET, **ON_A_CLUSTER, "spark.log.level": "ERROR", **(more or {})}
@@ -175,6 +179,75 @@ def test_speculation(cluster: Cluster, log_dir: Path, local: twins.Staged, tmp_p
     attempts = {file.name for file in (tmp_path / "attempts").iterdir()}
     again = {name.split("-")[0] for name in attempts if name.endswith("-1.done")}
     assert again >= {"scan", "rewrite"}, attempts
+
+
+def test_one_task_cleans_it(cluster: Cluster, log_dir: Path, local: twins.Staged, tmp_path: Path) -> None:
+    """Its keys fit one map. The executor is killed while it stages: another one does all of it again."""
+    killed: list[int] = []
+    killer = threading.Thread(target=_kill_one, args=(cluster, log_dir / str(PARTITION) / STAGING, killed), daemon=True)
+    killer.start()
+    found = on_cluster(cluster.url, tmp_path, log_dir, whole_bytes=2 * SIZE_BYTES)
+    killer.join(1)
+    assert killed
+    assert found.result.shards == 1
+    twins.assert_twins(local, found)
+
+
+def test_speculation_on_its_only_task(cluster: Cluster, log_dir: Path, local: twins.Staged, tmp_path: Path) -> None:
+    """Two attempts at all of it, on two executors: each stages for itself, and the one that ends first counts."""
+    (tmp_path / "attempts").mkdir()
+    around = SlowAttempts(tmp_path / "attempts", 60)
+    more = {**SPECULATION, "spark.speculation.task.duration.threshold": "2s"}
+    found = on_cluster(cluster.url, tmp_path, log_dir, whole_bytes=2 * SIZE_BYTES, around=around, more=more)
+    twins.assert_twins(local, found)
+    attempts = {file.name.rsplit("-", 1)[1] for file in (tmp_path / "attempts").iterdir()}
+    assert {"0", "1", "1.done"} <= attempts, attempts
+
+
+def test_partitions_side_by_side(cluster: Cluster, tmp_path: Path) -> None:
+    """The verb, on four partitions that the driver would not clean itself: what ``cleanerd stage`` makes of each."""
+    place = tmp_path / "logs"
+    made = make_log(place, SHAPE, unpacked_bytes=96 * MIB, segment_bytes=64 * MIB)
+    names = [str(PARTITION), *(f"{PARTITION.topic}-{number}" for number in range(1, 4))]
+    for name in names[1:]:
+        shutil.copytree(made.log_dir / str(PARTITION), made.log_dir / name, copy_function=shutil.copy2)
+    for file in (each for each in CHECKPOINTS if (made.log_dir / each).exists()):
+        offsets = read_offset_checkpoint((made.log_dir / file).read_bytes(), file)
+        each = {TopicPartition(PARTITION.topic, number): offsets[PARTITION] for number in range(4)}
+        (made.log_dir / file).write_bytes(write_offset_checkpoint(each if PARTITION in offsets else {}))
+    given = ["--force", "--from-start", "--now-ms", str(OPTIONS.now_ms), "--json", "--set", "cleanerd.disk.reserve=0"]
+    given += [
+        "--set",
+        f"cleanerd.state.dir={tmp_path / 'state'}",
+        "--set",
+        f"topics.{PARTITION.topic}.cleanup.policy=compact",
+    ]
+    conf = [f"--conf={key}={value}" for key, value in ON_A_CLUSTER.items()]
+    by_spark = told("spark", "clean", made.log_dir, "--master", cluster.url, *conf, *given)
+    files = {name: staged_files(made.log_dir / name) for name in names}
+    by_one = told("stage", made.log_dir, *given)
+    assert files == {name: staged_files(made.log_dir / name) for name in names}
+    assert all(files.values())
+    for ours, theirs in zip(by_spark, by_one, strict=True):
+        assert [ours[key] for key in ("partition", "outcome", "records_kept")] == [
+            theirs[key] for key in ("partition", "outcome", "records_kept")
+        ]
+    assert {each["outcome"] for each in by_spark} == {"staged"}
+
+
+def told(*arguments: object) -> list[dict[str, Any]]:
+    """What a verb says of the partitions."""
+    command = [sys.executable, "-m", "cleanerd", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)["partitions"]
+    return found
+
+
+def staged_files(partition: Path) -> dict[str, bytes]:
+    """What a plan holds but its documents, and nothing else is there."""
+    (plan,) = (partition / STAGING).iterdir()
+    return {file.name: file.read_bytes() for file in plan.iterdir() if file.suffix != ".json"}
 
 
 def test_more_keys_than_all_maps(cluster: Cluster, log_dir: Path, local: twins.Staged, tmp_path: Path) -> None:

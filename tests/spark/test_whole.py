@@ -1,0 +1,165 @@
+"""Partitions that one task cleans with the local engine: its bytes, nothing shuffled, and side by side."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd.cleaner.manifest import STAGING
+from cleanerd.errors import CorruptionError
+from cleanerd.spark import Logs
+from cleanerd.spark import clean as spark_clean
+from cleanerd.spark.clean import SparkStager
+from cleanerd.spark.jobs import Jobs
+from cleanerd.spark.plan import WHOLE_BYTES
+from tests.cleaner.driver import NAME, config, resources
+from tests.cleaner.strategy_cases import NOW
+from tests.cleaner.test_segments import lopsided, tail
+from tests.cleaner.test_strategy_rounds import many
+from tests.spark.faults import FirstAttempts
+from tests.spark.inline import InlineJobs
+from tests.spark.matrix import CELLS, CODECS, Cell
+from tests.spark.rich_log import NOW_MS, RichLog
+from tests.spark.test_edges import BY_HEADER
+from tests.spark.test_identity import MODES, STRATEGIES
+from tests.spark.twins import all_dirty, assert_twins, stage_by_spark, stage_inline, stage_locally
+from tests.support.log_dirs import Partition, make_log_dir
+from tests.support.overflow import overflowed
+from tests.support.patience import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from cleanerd.spark.rows import Row
+
+ANY = 1 << 40
+
+
+@pytest.mark.parametrize("cell", CELLS[5::11], ids=str)
+def test_the_local_engines_bytes(cell: Cell, tmp_path: Path) -> None:
+    """OP-2: by all strategies and tombstones, codecs and transactions; each task runs twice, and either may count."""
+    topic = config(**STRATEGIES[cell.strategy], **MODES[cell.mode], segment_bytes=12_000, delete_retention_ms=100)
+    log = RichLog(cell.number, codec=CODECS[cell.codec], transactions=cell.transactions, legacy=not cell.number % 3)
+    path = log.write(tmp_path / "logs", 4, 30)
+    first = log.offset // 2 if cell.number % 2 else 0
+    options = all_dirty(NOW_MS, from_start=not first, first_dirty_offset=first or None)
+    local = stage_locally(path, options, topic)
+    jobs = InlineJobs(seed=cell.number)
+    assert_twins(local, stage_inline(path, options, topic, jobs=jobs, whole_bytes=ANY))
+    assert local.result.dropped.superseded
+    assert (jobs.names, jobs.shuffled_bytes) == (["clean"], 0)
+
+
+def test_groups_that_grow(tmp_path: Path) -> None:
+    """U-17: an output larger than was thought is cut at a source edge, at the same one."""
+    logs = {10 * row: lopsided(10 * row, f"k{row}", 1950) for row in range(4)}
+    path = make_log_dir(tmp_path / "logs", {NAME: Partition({**logs, 40: tail(40), 50: b""})})
+    topic = config(segment_bytes=2000)
+    local = stage_locally(path, all_dirty(NOW_MS), topic)
+    assert local.result.groups > 1
+    assert_twins(local, stage_inline(path, all_dirty(NOW_MS), topic, whole_bytes=ANY))
+
+
+def test_keys_of_tombstones_that_go(tmp_path: Path) -> None:
+    """U-1: the keys that ``apply`` looks for in what was written since are those of the local engine."""
+    path = make_log_dir(tmp_path / "logs", {NAME: Partition(many(90))})
+    local = stage_locally(path, all_dirty(NOW), BY_HEADER)
+    assert local.result.dropped.tombstone == 60
+    assert_twins(local, stage_inline(path, all_dirty(NOW), BY_HEADER, whole_bytes=ANY))
+
+
+@pytest.mark.parametrize("what", ["overflowed", "damaged"])
+def test_what_is_refused(tmp_path: Path, what: str) -> None:
+    """C-67, damage: in the words of the local engine, and nothing is left."""
+    if what == "overflowed":
+        path = make_log_dir(tmp_path / "logs", {NAME: overflowed()})
+    else:
+        path = RichLog(3).write(tmp_path / "logs", 3, 20)
+        file = sorted((path / NAME).glob("*.log"))[1]
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes(bytes(data))
+    local = stage_locally(path, all_dirty(NOW_MS))
+    found = stage_inline(path, all_dirty(NOW_MS), whole_bytes=ANY)
+    assert local.result.error is not None
+    assert (type(found.result.error), found.result.reason) == (type(local.result.error), local.result.reason)
+    assert what == "overflowed" or isinstance(found.result.error, CorruptionError)
+    assert not (path / NAME / STAGING).exists()
+
+
+def test_what_fits_no_map_is_shuffled(tmp_path: Path) -> None:
+    """And what is larger than a task may have, and what was asked to be cut."""
+    path = RichLog(1, keys=900).write(tmp_path / "logs", 5, 60)
+    size_bytes = sum(file.stat().st_size for file in sorted((path / NAME).glob("*.log"))[:-1])
+    for given, options, is_whole in (
+        (resources(), {"whole_bytes": size_bytes}, True),
+        (resources(), {"whole_bytes": size_bytes - 1}, False),
+        (resources(), {"whole_bytes": ANY, "shards": 1}, False),
+        (resources(map_bytes=1, map_load=0.01), {"whole_bytes": ANY}, False),
+    ):
+        local, jobs = stage_locally(path, all_dirty(NOW_MS), None, given), InlineJobs()
+        assert_twins(local, stage_inline(path, all_dirty(NOW_MS), None, given, jobs=jobs, **options))
+        assert ("scan" not in jobs.names) == is_whole, options
+
+
+@pytest.mark.parametrize("how", ["raise", "kill"])
+def test_a_task_that_fails_is_tried_again(spark: SparkSession, tmp_path: Path, how: str) -> None:
+    """At its end, when all is staged: the second attempt's files count, the first one's are gone with the directory."""
+    path = RichLog(2, transactions=True).write(tmp_path / "logs", 4, 30)
+    local = stage_locally(path, all_dirty(NOW_MS))
+    (tmp_path / "attempts").mkdir()
+    around = FirstAttempts(tmp_path / "attempts", how)
+    assert_twins(local, stage_by_spark(spark, path, all_dirty(NOW_MS), around=around, whole_bytes=ANY))
+    assert len(list((tmp_path / "attempts").glob("clean-*"))) == 1
+
+
+def test_side_by_side(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two partitions are at work at once, in the two cores of the session; a damaged one stops no other."""
+    names = [f"orders-{number}" for number in range(5)]
+    path = make_log_dir(
+        tmp_path / "logs", {name: Partition(segments_of(number, tmp_path)) for number, name in enumerate(names)}
+    )
+    broken = min((path / names[3]).glob("*.log"))
+    broken.write_bytes(broken.read_bytes()[:-20] + bytes(20))
+    met = threading.Barrier(2)
+    at_once: list[int] = []
+
+    class Meeting(Jobs):
+        def run(self, name: str, *arguments: Any, **named: Any) -> list[Row]:
+            if len(at_once) < 2:
+                at_once.append(met.wait(PATIENCE_SECONDS))
+            return super().run(name, *arguments, **named)
+
+    monkeypatch.setattr(spark_clean, "Jobs", Meeting)
+    monkeypatch.setattr(spark_clean, "ALONE_HERE_BYTES", 0)
+    settings = [f"cleanerd.state.dir={tmp_path / 'state'}", "topics.orders.cleanup.policy=compact"]
+    results = Logs(spark, path).stage(settings, force=True, from_start=True, now_ms=NOW_MS)
+    assert [str(result.name) for result in results] == names
+    outcomes = [result.outcome for result in results]
+    assert outcomes == ["staged", "staged", "staged", "quarantined", "staged"], results[3].reason
+    assert sorted(at_once) == [0, 1]
+    left = {name: sorted(each.name for each in (path / name).glob(f"{STAGING}/*")) for name in names}
+    assert [len(plans) for plans in left.values()] == [1, 1, 1, 0, 1], left
+
+
+def segments_of(seed: int, place: Path) -> dict[int, bytes]:
+    """A log's segments, by their first offsets."""
+    path = RichLog(seed).write(place / f"model-{seed}", 3, 20) / NAME
+    return {int(file.stem): file.read_bytes() for file in sorted(path.glob("*.log"))}
+
+
+def test_how_much_is_one_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    """A gigabyte, or its core's share of all that is read; a shuffle that was asked for takes all cores, one by one."""
+    for name in ("orders-0", "orders-1"):
+        (tmp_path / name).mkdir()
+        os.truncate(os.open(tmp_path / name / f"{0:020d}.log", os.O_CREAT | os.O_RDWR), 3 << 30)
+    both = SparkStager.of(spark, None, [tmp_path / "orders-0", tmp_path / "orders-1"])
+    assert (both.whole_bytes, both.at_once) == (3 << 30, 2)
+    assert SparkStager.of(spark, None, [tmp_path / "orders-0"]).whole_bytes == 3 << 29
+    assert SparkStager.of(spark, None, []).whole_bytes == WHOLE_BYTES
+    assert SparkStager.of(spark, 4, [tmp_path / "orders-0"]).at_once == 1
