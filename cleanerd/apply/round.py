@@ -130,7 +130,8 @@ def _carried_out(put: Put, files: PartitionFiles, found: Survey, cleaning: Clean
     if cleaning.groups():
         put.remember_rules(files, found, cleaning)
         put.put(files, found, cleaning)
-    apply_seconds = time.monotonic() - started - cleaning.totals.rewrite_seconds
+    # Executors rewrite several groups at once, or before the first is put: their seconds are not ours.
+    apply_seconds = max(0.0, time.monotonic() - started - cleaning.totals.rewrite_seconds)
     result = worked_out(found, str(put.log_dir.path), cleaning)
     return replace(
         result,

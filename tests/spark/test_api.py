@@ -187,3 +187,21 @@ def test_the_pages_first_lines_work(spark: SparkSession, path: Path, page: str) 
     places = r'"(/var/lib/kafka|/backup/\*)/data"'
     assert re.search(places, code)
     exec(re.sub(places, repr(str(path)), code), {"spark": spark})  # noqa: S102
+
+
+def test_the_pages_notebook_works(spark: SparkSession, tmp_path: Path, path: Path) -> None:
+    """Line by line, but for the places: it merged into a table that nobody had made."""
+    text = (DOCS / "spark-source.md").read_text()
+    (code,) = re.findall(r"\n## Logs: [^\n]*\n\n```python\n(.*?)```", text, re.DOTALL)
+    copies = {"/backup/before", "/broker2/data", "/broker3/data"}
+    for place in copies:
+        shutil.copytree(path, tmp_path / place.strip("/"), copy_function=shutil.copy2)
+    places = {"/var/lib/kafka/data", "/tables/orders", "/delta/orders", "/tmp/report", "/var/lib/cleanerd", *copies}  # noqa: S108
+    (tmp_path / "tables").mkdir()
+    for place in sorted(places, key=len, reverse=True):
+        assert place in code
+        code = code.replace(place, str(path if place == "/var/lib/kafka/data" else tmp_path / place.strip("/")))
+    assert code.count("\n") > 12
+    exec(code, {"spark": spark})  # noqa: S102
+    assert (tmp_path / "delta/orders/_delta_log").is_dir()
+    assert (tmp_path / "tmp/report/profile.html").is_file()

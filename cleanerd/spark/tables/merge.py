@@ -177,7 +177,8 @@ def merge_into(
         CleanerdError: a file cannot be read or written.
     """
     if not table.exists:
-        raise ConfigError("there is no such table", where=table.where, hint="the first time without --incremental")
+        hint = "make it first: without --incremental; in a notebook by write_table()"
+        raise ConfigError("there is no such table", where=table.where, hint=hint)
     table.require_ours()
     before = table.remembered()
     if before is None:
