@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from cleanerd.apply.files import PartitionFiles
     from cleanerd.apply.keep import KeepPlace
     from cleanerd.apply.swapping_broker import SwappingBroker
-    from cleanerd.broker.agent_facts import LogFacts
+    from cleanerd.broker.agent_facts import BrokerSegment, LogFacts
     from cleanerd.cleaner.cleaner import Cleaning
     from cleanerd.cleaner.manifest import StagedGroup
     from cleanerd.cleaner.plan import CleaningPlan
@@ -219,7 +219,7 @@ class ByAgent(Put):
             if plan.fingerprint == KAFKAS_FINGERPRINT and (
                 after.cleaner_offset is None or after.cleaner_offset < offset
             ):
-                self._tell_checkpoint(facts, offset)
+                self._tell_checkpoint(facts, offset, held_as(last))
                 log_dir = replace(log_dir, cleaner_offsets={self.name: offset})
                 after = replace(after, cleaner_offset=offset)
             before = self._told()
@@ -229,7 +229,7 @@ class ByAgent(Put):
             return (f"the clean point, or the broker's checkpoint, was not moved: {error}",)
         return ()
 
-    def _tell_checkpoint(self, facts: LogFacts, offset: int) -> None:
+    def _tell_checkpoint(self, facts: LogFacts, offset: int, clean: BrokerSegment) -> None:
         """A-20; the broker's cleaner glances at every compacted log now and then, and is asked again.
 
         Raises:
@@ -237,7 +237,7 @@ class ByAgent(Put):
         """
         for wait in (*self._broker.patience.waits(), None):
             try:
-                self._broker.checkpoint(self.name, facts, offset)
+                self._broker.checkpoint(self.name, facts, offset, clean)
             except AgentRefusalError as error:
                 if wait is None or error.code not in LATER:
                     raise

@@ -8,7 +8,7 @@ from cleanerd.broker.agent_facts import ask_swap
 from cleanerd.broker.live_broker import LiveBroker
 
 if TYPE_CHECKING:
-    from cleanerd.broker.agent_facts import LogFacts, SwapDone
+    from cleanerd.broker.agent_facts import BrokerSegment, LogFacts, SwapDone
     from cleanerd.format.names import TopicPartition
 
 _BYTES_PER_SECOND: Final = 20_000_000
@@ -30,8 +30,10 @@ class SwappingBroker(LiveBroker):
         limit = self.patience.swap_seconds + staged_bytes / _BYTES_PER_SECOND
         return ask_swap(client, request, timeout_seconds=limit)
 
-    def checkpoint(self, name: TopicPartition, facts: LogFacts, offset: int) -> None:
+    def checkpoint(self, name: TopicPartition, facts: LogFacts, offset: int, clean: BrokerSegment) -> None:
         """Tell the broker's cleaner that the log is clean up to ``offset`` (A-20, S-50).
+
+        ``clean`` is the last segment below it, as it was cleaned: the log may have been truncated and written to since.
 
         Raises:
             AgentUnavailableError, AgentRefusalError: it was not told, or it is not known.
@@ -44,4 +46,5 @@ class SwappingBroker(LiveBroker):
             topic_id=facts.topic_id,
             dir=facts.dir,
             offset=offset,
+            **({"clean": clean.to_json()} if facts.compares_clean else {}),
         )

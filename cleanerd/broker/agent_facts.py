@@ -164,7 +164,7 @@ class LogFacts:
     ``settings`` are the broker's effective ones for the topic, ``segment_size`` its effective segment size.
     ``producers``: id to (last data offset or None, epoch) of the producers that the broker counts as active.
     ``cleaning`` is the state of the broker's own cleaner. ``compares_aborted``: a swap request may tell the aborted
-    transactions that it rests on (U-32).
+    transactions that it rests on (U-32). ``compares_clean``: a clean point may come with the segment below it (S-50).
     """
 
     dir: str
@@ -183,6 +183,7 @@ class LogFacts:
     remote: bool = False
     deleted: bool = False
     compares_aborted: bool = False
+    compares_clean: bool = False
 
     __pydantic_config__ = _STRICT
 

@@ -14,8 +14,8 @@ import pytest
 from cleanerd.broker.lock_file import broker_process
 from cleanerd_lab.demo.broker import Broker
 from tests.agent import damage
+from tests.agent.building import build, changed_build
 from tests.agent.live import JAR, PROPERTIES, Live, attach, build_of, file_facts, is_another_build
-from tests.agent.test_races import build, changed_build
 from tests.brokers.node import error_lines, wait_until
 from tests.kafka.judge import fetch
 from tests.support.patience import PATIENCE_SECONDS

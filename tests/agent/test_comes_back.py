@@ -17,8 +17,8 @@ import pytest
 
 from cleanerd_lab.demo.broker import Broker
 from tests.agent.asking import Asking, RefusedError
+from tests.agent.building import build
 from tests.agent.live import JAR, PROPERTIES, Live, attach, build_of, is_another_build
-from tests.agent.test_races import build
 from tests.brokers.node import wait_until
 from tests.kafka.judge import fetch
 

@@ -13,8 +13,8 @@ import pytest
 
 from cleanerd_lab.demo.broker import Broker
 from tests.agent.asking import RefusedError
+from tests.agent.building import changed_build, changed_source
 from tests.agent.live import PROPERTIES, Live
-from tests.agent.test_races import changed_build, changed_source
 from tests.brokers.node import wait_until
 from tests.kafka.judge import fetch
 

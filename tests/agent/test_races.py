@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import tempfile
 import threading
 import time
@@ -19,6 +18,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from cleanerd_lab.demo.broker import Broker
 from tests.agent.asking import Asking, RefusedError
+from tests.agent.building import stopping_build
 from tests.agent.live import JAR, PROPERTIES, Live, attach, build_of, is_another_build
 from tests.brokers.node import error_lines, wait_until
 from tests.brokers.traffic import SILENT
@@ -34,39 +34,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
-HERE = Path(__file__).resolve().parent
-BUILD = HERE.parents[1] / "agent" / "build.sh"
 SET = AlterConfigOpType.SET
-
-
-def build(work_dir: Path, overlay: str) -> Path:
-    """The agent with the classes of ``builds/OVERLAY`` in the place of its own."""
-    jar = work_dir / f"{overlay}.jar"
-    subprocess.run(["bash", BUILD, jar, HERE / "builds" / overlay], check=True, timeout=PATIENCE_SECONDS)
-    return jar
-
-
-def changed_build(work_dir: Path, name: str, file: str, *changes: tuple[str, str]) -> Path:
-    """The agent with one class of which some texts were replaced; each stands in it once.
-
-    ``changed_source`` with the same ``name`` before it changes another class, too.
-    """
-    sources = changed_source(work_dir, name, file, *changes)
-    jar = work_dir / f"{name}.jar"
-    subprocess.run(["bash", BUILD, jar, sources], check=True, timeout=PATIENCE_SECONDS)
-    return jar
-
-
-def changed_source(work_dir: Path, name: str, file: str, *changes: tuple[str, str]) -> Path:
-    """The class for ``changed_build``; returns the directory that it builds of."""
-    package = work_dir / f"{name}-sources" / "cleanerd" / "agent"
-    package.mkdir(parents=True, exist_ok=True)
-    text = (BUILD.parent / "src" / "cleanerd" / "agent" / file).read_text()
-    for old, new in changes:
-        assert text.count(old) == 1, old
-        text = text.replace(old, new)
-    (package / file).write_text(text)
-    return package.parents[1]
 
 
 @dataclass(slots=True)
@@ -134,7 +102,9 @@ def stopping(request: pytest.FixtureRequest) -> Iterator[Stopping]:
     work_dir = Path(tempfile.mkdtemp(prefix=f"races-{request.param}-"))
     place = work_dir / "moments"
     place.mkdir()
-    arguments = [f"-Dcleanerd.test.moments={place}", f"-javaagent:{build(work_dir, 'moments')}"]
+    # A name that comes in between is seen at once, however long the machine took to list the directory before.
+    jar = stopping_build(work_dir, "Evidence.java", ("LISTING_TIMES = 20;", "LISTING_TIMES = 0;"))
+    arguments = [f"-Dcleanerd.test.moments={place}", f"-javaagent:{jar}"]
     broker = Broker(jars.libs, work_dir / "broker", version=jars.version, properties=PROPERTIES, jvm_args=arguments)
     try:
         broker.start()
@@ -160,16 +130,18 @@ def mapped(topic: Topic) -> set[str]:
     return {Path(line.split()[-1]).name for line in lines if f"/{topic.directory.name}/" in line}
 
 
-@pytest.mark.parametrize("moment", ["validated", "opened"])
-def test_the_topic_is_deleted(stopping: Stopping, moment: str) -> None:
-    """The swap is refused, the directory goes, staging and all."""
-    topic = stopping.live.topic(f"deleted-at-{moment}", transactions=False)
+@pytest.mark.parametrize(("moment", "waits"), [("validated", False), ("opened", False), ("opened", True)])
+def test_the_topic_is_deleted(stopping: Stopping, moment: str, waits: bool) -> None:
+    """The swap is refused, the directory goes, staging and all; also when the log has no segments left by then."""
+    topic = stopping.live.topic(f"deleted-at-{moment}-{waits}", transactions=False)
     request = topic.request(topic.stage(output_bytes=6_000))
     directory = topic.directory
     admin = AdminClient({"bootstrap.servers": topic.broker.bootstrap}, logger=SILENT)
     with stopping.at(moment, request) as swap:
         admin.delete_topics([topic.name])[topic.name].result(PATIENCE_SECONDS)
         wait_until("it is renamed", lambda: not directory.exists())
+        if waits:
+            wait_until("it is gone", lambda: not list(directory.parent.glob(f"{directory.name}*")))
     assert swap.code in {"log_changed", "io_error", "source_gone"}
     wait_until("it is gone", lambda: not list(directory.parent.glob(f"{directory.name}*")))
 

@@ -146,11 +146,14 @@ def test_a_transaction_index_that_was_empty_for_a_moment(root: Path) -> None:
 
 
 def test_an_agent_of_an_earlier_release(root: Path) -> None:
-    """U-32: it would refuse what it does not know, and is asked as before."""
+    """U-32, S-50: it would refuse what it does not know, and is asked as before."""
     with running(root, _with_transactions()) as agent:
-        agent.facts = {"hw": 8, "lso": 6, "compares_aborted": False}
-        assert clean_beside(agent).outcome == "cleaned"
+        agent.facts = {"hw": 8, "lso": 6, "compares_aborted": False, "compares_clean": False}
+        result = clean_beside(agent)
+        assert (result.outcome, result.notes) == ("cleaned", ())
         assert all("aborted" not in request for request in agent.asked("swap"))
+        (told,) = agent.asked("checkpoint")
+        assert "clean" not in told
 
 
 def test_the_log_start_is_compared_under_a_versioned_strategy(root: Path) -> None:

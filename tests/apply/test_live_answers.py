@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,21 @@ def test_the_checkpoint_is_told_again(root: Path) -> None:
         result = clean_beside(agent)
         assert (result.outcome, result.notes) == ("cleaned", ())
         assert agent.checkpoints == {NAME: 8}
+
+
+def test_the_log_changes_before_the_checkpoint_is_told(root: Path) -> None:
+    """S-50: cut and written to again while the cleaner was busy: what the clean point was true of is gone."""
+
+    def cut(agent: FakeAgent, request: dict[str, Any]) -> bytes | None:
+        os.utime(root / NAME / f"{5:020d}.log", ns=(1, 1))
+        return refuse("busy")(agent, request)
+
+    with running(root) as agent:
+        agent.fail("checkpoint", cut)
+        result = clean_beside(agent)
+        assert result.outcome == "cleaned"
+        assert any("evidence_changed" in note for note in result.notes), result.notes
+        assert agent.checkpoints == {}
 
 
 def test_what_failed_first_is_told(root: Path) -> None:

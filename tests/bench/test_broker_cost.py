@@ -25,7 +25,7 @@ from cleanerd.apply.swapping_broker import SwappingBroker
 from cleanerd.broker.agent_transport import SOCKET
 from cleanerd.cli import clean_live
 from cleanerd.format.names import TopicPartition
-from tests.agent.test_races import build
+from tests.agent.building import build
 from tests.bench.many_segments import RECORDS, TOPIC, lay_clean_points, lay_segments
 from tests.kafka.judge import BROKERS_OWN
 from tests.live.load import create_topics

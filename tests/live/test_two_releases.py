@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.broker.agent_transport import SOCKET
-from tests.agent.test_races import changed_build
+from tests.agent.building import changed_build
 from tests.brokers.node import cleanerd, errors, names_ending, wait_until
 from tests.daemon.process import Daemon
 from tests.daemon.scene import assignments

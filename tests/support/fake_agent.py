@@ -229,6 +229,7 @@ class FakeAgent:
             "remote": False,
             "deleted": False,
             "compares_aborted": True,
+            "compares_clean": True,
             **self.facts,
         }
 
@@ -258,7 +259,13 @@ class FakeAgent:
         return self._done[identity]
 
     def do_checkpoint(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Remember it, and write it where the broker's cleaner does."""
+        """Remember it, and write it where the broker's cleaner does; not if another segment lies below it."""
+        facts, clean = self.do_log(request), request.get("clean")
+        below = [segment for segment in facts["segments"] if segment[0] < request["offset"]]
+        if clean is not None and not facts["compares_clean"]:
+            raise Refusal("bad_request")
+        if clean is not None and below[-1] != [clean[key] for key in ("base", "size", "mtime_ms", "ino")]:
+            raise Refusal("evidence_changed")
         self.checkpoints[f"{request['topic']}-{request['partition']}"] = request["offset"]
         path = self.log_dir / CLEANER_CHECKPOINT
         written = path.with_suffix(".tmp")

@@ -190,8 +190,17 @@ class BrokerLog {
 
     void writeCheckpoint(long offset) throws IOException {
         Class<?> option = members.updateCheckpoints.getParameterTypes()[1];
-        Reflect.call(members.updateCheckpoints, cleanerManager(), dir().getParent().toFile(),
-                broker.values.pairOption(option, name, offset), broker.values.emptyOption(option));
+        updateCheckpoints(broker.values.pairOption(option, name, offset), broker.values.emptyOption(option));
+    }
+
+    /** What {@link #writeCheckpoint} wrote. */
+    void removeCheckpoint() throws IOException {
+        Class<?> option = members.updateCheckpoints.getParameterTypes()[1];
+        updateCheckpoints(broker.values.emptyOption(option), broker.values.option(option, name));
+    }
+
+    private void updateCheckpoints(Object added, Object removed) throws IOException {
+        Reflect.call(members.updateCheckpoints, cleanerManager(), dir().getParent().toFile(), added, removed);
     }
 
     /** Waits until the cleaner lets go of the partition; without a limit. */

@@ -1,13 +1,23 @@
 package cleanerd.agent;
 
 import java.io.IOException;
+import java.nio.file.NoSuchFileException;
 import java.util.List;
 
-/** The broker's own clean point of a partition. Whether the offset is right is the daemon's business (S-50). */
+/**
+ * The broker's own clean point of a partition (A-20, S-50). How far the log was cleaned is the daemon's business; that it
+ * is still that log is asked here, because the pause of the cleaner keeps neither a deletion nor a truncation away.
+ */
 final class Checkpoint {
     private Checkpoint() {}
 
-    static void write(BrokerLog log, long offset) throws IOException, Refusal {
+    /**
+     * {@code clean}: the last segment that begins below {@code offset}, as it is in a log that is clean up to there; null:
+     * as it is now. A deletion, a move and a truncation first change the log and then take back what they find of it in
+     * the checkpoint. So what was written before they looked they take back, and what was written after is taken back here.
+     */
+    static void write(BrokerLog log, long offset, SegmentFacts clean) throws IOException, Refusal {
+        requireCurrent(log); // one that was deleted has no segments
         List<BrokerSegment> segments = log.segments();
         long active = segments.get(segments.size() - 1).base();
         if (offset < log.logStartOffset() || offset > active) {
@@ -16,6 +26,44 @@ final class Checkpoint {
         if (log.cleaningState().equals("no_cleaner")) {
             throw new Refusal("not_eligible", "the broker runs without a cleaner");
         }
+        SegmentFacts found = factsBelow(log, offset);
+        SegmentFacts wanted = clean == null ? found : clean;
+        require(log, offset, found, wanted);
+        Moment.reached("checkpoint");
         log.writeCheckpoint(offset);
+        try {
+            require(log, offset, factsBelow(log, offset), wanted);
+        } catch (IOException | Refusal | RuntimeException e) {
+            log.removeCheckpoint(); // too low costs work only
+            throw e;
+        }
+    }
+
+    private static void require(BrokerLog log, long offset, SegmentFacts found, SegmentFacts wanted)
+            throws IOException, Refusal {
+        requireCurrent(log);
+        if (wanted == null ? found != null : !wanted.equals(found)) {
+            throw new Refusal("evidence_changed", "below offset " + offset + " lies another segment than the one that was "
+                    + "cleaned: " + (found == null ? "none" : Json.write(found.toJson())));
+        }
+    }
+
+    private static void requireCurrent(BrokerLog log) throws IOException, Refusal {
+        if (!log.isCurrent()) {
+            throw new Refusal("log_changed", log + " is another log by now");
+        }
+    }
+
+    /** Null when no segment begins below {@code offset}, or its file is gone. */
+    private static SegmentFacts factsBelow(BrokerLog log, long offset) throws IOException {
+        BrokerSegment last = null;
+        for (BrokerSegment segment : offset == 0 ? List.<BrokerSegment>of() : log.segments(offset - 1, offset)) {
+            last = segment;
+        }
+        try {
+            return last == null ? null : last.facts();
+        } catch (NoSuchFileException e) {
+            return null;
+        }
     }
 }

@@ -110,6 +110,15 @@ final class Evidence {
         return bound;
     }
 
+    /** The last segment that begins below {@code offset}, as it must be; null: there is none. */
+    SegmentFacts below(long offset) {
+        SegmentFacts last = null;
+        for (SegmentFacts facts : expected) {
+            last = facts.base() < offset ? facts : last;
+        }
+        return last;
+    }
+
     /** From now on {@code output} stands in place of the group's sources. */
     void swapped(Group group, BrokerSegment output, SegmentFacts facts) {
         int place = placeOf(group.base());
@@ -123,6 +132,9 @@ final class Evidence {
 
     private void prove() throws IOException, Refusal {
         listed = false;
+        if (!log.isCurrent()) { // one that was deleted has no segments
+            throw new Refusal("log_changed", log + " is another log by now");
+        }
         BrokerSegment active = log.active(); // first of all: what is truncated from now on takes it along
         long last = expected.get(expected.size() - 1).base();
         List<BrokerSegment> all = log.segments();

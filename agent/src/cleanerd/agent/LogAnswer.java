@@ -45,7 +45,9 @@ final class LogAnswer {
         answer.put("segment_size", log.segmentBytes());
         answer.put("remote", log.remote());
         answer.put("cleaning", cleaning);
-        answer.put("compares_aborted", true); // agents of earlier releases refuse a request that asks for it
+        // Agents of earlier releases refuse a request that asks for these.
+        answer.put("compares_aborted", true);
+        answer.put("compares_clean", true);
         return answer;
     }
 

@@ -193,6 +193,7 @@ final class Requests {
         String topicId = fields.textOrNull("topic_id");
         String dir = fields.text("dir");
         long offset = fields.number("offset", Long.MAX_VALUE);
+        SegmentFacts clean = fields.has("clean") ? SegmentFacts.of(fields.object("clean")) : null;
         fields.end();
         if (!log.dir().toString().equals(dir)) {
             throw new Refusal("log_changed", log + " lies in " + log.dir());
@@ -204,7 +205,7 @@ final class Requests {
         try {
             Pauses.Pause pause = pauses.take(log);
             try {
-                Checkpoint.write(log, offset);
+                Checkpoint.write(log, offset, clean);
             } finally {
                 pause.close();
             }

@@ -197,7 +197,7 @@ final class Swap {
             return;
         }
         try {
-            Checkpoint.write(log, request.checkpoint());
+            Checkpoint.write(log, request.checkpoint(), evidence.below(request.checkpoint()));
             outcome.checkpoint = true;
         } catch (Refusal | IOException | RuntimeException e) {
             outcome.warnings.add("the broker's cleaner checkpoint was not moved: " + e.getMessage());

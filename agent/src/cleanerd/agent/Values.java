@@ -75,12 +75,16 @@ final class Values {
             return Optional.of(new AbstractMap.SimpleImmutableEntry<>(left, right));
         }
         try {
-            Object pair = members.named("scala.Tuple2").getConstructor(Object.class, Object.class)
-                    .newInstance(left, right);
-            return callStatic(OPTION, "apply", Object.class, pair);
+            return option(parameter, members.named("scala.Tuple2").getConstructor(Object.class, Object.class)
+                    .newInstance(left, right));
         } catch (ReflectiveOperationException e) {
             throw new IllegalStateException(e);
         }
+    }
+
+    /** An option that holds {@code value}. */
+    Object option(Class<?> parameter, Object value) throws IOException {
+        return parameter == Optional.class ? Optional.of(value) : callStatic(OPTION, "apply", Object.class, value);
     }
 
     Object emptyOption(Class<?> parameter) throws IOException {

@@ -1,0 +1,49 @@
+"""Agents that differ from the shipped one by a class, or by some words in one."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from tests.support.patience import PATIENCE_SECONDS
+
+HERE: Final = Path(__file__).resolve().parent
+BUILD: Final = HERE.parents[1] / "agent" / "build.sh"
+
+
+def build(work_dir: Path, overlay: str) -> Path:
+    """The agent with the classes of ``builds/OVERLAY`` in the place of its own."""
+    jar = work_dir / f"{overlay}.jar"
+    subprocess.run(["bash", BUILD, jar, HERE / "builds" / overlay], check=True, timeout=PATIENCE_SECONDS)
+    return jar
+
+
+def changed_build(work_dir: Path, name: str, file: str, *changes: tuple[str, str]) -> Path:
+    """The agent with one class of which some texts were replaced; each stands in it once.
+
+    ``changed_source`` with the same ``name`` before it changes another class, too.
+    """
+    sources = changed_source(work_dir, name, file, *changes)
+    jar = work_dir / f"{name}.jar"
+    subprocess.run(["bash", BUILD, jar, sources], check=True, timeout=PATIENCE_SECONDS)
+    return jar
+
+
+def stopping_build(work_dir: Path, file: str, *changes: tuple[str, str]) -> Path:
+    """As ``changed_build``, and a swap stops at named moments (``builds/moments``); ``moments.jar``."""
+    shutil.copytree(HERE / "builds" / "moments", work_dir / "moments-sources", dirs_exist_ok=True)
+    return changed_build(work_dir, "moments", file, *changes)
+
+
+def changed_source(work_dir: Path, name: str, file: str, *changes: tuple[str, str]) -> Path:
+    """The class for ``changed_build``; returns the directory that it builds of."""
+    package = work_dir / f"{name}-sources" / "cleanerd" / "agent"
+    package.mkdir(parents=True, exist_ok=True)
+    text = (BUILD.parent / "src" / "cleanerd" / "agent" / file).read_text()
+    for old, new in changes:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    (package / file).write_text(text)
+    return package.parents[1]
