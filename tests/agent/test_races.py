@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -20,6 +18,7 @@ from cleanerd_lab.demo.broker import Broker
 from tests.agent.asking import Asking, RefusedError
 from tests.agent.building import stopping_build
 from tests.agent.live import JAR, PROPERTIES, Live, attach, build_of, is_another_build
+from tests.agent.stopping import Stopping
 from tests.brokers.node import error_lines, wait_until
 from tests.brokers.traffic import SILENT
 from tests.kafka.judge import fetch
@@ -27,7 +26,6 @@ from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
 
     from cleanerd.cleaner.manifest import Manifest
     from tests.agent.live import Topic
@@ -35,64 +33,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
 SET = AlterConfigOpType.SET
-
-
-@dataclass(slots=True)
-class Stopping:
-    """A broker whose swaps can be stopped; ``place`` is where the agent looks whether to."""
-
-    live: Live
-    place: Path
-
-    def at(self, moment: str, request: dict[str, Any]) -> Stopped:
-        """A swap that stops at ``moment`` for as long as the block is entered."""
-        return Stopped(self, moment, request)
-
-
-class Stopped:
-    """A swap request under way; ``answer`` is what came of it, once the block was left."""
-
-    def __init__(self, stopping: Stopping, moment: str, request: dict[str, Any]) -> None:
-        self._stop = stopping.place / f"{moment}.stop"
-        self._reached = stopping.place / f"{moment}.reached"
-        self._live = stopping.live
-        self._request = request
-        self._thread = threading.Thread(target=self._ask)
-        self.answer: dict[str, Any] | str = "none"
-
-    def _ask(self) -> None:
-        try:
-            with self._live.asking() as agent:
-                self.answer = agent.ask("swap", **self._request)
-        except RefusedError as refused:
-            self.answer = refused.answer
-        except (AssertionError, OSError) as lost:
-            self.answer = f"lost: {lost}"
-
-    def __enter__(self) -> Self:
-        self._stop.touch()
-        self._thread.start()
-        try:
-            wait_until("the moment", lambda: self._reached.exists() or not self._thread.is_alive())
-            assert self._reached.exists(), self.answer
-        except BaseException:
-            self._stop.unlink()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._reached.unlink()
-        self._stop.unlink()
-        self._thread.join()
-
-    @property
-    def code(self) -> str:
-        """The code of the refusal."""
-        assert isinstance(self.answer, dict), self.answer
-        code: str = self.answer["code"]
-        return code
 
 
 @pytest.fixture(scope="module", params=["4.3", pytest.param("3.9", marks=pytest.mark.long)])

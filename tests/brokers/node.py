@@ -38,6 +38,7 @@ _ELSEWHERE: Final = (
     "org.apache.kafka.controller.EventPerformanceMonitor",  # the machine was slow
     "controller event queue overloaded",  # so it was here
     "apiKey=CONTROLLER_REGISTRATION",  # the controller's own, at a start: it is asked before it leads, and asked again
+    "RegistrationResponseHandler: channel manager timed out",  # the same, of who asks: the machine was slow
 )
 
 

@@ -30,8 +30,8 @@ AGENT = (
         "S-50",
         f"{SOURCES}/Checkpoint.java",
         "            require(log, offset, factsBelow(log, offset), wanted);\n        } catch",
-        "            factsBelow(log, offset);\n        } catch",
-        ("tests/agent/test_told_checkpoint.py::test_cut_and_grown_again",),
+        "            require(log, offset, found, wanted);\n        } catch",
+        ("tests/agent/test_meanwhile.py::test_a_clean_point_of_another_log",),
     ),
     Mutant(
         "agent-does-not-ask-what-is-clean",
@@ -39,7 +39,7 @@ AGENT = (
         f"{SOURCES}/Checkpoint.java",
         "SegmentFacts wanted = clean == null ? found : clean;",
         "SegmentFacts wanted = found;",
-        ("tests/agent/test_told_checkpoint.py::test_another_segment_than_was_cleaned",),
+        ("tests/agent/test_meanwhile.py::test_another_segment_than_was_cleaned",),
     ),
     Mutant(
         "agent-looks-for-segments-in-a-deleted-log",

@@ -1,0 +1,75 @@
+"""Requests that stop at named moments of the agent's work, in a build made for that (``building.py``)."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from tests.agent.asking import RefusedError
+from tests.brokers.node import wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+    from tests.agent.live import Live
+
+
+@dataclass(slots=True)
+class Stopping:
+    """A broker whose swaps can be stopped; ``place`` is where the agent looks whether to."""
+
+    live: Live
+    place: Path
+
+    def at(self, moment: str, request: dict[str, Any], operation: str = "swap") -> Stopped:
+        """A request that stops at ``moment`` for as long as the block is entered."""
+        return Stopped(self, moment, request, operation)
+
+
+class Stopped:
+    """A request under way; ``answer`` is what came of it, once the block was left."""
+
+    def __init__(self, stopping: Stopping, moment: str, request: dict[str, Any], operation: str) -> None:
+        self._stop = stopping.place / f"{moment}.stop"
+        self._reached = stopping.place / f"{moment}.reached"
+        self._live = stopping.live
+        self._request = request
+        self._operation = operation
+        self._thread = threading.Thread(target=self._ask)
+        self.answer: dict[str, Any] | str = "none"
+
+    def _ask(self) -> None:
+        try:
+            with self._live.asking() as agent:
+                self.answer = agent.ask(self._operation, **self._request)
+        except RefusedError as refused:
+            self.answer = refused.answer
+        except (AssertionError, OSError) as lost:
+            self.answer = f"lost: {lost}"
+
+    def __enter__(self) -> Self:
+        self._stop.touch()
+        self._thread.start()
+        try:
+            wait_until("the moment", lambda: self._reached.exists() or not self._thread.is_alive())
+            assert self._reached.exists(), self.answer
+        except BaseException:
+            self._stop.unlink()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._reached.unlink()
+        self._stop.unlink()
+        self._thread.join()
+
+    @property
+    def code(self) -> str:
+        """The code of the refusal."""
+        assert isinstance(self.answer, dict), self.answer
+        code: str = self.answer["code"]
+        return code

@@ -1,0 +1,318 @@
+"""What else a broker does to a log between two steps of a request: cut, moved, made again, given up, cleaned otherwise.
+
+A pause of the broker's cleaner keeps nothing of that away.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from cleanerd_lab.demo.broker import Broker
+from tests.agent.asking import RefusedError
+from tests.agent.building import stopping_build
+from tests.agent.live import PROPERTIES, Live
+from tests.agent.stopping import Stopping
+from tests.brokers.node import error_lines, names_ending, wait_until
+from tests.kafka.judge import fetch
+from tests.live.scene import ask, set_topic
+from tests.live.test_races import move
+from tests.support.log_dirs import CLEANER_CHECKPOINT, read_checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.agent.live import Topic
+
+pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+
+OUTPUT_BYTES: Final = 6_000
+"""So that there are several outputs."""
+NEVER: Final = {"cleanup.policy": "compact,delete", "retention.ms": "-1"}
+"""Records may be deleted there, and none are."""
+DO: Final = """
+        java.nio.file.Path told = java.nio.file.Path.of(System.getProperty("cleanerd.test.moments"), log + ".do");
+        if (java.nio.file.Files.exists(told)) {
+            String what = java.nio.file.Files.readString(told).strip();
+            java.nio.file.Files.delete(told);
+            try {
+                if (what.equals("give up")) { // as when its disk fails
+                    Class<?> manager = log.manager.getClass();
+                    Object channel = Reflect.get(Reflect.field(manager, "logDirFailureChannel"), log.manager);
+                    var giveUp = Reflect.method(channel.getClass(), "maybeAddOfflineLogDir", String.class, String.class,
+                            IOException.class);
+                    String logDir = log.dir().getParent().toString();
+                    Reflect.call(giveUp, channel, logDir, "a test", new IOException("gone"));
+                } else { // as a follower's log is cut, whose leader has another history
+                    var cut = Reflect.method(log.log.getClass(), "truncateTo", long.class);
+                    Reflect.call(cut, log.log, Long.valueOf(what));
+                }
+            } catch (NoSuchMethodException | NoSuchFieldException e) {
+                throw new IllegalStateException(e);
+            }
+        }
+"""
+FIRST_LINE: Final = "        String cleaning = log.cleaningState();\n"
+MOVED_ON: Final = {
+    "log_changed", "source_gone", "source_changed", "evidence_changed", "not_below_bound", "not_sealed",
+}  # fmt: skip
+"""No fault of the plan, and nothing that is asked again as it is."""
+
+
+@pytest.fixture(scope="module", params=["4.3", pytest.param("3.9", marks=pytest.mark.long)])
+def stopping(request: pytest.FixtureRequest) -> Iterator[Stopping]:
+    """A broker whose agent stops at named moments; asked about a log it does first what ``TOPIC-0.do`` says."""
+    jars = fetch(request.param)
+    work_dir = Path(tempfile.mkdtemp(prefix=f"meanwhile-{request.param}-"))
+    place = work_dir / "moments"
+    place.mkdir()
+    jar = stopping_build(work_dir, "LogAnswer.java", (FIRST_LINE, DO + FIRST_LINE))
+    arguments = [f"-Dcleanerd.test.moments={place}", f"-javaagent:{jar}"]
+    broker = Broker(
+        jars.libs, work_dir / "broker", version=jars.version, properties=PROPERTIES, jvm_args=arguments, log_dirs=2
+    )
+    try:
+        broker.start()
+        yield Stopping(Live(broker), place)
+    finally:
+        broker.kill()
+        shutil.rmtree(work_dir)
+
+
+# -- what happens -----------------------------------------------------------------------------------------------------
+
+
+def asked(topic: Topic) -> dict[str, Any]:
+    """What the agent says of it."""
+    with Live(topic.broker).asking() as agent:
+        return agent.ask("log", topic=topic.name, partition=0)
+
+
+def cut(stopping: Stopping, topic: Topic, offset: int) -> None:
+    """To ``offset``; then it grows beyond where it ended."""
+    end = asked(topic)["leo"]
+    (stopping.place / f"{topic.name}-0.do").write_text(str(offset))
+    assert asked(topic)["leo"] == offset
+    while asked(topic)["segments"][-1][0] <= end:
+        topic.fill(transactions=False)
+
+
+def recreate(_stopping: Stopping, topic: Topic) -> None:
+    """A topic of the same name; the broker's cleaner is eager to clean it."""
+    log_dirs = topic.broker.log_dirs
+    ask(topic.broker, "delete_topics", [topic.name])
+    wait_until("it is gone", lambda: not [path for each in log_dirs for path in each.glob(f"{topic.name}-0*")])
+    topic.latest = Live(topic.broker).topic(topic.name, transactions=False, **{"min.cleanable.dirty.ratio": "0"}).latest
+
+
+def move_away(_stopping: Stopping, topic: Topic) -> None:
+    """To the other log directory; the place where it was is deleted."""
+    move(topic.broker, topic.name)
+    wait_until("the old place is gone", lambda: not names_ending(topic.broker.log_dirs, "-delete"))
+
+
+def cut_everything(stopping: Stopping, topic: Topic) -> None:
+    cut(stopping, topic, 0)
+
+
+def delete_for_a_while(_stopping: Stopping, topic: Topic) -> None:
+    """By its age, of which the broker's retention, that looks every other second, would leave nothing."""
+    set_topic(topic.broker, topic.name, "retention.ms", "1")
+    set_topic(topic.broker, topic.name, "cleanup.policy", "delete")
+
+
+# -- swaps ------------------------------------------------------------------------------------------------------------
+
+
+def released(stopping: Stopping, topic: Topic) -> None:
+    """Nothing is left of the swap, on the disk or in the broker's cleaner."""
+    wait_until("the old files are gone", lambda: not names_ending(topic.broker.log_dirs, ".deleted"))
+    assert names_ending([topic.directory], ".cleaned", ".swap") == []
+    with stopping.live.asking() as agent:
+        wait_until("it is free", lambda: agent.ask("log", topic=topic.name, partition=0)["cleaning"] != "paused")
+        told = agent.ask("info")
+        assert (told["pauses"], told["failed_resumes"]) == ([], [])
+
+
+@pytest.mark.parametrize("moment", ["named", "validated", "opened"])
+@pytest.mark.parametrize("happen", [recreate, move_away, cut_everything])
+def test_another_log(stopping: Stopping, happen: Callable[[Stopping, Topic], None], moment: str) -> None:
+    """A-13, U-3: what was planned of one log never gets into another one, nor does anything of it harm that."""
+    topic = stopping.live.topic(f"{happen.__name__}-{moment}".replace("_", "-"), transactions=False)
+    request = topic.request(topic.stage(output_bytes=OUTPUT_BYTES))
+    with stopping.at(moment, request) as swap:
+        happen(stopping, topic)
+    assert swap.code in MOVED_ON | {"io_error", "no_staged_file"}, swap.answer
+    assert topic.read() == topic.latest
+    released(stopping, topic)
+
+
+@pytest.mark.parametrize("moment", ["named", "opened"])
+@pytest.mark.parametrize("what", ["source", "evidence"])
+def test_cut_and_grown_again(stopping: Stopping, what: str, moment: str) -> None:
+    """U-3: inside of a group's last source, or above it, where the decision looked as well; no fault of the plan."""
+    topic = stopping.live.topic(f"cut-{what}-{moment}", transactions=False)
+    manifest = topic.stage(output_bytes=OUTPUT_BYTES)
+    first, last = manifest.groups[0], manifest.witnesses[-1]
+    assert first.end <= last.base
+    with stopping.at(moment, topic.request(manifest, (first,))) as swap:
+        cut(stopping, topic, first.end - 1 if what == "source" else last.base + 1)
+        before = topic.read()
+    assert swap.code in MOVED_ON, swap.answer
+    assert topic.read() == before
+    released(stopping, topic)
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_it_is_not_compacted_for_a_while(stopping: Stopping, back: bool) -> None:
+    """A-13, A-16: while it is paused for a swap retention does not begin either, and afterwards it does."""
+    topic = stopping.live.topic(f"deleting-{back}", transactions=False)
+    manifest = topic.stage(output_bytes=OUTPUT_BYTES)
+    with stopping.at("opened", topic.request(manifest)) as swap:
+        delete_for_a_while(stopping, topic)
+        rows = asked(topic)["segments"]
+        with pytest.raises(AssertionError):
+            wait_until("retention", lambda: asked(topic)["segments"] != rows, seconds=5)
+        if back:
+            set_topic(topic.broker, topic.name, "cleanup.policy", "compact")
+    if not back:
+        assert swap.code == "not_eligible"
+        wait_until("retention", lambda: asked(topic)["log_start"] > 0)
+    else:
+        assert isinstance(swap.answer, dict)
+        assert swap.answer["done"] == [group.base for group in manifest.groups]
+        assert topic.read() == topic.latest
+    released(stopping, topic)
+
+
+def test_records_are_deleted_below_a_group(stopping: Stopping) -> None:
+    """C-15, U-2: the log start lies inside of an output, or above it, and stays there through a kill."""
+    topic = stopping.live.topic("log-start", transactions=False, **NEVER)
+    manifest = topic.stage(output_bytes=OUTPUT_BYTES)
+    group = manifest.groups[1]
+    start = group.base + (group.end - group.base) // 2
+    with stopping.at("opened", topic.request(manifest)) as swap:
+        ask(topic.broker, "delete_records", [TopicPartition(topic.name, 0, start)])
+        before = topic.read()
+    assert isinstance(swap.answer, dict)
+    assert swap.answer["done"] == [group.base for group in manifest.groups]
+    wait_until("what lies below is deleted", lambda: asked(topic)["segments"][0][0] == group.base)
+    assert topic.read() == before
+    released(stopping, topic)
+    wait_until("it is written down", lambda: log_start_on_disk(topic) == start)
+    topic.broker.kill()
+    topic.broker.start()
+    assert asked(topic)["log_start"] == start
+    assert topic.read() == before
+
+
+def log_start_on_disk(topic: Topic) -> int | None:
+    """The line of the partition in its log directory's checkpoint."""
+    return read_checkpoint(topic.log_dir / "log-start-offset-checkpoint").get(f"{topic.name}-0")
+
+
+# -- clean points -----------------------------------------------------------------------------------------------------
+
+
+def cleaned(topic: Topic) -> dict[str, Any]:
+    """A cleaning of all there is; returns the request that tells the broker's cleaner of it."""
+    manifest = topic.stage(output_bytes=OUTPUT_BYTES)
+    request = topic.request(manifest)
+    with Live(topic.broker).asking() as agent:
+        agent.ask("swap", **request)
+    base, size, mtime_ms, inode = max(row for row in asked(topic)["segments"] if row[0] < manifest.bound)
+    return {
+        "topic": topic.name,
+        "partition": 0,
+        "topic_id": request["topic_id"],
+        "dir": request["dir"],
+        "offset": manifest.bound,
+        "clean": {"base": base, "size": size, "ino": inode, "mtime_ms": mtime_ms},
+    }
+
+
+def cleaners_offsets(topic: Topic) -> set[int]:
+    """The clean points that the broker's cleaner may go by, in whatever log directory."""
+    paths = [log_dir / CLEANER_CHECKPOINT for log_dir in topic.broker.log_dirs]
+    found = [read_checkpoint(path).get(f"{topic.name}-0") for path in paths if path.exists()]
+    return {offset for offset in found if offset is not None}
+
+
+def test_a_clean_point_is_told(stopping: Stopping) -> None:
+    """A-20: so that the tests below can fail. Somebody who does not say what is clean is believed, too."""
+    topic = stopping.live.topic("told", transactions=False)
+    request = cleaned(topic)
+    with stopping.at("checkpoint", request, "checkpoint") as told:
+        pass
+    assert told.answer == {"offset": request["offset"]}
+    assert cleaners_offsets(topic) == {request["offset"]}
+    with stopping.live.asking() as agent:
+        earlier = {name: value for name, value in request.items() if name != "clean"}
+        assert agent.ask("checkpoint", **{**earlier, "offset": request["clean"]["base"]})
+    assert cleaners_offsets(topic) == {request["clean"]["base"]}
+
+
+@pytest.mark.parametrize("moment", ["pausing", "checkpoint"])
+@pytest.mark.parametrize("what", ["cut", "moved", "recreated"])
+def test_a_clean_point_of_another_log(stopping: Stopping, what: str, moment: str) -> None:
+    """S-50: below it nobody has cleaned, or not there: it is not told, or taken back."""
+    topic = stopping.live.topic(f"told-{what}-{moment}", transactions=False)
+    request = cleaned(topic)
+    with stopping.at(moment, request, "checkpoint") as told:
+        if what == "cut":
+            cut(stopping, topic, request["clean"]["base"] + 1)
+        else:
+            (move_away if what == "moved" else recreate)(stopping, topic)
+    assert told.code == ("evidence_changed" if what == "cut" else "log_changed")
+    assert request["offset"] not in cleaners_offsets(topic)
+
+
+def test_another_segment_than_was_cleaned(stopping: Stopping) -> None:
+    """S-50: by any of its numbers; and a point that is there already stays."""
+    topic = stopping.live.topic("another", transactions=False)
+    request = cleaned(topic)
+    with stopping.live.asking() as agent:
+        assert agent.ask("log", topic=topic.name, partition=0)["compares_clean"] is True
+        agent.ask("checkpoint", **request)
+        for name in request["clean"]:
+            wrong = {**request["clean"], name: request["clean"][name] + 1}
+            with pytest.raises(RefusedError) as refused:
+                agent.ask("checkpoint", **{**request, "clean": wrong})
+            assert refused.value.code == "evidence_changed"
+    assert cleaners_offsets(topic) == {request["offset"]}
+
+
+# -- the end ----------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_of_it_was_an_error(stopping: Stopping) -> None:
+    """U-27, R-3: but for what a move between log directories makes Kafka's own code say."""
+    text = stopping.live.broker.log_text()
+    assert "Kafka Server started" in text
+    assert [line for line in error_lines(text) if "AssignmentsManager" not in line] == []
+
+
+def test_its_log_directory_is_given_up(stopping: Stopping) -> None:
+    """A-24, U-38: with the files moved in. It is refused, and the next start finds the old segments."""
+    second = stopping.live.broker.log_dirs[1]
+    topics = (stopping.live.topic(f"given-up-{number}", transactions=False) for number in range(4))
+    topic = next(each for each in topics if each.log_dir == second)
+    manifest = topic.stage(output_bytes=OUTPUT_BYTES)
+    before = topic.listing()
+    with stopping.at("opened", topic.request(manifest)) as swap, stopping.live.asking() as agent:
+        (stopping.place / f"{topic.name}-0.do").write_text("give up")
+        asked(topic)
+        wait_until("it is given up", lambda: str(second) not in agent.ask("info")["log_dirs"])
+    assert swap.code in MOVED_ON, swap.answer
+    assert topic.listing() == before
+    with stopping.live.asking() as agent:
+        assert agent.ask("info")["pauses"] == []
+    topic.broker.kill()
+    topic.broker.start()
+    assert topic.listing() == before
+    assert topic.read() == topic.latest
