@@ -307,7 +307,8 @@ def test_its_log_directory_is_given_up(stopping: Stopping) -> None:
     with stopping.at("opened", topic.request(manifest)) as swap, stopping.live.asking() as agent:
         (stopping.place / f"{topic.name}-0.do").write_text("give up")
         asked(topic)
-        wait_until("it is given up", lambda: str(second) not in agent.ask("info")["log_dirs"])
+        wait_until("its logs are gone", lambda: agent.ask("logs", prefix=topic.name)["logs"] == [])
+        assert str(second) not in agent.ask("info")["log_dirs"]
     assert swap.code in MOVED_ON, swap.answer
     assert sealed(topic) == before
     with stopping.live.asking() as agent:

@@ -69,6 +69,9 @@ public final class ReaderFuzzer {
                 fields.textOrNull("topic_id");
                 fields.text("dir");
                 fields.number("offset", Long.MAX_VALUE);
+                if (fields.has("clean")) {
+                    SegmentFacts.of(fields.object("clean"));
+                }
                 fields.end();
             }
             case "log", "pause", "resume" -> {

@@ -1,0 +1,121 @@
+"""S-40 after all that a broker does to a log that was cleaned: put back, or refused in words, and never a wrong log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import ResourceType
+
+from cleanerd.format.names import TopicPartition as Name
+from tests.brokers.node import cleanerd, names_ending, wait_until
+from tests.live.load import create_topics
+from tests.live.rounds import Rounds, with_agent
+from tests.live.scene import alter, ask, check_broker, clean_point, facts, read, set_topic, write
+from tests.live.test_races import delete, move
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cleanerd_lab.demo.broker import Broker
+    from tests.kafka.fixtures import StartBroker
+
+pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+
+
+def nothing(_broker: Broker, _topic: str) -> None:
+    """So that the others can fail."""
+
+
+def made_again(broker: Broker, topic: str) -> None:
+    delete(broker, topic)
+    create_topics(broker, [topic])
+    write(broker, topic)
+
+
+def moved(broker: Broker, topic: str) -> None:
+    move(broker, topic)
+    wait_until("the old place is gone", lambda: not [p for d in broker.log_dirs for p in d.glob(f"{topic}-0.*")])
+
+
+def moved_and_back(broker: Broker, topic: str) -> None:
+    """The same names at the same place, of other files."""
+    moved(broker, topic)
+    moved(broker, topic)
+
+
+def deleted_inside(broker: Broker, topic: str) -> None:
+    """The log start lies inside of the first output: it comes back, and no client sees what lies below."""
+    ask(broker, "delete_records", [TopicPartition(topic, 0, 5)])
+    wait_until("it is so", lambda: facts(broker, topic).log_start == 5)
+
+
+def deleted_above(broker: Broker, topic: str) -> None:
+    """All that was cleaned."""
+    ask(broker, "delete_records", [TopicPartition(topic, 0, facts(broker, topic).active.base)])
+    wait_until("it is gone", lambda: len(facts(broker, topic).segments) == 1)
+
+
+def cleaned_by_the_broker(broker: Broker, topic: str) -> None:
+    """Its own cleaner, of which it has heard nothing since; what is written before has it something to do."""
+    before = clean_point(broker, topic) or 0
+    write(broker, topic)
+    alter(broker, ResourceType.TOPIC, topic, "min.cleanable.dirty.ratio", "0")
+    wait_until("it was at it", lambda: (clean_point(broker, topic) or 0) > before)
+    alter(broker, ResourceType.TOPIC, topic, "min.cleanable.dirty.ratio", "1")
+
+
+def not_compacted(broker: Broker, topic: str) -> None:
+    """The records come back to a topic that keeps everything now."""
+    set_topic(broker, topic, "cleanup.policy", "delete")
+
+
+AFTER: Final[dict[str, tuple[Callable[[Broker, str], None], str, str]]] = {
+    "nothing": (nothing, "undone", ""),
+    "made-again": (made_again, "refused", "the topic was created again"),
+    "moved": (moved, "", "is no longer in"),
+    "moved-and-back": (moved_and_back, "refused", "is no longer what the cleaning left"),
+    "deleted-inside": (deleted_inside, "undone", ""),
+    "deleted-above": (deleted_above, "refused", "the broker deleted segment"),
+    "cleaned-by-the-broker": (cleaned_by_the_broker, "refused", "is no longer what the cleaning left"),
+    "not-compacted": (not_compacted, "undone", ""),
+}
+"""What happens after the cleaning, what comes of undo, and the words that it has for it."""
+
+
+@pytest.mark.parametrize("release", ["4.3", pytest.param("3.9", marks=pytest.mark.long)])
+def test_after(release: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """S-40: each of them on a topic of its own; the broker starts on all that undo made of it, and serves it."""
+    start: StartBroker = request.getfixturevalue(f"broker_{release.replace('.', '')}")
+    broker = start(jvm_args=with_agent(), log_dirs=2)
+    rounds = Rounds(broker, tmp_path / "state", kept=tmp_path / "kept")
+    assert rounds.kept is not None
+    rounds.kept.mkdir()
+    create_topics(broker, [*AFTER], cleanup_policy="compact,delete", retention_ms="-1")
+    before = {topic: write(broker, topic) for topic in AFTER}
+    sizes = {topic: sum(each.size for each in facts(broker, topic).segments) for topic in AFTER}
+    results = rounds.clean(*(Name(topic, 0) for topic in AFTER))
+    assert {result.outcome for result in results} == {"cleaned"}, results
+    wait_until("what was replaced is deleted", lambda: not names_ending(broker.log_dirs, ".deleted"))
+    for topic, (happen, _, _) in AFTER.items():
+        happen(broker, topic)
+    seen = {topic: read(broker, topic) for topic in AFTER}
+    starts = {topic: facts(broker, topic).log_start for topic in AFTER}
+    broker.stop()
+
+    done = cleanerd("undo", broker.log_dirs, tmp_path / "state", "--yes")
+    told = {name.topic: entry for name, entry in done.partitions.items()}
+    for topic, (_, outcome, words) in AFTER.items():
+        found = told.get(topic, {"outcome": "", "reason": done.stderr})
+        assert (found["outcome"], words in found["reason"]) == (outcome, True), (topic, found)
+
+    broker.start()
+    for topic, (_, outcome, _) in AFTER.items():
+        assert read(broker, topic) == seen[topic], topic
+        assert facts(broker, topic).log_start == starts[topic], topic
+        whole = sum(each.size for each in facts(broker, topic).segments) >= sizes[topic]
+        assert whole or outcome != "undone", topic
+    assert seen["nothing"] == before["nothing"]
+    check_broker(broker)
