@@ -20,6 +20,7 @@ from cleanerd.verify.partition_log import HeaderWalk
 from cleanerd.verify.producers import Clock
 from cleanerd.verify.records import hashes_of, new_hash_key, read_rows, records_in
 from cleanerd.verify.rules import KAFKAS_RULES
+from cleanerd.verify.transactions import Invisible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from cleanerd.verify.records import Rows
     from cleanerd.verify.rules import KeyRules
-    from cleanerd.verify.transactions import Invisible
     from cleanerd.verify.walk import Damage
 
 LIVE: Final = "live"
@@ -100,21 +100,27 @@ def audit(
 ) -> Audit:
     """Look for ``keys`` in every file of the partition directory. Below ``log_start`` no consumer sees anything.
 
-    A file that is gone before it is read is among ``unread``.
+    A file that cannot be read, or is gone before it is, is among ``unread``; what is visible is not known then.
 
     Raises:
         CleanerdError: the directory cannot be read.
     """
-    told = Findings()
-    walk = HeaderWalk(told, Clock(0, 0), lambda _bytes: None, indexes=False)
-    invisible = walk.walk(list_partition(partition).segments).invisible
+    segments = list_partition(partition).segments
+    unread = []
+    try:
+        walk = HeaderWalk(Findings(), Clock(0, 0), lambda _bytes: None, indexes=False)
+        invisible = walk.walk(segments).invisible
+    except CleanerdError as error:
+        unread.append(str(error))
+        invisible = Invisible(np.empty((0, 3), np.int64))
     search = KeySearch(keys, invisible, log_start, rules)
     for path, state in files_of(partition):
         try:
             search.file(path, state, advance)
         except CleanerdError as error:
             # A broker that runs deletes and replaces files; what replaced this one was not there when we looked.
-            search.result.unread.append(str(error))
+            unread.append(str(error))
+    search.result.unread += dict.fromkeys(unread)
     return search.result
 
 
@@ -145,7 +151,7 @@ class KeySearch:
             if not (damage.zeros and state == LIVE):
                 self.result.unread.append(f"{path} at byte {damage.position}: {damage.reason}")
 
-        for count, rows in read_rows(path, size, self._hash_key, damaged):
+        for count, rows in read_rows(path, size, self._hash_key, damaged, checksums=True):
             advance(count)
             self._take(path, state, rows)
 

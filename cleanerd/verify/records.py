@@ -57,8 +57,11 @@ def read_rows(
     *,
     chunk_bytes: int = CHUNK_BYTES,
     rules: KeyRules = KAFKAS_RULES,
+    checksums: bool = False,
 ) -> Iterator[tuple[int, Rows]]:
-    """The data records of a segment file, chunk by chunk, and how many bytes they took. Checksums are not verified.
+    """The data records of a segment file, chunk by chunk, and how many bytes they took.
+
+    What can be decoded is among them whatever its checksum says; with ``checksums`` it is told as damage as well.
 
     Raises:
         CleanerdError: the file cannot be read.
@@ -68,7 +71,29 @@ def read_rows(
         return rules.decode(data, position, hash_key, batch_bytes())
 
     for data, chunk in walk(path, size_bytes, decode, damaged, chunk_bytes=chunk_bytes):
+        if checksums:
+            for damage in _wrong_checksums(data, chunk.batches):
+                damaged(damage)
         yield len(data), _rows(chunk, rules)
+
+
+def _wrong_checksums(data: NDArray[np.uint8], batches: _kernel.Batches) -> Iterator[Damage]:
+    """Batches in ``data`` [bytes] whose CRC is not that of their bytes. One call says that there are none."""
+    if not len(batches) or _wrong_checksum(data, int(batches.position[0])) is None:
+        return
+    starts = (batches.position - batches.position[0]).tolist()
+    for row, (start, end) in enumerate(zip(starts, [*starts[1:], len(data)], strict=True)):
+        reason = _wrong_checksum(data[start:end], int(batches.position[row]))
+        if reason is not None:
+            yield Damage(int(batches.position[row]), int(batches.base_offset[row]), reason, end - start)
+
+
+def _wrong_checksum(data: NDArray[np.uint8], position: int) -> str | None:
+    try:
+        _kernel.scan_headers(data, position, verify_crc=True)
+    except _kernel.CorruptLogError as error:
+        return error.reason
+    return None
 
 
 def _rows(chunk: _kernel.Chunk, rules: KeyRules) -> Rows:

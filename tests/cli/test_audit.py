@@ -145,6 +145,35 @@ def test_damage_is_no_proof(scene: Scene, shell: Shell) -> None:
     assert _audit(shell, scene, "--key", "e")[1][0]["offset"] == 6, "what lies behind the damage is found"
 
 
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_a_wrong_checksum_is_no_proof(scene: Scene, shell: Shell, magic: int) -> None:
+    """A key with a flipped bit is another key: it can be decoded, and who looks for the right one must not hear no."""
+    if magic == 2:
+        content = keyed_batch(14, [("secret", "v")]) + keyed_batch(15, [("else", "v")])
+    else:
+        content = encode_legacy(14, b"secret", b"v", magic=magic) + encode_legacy(15, b"else", b"v", magic=magic)
+    scene.put(14, content.replace(b"secret", b"Secret"))
+    for path in (scene.file(14), scene.file(14, ".log.deleted")):
+        path.write_bytes(scene.file(14).read_bytes())
+        answer = shell("audit", s.NAME, scene.log_dir, "--key", "secret", "--expect-absent")
+        assert answer.code == 5
+        assert f"{path} at byte 0: CRC-32" in answer.err
+        assert "a key may be in there" in answer.err
+    assert [row["offset"] for row in _audit(shell, scene, "--key", "Secret")[1]] == [14, 14], "as it is written there"
+    assert [row["offset"] for row in _audit(shell, scene, "--key", "else")[1]] == [15, 15]
+
+
+def test_a_live_segment_that_cannot_be_opened(scene: Scene, shell: Shell) -> None:
+    """Exit code 1 would say that the key was found. What can be read is searched; the file is told once."""
+    scene.file(0).unlink()
+    scene.file(0).symlink_to(scene.log_dir / "loop")
+    answer = shell("audit", s.NAME, scene.log_dir, "--key", "gone", "--expect-absent", "--json")
+    assert answer.code == 5
+    assert len(answer.json["unread"]) == 1
+    assert str(scene.file(0)) in answer.json["unread"][0]
+    assert _audit(shell, scene, "--key", "c", "--expect-absent")[0] == 5
+
+
 def test_unreadable_file_is_no_proof(scene: Scene, shell: Shell) -> None:
     """A file that cannot be opened is told, and the others are searched."""
     scene.file(0, ".log.deleted").symlink_to(scene.log_dir / "loop")
