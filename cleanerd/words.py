@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pwd
 from typing import Final
 
 _NO_LIMIT: Final = 2**63 - 1
@@ -82,3 +83,11 @@ def human_setting(key: str, value: object) -> str:
 def human_count(count: int) -> str:
     """A number with commas: ``1,234,567``."""
     return f"{count:,}"
+
+
+def user_name(uid: int) -> str:
+    """A user by name, where this host has one for the number."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"

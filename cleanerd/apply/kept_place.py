@@ -20,6 +20,7 @@ from cleanerd.cleaner.manifest import KINDS, PLAN_ID
 from cleanerd.errors import RefusedError
 from cleanerd.format.names import parse_file_name
 from cleanerd.log.small_file import unreadable
+from cleanerd.words import user_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,6 +118,23 @@ def _is_gone(path: Path) -> bool:
     except OSError as error:
         raise unreadable("cannot be looked at", path, error) from error
     return False
+
+
+def require_removable(place: PartitionFiles, entry: KeptEntry) -> None:
+    """Before anything is put back: what was kept can be removed afterwards, or the next undo would meet it again.
+
+    Raises:
+        RefusedError: it belongs to somebody else, such as root, who made the directory.
+    """
+    for name in (f"{entry.plan}/{entry.name}", entry.plan, HERE):
+        status = place.stat(name)
+        if status is not None and not os.access(place.path / name, os.W_OK | os.X_OK):
+            whose = user_name(status.st_uid)
+            raise RefusedError(
+                f"belongs to {whose}: what was kept there could not be removed, so nothing is put back",
+                where=str(place.path / name),
+                hint=f"chown -R {place.path} to the broker's user, or run cleanerd undo as root",
+            )
 
 
 def forget_kept(place: PartitionFiles, entry: KeptEntry, log_dir: Path) -> None:

@@ -19,7 +19,7 @@ from cleanerd.apply.checkpoint import write_cleaner_checkpoint
 from cleanerd.apply.enter import enter_partition
 from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.journal import Journal
-from cleanerd.apply.kept_place import forget_kept, open_kept
+from cleanerd.apply.kept_place import forget_kept, open_kept, require_removable
 from cleanerd.apply.kept_segments import FileMark, KeptEntry, KeptGroup, KeptSegments
 from cleanerd.apply.recover import abandon, taken_back
 from cleanerd.apply.restore import RestoredSegment, RestoreGroup, RestorePlan, restore_group, write_restore
@@ -97,6 +97,8 @@ def _undo(locked: LockedDir, undoable: KeptSegments, entry: KeptEntry, named: Pa
     with ExitStack() as stack, PartitionFiles(locked.log_dir.path / str(name)) as files:
         enter_partition(locked, files)
         place = stack.enter_context(open_kept(entry, locked.log_dir.path, named))
+        if place is not None:
+            require_removable(place, entry)
         log = read_partition(locked.log_dir, name)
         groups = groups_in_place(files, log, entry)
         if not groups:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.policy.cleanable import LimitedBy, is_eligible
+from cleanerd.words import human_bytes
 
 if TYPE_CHECKING:
     from cleanerd.cleaner.rules_change import RulesChange
@@ -127,7 +128,7 @@ def _when_limit_moves(limit: LimitedBy, bounds: Bounds, config: TopicConfig, now
         return f"at {_time(at_ms)}, in {_span(max(0, at_ms - now_ms))}, when the segment is old enough"
     moves = {
         LimitedBy.ACTIVE_SEGMENT: "when the broker rolls the active segment: after segment.ms "
-        f"({_span(config.segment_ms)}) or segment.bytes ({config.segment_bytes} bytes)",
+        f"({_span(config.segment_ms)}) or segment.bytes ({human_bytes(config.segment_bytes)})",
         LimitedBy.HIGH_WATERMARK: "when the in-sync replicas have caught up and the broker has written its checkpoint",
         LimitedBy.RECOVERY_POINT: "when the broker has flushed the log: at the latest at its next clean stop",
         LimitedBy.OPEN_TRANSACTION: "when the transaction is committed or aborted; a producer that is gone times out, "
@@ -145,7 +146,8 @@ def _of_ratio(bounds: Bounds, config: TopicConfig) -> Verdict | None:
     else:
         # The smallest cleanable size whose share of the whole is above `least`.
         needed = int(least * dirty.clean_bytes / (1 - least)) + 1
-        changes = f"when {max(0, needed - dirty.cleanable_bytes)} more bytes are cleanable"
+        missing = max(0, needed - dirty.cleanable_bytes)
+        changes = f"when {missing} more bytes ({human_bytes(missing)}) are cleanable"
     if bounds.overdue_at_ms is not None:
         changes += f", or at {_time(bounds.overdue_at_ms)} by max.compaction.lag.ms"
     return Verdict(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -21,7 +23,6 @@ from cleanerd.log.log_dir import read_log_dir
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from cleanerd.broker.agent_facts import AgentInfo
     from cleanerd.cli.options import Common
@@ -167,6 +168,12 @@ def _wait_for(jvm: Jvm, configured: Path | None, build: str | None) -> tuple[Pat
         time.sleep(0.1)
 
 
+_LOADED: Final = {
+    "premain": "started with the broker (-javaagent)",
+    "agentmain": "loaded into the running broker, gone with its next restart",
+}
+
+
 def _tell(common: Common, socket: Path, info: AgentInfo) -> None:
     if common.output.as_json:
         ours = build_of_jar()
@@ -175,10 +182,10 @@ def _tell(common: Common, socket: Path, info: AgentInfo) -> None:
         )
         return
     facts = {
-        "socket": os.fspath(socket),
+        "socket": os.fspath(_by_its_own_name(socket)),
         "reached by": info.way,
         "broker": f"{info.kafka}, Java {info.java}, process {info.pid}, node {info.node_id}",
-        "agent": f"build {info.build}, protocol {info.protocol}, loaded by {info.loaded}",
+        "agent": f"build {info.build}, protocol {info.protocol}, {_LOADED.get(info.loaded, info.loaded)}",
         "can swap": _capability(info),
         "trial in a log of its own": info.trial,
         "log directories": ", ".join(info.log_dirs),
@@ -190,6 +197,18 @@ def _tell(common: Common, socket: Path, info: AgentInfo) -> None:
     common.output.table([Column(""), Column("")], [[name, value] for name, value in facts.items()])
     for error in info.errors[-5:]:
         common.output.warning(f"the agent reported: {error}")
+
+
+def _by_its_own_name(socket: Path) -> Path:
+    """Not by way of the broker's process, where that leads to the same file: outside of containers."""
+    parts = socket.parts
+    if parts[:2] != ("/", "proc") or parts[3:4] != ("root",):
+        return socket
+    plain = Path("/", *parts[4:])
+    with contextlib.suppress(OSError):
+        if plain.samefile(socket):
+            return plain
+    return socket
 
 
 def _capability(info: AgentInfo) -> str:

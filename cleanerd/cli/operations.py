@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pwd
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.cli.output import Column
+from cleanerd.words import user_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,9 +40,4 @@ def _row(each: Mapping[str, Any]) -> list[str]:
 
 def who(uid: int | None) -> str:
     """A user by name, where this host has one for the number."""
-    if uid is None:
-        return "a signal"
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"uid {uid}"
+    return "a signal" if uid is None else user_name(uid)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cleanerd.errors import RefusedError, system_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 
     from rich.console import RenderableType
 
@@ -180,6 +180,14 @@ def print_traceback(error: BaseException) -> None:
     _write(sys.stderr, "".join(traceback.format_exception(error)))
 
 
+def _lists_in_words(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """``a,b`` for a list: a line of the journal is read by people and by tools that know nothing of Python."""
+    for key, value in event.items():
+        if isinstance(value, list | tuple):
+            event[key] = ",".join(map(str, value))
+    return event
+
+
 def configure_logging(*, verbose: bool, quiet: bool) -> None:
     """Structlog to stderr: readable on a terminal, ``key=value`` lines elsewhere.
 
@@ -194,6 +202,7 @@ def configure_logging(*, verbose: bool, quiet: bool) -> None:
         if sys.stderr.isatty()
         else [
             structlog.processors.format_exc_info,
+            _lists_in_words,
             structlog.processors.LogfmtRenderer(key_order=("timestamp", "level", "event")),
         ]
     )

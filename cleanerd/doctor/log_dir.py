@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +19,7 @@ from cleanerd.log.log_dir import (
     read_log_dir,
 )
 from cleanerd.scope.broker_facts import BrokerFacts, broker_facts
-from cleanerd.words import counted
+from cleanerd.words import counted, user_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -145,7 +144,7 @@ def check_owner(findings: Findings, path: Path, logs: Sequence[PartitionLog], pr
             "owner", f"cannot be looked at: {error.strerror}", path, "run as the broker's user", exit_code=1
         )
         return
-    who, broker = _user(process.uid), _user(owner.uid)
+    who, broker = user_name(process.uid), user_name(owner.uid)
     fix = f"run cleanerd as {broker}"
     if not os.access(path, _ALL, effective_ids=True):
         findings.problem("owner", f"{who} may not write here; it belongs to {broker}", path, fix, exit_code=1)
@@ -209,13 +208,6 @@ def check_metadata(
     else:
         findings.ok("server.properties", "it is read for log and cleaner keys", properties)
     return facts
-
-
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"uid {uid}"
 
 
 def _some(names: Iterable[str]) -> str:

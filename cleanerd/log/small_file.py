@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
+import stat
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import CleanerdError, kind_of
 from cleanerd.log.plain_file import read_plain, read_plain_at
 from cleanerd.log.safe_open import MAX_SMALL_FILE_BYTES
+from cleanerd.words import user_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,8 +51,20 @@ def read_small_file_at(
 
 def unreadable(what: str, path: Path | str, error: OSError) -> CleanerdError:
     """What the system refused, with the way out where that is known."""
-    hint = "run cleanerd as the broker's user" if isinstance(error, PermissionError) else None
+    hint = _way_in(path) if isinstance(error, PermissionError) else None
     return kind_of(error)(f"{what}: {error.strerror}", where=str(path), hint=hint)
+
+
+def _way_in(path: Path | str) -> str:
+    """What to do where permission is lacking: be somebody else, or, where the file is the odd one, mend the file."""
+    with contextlib.suppress(OSError):
+        own, around = os.lstat(path), os.lstat(os.path.dirname(path))
+        if stat.S_ISREG(own.st_mode) and own.st_uid != around.st_uid:
+            whose = f"{user_name(own.st_uid)}, its directory to {user_name(around.st_uid)}"
+            return f"it belongs to {whose}: chown it to the broker's user"
+        if stat.S_ISREG(own.st_mode) and own.st_uid == os.geteuid():
+            return f"its mode is {stat.filemode(own.st_mode)}: chmod it for the broker's user"
+    return "run cleanerd as the broker's user"
 
 
 @contextlib.contextmanager

@@ -284,7 +284,9 @@ def _resolve_key(
         # 4.x: the topic's internal key wins over both segment.bytes and the broker; it has no synonym and no minimum.
         own = Synonym(INTERNAL_SEGMENT_BYTES, Number(1, INT_MAX))
     if own.name in topic_configs:
-        origin = topic_origin if own.name == key else f"{topic_origin} {own.name}"
+        # A running broker says this key of every topic, set or not: its name tells nobody anything there.
+        is_plain = own.name == key or topic_origin == RUNNING_ORIGIN
+        origin = topic_origin if is_plain else f"{topic_origin} {own.name}"
         return _read(own, topic_configs[own.name], topic_origin, topic), origin
     default = layers.first(rule.synonyms)
     if default is None:

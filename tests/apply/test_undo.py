@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,7 @@ from tests.cli.test_undo import DIRTY
 from tests.support.failing_files import Injector, Killed
 from tests.support.log_dirs import CLEANER_CHECKPOINT, Partition, make_log_dir, read_checkpoint, tree
 from tests.support.logs import keyed_batch
+from tests.support.root import needs_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.result import CleaningResult
 
 NAME = TopicPartition("orders", 0)
+SOMEBODY = 65534
+"""A user who owns nothing else."""
 
 
 @contextmanager
@@ -151,3 +156,44 @@ def counted(real: Callable[..., Any], calls: list[str]) -> Callable[..., Any]:
         return real(*args)
 
     return call
+
+
+def undo_as_somebody(root: Path) -> tuple[str, str]:
+    """Outcome and reason of an undo by another user than root, in a process of its own."""
+    source, sink = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setresgid(SOMEBODY, SOMEBODY, SOMEBODY)
+            os.setresuid(SOMEBODY, SOMEBODY, SOMEBODY)
+            result = undo(root)
+            os.write(sink, json.dumps([result.outcome, result.reason]).encode())
+        finally:
+            os._exit(0)
+    os.close(sink)
+    with os.fdopen(source, "rb") as told:
+        outcome, reason = json.load(told)
+    os.waitpid(child, 0)
+    return outcome, reason
+
+
+@needs_root
+def test_what_was_kept_belongs_to_root() -> None:
+    """Somebody made the directory as root: the broker's user changes nothing, and is told what to do; then it works."""
+    with scratch() as root:
+        root.chmod(0o755)
+        (root / "kept").mkdir()
+        make(root)
+        for path in (root / "logs", *(root / "logs").rglob("*")):
+            os.chown(path, SOMEBODY, SOMEBODY)
+        assert clean(root).outcome == "cleaned"
+        cleaned, state = tree(root / "logs"), tree(root / "state")
+        outcome, reason = undo_as_somebody(root)
+        assert outcome == "refused"
+        assert "belongs to root" in reason
+        assert f"chown -R {root / 'kept'} to the broker's user" in reason
+        assert (tree(root / "logs"), tree(root / "state")) == (cleaned, state), "nothing was put back"
+        for path in (root / "kept", *(root / "kept").rglob("*")):
+            os.chown(path, SOMEBODY, SOMEBODY)
+        assert undo_as_somebody(root) == ("undone", "")
+        assert list((root / "kept").iterdir()) == []

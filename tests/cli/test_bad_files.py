@@ -225,13 +225,16 @@ UNREADABLE: Final = {
     ("name", "verb"), [(name, verb) for name, verbs in UNREADABLE.items() for verb in verbs], ids=str
 )
 def test_unreadable(shell: Shell, monkeypatch: pytest.MonkeyPatch, name: str, verb: str, code: int) -> None:
-    """Exit code 1, the system's reason; who lacks permission is told whose to borrow."""
+    """Exit code 1, the system's reason; who lacks permission is told whose to borrow.
+
+    ``audit`` has 5 for a segment that it cannot read, which proves nothing: 1 would say that the key was found.
+    """
     path = prepared(shell, verb)
     before = tree(path)
     with monkeypatch.context() as patch:
         forbid(patch, path / name, code)
         answer = ask(shell, verb, path)
-    assert answer.code == 1, (answer.out, answer.err)
+    assert answer.code == (5 if verb == "audit" and name.endswith(".log") else 1), (answer.out, answer.err)
     told(answer, path / name)
     text = answer.err + answer.out
     assert os.strerror(code) in text

@@ -87,8 +87,7 @@ def test_will_be_cleaned(root: Path, shell: Shell) -> None:
             {"segment.ms": "7000"},
             "the active segment",
             "nothing to clean: dirty from offset 6, cleanable up to 6 (set by the active segment)",
-            "when the broker rolls the active segment: "
-            "after segment.ms (7 seconds) or segment.bytes (1073741824 bytes)",
+            "when the broker rolls the active segment: after segment.ms (7 seconds) or segment.bytes (1.0 GiB)",
             id="C-05, C-16: the active segment",
         ),
         pytest.param(
@@ -176,7 +175,7 @@ def test_ratio(root: Path, shell: Shell) -> None:
     (missing,) = (int(word) for word in found["changes"].split() if word.isdigit())
     assert (cleanable + missing) / (clean + cleanable + missing) > 0.75
     assert (cleanable + missing - 1) / (clean + cleanable + missing - 1) <= 0.75
-    assert found["changes"] == f"when {missing} more bytes are cleanable"
+    assert found["changes"] == f"when {missing} more bytes ({missing} B) are cleanable"
 
 
 def test_an_open_transaction(root: Path, shell: Shell) -> None:

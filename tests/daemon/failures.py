@@ -215,9 +215,10 @@ QUARANTINE: Final[dict[str, Any]] = {
 }
 AGENT_GONE: Final[dict[str, Any]] = {
     "where": "directory",
-    "said": r"^a broker runs on it without cleanerd's agent: staged for its next start \(cleanerd apply\)$",
+    "said": r"^a broker runs on it without cleanerd's agent: "
+    r"what is to be cleaned is staged for its next start \(cleanerd apply\)$",
     "mode": "on-start",
-    "readyz": "ready\n{other}: on-start: a broker runs on it without cleanerd's agent: staged",
+    "readyz": "ready\n{other}: on-start: a broker runs on it without cleanerd's agent: what is to be cleaned is staged",
     "logged": "event=.mode changed. log_dir={hurt} mode=on-start .*without cleanerd's agent",
     "log_lines": (1, 2),  # a broker that stops takes its agent's socket away first
     "over": "event=.mode changed. log_dir={hurt} mode=live",
@@ -248,7 +249,7 @@ FAILURES: Final = (
     Failure(
         "unreadable file",
         unreadable_file,
-        said=r"{hurt_log}: cannot be opened: Permission denied \(run cleanerd as the broker's user\)",
+        said=r"{hurt_log}: cannot be opened: Permission denied \(its mode is -{10}: chmod it for the broker's user\)",
         logged=r"event=quarantined .*{hurt_log}: cannot be opened: Permission denied",
         **QUARANTINE,
     ),

@@ -86,7 +86,7 @@ async def explain_little(name: str) -> dict[str, Any]:
         "cleaned_now": False,
         "rule": "min.cleanable.dirty.ratio",
         "reason": "dirty ratio 0.250 is not above min.cleanable.dirty.ratio 0.5",
-        "changes": "when 83886080 more bytes are cleanable",
+        "changes": "when 83886080 more bytes (80.0 MiB) are cleanable",
         "first_dirty_offset": 7_500,
         "first_dirty_origin": "cleanerd's own clean point",
         "limits": {"the active segment": 10_000, "the high watermark": 12_345},

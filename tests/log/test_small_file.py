@@ -15,10 +15,12 @@ from cleanerd.errors import CleanerdError
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
 from cleanerd.log.safe_open import ROOM_BYTES
-from cleanerd.log.small_file import if_it_may_be_given, read_small_file
+from cleanerd.log.small_file import if_it_may_be_given, read_small_file, unreadable
 from cleanerd.log.state_files import make_directory, write_state_file
+from cleanerd.words import user_name
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import keyed_batch
+from tests.support.root import needs_root
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -111,3 +113,22 @@ def test_an_index_without_room(tmp_path: Path) -> None:
     ):
         path.write_bytes(content)
         assert read_small_file(path, has_room=True) == content
+
+
+@needs_root
+def test_who_lacks_permission_is_told_what_is_odd(tmp_path: Path) -> None:
+    """A file that is not its directory's owner's, or that forbids its owner, is mended; else it is the user who is."""
+    file = tmp_path / "0.log"
+    file.touch()
+
+    def hint() -> str | None:
+        return unreadable("cannot be opened", file, PermissionError(errno.EACCES, "Permission denied")).hint
+
+    file.chmod(0)
+    assert hint() == "its mode is ----------: chmod it for the broker's user"
+    os.chown(tmp_path, 65534, 65534)
+    assert hint() == f"it belongs to root, its directory to {user_name(65534)}: chown it to the broker's user"
+    os.chown(file, 65534, 65534)
+    assert hint() == "run cleanerd as the broker's user"
+    file.unlink()
+    assert hint() == "run cleanerd as the broker's user"
