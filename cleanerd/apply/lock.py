@@ -225,5 +225,7 @@ def _busy(log_dir: Path, holder: int | None) -> LogDirBusyError:
     else:
         message = "is held by another process"
     return LogDirBusyError(
-        message, where=str(log_dir / LOCK_FILE), hint="stop the broker first; cleanerd never breaks a held lock"
+        message,
+        where=str(log_dir / LOCK_FILE),
+        hint="stop the broker first; beside it only stage and clean --live work; cleanerd never breaks a held lock",
     )

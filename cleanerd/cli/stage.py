@@ -25,6 +25,7 @@ from cleanerd.errors import CleanerdError
 from cleanerd.scope.broker_facts import broker_facts
 from cleanerd.scope.partitions import BesideBroker, ByDisk
 from cleanerd.scope.settled import read_twice
+from cleanerd.words import counted, human_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -107,6 +108,12 @@ def stage_all(
     results, failures = request.each(partial(_stage_dir, stager_of))
     remember_time(settings)
     tell(common.output, results, failures)
+    staged = sum(result.outcome == "staged" for result in results)
+    if staged and not common.output.as_json:
+        common.output.note(
+            f"{counted(staged, 'partition')} staged. Stop the broker, run cleanerd apply with the same log directories "
+            f"and settings, start it: within {human_ms(settings.daemon.cleanerd_plan_max_age_ms)}"
+        )
     return exit_code(results, failures)
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 
 from cleanerd.cli.operations import tell_operations
 from cleanerd.cli.options import Common, common_options
-from cleanerd.cli.output import Column
+from cleanerd.cli.output import NONE_COMPACTED, Column
 from cleanerd.cli.selecting import daemons_partitions
 from cleanerd.daemon.asking import UNKNOWN, ask, find_control_socket
 from cleanerd.daemon.view import PartitionPhase
 from cleanerd.format.names import TopicPartition
+from cleanerd.scope.broker_facts import METADATA_AGE_MS
 from cleanerd.scope.selection import select
 from cleanerd.words import counted, human_bytes, human_ms, reclaimable_in_words
 
@@ -79,6 +80,12 @@ def matching(view: Mapping[str, Any], words: Sequence[str], states: Sequence[str
     return [each for name, each in rows if (not wanted or name in wanted) and (not states or each["state"] in states)]
 
 
+_NO_PARTITION: Final = (
+    f"{NONE_COMPACTED} Beside a broker without the agent a topic counts {METADATA_AGE_MS // 60_000} minutes after it "
+    "was made or changed; cleanerd plan LOG_DIR... says more"
+)
+
+
 def tell(output: Output, view: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
     """A status in words, with these of its partitions."""
     output.line(headline(view))
@@ -100,6 +107,8 @@ def tell(output: Output, view: Mapping[str, Any], rows: Sequence[Mapping[str, An
         for name, *others in [partition_row(each, view["made_ms"])]
     ]
     output.table([PARTITION_COLUMNS[0], *where, *PARTITION_COLUMNS[1:]], cells)
+    if view["ready"] and not view["partitions"]:
+        output.note(_NO_PARTITION)
     for warning in view["warnings"]:
         output.warning(warning)
 

@@ -90,7 +90,7 @@ def check_quarantine(findings: Findings, log_dir: LogDir, logs: Sequence[Partiti
         state = store.load(log_dir, log)
         if state is not None and state.quarantine is not None:
             count += 1
-            fix = "remove the cause and clean again; cleanerd tries it at every run"
+            fix = f"remove the cause and clean it again, or cleanerd retry {log.name}; the daemon tries again by itself"
             findings.warning("quarantine", state.quarantine, log.path, fix)
     for warning in store.warnings[known:]:
         where, _, what = warning.partition(": ")

@@ -82,8 +82,8 @@ REFUSING = (*CHANGING, "plan", "explain", "doctor")
 """Verbs that look at a partition as a cleaning does."""
 
 CASES: Final[dict[str, tuple[str, Callable[[Path], None], dict[str, int]]]] = {
-    "a directory as segment": (f"orders-0/{TWO}.log", to_directory, {**dict.fromkeys(ALL, 5), "audit": 1}),
-    "a directory as active segment": (f"orders-0/{ACTIVE}.log", to_directory, {**dict.fromkeys(ALL, 5), "audit": 1}),
+    "a directory as segment": (f"orders-0/{TWO}.log", to_directory, dict.fromkeys(ALL, 5)),
+    "a directory as active segment": (f"orders-0/{ACTIVE}.log", to_directory, dict.fromkeys(ALL, 5)),
     "a directory as index": (f"orders-0/{TWO}.index", to_directory, dict.fromkeys((*REFUSING, "verify"), 5)),
     "a directory as time index": (f"orders-0/{TWO}.timeindex", to_directory, dict.fromkeys((*REFUSING, "verify"), 5)),
     "a directory as txn index": (f"orders-0/{TWO}.txnindex", to_directory, dict.fromkeys((*REFUSING, "verify"), 5)),

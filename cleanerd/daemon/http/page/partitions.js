@@ -265,7 +265,7 @@ export function partitionsView(container, moved) {
       return;
     }
     const told = status.ready
-      ? "No compacted partition in these log directories. Topics whose cleanup.policy contains compact appear here by themselves."
+      ? "No compacted partition in these log directories. Topics whose cleanup.policy contains compact appear here by themselves: beside a broker without the agent 5 minutes after they were made or changed."
       : "The log directories are being looked at for the first time.";
     empty.replaceChildren(h("p", {}, told));
   }
