@@ -118,7 +118,9 @@ def check_space(findings: Findings, facts: BrokerFacts, log_dir: LogDir, logs: S
     try:
         resources = facts.resources()
         status = os.statvfs(log_dir.path)
-        reserve = max(disk_reserve_bytes(resources, config, str(log.path)) for log, config in compacted)
+        # It follows from segment.bytes: __transaction_state alone may want more than all other partitions.
+        reserves = [(disk_reserve_bytes(resources, config, str(log.path)), log.name) for log, config in compacted]
+        (least, _), (reserve, greediest) = min(reserves), max(reserves)
     except CleanerdError as error:
         findings.failed("free space", error, "correct the setting")
         return
@@ -128,12 +130,13 @@ def check_space(findings: Findings, facts: BrokerFacts, log_dir: LogDir, logs: S
     needs = sorted((_peak_bytes(log, config) for log, config in compacted), reverse=True)
     peak = sum(needs[: facts.settings.daemon.log_cleaner_threads])
     free = status.f_bavail * status.f_frsize
+    for_whom = "" if least == reserve else f" for {greediest}"
     what = (
-        f"{human_bytes(free)} free, {human_bytes(reserve)} are kept free, one cleaning needs at most "
+        f"{human_bytes(free)} free, {human_bytes(reserve)} are kept free{for_whom}, one cleaning needs at most "
         f"{human_bytes(peak)} at once"
     )
     fix = "free some space, or lower cleanerd.disk.reserve"
-    if free < reserve:
+    if free < least:
         findings.problem("free space", what, log_dir.path, fix, exit_code=1)
     elif free < reserve + peak:
         findings.warning("free space", f"{what}: some partitions may be refused", log_dir.path, fix)
