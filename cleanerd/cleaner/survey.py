@@ -178,11 +178,13 @@ def _clean_point(
         return kafka.offset, origin, notes
     outdated = still_valid(state.clean_point, log, log_end)
     if outdated is not None:
-        notes.append(f"cleanerd's own clean point is outdated: {outdated}")
+        told = f"cleanerd's own clean point is outdated: {outdated}"
         if theirs == state.clean_point.offset:
+            notes.append(told)
             # Our own word. A broker whose cleaner is off does not take it back when the log is truncated.
             notes.append(f"cleaner-offset-checkpoint says {theirs} too, as cleanerd wrote it: all of the log is dirty")
             return log.log_start_offset, "log start offset", notes
+        notes.append(f"{told}, as when the broker cleaned it since; {origin} counts")
         return kafka.offset, origin, notes
     if not refused and state.clean_point.fingerprint != fingerprint(config):
         changed = changes_in_words(state.clean_point.fingerprint, fingerprint(config))

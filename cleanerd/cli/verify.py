@@ -204,9 +204,19 @@ def _show(output: Output, verdicts: list[Verdict]) -> None:
         f"{counted(segments, 'segment')}, {counted(batches, 'batch')}, {counted(records, 'record')}, "
         f"{human_bytes(size)}: {counted(errors, 'error')}, {counted(warnings, 'warning')}"
     )
-    for verdict in verdicts:
-        if verdict.segments and verdict.clean_to is None:
-            output.note(f"{verdict.path}: nothing says how far it is clean (--clean-to), so keys were not compared")
+    _tell_unknown(output, [verdict for verdict in verdicts if verdict.segments and verdict.clean_to is None])
+
+
+def _tell_unknown(output: Output, verdicts: list[Verdict]) -> None:
+    """Whose keys were not compared. In one line: most topics of a broker may not be compacted at all."""
+    if len(verdicts) == 1:
+        output.note(f"{verdicts[0].path}: nothing says how far it is clean (--clean-to), so keys were not compared")
+    elif verdicts:
+        names = ", ".join(str(verdict.path) for verdict in verdicts[:3]) + (", ..." if len(verdicts) > 3 else "")
+        output.note(
+            f"{len(verdicts)} partitions: nothing says how far they are clean (--clean-to), as of topics that are not "
+            f"compacted, so keys were not compared: {names}"
+        )
 
 
 def _place(value: int) -> str:

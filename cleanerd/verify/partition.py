@@ -185,7 +185,7 @@ def _check_snapshots(
     bases = {file.base for file in listing.segments}
     for snapshot in snapshots:
         if snapshot.offset not in bases and snapshot.offset < listing.segments[-1].base:
-            what = "is at no segment's base; a broker removes it when it starts"
+            what = "is at no segment's base, as after a broker was stopped; a broker removes it when it starts"
             findings.warning(Kind.PRODUCER_SNAPSHOT_WRONG, str(snapshot.path), what)
         elif snapshot.offset > log.end_offset:
             what = f"lies behind the end of the log at {log.end_offset}; a broker removes it when it starts"

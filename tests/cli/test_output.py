@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleanerd.cli.output import Column, Output, printable
+from cleanerd.cli.output import Column, Output, configure_logging, printable
 from cleanerd.words import human_bytes, human_count, human_ms
 
 
@@ -171,3 +172,17 @@ def test_a_pipe_gets_a_line_a_row(capsys: pytest.CaptureFixture[str], monkeypatc
 def test_names_that_are_no_utf8_are_shown_escaped(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     Output().line("log-\udcff")
     assert capsysbinary.readouterr().out == b"log-\\udcff\n"
+
+
+def test_a_list_in_a_line_of_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    """``key=value`` for whoever reads the journal: nothing of Python's brackets and quotes."""
+    before = structlog.get_config()
+    try:
+        configure_logging(verbose=False, quiet=False)
+        structlog.get_logger().info(
+            "asked for", partitions=("orders-0", "carts-1"), changed=["a.b"], empty=[], why="[x]"
+        )
+    finally:
+        structlog.configure(**before)
+    line = capsys.readouterr().err
+    assert " partitions=orders-0,carts-1 changed=a.b empty= why=[x]" in line

@@ -49,6 +49,10 @@ if TYPE_CHECKING:
 DIRTY = {0: [(0, "a"), (1, "b")], 2: [(2, "a"), (3, "")], 4: [(4, "b"), (5, "b")], 6: [(6, "z")]}
 
 
+KEPT = (*COMPACT, "--set", "topics.orders.min.cleanable.dirty.ratio=1")
+"""Too little is dirty."""
+
+
 def stage(shell: Shell, path: Path, *more: object) -> Answer:
     return shell("stage", path, "--force", "--quiet", "--json", "--now-ms", NOW, *COMPACT, *more)
 
@@ -85,6 +89,15 @@ def test_a_plan_that_waits_is_told(root: Path, shell: Shell) -> None:
 
 def told(answer: Answer) -> str:
     return answer.out + answer.err
+
+
+def test_what_comes_next(root: Path, shell: Shell) -> None:
+    """Who staged is told what swaps it in, and until when; nobody is, where nothing was staged."""
+    path = make(root)
+    said = " ".join(shell("stage", path, "--force", "--now-ms", NOW, *COMPACT).err.split())
+    assert "1 partition staged. Stop the broker, run cleanerd apply with the same" in said
+    assert "within 7 d" in said
+    assert "cleanerd apply" not in shell("stage", path, "--partition", "orders-0", "--now-ms", NOW, *KEPT).err
 
 
 def test_stage_then_apply(root: Path, shell: Shell) -> None:

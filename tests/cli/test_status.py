@@ -81,3 +81,14 @@ def test_several_log_directories_have_a_column(capsys: pytest.CaptureFixture[str
     tell(Output(), one, one["partitions"])
     (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("orders-")]
     assert "/data-1" not in row
+
+
+def test_no_partition_at_all(capsys: pytest.CaptureFixture[str]) -> None:
+    """An empty table is no answer: a topic that was made just now is missing, and will come."""
+    tell(Output(), view().to_json(), [])
+    assert "a topic counts 5 minutes after it was made or changed" in " ".join(capsys.readouterr().err.split())
+    shown = view(partitions=(partition("orders", 0),)).to_json()
+    tell(Output(), shown, [])
+    assert capsys.readouterr().err == "", "none of those that were asked for"
+    tell(Output(), view(ready=False).to_json(), [])
+    assert capsys.readouterr().err == "", "nobody has looked yet"

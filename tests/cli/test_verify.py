@@ -160,6 +160,16 @@ def test_one_bad_partition_stops_no_other(root: Path, shell: Shell) -> None:
     assert {each["rule"] for each in _verify(shell, path)[1]} == {"OP-10", "S-21"}
 
 
+@pytest.mark.parametrize("count", [1, 5])
+def test_whose_keys_were_not_compared(root: Path, shell: Shell, count: int) -> None:
+    """In one line, however many: most topics of a broker may not be compacted."""
+    path = make_log_dir(root / "logs", {f"events-{number}": dirty() for number in range(count)})
+    said = [line for line in shell("verify", path).err.splitlines() if "were not compared" in line]
+    assert len(said) == 1
+    assert said[0].startswith(f"{path / 'events-0'}: nothing" if count == 1 else "5 partitions: nothing says")
+    assert said[0].endswith("compared" if count == 1 else f"{path / 'events-2'}, ...")
+
+
 def test_partition_that_is_a_link(root: Path, shell: Shell) -> None:
     """U-33: a partition's directory that is a symbolic link is named as such, and the others are verified."""
     path = make_scene(root).log_dir
