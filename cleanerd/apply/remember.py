@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -153,12 +152,6 @@ def forget_quarantine(store: StateStore, log_dir: LogDir, log: PartitionLog) -> 
     state = store.load(log_dir, log)
     if state is not None and (state.quarantine is not None or state.retry is not None):
         store.save(log_dir, log, replace(state, quarantine=None, retry=None))
-
-
-def forgive_quarantine(store: StateStore, log_dir: LogDir, name: TopicPartition) -> None:
-    """Somebody says that it is over. Where the log cannot be read the next cleaning will say what is wrong."""
-    with contextlib.suppress(CleanerdError, OSError):
-        forget_quarantine(store, log_dir, read_partition(log_dir, name))
 
 
 def remember_quarantine(store: StateStore, log_dir: LogDir, name: TopicPartition, reason: str) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from cleanerd.apply.remember import forgive_quarantine
 from cleanerd.daemon.estimator import Estimator
 from cleanerd.daemon.fleet.cleaning_queue import CleaningQueue
 from cleanerd.daemon.fleet.schedule import Limits, choose
@@ -256,14 +255,9 @@ class Dispatcher:
         return len(jobs)
 
     def forgive(self, tracked: Tracked) -> None:
-        """End its quarantine, also the remembered one.
-
-        It comes last and alone: were it what kills the process, the others are done before.
-        """
+        """End its quarantine. It comes last and alone: were it what kills the process, the others are done before."""
         if tracked.look is not None:
             tracked.suspect = self._tools.marks.forgive(tracked.look.log_dir, tracked.name)
-            if tracked.trigger is None:  # else who works on it writes down what comes of it
-                forgive_quarantine(self._tools.store, tracked.look.log_dir, tracked.name)
         self._fleet.forgive(tracked)
 
     def begin_nothing(self) -> None:
