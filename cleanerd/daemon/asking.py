@@ -38,7 +38,10 @@ def find_control_socket(settings: Settings, environ: Mapping[str, str] | None = 
     """Where a daemon is likely to listen, for who is not started by systemd: there, else below ``/run``."""
     path = control_socket(settings, environ)
     usual = RUNTIME_DIRECTORY / SOCKET_NAME
-    return usual if settings.daemon.cleanerd_control_socket is None and not path.exists() and usual.exists() else path
+    if settings.daemon.cleanerd_control_socket is not None:
+        return path
+    # Not Path.exists: to whom a directory is closed, connecting says that and what to do.
+    return usual if not os.path.exists(path) and os.path.exists(usual) else path
 
 
 def ask(path: Path, operation: str, *, timeout_seconds: float = 30.0, **values: Any) -> dict[str, Any]:
@@ -58,11 +61,10 @@ def ask(path: Path, operation: str, *, timeout_seconds: float = 30.0, **values: 
         return _result(json.loads(data))
     except (OSError, *DAMAGE) as error:
         why = getattr(error, "strerror", None) or "it sent nothing, or what is no answer of a daemon"
-        raise RefusedError(
-            f"the daemon does not answer: {why}",
-            where=str(path),
-            hint="is cleanerd run running, and as which user? see cleanerd.control.socket",
-        ) from error
+        hint = "is cleanerd run running, and as which user? see cleanerd.control.socket"
+        if isinstance(error, PermissionError):
+            hint = "only the daemon's user and root may ask it: run this as one of them"
+        raise RefusedError(f"the daemon does not answer: {why}", where=str(path), hint=hint) from error
 
 
 def _result(answer: dict[str, Any]) -> dict[str, Any]:

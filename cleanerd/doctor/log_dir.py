@@ -145,7 +145,7 @@ def check_owner(findings: Findings, path: Path, logs: Sequence[PartitionLog], pr
         )
         return
     who, broker = user_name(process.uid), user_name(owner.uid)
-    fix = f"run cleanerd as {broker}"
+    fix = f"run cleanerd as {broker} (to observe, to read is enough)"
     if not os.access(path, _ALL, effective_ids=True):
         findings.problem("owner", f"{who} may not write here; it belongs to {broker}", path, fix, exit_code=1)
     elif process.uid == owner.uid:
@@ -170,7 +170,7 @@ def _check_partition_owners(
     if locked:
         some = _some(str(log.name) for log in locked)
         what = f"this user may not write into {counted(len(locked), 'partition')}: {some}"
-        findings.problem("owner", what, path, f"run cleanerd as {broker}", exit_code=1)
+        findings.problem("owner", what, path, f"run cleanerd as {broker} (to observe, to read is enough)", exit_code=1)
 
 
 def check_metadata(

@@ -11,7 +11,7 @@ from cleanerd.errors import CleanerdError
 from cleanerd.format.names import DELETED_SUFFIX, parse_topic_partition_dir
 from cleanerd.log.partition import PartitionLog, read_partition
 from cleanerd.scope.partitions import ByDisk
-from cleanerd.words import human_bytes
+from cleanerd.words import counted, human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,6 +56,7 @@ def _is_strange(name: str) -> bool:
 def check_leftovers(findings: Findings, logs: Sequence[PartitionLog], *, running: bool) -> None:
     """Files of unfinished replacements, and staged plans (S-21, S-28)."""
     found = 0
+    waiting: list[tuple[PartitionLog, int]] = []
     for log in logs:
         try:
             names = os.listdir(log.path)
@@ -76,8 +77,13 @@ def check_leftovers(findings: Findings, logs: Sequence[PartitionLog], *, running
         elif staged:
             findings.note("leftovers", "staged work", log.path / STAGING, "cleanerd apply swaps it in or tidies it up")
         elif deleted and not running:
-            what = f"{len(deleted)} files that end in {DELETED_SUFFIX}"
-            findings.note("leftovers", what, log.path, "the broker removes them when it starts")
+            waiting.append((log, len(deleted)))
+    if waiting:
+        what = f"{counted(sum(count for _, count in waiting), 'file')} to be deleted ({DELETED_SUFFIX})"
+        where = waiting[0][0].path
+        if len(waiting) > 1:
+            what, where = f"{what} in {len(waiting)} partitions, such as {waiting[0][0].name}", where.parent
+        findings.note("leftovers", what, where, "the broker removes them when it starts")
     if not found:
         findings.ok("leftovers", "none", logs[0].path.parent if logs else "")
 

@@ -160,7 +160,10 @@ class StateStore:
         except FileNotFoundError:
             return None
         except OSError as error:
-            self._failed(path, f"{path}: cannot be read ({error.strerror}); counts as absent")
+            # One directory that is closed to us is one warning, however many partitions it knows.
+            is_closed = isinstance(error, PermissionError) and not os.access(self.root, os.R_OK | os.X_OK)
+            where = self.root if is_closed else path
+            self._failed(where, f"{where}: cannot be read ({error.strerror}); counts as absent")
         except NewerFormatError as error:
             # It stays where it is: nothing is wrong with it, and it may still tell by which rules was cleaned.
             self._failed(path, f"{path}: {error}; counts as absent until the next cleaning")
@@ -267,7 +270,8 @@ class StateStore:
 
     def _failed(self, path: Path, told: str) -> None:
         self.failures += 1
-        self.warnings.append(told)
+        if told not in self.warnings:
+            self.warnings.append(told)
         self.standing[path] = told
 
     def _stands_no_longer(self, path: Path) -> None:

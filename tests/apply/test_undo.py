@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,7 @@ from tests.cli.test_undo import DIRTY
 from tests.support.failing_files import Injector, Killed
 from tests.support.log_dirs import CLEANER_CHECKPOINT, Partition, make_log_dir, read_checkpoint, tree
 from tests.support.logs import keyed_batch
-from tests.support.root import needs_root
+from tests.support.root import SOMEBODY, as_somebody, needs_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.result import CleaningResult
 
 NAME = TopicPartition("orders", 0)
-SOMEBODY = 65534
-"""A user who owns nothing else."""
 
 
 @contextmanager
@@ -159,21 +156,13 @@ def counted(real: Callable[..., Any], calls: list[str]) -> Callable[..., Any]:
 
 
 def undo_as_somebody(root: Path) -> tuple[str, str]:
-    """Outcome and reason of an undo by another user than root, in a process of its own."""
-    source, sink = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.setresgid(SOMEBODY, SOMEBODY, SOMEBODY)
-            os.setresuid(SOMEBODY, SOMEBODY, SOMEBODY)
-            result = undo(root)
-            os.write(sink, json.dumps([result.outcome, result.reason]).encode())
-        finally:
-            os._exit(0)
-    os.close(sink)
-    with os.fdopen(source, "rb") as told:
-        outcome, reason = json.load(told)
-    os.waitpid(child, 0)
+    """Outcome and reason of an undo by another user than root."""
+
+    def told() -> tuple[str, str]:
+        result = undo(root)
+        return result.outcome, result.reason
+
+    outcome, reason = as_somebody(told)
     return outcome, reason
 
 

@@ -325,7 +325,7 @@ def test_the_peak_is_a_segment(root: Path, shell: Shell) -> None:
         (["00000000000000000000.log.cleaned"], "warning", "not cleanerd's"),
         (["00000000000000000000.log.swap", ".kstage/x"], "warning", "of cleanerd's was cut short"),
         ([".kstage/x"], "note", "staged work"),
-        (["00000000000000000000.log.deleted"], "note", "1 files"),
+        (["00000000000000000000.log.deleted"], "note", "1 file to be deleted (.deleted)"),
         ([], "ok", "none"),
     ],
 )

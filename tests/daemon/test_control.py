@@ -20,8 +20,10 @@ from cleanerd.daemon.service import Service
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 from cleanerd.settings import load_settings
 from tests.apply.offline_scene import two_groups
+from tests.cleaner.driver import scratch
 from tests.daemon.scene import assignments, broker, is_clean, partition, serve, until
 from tests.support.fake_agent import refuse, wait
+from tests.support.root import as_somebody, needs_root
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -308,3 +310,22 @@ def test_nobody_there(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="does not answer"):
         ask(tmp_path / "none", "status")
     assert os.path.exists(tmp_path)
+
+
+@needs_root
+def test_a_socket_that_is_closed_to_us() -> None:
+    """Neither its directory nor it may be looked at: that is told, with who may ask."""
+    with scratch() as root:
+        root.chmod(0o700)
+        said = load_settings([], [f"cleanerd.state.dir={root / 'state'}"], {})
+
+        def told() -> str:
+            try:
+                ask(find_control_socket(said, {}), "status")
+            except RefusedError as error:
+                return str(error)
+            return "it answered"
+
+        answer = as_somebody(told)
+        assert f"{root / 'state' / 'control.sock'}: the daemon does not answer: Permission denied" in answer
+        assert "the daemon's user and root" in answer

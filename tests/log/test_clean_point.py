@@ -25,8 +25,10 @@ from cleanerd.log.clean_point import (
 )
 from cleanerd.log.log_dir import LogDir, read_log_dir
 from cleanerd.log.partition import PartitionLog, read_partition
+from tests.cleaner.driver import scratch
 from tests.support.log_dirs import DIRECTORY_ID, Partition, make_log_dir
 from tests.support.logs import keyed_batch
+from tests.support.root import as_somebody, needs_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -293,3 +295,29 @@ def test_what_is_missing_is_made_once(
     for _ in range(3):
         store.save(log_dir, log, state_of(log))
     assert made == [store.root, store.root / "partitions", store.directory(log_dir)]
+
+
+@needs_root
+def test_a_closed_directory_is_one_warning(found: tuple[LogDir, PartitionLog]) -> None:
+    """However many partitions it knows of; a single file that cannot be read is still told by its name."""
+    log_dir, log = found
+    logs = [replace(log, name=replace(log.name, partition=number)) for number in range(3)]
+    with scratch() as root:
+        root.chmod(0o755)
+        state = root / "state"
+        for each in logs:
+            StateStore(state).save(log_dir, each, state_of(log))
+
+        def told() -> list[str]:
+            store = StateStore(state, keeps_damaged=True)
+            for each in logs:
+                store.load(log_dir, each)
+            return store.warnings
+
+        state.chmod(0o700)
+        assert as_somebody(told) == [f"{state}: cannot be read (Permission denied); counts as absent"]
+        for path in (state, *state.rglob("*")):
+            path.chmod(0o755)
+        hidden = StateStore(state).path(log_dir, logs[0])
+        hidden.chmod(0)
+        assert as_somebody(told)[0] == f"{hidden}: cannot be read (Permission denied); counts as absent"

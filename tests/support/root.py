@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import os
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 needs_root: Final = pytest.mark.skipif(
     os.geteuid() != 0, reason="needs root: it works with files and processes of another user"
 )
+
+SOMEBODY: Final = 65534
+"""A user who owns nothing else."""
+
+
+def as_somebody(call: Callable[[], object]) -> Any:
+    """What ``call`` returns, by way of JSON, to another user than root: in a process of its own."""
+    source, sink = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setresgid(SOMEBODY, SOMEBODY, SOMEBODY)
+            os.setresuid(SOMEBODY, SOMEBODY, SOMEBODY)
+            os.write(sink, json.dumps(call()).encode())
+        finally:
+            os._exit(0)
+    os.close(sink)
+    with os.fdopen(source, "rb") as told:
+        answer = told.read()
+    os.waitpid(child, 0)
+    return json.loads(answer)
