@@ -28,7 +28,12 @@ def trigger(common: Common, partitions: tuple[str, ...]) -> None:
     _tell(
         common,
         answer,
-        [f"{each['partition']}: {_WORKS[each['work']]} next" for each in answer["triggered"]]
+        [
+            f"{each['partition']}: tried again next; when last looked at it was not cleaned: {each['was_refused']}"
+            if "was_refused" in each
+            else f"{each['partition']}: {_WORKS[each['work']]} next"
+            for each in answer["triggered"]
+        ]
         + [f"{each['partition']}: left out: {each['reason']}" for each in answer["left_out"]],
     )
 

@@ -162,7 +162,9 @@ def _tell(output: Output, answer: Explanation, verb: str) -> None:
     if staged := staged_in_words(found.log.path):
         output.line(f"  {staged[0].upper()}{staged[1:]}.")
     if answer.running:
-        output.line("  A broker runs on this directory: offline cleaning waits until it is stopped.")
+        output.line(
+            "  A broker runs on this directory: beside it work clean --live and stage, clean once it is stopped."
+        )
     if state is not None and state.quarantine is not None:
         output.line(f"  The last attempt failed: {state.quarantine}")
     if state is not None and state.retry is not None:

@@ -152,7 +152,10 @@ class ControlApi:
                 tracked.asked = True
                 tracked.touch()
                 running = tracked.trigger is not None
-                triggered.append({"partition": str(name), "work": self._fleet.work_of(tracked), "running": running})
+                entry = {"partition": str(name), "work": self._fleet.work_of(tracked), "running": running}
+                # It is tried all the same: what was in the way may have been seen to since.
+                was = tracked.look.reason if tracked.look is not None and tracked.look.refused else ""
+                triggered.append({**entry, "was_refused": was} if was else entry)
         self._schedule()
         left_out = [{"partition": str(name), "reason": reason} for name, reason in refused.items()]
         return {"triggered": triggered, "left_out": left_out}

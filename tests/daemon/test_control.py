@@ -93,6 +93,21 @@ def test_trigger_cleans_what_is_clean_enough(root: Path) -> None:
         serve(assignments(root), story)
 
 
+def test_trigger_of_what_is_refused(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is tried, for the cause may be gone; who asked hears why it was refused, and the log says what came of it."""
+    with broker(root):
+        control = asking(root)
+
+        async def story(service: Service) -> None:
+            await until("ready", lambda: service.view().ready)
+            (told,) = (await control("trigger", partition="orders-0"))["triggered"]
+            assert "cleanerd delegate" in told["was_refused"]
+            await until("tried", lambda: "not cleaned" in (said := capsys.readouterr()).err + said.out)
+            assert partition(service.view()).clean_offset == 0
+
+        serve([*assignments(root), "topics.orders.compaction.strategy=timestamp"], story)
+
+
 def test_retry_ends_a_quarantine(root: Path) -> None:
     """OP-10: with its reason and age; left alone until then; the state directory remembers it."""
     with broker(root) as agent:

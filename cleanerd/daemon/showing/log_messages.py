@@ -32,7 +32,9 @@ def log_done(done: JobDone) -> None:
     elif result is not None and result.outcome == "failed":
         _log.warning("failed", partition=partition, reason=result.reason)
     elif result is not None and result.outcome in {"skipped", "busy"}:
-        (_log.info if result.moved_on else _log.debug)("not cleaned", partition=partition, reason=result.reason)
+        # Who asked wants to know.
+        is_news = result.moved_on or job.trigger == "asked"
+        (_log.info if is_news else _log.debug)("not cleaned", partition=partition, reason=result.reason)
     elif result is not None:
         _log.info(result.outcome, partition=partition, trigger=job.trigger, bytes_before=result.bytes_before,
                   bytes_after=result.bytes_after, dropped=result.dropped.total,

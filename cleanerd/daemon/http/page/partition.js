@@ -145,7 +145,7 @@ function whyCard(partition, answer, error, ask) {
   ]));
   parts.push(limits(answer));
   for (const note of [...(answer.warnings ?? []), ...(answer.notes ?? [])]) parts.push(h("p", { class: "note" }, note));
-  parts.push(h("p", {}, "Clean it now: ", command(`cleanerd trigger ${nameOf(partition)}`)));
+  if (!["refused", "excluded"].includes(partition.state)) parts.push(h("p", {}, "Clean it now: ", command(`cleanerd trigger ${nameOf(partition)}`)));
   return h("section", { class: "card" }, parts);
 }
 
