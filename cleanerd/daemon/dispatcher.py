@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -225,7 +225,8 @@ class Dispatcher:
             self._counters.add(done, self._fleet.finished(done))
             log_done(done)
             if self._fleet.looked_after(done, self._tools.clock.now_ms()) and done.after is not None:
-                self._looked(job.path, job.name, done.after.seen)
+                seen = replace(done.after.seen, jobs_ended=self._fleet.stale_looks.jobs_ended)
+                self._looked(job.path, job.name, seen)
         self._changed()
         if self._ending.is_set():
             return

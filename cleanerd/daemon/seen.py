@@ -26,7 +26,8 @@ class Seen:
     """What a partition was when it was last looked at.
 
     ``files`` is :func:`number_of` what was listed, ``active`` where its log ended: base offset and bytes. ``settled``:
-    only a change there, or time (``again_ms``), can change the answer.
+    only a change there, or time (``again_ms``), can change the answer. ``jobs_ended``: how many had when a job saw it
+    at its end; what a look tells that was asked for before counts for nothing.
     """
 
     mtime_ns: int
@@ -36,6 +37,7 @@ class Seen:
     settled: bool
     again_ms: int
     active: tuple[int, int] | None
+    jobs_ended: int = 0
 
     @classmethod
     def of(

@@ -142,3 +142,26 @@ def test_a_look_of_a_job_is_gone_by(root: Path) -> None:
     assert [each.name for each in looker.look(known).looks] == [name], "another one came since"
     looker.note(name, replace(noted, settled=False))
     assert [each.name for each in looker.look(known).looks] == [name]
+
+
+def test_what_came_since_a_job_is_not_lost_with_a_look_that_counts_for_nothing(root: Path) -> None:
+    """A look was asked for before the job ended, and begun after it: what it tells is dropped, so the next looks again.
+
+    A directory that a killed cleaning had left was not seen for ten minutes then.
+    """
+    make_log_dir(root, {"orders-0": two_groups()})
+    known, looker = world(root), LogDirLooker(root)
+    (first,) = looker.look(known).looks
+    assert isinstance(first, PartitionLook)
+    looker.note(first.name, replace(looker._seen[first.name], jobs_ended=1))
+    (root / "orders-0" / ".kstage" / "20260101t000000-0000abcd").mkdir(parents=True)
+    fleet = fleet_with(look())
+    assert ended(fleet, look(), look(**CLEAN))
+    for late in range(2):
+        found = looker.look(known)
+        assert [each.name for each in found.looks] == [first.name]
+        assert fleet.stale_looks.is_older(KEY, found.jobs_ended), f"look {late} is dropped"
+    (last,) = looker.look(replace(known, jobs_ended=1)).looks
+    assert isinstance(last, PartitionLook)
+    assert last.leftover
+    assert looker.look(replace(known, jobs_ended=1)).looks == (), "that one counted"

@@ -254,8 +254,9 @@ class LogDirLooker:
         path = f"{self._path_text}/{name}"
         changed_ns = mtime_ns(path)
         files = number_of(listed(path))
+        by_job = 0 if (before := self._seen.get(name)) is None else before.jobs_ended
         # Looked at again next time, unless this look says otherwise.
-        self._seen[name] = Seen(changed_ns, files, known, kind, settled=False, again_ms=0, active=None)
+        self._seen[name] = Seen(changed_ns, files, known, kind, False, 0, None, jobs_ended=by_job)
         try:
             reading = partitions.read(name)
             look = look_at(reading, context.store, now_ms)
@@ -264,7 +265,10 @@ class LogDirLooker:
         except Exception as error:  # noqa: BLE001 - a bug that one partition brings out: the others go on
             _log.exception("a look failed", partition=str(name))
             return FailedLook(name, f"unexpected error: {type(error).__name__}: {error}", Cause.LOG)
-        self._seen[name] = Seen.of(look, reading, known, kind, changed_ns=changed_ns, files=files)
+        seen = Seen.of(look, reading, known, kind, changed_ns=changed_ns, files=files)
+        # Where nobody takes what this look tells, what came since the job is for the next one to see.
+        seen.settled, seen.jobs_ended = seen.settled and by_job <= context.jobs_ended, by_job
+        self._seen[name] = seen
         return look
 
     def _away_ms(self, choice: ModeChoice, now_ms: int) -> int:
