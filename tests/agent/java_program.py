@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 JAVA: Final = Path(__file__).parent / "java"
 
 
-def told_by(work_dir: Path, sources: Sequence[Path], main: str, *arguments: str) -> list[str]:
-    """The lines that class ``main`` of ``sources`` prints, compiled beside the agent's own classes."""
+def told_by(work_dir: Path, sources: Sequence[Path], main: str, *arguments: str, libs: Path | None = None) -> list[str]:
+    """The lines that class ``main`` of ``sources`` prints, compiled beside the agent's own classes, and jars."""
     with zipfile.ZipFile(JAR) as jar:
         jar.extractall(work_dir, [name for name in jar.namelist() if name.startswith("implementation/")])
     classes = work_dir / "implementation"
-    _run(["javac", "-proc:none", "-d", classes, "-cp", classes, *sources])
-    return _run(["java", "-Xshare:auto", "-cp", classes, main, *arguments]).splitlines()
+    path = str(classes) if libs is None else f"{classes}:{libs}/*"
+    _run(["javac", "-proc:none", "-d", classes, "-cp", path, *sources])
+    return _run(["java", "-Xshare:auto", "-cp", path, main, *arguments]).splitlines()
 
 
 def _run(command: Sequence[str | Path]) -> str:

@@ -1,0 +1,32 @@
+"""What Kafka's reads of committed records, which take no lock, make of a swap that comes between two of their steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.agent.java_program import JAVA, told_by
+from tests.kafka.judge import fetch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.kafka
+
+
+def test_a_swap_in_the_middle_of_a_read(tmp_path: Path) -> None:
+    """D-09: the segment's data is read from the old file, and the entry that calls it aborted is asked for by then.
+
+    With a merged segment, as with one whose entry went because its data did, it is not found: Kafka's own cleaner makes
+    both. Where each source has its own output, and the entry stays as long as its marker, it is.
+    """
+    sources = sorted((JAVA / "aborted").rglob("*.java"))
+    told = told_by(tmp_path, sources, "cleanerd.judge.AbortedReads", str(tmp_path), libs=fetch("4.3").libs)
+    lines = dict(line.split("=", 1) for line in told if "=" in line and not line.startswith("["))
+    assert lines == {
+        "nothing": "true",
+        "both by one": "false",
+        "one by one, with the entry": "true",
+        "one by one, without it": "false",
+    }
