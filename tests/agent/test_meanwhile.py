@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition
 
 from cleanerd_lab.demo.broker import Broker
 from tests.agent.asking import RefusedError
-from tests.agent.building import stopping_build
+from tests.agent.building import changed_source, stopping_build
 from tests.agent.live import PROPERTIES, Live
 from tests.agent.stopping import Stopping
 from tests.brokers.node import error_lines, names_ending, wait_until
@@ -57,6 +57,13 @@ DO: Final = """
             }
         }
 """
+HELD: Final = "                held.add(log.toString());\n"
+NO_MEMORY: Final = """
+                if (java.nio.file.Files.exists(
+                        java.nio.file.Path.of(System.getProperty("cleanerd.test.moments"), log + ".no-memory"))) {
+                    throw new OutOfMemoryError("a test");
+                }
+"""
 FIRST_LINE: Final = "        String cleaning = log.cleaningState();\n"
 MOVED_ON: Final = {
     "log_changed", "source_gone", "source_changed", "evidence_changed", "not_below_bound", "not_sealed",
@@ -71,6 +78,7 @@ def stopping(request: pytest.FixtureRequest) -> Iterator[Stopping]:
     work_dir = Path(tempfile.mkdtemp(prefix=f"meanwhile-{request.param}-"))
     place = work_dir / "moments"
     place.mkdir()
+    changed_source(work_dir, "moments", "Pauses.java", (HELD, NO_MEMORY + HELD))
     jar = stopping_build(work_dir, "LogAnswer.java", (FIRST_LINE, DO + FIRST_LINE))
     arguments = [f"-Dcleanerd.test.moments={place}", f"-javaagent:{jar}"]
     broker = Broker(
@@ -188,6 +196,20 @@ def test_it_is_not_compacted_for_a_while(stopping: Stopping, back: bool) -> None
         assert swap.answer["done"] == [group.base for group in manifest.groups]
         assert topic.read() == topic.latest
     released(stopping, topic)
+
+
+def test_no_memory_when_it_is_paused(stopping: Stopping) -> None:
+    """A-22: the broker's cleaner is paused by then, and nobody is told so; it is let go of all the same."""
+    topic = stopping.live.topic("no-memory", transactions=False)
+    request = topic.request(topic.stage(output_bytes=OUTPUT_BYTES))
+    place = stopping.place / f"{topic.name}-0.no-memory"
+    place.touch()
+    with stopping.live.asking() as agent:
+        with pytest.raises(RefusedError, match="cannot be paused"):
+            agent.ask("swap", **request)
+        place.unlink()
+        released(stopping, topic)
+        assert agent.ask("swap", **request)["warnings"] == []
 
 
 def test_records_are_deleted_below_a_group(stopping: Stopping) -> None:

@@ -42,6 +42,14 @@ AGENT = (
         ("tests/agent/test_meanwhile.py::test_another_segment_than_was_cleaned",),
     ),
     Mutant(
+        "agent-forgets-a-pause-that-nobody-was-told-of",
+        "A-22",
+        f"{SOURCES}/Pauses.java",
+        "                if (isPaused) {",
+        "                if (isPaused && held.size() > 1000) {",
+        ("tests/agent/test_meanwhile.py::test_no_memory_when_it_is_paused",),
+    ),
+    Mutant(
         "agent-looks-for-segments-in-a-deleted-log",
         "A-13",
         f"{SOURCES}/Evidence.java",

@@ -50,15 +50,20 @@ final class Pauses {
         CountDownLatch done = new CountDownLatch(1);
         Pause pause = new Pause(log);
         Runnable help = () -> {
+            boolean isPaused = false;
             try {
                 Moment.reached("pausing");
                 log.pauseCleaning();
+                isPaused = true;
                 held.add(log.toString());
                 if (!outcome.compareAndSet("waiting", "paused")) {
                     pause.close();
                 }
             } catch (Throwable e) {
                 failure.set(e);
+                if (isPaused) {
+                    pause.close();
+                }
             } finally {
                 done.countDown();
             }
