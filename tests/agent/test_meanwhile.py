@@ -25,7 +25,7 @@ from tests.live.test_races import move
 from tests.support.log_dirs import CLEANER_CHECKPOINT, read_checkpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from tests.agent.live import Topic
 
@@ -92,6 +92,15 @@ def stopping(request: pytest.FixtureRequest) -> Iterator[Stopping]:
         shutil.rmtree(work_dir)
 
 
+def at_moments(events: Sequence[object], moments: Sequence[str]) -> list[Any]:
+    """Each with each; `make test` sees every event at one of the moments."""
+    return [
+        pytest.param(event, moment, marks=[] if number % len(moments) == place else [pytest.mark.long])
+        for number, event in enumerate(events)
+        for place, moment in enumerate(moments)
+    ]
+
+
 # -- what happens -----------------------------------------------------------------------------------------------------
 
 
@@ -147,8 +156,10 @@ def released(stopping: Stopping, topic: Topic) -> None:
         assert (told["pauses"], told["failed_resumes"]) == ([], [])
 
 
-@pytest.mark.parametrize("moment", ["named", "validated", "opened"])
-@pytest.mark.parametrize("happen", [recreate, move_away, cut_everything])
+@pytest.mark.parametrize(
+    ("happen", "moment"),
+    at_moments((recreate, move_away, cut_everything), ("named", "validated", "opened")),
+)
 def test_another_log(stopping: Stopping, happen: Callable[[Stopping, Topic], None], moment: str) -> None:
     """A-13, U-3: what was planned of one log never gets into another one, nor does anything of it harm that."""
     topic = stopping.live.topic(f"{happen.__name__}-{moment}".replace("_", "-"), transactions=False)
@@ -160,8 +171,7 @@ def test_another_log(stopping: Stopping, happen: Callable[[Stopping, Topic], Non
     released(stopping, topic)
 
 
-@pytest.mark.parametrize("moment", ["named", "opened"])
-@pytest.mark.parametrize("what", ["source", "evidence"])
+@pytest.mark.parametrize(("what", "moment"), at_moments(("source", "evidence"), ("named", "opened")))
 def test_cut_and_grown_again(stopping: Stopping, what: str, moment: str) -> None:
     """U-3: inside of a group's last source, or above it, where the decision looked as well; no fault of the plan."""
     topic = stopping.live.topic(f"cut-{what}-{moment}", transactions=False)
@@ -279,8 +289,7 @@ def test_a_clean_point_is_told(stopping: Stopping) -> None:
     assert cleaners_offsets(topic) == {request["clean"]["base"]}
 
 
-@pytest.mark.parametrize("moment", ["pausing", "checkpoint"])
-@pytest.mark.parametrize("what", ["cut", "moved", "recreated"])
+@pytest.mark.parametrize(("what", "moment"), at_moments(("moved", "cut", "recreated"), ("pausing", "checkpoint")))
 def test_a_clean_point_of_another_log(stopping: Stopping, what: str, moment: str) -> None:
     """S-50: below it nobody has cleaned, or not there: it is not told, or taken back."""
     topic = stopping.live.topic(f"told-{what}-{moment}", transactions=False)
