@@ -166,7 +166,8 @@ def test_another_log(stopping: Stopping, happen: Callable[[Stopping, Topic], Non
     request = topic.request(topic.stage(output_bytes=OUTPUT_BYTES))
     with stopping.at(moment, request) as swap:
         happen(stopping, topic)
-    assert swap.code in MOVED_ON | {"io_error", "no_staged_file"}, swap.answer
+    # The last is of a request that is sent again because the broker's cleaner has the new topic by then.
+    assert swap.code in MOVED_ON | {"io_error", "no_staged_file", "topic_id"}, swap.answer
     assert topic.read() == topic.latest
     released(stopping, topic)
 
