@@ -108,6 +108,26 @@ def test_where_nothing_can_be_locked(root: Path, monkeypatch: pytest.MonkeyPatch
     assert hold.warnings == ()
 
 
+def test_a_look_under_way_does_not_take_it_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-39: a directory that a reload gave up stayed held, when its thread was just looking: no other daemon got it."""
+    make_log_dir(root, {"orders-0": two_groups()})
+    hold, mode, take = DaemonLock(root), DirMode("live", "", "live"), HeldFile.take
+
+    def meanwhile(log_dir: Path, name: str) -> HeldFile:
+        held = take(log_dir, name)
+        hold.end()
+        return held
+
+    hold.checked(mode)
+    assert holder_of(root, DAEMON_FILE) is not None
+    hold.release()
+    monkeypatch.setattr(daemon_lock.HeldFile, "take", meanwhile)
+    for _ in range(2):
+        hold.checked(mode)
+        assert holder_of(root, DAEMON_FILE) is None
+        assert not (root / DAEMON_FILE).exists()
+
+
 def test_a_verb_at_work_is_no_broker(root: Path) -> None:
     """U-39: while ``clean`` holds Kafka's lock the daemon says so, and begins nothing."""
     make_log_dir(root, {"orders-0": two_groups()})

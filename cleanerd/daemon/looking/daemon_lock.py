@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ class DaemonLock:
     def __init__(self, log_dir: Path) -> None:
         self._log_dir = log_dir
         self._held: HeldFile | None = None
+        self._ended = threading.Event()
+        self._giving_back = threading.Lock()
         self.taken = ""
         self.warnings: tuple[str, ...] = ()
 
@@ -37,9 +40,11 @@ class DaemonLock:
             return mode
         if self._held is not None and not self._held.is_in_place():
             self.release()
-        if self._held is None:
+        if self._held is None and not self._ended.is_set():
             try:
                 self._held = HeldFile.take(self._log_dir, DAEMON_FILE)
+                if self._ended.is_set():  # meanwhile
+                    self.release()
             except LogDirBusyError as error:
                 self.taken = error.message
                 return replace(mode, reason=f"waits: {error.message}", work=None)
@@ -50,9 +55,15 @@ class DaemonLock:
 
     def release(self) -> None:
         """Give the lock back; a second call does nothing."""
-        if self._held is not None:
-            self._held.release()
-            self._held = None
+        with self._giving_back:
+            held, self._held = self._held, None
+        if held is not None:
+            held.release()
+
+    def end(self) -> None:
+        """Give it back for good, from any thread: a look that is under way does not take it once more."""
+        self._ended.set()
+        self.release()
 
 
 def refuse_taken(found: Iterable[LogDirLook]) -> None:

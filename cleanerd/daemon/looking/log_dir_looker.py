@@ -90,8 +90,8 @@ class LogDirLooker:
                 self._seen[name] = seen
 
     def release(self) -> None:
-        """Let others look after the directory."""
-        self._lock.release()
+        """Let others look after the directory, for good; from any thread."""
+        self._lock.end()
 
     def look(self, context: LookContext, only: Collection[TopicPartition] | None = None) -> LogDirLook:
         """Look now. Never raises what is ordinary.
