@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 KINDS: Final[Mapping[str, str]] = {
     "altered": "the two replicas hold different records at the same offset",
+    "epoch": "the two replicas have a record from leaders of different epochs: one of them was not truncated",
     "missing": "a committed record is in one replica only, at an offset that the other one has not cleaned yet",
     "latest": "the newest record of a key differs, and no cleaning explains it",
     "committed": "a transaction is committed in one replica and aborted in the other",

@@ -45,6 +45,7 @@ def of_records(part: int, pairs: Pairs, most: int) -> tuple[Found, Columns]:
 
     for kind, rows in {
         "altered": in_both & (is_altered | (has_other_attributes & ~may_lose_attributes)),
+        "epoch": in_both & pairs.has_other_epoch,
         "missing": (only_one | only_other) & ~may_be_gone,
         "committed": one_stores & other_stores & (in_one != in_other),
         "damaged": is_damaged,

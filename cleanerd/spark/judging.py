@@ -59,7 +59,7 @@ _BLOCKS: Final = pa.schema([
 ])  # fmt: skip
 _BLOCK_COLUMNS: Final = "target int, part int, window long, found string, rows binary"
 _SCANNED: Final = ("offset", "key_high", "key_low", "version", "flags", "digest_high", "digest_low", "attributes",
-                   "size")  # fmt: skip
+                   "size", "epoch")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

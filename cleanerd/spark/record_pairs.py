@@ -66,7 +66,7 @@ class Found:
         return cls(Counter(findings), places, Counter(numbers), digests)
 
 
-_SAID: tuple[str, ...] = ("version", "digest_high", "digest_low", "attributes", "size")
+_SAID: tuple[str, ...] = ("version", "digest_high", "digest_low", "attributes", "size", "epoch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +118,13 @@ class Pairs:
     def has_other_attributes(self) -> NDArray[np.bool_]:
         """[n]: both have it, with other attributes."""
         return self._differs("attributes")
+
+    @property
+    def has_other_epoch(self) -> NDArray[np.bool_]:
+        """[n]: both have it, from leaders of different epochs; the old message formats have none, which is -1."""
+        one, other = self.before["epoch"], self.after["epoch"]
+        found: NDArray[np.bool_] = self._differs("epoch") & (one >= 0) & (other >= 0)
+        return found
 
     def _differs(self, name: str) -> NDArray[np.bool_]:
         differs: NDArray[np.bool_] = self.was & self.stands & (self.before[name] != self.after[name])

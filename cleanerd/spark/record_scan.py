@@ -74,10 +74,11 @@ SCHEMA: Final = pa.schema([
     ("digest_low", pa.int64()),
     ("attributes", pa.int32()),
     ("size", pa.int32()),
+    ("epoch", pa.int32()),
 ])  # fmt: skip
 COLUMNS: Final = (
     "part int, file int, offset long, key_high long, key_low long, version long, flags int, digest_high long, "
-    "digest_low long, attributes int, size int"
+    "digest_low long, attributes int, size int, epoch int"
 )
 WITH_TIMESTAMP: Final = SCHEMA.append(pa.field("timestamp", pa.int64()))
 """What :func:`scan` gives who asks for timestamps: as a consumer sees them, -1 without one."""
@@ -245,6 +246,7 @@ def _rows(
             digest[is_data, 0].view(np.int64),
             digests.attributes[is_data].astype(np.int32),
             digests.size[is_data].astype(np.int32),
+            batches.leader_epoch[batch],
         ]
     if schema is WITH_TIMESTAMP:
         columns.append(records.timestamp[is_data])
@@ -300,7 +302,7 @@ def _damage_rows(work: SegmentWork, positions: list[int], schema: pa.Schema) -> 
     narrow = zeros.astype(np.int32)
     columns = [
         narrow + work.part, narrow + work.file, offsets, zeros, zeros, zeros, narrow + int(Fact.DAMAGED | work.sides),
-        zeros, zeros, narrow, narrow, zeros,
+        zeros, zeros, narrow, narrow, narrow, zeros,
     ]  # fmt: skip
     return pa.RecordBatch.from_arrays([pa.array(each) for each in columns[: len(schema)]], schema=schema)
 

@@ -18,7 +18,7 @@ from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 from tests.cleaner.driver import scratch
 from tests.spark.audit_model import Pair
 from tests.support.log_dirs import Partition, make_log_dir
-from tests.support.logs import Record, encode_batch, encode_marker
+from tests.support.logs import BASE_TIMESTAMP_MS, Record, encode_batch, encode_legacy, encode_marker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,9 +30,10 @@ END = 20
 VERSIONED = KeyRules("header", b"version")
 
 
-def log(records: Mapping[int, Record], *, until: int = END) -> dict[int, bytes]:
+def log(records: Mapping[int, Record], *, until: int = END, epoch: int = 0) -> dict[int, bytes]:
     """A closed segment with these records by offset, a batch each, and an active one that begins at ``until``."""
-    return {0: b"".join(encode_batch([each], base_offset=at) for at, each in records.items()), until: b""}
+    batches = [encode_batch([each], base_offset=at, leader_epoch=epoch) for at, each in records.items()]
+    return {0: b"".join(batches), until: b""}
 
 
 def committed(*, commit: bool) -> dict[int, bytes]:
@@ -92,6 +93,16 @@ CASES = {
     ),
     "another value": Two(log({0: K1}), log({0: K2}), {"altered": 1}),
     "another key": Two(log({0: K1}), log({0: L1}), {"altered": 1}),
+    "the same by another leader": Two(
+        {0: log({0: K1}, epoch=3)[0] + log({1: L1}, epoch=4)[0], END: b""}, log({0: K1, 1: L1}, epoch=3), {"epoch": 1}
+    ),
+    "another record by another leader": Two(log({0: K1}, epoch=3), log({0: K2}, epoch=4), {"altered": 1, "epoch": 1}),
+    "another leader's, cleaned in one": Two(
+        log({0: K1, 1: K2}, epoch=3), log({1: K2}, epoch=3), cleaned=1, clean_to=(None, END)
+    ),
+    "an epoch in one, an old format in the other": Two(
+        {0: encode_legacy(0, b"k", b"1", magic=1, timestamp=BASE_TIMESTAMP_MS), END: b""}, log({0: K1}, epoch=3)
+    ),
     "keyless goes": Two(log({0: Record(None, b"x"), 1: K1}), log({1: K1}), cleaned=1, clean_to=(None, END)),
     "acknowledged in one only": Two(log({0: K1, 7: K2}), log({0: K1}), high_watermarks=(8, 5)),
     "acknowledged in both": Two(log({0: K1, 7: K2}), log({0: K1}), {"missing": 1}, high_watermarks=(8, 8)),

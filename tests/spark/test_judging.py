@@ -109,7 +109,7 @@ def rows(offset: list[int], sides: list[Fact], **columns: list[int]) -> dict[str
     zeros = np.zeros(len(offset), np.int64)
     found: dict[str, Any] = {"offset": np.array(offset, np.int64), "flags": np.array(sides, np.int32)}
     found |= dict.fromkeys(names, zeros)
-    found |= {name: zeros.astype(np.int32) for name in ("attributes", "size")}
+    found |= {name: zeros.astype(np.int32) for name in ("attributes", "size", "epoch")}
     return {**found, **{name: np.array(values, found[name].dtype) for name, values in columns.items()}}
 
 
