@@ -113,7 +113,7 @@ class Swapper:
         manifest = Manifest.of(self._plan, (staged,), witnesses, self._resources.plan_max_age_ms)
         # Whoever finds a swap that was cut short before the broker starts again reads it; the broker itself does not.
         write_manifest(staging.directory, manifest, where=staging.path, lasting=False)
-        output = self._staged_as(staged)
+        output = self._staged_as(staging, staged)
         time.sleep(max(self._rest_until - time.monotonic(), 0.0))
         with signals_wait():
             done = self._ask(self._request(staged), staged, output)
@@ -153,12 +153,13 @@ class Swapper:
         bases = [base for base in self._evidence if base < offset]
         return self._evidence[max(bases)] if bases else None
 
-    def _staged_as(self, staged: StagedGroup) -> BrokerSegment:
+    def _staged_as(self, staging: Staging, staged: StagedGroup) -> BrokerSegment:
         """The output as the broker will hold it: renames keep inode and modification time."""
-        name = staged_name(self._plan.plan_id, staged.base, "log")
-        status = self._files.stat(name)
-        if status is None:
-            raise StalePlanError("the staged log vanished", where=self._files.where(name))
+        try:
+            status = staging.stat(staged.base)
+        except FileNotFoundError as error:
+            where = self._files.where(staged_name(self._plan.plan_id, staged.base, "log"))
+            raise StalePlanError("the staged log vanished", where=where) from error
         return BrokerSegment(staged.base, status.st_size, status.st_mtime_ns // 1_000_000, status.st_ino)
 
     def _request(self, staged: StagedGroup) -> dict[str, Any]:

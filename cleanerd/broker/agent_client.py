@@ -38,6 +38,7 @@ MAX_ANSWER_BYTES: Final = 64 << 20
 
 _STRICT: Final = ConfigDict(strict=True, extra="ignore")
 _RECEIVE_BYTES: Final = 1 << 16
+_MOMENT_SECONDS: Final = 0.05
 
 
 class AgentLostError(AgentUnavailableError):
@@ -55,6 +56,7 @@ class AgentClient(Closing):
         self._answer_seconds = answer_seconds
         self.used_at = time.monotonic()
         self._socket: socket.socket | None = connection
+        self._limit_seconds = 0.0
         self._received = bytearray()
         self._ids = itertools.count(1)
         self.where = where
@@ -164,7 +166,7 @@ class AgentClient(Closing):
         if self._socket is None:
             raise self._lost("the connection is closed")
         try:
-            self._socket.settimeout(_left(deadline))
+            self._wait_until(deadline, self._socket)
             self._socket.sendall(line)
         except OSError as error:
             raise self._lost(f"the request could not be sent: {error.strerror or error}") from error
@@ -194,7 +196,7 @@ class AgentClient(Closing):
         if self._socket is None:
             raise self._lost("the connection is closed")
         try:
-            self._socket.settimeout(_left(deadline))
+            self._wait_until(deadline, self._socket)
             data = self._socket.recv(_RECEIVE_BYTES)
         except TimeoutError as error:
             raise self._lost("no answer in time") from error
@@ -203,6 +205,13 @@ class AgentClient(Closing):
         if not data:
             raise self._lost("closed the connection before it answered")
         return data
+
+    def _wait_until(self, deadline: float, connection: socket.socket) -> None:
+        """The time limit of what comes next; one that is a moment longer may stay: to set it is a system call."""
+        left = _left(deadline)
+        if not left <= self._limit_seconds <= left + _MOMENT_SECONDS:
+            connection.settimeout(left)
+            self._limit_seconds = left
 
     def _lost(self, message: str) -> AgentLostError:
         return AgentLostError(f"the broker's agent: {message}", where=self.where)

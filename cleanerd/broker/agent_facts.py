@@ -225,8 +225,8 @@ def ask_logs(client: AgentClient, prefix: str = "") -> list[ListedLog]:
     Raises:
         AgentRefusalError, AgentLostError: it does not say.
     """
-    answer = client.call("logs", prefix=prefix) if prefix else client.call("logs")
-    return _read(client, _Logs, "logs", answer).logs
+    found = _asked(client, _Logs, "logs", prefix=prefix) if prefix else _asked(client, _Logs, "logs")
+    return found.logs
 
 
 def ask_log(client: AgentClient, name: TopicPartition) -> LogFacts:

@@ -88,8 +88,8 @@ class Claim:
         with suppress(OSError):
             if _is_at(self._lock, CLAIM, self._staging):
                 os.unlink(CLAIM, dir_fd=self._staging)
-                if not os.listdir(self._staging) and _is_at(self._staging, STAGING, self._partition):
-                    os.rmdir(STAGING, dir_fd=self._partition)
+                if _is_at(self._staging, STAGING, self._partition):
+                    os.rmdir(STAGING, dir_fd=self._partition)  # the system refuses while anything else is in it
         close_quietly(self._lock)
         close_quietly(self._staging)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import RefusedError
-from cleanerd.log.safe_open import PlantedError, close_quietly, open_to_read
+from cleanerd.log.safe_open import PlantedError, close_quietly, opened_to_read
 
 if TYPE_CHECKING:
     from cleanerd.log.segment import Segment
@@ -38,9 +38,8 @@ class Look:
     @classmethod
     def of_file(cls, directory: int, name: str, segment: Segment, where: str) -> Look:
         """Of ``segment``, whose file is ``name`` in the directory open as ``directory``; raises OSError."""
-        descriptor = open_to_read(name, dir_fd=directory)
+        descriptor, status = opened_to_read(name, dir_fd=directory)
         try:
-            status = os.fstat(descriptor)
             if status.st_ino != segment.inode:
                 raise PlantedError(errno.ESTALE, f"{name} is not the file that was read", name)
             return cls(segment.uid, segment.gid, segment.mode & _PERMISSIONS, _attributes(descriptor), where)

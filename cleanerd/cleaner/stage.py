@@ -12,7 +12,7 @@ import numpy as np
 from cleanerd._kernel import crc32c
 from cleanerd.cleaner.file_look import Look
 from cleanerd.cleaner.log_file import LogFile, WriteBuffer
-from cleanerd.cleaner.manifest import STAGING, FileFact, FileKind, StagedGroup
+from cleanerd.cleaner.manifest import MANIFEST, STAGING, FileFact, FileKind, StagedGroup
 from cleanerd.errors import NoSpaceError, system_error
 from cleanerd.format.names import file_name
 from cleanerd.log.documents import document_bytes
@@ -175,11 +175,14 @@ class Staging:
             stat = os.fstat(self._open[file_name(base, ".log")])
         return Segment.from_stat(base, stat, frozenset())
 
+    def stat(self, base: int) -> os.stat_result:
+        """The staged ``.log`` as it lies there when it is dressed. Raises OSError."""
+        return os.stat(file_name(base, ".log"), dir_fd=self.directory, follow_symlinks=False)
+
     def empty(self) -> bool:
-        """Remove what is left when all groups are in the log, and the directory; whether that went well."""
+        """Remove what is left when all groups are in the log, the manifest, and the directory; False: more is there."""
         try:
-            for name in os.listdir(self.directory):
-                os.unlink(name, dir_fd=self.directory)
+            os.unlink(MANIFEST, dir_fd=self.directory)
             with parent(self._name, self._partition) as (place, last):
                 os.rmdir(last, dir_fd=place)
         except OSError:

@@ -97,8 +97,9 @@ def parse_future_dir(name: str) -> TopicPartition | None:
     return None if match is None else parse_topic_partition_dir(match[1])
 
 
+@functools.lru_cache(maxsize=1024)
 def uuid_from_base64(text: str) -> uuid.UUID:
-    """A UUID as Kafka writes it: URL-safe base64, 22 characters (padding is accepted).
+    """A UUID as Kafka writes it: URL-safe base64, 22 characters (padding is accepted). Topics have few of them.
 
     Raises:
         ValueError: ``text`` is no such thing.

@@ -22,9 +22,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.format.names import parse_topic_partition_dir
-from cleanerd.log.safe_open import close_quietly, create, open_to_read, read_whole, write_all
+from cleanerd.log.safe_open import close_quietly, create, names_in, open_to_read, read_whole, write_all
 from cleanerd.log.small_file import if_it_may_be_given
-from cleanerd.log.state_files import DAMAGE, opened, require_format
+from cleanerd.log.state_files import DAMAGE, held, require_format
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -145,7 +145,7 @@ class Marks:
         found: dict[TopicPartition, Suspect] = {}
         try:
             with self._place(log_dir) as place:
-                for name in os.listdir(place):
+                for name in names_in(".", place):
                     partition = parse_topic_partition_dir(name)
                     if partition is not None and (suspect := self._suspect(name, place)) is not None:
                         found[partition] = suspect
@@ -190,7 +190,7 @@ class Marks:
         return None
 
     def _place(self, log_dir: LogDir) -> AbstractContextManager[int]:
-        return opened(self._path(log_dir), self._store.root)
+        return held(self._path(log_dir), self._store.root)
 
     def _path(self, log_dir: LogDir) -> Path:
         return self._store.root / PLACE / self._store.directory_name(log_dir)

@@ -292,7 +292,10 @@ class StateStore:
 
         Otherwise a cleaning by root would leave what the daemon, which runs as that user, cannot read or replace.
         """
-        return (self.root if self.root.exists() else log_dir.path).stat()
+        try:
+            return os.stat(self.root)
+        except (FileNotFoundError, NotADirectoryError):
+            return os.stat(log_dir.path)
 
 
 def last_closed(log: PartitionLog) -> LastSegment | None:

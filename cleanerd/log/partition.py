@@ -133,25 +133,36 @@ def _list(path: Path, directory: int) -> tuple[list[Segment], list[int], list[st
     """
     for attempt in range(_ATTEMPTS):
         before_ns = os.fstat(directory).st_mtime_ns
+        names: list[tuple[str, int]] = []
         try:
-            found = _list_once(path, directory)
+            found = _list_once(path, directory, names)
         except FileNotFoundError:
             if attempt == _ATTEMPTS - 1:
                 raise
             continue
-        age_ns = abs(time.time_ns() - before_ns)
-        if before_ns == os.fstat(directory).st_mtime_ns and age_ns > _CLOCK_TICK_NS:
-            break
-        time.sleep(max(_CLOCK_TICK_NS - age_ns, 0) / 1e9)
+        if before_ns == os.fstat(directory).st_mtime_ns:
+            if abs(time.time_ns() - before_ns) > _CLOCK_TICK_NS:
+                break
+            # A claim that was just taken is such a change. What two listings in a row show stood there in between.
+            if names == _names(directory):
+                break
+        time.sleep(_CLOCK_TICK_NS / 1e9)
     return found
 
 
-def _list_once(path: Path, directory: int) -> tuple[list[Segment], list[int], list[str]]:
+def _names(directory: int) -> list[tuple[str, int]]:
+    with os.scandir(directory) as entries:
+        return [(entry.name, entry.inode()) for entry in entries]
+
+
+def _list_once(path: Path, directory: int, names: list[tuple[str, int]]) -> tuple[list[Segment], list[int], list[str]]:
+    """``names`` gets all that stands there, with the inodes."""
     stats: dict[int, os.stat_result] = {}
     companions: dict[int, set[str]] = {}
     unfinished: list[str] = []
     with os.scandir(directory) as entries:
         for entry in entries:
+            names.append((entry.name, entry.inode()))
             parsed = parse_file_name(entry.name)
             if parsed is None:
                 continue

@@ -20,7 +20,7 @@ from cleanerd.log.safe_open import (
     PlantedError,
     close_quietly,
     closed_on_error,
-    open_to_read,
+    opened_to_read,
     read_and_close,
 )
 
@@ -42,19 +42,29 @@ def open_place(path: Path | str) -> int:
 
 def open_plain_at(name: str, dir_fd: int) -> int:
     """A descriptor to read the file ``name`` in the directory ``dir_fd`` with; raises OSError, see ``safe_open``."""
-    descriptor = open_to_read(name, dir_fd=dir_fd)
-    with closed_on_error(descriptor):
-        _require_readable(os.fstat(descriptor), os.fstat(dir_fd), name)
-    return descriptor
+    return opened_plain_at(name, dir_fd)[0]
+
+
+def opened_plain_at(name: str, dir_fd: int) -> tuple[int, os.stat_result]:
+    """The same, with what the file was when it was opened."""
+    descriptor, status = opened_to_read(name, dir_fd=dir_fd)
+    if not status.st_mode & stat.S_IROTH:
+        with closed_on_error(descriptor):
+            _require_readable(status, os.fstat(dir_fd), name)
+    return descriptor, status
 
 
 def open_plain(path: Path | str) -> int:
     """The same by path: of a file of a log directory, or in a directory below one. The last directory counts."""
+    return _opened_plain(path)[0]
+
+
+def _opened_plain(path: Path | str) -> tuple[int, os.stat_result]:
     above, slash, name = os.fspath(path).rpartition("/")
     follow = 0 if name in LOG_DIR_FILES else os.O_NOFOLLOW
     directory = os.open((above or slash) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | follow)
     try:
-        return open_plain_at(name, directory)
+        return opened_plain_at(name, directory)
     except OSError as error:
         error.filename = str(path)
         raise
@@ -64,17 +74,17 @@ def open_plain(path: Path | str) -> int:
 
 def read_plain_at(name: str, dir_fd: int, *, max_bytes: int = MAX_SMALL_FILE_BYTES) -> bytes:
     """All of the file ``name``, at most ``max_bytes``; raises OSError, also for one that is larger."""
-    return read_and_close(open_plain_at(name, dir_fd), name, max_bytes)
+    return read_and_close(*opened_plain_at(name, dir_fd), name, max_bytes)
 
 
 def read_plain(path: Path | str, *, max_bytes: int = MAX_SMALL_FILE_BYTES, has_room: bool = False) -> bytes:
     """The same by path, see :func:`open_plain`; ``has_room`` as of :func:`read_and_close`."""
-    return read_and_close(open_plain(path), str(path), max_bytes, has_room=has_room)
+    return read_and_close(*_opened_plain(path), str(path), max_bytes, has_room=has_room)
 
 
 def _require_readable(file: os.stat_result, directory: os.stat_result, name: str) -> None:
-    """Raise :class:`PlantedError` unless the directory's owner may read the file."""
-    if file.st_mode & stat.S_IROTH or (file.st_mode & stat.S_IRGRP and file.st_gid == directory.st_gid):
+    """Raise :class:`PlantedError` unless the directory's owner may read the file, which not everybody may."""
+    if file.st_mode & stat.S_IRGRP and file.st_gid == directory.st_gid:
         return
     others_write = bool(directory.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
     if not others_write and directory.st_uid in {0, file.st_uid}:

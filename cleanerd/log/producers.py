@@ -88,7 +88,7 @@ def read_last_records(
         CorruptionError: the log itself is damaged after the snapshot (and below ``torn_from``).
     """
     states = [read_producers(log, reader, torn_from=torn_from)]
-    if torn_from is not None:
+    if torn_from is not None and torn_from < states[0].end_offset:  # else the same batches would be read twice
         states.append(read_producers(log, reader, below=torn_from, torn_from=torn_from))
     active = [
         (producer_id, producer)

@@ -24,9 +24,9 @@ from cleanerd.format.names import SEGMENT_SUFFIX, file_name
 from cleanerd.log.chunks import Consumed, Counted
 from cleanerd.log.kernel_errors import kernel_errors_told
 from cleanerd.log.memory import batch_bytes
-from cleanerd.log.plain_file import open_place, open_plain_at
-from cleanerd.log.safe_open import close_quietly, open_to_read
-from cleanerd.log.same_file import changed, require_same
+from cleanerd.log.plain_file import open_place, opened_plain_at
+from cleanerd.log.safe_open import close_quietly, opened_to_read
+from cleanerd.log.same_file import changed, require_same, require_unchanged
 from cleanerd.log.small_file import unreadable
 from cleanerd.log.zeros import only_zeros
 
@@ -178,14 +178,14 @@ class SegmentReader(Closing):
         where = f"{self.path}/{name}"
         try:
             # What is beside is our own, in a staging directory: it is not the broker's before it is finished.
-            opened = open_to_read if self._direct else open_plain_at
-            descriptor = opened(name, dir_fd=self._directory)
+            opened = opened_to_read if self._direct else opened_plain_at
+            descriptor, status = opened(name, dir_fd=self._directory)
         except FileNotFoundError as error:
             raise changed("it is gone", where) from error
         except OSError as error:
             raise unreadable("cannot be opened", where, error) from error
         try:
-            require_same(descriptor, segment, where)
+            require_unchanged(status, segment, where)
             if self._direct:
                 set_direct(descriptor, wanted=True)
             try:

@@ -12,8 +12,8 @@ import time
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from cleanerd.log.safe_open import MAX_FACTS_BYTES, read_whole
-from cleanerd.log.state_files import DAMAGE, DAMAGED, Unread, damage_in_words, opened
+from cleanerd.log.safe_open import MAX_FACTS_BYTES, names_in, read_whole
+from cleanerd.log.state_files import DAMAGE, DAMAGED, Unread, damage_in_words, held
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -95,14 +95,14 @@ class RulesMemory:
         return list(found)
 
     def _directories(self) -> list[str] | Unread:
-        return self._in(self._root, lambda opened: sorted(os.listdir(opened))) or []
+        return self._in(self._root, lambda opened: sorted(names_in(".", opened))) or []
 
     def _stems(self, directory: str, topic: str, opened: int) -> list[str]:
         """Of a topic's state files in ``directory``, which is open, ascending; also of those that were set aside."""
         written_ns = os.fstat(opened).st_mtime_ns
         known = self._names.get(directory)
         if known is None or known[0] != written_ns:
-            known = self._names[directory] = _lasting(written_ns), sorted(os.listdir(opened))
+            known = self._names[directory] = _lasting(written_ns), sorted(names_in(".", opened))
         names, begin = known[1], f"{topic}-"
         first, end = bisect_left(names, begin), bisect_left(names, f"{topic}.")  # "." comes after "-"
         split = [os.path.splitext(name) for name in names[first:end]]
@@ -111,7 +111,7 @@ class RulesMemory:
     def _in(self, place: Path, look: Callable[[int], T]) -> T | Unread | None:
         """What ``look`` finds in the directory ``place``, of which it gets a descriptor; None where there is none."""
         try:
-            with opened(place, self._top) as descriptor:
+            with held(place, self._top) as descriptor:
                 return look(descriptor)
         except FileNotFoundError:
             return None

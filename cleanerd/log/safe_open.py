@@ -96,6 +96,11 @@ def open_to_read(name: str, *, dir_fd: int | None = None, one_name: bool = False
 
     ``one_name``: refuse a file that has a second name (a hard link). Segments may have one: backups are made so.
     """
+    return opened_to_read(name, dir_fd=dir_fd, one_name=one_name)[0]
+
+
+def opened_to_read(name: str, *, dir_fd: int | None = None, one_name: bool = False) -> tuple[int, os.stat_result]:
+    """As :func:`open_to_read`, with what the file was when it was opened: thousands of small ones are asked once."""
     return _open(name, os.O_RDONLY, dir_fd=dir_fd, one_name=one_name)
 
 
@@ -104,7 +109,7 @@ def open_to_write(name: str, *, dir_fd: int, flags: int = 0) -> int:
 
     ``flags``: further ones, such as ``O_APPEND``.
     """
-    return _open(name, os.O_RDWR | flags, dir_fd=dir_fd, one_name=True)
+    return _open(name, os.O_RDWR | flags, dir_fd=dir_fd, one_name=True)[0]
 
 
 def create(name: str, *, dir_fd: int, mode: int = 0o600) -> int:
@@ -142,15 +147,25 @@ def new_directory(name: str, *, dir_fd: int, mode: int) -> int:
     with parent(name, dir_fd) as (place, last):
         os.mkdir(last, 0o700, dir_fd=place)
         descriptor = open_directory(last, dir_fd=place)
+        with closed_on_error(descriptor):
+            others = _others_may_write(os.fstat(place))
     with closed_on_error(descriptor):
         status = os.fstat(descriptor)
         if status.st_uid != os.geteuid():
             raise MadeMeanwhileError(errno.EEXIST, "something else created it meanwhile", name)
-        if os.listdir(descriptor):
+        if others and os.listdir(descriptor):
             raise MadeMeanwhileError(errno.EEXIST, "another directory was put in its place", name)
         if status.st_mode & 0o777 != mode:
             os.fchmod(descriptor, mode)
     return descriptor
+
+
+def _others_may_write(directory: os.stat_result) -> bool:
+    """Whether anybody but this user and root may put something else in the place of a name in the directory.
+
+    Where it has an access list, the group's bits of the mode are the most that any user named there may do.
+    """
+    return directory.st_uid not in {0, os.geteuid()} or bool(directory.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
 
 
 def require_at(descriptor: int, name: str, *, dir_fd: int) -> None:
@@ -166,18 +181,22 @@ def read_whole(
     name: str, *, dir_fd: int | None = None, max_bytes: int = MAX_SMALL_FILE_BYTES, one_name: bool = False
 ) -> bytes:
     """All of the plain file ``name``, at most ``max_bytes``; see :func:`open_to_read`."""
-    return read_and_close(open_to_read(name, dir_fd=dir_fd, one_name=one_name), name, max_bytes)
+    return read_and_close(*opened_to_read(name, dir_fd=dir_fd, one_name=one_name), name, max_bytes)
 
 
-def read_and_close(descriptor: int, name: str, max_bytes: int, *, has_room: bool = False) -> bytes:
-    """All of the open file, at most ``max_bytes``; ``name`` is for errors. It is closed whatever happens.
+def read_and_close(
+    descriptor: int, status: os.stat_result, name: str, max_bytes: int, *, has_room: bool = False
+) -> bytes:
+    """All of the open file, which is ``status``, at most ``max_bytes``; ``name`` is for errors. It is closed anyway.
 
     ``has_room``: the file may have got its room beforehand, as a broker's index has 10 MiB for some entries. Then
     nothing is read behind the first ``ROOM_BYTES``, counted from the beginning, that are zeros; they are left out.
     """
     try:
         data = bytearray()
-        wanted = size_within(descriptor, name, max_bytes) + 1
+        if status.st_size > max_bytes:  # before any of it is read
+            raise too_large(name, max_bytes)
+        wanted = status.st_size + 1
         most = ROOM_BYTES if has_room else max_bytes + 1
         while len(data) <= max_bytes and (
             part := os.read(descriptor, min(wanted, max_bytes + 1 - len(data), most - len(data) % most))
@@ -253,14 +272,6 @@ def write_all(descriptor: int, data: memoryview | bytes) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
-def size_within(descriptor: int, name: str, max_bytes: int) -> int:
-    """The size in bytes of the open file; one that is too large is refused before any of it is read."""
-    size = os.fstat(descriptor).st_size
-    if size > max_bytes:
-        raise too_large(name, max_bytes)
-    return size
-
-
 def too_large(name: str, max_bytes: int) -> PlantedError:
     """What is said of a file that is larger than ``max_bytes``."""
     return PlantedError(errno.EFBIG, f"it is larger than {max_bytes} bytes", name)
@@ -300,7 +311,7 @@ def plain_name(name: str) -> str:
     return name
 
 
-def _open(name: str, flags: int, *, dir_fd: int | None, one_name: bool) -> int:
+def _open(name: str, flags: int, *, dir_fd: int | None, one_name: bool) -> tuple[int, os.stat_result]:
     if dir_fd is not None and "/" in name:
         with parent(name, dir_fd) as (place, last):
             return _open(last, flags, dir_fd=place, one_name=one_name)
@@ -313,8 +324,9 @@ def _open(name: str, flags: int, *, dir_fd: int | None, one_name: bool) -> int:
         raise
     with closed_on_error(descriptor):
         # O_NONBLOCK stays: it means something to pipes alone.
-        _require_plain(os.fstat(descriptor), name, one_name=one_name)
-    return descriptor
+        status = os.fstat(descriptor)
+        _require_plain(status, name, one_name=one_name)
+    return descriptor, status
 
 
 def _require_plain(status: os.stat_result, name: str, *, one_name: bool) -> None:

@@ -16,11 +16,13 @@ from io import BufferedWriter
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from cleanerd.log import safe_open
+from cleanerd.log.held_directories import HeldDirectory
 from cleanerd.log.safe_open import close_quietly
 from cleanerd.log.small_file import if_it_may_be_given
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 T = TypeVar("T")
@@ -90,7 +92,7 @@ class Unread:
 
 def read_state_file(path: Path, root: Path | None = None, *, max_bytes: int = safe_open.MAX_SMALL_FILE_BYTES) -> bytes:
     """All of ``path``, at most ``max_bytes``, which lies below the state directory ``root`` (None: directly in it)."""
-    with opened(path.parent, root) as directory:
+    with held(path.parent, root) as directory:
         return safe_open.read_whole(path.name, dir_fd=directory, max_bytes=max_bytes)
 
 
@@ -121,7 +123,7 @@ def entries_of(path: Path, parse: Callable[[bytes], list[T]], warnings: list[str
 def write_state_file(path: Path, data: bytes, owner: os.stat_result, root: Path | None = None) -> None:
     """Replace ``path``: all of it or nothing (tmp, fsync, rename, fsync of the directory)."""
     temporary = path.with_suffix(".tmp").name
-    with opened(path.parent, root) as directory:
+    with held(path.parent, root) as directory:
         with BufferedWriter(safe_open.raw_file(safe_open.create(temporary, dir_fd=directory), "wb")) as file:
             _give(file.fileno(), owner)
             os.fchmod(file.fileno(), FILE_MODE)
@@ -220,15 +222,25 @@ def opened(directory: Path, root: Path | None = None) -> Iterator[int]:
         if root is None or directory == root:
             yield top
             return
-        # What relative_to() does takes longer than to read the file.
-        name = str(directory).removeprefix(f"{root}/")
-        below = safe_open.open_directory(name, dir_fd=top)
+        below = safe_open.open_directory(_below(directory, root), dir_fd=top)
         try:
             yield below
         finally:
             close_quietly(below)
     finally:
         close_quietly(top)
+
+
+def held(directory: Path, root: Path | None) -> AbstractContextManager[int]:
+    """As :func:`opened`, for what is asked for again and again: see ``held_directories``, also for how to list it."""
+    if root is None or directory == root:
+        return opened(directory, root)
+    return HeldDirectory(str(root), _below(directory, root))
+
+
+def _below(directory: Path, root: Path) -> str:
+    """What relative_to() does takes longer than to read the file."""
+    return str(directory).removeprefix(f"{root}/")
 
 
 def _wait_for(descriptor: int, name: str) -> None:

@@ -177,8 +177,17 @@ def test_very_many_names(partition: Path, files: PartitionFiles, kind: str) -> N
     assert len(list(staging.iterdir())) == 600
 
 
-def test_a_directory_in_the_place_of_a_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("owner", "mode"),
+    [(OWNER, 0o755), (0, 0o775), (0, 0o757)],
+    ids=["somebody else's", "the group may write", "everybody may write"],
+)
+def test_a_directory_in_the_place_of_a_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: int, mode: int
+) -> None:
     """Renamed onto it before it was opened: root would have given it away, with all that is in it."""
+    os.chown(tmp_path, owner, owner)
+    tmp_path.chmod(mode)
     before = strange(tmp_path / "other", 0)
     real = os.mkdir
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cleanerd.daemon.partition_look import Key
     from cleanerd.daemon.work.job import Kind
 
-FIRST: Final = 32
+FIRST: Final = 8
 """So many are judged anew at once: enough for all threads, unless the log directories of all of these are busy."""
 
 

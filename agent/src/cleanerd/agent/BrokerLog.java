@@ -96,16 +96,29 @@ class BrokerLog {
     /** The effective settings of the log as text, by name. */
     Map<String, String> settings() throws IOException {
         Map<String, String> result = new TreeMap<>();
-        for (Map.Entry<?, ?> entry : ((Map<?, ?>) Reflect.call(members.settings, config())).entrySet()) {
-            Object value = entry.getValue();
-            if (value instanceof List<?>) {
-                value = ((List<?>) value).stream().map(String::valueOf).collect(Collectors.joining(","));
-            }
-            if (value != null) {
-                result.put(entry.getKey().toString(), value.toString());
+        for (Map.Entry<?, ?> entry : values().entrySet()) {
+            String text = asText(entry.getValue());
+            if (text != null) {
+                result.put(entry.getKey().toString(), text);
             }
         }
         return result;
+    }
+
+    /** One of them; {@code logs} asks each log of the broker for it. */
+    String setting(String key) throws IOException {
+        return asText(values().get(key));
+    }
+
+    private Map<?, ?> values() throws IOException {
+        return (Map<?, ?>) Reflect.call(members.settings, config());
+    }
+
+    private static String asText(Object value) {
+        if (value instanceof List<?>) {
+            return ((List<?>) value).stream().map(String::valueOf).collect(Collectors.joining(","));
+        }
+        return value == null ? null : value.toString();
     }
 
     /** What rolls a segment; {@code segment.bytes} does not say it when an internal setting goes first. */
@@ -117,7 +130,7 @@ class BrokerLog {
     }
 
     int indexIntervalBytes() throws IOException {
-        Object value = ((Map<?, ?>) Reflect.call(members.settings, config())).get("index.interval.bytes");
+        Object value = values().get("index.interval.bytes");
         return value instanceof Number ? ((Number) value).intValue() : 4096;
     }
 

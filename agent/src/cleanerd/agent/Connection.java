@@ -85,16 +85,17 @@ final class Connection implements Runnable {
         ByteArrayOutputStream line = new ByteArrayOutputStream(256);
         try {
             while (true) {
-                while (buffer.hasRemaining()) {
-                    byte next = buffer.get();
-                    if (next == '\n') {
-                        return refused || answer(line, session);
-                    }
-                    bytes++;
-                    if (!refused) {
-                        line.write(next);
-                    }
+                int count = upToEnd();
+                boolean ends = count < buffer.remaining();
+                if (!refused) {
+                    line.write(buffer.array(), buffer.arrayOffset() + buffer.position(), count);
                 }
+                buffer.position(buffer.position() + count);
+                if (ends) {
+                    buffer.get();
+                    return refused || answer(line, session);
+                }
+                bytes += count;
                 if (bytes > MOST_LINE_BYTES) {
                     return refuse("bad_request", "the line is longer than " + MOST_LINE_BYTES + " bytes");
                 }
@@ -107,9 +108,9 @@ final class Connection implements Runnable {
                     }
                 }
                 buffer.clear();
-                int count = channel.read(buffer);
+                int read = channel.read(buffer);
                 buffer.flip();
-                if (count < 0) {
+                if (read < 0) {
                     return false;
                 }
                 if (bytes == 0) {
@@ -121,6 +122,16 @@ final class Connection implements Runnable {
                 largeLines.release();
             }
         }
+    }
+
+    /** How many bytes are in the buffer before the end of the line, or in all. */
+    private int upToEnd() {
+        for (int at = buffer.position(); at < buffer.limit(); at++) {
+            if (buffer.get(at) == '\n') {
+                return at - buffer.position();
+            }
+        }
+        return buffer.remaining();
     }
 
     /** The id of a request of which only the beginning is here; null when it stands further behind. */

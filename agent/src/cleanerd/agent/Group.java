@@ -13,6 +13,9 @@ final class Group {
     /** Kinds of file in the order in which they get their {@code .cleaned} names: the log comes last. */
     static final List<String> KINDS = List.of("timeindex", "index", "txnindex", "log");
 
+    /** Of a base offset in a file's name. */
+    private static final int DIGITS = 20;
+
     private static final Pattern NAME = Pattern.compile("(?!\\.)[A-Za-z0-9_.-]{1,200}");
 
     private final long base;
@@ -100,7 +103,8 @@ final class Group {
 
     /** The name of one of the broker's own files of this group. */
     static String brokerName(long base, String kind) {
-        return String.format("%020d.%s", base, kind);
+        String digits = Long.toString(base); // a format takes a hundred times as long
+        return "0".repeat(Math.max(0, DIGITS - digits.length())) + digits + "." + kind;
     }
 
     long base() {

@@ -140,7 +140,7 @@ final class Requests {
                 row.put("partition", log.partition());
                 row.put("topic_id", log.topicId());
                 row.put("dir", log.dir());
-                row.put("policy", log.settings().get("cleanup.policy"));
+                row.put("policy", log.setting("cleanup.policy"));
                 logs.add(row);
             }
         }

@@ -9,12 +9,22 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalLong;
+import java.util.concurrent.ConcurrentHashMap;
 
 /** Options, lists and maps that are Scala's in one release and Java's in the next, treated alike. */
 final class Values {
     private static final String OPTION = "scala.Option";
 
+    /** By name: nobody here asks a class for two methods of one name. To look for one may take several exceptions. */
+    private static final ClassValue<Map<String, Method>> KNOWN = new ClassValue<>() {
+        @Override
+        protected Map<String, Method> computeValue(Class<?> type) {
+            return new ConcurrentHashMap<>();
+        }
+    };
+
     private final Members members;
+    private final Map<String, Class<?>> types = new ConcurrentHashMap<>();
 
     Values(Members members) {
         this.members = members;
@@ -92,7 +102,7 @@ final class Values {
             return Optional.empty();
         }
         try {
-            return Reflect.call(Reflect.method(members.named(OPTION), "empty"), null);
+            return Reflect.call(method(named(OPTION), "empty"), null);
         } catch (ReflectiveOperationException e) {
             throw new IllegalStateException(e);
         }
@@ -104,7 +114,7 @@ final class Values {
 
     private static Object call(Object target, String name) throws IOException {
         try {
-            return Reflect.call(Reflect.method(target.getClass(), name), target);
+            return Reflect.call(method(target.getClass(), name), target);
         } catch (NoSuchMethodException e) {
             throw new IllegalStateException(e);
         }
@@ -113,7 +123,7 @@ final class Values {
     /** By way of the interface, because Scala's own collections are classes without a name that anybody may call. */
     private Object callAs(String type, Object target, String name) throws IOException {
         try {
-            return Reflect.call(Reflect.method(members.named(type), name), target);
+            return Reflect.call(method(named(type), name), target);
         } catch (ReflectiveOperationException e) {
             throw new IllegalStateException(e);
         }
@@ -121,10 +131,28 @@ final class Values {
 
     private Object callStatic(String type, String name, Class<?> parameter, Object argument) throws IOException {
         try {
-            Method method = Reflect.method(members.named(type), name, parameter);
-            return Reflect.call(method, null, argument);
+            return Reflect.call(method(named(type), name, parameter), null, argument);
         } catch (ReflectiveOperationException e) {
             throw new IllegalStateException(e);
         }
+    }
+
+    private Class<?> named(String type) throws ClassNotFoundException {
+        Class<?> found = types.get(type);
+        if (found == null) {
+            found = members.named(type);
+            types.put(type, found);
+        }
+        return found;
+    }
+
+    private static Method method(Class<?> type, String name, Class<?>... parameters) throws NoSuchMethodException {
+        Map<String, Method> known = KNOWN.get(type);
+        Method found = known.get(name);
+        if (found == null) {
+            found = Reflect.method(type, name, parameters);
+            known.put(name, found);
+        }
+        return found;
     }
 }

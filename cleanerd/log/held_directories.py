@@ -1,0 +1,109 @@
+"""Directories below the state directory that stay open: thousands of small partitions ask for them all the time.
+
+To open one a name at a time, as hostile names want it (``safe_open``), takes two calls for each name. One that is held is
+asked for by its path in one call: as long as that leads to what is held, whatever lies on the way, there is nothing to
+open.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.log import safe_open
+from cleanerd.log.safe_open import close_quietly
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+MOST_HELD: Final = 32
+"""Descriptors: two for each of more log directories than a broker has disks."""
+
+
+@dataclass(slots=True, eq=False)
+class _Held:
+    """An open directory; ``users`` are at work in it now. It is closed by the last of them once it is ``outdated``."""
+
+    descriptor: int
+    status: os.stat_result
+    users: int = 0
+    outdated: bool = False
+
+
+_lock: Final = threading.Lock()
+_held: Final[dict[str, _Held]] = {}
+
+
+class HeldDirectory:
+    """The directory ``name``, which may be ``a/b``, below ``root``: its descriptor, in the block.
+
+    Others have the same one: who lists it does so by ``safe_open.names_in(".", ...)``, as two would take turns with the
+    names otherwise. No link is followed but on the way to ``root``. Raises OSError as ``safe_open.open_directory`` does.
+    """
+
+    __slots__ = ("_held", "_name", "_root")
+
+    def __init__(self, root: str, name: str) -> None:
+        self._root = root
+        self._name = name
+
+    def __enter__(self) -> int:
+        path = f"{self._root}/{self._name}"
+        with _lock:
+            held = _held.get(path)
+            if held is not None:
+                held.users += 1
+        if held is not None and not _leads_to(path, held.status):
+            _leave(held, path, outdated=True)
+            held = None
+        self._held = held or _opened(path, self._root, self._name)
+        return self._held.descriptor
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _leave(self._held, f"{self._root}/{self._name}")
+
+
+def _leads_to(path: str, status: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), status)
+    except OSError:
+        return False  # whoever opens it is told why
+
+
+def _opened(path: str, root: str, name: str) -> _Held:
+    above = safe_open.open_trusted_directory(root)
+    try:
+        descriptor = safe_open.open_directory(name, dir_fd=above)
+    finally:
+        close_quietly(above)
+    with safe_open.closed_on_error(descriptor):
+        found = _Held(descriptor, os.fstat(descriptor), users=1)
+    with _lock:
+        found.outdated = path in _held  # somebody else was faster: this one is for this block alone
+        if not found.outdated:
+            _held[path] = found
+            for old in list(_held)[:-MOST_HELD]:
+                _let_go(old)
+    return found
+
+
+def _leave(held: _Held, path: str, *, outdated: bool = False) -> None:
+    with _lock:
+        if outdated and _held.get(path) is held:
+            _let_go(path)
+        held.users -= 1
+        last = held.outdated and held.users == 0
+    if last:
+        close_quietly(held.descriptor)
+
+
+def _let_go(path: str) -> None:
+    """It is held no longer; the lock is."""
+    held = _held.pop(path)
+    held.outdated = True
+    if held.users == 0:
+        close_quietly(held.descriptor)
