@@ -1,8 +1,8 @@
 """Directories below the state directory that stay open: thousands of small partitions ask for them all the time.
 
-To open one a name at a time, as hostile names want it (``safe_open``), takes two calls for each name. One that is held is
-asked for by its path in one call: as long as that leads to what is held, whatever lies on the way, there is nothing to
-open.
+To open one a name at a time, as hostile names want it (``safe_open``), takes two calls for each name. One that is held
+is asked for by its path in one call: as long as that leads to what is held, whatever lies on the way, there is nothing
+to open.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class HeldDirectory:
     """The directory ``name``, which may be ``a/b``, below ``root``: its descriptor, in the block.
 
     Others have the same one: who lists it does so by ``safe_open.names_in(".", ...)``, as two would take turns with the
-    names otherwise. No link is followed but on the way to ``root``. Raises OSError as ``safe_open.open_directory`` does.
+    names otherwise. No link is followed but on the way to ``root``. Raises OSError as ``open_directory`` does.
     """
 
     __slots__ = ("_held", "_name", "_root")
