@@ -175,6 +175,34 @@ def test_a_listing_shows_one_moment(log: PartitionLog, monkeypatch: pytest.Monke
     assert found.segments[0].inode == file_of(log, 0).stat().st_ino != log.segments[0].inode
 
 
+def test_two_changes_in_one_tick(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The directory's time does not tell the second one: names and inodes, listed once more, do."""
+    once = listing._list_once
+    calls: list[Any] = []
+
+    def swapped_meanwhile(*place: Any) -> Any:
+        found = once(*place)
+        calls.append(found)
+        if len(calls) == 1:
+            time = log.path.stat()
+            replaced(file_of(log, 0))
+            os.utime(log.path, ns=(time.st_atime_ns, time.st_mtime_ns))
+        return found
+
+    monkeypatch.setattr(listing, "_list_once", swapped_meanwhile)
+    (log.path / "changed").touch()
+    found = listed(log.path.parent)
+    assert len(calls) > 1
+    assert found.segments[0].inode == file_of(log, 0).stat().st_ino != log.segments[0].inode
+
+
+def test_a_claim_is_not_waited_for(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A live cleaning makes ``.kstage`` and reads the partition at once: it waited a tick, and listed it twice."""
+    monkeypatch.setattr(listing.time, "sleep", lambda _seconds: pytest.fail("waited"))
+    (log.path / ".kstage").mkdir()
+    assert listed(log.path.parent).segments == log.segments
+
+
 def test_a_log_that_vanishes_while_it_is_listed(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that goes between the listing and the look at it: listed again, and told if that does not end."""
 
