@@ -198,7 +198,7 @@ def test_two_changes_in_one_tick(log: PartitionLog, monkeypatch: pytest.MonkeyPa
 
 def test_a_claim_is_not_waited_for(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """A live cleaning makes ``.kstage`` and reads the partition at once: it waited a tick, and listed it twice."""
-    monkeypatch.setattr(listing.time, "sleep", lambda _seconds: pytest.fail("waited"))
+    monkeypatch.setattr("time.sleep", lambda _seconds: pytest.fail("waited"))
     (log.path / ".kstage").mkdir()
     assert listed(log.path.parent).segments == log.segments
 
