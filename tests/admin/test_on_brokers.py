@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     ConfigResource,
@@ -70,6 +70,18 @@ def create(broker: Broker, topic: str, **configs: str) -> None:
     admin.create_topics([NewTopic(topic, 1, 1, config={"cleanup.policy": "compact", **keys})])[topic].result(
         PATIENCE_SECONDS
     )
+    # The controller has made it; the broker, which answers questions, hears of it a moment later.
+    wait_until(f"the broker knows {topic}", lambda: is_known(broker, topic))
+
+
+def is_known(broker: Broker, topic: str) -> bool:
+    try:
+        own(broker, topic)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise
+        return False
+    return True
 
 
 def own(broker: Broker, topic: str) -> dict[str, str]:
