@@ -310,7 +310,7 @@ class Killing:
 
     def _look_at_disk(self) -> None:
         """Groups that were asked for are old or new, and clean points hold: nobody has gone on yet but the agent."""
-        for asked in self.asked.values():
+        for asked in list(self.asked.values()):  # another thread may be writing down what was asked for last
             found = asked.outcome()
             self.outcomes[f"groups found {found or 'mixed'}"] += 1
             if found is None:
