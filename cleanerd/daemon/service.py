@@ -44,6 +44,7 @@ from cleanerd.daemon.work.keeping import SWEEP_SECONDS, Keeping
 from cleanerd.daemon.work.throttle import Rates, Throttle
 from cleanerd.daemon.workers import WorkerDiedError, WorkerPool
 from cleanerd.errors import CleanerdError
+from cleanerd.log import held_directories
 from cleanerd.log.at_work import Marks
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.clock import wall_ms
@@ -251,6 +252,7 @@ class Service:
                 await within(WRITE_SECONDS, self._written)
         self._end_threads()
         await asyncio.gather(*tasks, return_exceptions=True)
+        held_directories.let_go()
 
     def _end_threads(self) -> None:
         self._writer.close()

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.cleaner.manifest import STAGING
+from cleanerd.log import held_directories
 from tests.torture.jobs import JOBS, Scene, Torment, descriptors, impatient, make
 from tests.torture.loaded import Segments, as_loaded, leftovers, records
 from tests.torture.shim import FAULTS, Fault, Shim, preloaded
@@ -159,6 +160,7 @@ def _words_in(told: Path) -> Iterator[None]:
 def attempt(shim: Shim, scene: Scene, job: Torment, fault: Fault, call: int) -> Done:
     """``job`` in this process, with this fault; without its words."""
     with impatient():
+        held_directories.let_go()
         before = descriptors()
         shim.arm(scene.root, fault, call)
         try:
@@ -168,6 +170,7 @@ def attempt(shim: Shim, scene: Scene, job: Torment, fault: Fault, call: int) -> 
             traceback.print_exc()
         struck = shim.disarm()
         gc.collect()
+        held_directories.let_go()
         open_now = descriptors()
         leaked = [where for number, where in open_now.items() if before.get(number) != where]
     return Done(code, "", leaked, struck.seen, struck.hits, struck.call, struck.path, struck.by_class)
