@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -14,7 +14,6 @@ from cleanerd.cli.selecting import daemons_partitions
 from cleanerd.daemon.asking import UNKNOWN, ask, find_control_socket
 from cleanerd.daemon.view import PartitionPhase
 from cleanerd.format.names import TopicPartition
-from cleanerd.scope.broker_facts import METADATA_AGE_MS
 from cleanerd.scope.selection import select
 from cleanerd.words import counted, human_bytes, human_ms, reclaimable_in_words
 
@@ -80,12 +79,6 @@ def matching(view: Mapping[str, Any], words: Sequence[str], states: Sequence[str
     return [each for name, each in rows if (not wanted or name in wanted) and (not states or each["state"] in states)]
 
 
-_NO_PARTITION: Final = (
-    f"{NONE_COMPACTED} Beside a broker without the agent a topic counts {METADATA_AGE_MS // 60_000} minutes after it "
-    "was made or changed; cleanerd plan LOG_DIR... says more"
-)
-
-
 def tell(output: Output, view: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
     """A status in words, with these of its partitions."""
     output.line(headline(view))
@@ -108,7 +101,7 @@ def tell(output: Output, view: Mapping[str, Any], rows: Sequence[Mapping[str, An
     ]
     output.table([PARTITION_COLUMNS[0], *where, *PARTITION_COLUMNS[1:]], cells)
     if view["ready"] and not view["partitions"]:
-        output.note(_NO_PARTITION)
+        output.note(_no_partition())
     for warning in view["warnings"]:
         output.warning(warning)
 
@@ -156,3 +149,12 @@ def _reclaimable(partition: Mapping[str, Any]) -> str:
     if count is None or (partition["reclaimable_method"] == "guess" and high):
         return ""
     return reclaimable_in_words(count, low, high, exact=partition["reclaimable_exact"] or not high)
+
+
+def _no_partition() -> str:
+    from cleanerd.scope.broker_facts import METADATA_AGE_MS  # noqa: PLC0415 - it loads NumPy
+
+    return (
+        f"{NONE_COMPACTED} Beside a broker without the agent a topic counts {METADATA_AGE_MS // 60_000} minutes after "
+        "it was made or changed; cleanerd plan LOG_DIR... says more"
+    )
