@@ -1,13 +1,14 @@
 """Directories below the state directory that stay open: thousands of small partitions ask for them all the time.
 
-To open one a name at a time, as hostile names want it (``safe_open``), takes two calls for each name. One that is held
-is asked for by its path in one call: as long as that leads to what is held, whatever lies on the way, there is nothing
-to open.
+To open one a name at a time, as hostile names want it (``safe_open``), takes two calls for each name, and one
+more to close it. Of one that is held each name on the way is asked for in one call: as long as these are directories,
+not links, and the last is what is held, there is nothing to open.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -55,7 +56,7 @@ class HeldDirectory:
             held = _held.get(path)
             if held is not None:
                 held.users += 1
-        if held is not None and not _leads_to(path, held.status):
+        if held is not None and not _leads_to(self._root, self._name, held.status):
             _leave(held, path, outdated=True)
             held = None
         self._held = held or _opened(path, self._root, self._name)
@@ -74,11 +75,18 @@ def let_go() -> None:
             _let_go(path)
 
 
-def _leads_to(path: str, status: os.stat_result) -> bool:
+def _leads_to(root: str, name: str, status: os.stat_result) -> bool:
+    """Whether the name is that directory yet, and by no link, even if one led to it: to open it would be refused."""
+    path, found = root, None
     try:
-        return os.path.samestat(os.stat(path), status)
+        for each in name.split("/"):
+            path = f"{path}/{each}"
+            found = os.lstat(path)
+            if not stat.S_ISDIR(found.st_mode):
+                return False
     except OSError:
         return False  # whoever opens it is told why
+    return found is not None and os.path.samestat(found, status)
 
 
 def _opened(path: str, root: str, name: str) -> _Held:

@@ -67,6 +67,9 @@ def test_a_link_in_its_place(root: Path, link: str) -> None:
     with pytest.raises(PlantedError, match="it is a symbolic link"), HeldDirectory(str(root), "a/b"):
         pytest.fail("a link was followed")
     (root / link).unlink()
+    (root / "before").rename(root / link)
+    names(root)
+    (root / link).rename(root / "before")
     (root / link).symlink_to(root / "before")
     with pytest.raises(PlantedError, match="it is a symbolic link"), HeldDirectory(str(root), "a/b"):
         pytest.fail("a link was followed")
