@@ -66,7 +66,7 @@ class Stagers(Stager, Protocol):
 
     @property
     def at_once(self) -> int:
-        """How many."""
+        """So many partitions at the same time."""
 
     def cancel(self) -> None:
         """End what is at work elsewhere."""

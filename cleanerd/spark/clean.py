@@ -233,11 +233,11 @@ class _InTurn(Cleaning):
 
     @property
     def decision(self) -> Decision:
-        """As of :class:`Cleaning`."""
+        """What becomes of each record; made here, by whose turn it is."""
         with self._turn:
             return super().decision
 
     def staged_groups(self, staging: Staging) -> Iterator[tuple[StagedGroup, list[SegmentDecision]]]:
-        """As of :class:`Cleaning`."""
+        """Group after group, staged here, by whose turn it is."""
         with self._turn:
             yield from super().staged_groups(staging)

@@ -6,7 +6,7 @@ from tests.bench.spark_kafka.run import verdict
 
 
 def test_throughput_decides_and_not_the_cpu() -> None:
-    """Issue 18's goal is throughput: 2.4 times less CPU is told beside it and fails nothing."""
+    """The goal is throughput: 2.4 times less CPU is told beside it and fails nothing."""
     seconds = {"kafka": [12.3, 6.8], "kafka-segments": [2.9, 2.1]}
     cpu = {"kafka": [22.2, 9.9], "kafka-segments": [5.6, 4.2]}
     text, reached = verdict(seconds, cpu)

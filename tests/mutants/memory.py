@@ -69,8 +69,8 @@ MEMORY = (
         "a-large-file-is-read-before-it-is-refused",
         "U-35",
         "cleanerd/log/safe_open.py",
-        "    if size > max_bytes:\n",
-        "    if size < 0:\n",
+        "        if status.st_size > max_bytes:  # before",
+        "        if status.st_size < 0:  # before",
         ("tests/log/test_safe_open.py::test_nothing_of_a_large_one_is_read",),
     ),
     Mutant(
