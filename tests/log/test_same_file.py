@@ -157,8 +157,8 @@ def test_an_index_that_is_gone_alone(log: PartitionLog) -> None:
     assert not isinstance(caught.value, SegmentChangedError)
 
 
-def test_a_listing_shows_one_moment(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A swap between the first name and the last: it is listed again, and what is there afterwards counts."""
+def assert_listed_again(log: PartitionLog, monkeypatch: pytest.MonkeyPatch, swap: Callable[[], None]) -> None:
+    """``swap`` comes after the first listing: what is there afterwards counts."""
     once = listing._list_once
     calls: list[Any] = []
 
@@ -166,34 +166,30 @@ def test_a_listing_shows_one_moment(log: PartitionLog, monkeypatch: pytest.Monke
         found = once(*place)
         calls.append(found)
         if len(calls) == 1:
-            replaced(file_of(log, 0))
+            swap()
         return found
 
     monkeypatch.setattr(listing, "_list_once", swapped_meanwhile)
     found = listed(log.path.parent)
     assert len(calls) > 1
     assert found.segments[0].inode == file_of(log, 0).stat().st_ino != log.segments[0].inode
+
+
+def test_a_listing_shows_one_moment(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A swap between the first name and the last: it is listed again."""
+    assert_listed_again(log, monkeypatch, lambda: replaced(file_of(log, 0)))
 
 
 def test_two_changes_in_one_tick(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """The directory's time does not tell the second one: names and inodes, listed once more, do."""
-    once = listing._list_once
-    calls: list[Any] = []
 
-    def swapped_meanwhile(*place: Any) -> Any:
-        found = once(*place)
-        calls.append(found)
-        if len(calls) == 1:
-            time = log.path.stat()
-            replaced(file_of(log, 0))
-            os.utime(log.path, ns=(time.st_atime_ns, time.st_mtime_ns))
-        return found
+    def in_the_same_tick() -> None:
+        time = log.path.stat()
+        replaced(file_of(log, 0))
+        os.utime(log.path, ns=(time.st_atime_ns, time.st_mtime_ns))
 
-    monkeypatch.setattr(listing, "_list_once", swapped_meanwhile)
     (log.path / "changed").touch()
-    found = listed(log.path.parent)
-    assert len(calls) > 1
-    assert found.segments[0].inode == file_of(log, 0).stat().st_ino != log.segments[0].inode
+    assert_listed_again(log, monkeypatch, in_the_same_tick)
 
 
 def test_a_claim_is_not_waited_for(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
