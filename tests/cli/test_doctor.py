@@ -14,7 +14,7 @@ from cleanerd.doctor.findings import Finding, Findings, exit_code
 from cleanerd.doctor.host import Process
 from cleanerd.doctor.log_dir import check_owner
 from cleanerd.words import human_bytes
-from tests.cli.clean_log_dirs import COMPACT, GOOD, Answer, Shell, batch, dirty, good, lock_holder, make, write_metadata
+from tests.cli.clean_log_dirs import COMPACT, Answer, Shell, batch, dirty, good, lock_holder, make, write_metadata
 from tests.support.log_dirs import (
     CLEAN_SHUTDOWN,
     HIGH_WATERMARKS,
@@ -288,26 +288,6 @@ def test_space(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Non
     )
     answer = shell("doctor", path, "--json", *COMPACT)
     assert (answer.code, findings(answer, "free space")[0][0]) == (1, "problem")
-
-
-def test_space_for_some(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """U-16: one partition with large segments keeps nobody else from being cleaned: named, and no problem."""
-    path = make_log_dir(root / "logs", {"orders-0": dirty(), "good-0": dirty()})
-    sizes = ("--set", "topics.orders.segment.bytes=1MiB", "--set", "topics.good.segment.bytes=1KiB")
-
-    class Disk:
-        f_frsize = 1
-        f_blocks = 10_000
-        f_bavail = 1 << 20
-
-    monkeypatch.setattr(partitions.os, "statvfs", lambda _path: Disk)
-    common = ["--set", f"cleanerd.state.dir={root / 'state'}"]
-    monkeypatch.setattr(Shell, "common", property(lambda _self: common))
-    asked = ("doctor", path, "--json", *COMPACT, *GOOD, *sizes)
-    ((level, what),) = findings(shell(*asked), "free space")
-    assert (level, "2.0 MiB are kept free for orders-0" in what) == ("warning", True)
-    Disk.f_bavail = 2000
-    assert findings(shell(*asked), "free space")[0][0] == "problem"
 
 
 def test_the_peak_is_a_segment(root: Path, shell: Shell) -> None:
