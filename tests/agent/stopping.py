@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import threading
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from cleanerd_lab.demo.broker import Broker
 from tests.agent.asking import RefusedError
+from tests.agent.live import PROPERTIES, Live
 from tests.brokers.node import wait_until
+from tests.kafka.judge import fetch
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
     from types import TracebackType
-
-    from tests.agent.live import Live
 
 
 @dataclass(slots=True)
@@ -26,6 +31,30 @@ class Stopping:
     def at(self, moment: str, request: dict[str, Any], operation: str = "swap") -> Stopped:
         """A request that stops at ``moment`` for as long as the block is entered."""
         return Stopped(self, moment, request, operation)
+
+
+@contextmanager
+def stopping_broker(release: str, build: Callable[[Path], Path], *, log_dirs: int = 1) -> Iterator[Stopping]:
+    """A broker of ``release`` with the agent that ``build`` makes in the directory it is given."""
+    jars = fetch(release)
+    work_dir = Path(tempfile.mkdtemp(prefix=f"stopping-{release}-"))
+    place = work_dir / "moments"
+    place.mkdir()
+    arguments = [f"-Dcleanerd.test.moments={place}", f"-javaagent:{build(work_dir)}"]
+    broker = Broker(
+        jars.libs,
+        work_dir / "broker",
+        version=jars.version,
+        properties=PROPERTIES,
+        jvm_args=arguments,
+        log_dirs=log_dirs,
+    )
+    try:
+        broker.start()
+        yield Stopping(Live(broker), place)
+    finally:
+        broker.kill()
+        shutil.rmtree(work_dir)
 
 
 class Stopped:

@@ -5,27 +5,23 @@ A pause of the broker's cleaner keeps nothing of that away.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from confluent_kafka import TopicPartition
 
-from cleanerd_lab.demo.broker import Broker
 from tests.agent.asking import RefusedError
 from tests.agent.building import changed_source, stopping_build
-from tests.agent.live import PROPERTIES, Live
-from tests.agent.stopping import Stopping
+from tests.agent.live import Live
+from tests.agent.stopping import Stopping, stopping_broker
 from tests.brokers.node import error_lines, names_ending, wait_until
-from tests.kafka.judge import fetch
 from tests.live.scene import ask, read, set_topic
 from tests.live.test_races import move
 from tests.support.log_dirs import CLEANER_CHECKPOINT, read_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from tests.agent.live import Topic
 
@@ -74,22 +70,13 @@ MOVED_ON: Final = {
 @pytest.fixture(scope="module", params=["4.3", pytest.param("3.9", marks=pytest.mark.long)])
 def stopping(request: pytest.FixtureRequest) -> Iterator[Stopping]:
     """A broker whose agent stops at named moments; asked about a log it does first what ``TOPIC-0.do`` says."""
-    jars = fetch(request.param)
-    work_dir = Path(tempfile.mkdtemp(prefix=f"meanwhile-{request.param}-"))
-    place = work_dir / "moments"
-    place.mkdir()
-    changed_source(work_dir, "moments", "Pauses.java", (HELD, NO_MEMORY + HELD))
-    jar = stopping_build(work_dir, "LogAnswer.java", (FIRST_LINE, DO + FIRST_LINE))
-    arguments = [f"-Dcleanerd.test.moments={place}", f"-javaagent:{jar}"]
-    broker = Broker(
-        jars.libs, work_dir / "broker", version=jars.version, properties=PROPERTIES, jvm_args=arguments, log_dirs=2
-    )
-    try:
-        broker.start()
-        yield Stopping(Live(broker), place)
-    finally:
-        broker.kill()
-        shutil.rmtree(work_dir)
+
+    def build(work_dir: Path) -> Path:
+        changed_source(work_dir, "moments", "Pauses.java", (HELD, NO_MEMORY + HELD))
+        return stopping_build(work_dir, "LogAnswer.java", (FIRST_LINE, DO + FIRST_LINE))
+
+    with stopping_broker(request.param, build, log_dirs=2) as started:
+        yield started
 
 
 def at_moments(events: Sequence[object], moments: Sequence[str]) -> list[Any]:

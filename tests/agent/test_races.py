@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -14,14 +12,12 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from cleanerd_lab.demo.broker import Broker
 from tests.agent.asking import Asking, RefusedError
 from tests.agent.building import stopping_build
-from tests.agent.live import JAR, PROPERTIES, Live, attach, build_of, is_another_build
-from tests.agent.stopping import Stopping
+from tests.agent.live import JAR, attach, build_of, is_another_build
+from tests.agent.stopping import Stopping, stopping_broker
 from tests.brokers.node import error_lines, wait_until
 from tests.brokers.traffic import SILENT
-from tests.kafka.judge import fetch
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -38,20 +34,13 @@ SET = AlterConfigOpType.SET
 @pytest.fixture(scope="module", params=["4.3", pytest.param("3.9", marks=pytest.mark.long)])
 def stopping(request: pytest.FixtureRequest) -> Iterator[Stopping]:
     """A broker of each release with the build that stops."""
-    jars = fetch(request.param)
-    work_dir = Path(tempfile.mkdtemp(prefix=f"races-{request.param}-"))
-    place = work_dir / "moments"
-    place.mkdir()
-    # A name that comes in between is seen at once, however long the machine took to list the directory before.
-    jar = stopping_build(work_dir, "Evidence.java", ("LISTING_TIMES = 20;", "LISTING_TIMES = 0;"))
-    arguments = [f"-Dcleanerd.test.moments={place}", f"-javaagent:{jar}"]
-    broker = Broker(jars.libs, work_dir / "broker", version=jars.version, properties=PROPERTIES, jvm_args=arguments)
-    try:
-        broker.start()
-        yield Stopping(Live(broker), place)
-    finally:
-        broker.kill()
-        shutil.rmtree(work_dir)
+
+    def build(work_dir: Path) -> Path:
+        # A name that comes in between is seen at once, however long the machine took to list the directory before.
+        return stopping_build(work_dir, "Evidence.java", ("LISTING_TIMES = 20;", "LISTING_TIMES = 0;"))
+
+    with stopping_broker(request.param, build) as started:
+        yield started
 
 
 def test_the_shipped_jar_stops_nowhere() -> None:
