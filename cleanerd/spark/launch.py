@@ -69,6 +69,11 @@ _SHORT_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _OWN_WORKERS: Final = {"spark.python.daemon.module": "cleanerd.spark.worker_daemon"}
 """Where the workers are this interpreter, which has it."""
 
+SAME_WORKERS: Final = "SPARK_SIMPLIFIED_TRACEBACK"
+"""What Spark puts into the environment of DataFrames' Python workers, and not of RDDs': so it keeps two sorts of them,
+each with a process that forks it. Where all have it there is one sort, and a job without a shuffle may be an RDD
+(``jobs.py``)."""
+
 
 def is_driver() -> bool:
     """Whether this process was started by :func:`submit`."""
@@ -202,7 +207,9 @@ def _local_settings(master: str, room: Room | None, *, is_short: bool) -> dict[s
     """For a session on this machine, where nobody has said otherwise."""
     if not is_local(master):
         return {}
-    settings = {} if "PYSPARK_PYTHON" in os.environ else dict(_OWN_WORKERS)
+    settings = {f"spark.executorEnv.{SAME_WORKERS}": "1"}
+    if "PYSPARK_PYTHON" not in os.environ:
+        settings.update(_OWN_WORKERS)
     is_small = room is not None and room.is_small
     if is_small:
         settings[_HEAP] = SMALL_HEAP

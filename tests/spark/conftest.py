@@ -14,7 +14,7 @@ from cleanerd.log.memory import Memory
 from cleanerd.spark import room, small, stores
 from cleanerd.spark.values import registry as schema_registry
 from tests.spark import registry_server, s3
-from tests.spark.sessions import SHORT, start_session
+from tests.spark.sessions import ONE_SORT_OF_WORKERS, SHORT, start_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,7 +43,8 @@ def with_memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """``local[2]``, with tasks tried four times."""
-    session = start_session("local[2,4]", {**SHORT, "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "4"})
+    own = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "4"}
+    session = start_session("local[2,4]", {**SHORT, **ONE_SORT_OF_WORKERS, **own})
     yield session
     session.stop()
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
+from cleanerd.spark.launch import SAME_WORKERS
 from cleanerd.spark.session import REQUIRED
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ QUIET = {
 }
 SHORT = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 """For a session of a minute, which would spend half of it in Java's compiler."""
+ONE_SORT_OF_WORKERS = {f"spark.executorEnv.{SAME_WORKERS}": "1"}
+"""As ``cleanerd spark`` starts a session on this machine."""
 ON_A_CLUSTER = {
     **SHORT,
     "spark.driver.host": "127.0.0.1",

@@ -255,6 +255,7 @@ def settings_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 JAVA = "spark.driver.extraJavaOptions"
 HEAP = "spark.driver.memory"
 WORKERS = "spark.python.daemon.module"
+SAME = f"spark.executorEnv.{launch.SAME_WORKERS}"
 
 
 def test_settings_of_a_short_session(settings_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,6 +265,8 @@ def test_settings_of_a_short_session(settings_of: Any, tmp_path: Path, monkeypat
     assert {JAVA, WORKERS}.isdisjoint(settings_of(is_short=True, master="spark://127.0.0.1:7077"))
     assert settings_of(is_short=True, conf={JAVA: "-Dx=y"})[JAVA] == "-Dx=y"
     assert WORKERS in settings_of()
+    assert settings_of()[SAME] == "1"
+    assert SAME not in settings_of(master="spark://127.0.0.1:7077")
     (tmp_path / "home" / "conf").mkdir()
     (tmp_path / "home" / "conf" / "spark-defaults.conf").write_text(f"{JAVA} -XX:+UseG1GC\n")
     assert JAVA not in settings_of(is_short=True)
