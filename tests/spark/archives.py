@@ -13,6 +13,7 @@ from cleanerd.cli.main import run
 from cleanerd.spark.archive.target import MANIFEST
 from tests.spark.rich_log import NOW_MS, RichLog
 from tests.support.log_dirs import Partition, make_log_dir
+from tests.support.logs import Record, encode_batch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,6 +51,14 @@ def make_archive(path: Path, *names: str, clean_shutdown: bool = True, **size: i
     """A log directory of all :data:`TOPICS`, or those named."""
     made = {name: partition_of(scratch=path.parent / "scratch", **size, **TOPICS[name][0]) for name in names or TOPICS}
     return make_log_dir(path, made, clean_shutdown=clean_shutdown)
+
+
+def make_tiny(path: Path, count: int) -> Path:
+    """A log directory of ``count`` partitions with three segments of one record each."""
+    batches = {
+        base: encode_batch([Record(key=b"key", value=b"value-%d" % base)], base_offset=base) for base in (0, 1, 2)
+    }
+    return make_log_dir(path, {f"offset-{number}": Partition(batches) for number in range(count)})
 
 
 def settings(state: Path) -> list[str]:

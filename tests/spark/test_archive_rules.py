@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
-import time
 import uuid
 from typing import TYPE_CHECKING
 
@@ -25,12 +23,11 @@ from tests.spark.archives import (
     cleaned_twin,
     files_of,
     make_archive,
+    make_tiny,
     manifest_of,
     settings,
 )
 from tests.spark.rich_log import NOW_MS
-from tests.support.log_dirs import Partition, make_log_dir
-from tests.support.logs import Record, encode_batch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -116,27 +113,13 @@ def test_in_a_notebook(tmp_path: Path, capsys: Capsys) -> None:
     assert [row["topic"] for row in manifest_of(tmp_path / "one")["log_dirs"][0]["partitions"]] == ["time"]
 
 
-def many(path: Path, count: int) -> Path:
-    batches = {
-        base: encode_batch([Record(key=b"key", value=b"value-%d" % base)], base_offset=base) for base in (0, 1, 2)
-    }
-    return make_log_dir(path, {f"offset-{number}": Partition(batches) for number in range(count)})
-
-
 @pytest.mark.parametrize("count", [60, pytest.param(2000, marks=pytest.mark.long)])
 def test_many_tiny_partitions(tmp_path: Path, capsys: Capsys, count: int) -> None:
-    """They cost some twice what the local engine takes, and a second for the start."""
-    path = many(tmp_path / "data", count)
-    started = time.process_time()
+    """Each is what the local engine makes of it; what they cost is measured in ``tests/bench/test_archive.py``."""
+    path = make_tiny(tmp_path / "data", count)
     code, document, _ = archived(capsys, path, tmp_path / "out", tmp_path / "state")
-    ours = time.process_time() - started
     assert (code, len(document["partitions"])) == (0, count)
-    started = time.process_time()
-    twin = cleaned_twin(capsys, path)
-    theirs = time.process_time() - started
-    assert files_of(cleaned_dir(tmp_path / "out")) == twin
-    sys.stdout.write(f"{count} partitions: {ours:.1f} s of CPU, the local engine {theirs:.1f} s\n")
-    assert ours < 2 * theirs + 3
+    assert files_of(cleaned_dir(tmp_path / "out")) == cleaned_twin(capsys, path)
 
 
 def test_what_the_driver_looks_at_is_small(tmp_path: Path) -> None:

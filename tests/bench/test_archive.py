@@ -1,0 +1,47 @@
+"""What a cleaned copy of an archive costs beside the local engine, where its partitions are tiny.
+
+``BENCH_TINY_PARTITIONS`` (default 300). No Spark is started: so little is done by one process.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from cleanerd_lab.bench.yardstick import idle_share
+from tests.bench.daemon_cost import told
+from tests.spark.archives import archived, cleaned_twin, make_tiny
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PARTITIONS: Final = int(os.environ.get("BENCH_TINY_PARTITIONS", "300"))
+ROUNDS: Final = 3
+MOST_TIMES: Final = 2.0
+START_SECONDS: Final = 3.0
+
+
+@pytest.mark.bench
+@pytest.mark.timeout(1800)
+def test_tiny_partitions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """At most twice the local engine's CPU, and what a start takes: both in turns, the least of three."""
+    path = make_tiny(tmp_path / "data", PARTITIONS)
+    ours, theirs = [], []
+    for number in range(ROUNDS):
+        output, began = tmp_path / f"out{number}", time.process_time()
+        code, _, messages = archived(capsys, path, output, tmp_path / f"state{number}")
+        ours.append(time.process_time() - began)
+        assert code == 0, messages
+        began = time.process_time()
+        cleaned_twin(capsys, path)
+        theirs.append(time.process_time() - began)
+        for each in (output, path.parent / "twins-state"):
+            shutil.rmtree(each)
+    found = {"partitions": float(PARTITIONS), "cores_share": round(idle_share(2), 2)}
+    found |= {"archive_seconds": min(ours), "local_engine_seconds": min(theirs)}
+    found = told(found, "archive")
+    assert found["archive_seconds"] < MOST_TIMES * found["local_engine_seconds"] + START_SECONDS
