@@ -6,6 +6,7 @@ import os
 import shlex
 import signal
 import subprocess
+import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -101,6 +102,22 @@ def _start(
         return subprocess.Popen(
             [str(each) for each in command], env=inherited, stdout=output, stderr=output, start_new_session=True
         )
+
+
+@contextmanager
+def executor_killed(chosen: Callable[[], Sequence[int]]) -> Iterator[None]:
+    """In the block: the first process that ``chosen`` names is killed, once it names one. That it did is asserted."""
+    killed: list[int] = []
+
+    def kill() -> None:
+        until(lambda: bool(killed.extend(chosen()[:1]) or killed), 600)
+        os.kill(killed[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    yield
+    killer.join(1)
+    assert killed
 
 
 def until(holds: Callable[[], bool], seconds: float = 120) -> None:

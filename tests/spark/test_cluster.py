@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +21,7 @@ from cleanerd.spark.launch import environment
 from cleanerd_lab.bench.generate import PARTITION, VERSION_HEADER, Shape, make_log
 from tests.cleaner.driver import config, resources
 from tests.spark import twins
-from tests.spark.cluster import Cluster, started_cluster, until
+from tests.spark.cluster import Cluster, executor_killed, started_cluster
 from tests.spark.faults import SlowAttempts
 from tests.spark.matrix import enough, pairwise
 from tests.spark.sessions import ON_A_CLUSTER, QUIET
@@ -48,7 +46,6 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from cleanerd.spark.session import REQUIRED
 from tests.spark import twins
-from tests.spark.cluster import Cluster, started_cluster, until
 master, given = sys.argv[1], sys.argv[2]
 builder = SparkSession.builder.master(master)
 for key, value in {**REQUIRED, **json.loads(sys.argv[3])}.items():
@@ -161,13 +158,14 @@ def test_cells_of_the_matrix(cluster: Cluster, tmp_path: Path) -> None:
 
 def test_an_executor_is_killed(cluster: Cluster, log_dir: Path, local: twins.Staged, tmp_path: Path) -> None:
     """Its shuffle files are lost with it, and what it staged stays behind: the same bytes all the same."""
-    killed: list[int] = []
-    killer = threading.Thread(target=_kill_one, args=(cluster, log_dir / str(PARTITION) / STAGING, killed), daemon=True)
-    killer.start()
-    found = on_cluster(cluster.url, tmp_path, log_dir, split_bytes=8 * MIB)
-    killer.join(1)
-    assert killed
+    with executor_killed(lambda: cluster.executors() if is_staging(log_dir) else []):
+        found = on_cluster(cluster.url, tmp_path, log_dir, split_bytes=8 * MIB)
     twins.assert_twins(local, found)
+
+
+def is_staging(log_dir: Path) -> bool:
+    """Whether a task has begun a file."""
+    return any((log_dir / str(PARTITION) / STAGING).glob("spark-*/*"))
 
 
 def test_speculation(cluster: Cluster, log_dir: Path, local: twins.Staged, tmp_path: Path) -> None:
@@ -183,12 +181,8 @@ def test_speculation(cluster: Cluster, log_dir: Path, local: twins.Staged, tmp_p
 
 def test_one_task_cleans_it(cluster: Cluster, log_dir: Path, local: twins.Staged, tmp_path: Path) -> None:
     """Its keys fit one map. The executor is killed while it stages: another one does all of it again."""
-    killed: list[int] = []
-    killer = threading.Thread(target=_kill_one, args=(cluster, log_dir / str(PARTITION) / STAGING, killed), daemon=True)
-    killer.start()
-    found = on_cluster(cluster.url, tmp_path, log_dir, whole_bytes=2 * SIZE_BYTES)
-    killer.join(1)
-    assert killed
+    with executor_killed(lambda: cluster.executors() if is_staging(log_dir) else []):
+        found = on_cluster(cluster.url, tmp_path, log_dir, whole_bytes=2 * SIZE_BYTES)
     assert found.result.shards == 1
     twins.assert_twins(local, found)
 
@@ -261,11 +255,3 @@ def test_more_keys_than_all_maps(cluster: Cluster, log_dir: Path, local: twins.S
     assert {name: facts for name, facts in found.files.items() if name.endswith(".log")} == {
         name: facts for name, facts in local.files.items() if name.endswith(".log")
     }
-
-
-def _kill_one(cluster: Cluster, staging: Path, killed: list[int]) -> None:
-    """Kill an executor's Java once the work has begun."""
-    until(lambda: any(staging.glob("spark-*/*")) if staging.is_dir() else False, 600)
-    for executor in cluster.executors()[:1]:
-        killed.append(executor)
-        os.kill(executor, signal.SIGKILL)
