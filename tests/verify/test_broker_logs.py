@@ -13,14 +13,16 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.log_dir import CLEANER_CHECKPOINT
 from cleanerd.verify.finding import Findings
+from cleanerd.verify.kinds import Kind
 from cleanerd.verify.log_dir import partitions_in, read_surroundings, verify_in_surroundings
 from cleanerd.verify.partition import Question
-from tests.brokers.node import wait_until
+from tests.brokers.node import segment_bases, wait_until
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from cleanerd.verify.finding import Finding
     from cleanerd_lab.demo.broker import Broker
     from tests.kafka.fixtures import StartBroker
 
@@ -62,14 +64,23 @@ def _cleaned_to(log_dir: Path) -> int:
     return read_surroundings(log_dir, Findings()).of(CLEANER_CHECKPOINT, TopicPartition("t", 0)) or 0
 
 
-def _errors(log_dir: Path) -> list[str]:
+def _told(log_dir: Path) -> list[Finding]:
     found = Findings()
     around = read_surroundings(log_dir, found)
     question = Question(now_ms=time.time_ns() // 1_000_000)
     verdicts = [verify_in_surroundings(path, around, question) for path in partitions_in(log_dir)]
     assert {"t-0", "__transaction_state-0", "__cluster_metadata-0"} <= {path.name for path in partitions_in(log_dir)}
-    every = [*found.in_order(), *(each for verdict in verdicts for each in verdict.findings.in_order())]
-    return [f"{each.rule} {each.file}: {each.what}" for each in every if each.severity == "error"]
+    return [*found.in_order(), *(each for verdict in verdicts for each in verdict.findings.in_order())]
+
+
+def _errors(log_dir: Path) -> list[str]:
+    return [f"{each.rule} {each.file}: {each.what}" for each in _told(log_dir) if each.severity == "error"]
+
+
+def _has_snapshot_of_an_earlier_stop(partition: Path) -> bool:
+    bases = segment_bases(partition)
+    snapshots = {int(path.stem) for path in partition.glob("*.snapshot")}
+    return any(offset < bases[-1] for offset in snapshots - set(bases))
 
 
 def test_real_broker(broker_43: StartBroker) -> None:
@@ -88,6 +99,12 @@ def test_real_broker(broker_43: StartBroker) -> None:
     assert _errors(log_dir) == []
     assert list((log_dir / "t-0").glob("*.txnindex")), "no aborted transaction is left"
     broker.start()
-    _transactions(broker, 3, 20, "zstd")
+    _transactions(broker, 3, 40, "zstd")
+    broker.stop()
+    assert _has_snapshot_of_an_earlier_stop(log_dir / "t-0")
+    # The files of segments that Kafka's cleaner replaced wait for the next start; nothing else is worth a word.
+    assert {each.kind for each in _told(log_dir)} <= {Kind.DELETED_FILE_LEFT}
+    broker.start()
+    _transactions(broker, 4, 20, "zstd")
     broker.kill()
     assert _errors(log_dir) == []

@@ -234,11 +234,11 @@ def test_how_many_damages() -> None:
 
 @pytest.mark.parametrize(
     ("name", "rule"),
-    [(".log.cleaned", "S-21"), (".index.deleted", "F-12"), (".index", "F-6"), (".snapshot", "F-10")],
+    [(".log.cleaned", "S-21"), (".index.deleted", "F-12"), (".index", "F-6")],
 )
 def test_warnings(scene: Scene, name: str, rule: str) -> None:
-    """What a broker removes when it starts is told, but is no error: a segment's files without it, old snapshots."""
-    scene.file(3, name).write_bytes(s.snapshot() if name == ".snapshot" else b"")
+    """What a broker removes when it starts is told, but is no error: a segment's files without it."""
+    scene.file(3, name).write_bytes(b"")
     (found,) = findings(scene, None)
     assert (found.severity, found.rule) == (Severity.WARNING, rule)
     assert found.file.endswith(name)
@@ -262,6 +262,25 @@ def test_snapshot_of_a_log_that_was_cut(scene: Scene) -> None:
     scene.file(41, ".snapshot").write_bytes(later)
     (found,) = findings(scene, None)
     assert (found.severity, found.rule) == (Severity.WARNING, "F-10")
+
+
+@pytest.mark.parametrize(
+    ("entries", "wrong"),
+    [
+        ((s.SEVEN, (9, 0, 1, 9, 0, T, -1, -1)), None),
+        ((s.SEVEN, (9, 1, -1, -1, 0, T, -1, -1)), None),
+        ((s.SEVEN,), "producer 9 is missing"),
+        ((s.SEVEN, (9, 0, 4, 9, 0, T, -1, -1)), "producer 9: last sequence 4"),
+        ((s.SEVEN, (9, -1, 1, 9, 0, T, -1, -1)), "producer 9: epoch -1"),
+        (((7, 0, 0, 5, 0, T, -1, -1), (9, 0, 1, 9, 0, T, -1, -1)), "producer 7: last offset 5"),
+    ],
+)
+def test_snapshot_of_an_earlier_stop(scene: Scene, entries: tuple[tuple[int, ...], ...], wrong: str | None) -> None:
+    """F-10: a stop leaves one at the end of the log, later the middle of a segment. What it says counts."""
+    scene.file(11, ".snapshot").write_bytes(s.snapshot(*entries))
+    found = findings(scene, None)
+    assert [each.severity for each in found] == [Severity.ERROR] * (wrong is not None)
+    assert all(each.file.endswith("11.snapshot") and each.what.startswith(str(wrong)) for each in found)
 
 
 def test_staging_directory(scene: Scene) -> None:
