@@ -208,8 +208,10 @@ def _tell(common: Common, judged: Sequence[Judged]) -> None:
             record = "" if example.record < 0 else f" record {example.record}"
             where = f"{example.file} byte {example.position}{record}"
             output.line(f"{each.name} {example.kind}{offset}{key}: {where}: {example.what}")
+        shown = tuple(f"{example.file} at byte {example.position}: " for example in each.examples)
         for text in each.damaged:
-            output.line(f"{each.name} damaged: {text}")
+            if not text.startswith(shown):
+                output.line(f"{each.name} damaged: {text}")
         if each.asked.clean_end is None:
             output.note(
                 f"{each.name}: nothing says how far it is clean, so superseded records were not looked for "

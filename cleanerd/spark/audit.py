@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.spark.audit_rules import JUDGE
+from cleanerd.spark.damaged_places import reason_at
 from cleanerd.spark.example import Example, look_up
 from cleanerd.spark.header_walk import walk_headers
 from cleanerd.spark.judging import judged
@@ -210,7 +211,7 @@ def _told_of(log: _Log, found: Found, files: Sequence[SegmentFile], examples: in
     told.examples = [
         *look_up(log.sides.before, log.sides.after, [(kind, at) for kind, at in wanted if at >= 0]),
         *(
-            Example(kind, -1, str(files[number].path), position, -1, None, KINDS[kind])
+            Example(kind, -1, str(files[number].path), position, -1, None, reason_at(files[number], position))
             for kind, (number, position) in bad
         ),
     ]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import ConfigError
 from cleanerd.spark.audit import new_digest_key
+from cleanerd.spark.damaged_places import told_besides
 from cleanerd.spark.divergence_rules import JUDGE
 from cleanerd.spark.header_walk import walk_headers
 from cleanerd.spark.judging import judged
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from cleanerd.spark.header_walk import Walked
     from cleanerd.spark.logs import Log
     from cleanerd.spark.spread import Item
+    from cleanerd.verify.listing import SegmentFile
 
 KINDS: Final[Mapping[str, str]] = {
     "altered": "the two replicas hold different records at the same offset",
@@ -42,8 +44,8 @@ KINDS: Final[Mapping[str, str]] = {
 }
 """What nothing explains, in the order in which it is told."""
 
-_EXAMPLES: Final = 1
-"""Places of a kind that are told of a pair: the lowest."""
+_EXAMPLES: Final = 20
+"""Places of a kind that are known of a pair: the lowest. Of damage all are told, of others the first offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +126,11 @@ def compare_logs(
         found = [
             _pair(pair, (walks[2 * number], walks[2 * number + 1]), clean_end_of) for number, pair in enumerate(pairs)
         ]
+        files: list[SegmentFile] = []
         items = [
             item
             for part, (pair, each) in enumerate(zip(pairs, found, strict=True))
-            for item in _work(part, pair, each, (walks[2 * part], walks[2 * part + 1]))
+            for item in _work(part, pair, each, (walks[2 * part], walks[2 * part + 1]), files)
         ]
         for part, told in judged(session, items, JUDGE, _EXAMPLES, advance).items():
             each, numbers = found[part], told.numbers
@@ -135,6 +138,7 @@ def compare_logs(
                 numbers["same"], numbers["cleaned"], numbers["expired"], numbers["zeroed"]
             )  # fmt: skip
             each.findings.update(told.findings)
+            each.damaged += told_besides(each.damaged, told.places.get("damaged", ()), files)
             each.examples |= {kind: places[0] for kind, places in told.places.items()}
     for each in found:
         if each.damaged and not each.findings["damaged"]:
@@ -160,20 +164,24 @@ def _pair(pair: tuple[Log, Log], walks: tuple[Walked, Walked], clean_end_of: Cal
 
 
 def _work(
-    part: int, pair: tuple[Log, Log], each: Divergence, walks: tuple[Walked, Walked]
+    part: int, pair: tuple[Log, Log], each: Divergence, walks: tuple[Walked, Walked], files: list[SegmentFile]
 ) -> Iterator[tuple[int, Item]]:
-    """All segments that reach into what is compared. Of a record it is asked how far the *other* one was cleaned."""
+    """All segments that reach into what is compared, which go to ``files`` in the order of their numbers.
+
+    Of a record it is asked how far the *other* one was cleaned.
+    """
     cleaned = (each.other.clean_end, each.one.clean_end)
     hash_key = new_digest_key()
     for log, walked, side, clean_end in zip(pair, walks, (Fact.BEFORE, Fact.AFTER), cleaned, strict=True):
-        for number, segment in enumerate(log.segments):
+        for segment in log.segments:
             if segment.base >= each.end or segment.end <= each.begin:
                 continue
+            files.append(segment)
             yield (
                 segment.size_bytes,
                 SegmentWork(
                     part=part,
-                    file=number,
+                    file=len(files) - 1,
                     segment=segment,
                     sides=side,
                     hash_key=hash_key,

@@ -40,6 +40,9 @@ _MOST: Final = np.iinfo(np.int64).max
 _POWERS: Final = np.left_shift(np.uint64(1), np.arange(63, dtype=np.uint64))
 _ROUNDED: Final = np.concatenate([[0], _POWERS]).astype(np.int64)
 
+MOST_PLACES: Final = 20
+"""So many places of a segment that cannot be read are told."""
+
 HOT_KEYS: Final = 10
 """So many keys of a log are told, those with the most records."""
 
@@ -52,17 +55,23 @@ Keys: TypeAlias = Columns
 
 @dataclass(slots=True)
 class Totals:
-    """What is counted by record. ``dirty_since_ms``: when the oldest one that is not cleaned yet was written."""
+    """What is counted by record. ``dirty_since_ms``: when the oldest one that is not cleaned yet was written.
+
+    ``damaged``: places that could not be read, as ``record_scan`` numbers them: the lowest of each segment. How many
+    there are is one of the numbers.
+    """
 
     numbers: Counter[str] = field(default_factory=Counter)
     times: WriteTimes = field(default_factory=WriteTimes)
     dirty_since_ms: int | None = None
+    damaged: list[int] = field(default_factory=list)
 
     def add(self, other: Totals) -> None:
         """Those of other records too."""
         self.numbers.update(other.numbers)
         self.times.add_all(other.times)
         self.since(other.dirty_since_ms)
+        self.damaged += other.damaged
 
     def since(self, written_ms: int | None) -> None:
         """A record that is not cleaned yet was written then."""
@@ -71,13 +80,13 @@ class Totals:
 
     def to_item(self) -> list[Any]:
         """As JSON has it."""
-        return [self.numbers, self.times.to_item(), self.dirty_since_ms]
+        return [self.numbers, self.times.to_item(), self.dirty_since_ms, self.damaged]
 
     @classmethod
     def from_item(cls, item: list[Any]) -> Totals:
         """What :meth:`to_item` made ``item`` of."""
-        numbers, times, dirty_since_ms = item
-        return cls(Counter(numbers), WriteTimes.from_item(times), dirty_since_ms)
+        numbers, times, dirty_since_ms, damaged = item
+        return cls(Counter(numbers), WriteTimes.from_item(times), dirty_since_ms, damaged)
 
 
 class Tally:
@@ -100,6 +109,7 @@ class Tally:
         flags = column["flags"]
         whole = (flags & Fact.DAMAGED) == 0
         self._count(flags[whole], column["size"][whole], column["timestamp"][whole])
+        self._note_damage(column["offset"][~whole])
         rows = np.flatnonzero(whole & ((flags & COMPETES) == COMPETES))
         if self._shards > 1:
             rows = rows[shard_of(column["key_high"][rows], self._shards) == self._shard]
@@ -125,6 +135,11 @@ class Tally:
         self.totals.times.add(timestamp)
         waiting = timestamp[dirty & (timestamp >= 0)]
         self.totals.since(int(waiting.min()) if len(waiting) else None)
+
+    def _note_damage(self, places: NDArray[np.int64]) -> None:
+        """``places`` [n], ascending in the file, which is descending in numbers."""
+        self.totals.numbers["damaged"] += len(places)
+        self.totals.damaged += places[:MOST_PLACES].tolist()
 
     def keys(self) -> Keys:
         """What was counted so far."""

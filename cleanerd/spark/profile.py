@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from cleanerd.spark.audit import new_digest_key
 from cleanerd.spark.columns import pack, unpack
+from cleanerd.spark.damaged_places import told_besides
 from cleanerd.spark.grouping import dealt, shard_of
 from cleanerd.spark.header_walk import walk_headers
 from cleanerd.spark.key_counts import ADDED_RECORDS, Tally, Totals, added, at_shares, folded, summary
@@ -20,6 +21,7 @@ from cleanerd.spark.logs import known_clean_end, said_of, size_of_all, work_on
 from cleanerd.spark.record_scan import WITH_TIMESTAMP, scan
 from cleanerd.spark.small import rows_alone
 from cleanerd.spark.spread import ROWS_AN_ARROW_BATCH, nobody, queries, spread
+from cleanerd.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,9 +29,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cleanerd.format.names import TopicPartition
+    from cleanerd.spark.header_walk import Walked
     from cleanerd.spark.key_counts import Keys
     from cleanerd.spark.logs import Log
     from cleanerd.spark.spread import Item
+    from cleanerd.verify.listing import SegmentFile
 
 SHARES: Final = (0.5, 0.9, 0.99)
 """Of the keys, at which records and bytes a key are told, besides the largest."""
@@ -149,14 +153,14 @@ def profile_logs(
         rows_a_batch=ROWS_AN_ARROW_BATCH,
     ):
         walks = walk_headers(session, [log.segments for log in logs])
-        items = work_on(logs, walks, new_digest_key(), clean_end_of=lambda log: known[log.name])[1]
+        files, items = work_on(logs, walks, new_digest_key(), clean_end_of=lambda log: known[log.name])
         totals, keys = _counted_here(items, advance) if session is None else _counted(session, items)
     return [
         _profile(
             log,
             totals.get(part, Totals()),
             keys.get(part, {}),
-            tuple(walks[part].damaged),
+            _damaged(log, walks[part], totals.get(part, Totals()), files),
             known=ends[part] is not None,
         )
         for part, log in enumerate(logs)
@@ -250,6 +254,15 @@ def _tallied(
                     return None
         told += summary(tally.keys())
     return tally.totals, told
+
+
+def _damaged(log: Log, walked: Walked, totals: Totals, files: Sequence[SegmentFile]) -> tuple[str, ...]:
+    """What the headers tell, and what only decoding the records does."""
+    told = [*walked.damaged, *told_besides(walked.damaged, totals.damaged, files)]
+    more = totals.numbers["damaged"] - len(totals.damaged)
+    if more > 0:
+        told.append(f"{log.log_dir / str(log.name)}: {counted(more, 'more place')} cannot be read (cleanerd verify)")
+    return tuple(told)
 
 
 def _profile(log: Log, totals: Totals, found: Mapping[str, Any], damaged: tuple[str, ...], *, known: bool) -> Profile:

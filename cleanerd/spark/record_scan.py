@@ -187,7 +187,7 @@ def scan(item: Item, schema: pa.Schema = SCHEMA) -> Iterator[pa.RecordBatch]:
         CleanerdError: the file cannot be read.
     """
     work = SegmentWork.from_item(item)
-    rules, segment = work.rules, work.segment
+    segment = work.segment
     damages: list[int] = []
 
     def damaged(damage: Damage) -> None:
@@ -197,20 +197,27 @@ def scan(item: Item, schema: pa.Schema = SCHEMA) -> Iterator[pa.RecordBatch]:
             raise CorruptionError(damage.reason, where=str(segment.path), position=damage.position)
         damages.append(damage.position)
 
-    def decode(data: NDArray[np.uint8], position: int) -> _Decoded:
-        chunk = rules.decode(data, position, work.hash_key, worker_batch_bytes())
-        if schema is KEYS:
-            return _Decoded(chunk, None)
-        whole = data[: chunk.consumed]
-        digests = _kernel.content_digest(whole, position, hash_key=work.hash_key, max_unpacked=worker_batch_bytes())
-        return _Decoded(chunk, digests)
-
     aborted = _ranges(work.hidden, lambda end: end != NO_END)
     opened = _ranges(work.hidden, lambda end: end == NO_END)
+    decode = decoder(work.rules, work.hash_key, with_digests=schema is not KEYS)
     for _, decoded in walk(segment.path, segment.size_bytes, decode, damaged):
         yield _rows(work, decoded, aborted, opened, schema)
     if damages:
         yield _damage_rows(work, damages, schema)
+
+
+def decoder(rules: KeyRules, hash_key: bytes, *, with_digests: bool) -> Callable[[NDArray[np.uint8], int], _Decoded]:
+    """How a chunk is decoded: for :func:`walk`, which says what cannot be."""
+
+    def decode(data: NDArray[np.uint8], position: int) -> _Decoded:
+        chunk = rules.decode(data, position, hash_key, worker_batch_bytes())
+        if not with_digests:
+            return _Decoded(chunk, None)
+        whole = data[: chunk.consumed]
+        digests = _kernel.content_digest(whole, position, hash_key=hash_key, max_unpacked=worker_batch_bytes())
+        return _Decoded(chunk, digests)
+
+    return decode
 
 
 def _ranges(hidden: list[list[int]], wanted: Callable[[int], bool]) -> Invisible:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -158,15 +160,30 @@ def test_more_records_than_can_be_known_are_refused(tmp_path: Path) -> None:
     assert _outcomes(again) == {"orders-1": "cleaned"}, again.stderr
 
 
-@pytest.mark.parametrize("words", [["verify"], ["inspect", "--records"]], ids=str)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["verify"],
+        ["inspect", "--records"],
+        *(["spark", verb] for verb in ("profile", "audit", "divergence", "snapshot")),
+    ],
+    ids=" ".join,
+)
 def test_who_only_reads_has_a_limit_too(tmp_path: Path, words: list[str]) -> None:
-    """Of the memory that there is, whatever the settings say: named, not called damaged, and not unpacked."""
+    """Of the memory that there is, whatever the settings say: named with its place, and not unpacked; exit code 5."""
     log_dir = make_log_dir(tmp_path / "logs", {"orders-0": _log_of("zeros", 1, 600 * MIB)})
     segment = log_dir / "orders-0" / f"{0:020d}.log"
-    place = segment if words[0] == "inspect" else log_dir
-    done = _run(_LITTLE + _PEAK, [str(tmp_path / "peak"), *words, str(place)])
-    assert done.returncode != 0
-    assert "unpacks to more than" in " ".join((done.stdout + done.stderr).split()), done.stdout + done.stderr
+    copy = tmp_path / "copy"
+    shutil.copytree(log_dir, copy)
+    two = [str(log_dir), str(copy)]
+    places = {
+        "inspect": [str(segment)], "audit": two, "divergence": two, "snapshot": [str(log_dir), "--out", f"{copy}.new"]
+    }.get(words[words[0] == "spark"], [str(log_dir)])  # fmt: skip
+    done = _run(_LITTLE + _PEAK, [str(tmp_path / "peak"), *words, *places])
+    told = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == 5, told
+    assert "unpacks to more than" in told
+    assert re.search(rf"{segment}( at)? byte 0|{segment} +0 +0 ", told), told
     assert int((tmp_path / "peak").read_text()) * 1024 < 256 * MIB
 
 

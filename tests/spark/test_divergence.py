@@ -172,6 +172,21 @@ def test_right_cleanings_explain_all(told: dict[str, Divergence]) -> None:
     assert sum(each.cleaned for each in others.values()) > 50
 
 
+def test_damage_is_told_with_its_place(spark: SparkSession, tmp_path: Path) -> None:
+    """Also what only decoding finds, in either replica, where both are damaged at the same byte; a place once."""
+    bad = encode_batch([K1], base_offset=0, payload=b"\x0e\x00\x00\x00\x02k\x02")
+    logs = {"t-0": ({0: bad, END: b""},) * 2, "u-0": (log({0: K1}), {0: log({0: K1})[0][:-1] + b"\xff", END: b""})}
+    for side in (0, 1):
+        partitions = {name: Partition(both[side], indexes=False) for name, both in logs.items()}
+        make_log_dir(tmp_path / str(side), partitions)
+    for by in (spark, None):
+        decoded, by_headers = Logs(by, tmp_path / "0").compare_replicas(tmp_path / "1").partitions
+        assert decoded.findings["damaged"] == 2
+        places = [f"{tmp_path}/{side}/t-0/{0:020d}.log at byte 0" for side in (0, 1)]
+        assert sorted(text.partition(": ")[0] for text in decoded.damaged) == places
+        assert [text.partition(": ")[0] for text in by_headers.damaged] == [f"{tmp_path}/1/u-0/{0:020d}.log at byte 0"]
+
+
 def test_the_verb_and_the_api(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

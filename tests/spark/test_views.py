@@ -112,6 +112,29 @@ def test_saving_is_what_a_cleaning_saves(by: SparkSession | None, tmp_path: Path
     assert found.damaged == ()
 
 
+def test_what_only_decoding_finds_damaged(by: SparkSession | None, tmp_path: Path) -> None:
+    """Records that are wrong under a right checksum are told with their place, as is what the headers tell, once."""
+    good, no_record = encode_batch([Record(b"k", b"v")]), b"\x0e\x00\x00\x00\x02k\x02"
+    cut = b"".join(encode_batch([Record(b"k", b"v")], base_offset=at, payload=no_record) for at in range(1, 25))
+    data = good + cut
+    path = make_log_dir(
+        tmp_path / "logs",
+        {
+            "a-0": Partition({0: good + cut[: len(cut) // 24], 5: b""}, indexes=False),
+            "b-0": Partition({0: good[:-1] + b"\xff", 5: b""}, indexes=False),
+            "c-0": Partition({0: data, 25: b""}, indexes=False),
+        },
+    )
+    one, crc, many = profile_logs(by, find_logs([path], (), lambda _topic: KAFKAS_RULES))
+    (told,) = one.damaged
+    assert told.startswith(f"{path}/a-0/{0:020d}.log at byte {len(good)}: ")
+    assert "record 0" in told
+    assert (one.records, one.keys) == (1, 1)
+    assert [text.split(": ")[0] for text in crc.damaged] == [f"{path}/b-0/{0:020d}.log at byte 0"]
+    assert len(many.damaged) == 21
+    assert many.damaged[-1] == f"{path}/c-0: 4 more places cannot be read (cleanerd verify)"
+
+
 def test_what_is_not_cleaned_yet(by: SparkSession | None, tmp_path: Path) -> None:
     """By the end of the clean part, which the checkpoint says where Kafka's rules hold; else nobody knows."""
     batches = [encode_batch([Record(b"k", b"v", timestamp=1000 + at)], base_offset=at) for at in range(10)]
