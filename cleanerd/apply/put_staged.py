@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from cleanerd.apply.purged_keys import stage_purged_keys
 from cleanerd.apply.put import Put
 from cleanerd.apply.ready_file import Ready
-from cleanerd.apply.remember import forget_quarantine
 from cleanerd.apply.swap import drop_plans, drop_work, names_staged
 from cleanerd.apply.unfinished import refuse_unfinished
 from cleanerd.apply.validate import CurrentFacts, validate_plan
@@ -28,6 +27,7 @@ from cleanerd.cleaner.manifest import READY, Manifest, aborted_witnesses, stagin
 from cleanerd.cleaner.result import worked_out
 from cleanerd.errors import Cause, CleanerdError, StalePlanError
 from cleanerd.log.partition import PartitionLog, read_partition
+from cleanerd.log.quarantine import forget_quarantine
 
 if TYPE_CHECKING:
     from pathlib import Path

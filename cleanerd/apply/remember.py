@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING
 
 from cleanerd.apply.checkpoint import write_cleaner_checkpoint
 from cleanerd.cleaner.result import CleaningResult
-from cleanerd.cleaner.survey import Survey, quarantined
 from cleanerd.errors import CleanerdError, RefusedError, StalePlanError, as_cleanerd_error
 from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState, last_below, segment_at
 from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT
 from cleanerd.log.partition import PartitionLog, read_partition
+from cleanerd.log.quarantine import quarantined
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.apply.session import LockedDir
     from cleanerd.cleaner.plan import CleaningPlan
+    from cleanerd.cleaner.survey import Survey
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.clean_point import StateStore
     from cleanerd.log.log_dir import LogDir
@@ -132,7 +133,7 @@ def not_cleaned(
         why = f"it left this log directory: it was moved, or its topic was deleted ({error})"
         error = RefusedError(why, where=str(log_dir.path))
     if error.consequence.remembered:
-        remember_quarantine(store, log_dir, name, str(error))
+        _remember_quarantine(store, log_dir, name, error)
     return CleaningResult.of_error(name, str(log_dir.path), error)
 
 
@@ -147,17 +148,10 @@ def _is_gone(path: Path) -> bool:
     return False
 
 
-def forget_quarantine(store: StateStore, log_dir: LogDir, log: PartitionLog) -> None:
-    """What was wrong with the partition is so no more, although its clean point stays what it was."""
-    state = store.load(log_dir, log)
-    if state is not None and (state.quarantine is not None or state.retry is not None):
-        store.save(log_dir, log, replace(state, quarantine=None, retry=None))
-
-
-def remember_quarantine(store: StateStore, log_dir: LogDir, name: TopicPartition, reason: str) -> None:
+def _remember_quarantine(store: StateStore, log_dir: LogDir, name: TopicPartition, met: CleanerdError) -> None:
     """Why the partition could not be cleaned; its clean point stays what it was."""
     try:
         log = read_partition(log_dir, name)
     except CleanerdError:
         return
-    store.save(log_dir, log, quarantined(reason, store.load(log_dir, log)))
+    store.save(log_dir, log, quarantined(str(met), met, log, store.load(log_dir, log)))

@@ -5,7 +5,7 @@ Reads only; cheap (listings, small files, the end of the active segment).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleanerd.cleaner.rules_change import RulesChange, rules_change
@@ -207,8 +207,3 @@ def _end_offset(name: TopicPartition, bounds: Bounds, options: CleaningOptions) 
             f"which is set by {bounds.bound.limited_by}",
         )
     return options.up_to_offset
-
-
-def quarantined(reason: str, before: PartitionState | None) -> PartitionState:
-    """The state of a partition that could not be cleaned; its clean point stays what it was."""
-    return PartitionState(None, reason, None) if before is None else replace(before, quarantine=reason)

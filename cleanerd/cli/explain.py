@@ -15,6 +15,7 @@ from cleanerd.cli.selecting import each_once
 from cleanerd.errors import CleanerdError, NotCompactedError, worst_exit_code
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import partition_names, read_log_dir
+from cleanerd.log.quarantine import is_outdated
 from cleanerd.scope.explanation import (
     POLICY_CHANGES,
     POLICY_RULE,
@@ -167,6 +168,8 @@ def _tell(output: Output, answer: Explanation, verb: str) -> None:
         )
     if state is not None and state.quarantine is not None:
         output.line(f"  The last attempt failed: {state.quarantine}")
+        if is_outdated(state, found.log):
+            output.line("  The segment that this is about was replaced or deleted since, so it is tried again.")
     if state is not None and state.retry is not None:
         output.line(f"  {state.retry.failures} failures in a row; the daemon tries again at {_utc(state.retry.at_ms)}.")
     if state is not None and state.next_purge_ms is not None and state.purge_as_of == bounds.first_dirty_offset:

@@ -201,7 +201,7 @@ class ControlApi:
         """End the quarantine, or the wait after a failure, of some partitions; without names the quarantines of all."""
         wanted = self._select(request, everything=True)
         everyone = self._fleet.partitions.values()
-        asked = [t for t in everyone if (t.name in wanted if wanted else t.quarantine is not None)]
+        asked = [t for t in everyone if (t.name in wanted if wanted else t.is_quarantined)]
         waiting = [tracked for tracked in asked if tracked.is_waiting]
         for tracked in waiting:
             self._dispatcher.forgive(tracked)

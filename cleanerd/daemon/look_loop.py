@@ -137,6 +137,7 @@ class LookLoop:
             stale=stale.keys(),
             marks=self._marks,
             silent=self.threads.silent,
+            forgiven=dict(stale.forgiven),
         )
 
     async def _look(self, wanted: Mapping[Path, Collection[TopicPartition] | None], *, only_due: bool = False) -> None:

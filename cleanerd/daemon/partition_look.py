@@ -11,6 +11,7 @@ from cleanerd.cleaner.staged_plan import staged_plan
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.log.clean_point import last_closed
 from cleanerd.log.fingerprint import fingerprint
+from cleanerd.log.quarantine import is_outdated
 from cleanerd.policy.cleanable import LimitedBy
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class PartitionLook:
     ``purge_known``: ``next_purge_ms`` is what a cleaning, or a look at every batch, has told. ``has_clean_part``: there
     is something that tombstones can lie in although nothing is dirty. ``leftover``: a staging directory, but no
     plan in it that ``cleanerd apply`` would take. ``closed``: the last segment but the active one.
+    ``quarantine_outdated``: what ``quarantine`` is about is no longer what it was.
     """
 
     name: TopicPartition
@@ -79,6 +81,7 @@ class PartitionLook:
     leftover: bool
     notes: tuple[str, ...] = ()
     closed: LastSegment | None = None
+    quarantine_outdated: bool = False
 
     def has_nothing_to_do(self, now_ms: int) -> bool:
         """Whether all work on it is done: nothing to clean, to purge, to put in place or to look through waits."""
@@ -165,6 +168,7 @@ def look_of(
         leftover=leftover and staged is None,
         notes=(*found.notes, *config.warnings),
         closed=last_closed(found.log),
+        quarantine_outdated=state is not None and is_outdated(state, found.log),
     )
 
 

@@ -10,6 +10,7 @@ from cleanerd.cleaner.resources import disk_reserve_bytes
 from cleanerd.errors import CleanerdError
 from cleanerd.format.names import DELETED_SUFFIX, parse_topic_partition_dir
 from cleanerd.log.partition import PartitionLog, read_partition
+from cleanerd.log.quarantine import is_outdated
 from cleanerd.scope.partitions import ByDisk
 from cleanerd.words import counted, human_bytes
 
@@ -94,8 +95,14 @@ def check_quarantine(findings: Findings, log_dir: LogDir, logs: Sequence[Partiti
     count = 0
     for log in logs:
         state = store.load(log_dir, log)
-        if state is not None and state.quarantine is not None:
-            count += 1
+        if state is None or state.quarantine is None:
+            continue
+        count += 1
+        if is_outdated(state, log):
+            what = f"{state.quarantine}; but that segment was replaced or deleted since"
+            fix = "nothing: the daemon's next look, or the next cleaning, tries it again"
+            findings.note("quarantine", what, log.path, fix)
+        else:
             fix = f"remove the cause and clean it again, or cleanerd retry {log.name}; the daemon tries again by itself"
             findings.warning("quarantine", state.quarantine, log.path, fix)
     for warning in store.warnings[known:]:

@@ -94,7 +94,7 @@ class PartitionState:
 
     ``next_purge_ms`` is when tombstones or markers of the clean part reach their delete horizon, None when none waits
     for one. ``purge_as_of``: of the part below this offset it is known; None: nobody has looked. ``rules`` is the
-    fingerprint of the last cleaning where that moved no clean point.
+    fingerprint of the last cleaning where that moved no clean point. ``quarantined_segment``: what that is about.
     """
 
     clean_point: CleanPoint | None
@@ -104,6 +104,7 @@ class PartitionState:
     next_purge_ms: int | None = None
     purge_as_of: int | None = None
     rules: str | None = None
+    quarantined_segment: LastSegment | None = None
 
     @property
     def cleaned_by(self) -> str | None:
@@ -389,6 +390,7 @@ def _from_json(document: dict[str, Any]) -> PartitionState:
         next_purge_ms=None if (purge := document.get("next_purge_ms")) is None else int(purge),
         purge_as_of=None if (offset := document.get("purge_as_of")) is None else int(offset),
         rules=None if (rules := document.get("rules")) is None else str(rules),
+        quarantined_segment=None if (about := document.get("quarantined_segment")) is None else _segment(about),
     )
 
 

@@ -338,6 +338,15 @@ def test_quarantine(root: Path, shell: Shell) -> None:
     assert level == "warning"
     assert f"{2:020d}.log" in reason
     (state,) = (root / "state" / "partitions").rglob("*.json")
+    segment.rename(segment.with_name("aside"))
+    segment.write_bytes(data)
+    ((level, reason),) = findings(shell("doctor", path, "--json"), "quarantine")
+    assert level == "note"
+    assert f"{2:020d}.log" in reason
+    assert reason.endswith("but that segment was replaced or deleted since")
+    assert "was replaced or deleted since" in shell("explain", "orders-0", path, *COMPACT).out
+    segment.with_name("aside").rename(segment)
+    assert [level for level, _ in findings(shell("doctor", path, "--json"), "quarantine")] == ["warning"]
     state.write_text("{")
     answer = shell("doctor", path, "--json")
     assert "damaged" in next(what for level, what in findings(answer, "state directory") if level == "warning")

@@ -140,6 +140,35 @@ def test_retry_ends_a_quarantine(root: Path) -> None:
         serve(assignments(root), is_retried)
 
 
+def test_a_retry_outlives_the_daemon(root: Path) -> None:
+    """OP-10: also where nothing is to be cleaned, so that no cleaning would end the quarantine; one of a verb too."""
+    with broker(root) as agent:
+        agent.settings["min.cleanable.dirty.ratio"] = "1"
+        control = asking(root)
+        state: list[Path] = []
+
+        async def fails(service: Service) -> None:
+            await until("ready", lambda: service.view().ready)
+            agent.fail("swap", refuse("bad_batch"))
+            await control("trigger", partition="orders-0")
+            await until("quarantined", lambda: partition(service.view()).phase == "quarantined")
+            state.extend((root.parent / "state" / "partitions").rglob("*.json"))
+
+        async def is_retried(service: Service) -> None:
+            await until("ready", lambda: service.view().ready)
+            assert (await control("retry"))["retried"] == ["orders-0"]
+            await until("forgotten", lambda: json.loads(state[0].read_text())["quarantine"] is None)
+            assert json.loads(state[0].read_text())["retry"] is None
+            await until("shown", lambda: partition(service.view()).phase == "idle")
+            assert (await control("retry", partition="orders-0"))["healthy"] == ["orders-0"]
+
+        serve(assignments(root), fails)
+        serve(assignments(root), is_retried)
+        document = json.loads(state[0].read_text())
+        state[0].write_text(json.dumps({**document, "quarantine": "what cleanerd stage met", "retry": None}))
+        serve(assignments(root), is_retried)
+
+
 def test_several_names_are_all_or_nothing(root: Path) -> None:
     """A topic and a pattern stand for their partitions; one unknown word, and nothing is done; all are named."""
     with broker(root, {"orders-0": two_groups(), "orders-1": two_groups(), "carts-0": two_groups()}) as agent:

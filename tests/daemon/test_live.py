@@ -83,6 +83,28 @@ def test_one_bad_partition_stops_no_other(root: Path) -> None:
         serve(assignments(root, cleanerd_retry_backoff_ms="300"), story)
 
 
+def test_a_quarantine_ends_when_its_segment_is_replaced(root: Path) -> None:
+    """OP-10: whoever did that, and although the next try is far away; nor does the state directory remember it."""
+    bad = Partition({0: batch(0, ("a", "1"), ("a", "2")), 2: batch(2, ("a", "3")), 3: b""})
+    with broker(root, {"orders-1": bad}):
+        log = root / "orders-1" / f"{0:020d}.log"
+        sound = log.read_bytes()
+        log.write_bytes(sound[:-5] + b"\xff\xff\xff\xff\xff")
+
+        async def story(service: Service) -> None:
+            await until("it is quarantined", lambda: partition(service.view(), "orders-1").phase == "quarantined")
+            (state,) = (root.parent / "state" / "partitions").rglob("*.json")
+            assert json.loads(state.read_text())["quarantined_segment"]["base"] == 0
+            new = log.with_name("new")
+            new.write_bytes(sound)
+            new.rename(log)
+            await until("it is clean", lambda: is_clean(service.view(), 3, "orders-1"))
+            await until("forgotten", lambda: json.loads(state.read_text())["quarantine"] is None)
+            assert json.loads(state.read_text())["quarantined_segment"] is None
+
+        serve(assignments(root, cleanerd_retry_backoff_ms="3600000"), story)
+
+
 def test_failures_back_off(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each wait twice as long as the one before, up to the longest."""
     failures: list[tuple[int, int]] = []

@@ -13,15 +13,18 @@ import pytest
 from cleanerd.daemon import dispatcher
 from cleanerd.daemon.looking import look_threads
 from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
+from cleanerd.daemon.partition_look import FailedLook
 from cleanerd.daemon.work import run_job
 from cleanerd.daemon.work.job import Job, JobDone
-from cleanerd.errors import AgentUnavailableError
+from cleanerd.errors import AgentUnavailableError, Cause
+from cleanerd.log.clean_point import Retry
 from cleanerd.scope.partitions import ByBroker
 from tests.cleaner.driver import scratch
 from tests.daemon.scene import assignments, broker, outcomes, serve, until
 from tests.daemon.test_fleet import (
     CLEAN,
     KEY,
+    NAME,
     NOW,
     dir_look,
     fleet_with,
@@ -82,8 +85,54 @@ def test_what_is_left_after_a_job_is_done_when_somebody_has_looked() -> None:
     fleet.forgive(tracked(fleet))
     assert fleet.stale_looks.keys() == {KEY}
     fleet.merge(replace(dir_look(look(leftover=True, **CLEAN)), present=None, jobs_ended=1), NOW)
+    assert triggers(fleet) == [], "nobody has looked since it was forgiven"
+    fleet.merge(replace(dir_look(look(leftover=True, **CLEAN)), present=None, jobs_ended=2), NOW)
     assert triggers(fleet) == ["purge"]
     assert not fleet.stale_looks.keys()
+
+
+def test_who_is_forgiven_waits_for_the_look_that_forgets() -> None:
+    """OP-10: begun before that, its failure would be forgotten. A look that fails, or is older, forgets nothing."""
+    fleet = fleet_with()
+    ended(fleet, look(), failed="corrupt", retry=Retry(NOW, 1, NOW + 9000))
+    remembers = look(quarantine="corrupt", retry=Retry(NOW, 1, NOW + 9000))
+    fleet.merge(replace(dir_look(remembers), jobs_ended=1), NOW)
+    fleet.forgive(tracked(fleet))
+    assert fleet.stale_looks.forgiven == {KEY: 2}
+    fleet.merge(replace(dir_look(remembers), jobs_ended=1), NOW)
+    assert triggers(fleet) == []
+    fleet.merge(replace(dir_look(FailedLook(NAME, "cannot be read", Cause.MOMENT)), jobs_ended=2), NOW)
+    assert fleet.stale_looks.forgiven == {KEY: 2}
+    assert triggers(fleet) == []
+    fleet.merge(replace(dir_look(look()), jobs_ended=2), NOW)
+    assert (fleet.stale_looks.forgiven, triggers(fleet)) == ({}, ["ratio"])
+
+
+def test_what_a_job_makes_of_a_quarantine_is_not_forgotten() -> None:
+    """OP-10: forgiven while a job runs that then fails; and a success, which the state directory has to hear of."""
+    fleet = fleet_with(look(quarantine="corrupt", retry=Retry(NOW - 9, 1, NOW - 1)))
+    fleet.begun(KEY, "ratio")
+    fleet.forgive(tracked(fleet))
+    assert fleet.stale_looks.forgiven == {}
+    fleet.finished(JobDone(job_on(look()), NOW, failed="again", retry=Retry(NOW, 2, NOW)))
+    assert fleet.stale_looks.forgiven == {}
+    fleet.merge(replace(dir_look(look()), jobs_ended=1), NOW)
+    ended(fleet, look(), horizons=True)
+    assert fleet.stale_looks.forgiven.keys() == {KEY}
+    fleet.merge(replace(dir_look(), present=frozenset()), NOW)
+    assert not fleet.stale_looks.forgiven, "nothing is kept of who is gone"
+
+
+def test_a_quarantine_ends_when_its_segment_is_another_one() -> None:
+    """OP-10: at the first look after a start, and later; once, also where the state directory cannot forget it."""
+    outdated = look(quarantine="corrupt", retry=Retry(NOW, 1, NOW + 9000), quarantine_outdated=True)
+    known = replace(outdated, quarantine_outdated=False)
+    for fleet in (fleet_with(outdated), fleet_with(known, outdated)):
+        assert tracked(fleet).quarantine is None
+        assert fleet.stale_looks.forgiven == {KEY: 1}
+        fleet.merge(replace(dir_look(outdated), jobs_ended=1), NOW)
+        assert (fleet.stale_looks.forgiven, triggers(fleet)) == ({}, ["ratio"])
+    assert tracked(fleet_with(known)).quarantine is not None
 
 
 def test_who_has_its_name_now_waits_too() -> None:

@@ -179,4 +179,28 @@ MOVING_LOGS = (
             "tests/cli/test_moving.py::test_the_daemon",
         ),
     ),
+    Mutant(
+        "a-quarantine-outlives-its-segment",
+        "OP-10",
+        "cleanerd/log/quarantine.py",
+        "segment_at(log, about.base) != about",
+        "segment_at(log, about.base) is None",
+        ("tests/log/test_quarantine.py::test_what_it_is_about", "tests/cli/test_doctor.py::test_quarantine"),
+    ),
+    Mutant(
+        "a-retry-is-forgotten-by-the-next-daemon",
+        "OP-10",
+        "cleanerd/daemon/looking/log_dir_looker.py",
+        "            forget_quarantine(context.store, reading.log_dir, reading.log)\n",
+        "            pass\n",
+        ("tests/daemon/test_control.py::test_a_retry_outlives_the_daemon",),
+    ),
+    Mutant(
+        "a-forgiven-partition-is-begun-at-once",
+        "OP-10",
+        "cleanerd/daemon/fleet/stale_looks.py",
+        "        self.ended(key)\n        self.forgiven[key]",
+        "        self.forgiven[key]",
+        ("tests/daemon/test_stale_looks.py::test_who_is_forgiven_waits_for_the_look_that_forgets",),
+    ),
 )

@@ -94,4 +94,12 @@ SPARK_PROFILE = (
         "            waiting, rows = [], 0\n",
         ("tests/spark/test_snapshot_files.py::test_more_keys_than_wait_at_once",),
     ),
+    Mutant(
+        "profile-tells-the-damage-of-headers-alone",
+        "U-35",
+        "cleanerd/spark/profile.py",
+        "[*walked.damaged, *told_besides(walked.damaged, totals.damaged, files)]",
+        "[*walked.damaged]",
+        ("tests/spark/test_views.py::test_what_only_decoding_finds_damaged",),
+    ),
 )

@@ -149,7 +149,9 @@ class Fleet:
             tracked.hold = replace(tracked.hold, reason="")
         if tracked.quarantine is not None and tracked.quarantine.by_look:
             tracked.quarantine = None
-        if first and look.quarantine is not None and look.retry is not None and tracked.quarantine is None:
+        if look.quarantine_outdated and tracked.trigger is None and (first or tracked.quarantine is not None):
+            self.forgive(tracked)
+        elif first and look.quarantine is not None and look.retry is not None and tracked.quarantine is None:
             retry = look.retry
             tracked.quarantine = Quarantine(look.quarantine, retry.since_ms, retry.failures, retry.at_ms)
         if first and tracked.saving is None:
@@ -193,13 +195,16 @@ class Fleet:
             # Created again meanwhile: the next look begins with it anew.
             self._put(tracked.anew())
             return None
-        return note_done(tracked, done, self.settings.backoff)
+        before, view = tracked.quarantine, note_done(tracked, done, self.settings.backoff)
+        if before is not None and tracked.quarantine is None:
+            self.stale_looks.forgive(tracked.key)
+        return view
 
     def looked_after(self, done: JobDone, now_ms: int) -> bool:
         """What a job has seen of its partition at its end; False: nothing that counts, so somebody has to look."""
         key = str(done.job.path), done.job.name
         tracked = self.partitions.get(key)
-        if tracked is None or done.after is None or not self.is_stale(key):
+        if tracked is None or done.after is None or not self.is_stale(key) or key in self.stale_looks.forgiven:
             return False
         if tracked.look is None or tracked.look.topic_id != done.after.look.topic_id or tracked.excluded:
             return False
@@ -263,11 +268,10 @@ class Fleet:
             tracked.touch()
 
     def forgive(self, tracked: Tracked) -> None:
-        """End its quarantine: it is tried again at once."""
-        tracked.quarantine = None
-        tracked.release()
-        tracked.done_to = None
-        tracked.touch()
+        """End its quarantine: it is tried again as soon as a look at it has made the state directory forget that."""
+        tracked.forgive()
+        if tracked.trigger is None:  # else what comes of the job is what is remembered
+            self.stale_looks.forgive(tracked.key)
 
     # -- what comes out -----------------------------------------------------------------------------------------------
 

@@ -6,11 +6,16 @@ partition as cleaned in vain. So looks carry how many jobs had ended when they w
 one that surveyed it after its last job. Mostly that is the job's own, made at its end: then an older look that comes in
 after it counts for nothing. That a look at everything passes over a partition as unchanged tells nothing: unchanged
 since which look?
+
+A partition that was forgiven waits in the same way: the look that it waits for forgets the quarantine in the state
+directory, to which nobody else writes as long as no job runs on the partition.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from cleanerd.daemon.partition_look import PartitionLook
 
 if TYPE_CHECKING:
     from cleanerd.daemon.looking.log_dir_look import LogDirLook
@@ -18,12 +23,13 @@ if TYPE_CHECKING:
 
 
 class StaleLooks:
-    """``jobs_ended``: how many, of all partitions."""
+    """``jobs_ended``: how many, of all partitions. ``forgiven``: how many it were when each of these was."""
 
     def __init__(self) -> None:
         self.jobs_ended = 0
         self._numbers: dict[Key, int] = {}
         self._by_jobs: dict[Key, int] = {}
+        self.forgiven: dict[Key, int] = {}
 
     def __contains__(self, key: Key) -> bool:
         # Mostly there are none, and a key's hash is what asking costs.
@@ -37,6 +43,11 @@ class StaleLooks:
         """A job on it has; whatever came of it."""
         self.jobs_ended += 1
         self._numbers[key] = self.jobs_ended
+
+    def forgive(self, key: Key) -> None:
+        """Its quarantine is over, while no job runs on it."""
+        self.ended(key)
+        self.forgiven[key] = self.jobs_ended
 
     def looked_after(self, key: Key) -> None:
         """Its last job has looked at it itself."""
@@ -54,8 +65,11 @@ class StaleLooks:
                 del self._numbers[key]
             if key in self._by_jobs and self._by_jobs[key] <= found.jobs_ended:
                 del self._by_jobs[key]
+            if key in self.forgiven and self.forgiven[key] <= found.jobs_ended and isinstance(look, PartitionLook):
+                del self.forgiven[key]
 
     def forget(self, key: Key) -> None:
         """The partition is gone."""
         self._numbers.pop(key, None)
         self._by_jobs.pop(key, None)
+        self.forgiven.pop(key, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.cleaner.reclaimable import Reclaimable
@@ -104,11 +104,25 @@ class Tracked:
     @property
     def is_waiting(self) -> bool:
         """Whether a failure keeps it from being cleaned: there is something to try again."""
-        return self.quarantine is not None or self.hold != NO_HOLD
+        return self.is_quarantined or self.hold != NO_HOLD
+
+    @property
+    def is_quarantined(self) -> bool:
+        """Whether it is left alone for a failure, or the state directory remembers one, as of a verb."""
+        return self.quarantine is not None or (self.look is not None and self.look.quarantine is not None)
 
     def anew(self) -> Tracked:
         """Another topic of that name: of what is known only what people asked for stays."""
         return Tracked(self.name, self.path, paused=self.paused, asked=self.asked)
+
+    def forgive(self) -> None:
+        """No failure counts any more, nor does what the state directory is about to forget."""
+        self.quarantine = None
+        if self.look is not None:
+            self.look = replace(self.look, quarantine=None, retry=None, quarantine_outdated=False)
+        self.release()
+        self.done_to = None
+        self.touch()
 
     def release(self) -> None:
         """It is held no longer."""

@@ -29,6 +29,7 @@ class LookContext:
     ``jobs_ended``: how many had ended when it was asked for. ``stale``: partitions that are due for what the last one
     did there, whatever their directories' times say (`StaleLooks`). ``silent``: log directories that do not answer.
     ``only_due``: of partitions that are named, those at which something changed since they were looked at.
+    ``forgiven``: those whose quarantine is over, which the state directory still remembers; each with a number.
     """
 
     settings: Settings
@@ -40,6 +41,7 @@ class LookContext:
     marks: Marks | None = None
     silent: frozenset[Path] = frozenset()
     only_due: bool = False
+    forgiven: Mapping[Key, int] = field(default_factory=dict)
 
     def others(self, path: Path) -> list[Path]:
         """The log directories beside ``path`` that answer."""

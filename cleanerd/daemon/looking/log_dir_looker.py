@@ -28,6 +28,7 @@ from cleanerd.daemon.partition_look import FailedLook, PartitionLook, look_at
 from cleanerd.daemon.seen import LOOK_ANYWAY_MS, Seen, listed, mtime_ns, number_of
 from cleanerd.errors import Cause, CleanerdError, RefusedError, as_cleanerd_error
 from cleanerd.log.log_dir import LogDir, LogDirMemory, read_log_dir
+from cleanerd.log.quarantine import forget_quarantine
 from cleanerd.scope.partitions import BesideBroker, ByBroker, ByDisk, Partitions, Resolved
 from cleanerd.scope.settled import CheckpointReadings
 
@@ -75,6 +76,7 @@ class LogDirLooker:
         self._resolved: dict[str, Resolved] = {}
         self._lock = DaemonLock(path)
         self._notes: deque[tuple[TopicPartition, Seen]] = deque()
+        self._forgot: dict[TopicPartition, int] = {}
 
     def note(self, name: TopicPartition, seen: Seen) -> None:
         """A worker has looked at a partition when its job had ended; from any thread. The next look goes by that."""
@@ -142,6 +144,7 @@ class LogDirLooker:
         if not same:
             for name in set(self._seen) - present:
                 del self._seen[name]
+                self._forgot.pop(name, None)
             for topic in set(self._resolved) - {name.topic for name in present}:
                 self._resolved.pop(topic, None)
         return LogDirLook(
@@ -259,6 +262,8 @@ class LogDirLooker:
         self._seen[name] = Seen(changed_ns, files, known, kind, False, 0, None, jobs_ended=by_job)
         try:
             reading = partitions.read(name)
+            if context.forgiven:
+                self._forget_quarantine(context, reading)
             look = look_at(reading, context.store, now_ms)
         except (CleanerdError, OSError) as error:
             return FailedLook(name, _in_words(error), as_cleanerd_error(error, str(self.path)).cause)
@@ -270,6 +275,14 @@ class LogDirLooker:
         seen.settled, seen.jobs_ended = seen.settled and by_job <= context.jobs_ended, by_job
         self._seen[name] = seen
         return look
+
+    def _forget_quarantine(self, context: LookContext, reading: PartitionReading) -> None:
+        """Once: of looks that wait for each other, the second must not forget what went wrong since the first."""
+        name = reading.log.name
+        number = context.forgiven.get((self._path_text, name), 0)
+        if number > self._forgot.get(name, 0):
+            forget_quarantine(context.store, reading.log_dir, reading.log)
+            self._forgot[name] = number
 
     def _away_ms(self, choice: ModeChoice, now_ms: int) -> int:
         if choice.mode != "offline":

@@ -24,7 +24,7 @@ from cleanerd.cleaner.cleaner import Cleaning, Stopped
 from cleanerd.cleaner.horizons import next_purge_ms
 from cleanerd.cleaner.planning import make_plan
 from cleanerd.cleaner.reclaimable import estimate_reclaimable
-from cleanerd.cleaner.survey import CleaningOptions, quarantined, survey_log
+from cleanerd.cleaner.survey import CleaningOptions, survey_log
 from cleanerd.daemon.partition_look import look_at
 from cleanerd.daemon.seen import Seen, listed, mtime_ns, number_of, shows
 from cleanerd.daemon.work.job import JobDone, LookedAfter, Saving
@@ -33,6 +33,7 @@ from cleanerd.log.clean_point import PartitionState, Retry, last_closed
 from cleanerd.log.kernel_errors import kernel_errors_told
 from cleanerd.log.page_cache import SMALL_BYTES, cold_segments, drop
 from cleanerd.log.partition import read_partition
+from cleanerd.log.quarantine import quarantined
 from cleanerd.log.read import SegmentReader
 from cleanerd.scope.partitions import ByBroker
 
@@ -80,7 +81,7 @@ def _run(job: Job, listed: PartitionLog | None, keeping: Keeping | None, connect
         readings: list[PartitionReading] = []
         result = _cleaned(job, keeping, connections, readings.append)
         if result.outcome == "quarantined":
-            return replace(_failed(job, _with_way_out(job, result.reason, result.error)), result=result)
+            return replace(_failed(job, result.reason, result.error), result=result)
         return JobDone(job, job.clock.now_ms(), result=result, after=_looked_after(job, readings))
     try:
         with kernel_errors_told(str(job.path / str(job.name))):
@@ -94,7 +95,7 @@ def _run(job: Job, listed: PartitionLog | None, keeping: Keeping | None, connect
             or has_changed(job.look.log_dir, job.name, listed)
         ):
             return JobDone(job, job.clock.now_ms(), passing=str(error))
-        return _failed(job, _with_way_out(job, str(error), error))
+        return _failed(job, str(error), error)
 
 
 def _tell_change(job: Job) -> None:
@@ -112,7 +113,7 @@ def _tell_change(job: Job) -> None:
             _log.warning("its rules change", partition=str(job.name), cost=told)
 
 
-def _with_way_out(job: Job, reason: str, error: Exception | None) -> str:
+def _with_way_out(job: Job, reason: str, error: CleanerdError | None) -> str:
     """What to do about it, where the error itself does not say."""
     if not isinstance(error, CorruptionError) or error.hint is not None:
         return reason
@@ -257,15 +258,16 @@ def _survey(job: Job) -> Survey:
     return survey_log(job.look.log_dir, log, job.look.config, job.store, _options(job))
 
 
-def _failed(job: Job, reason: str) -> JobDone:
+def _failed(job: Job, what: str, error: CleanerdError | None) -> JobDone:
     """Remember it, with a time to try again, also across a restart of the daemon."""
+    reason = _with_way_out(job, what, error)
     now_ms = job.clock.now_ms()
     failures = 1 + (0 if job.before is None else job.before.failures)
     since_ms = now_ms if job.before is None else job.before.since_ms
     retry = Retry(since_ms, failures, now_ms + job.backoff.wait_ms(failures))
     with suppress(CleanerdError):
         log = read_partition(job.look.log_dir, job.name)
-        state = quarantined(reason, job.store.load(job.look.log_dir, log))
+        state = quarantined(reason, error, log, job.store.load(job.look.log_dir, log))
         job.store.save(job.look.log_dir, log, replace(state, retry=retry))
     return JobDone(job, now_ms, failed=reason, retry=retry)
 
