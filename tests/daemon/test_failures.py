@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -10,9 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from cleanerd_lab.demo.broker import Broker
-from tests.daemon.failures import DAY_MS, FAILURES, Failure, Value
+from tests.brokers.node import wait_until
+from tests.daemon.failures import DAY_MS, FAILURES, Failure, Value, first_segment
 from tests.daemon.promtool import ROOT
 from tests.daemon.site import Site, WallClock
 from tests.kafka.fixtures import brokers
@@ -97,6 +101,32 @@ def test_it_is_told_and_got_over(broker: Broker, tmp_path: Path, failure: Failur
         assert counters(site, failure) == settled
         assert daemon.process.pid == pid
         assert not view["totals"]["dead_workers"]
+
+
+@pytest.mark.kafka
+@pytest.mark.broker
+def test_a_damaged_segment_that_the_broker_deletes(broker: Broker, tmp_path: Path) -> None:
+    """OP-10: nothing is wrong any more, and nothing may be left to clean: it is over, long before the next try."""
+    waits = ("cleanerd.retry.backoff.ms=1h", "cleanerd.retry.backoff.max.ms=1h")
+    site = site_of(broker, tmp_path, "deleted", *waits, **{"cleanup.policy": "compact,delete"})
+    with site.daemon as daemon:
+        site.write(site.hurt)
+        site.cleaned(site.hurt)
+        path = first_segment(site)
+        sound = path.read_bytes()
+        path.write_bytes(sound[:80] + bytes([sound[80] ^ 0xFF]) + sound[81:])
+        site.write(site.hurt)
+        daemon.until("quarantined", lambda view: site.partition(view, site.hurt)["state"] == "quarantined")
+        site.rounds(2)
+        assert site.partition(daemon.ask("status"), site.hurt)["quarantine"]["failures"] == 1
+        start = TopicPartition(site.topic, site.hurt, site.facts(site.hurt).active.base)
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        (moved,) = admin.delete_records([start]).values()
+        moved.result(PATIENCE_SECONDS)
+        daemon.until("over", lambda view: not site.partition(view, site.hurt)["quarantine"])
+        assert not path.exists()
+        (state,) = (site.state_dir / "partitions").rglob(f"*-{site.hurt}.json")
+        wait_until("it is forgotten", lambda: json.loads(state.read_text())["quarantine"] is None)
 
 
 def is_seen(site: Site, failure: Failure, view: dict[str, Any]) -> bool:
