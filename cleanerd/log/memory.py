@@ -128,17 +128,23 @@ def batch_bytes_of_objects() -> int:
 
 
 @functools.cache
-def worker_batch_bytes() -> int:
-    """The same in a Spark worker, beside which others run: as many as ``TASKS_MARK`` says, else as there are cores.
+def worker_share(map_bytes: int = 0) -> Share:
+    """What a Spark worker may take, beside which others run: as many as ``TASKS_MARK`` says, else as there are cores.
 
     Where Spark limits its workers (``spark.executor.pyspark.memory``) it says how much each of them gets.
+    ``map_bytes``: the offset map that each of them may have.
     """
     told = os.environ.get("PYSPARK_EXECUTOR_MEMORY_MB", "")
     if told.isdecimal():
-        return _reader_share(Memory(int(told) * MIB, "spark.executor.pyspark.memory"), threads=1).batch_bytes
+        return _reader_share(Memory(int(told) * MIB, "spark.executor.pyspark.memory"), 1, map_bytes)
     tasks = os.environ.get(TASKS_MARK, "")
     at_once = int(tasks) if re.fullmatch(r"[1-9][0-9]{0,5}", tasks) else len(os.sched_getaffinity(0))
-    return _reader_share(measure(), threads=at_once).batch_bytes
+    return _reader_share(measure(), at_once, at_once * map_bytes)
+
+
+def worker_batch_bytes() -> int:
+    """What a Spark worker lets one batch unpack to."""
+    return worker_share().batch_bytes
 
 
 @contextlib.contextmanager
@@ -146,21 +152,21 @@ def working_alone() -> Iterator[None]:
     """In the block this process does by itself, one after the other, what tasks would do at once."""
     before = os.environ.get(TASKS_MARK)
     os.environ[TASKS_MARK] = "1"
-    worker_batch_bytes.cache_clear()
+    worker_share.cache_clear()
     try:
         yield
     finally:
         os.environ.pop(TASKS_MARK, None)
         if before is not None:
             os.environ[TASKS_MARK] = before
-        worker_batch_bytes.cache_clear()
+        worker_share.cache_clear()
 
 
-def _reader_share(memory: Memory, threads: int) -> Share:
+def _reader_share(memory: Memory, threads: int, map_bytes: int = 0) -> Share:
     return share_of(
         memory,
         threads=threads,
-        map_bytes=0,
+        map_bytes=map_bytes,
         read_buffer_bytes=READ_BUFFER_BYTES,
         max_unpacked_bytes=MAX_UNPACKED_BYTES,
         inside=False,

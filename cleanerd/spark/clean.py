@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import secrets
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -76,12 +77,13 @@ MOST_AT_ONCE: Final = 32
 class SparkStager:
     """Stages partitions of a log directory by the executors of ``session``; ``shards``: at least so many, by a shuffle.
 
-    ``whole_bytes``: what is no larger, and whose keys fit one map, is one task's.
+    ``whole_bytes``: what is no larger, and whose keys fit one map, is one task's. ``tag``: of its jobs, and no others.
     """
 
     session: SparkSession
     shards: int | None
     whole_bytes: int
+    tag: str = field(default_factory=lambda: f"cleanerd-{secrets.token_hex(8)}")
 
     @classmethod
     def of(cls, session: SparkSession, shards: int | None, places: Sequence[Path]) -> SparkStager:
@@ -97,11 +99,16 @@ class SparkStager:
     def __call__(self, *arguments: Any, **options: Any) -> CleaningResult:
         """:func:`stage_by_jobs` of one partition."""
         given = {"shards": self.shards, "whole_bytes": self.whole_bytes, **options}
-        return spark_stage_partition(self.session, *arguments, **given)
+        context = self.session.sparkContext
+        context.addJobTag(self.tag)
+        try:
+            return spark_stage_partition(self.session, *arguments, **given)
+        finally:
+            context.removeJobTag(self.tag)
 
     def cancel(self) -> None:
-        """End all jobs of the session."""
-        in_time(self.session.sparkContext.cancelAllJobs)
+        """End its jobs; the session may be a notebook's, in which others run."""
+        in_time(functools.partial(self.session.sparkContext.cancelJobsWithTag, self.tag))
 
 
 def _cores(session: SparkSession) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 
 from cleanerd import __version__
-from cleanerd.errors import CleanerdError
+from cleanerd.errors import CleanerdError, MachineError
 from cleanerd.spark.launch import SAME_WORKERS
 from cleanerd.spark.rows import SCHEMA, Row, RowFunction, for_spark
 from cleanerd.spark.watch import PATIENCE_SECONDS, Watch
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.plan import CleaningPlan
 
 _IS_OTHER_RELEASE: Final = re.compile(r"a plan of format .* this is|No module named 'cleanerd")
+_IS_NOT_THE_LOG: Final = re.compile(r"cleanerd\.errors\.(?:MachineError|NoSpaceError): |SPARK_JOB_CANCELLED")
+"""Tried again in vain, elsewhere too, or ended by somebody: nothing is known to be wrong with the log."""
 _OTHER_RELEASE: Final = f"install cleanerd {__version__} on the executors too, or set PYSPARK_PYTHON; see docs/spark.md"
 
 Around: TypeAlias = "Callable[[str, RowFunction], RowFunction]"
@@ -81,7 +83,7 @@ class Jobs:
         ``work_bytes``: what the progress is shown in.
 
         Raises:
-            CleanerdError: Spark gave up.
+            CleanerdError: Spark gave up; MachineError: for lack of room or the like, or it was told to.
         """
         from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - what this process does alone needs no pyspark
         from pyspark.errors import PySparkException  # noqa: PLC0415
@@ -101,7 +103,8 @@ class Jobs:
         except (PySparkException, Py4JJavaError) as error:
             reason = _reason(str(error))
             hint = _OTHER_RELEASE if _IS_OTHER_RELEASE.search(reason) else "-v shows more"
-            raise CleanerdError(f"Spark gave up: {reason}", hint=hint) from error
+            kind = MachineError if _IS_NOT_THE_LOG.search(reason) else CleanerdError
+            raise kind(f"Spark gave up: {reason}", hint=hint) from error
         except BaseException:
             in_time(functools.partial(context.cancelJobGroup, group))
             raise

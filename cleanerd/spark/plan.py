@@ -17,7 +17,7 @@ from cleanerd.cleaner.map_size import (
     VERSIONED_ENTRY_BYTES,
 )
 from cleanerd.cleaner.plan import CleaningPlan
-from cleanerd.log.memory import worker_batch_bytes
+from cleanerd.log.memory import worker_batch_bytes, worker_share
 from cleanerd.log.pool import ReaderPool, index_entries, parts_between
 
 if TYPE_CHECKING:
@@ -153,4 +153,8 @@ def readers_of(plan: CleaningPlan) -> ReaderPool:
 def plan_of(text: str) -> CleaningPlan:
     """The plan of a task; read once in a worker, whose memory is not that of the driver (U-35)."""
     plan = CleaningPlan.from_json(json.loads(text))
-    return replace(plan, max_unpacked_bytes=min(plan.max_unpacked_bytes, worker_batch_bytes()))
+    return replace(
+        plan,
+        max_unpacked_bytes=min(plan.max_unpacked_bytes, worker_batch_bytes()),
+        facts_bytes=min(plan.facts_bytes, worker_share(plan.map_bytes).facts_bytes),
+    )

@@ -104,11 +104,12 @@ def error_row(error: CleanerdError, **more: Any) -> Row:
 
 
 def error_of(told: dict[str, Any]) -> CleanerdError:
-    """The error that an error row tells of."""
+    """The error that an error row tells of: of the same class, whatever else it is made of where it is met."""
     kind = getattr(errors, told["type"], CleanerdError)
-    if kind is CorruptionError:
-        return CorruptionError(told["message"], where=told["where"], position=told["position"], hint=told["hint"])
-    if not issubclass(kind, CleanerdError) or kind is errors.AgentRefusalError:
+    if not issubclass(kind, CleanerdError) or kind in {errors.AgentRefusalError, errors.ReportedError}:
         kind = CleanerdError
-    error: CleanerdError = kind(told["message"], where=told["where"], hint=told["hint"])
+    error: CleanerdError = kind.__new__(kind)
+    CleanerdError.__init__(error, told["message"], where=told["where"], hint=told["hint"])
+    if isinstance(error, CorruptionError | errors.BatchTooLargeError):
+        error.position = told["position"]
     return error

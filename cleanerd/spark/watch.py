@@ -39,7 +39,7 @@ class Watch:
         while not self._over.wait(LOOK_SECONDS):
             try:
                 self._tell(self._share())
-            except Exception:  # noqa: BLE001 - only about the progress: whatever it is, the job tells it better
+            except BaseException:  # noqa: BLE001 - only about the progress: whoever runs the job is told, or stopped
                 return
 
     def _share(self) -> float:

@@ -17,6 +17,7 @@ from cleanerd.cleaner.decide import Decision
 from cleanerd.cleaner.index import Decoder
 from cleanerd.cleaner.oddities import Oddities
 from cleanerd.cleaner.purge import purged_keys
+from cleanerd.errors import LogTooLargeError
 from cleanerd.spark.cleaning import SparkCleaning, results_of
 from cleanerd.spark.decisions import stored_decision, told_decision
 from cleanerd.spark.plan import SPLIT_BYTES, first_sizes, plan_of, readers_of
@@ -49,11 +50,20 @@ def fits_one_map(plan: CleaningPlan) -> bool:
 
 
 class WholeCleaning(SparkCleaning):
-    """One plan up to staged files, by one task. A context: its work directory lives as long."""
+    """One plan up to staged files, by one task. A context: its work directory lives as long.
+
+    Of a log with so many batches and records that no task may know of all of them, a shuffle after all (U-35).
+    """
+
+    _is_whole = True
 
     def _decide(self) -> Decision:
         function = functools.partial(clean_whole, self._text, self._reserve_bytes)
-        (found,) = results_of(self._jobs.run("clean", [None], function, work_bytes=self._bytes)).values()
+        try:
+            (found,) = results_of(self._jobs.run("clean", [None], function, work_bytes=self._bytes)).values()
+        except LogTooLargeError:
+            self._is_whole = False
+            return super()._decide()
         self._told, self._groups_told = found["segments"], found["groups"]
         oddities = Oddities(self.plan.rules, self.plan.now_ms)
         oddities.take(found["oddities"])
@@ -62,6 +72,9 @@ class WholeCleaning(SparkCleaning):
 
     def staged_groups(self, staging: Staging) -> Iterator[tuple[StagedGroup, list[SegmentDecision]]]:
         """As of :class:`Cleaning`: the task has staged them; here they are moved to where they belong."""
+        if not self._is_whole:
+            yield from super().staged_groups(staging)
+            return
         by_base = {segment.source.base: segment for segment in self.decision.segments}
         for told in self._groups_told:
             each = StagedByTask.of_json(told)
@@ -72,6 +85,9 @@ class WholeCleaning(SparkCleaning):
 
     def purged_keys(self) -> Iterator[NDArray[np.uint64]]:
         """As of :class:`Cleaning`; the task has found them."""
+        if not self._is_whole:
+            yield from super().purged_keys()
+            return
         for told in self._told:
             if told["purged"] is not None:
                 yield np.frombuffer(read_file(self.plan, told["purged"]), "<u8").astype(np.uint64)

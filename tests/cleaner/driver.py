@@ -56,6 +56,7 @@ def resources(
     disk_reserve_bytes: int = 0,
     expiration_ms: int = DAY_MS,
     max_unpacked_bytes: int = 1 << 30,
+    facts_bytes: int = 1 << 60,
 ) -> Resources:
     """What a cleaning may use; small enough to be quick."""
     return Resources(
@@ -63,6 +64,7 @@ def resources(
         map_load=map_load,
         chunk_bytes=chunk_bytes,
         max_unpacked_bytes=max_unpacked_bytes,
+        facts_bytes=facts_bytes,
         disk_reserve_bytes=disk_reserve_bytes,
         producer_id_expiration_ms=expiration_ms,
         lease_required=False,

@@ -121,6 +121,14 @@ class _Without:
         return self.function(rows)
 
 
+def let_go(place: str) -> str:
+    """A task that is at work until the file ``place``, which it makes, is removed."""
+    Path(place).touch()
+    while Path(place).exists():
+        time.sleep(0.05)
+    return "let go"
+
+
 @dataclass(frozen=True)
 class MeasuredMemory:
     """Every task leaves the largest memory that its worker ever had, in MiB, in ``place``: ``STAGE-...``."""

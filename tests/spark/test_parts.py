@@ -112,9 +112,14 @@ def test_a_spool_that_goes_to_disk(monkeypatch: pytest.MonkeyPatch) -> None:
         UnsupportedLogError("new", where="g"),
         RefusedError("no"),
         errors.AgentRefusalError("no", operation="swap", code="x"),
+        errors.BatchTooLargeError("large", where="f", position=7),
+        errors.LogTooLargeError("long", where="f"),
+        errors.StalePlanError("moved on", where="f"),
+        errors.KernelError("odd"),
     ],
 )
 def test_errors_travel(error: errors.CleanerdError) -> None:
+    """What a task found is told in its words, by its class; two that hint by themselves ended the whole run before."""
     import json  # noqa: PLC0415
 
     back = error_of(json.loads(error_row(error).payload))

@@ -367,9 +367,9 @@ def test_a_large_batch_has_all_of_the_memory(
     monkeypatch.setattr(memory, "measure", lambda: Memory(512 << 20, "a test"))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _process: set(range(8)))
     state = f"cleanerd.state.dir={tmp_path / 'state'}"
-    memory.worker_batch_bytes.cache_clear()
+    memory.worker_share.cache_clear()
     assert 1 << 20 < memory.worker_batch_bytes() < 12 << 20
     assert run(["spark", "audit", str(path), str(path), "--json", "--set", state, *COMPACT]) == 0, capsys.readouterr()
     assert memory.worker_batch_bytes() < 12 << 20
     monkeypatch.undo()
-    memory.worker_batch_bytes.cache_clear()
+    memory.worker_share.cache_clear()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cleanerd.cleaner.manifest import STAGING
-from cleanerd.errors import CorruptionError
+from cleanerd.errors import BatchTooLargeError, CorruptionError, LogTooLargeError, MachineError
 from cleanerd.spark import Logs
 from cleanerd.spark import clean as spark_clean
 from cleanerd.spark.clean import SparkStager
@@ -19,7 +20,8 @@ from tests.cleaner.driver import NAME, config, resources
 from tests.cleaner.strategy_cases import NOW
 from tests.cleaner.test_segments import lopsided, tail
 from tests.cleaner.test_strategy_rounds import many
-from tests.spark.faults import FirstAttempts
+from tests.spark.cluster import until
+from tests.spark.faults import FirstAttempts, let_go
 from tests.spark.inline import InlineJobs
 from tests.spark.matrix import CELLS, CODECS, Cell
 from tests.spark.rich_log import NOW_MS, RichLog
@@ -94,6 +96,31 @@ def test_what_is_refused(tmp_path: Path, what: str) -> None:
     assert not (path / NAME / STAGING).exists()
 
 
+@pytest.mark.parametrize("shards", [None, 1])
+def test_a_batch_that_is_too_large(tmp_path: Path, shards: int | None) -> None:
+    """U-35: that partition is refused in the words of the local engine; it ended the run of all of them before."""
+    path = RichLog(3, codec=1).write(tmp_path / "logs", 2, 5)
+    given = resources(max_unpacked_bytes=10)
+    local = stage_locally(path, all_dirty(NOW_MS), None, given)
+    found = stage_inline(path, all_dirty(NOW_MS), None, given, whole_bytes=ANY, shards=shards)
+    assert isinstance(local.result.error, BatchTooLargeError)
+    assert type(found.result.error) is BatchTooLargeError
+    assert (found.result.outcome, found.result.reason) == ("quarantined", local.result.reason)
+    assert not (path / NAME / STAGING).exists()
+
+
+def test_a_log_too_large_for_a_task_is_shuffled(tmp_path: Path) -> None:
+    """U-35: what is known of all its batches and records fits no task; a shuffle knows of a segment at a time."""
+    path = RichLog(1, transactions=True).write(tmp_path / "logs", 4, 30)
+    local = stage_locally(path, all_dirty(NOW_MS))
+    given, jobs = resources(facts_bytes=2000), InlineJobs()
+    assert isinstance(stage_locally(path, all_dirty(NOW_MS), None, given).result.error, LogTooLargeError)
+    found = stage_inline(path, all_dirty(NOW_MS), None, given, jobs=jobs, whole_bytes=ANY)
+    assert found.files["plan.json"][0].pop("facts_bytes") < local.files["plan.json"][0].pop("facts_bytes")
+    assert_twins(local, found)
+    assert jobs.names[:2] == ["clean", "scan"]
+
+
 def test_what_fits_no_map_is_shuffled(tmp_path: Path) -> None:
     """And what is larger than a task may have, and what was asked to be cut."""
     path = RichLog(1, keys=900).write(tmp_path / "logs", 5, 60)
@@ -118,6 +145,17 @@ def test_a_task_that_fails_is_tried_again(spark: SparkSession, tmp_path: Path, h
     around = FirstAttempts(tmp_path / "attempts", how)
     assert_twins(local, stage_by_spark(spark, path, all_dirty(NOW_MS), around=around, whole_bytes=ANY))
     assert len(list((tmp_path / "attempts").glob("clean-*"))) == 1
+
+
+def test_a_disk_without_room(spark: SparkSession, tmp_path: Path) -> None:
+    """U-16: nothing is wrong with the log, and no state directory remembers it, whoever has met the disk."""
+    path = RichLog(2).write(tmp_path / "logs", 2, 5)
+    given = resources(disk_reserve_bytes=1 << 60)
+    local = stage_locally(path, all_dirty(NOW_MS), None, given)
+    found = stage_by_spark(spark, path, all_dirty(NOW_MS), None, given, whole_bytes=ANY)
+    assert local.result.outcome == found.result.outcome == "failed", found.result.reason
+    assert found.result.reason.startswith("Spark gave up: cleanerd.errors.NoSpaceError: ")
+    assert isinstance(found.result.error, MachineError)
 
 
 def test_side_by_side(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,6 +185,28 @@ def test_side_by_side(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.M
     assert sorted(at_once) == [0, 1]
     left = {name: sorted(each.name for each in (path / name).glob(f"{STAGING}/*")) for name in names}
     assert [len(plans) for plans in left.values()] == [1, 1, 1, 0, 1], left
+
+
+def test_only_its_own_jobs_are_ended(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When one partition ends the run, the others' jobs end, and no other ones: a notebook's session has its own."""
+    stager = SparkStager(spark, None, ANY)
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+
+    def job(session: SparkSession, place: Path, **_given: object) -> object:
+        return session.sparkContext.parallelize([str(place)], 1).map(let_go).collect()
+
+    monkeypatch.setattr(spark_clean, "spark_stage_partition", job)
+    with ThreadPoolExecutor(2) as threads:
+        both = threads.submit(stager, ours), threads.submit(job, spark, theirs)
+        try:
+            until(lambda: ours.exists() and theirs.exists())
+            stager.cancel()
+            told = str(both[0].exception(PATIENCE_SECONDS))
+        finally:
+            for place in (ours, theirs):
+                place.unlink(missing_ok=True)
+        assert both[1].result(PATIENCE_SECONDS) == ["let go"]
+    assert "SPARK_JOB_CANCELLED" in told
 
 
 def segments_of(seed: int, place: Path) -> dict[int, bytes]:
