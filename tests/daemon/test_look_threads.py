@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cleanerd.broker.held_file import DAEMON_FILE, holder_of
 from cleanerd.daemon.fleet.pauses import Pauses, save_pauses
 from cleanerd.daemon.looking import look_threads
 from cleanerd.daemon.looking.log_dir_look import LogDirLook, LookContext
@@ -22,6 +23,7 @@ from cleanerd.settings import load_settings
 from tests.apply.offline_scene import two_groups
 from tests.cleaner.driver import scratch
 from tests.daemon.scene import assignments, broker, is_clean, partition, serve, until
+from tests.support.log_dirs import make_log_dir
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -256,3 +258,37 @@ def test_a_late_look_by_old_settings(root: Path, monkeypatch: pytest.MonkeyPatch
 
     asyncio.run(story())
     scene.looks.close()
+
+
+def test_given_up_while_it_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-39: its lock is given back when its disk answers, so that it can be taken up again, by this daemon too.
+
+    It was held until the daemon ended, which said that another one, itself, works there.
+    """
+    make_log_dir(root, {"orders-0": two_groups()})
+    disk, merged = Disk(root, monkeypatch), list[LogDirLook]()
+    looks = look_threads.LookThreads(merged.append, lambda _text: None, lambda: None)
+
+    async def look() -> LogDirLook:
+        await looks.look(world(root), {root: None})
+        return merged[-1]
+
+    async def story() -> None:
+        disk.works.set()
+        looks.attend([root])
+        assert not (await look()).taken
+        assert holder_of(root, DAEMON_FILE) is not None
+        disk.works.clear()
+        monkeypatch.setattr(look_threads, "ANSWER_SECONDS", 0.2)
+        assert not (await look()).online
+        assert looks.attend([]) == [root]
+        disk.works.set()
+        await until("it is given back", lambda: holder_of(root, DAEMON_FILE) is None)
+        monkeypatch.undo()
+        looks.attend([root])
+        assert ((await look()).taken, merged[-1].online) == ("", True)
+        looks.attend([])
+
+    asyncio.run(story())
+    looks.close()
+    assert holder_of(root, DAEMON_FILE) is None

@@ -38,7 +38,8 @@ class DaemonLock:
         if mode.mode == "observe":
             self.release()
             return mode
-        if self._held is not None and not self._held.is_in_place():
+        held = self._held  # which another thread may give back at any moment
+        if held is not None and not held.is_in_place():
             self.release()
         if self._held is None and not self._ended.is_set():
             try:

@@ -70,7 +70,10 @@ class LookThreads:
         """These and no others from now on; returns those that are given up."""
         gone = [path for path in self._lookers if path not in log_dirs]
         for path in gone:
-            self._end(path, self._lookers.pop(path))
+            attended = self._lookers.pop(path)
+            if path in self.late:  # once its disk answers: whoever takes it up again finds it held until then
+                attended.thread.submit(attended.looker.release)
+            self._end(path, attended)
             self.late.discard(path)
             self._answering.forget(path)
         for path in log_dirs:
