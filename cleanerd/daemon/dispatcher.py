@@ -225,7 +225,8 @@ class Dispatcher:
             self._counters.add(done, self._fleet.finished(done))
             log_done(done)
             if self._fleet.looked_after(done, self._tools.clock.now_ms()) and done.after is not None:
-                seen = replace(done.after.seen, jobs_ended=self._fleet.stale_looks.jobs_ended)
+                ended = self._fleet.stale_looks.jobs_ended
+                seen = replace(done.after.seen, jobs_ended=ended, settings=job.facts.settings)
                 self._looked(job.path, job.name, seen)
         self._changed()
         if self._ending.is_set():

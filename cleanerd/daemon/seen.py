@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from cleanerd.daemon.partition_look import PartitionLook
     from cleanerd.log.partition import PartitionLog
     from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.settings import Settings
 
 LOOK_ANYWAY_MS: Final = 600_000
 """Every partition is looked at so often whatever its directory's time says."""
@@ -27,7 +28,8 @@ class Seen:
 
     ``files`` is :func:`number_of` what was listed, ``active`` where its log ended: base offset and bytes. ``settled``:
     only a change there, or time (``again_ms``), can change the answer. ``jobs_ended``: how many had when a job saw it
-    at its end; what a look tells that was asked for before counts for nothing.
+    at its end; what a look tells that was asked for before counts for nothing. ``settings``: those that such a job went
+    by, None for the looks' own.
     """
 
     mtime_ns: int
@@ -38,6 +40,7 @@ class Seen:
     again_ms: int
     active: tuple[int, int] | None
     jobs_ended: int = 0
+    settings: Settings | None = None
 
     @classmethod
     def of(

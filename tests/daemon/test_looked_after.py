@@ -144,6 +144,21 @@ def test_a_look_of_a_job_is_gone_by(root: Path) -> None:
     assert [each.name for each in looker.look(known).looks] == [name]
 
 
+def test_a_job_that_went_by_the_settings_from_before_a_reload(root: Path) -> None:
+    """What it saw at its end is looked at anew: its strategy, or its ratio, counted for ten minutes more."""
+    make_log_dir(root, {"orders-0": two_groups()})
+    before, looker = world(root), LogDirLooker(root)
+    looker.look(before)
+    known = replace(before, settings=world(root).settings)
+    (first,) = looker.look(known).looks
+    seen = looker._seen[first.name]
+    looker.note(first.name, replace(seen, jobs_ended=1, settings=known.settings))
+    assert looker.look(replace(known, jobs_ended=1)).looks == ()
+    looker.note(first.name, replace(seen, jobs_ended=2, settings=before.settings))
+    assert [each.name for each in looker.look(replace(known, jobs_ended=2)).looks] == [first.name]
+    assert looker.look(replace(known, jobs_ended=2)).looks == ()
+
+
 def test_what_came_since_a_job_is_not_lost_with_a_look_that_counts_for_nothing(root: Path) -> None:
     """A look was asked for before the job ended, and begun after it: what it tells is dropped, so the next looks again.
 

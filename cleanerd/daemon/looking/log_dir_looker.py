@@ -87,8 +87,10 @@ class LogDirLooker:
             name, seen = self._notes.popleft()
             before = self._seen.get(name)
             if before is not None:
-                # A configuration that changed since the last look of ours is still to be looked at.
+                # A configuration that changed since the last look of ours is still to be looked at; so is what a job
+                # saw that went by settings from before a reload.
                 seen.config = before.config
+                seen.settled = seen.settled and (seen.settings is None or seen.settings is self._settings)
                 self._seen[name] = seen
 
     def release(self) -> None:
