@@ -53,12 +53,26 @@ DO: Final = """
             }
         }
 """
-HELD: Final = "                held.add(log.toString());\n"
+HELD: Final = "                held.add(name);\n"
 NO_MEMORY: Final = """
                 if (java.nio.file.Files.exists(
-                        java.nio.file.Path.of(System.getProperty("cleanerd.test.moments"), log + ".no-memory"))) {
+                        java.nio.file.Path.of(System.getProperty("cleanerd.test.moments"), name + ".no-memory"))) {
                     throw new OutOfMemoryError("a test");
                 }
+"""
+TEXT: Final = "        return name.toString();\n"
+NO_TEXT: Final = """
+        if (Thread.currentThread().getName().equals("cleanerd-agent-pause") && java.nio.file.Files.exists(
+                java.nio.file.Path.of(System.getProperty("cleanerd.test.moments"), name + ".no-memory"))) {
+            throw new OutOfMemoryError("a test");
+        }
+"""
+KEPT: Final = "        pauses.put(partition, pause);\n"
+NO_ROOM: Final = """
+        if (java.nio.file.Files.exists(
+                java.nio.file.Path.of(System.getProperty("cleanerd.test.moments"), partition + ".no-room"))) {
+            throw new IllegalStateException("a test");
+        }
 """
 FIRST_LINE: Final = "        String cleaning = log.cleaningState();\n"
 MOVED_ON: Final = {
@@ -73,6 +87,8 @@ def stopping(request: pytest.FixtureRequest) -> Iterator[Stopping]:
 
     def build(work_dir: Path) -> Path:
         changed_source(work_dir, "moments", "Pauses.java", (HELD, NO_MEMORY + HELD))
+        changed_source(work_dir, "moments", "BrokerLog.java", (TEXT, NO_TEXT + TEXT))
+        changed_source(work_dir, "moments", "Session.java", (KEPT, NO_ROOM + KEPT))
         return stopping_build(work_dir, "LogAnswer.java", (FIRST_LINE, DO + FIRST_LINE))
 
     with stopping_broker(request.param, build, log_dirs=2) as started:
@@ -197,7 +213,10 @@ def test_it_is_not_compacted_for_a_while(stopping: Stopping, back: bool) -> None
 
 
 def test_no_memory_when_it_is_paused(stopping: Stopping) -> None:
-    """A-22: the broker's cleaner is paused by then, and nobody is told so; it is let go of all the same."""
+    """A-22: the broker's cleaner is paused by then, and nobody is told so; it is let go of all the same.
+
+    Nor is there memory for its name, without which it was not let go of.
+    """
     topic = stopping.live.topic("no-memory", transactions=False)
     request = topic.request(topic.stage(output_bytes=OUTPUT_BYTES))
     place = stopping.place / f"{topic.name}-0.no-memory"
@@ -205,6 +224,12 @@ def test_no_memory_when_it_is_paused(stopping: Stopping) -> None:
     with stopping.live.asking() as agent:
         with pytest.raises(RefusedError, match="cannot be paused"):
             agent.ask("swap", **request)
+        place.unlink()
+        released(stopping, topic)
+        place = place.with_suffix(".no-room")
+        place.touch()
+        with pytest.raises(RefusedError, match="a test"):
+            agent.ask("pause", topic=topic.name, partition=0)
         place.unlink()
         released(stopping, topic)
         assert agent.ask("swap", **request)["warnings"] == []

@@ -40,7 +40,7 @@ final class Pauses {
     Pause take(BrokerLog log) throws IOException, Refusal {
         String state = log.cleaningState();
         if (state.equals("no_cleaner")) {
-            return new Pause(null);
+            return new Pause(null, "");
         }
         if (!state.equals("none")) {
             throw new Refusal("busy", "the broker's cleaner works on " + log + ", or is paused there: " + state);
@@ -48,14 +48,15 @@ final class Pauses {
         AtomicReference<String> outcome = new AtomicReference<>("waiting");
         AtomicReference<Throwable> failure = new AtomicReference<>();
         CountDownLatch done = new CountDownLatch(1);
-        Pause pause = new Pause(log);
+        String name = log.toString(); // now: there may be no memory for it when the pause is to be ended
+        Pause pause = new Pause(log, name);
         Runnable help = () -> {
             boolean isPaused = false;
             try {
                 Moment.reached("pausing");
                 log.pauseCleaning();
                 isPaused = true;
-                held.add(log.toString());
+                held.add(name);
                 if (!outcome.compareAndSet("waiting", "paused")) {
                     pause.close();
                 }
@@ -94,10 +95,12 @@ final class Pauses {
 
     /** One pause that is held; closing it resumes. */
     final class Pause implements AutoCloseable {
+        private final String name;
         private BrokerLog log;
 
-        private Pause(BrokerLog log) {
+        private Pause(BrokerLog log, String name) {
             this.log = log;
+            this.name = name;
         }
 
         @Override
@@ -107,12 +110,12 @@ final class Pauses {
             }
             BrokerLog paused = log;
             log = null;
-            held.remove(paused.toString());
+            held.remove(name);
             try {
                 paused.resumeCleaning();
             } catch (Throwable e) {
-                failed.add(paused.toString());
-                journal.warn("the cleaning of " + paused + " cannot be resumed, the broker must be restarted: " + e);
+                failed.add(name);
+                journal.warn("the cleaning of " + name + " cannot be resumed, the broker must be restarted: " + e);
             }
         }
     }

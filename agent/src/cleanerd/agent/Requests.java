@@ -220,7 +220,13 @@ final class Requests {
         fields.end();
         enter(log.toString());
         try {
-            session.keep(log.toString(), pauses.take(log));
+            Pauses.Pause pause = pauses.take(log);
+            try {
+                session.keep(log.toString(), pause);
+            } catch (Throwable e) { // nobody else knows of it
+                pause.close();
+                throw e;
+            }
         } finally {
             busy.remove(log.toString());
         }
