@@ -82,6 +82,9 @@ class Swapper:
             witness.base: BrokerSegment(witness.base, witness.size, witness.mtime_ns // 1_000_000, witness.inode)
             for witness in (segment.witness for segment in cleaning.decision.segments)
         }
+        # What was clean before, above where this cleaning ends (--up-to), as it was when that was seen.
+        end = max(self._evidence, default=-1)
+        self._above = {each.base: each for each in facts.segments[:-1] if each.base > end}
         self._agent_has_evidence = False
         self._rest_until = 0.0
         cleaning.most_sources = _FIRST_SOURCES
@@ -150,8 +153,9 @@ class Swapper:
 
     def segment_below(self, offset: int) -> BrokerSegment | None:
         """The last segment that begins below ``offset``, as it must be now."""
-        bases = [base for base in self._evidence if base < offset]
-        return self._evidence[max(bases)] if bases else None
+        known = {**self._evidence, **self._above}
+        bases = [base for base in known if base < offset]
+        return known[max(bases)] if bases else None
 
     def _staged_as(self, staging: Staging, staged: StagedGroup) -> BrokerSegment:
         """The output as the broker will hold it: renames keep inode and modification time."""

@@ -156,6 +156,15 @@ def test_an_agent_of_an_earlier_release(root: Path) -> None:
         assert "clean" not in told
 
 
+def test_cleaned_again_below_its_clean_point(root: Path) -> None:
+    """U-10: what lies between is as it was read, not changed by the broker; the log is clean up to where it was."""
+    with running(root) as agent:
+        first = clean_beside(agent)
+        assert first.end_offset == 8
+        again = clean_beside(agent, force(from_start=True, up_to_offset=5))
+        assert (again.end_offset, again.notes) == (5, ())
+
+
 def test_the_log_start_is_compared_under_a_versioned_strategy(root: Path) -> None:
     """U-2."""
     topic = replace(config(segment_bytes=3000, compaction_strategy="timestamp"), delegation=Delegation("delegated"))
