@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 
 from cleanerd import __version__
 from cleanerd.errors import CleanerdError, MachineError
+from cleanerd.spark.gave_up import reason_of, spark_errors
 from cleanerd.spark.launch import SAME_WORKERS
 from cleanerd.spark.rows import SCHEMA, Row, RowFunction, for_spark
 from cleanerd.spark.watch import PATIENCE_SECONDS, Watch
@@ -85,9 +86,6 @@ class Jobs:
         Raises:
             CleanerdError: Spark gave up; MachineError: for lack of room or the like, or it was told to.
         """
-        from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - what this process does alone needs no pyspark
-        from pyspark.errors import PySparkException  # noqa: PLC0415
-
         if not tasks:
             return []
         context = self._session.sparkContext
@@ -100,8 +98,8 @@ class Jobs:
         try:
             with Watch(self._session, group, self._progress.advance, work_bytes):
                 return self._collected(name, tasks, function, stages)
-        except (PySparkException, Py4JJavaError) as error:
-            reason = _reason(str(error))
+        except spark_errors() as error:
+            reason = reason_of(error)
             hint = _OTHER_RELEASE if _IS_OTHER_RELEASE.search(reason) else "-v shows more"
             kind = MachineError if _IS_NOT_THE_LOG.search(reason) else CleanerdError
             raise kind(f"Spark gave up: {reason}", hint=hint) from error
@@ -157,10 +155,3 @@ def in_time(call: Callable[[], object]) -> None:
     thread = threading.Thread(target=asked, name="cleanerd-cancel", daemon=True)
     thread.start()
     thread.join(PATIENCE_SECONDS)
-
-
-def _reason(text: str) -> str:
-    """The last line of a Python traceback in Spark's message, or its first line."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if "Error: " in line and not line.startswith(("at ", "File "))]
-    return (errors or lines or ["no reason"])[-1 if errors else 0][:400]

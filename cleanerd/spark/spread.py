@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from cleanerd import errors
+from cleanerd.spark.gave_up import is_javas, reason_of, spark_errors
 from cleanerd.spark.watch import Watch
 
 if TYPE_CHECKING:
@@ -67,8 +68,6 @@ def queries(
     if session is None:
         yield
         return
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - what this process does alone needs no pyspark
-
     wanted = {
         **_SETTINGS,
         "spark.sql.shuffle.partitions": str(max(_cores(session), -(-size_bytes // TASK_BYTES))),
@@ -82,9 +81,11 @@ def queries(
     try:
         with Watch(session, group, advance, size_bytes):
             yield
-    except PySparkException as error:
+    except spark_errors() as error:
         raised = _RAISED.search(str(error))
         if raised is None:
+            if is_javas(error):
+                raise errors.CleanerdError(f"Spark gave up: {reason_of(error)}", hint="-v shows more") from error
             raise
         kind = getattr(errors, raised[1], errors.CleanerdError)
         raise (kind if issubclass(kind, errors.CleanerdError) else errors.CleanerdError)(raised[2]) from error

@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.cleaner.manifest import STAGING
-from cleanerd.errors import BatchTooLargeError, CorruptionError, LogTooLargeError, MachineError
+from cleanerd.errors import BatchTooLargeError, CleanerdError, CorruptionError, LogTooLargeError, MachineError
 from cleanerd.spark import Logs
 from cleanerd.spark import clean as spark_clean
 from cleanerd.spark.clean import SparkStager
 from cleanerd.spark.jobs import Jobs
 from cleanerd.spark.plan import WHOLE_BYTES
+from cleanerd.spark.spread import queries
 from tests.cleaner.driver import NAME, config, resources
 from tests.cleaner.strategy_cases import NOW
 from tests.cleaner.test_segments import lopsided, tail
 from tests.cleaner.test_strategy_rounds import many
 from tests.spark.cluster import until
-from tests.spark.faults import FirstAttempts, let_go
+from tests.spark.faults import FirstAttempts, Killed, killed, let_go
 from tests.spark.inline import InlineJobs
 from tests.spark.matrix import CELLS, CODECS, Cell
 from tests.spark.rich_log import NOW_MS, RichLog
@@ -145,6 +146,16 @@ def test_a_task_that_fails_is_tried_again(spark: SparkSession, tmp_path: Path, h
     around = FirstAttempts(tmp_path / "attempts", how)
     assert_twins(local, stage_by_spark(spark, path, all_dirty(NOW_MS), around=around, whole_bytes=ANY))
     assert len(list((tmp_path / "attempts").glob("clean-*"))) == 1
+
+
+def test_a_task_that_kills_its_worker_each_time(spark: SparkSession, tmp_path: Path) -> None:
+    """U-35: the memory that it takes is not there. Told of that partition; it was an error of Java's that ended all."""
+    path = RichLog(2).write(tmp_path / "logs", 2, 5)
+    found = stage_by_spark(spark, path, all_dirty(NOW_MS), around=Killed("clean"), whole_bytes=ANY)
+    assert found.result.reason.startswith("Spark gave up: org.apache.spark.SparkException: Job aborted")
+    assert (found.result.outcome, found.files) == ("quarantined", {})
+    with pytest.raises(CleanerdError, match="^Spark gave up: .*SparkException: Job aborted"), queries(spark, "a test", 1):
+        spark.range(1).mapInArrow(killed, "id long").collect()
 
 
 def test_a_disk_without_room(spark: SparkSession, tmp_path: Path) -> None:
