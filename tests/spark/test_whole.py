@@ -154,7 +154,10 @@ def test_a_task_that_kills_its_worker_each_time(spark: SparkSession, tmp_path: P
     found = stage_by_spark(spark, path, all_dirty(NOW_MS), around=Killed("clean"), whole_bytes=ANY)
     assert found.result.reason.startswith("Spark gave up: org.apache.spark.SparkException: Job aborted")
     assert (found.result.outcome, found.files) == ("quarantined", {})
-    with pytest.raises(CleanerdError, match="^Spark gave up: .*SparkException: Job aborted"), queries(spark, "a test", 1):
+    with (
+        pytest.raises(CleanerdError, match=r"^Spark gave up: .*SparkException: Job aborted"),
+        queries(spark, "a test", 1),
+    ):
         spark.range(1).mapInArrow(killed, "id long").collect()
 
 
