@@ -20,7 +20,7 @@ use memmap2::MmapMut;
 use crate::bits::words_for;
 use crate::error::{Error, invalid};
 
-use look::{Look, Task};
+use look::{Keys, Look, Task, Visitor};
 use memory::anonymous;
 pub use shard::Shard;
 use versioned::LINE_AND_VERSIONS_BYTES;
@@ -40,9 +40,6 @@ const HOME_MASK: u64 = (1 << HOME_BITS) - 1;
 
 /// Largest ordinal that a map can hold; one with versions holds one fewer.
 pub const MAX_ORDINAL: u64 = ORDINAL_MASK - 1;
-
-/// Keys whose lines are touched before the first of them is looked at.
-const LOOK_AHEAD: usize = 128;
 
 type Line = [u64; 8];
 
@@ -218,20 +215,20 @@ impl OffsetMap {
         mask: &[bool],
         shard: Shard,
     ) -> Result<usize, Error> {
-        let hashes = pairs(key_hash, mask)?;
+        let keys = Keys { hashes: pairs(key_hash, mask)?, mask, shard };
         if self.versioned {
             return invalid("a map with versions needs the rows' versions");
         }
         let first = ordinals(first_ordinal, mask.len(), MAX_ORDINAL)?;
         let (lines, len, capacity) = (cast_slice_mut(&mut self.memory), &mut self.len, self.capacity);
-        Ok(look::run(Put { lines, len, capacity, hashes, mask, first, shard }))
+        Ok(look::run(Put { keys, entries: Entries { lines, len, capacity, first } }))
     }
 
     /// Which rows of `mask` and `shard` have a key that the map holds.
     pub fn contains(&self, key_hash: &[u64], mask: &[bool], shard: Shard) -> Result<Vec<bool>, Error> {
-        let hashes = pairs(key_hash, mask)?;
+        let keys = Keys { hashes: pairs(key_hash, mask)?, mask, shard };
         let (lines, _) = versioned::split(&self.memory, self.lines);
-        Ok(look::run(Contains { lines, hashes, mask, shard }))
+        Ok(look::run(Contains { keys, found: Found { lines, rows: vec![false; mask.len()] } }))
     }
 
     /// Bitmap of the ordinals `first_ordinal .. first_ordinal + count` that some key holds.
@@ -259,82 +256,94 @@ impl OffsetMap {
 
 /// [`OffsetMap::put_max`]; gives the rows dealt with.
 struct Put<'a> {
-    lines: &'a mut [Line],
-    len: &'a mut usize,
-    capacity: usize,
-    hashes: &'a [[u64; 2]],
-    mask: &'a [bool],
-    first: u64,
-    shard: Shard,
+    keys: Keys<'a>,
+    entries: Entries<'a>,
 }
 
 impl Task for Put<'_> {
     type Output = usize;
 
     #[inline(always)]
-    fn run<L: Look>(self, look: L) -> usize {
-        let lines = self.lines;
-        let mut probes = [Probe::default(); LOOK_AHEAD];
-        let mut rows = [0usize; LOOK_AHEAD];
-        let mut start = 0;
-        for (hashes, mask) in self.hashes.chunks(LOOK_AHEAD).zip(self.mask.chunks(LOOK_AHEAD)) {
-            let count = touch(lines, hashes, mask, self.shard, &mut probes, &mut rows);
-            for (probe, &row) in probes.iter().zip(&rows).take(count) {
-                let stored = self.first + (start + row) as u64 + 1;
-                match OffsetMap::find(look, lines, probe) {
-                    Place::Found { line, slot } => {
-                        let word = &mut lines[line][SLOTS + slot];
-                        if *word & ORDINAL_MASK < stored {
-                            *word = *word & !ORDINAL_MASK | stored;
-                        }
-                    }
-                    Place::Room { line, slot, behind_home } => {
-                        if *self.len == self.capacity || slot == SLOTS {
-                            return start + row;
-                        }
-                        if behind_home {
-                            lines[probe.home][SLOTS] |= GOES_ON;
-                        }
-                        let target = &mut lines[line];
-                        target[slot] = probe.tag_low;
-                        target[SLOTS + slot] |= probe.tag_high << TAG_SHIFT | stored;
-                        *self.len += 1;
-                    }
+    fn run<L: Look>(mut self, look: L) -> usize {
+        self.keys.visit(look, &mut self.entries)
+    }
+}
+
+/// The map's entries, to put keys in; row 0 has ordinal `first`.
+struct Entries<'a> {
+    lines: &'a mut [Line],
+    len: &'a mut usize,
+    capacity: usize,
+    first: u64,
+}
+
+impl Visitor for Entries<'_> {
+    #[inline(always)]
+    fn lines(&self) -> &[Line] {
+        self.lines
+    }
+
+    #[inline(always)]
+    fn visit<L: Look>(&mut self, look: L, probe: &Probe, row: usize) -> bool {
+        let stored = self.first + row as u64 + 1;
+        match OffsetMap::find(look, self.lines, probe) {
+            Place::Found { line, slot } => {
+                let word = &mut self.lines[line][SLOTS + slot];
+                if *word & ORDINAL_MASK < stored {
+                    *word = *word & !ORDINAL_MASK | stored;
                 }
             }
-            start += mask.len();
+            Place::Room { line, slot, behind_home } => {
+                if *self.len == self.capacity || slot == SLOTS {
+                    return false;
+                }
+                if behind_home {
+                    self.lines[probe.home][SLOTS] |= GOES_ON;
+                }
+                let target = &mut self.lines[line];
+                target[slot] = probe.tag_low;
+                target[SLOTS + slot] |= probe.tag_high << TAG_SHIFT | stored;
+                *self.len += 1;
+            }
         }
-        self.mask.len()
+        true
     }
 }
 
 /// [`OffsetMap::contains`].
 struct Contains<'a> {
-    lines: &'a [Line],
-    hashes: &'a [[u64; 2]],
-    mask: &'a [bool],
-    shard: Shard,
+    keys: Keys<'a>,
+    found: Found<'a>,
 }
 
 impl Task for Contains<'_> {
     type Output = Vec<bool>;
 
     #[inline(always)]
-    fn run<L: Look>(self, look: L) -> Vec<bool> {
-        let lines = self.lines;
-        let mut result = vec![false; self.mask.len()];
-        let mut probes = [Probe::default(); LOOK_AHEAD];
-        let mut rows = [0usize; LOOK_AHEAD];
-        let blocks = self.hashes.chunks(LOOK_AHEAD).zip(self.mask.chunks(LOOK_AHEAD));
-        for ((hashes, mask), result) in blocks.zip(result.chunks_mut(LOOK_AHEAD)) {
-            let count = touch(lines, hashes, mask, self.shard, &mut probes, &mut rows);
-            for (probe, &row) in probes.iter().zip(&rows).take(count) {
-                if let Some(result) = result.get_mut(row) {
-                    *result = OffsetMap::holds(look, lines, probe);
-                }
-            }
+    fn run<L: Look>(mut self, look: L) -> Vec<bool> {
+        self.keys.visit(look, &mut self.found);
+        self.found.rows
+    }
+}
+
+/// Rows of which the map has the key.
+struct Found<'a> {
+    lines: &'a [Line],
+    rows: Vec<bool>,
+}
+
+impl Visitor for Found<'_> {
+    #[inline(always)]
+    fn lines(&self) -> &[Line] {
+        self.lines
+    }
+
+    #[inline(always)]
+    fn visit<L: Look>(&mut self, look: L, probe: &Probe, row: usize) -> bool {
+        if let Some(found) = self.rows.get_mut(row) {
+            *found = OffsetMap::holds(look, self.lines, probe);
         }
-        result
+        true
     }
 }
 
@@ -348,34 +357,6 @@ fn mark(bits: &mut [u64], first: u64, count: usize, stored: impl Iterator<Item =
             bits[bit as usize / 64] |= 1 << (bit % 64);
         }
     }
-}
-
-/// Computes the probes of a block's rows and reads a word of each of their lines, so that the misses of the cache overlap.
-#[inline(always)]
-fn touch(
-    lines: &[Line],
-    hashes: &[[u64; 2]],
-    mask: &[bool],
-    shard: Shard,
-    probes: &mut [Probe; LOOK_AHEAD],
-    rows: &mut [usize; LOOK_AHEAD],
-) -> usize {
-    let mut count = 0;
-    for (row, (&[low, high], &wanted)) in hashes.iter().zip(mask).enumerate() {
-        if wanted && shard.has(low) {
-            let probe = OffsetMap::probe(lines.len(), low, high);
-            probes[count] = probe;
-            rows[count] = row;
-            count += 1;
-        }
-    }
-    // A loop of its own: the fewer instructions between two misses, the more of them are under way at once.
-    let mut seen = 0;
-    for probe in &probes[..count] {
-        seen ^= lines[probe.home][0] ^ lines[probe.other][0];
-    }
-    std::hint::black_box(seen);
-    count
 }
 
 fn pairs<'a>(key_hash: &'a [u64], mask: &[bool]) -> Result<&'a [[u64; 2]], Error> {

@@ -1,11 +1,25 @@
-//! Looking at a line: all four entries at once where the processor can.
+//! Looking at lines: all four entries of one at once where the processor can, and the lines asked for before they are needed.
+
+use std::hint::black_box;
 
 use pulp::{Arch, NullaryFnOnce};
 
-use super::{Line, ORDINAL_MASK, Probe, SLOTS, TAG_SHIFT};
+use super::{Line, ORDINAL_MASK, OffsetMap, Probe, SLOTS, Shard, TAG_SHIFT};
+
+/// So many keys are asked for before the first of them is looked at, where that is done by reading.
+const READ_AHEAD: usize = 128;
+/// The same where the processor has an instruction for it, which asks for one key more whenever one was looked at: were they asked
+/// for all at once, it would forget most of them.
+const ASK_AHEAD: usize = 32;
 
 /// A way to look at a line.
 pub(super) trait Look: Copy {
+    /// Does nothing wait for what is asked for?
+    const NO_WAIT: bool;
+
+    /// Has memory brought into the cache. What is returned has to be used, or nothing is done.
+    fn ask_for(self, word: &u64) -> u64;
+
     /// (index of the first match, any match, entries in use); the index is `SLOTS` where there is none.
     fn at(self, line: &Line, probe: &Probe) -> (usize, bool, usize);
 }
@@ -15,6 +29,91 @@ pub(super) trait Task {
     type Output;
 
     fn run<L: Look>(self, look: L) -> Self::Output;
+}
+
+/// What is done with each key.
+pub(super) trait Visitor {
+    /// The map's lines, as many as there are.
+    fn lines(&self) -> &[Line];
+
+    /// Asks for all that [`Visitor::visit`] will need.
+    #[inline(always)]
+    fn ask<L: Look>(&self, look: L, probe: &Probe) -> u64 {
+        let lines = self.lines();
+        look.ask_for(&lines[probe.home][0]) ^ look.ask_for(&lines[probe.other][0])
+    }
+
+    /// The key of row `row`. False: neither with this row nor with those behind it can anything be done.
+    fn visit<L: Look>(&mut self, look: L, probe: &Probe, row: usize) -> bool;
+}
+
+/// The keys to visit, a row each.
+#[derive(Clone, Copy)]
+pub(super) struct Keys<'a> {
+    pub hashes: &'a [[u64; 2]],
+    /// Rows that count.
+    pub mask: &'a [bool],
+    pub shard: Shard,
+}
+
+impl Keys<'_> {
+    /// Visits the keys in order; returns the rows dealt with.
+    #[inline(always)]
+    pub fn visit<L: Look>(self, look: L, visitor: &mut impl Visitor) -> usize {
+        let stopped_at = if L::NO_WAIT { self.one_by_one(look, visitor) } else { self.by_blocks(look, visitor) };
+        stopped_at.unwrap_or(self.mask.len())
+    }
+
+    #[inline(always)]
+    fn one_by_one<L: Look>(self, look: L, visitor: &mut impl Visitor) -> Option<usize> {
+        let lines = visitor.lines().len();
+        let mut asked_for = [(Probe::default(), 0); ASK_AHEAD];
+        let mut count = 0;
+        let mut seen = 0;
+        for (row, (&[low, high], &wanted)) in self.hashes.iter().zip(self.mask).enumerate() {
+            if !wanted || !self.shard.has(low) {
+                continue;
+            }
+            let place = &mut asked_for[count % ASK_AHEAD];
+            if count >= ASK_AHEAD && !visitor.visit(look, &place.0, place.1) {
+                return Some(place.1);
+            }
+            *place = (OffsetMap::probe(lines, low, high), row);
+            seen ^= visitor.ask(look, &place.0);
+            count += 1;
+        }
+        black_box(seen);
+        for number in count.saturating_sub(ASK_AHEAD)..count {
+            let (probe, row) = &asked_for[number % ASK_AHEAD];
+            if !visitor.visit(look, probe, *row) {
+                return Some(*row);
+            }
+        }
+        None
+    }
+
+    #[inline(always)]
+    fn by_blocks<L: Look>(self, look: L, visitor: &mut impl Visitor) -> Option<usize> {
+        let lines = visitor.lines().len();
+        let mut probes = [(Probe::default(), 0); READ_AHEAD];
+        for (block, (hashes, mask)) in self.hashes.chunks(READ_AHEAD).zip(self.mask.chunks(READ_AHEAD)).enumerate() {
+            let mut count = 0;
+            for (row, (&[low, high], &wanted)) in hashes.iter().zip(mask).enumerate() {
+                if wanted && self.shard.has(low) {
+                    probes[count] = (OffsetMap::probe(lines, low, high), block * READ_AHEAD + row);
+                    count += 1;
+                }
+            }
+            // A loop of its own: the fewer instructions between two misses, the more of them are under way at once.
+            black_box(probes[..count].iter().fold(0, |seen, (probe, _)| seen ^ visitor.ask(look, probe)));
+            for (probe, row) in &probes[..count] {
+                if !visitor.visit(look, probe, *row) {
+                    return Some(*row);
+                }
+            }
+        }
+        None
+    }
 }
 
 /// Runs it in the way that this processor is best at.
@@ -47,6 +146,13 @@ impl<L: Look, T: Task> NullaryFnOnce for Call<L, T> {
 pub(super) struct Single;
 
 impl Look for Single {
+    const NO_WAIT: bool = false;
+
+    #[inline(always)]
+    fn ask_for(self, word: &u64) -> u64 {
+        *word
+    }
+
     #[inline(always)]
     fn at(self, line: &Line, probe: &Probe) -> (usize, bool, usize) {
         let mut slot = SLOTS;
@@ -67,6 +173,8 @@ mod four {
     use super::{Line, Look, ORDINAL_MASK, Probe, SLOTS, TAG_SHIFT};
     use pulp::x86::V3;
     use pulp::{cast, m64x4, u64x4};
+    use std::arch::x86_64::_MM_HINT_T0;
+    use std::ptr;
 
     /// A line is two registers of 256 bits.
     #[derive(Clone, Copy)]
@@ -81,6 +189,14 @@ mod four {
     }
 
     impl Look for Four {
+        const NO_WAIT: bool = true;
+
+        #[inline(always)]
+        fn ask_for(self, word: &u64) -> u64 {
+            self.0.sse._mm_prefetch::<_MM_HINT_T0>(ptr::from_ref(word).cast());
+            0
+        }
+
         #[inline(always)]
         fn at(self, line: &Line, probe: &Probe) -> (usize, bool, usize) {
             let simd = self.0;
@@ -112,6 +228,38 @@ mod tests {
         }
     }
 
+    /// Notes the rows that it is shown, up to `most`.
+    struct Noted<'a> {
+        lines: &'a [Line],
+        rows: Vec<usize>,
+        most: usize,
+    }
+
+    impl Visitor for Noted<'_> {
+        fn lines(&self) -> &[Line] {
+            self.lines
+        }
+
+        fn visit<L: Look>(&mut self, _: L, probe: &Probe, row: usize) -> bool {
+            assert_eq!(probe.tag_low, row as u64);
+            let room = self.rows.len() < self.most;
+            if room {
+                self.rows.push(row);
+            }
+            room
+        }
+    }
+
+    struct Visit<'a>(Keys<'a>, Noted<'a>);
+
+    impl Task for Visit<'_> {
+        type Output = (usize, Vec<usize>);
+
+        fn run<L: Look>(mut self, look: L) -> Self::Output {
+            (self.0.visit(look, &mut self.1), self.1.rows)
+        }
+    }
+
     /// Of few tags, so that entries are alike; with and without an ordinal, and the spare bit.
     fn entry() -> impl Strategy<Value = (u64, u64)> {
         let ordinal = prop_oneof![Just(0), Just(1), Just(ORDINAL_MASK), 0..=ORDINAL_MASK];
@@ -135,6 +283,20 @@ mod tests {
                 .collect();
             let probe = Probe { tag_low: tag.0, tag_high: tag.1 >> TAG_SHIFT, home: 0, other: 0 };
             prop_assert_eq!(run(AllOf(&lines, probe)), AllOf(&lines, probe).run(Single));
+        }
+
+        /// Asked for one by one or block by block: each key in its turn, and none behind one that is refused.
+        #[test]
+        fn keys_come_in_order(mask in prop::collection::vec(prop::bool::weighted(0.8), 0..400), most in 0usize..400) {
+            let lines = [[0; 8]; 8];
+            let hashes: Vec<[u64; 2]> = (0..mask.len() as u64).map(|row| [row, 7]).collect();
+            let keys = Keys { hashes: &hashes, mask: &mask, shard: Shard::ALL };
+            let wanted: Vec<usize> = (0..mask.len()).filter(|&row| mask[row]).collect();
+            let stopped_at = wanted.get(most).copied().unwrap_or(mask.len());
+            let expected = (stopped_at, wanted[..most.min(wanted.len())].to_vec());
+            let visit = || Visit(keys, Noted { lines: &lines, rows: vec![], most });
+            prop_assert_eq!(&visit().run(Single), &expected);
+            prop_assert_eq!(run(visit()), expected);
         }
     }
 }

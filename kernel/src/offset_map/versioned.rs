@@ -4,9 +4,10 @@
 //! version here. An entry without one has [`UNVERSIONED`] for an ordinal and the real one here: so no bit is needed that a line
 //! has not to spare, all 64 bits of a version count, and a key is known by as many bits as without versions.
 
+use super::look::{self, Keys, Look, Task, Visitor};
 use super::{
-    Error, GOES_ON, LINE_BYTES, LOOK_AHEAD, Line, ORDINAL_BITS, ORDINAL_MASK, OffsetMap, Place, Probe, SLOTS, Shard,
-    TAG_SHIFT, cast_slice, cast_slice_mut, invalid, ordinals, pairs, select_unpredictable,
+    Error, GOES_ON, LINE_BYTES, Line, ORDINAL_BITS, ORDINAL_MASK, OffsetMap, Place, Probe, SLOTS, Shard, TAG_SHIFT,
+    cast_slice, cast_slice_mut, invalid, ordinals, pairs, select_unpredictable,
 };
 
 /// Stands in an entry's line for "no version; the ordinal is in its word". The largest ordinal + 1, hence one fewer fits.
@@ -63,31 +64,6 @@ impl Entry {
     }
 }
 
-/// Rows of a block that are dealt with: their probes, their places in the block.
-struct Block {
-    probes: [Probe; LOOK_AHEAD],
-    rows: [usize; LOOK_AHEAD],
-    count: usize,
-}
-
-impl Block {
-    fn new() -> Self {
-        Self { probes: [Probe::default(); LOOK_AHEAD], rows: [0; LOOK_AHEAD], count: 0 }
-    }
-
-    /// Reads of each row's two lines, and of the words of both, so that the misses of the cache overlap. (To find the entry first and
-    /// read only its word is dearer, from small maps to large ones.)
-    #[inline(always)]
-    fn touch(&mut self, lines: &[Line], words: &[u64], hashes: &[[u64; 2]], mask: &[bool], shard: Shard) {
-        self.count = super::touch(lines, hashes, mask, shard, &mut self.probes, &mut self.rows);
-        let mut seen = 0;
-        for probe in self.probes.iter().take(self.count) {
-            seen ^= words[probe.home * SLOTS] ^ words[probe.other * SLOTS];
-        }
-        std::hint::black_box(seen);
-    }
-}
-
 /// The lines of a map with versions, and the word of every slot.
 pub(super) fn split(memory: &[u8], lines: usize) -> (&[Line], &[u64]) {
     let (lines, words) = memory.split_at(lines * LINE_BYTES);
@@ -130,39 +106,11 @@ impl OffsetMap {
         versions: Versions<'_>,
         shard: Shard,
     ) -> Result<usize, Error> {
-        let hashes = pairs(key_hash, mask)?;
+        let keys = Keys { hashes: pairs(key_hash, mask)?, mask, shard };
         let first = self.check(first_ordinal, mask, versions)?;
+        let (len, capacity) = (&mut self.len, self.capacity);
         let (lines, words) = split_mut(&mut self.memory, self.lines);
-        let mut block = Block::new();
-        let mut start = 0;
-        for (hashes, mask) in hashes.chunks(LOOK_AHEAD).zip(mask.chunks(LOOK_AHEAD)) {
-            block.touch(lines, words, hashes, mask, shard);
-            for (probe, &row) in block.probes.iter().zip(&block.rows).take(block.count) {
-                let row = start + row;
-                let entry = versions.entry(row, first);
-                match Self::find(super::look::Single, lines, probe) {
-                    Place::Found { line, slot } => {
-                        raise(&mut lines[line][SLOTS + slot], &mut words[line * SLOTS + slot], entry);
-                    }
-                    Place::Room { line, slot, behind_home } => {
-                        if self.len == self.capacity || slot == SLOTS {
-                            return Ok(row);
-                        }
-                        if behind_home {
-                            lines[probe.home][SLOTS] |= GOES_ON;
-                        }
-                        let (field, version) = entry.to_store();
-                        let target = &mut lines[line];
-                        target[slot] = probe.tag_low;
-                        target[SLOTS + slot] |= probe.tag_high << TAG_SHIFT | field;
-                        words[line * SLOTS + slot] = version;
-                        self.len += 1;
-                    }
-                }
-            }
-            start += mask.len();
-        }
-        Ok(mask.len())
+        Ok(look::run(Put { keys, entries: Entries { lines, words, len, capacity, versions, first } }))
     }
 
     /// Which rows of `mask` and `shard` have a key that the map holds; their entries are raised, and none is added.
@@ -174,25 +122,11 @@ impl OffsetMap {
         versions: Versions<'_>,
         shard: Shard,
     ) -> Result<Vec<bool>, Error> {
-        let hashes = pairs(key_hash, mask)?;
+        let keys = Keys { hashes: pairs(key_hash, mask)?, mask, shard };
         let first = self.check(first_ordinal, mask, versions)?;
         let (lines, words) = split_mut(&mut self.memory, self.lines);
-        let mut result = vec![false; mask.len()];
-        let mut block = Block::new();
-        let mut start = 0;
-        for (hashes, mask) in hashes.chunks(LOOK_AHEAD).zip(mask.chunks(LOOK_AHEAD)) {
-            block.touch(lines, words, hashes, mask, shard);
-            for (probe, &row) in block.probes.iter().zip(&block.rows).take(block.count) {
-                let row = start + row;
-                if let Place::Found { line, slot } = Self::find(super::look::Single, lines, probe) {
-                    let entry = versions.entry(row, first);
-                    raise(&mut lines[line][SLOTS + slot], &mut words[line * SLOTS + slot], entry);
-                    result[row] = true;
-                }
-            }
-            start += mask.len();
-        }
-        Ok(result)
+        let found = vec![false; mask.len()];
+        Ok(look::run(Update { keys, entries: Known { lines, words, versions, first, found } }))
     }
 
     /// The first ordinal, having checked the columns against each other.
@@ -205,5 +139,122 @@ impl OffsetMap {
             return invalid(format!("{version} versions and {has} has_version for {} rows", mask.len()));
         }
         ordinals(first_ordinal, mask.len(), self.max_ordinal())
+    }
+}
+
+/// Asks for a key's two lines, and for the words of both. (To find the entry first and ask for its word alone is dearer, from small
+/// maps to large ones.)
+#[inline(always)]
+fn ask<L: Look>(look: L, lines: &[Line], words: &[u64], probe: &Probe) -> u64 {
+    let of_lines = look.ask_for(&lines[probe.home][0]) ^ look.ask_for(&lines[probe.other][0]);
+    of_lines ^ look.ask_for(&words[probe.home * SLOTS]) ^ look.ask_for(&words[probe.other * SLOTS])
+}
+
+/// [`OffsetMap::put_max_version`]; gives the rows dealt with.
+struct Put<'a> {
+    keys: Keys<'a>,
+    entries: Entries<'a>,
+}
+
+impl Task for Put<'_> {
+    type Output = usize;
+
+    #[inline(always)]
+    fn run<L: Look>(mut self, look: L) -> usize {
+        self.keys.visit(look, &mut self.entries)
+    }
+}
+
+/// The map's entries, to put keys in; row 0 has ordinal `first`.
+struct Entries<'a> {
+    lines: &'a mut [Line],
+    words: &'a mut [u64],
+    len: &'a mut usize,
+    capacity: usize,
+    versions: Versions<'a>,
+    first: u64,
+}
+
+impl Visitor for Entries<'_> {
+    #[inline(always)]
+    fn lines(&self) -> &[Line] {
+        self.lines
+    }
+
+    #[inline(always)]
+    fn ask<L: Look>(&self, look: L, probe: &Probe) -> u64 {
+        ask(look, self.lines, self.words, probe)
+    }
+
+    #[inline(always)]
+    fn visit<L: Look>(&mut self, look: L, probe: &Probe, row: usize) -> bool {
+        let entry = self.versions.entry(row, self.first);
+        match OffsetMap::find(look, self.lines, probe) {
+            Place::Found { line, slot } => {
+                raise(&mut self.lines[line][SLOTS + slot], &mut self.words[line * SLOTS + slot], entry);
+            }
+            Place::Room { line, slot, behind_home } => {
+                if *self.len == self.capacity || slot == SLOTS {
+                    return false;
+                }
+                if behind_home {
+                    self.lines[probe.home][SLOTS] |= GOES_ON;
+                }
+                let (field, version) = entry.to_store();
+                let target = &mut self.lines[line];
+                target[slot] = probe.tag_low;
+                target[SLOTS + slot] |= probe.tag_high << TAG_SHIFT | field;
+                self.words[line * SLOTS + slot] = version;
+                *self.len += 1;
+            }
+        }
+        true
+    }
+}
+
+/// [`OffsetMap::update_existing`]; gives the rows whose key was there.
+struct Update<'a> {
+    keys: Keys<'a>,
+    entries: Known<'a>,
+}
+
+impl Task for Update<'_> {
+    type Output = Vec<bool>;
+
+    #[inline(always)]
+    fn run<L: Look>(mut self, look: L) -> Vec<bool> {
+        self.keys.visit(look, &mut self.entries);
+        self.entries.found
+    }
+}
+
+/// Entries that are raised, where there are any; none is added.
+struct Known<'a> {
+    lines: &'a mut [Line],
+    words: &'a mut [u64],
+    versions: Versions<'a>,
+    first: u64,
+    found: Vec<bool>,
+}
+
+impl Visitor for Known<'_> {
+    #[inline(always)]
+    fn lines(&self) -> &[Line] {
+        self.lines
+    }
+
+    #[inline(always)]
+    fn ask<L: Look>(&self, look: L, probe: &Probe) -> u64 {
+        ask(look, self.lines, self.words, probe)
+    }
+
+    #[inline(always)]
+    fn visit<L: Look>(&mut self, look: L, probe: &Probe, row: usize) -> bool {
+        if let Place::Found { line, slot } = OffsetMap::find(look, self.lines, probe) {
+            let entry = self.versions.entry(row, self.first);
+            raise(&mut self.lines[line][SLOTS + slot], &mut self.words[line * SLOTS + slot], entry);
+            self.found[row] = true;
+        }
+        true
     }
 }
