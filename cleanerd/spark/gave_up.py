@@ -2,6 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+from typing import TYPE_CHECKING
+
+from cleanerd.errors import MachineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def java_is_there() -> Iterator[None]:
+    """In the block Java is asked for something, and no file is read: what a socket says is not about a log.
+
+    Raises:
+        MachineError: Java is gone.
+    """
+    from py4j.protocol import Py4JNetworkError  # noqa: PLC0415
+
+    try:
+        yield
+    except (Py4JNetworkError, OSError) as error:
+        raise MachineError(
+            f"Spark's Java does not answer any more: {reason_of(error)}", hint="-v shows more"
+        ) from error
+
 
 def spark_errors() -> tuple[type[Exception], ...]:
     """What a job raises: Spark's own errors; and Java's, of a worker that was killed or an executor that was lost.

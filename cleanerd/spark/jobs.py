@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 
 from cleanerd import __version__
 from cleanerd.errors import CleanerdError, MachineError
-from cleanerd.spark.gave_up import reason_of, spark_errors
+from cleanerd.spark.gave_up import java_is_there, reason_of, spark_errors
 from cleanerd.spark.launch import SAME_WORKERS
 from cleanerd.spark.rows import SCHEMA, Row, RowFunction, for_spark
 from cleanerd.spark.watch import PATIENCE_SECONDS, Watch
@@ -74,7 +74,8 @@ class Jobs:
     @property
     def cores(self) -> int:
         """How many tasks run at once."""
-        return int(self._session.sparkContext.defaultParallelism)
+        with java_is_there():
+            return int(self._session.sparkContext.defaultParallelism)
 
     def run(
         self, name: str, tasks: Sequence[Any], function: Callable[[Any], Iterator[Row]], *stages: Stage, work_bytes: int
@@ -88,6 +89,12 @@ class Jobs:
         """
         if not tasks:
             return []
+        with java_is_there():
+            return self._rows(name, tasks, function, *stages, work_bytes=work_bytes)
+
+    def _rows(
+        self, name: str, tasks: Sequence[Any], function: Callable[[Any], Iterator[Row]], *stages: Stage, work_bytes: int
+    ) -> list[Row]:
         context = self._session.sparkContext
         self._number += 1
         group = f"{self._plan_id}-{self._number}"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,10 +13,12 @@ from hypothesis.extra import numpy as arrays
 
 from cleanerd import errors
 from cleanerd._kernel import OffsetMap
+from cleanerd.cleaner.cleaner import NoProgress
 from cleanerd.cleaner.keep_bitmaps import decode_keep, encode_keep
-from cleanerd.errors import CorruptionError, RefusedError, UnsupportedLogError
+from cleanerd.errors import CorruptionError, MachineError, RefusedError, UnsupportedLogError
 from cleanerd.spark.blocks import Keys, Spool, bits_row, combined, set_bits, shard_of
 from cleanerd.spark.columns import pack, unpack
+from cleanerd.spark.jobs import Jobs
 from cleanerd.spark.rows import WINNERS, Row, error_of, error_row
 
 HASHES = arrays.arrays(np.uint64, st.integers(0, 40).map(lambda count: 2 * count))
@@ -126,3 +131,19 @@ def test_errors_travel(error: errors.CleanerdError) -> None:
     assert str(back) == str(error)
     expected = errors.CleanerdError if isinstance(error, errors.AgentRefusalError) else type(error)
     assert type(back) is expected
+
+
+class Gone:
+    """A session whose Java has died."""
+
+    def __getattr__(self, _name: str) -> object:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+
+def test_java_has_died() -> None:
+    """It is no fault of the log, although a socket fails as a file does: its partition was quarantined."""
+    jobs = Jobs(cast("Any", Gone()), cast("Any", SimpleNamespace(plan_id="plan", name="orders-0")), NoProgress())
+    with pytest.raises(MachineError, match=r"Spark's Java does not answer any more: .*Connection refused"):
+        jobs.run("scan", [None], lambda _task: iter(()), work_bytes=1)
+    with pytest.raises(MachineError, match="Connection refused"):
+        _ = jobs.cores
