@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import contextlib
+import shutil
+from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import ConfigError, system_error
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+_TIMES: Final = 4
 
 
 def exists_already(target: Path) -> ConfigError:
@@ -28,3 +33,15 @@ def make_new_directory(target: Path) -> None:
         raise exists_already(target) from None
     except OSError as error:
         raise system_error("cannot be made", str(target), error) from error
+
+
+def remove_attempts(place: Path) -> None:
+    """Remove the directory in which tasks wrote; raises OSError.
+
+    An attempt that came second may still write: it comes back for what appears meanwhile, a few times.
+    """
+    for _ in range(_TIMES):
+        with contextlib.suppress(OSError):
+            shutil.rmtree(place)
+            return
+    shutil.rmtree(place)

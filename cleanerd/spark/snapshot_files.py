@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from cleanerd.errors import ConfigError, system_error
 from cleanerd.spark.latest_by_tasks import LARGE_BYTES, by_file, find_winners, on_winners
 from cleanerd.spark.logs import size_of_all
-from cleanerd.spark.new_directory import make_new_directory
+from cleanerd.spark.new_directory import make_new_directory, remove_attempts
 from cleanerd.spark.source.options import LATEST, MAP_BYTES
 from cleanerd.spark.source.part import part_item, split_of
 from cleanerd.spark.source.read import read_split
@@ -88,7 +88,7 @@ def write_files(
         if decoding is not None:
             require_within(decoding.limit, sum(failed for _, failed in counts.values()))
             _put_side(target, [each["side"] for _, each in told if each["side"] is not None])
-        shutil.rmtree(target / _ATTEMPTS)
+        remove_attempts(target / _ATTEMPTS)
         (target / _DONE).touch()
     except BaseException as error:
         shutil.rmtree(target, ignore_errors=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -105,6 +106,22 @@ def test_a_task_that_is_tried_twice(logs: list[Log], tmp_path: Path, monkeypatch
     assert write_snapshot(None, logs, (tmp_path / "twice").as_uri()) == once
     assert rows_in(tmp_path / "twice") == rows_in(tmp_path / "once")
     assert {path.name for path in (tmp_path / "twice").iterdir()} == {"topic=orders", "_SUCCESS", "_cleanerd"}
+
+
+def test_an_attempt_that_still_writes(logs: list[Log], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a task of which another attempt came first: its file, made when all is being put in order, failed all."""
+    real, late = os.rmdir, iter(("late.parquet", "later.parquet"))
+
+    def rmdir(path: str, *arguments: Any, **named: Any) -> None:
+        for name in late:
+            (tmp_path / "state" / "_attempts" / name).touch()
+            break
+        real(path, *arguments, **named)
+
+    monkeypatch.setattr(os, "rmdir", rmdir)
+    write_snapshot(None, logs, (tmp_path / "state").as_uri())
+    assert next(late, None) is None
+    assert {path.name for path in (tmp_path / "state").iterdir()} == {"topic=orders", "_SUCCESS", "_cleanerd"}
 
 
 def test_nothing_is_left_of_a_failure(spark: SparkSession, logs: list[Log], tmp_path: Path) -> None:
