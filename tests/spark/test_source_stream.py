@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -81,6 +82,19 @@ def test_what_is_lost_is_told(path: Path) -> None:
     assert batch(reader, start, end) == [*((0, at) for at in range(12, 30)), *((1, at) for at in range(30))]
     with pytest.raises(ConfigError, match="t-7 is gone"):
         stream(path).latestOffset({"t": {"7": 5}})
+
+
+def test_a_topic_that_was_created_again(path: Path) -> None:
+    """All of it up to where the one before was read was passed over, without a word."""
+    start: Offsets = {"t": {"0": 30, "1": 30}}
+    assert stream(path).latestOffset(start) == start
+    shutil.rmtree(path / "t-0")
+    make_log_dir(path, {"t-0": Partition({0: segment(0, 3), 3: segment(3, 3), 6: b""})})
+    (path / "replication-offset-checkpoint").write_text("0\n2\nt 0 6\nt 1 30\n")
+    for ask in (lambda: stream(path).latestOffset(start), lambda: stream(path).partitions(start, start)):
+        with pytest.raises(ConfigError, match="t-0 ends at 6, and was read up to 30: its topic was created again"):
+            ask()
+    assert stream(path, failOnDataLoss="false").latestOffset(start) == start
 
 
 def test_starts(path: Path) -> None:

@@ -162,6 +162,11 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 first = max(log.log_start, log.segments[0].base)
                 if offset < first:
                     raise _lost(f"{log.name} begins at {first}, and was read up to {offset}")
+                # Below where it was read it does not end by itself: what is written there anew would be passed over.
+                end = max(first, log.segments[-1].base, offset if log.high_watermark is None else log.high_watermark)
+                if offset > end:
+                    why = "its topic was created again, it was cut, or this is an older copy"
+                    raise _lost(f"{log.name} ends at {end}, and was read up to {offset}: {why}")
 
 
 def _require_no_limit(options: Options) -> None:
