@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from cleanerd.errors import ConfigError, RefusedError
 from cleanerd.format.names import TopicPartition
+from cleanerd.log.partition import PARTITION_METADATA
 from cleanerd.spark.api import Logs
 from cleanerd.spark.logs import find_logs
 from cleanerd.spark.tables.merge import write_table
@@ -76,6 +77,20 @@ def test_refused(delta: Tables, tmp_path: Path, change: Callable[[Growing, list[
     assert (delta.rows(), delta.commits(), delta.files()) == before
     write_table(None, delta.target.open(), logs, anew=True)
     merged(delta, logs)
+
+
+def test_a_copy_that_does_not_say_which_topic_it_is(delta: Tables, tmp_path: Path) -> None:
+    """``partition.metadata`` was not copied once: the table forgot whose it is, and another topic went in."""
+    log = Growing(tmp_path, "orders-0")
+    log.put("orders-0", a="1")
+    write_table(None, delta.target.open(), log.write())
+    log.put("orders-0", b="1")
+    logs = log.write()
+    (logs[0].segments[0].path.parent / PARTITION_METADATA).unlink()
+    assert [found.end_offset for found in merged(delta, logs)] == [2]
+    log.put("orders-0", c="1")
+    with pytest.raises(RefusedError, match="is another topic than the one in the table"):
+        merged(delta, other_topic(log, logs))
 
 
 def test_tombstones_that_came_and_went(delta: Tables, tmp_path: Path) -> None:

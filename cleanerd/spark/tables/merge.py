@@ -198,8 +198,9 @@ def merge_into(
                 refusals.require_complete(table.where, part.log, part.mark, missing, now_ms=now, retention_ms=retention)
         old, sifted = _sift(tasks, table, parts, new)
         added = _finish(tasks, parts, new, sifted)
+        topics = {part.log.name.topic: part.topic for part in parts}
         remember = Remembered(
-            {**before.topics, **{part.log.name.topic: part.topic for part in parts}},
+            {**before.topics, **{name: topic.after(before.topics.get(name)) for name, topic in topics.items()}},
             {**before.marks, **{part.log.name: part.now for part in parts}},
         )
         come = [file for files in added.values() for file in files]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.errors import ConfigError
@@ -32,6 +32,10 @@ class Topic:
     topic_id: str | None
     rules: KeyRules
     keep_deleted: bool
+
+    def after(self, before: Topic | None) -> Topic:
+        """With the id that was known ``before``, where none is said now: a copy need not have the file that says it."""
+        return self if before is None or self.topic_id is not None else replace(self, topic_id=before.topic_id)
 
 
 @dataclass(frozen=True, slots=True)
