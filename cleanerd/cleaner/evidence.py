@@ -14,7 +14,7 @@ from cleanerd._kernel import FLAG_HAS_KEY
 from cleanerd.cleaner.bits import BitColumn
 from cleanerd.cleaner.chunk_rows import BEGINNING, ChunkRows, KnownChunk, Mark
 from cleanerd.errors import CorruptionError
-from cleanerd.format.batch import CONTROL, TRANSACTIONAL
+from cleanerd.format.batch import CONTROL, HAS_DELETE_HORIZON, TRANSACTIONAL
 from cleanerd.format.index import TXN_ENTRY
 from cleanerd.log.segment import BatchWitness
 from cleanerd.policy import legacy
@@ -139,7 +139,8 @@ class SegmentEvidence:
         self.keyed.append((records.flags & FLAG_HAS_KEY) != 0)
         self.tombstone.append(tombstones(records.flags, self._plan.rules.tombstone_mode, legacy_rows(batches)))
         self._remember_ends(batches, batch_flags)
-        self.legacy_batches += int(np.count_nonzero(batches.magic < 2))
+        if is_legacy(batches):
+            self.legacy_batches += int(np.count_nonzero(batches.magic < 2))
         if len(batches):
             last_rows = records.offset[batches.first_record[-2] :]
             self.last_batch_offsets = last_rows.copy() if batches.magic[-1] < 2 else None
@@ -274,21 +275,22 @@ class SegmentEvidence:
     def _batch_flags(self, batches: _kernel.Batches) -> NDArray[np.uint8]:
         attributes = batches.attributes
         flags = np.zeros(len(batches), dtype=np.uint8)
-        set_before = has_horizon(attributes)
-        flags[set_before] |= BATCH_HAS_HORIZON
-        flags[expired(attributes, batches.base_timestamp, self._plan.now_ms)] |= BATCH_EXPIRED
-        if set_before.any():
+        # Most chunks have nothing of what follows, and to set flags by a mask of none costs as much as by one of many.
+        any_of = int(np.bitwise_or.reduce(attributes))
+        if any_of & HAS_DELETE_HORIZON:
+            flags[has_horizon(attributes)] |= BATCH_HAS_HORIZON
+            flags[expired(attributes, batches.base_timestamp, self._plan.now_ms)] |= BATCH_EXPIRED
             horizons = (self.next_horizon_ms, next_horizon_ms(attributes, batches.base_timestamp, self._plan.now_ms))
             self.next_horizon_ms = min((horizon for horizon in horizons if horizon is not None), default=None)
-        flags[self._plan.last_records.protect(batches)] |= BATCH_PROTECTED
-        if (batches.magic < 2).any():
+        flags[self._plan.last_records.protected(batches)] |= BATCH_PROTECTED
+        if is_legacy(batches):
             flags |= legacy.batch_flags(
                 batches,
                 mtime_ms=self.source.segment.mtime_ns // 1_000_000,
                 legacy_horizon_ms=self._plan.legacy_horizon_ms,
                 convert=self._plan.convert_legacy,
             )
-        if (attributes & (TRANSACTIONAL | CONTROL)).any():
+        if any_of & (TRANSACTIONAL | CONTROL):
             flags[(attributes & CONTROL) != 0] |= BATCH_CONTROL
             events = events_of(batches, self._plan.aborted, self._batches)
             flags[events.batch[events.kind == ABORTED_DATA] - self._batches] |= BATCH_ABORTED
@@ -370,5 +372,9 @@ def _witness(batches: _kernel.Batches, row: int) -> BatchWitness:
 
 def legacy_rows(batches: _kernel.Batches) -> NDArray[np.bool_] | None:
     """[n] bool: the record is of format v0 or v1; None when none is."""
-    legacy_batches = batches.magic < 2
-    return np.repeat(legacy_batches, np.diff(batches.first_record)) if legacy_batches.any() else None
+    return np.repeat(batches.magic < 2, np.diff(batches.first_record)) if is_legacy(batches) else None
+
+
+def is_legacy(batches: _kernel.Batches) -> bool:
+    """Whether batches of format v0 or v1 are among them."""
+    return int(batches.magic.min(initial=2)) < 2

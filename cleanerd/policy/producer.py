@@ -40,33 +40,33 @@ class LastRecords:
             np.array([epoch for _, epoch in markers], dtype=np.int64),
         )
 
-    def protect(self, batches: _kernel.Batches) -> NDArray[np.bool_]:
-        """[b] bool: the batch stays, emptied if need be, because its producer's state hangs on it.
+    def protected(self, batches: _kernel.Batches) -> NDArray[np.intp]:
+        """[k] rows: the batch stays, emptied if need be, because its producer's state hangs on it.
 
         It is the offset that is compared and not the sequence, because a producer may use one sequence many times
         (KAFKA-8335); an offset lies in one batch only, so the producer need not be compared as well. Of a producer
         that only markers are known of, control batches of its epoch stay.
         """
-        result = _holds_offset(batches.last_offset, self.data_offsets)
-        result &= batches.producer_id >= 0
+        found = _rows_at(batches.last_offset, self.data_offsets)
+        found = found[batches.producer_id[found] >= 0]
         if len(self.marker_producers):
             rows = np.flatnonzero((batches.attributes & CONTROL) != 0)
+            stays = np.zeros(len(rows), dtype=np.bool_)
             first = np.searchsorted(self.marker_producers, batches.producer_id[rows])
             end = np.searchsorted(self.marker_producers, batches.producer_id[rows], side="right")
             for step in range(int((end - first).max(initial=0))):
                 place = np.minimum(first + step, len(self.marker_epochs) - 1)
-                result[rows] |= (first + step < end) & (self.marker_epochs[place] == batches.producer_epoch[rows])
-        return result
+                stays |= (first + step < end) & (self.marker_epochs[place] == batches.producer_epoch[rows])
+            found = np.concatenate([found, rows[stays]])
+        return found
 
 
-def _holds_offset(last_offset: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """[b] bool: ``last_offset`` (ascending) is one of ``wanted`` (ascending)."""
-    result = np.zeros(len(last_offset), dtype=np.bool_)
+def _rows_at(last_offset: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.intp]:
+    """[k] rows of which ``last_offset`` (ascending) is one of ``wanted`` (ascending)."""
     if len(last_offset) == 0 or len(wanted) == 0:
-        return result
+        return np.zeros(0, dtype=np.intp)
     # Nearly every chunk holds none: look for the few offsets in the batches, not for the batches in the offsets.
     low = np.searchsorted(wanted, last_offset[0])
     high = np.searchsorted(wanted, last_offset[-1], side="right")
     rows = np.searchsorted(last_offset, wanted[low:high])
-    result[rows[last_offset[rows] == wanted[low:high]]] = True
-    return result
+    return rows[last_offset[rows] == wanted[low:high]]

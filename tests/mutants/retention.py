@@ -206,8 +206,8 @@ RETENTION = (
         "last-batch-known-by-its-base-offset",
         "C-39.1",
         PRODUCER,
-        "_holds_offset(batches.last_offset, self.data_offsets)",
-        "_holds_offset(batches.base_offset, self.data_offsets)",
+        "_rows_at(batches.last_offset, self.data_offsets)",
+        "_rows_at(batches.base_offset, self.data_offsets)",
         ("tests/policy/test_producer.py::test_the_last_offset_of_a_longer_batch",),
     ),
     Mutant(

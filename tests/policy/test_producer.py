@@ -20,7 +20,8 @@ def data(last_offset: int, producer: int, epoch: int = 0) -> bytes:
 
 def ask(log: bytes, wanted: list[int], markers: list[tuple[int, int]] | None = None) -> list[bool]:
     last = LastRecords.of(data_offsets=wanted, marker_epochs=markers or [])
-    return last.protect(_kernel.scan_headers(np.frombuffer(log, np.uint8), 0)).tolist()
+    batches = _kernel.scan_headers(np.frombuffer(log, np.uint8), 0)
+    return np.isin(np.arange(len(batches)), last.protected(batches)).tolist()
 
 
 def ask_data(producers: list[int], last_offsets: list[int], wanted: list[int]) -> list[bool]:
