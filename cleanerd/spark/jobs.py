@@ -7,7 +7,7 @@ import functools
 import re
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from cleanerd import __version__
 from cleanerd.errors import CleanerdError, MachineError
@@ -18,7 +18,7 @@ from cleanerd.spark.watch import PATIENCE_SECONDS, Watch
 from cleanerd.words import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
@@ -121,7 +121,8 @@ class Jobs:
         context = self._session.sparkContext
         if not stages and SAME_WORKERS in context.environment:
             # Half of what a DataFrame costs, which is planned and compiled each time: 0.15 CPU seconds a job.
-            return context.parallelize(tasks, len(tasks)).mapPartitions(cast("Any", first)).collect()
+            numbers = context.parallelize(range(len(tasks)), len(tasks))  # a range alone is not written to a file
+            return numbers.mapPartitions(functools.partial(_of_numbers, tuple(tasks), first)).collect()
         frame = self._session.range(0, len(tasks), 1, len(tasks)).mapInArrow(
             functools.partial(_first, tuple(tasks), first), SCHEMA
         )
@@ -145,11 +146,15 @@ class _Of:
             yield from self._function(task)
 
 
+def _of_numbers(tasks: Sequence[Any], function: RowFunction, numbers: Iterable[int]) -> Iterator[Row]:
+    """``function`` of the tasks with these numbers."""
+    return function(iter([tasks[number] for number in numbers]))
+
+
 def _first(tasks: Sequence[Any], function: RowFunction, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The first stage: numbers of tasks come in."""
     numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
-    chosen: Any = iter([tasks[number] for number in numbers])
-    return for_spark(lambda _: function(chosen))(iter(()))
+    return for_spark(lambda _: _of_numbers(tasks, function, numbers))(iter(()))
 
 
 def in_time(call: Callable[[], object]) -> None:
