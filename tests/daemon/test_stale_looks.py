@@ -17,6 +17,7 @@ from cleanerd.daemon.partition_look import FailedLook
 from cleanerd.daemon.work import run_job
 from cleanerd.daemon.work.job import Job, JobDone
 from cleanerd.errors import AgentUnavailableError, Cause
+from cleanerd.log.at_work import Suspect
 from cleanerd.log.clean_point import Retry
 from cleanerd.scope.partitions import ByBroker
 from tests.cleaner.driver import scratch
@@ -133,6 +134,17 @@ def test_a_quarantine_ends_when_its_segment_is_another_one() -> None:
         fleet.merge(replace(dir_look(outdated), jobs_ended=1), NOW)
         assert (fleet.stale_looks.forgiven, triggers(fleet)) == ({}, ["ratio"])
     assert tracked(fleet_with(known)).quarantine is not None
+
+
+def test_a_partition_that_kills_is_left_alone_whatever_its_segments_are() -> None:
+    """U-35: what a worker found before may be over, but not that a process was killed there twice."""
+    outdated = look(quarantine="corrupt", retry=Retry(NOW, 1, NOW), quarantine_outdated=True)
+    fleet = fleet_with(look(**CLEAN))
+    fleet.merge(replace(dir_look(), suspects={NAME: Suspect(2, NOW)}), NOW)
+    fleet.merge(replace(dir_look(outdated), present=None), NOW)
+    found = tracked(fleet).quarantine
+    assert found is not None
+    assert found.by_death
 
 
 def test_who_has_its_name_now_waits_too() -> None:

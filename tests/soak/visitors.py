@@ -181,6 +181,7 @@ class Visitors:
         write(self.broker, PLANTED)
         victim = sorted(directory_of(self.broker, PLANTED).glob("*.log"))[-2]
         place = victim.stat().st_size // 2
+        before = self._clean(PLANTED)
         with victim.open("r+b") as file:
             _turn(file, place)
             self.daemon.ask("resume", partition=name)
@@ -189,8 +190,7 @@ class Visitors:
                 wait_until("quarantined", lambda: self._rows(PLANTED)[0]["quarantine"] is not None, SOON_SECONDS)
             finally:
                 _turn(file, place)
-        before = self._clean(PLANTED)
-        self.daemon.ask("retry", partition=name)
+        self.daemon.ask("retry", partition=name)  # a look that comes before it ends the quarantine as well
         wait_until("cleaned", lambda: self._is_well() and self._clean(PLANTED) != before, SOON_SECONDS)
 
     def _rows(self, topic: str) -> list[dict[str, Any]]:

@@ -149,7 +149,9 @@ class Fleet:
             tracked.hold = replace(tracked.hold, reason="")
         if tracked.quarantine is not None and tracked.quarantine.by_look:
             tracked.quarantine = None
-        if look.quarantine_outdated and tracked.trigger is None and (first or tracked.quarantine is not None):
+        known = tracked.quarantine
+        may_end = tracked.trigger is None and (first if known is None else not known.by_death)
+        if look.quarantine_outdated and may_end:
             self.forgive(tracked)
         elif first and look.quarantine is not None and look.retry is not None and tracked.quarantine is None:
             retry = look.retry
