@@ -145,4 +145,20 @@ MEMORY = (
         "decoder.timed_by(None)",
         (f"{MAP_FILE}::test_it_is_given_up_when_it_is_slow",),
     ),
+    Mutant(
+        "a-log-too-large-for-one-task-is-left-as-it-is",
+        "U-35",
+        "cleanerd/spark/whole.py",
+        "        except LogTooLargeError:\n            self._is_whole = False\n",
+        "        except LogTooLargeError:\n            raise\n            self._is_whole = False\n",
+        ("tests/spark/test_whole.py::test_a_log_too_large_for_a_task_is_shuffled",),
+    ),
+    Mutant(
+        "a-batch-too-large-is-another-error-to-the-driver",
+        "U-35",
+        "cleanerd/spark/rows.py",
+        "    error: CleanerdError = kind.__new__(kind)\n",
+        "    error: CleanerdError = CleanerdError.__new__(CleanerdError)\n",
+        ("tests/spark/test_whole.py::test_a_batch_that_is_too_large", "tests/spark/test_parts.py::test_errors_travel"),
+    ),
 )

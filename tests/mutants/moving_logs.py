@@ -203,4 +203,20 @@ MOVING_LOGS = (
         "        self.forgiven[key]",
         ("tests/daemon/test_stale_looks.py::test_who_is_forgiven_waits_for_the_look_that_forgets",),
     ),
+    Mutant(
+        "what-a-job-saw-counts-by-whatever-settings",
+        "run",
+        "cleanerd/daemon/looking/log_dir_looker.py",
+        "(seen.settings is None or seen.settings is self._settings)",
+        "(seen.settings is None or bool(self._settings))",
+        ("tests/daemon/test_looked_after.py::test_a_job_that_went_by_the_settings_from_before_a_reload",),
+    ),
+    Mutant(
+        "what-lies-above-a-cleaning-is-none-of-the-log",
+        "U-10",
+        "cleanerd/apply/agent_swap.py",
+        "        known = {**self._evidence, **self._above}\n",
+        "        known = {**self._evidence}\n",
+        ("tests/apply/test_live.py::test_cleaned_again_below_its_clean_point",),
+    ),
 )

@@ -68,4 +68,12 @@ SPARK_TABLES = (
         ")",
         (f"{TESTS}::test_two_at_once",),
     ),
+    Mutant(
+        "table-forgets-which-topic-it-is-of",
+        "R280-14",
+        "cleanerd/spark/tables/remembered.py",
+        "return self if before is None or self.topic_id is not None else",
+        "return self if before is None or self.topic_id is None else",
+        ("tests/spark/test_tables_refused.py::test_a_copy_that_does_not_say_which_topic_it_is",),
+    ),
 )
