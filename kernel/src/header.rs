@@ -132,6 +132,24 @@ pub fn read_front(data: &[u8]) -> Result<Front<'_>, Reason> {
     Ok(Front::Batch(header, batch))
 }
 
+/// Bytes and records of the whole v2 batch that [`read_front`] finds at the front of `data`; `None` where it finds anything else.
+///
+/// For who only steps over it: the rest of the header is not read.
+#[inline(always)]
+pub(crate) fn extent_of_v2(data: &[u8]) -> Option<(usize, usize)> {
+    let header: &[u8; HEADER_BYTES] = data.first_chunk()?;
+    let (base_offset, size_field) = read_frame(header)?;
+    let last_offset_delta = i32::from_be_bytes(array(header, 23)?);
+    let record_count = i32::from_be_bytes(array(header, 57)?);
+    let size = FRAME_BYTES + usize::try_from(size_field).ok()?;
+    let sound = header[MAGIC_END - 1] == 2
+        && size >= HEADER_BYTES
+        && size <= data.len()
+        && (base_offset | i64::from(last_offset_delta) | i64::from(record_count)) >= 0
+        && base_offset.checked_add(i64::from(last_offset_delta)).is_some();
+    sound.then_some((size, record_count as usize)) // not negative
+}
+
 #[inline(always)]
 fn read_header(batch: &[u8], base_offset: i64, size: usize) -> Option<Header> {
     let magic = *batch.get(MAGIC_END - 1)?;
@@ -234,4 +252,36 @@ pub fn seal(header: &Header, output: &mut [u8], start: usize) -> Option<usize> {
     let crc = crate::crc32c(batch.get(CRC_START..)?, 0);
     batch.get_mut(CRC_START - 4..CRC_START)?.copy_from_slice(&crc.to_be_bytes());
     Some(size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Whatever a header says: who steps over a batch and who reads it agree on what it is.
+        #[test]
+        fn the_extent_is_that_of_the_batch_that_is_read(
+            base_offset in prop_oneof![0i64..3, any::<i64>(), Just(i64::MAX), Just(i64::MAX - 5)],
+            size in prop_oneof![4 => -2i32..120, 1 => any::<i32>()],
+            magic in prop_oneof![6 => Just(2u8), 1 => 0u8..5],
+            last_offset_delta in prop_oneof![0i32..10, any::<i32>()],
+            record_count in prop_oneof![0i32..10, any::<i32>()],
+            bytes in 0usize..130,
+        ) {
+            let mut data = vec![0; 130];
+            data[0..8].copy_from_slice(&base_offset.to_be_bytes());
+            data[8..12].copy_from_slice(&size.to_be_bytes());
+            data[16] = magic;
+            data[23..27].copy_from_slice(&last_offset_delta.to_be_bytes());
+            data[57..61].copy_from_slice(&record_count.to_be_bytes());
+            let data = &data[..bytes];
+            let expected = match read_front(data) {
+                Ok(Front::Batch(header, batch)) if header.is_v2() => Some((batch.len(), header.records())),
+                _ => None,
+            };
+            prop_assert_eq!(extent_of_v2(data), expected);
+        }
+    }
 }

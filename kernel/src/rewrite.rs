@@ -143,6 +143,7 @@ impl Rewrite<'_> {
     fn run(mut self, position: i64) -> Result<(usize, usize), Error> {
         let mut walk = Walk::new(self.data, position)?;
         while self.output_bytes(walk.consumed) < self.written.much_output {
+            self.step_over_dropped(&mut walk);
             let Some((header, batch)) = walk.peek()? else {
                 break;
             };
@@ -160,6 +161,32 @@ impl Rewrite<'_> {
         self.written.consumed += walk.consumed;
         self.written.needed = walk.needed;
         Ok((walk.consumed, walk.needed))
+    }
+
+    /// Nothing but the extent of batches that go is looked at: logs of single records consist of them mostly. The first that is not
+    /// a sound v2 batch, or that there are no bits for, is left to who says what is wrong with it.
+    fn step_over_dropped(&mut self, walk: &mut Walk<'_>) {
+        let actions = self.request.actions.get(self.written.batches_read..).unwrap_or_default();
+        let bits = 64 * self.request.keep_bits.len();
+        let mut first_bit = self.first_bit.saturating_add(self.written.records_read);
+        let (mut batches, mut bytes, rest) = (0, 0, walk.rest());
+        for _ in actions.iter().take_while(|&&action| action == ACTION_DROP) {
+            let Some((size, records)) = header::extent_of_v2(rest.get(bytes..).unwrap_or_default()) else {
+                break;
+            };
+            if first_bit.saturating_add(records) > bits {
+                break;
+            }
+            first_bit += records;
+            bytes += size;
+            batches += 1;
+        }
+        if batches > 0 {
+            self.flush(walk.consumed);
+            self.written.batches_read += batches;
+            self.written.records_read = first_bit - self.first_bit;
+            walk.consumed += bytes;
+        }
     }
 
     fn v2(&mut self, header: &Header, batch: &[u8], walk: &Walk<'_>) -> Result<(), Error> {

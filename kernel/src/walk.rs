@@ -35,7 +35,7 @@ impl<'a> Walk<'a> {
     /// The batch at the current place. `None` at the end of the data or in front of a batch that is not whole.
     #[inline(always)]
     pub fn peek(&mut self) -> Result<Option<(Header, &'a [u8])>, Error> {
-        let rest = self.data.get(self.consumed..).unwrap_or_default();
+        let rest = self.rest();
         let front = match header::read_front(rest) {
             Ok(front) => front,
             Err(reason) => return Err(self.locate(reason, rest)),
@@ -54,6 +54,11 @@ impl<'a> Walk<'a> {
         self.consumed += batch.len();
     }
 
+    /// What lies behind the batches that were consumed.
+    pub fn rest(&self) -> &'a [u8] {
+        self.data.get(self.consumed..).unwrap_or_default()
+    }
+
     /// File position of the current batch; `new` has checked that it fits.
     pub fn position(&self) -> u32 {
         (self.position + self.consumed as u64) as u32
@@ -62,7 +67,7 @@ impl<'a> Walk<'a> {
     /// The error for the current batch.
     #[cold]
     pub fn corrupt(&self, reason: Reason) -> Error {
-        let rest = self.data.get(self.consumed..).unwrap_or_default();
+        let rest = self.rest();
         self.locate(reason, rest)
     }
 
