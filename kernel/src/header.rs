@@ -270,7 +270,7 @@ mod tests {
             record_count in prop_oneof![0i32..10, any::<i32>()],
             bytes in 0usize..130,
         ) {
-            let mut data = vec![0; 130];
+            let mut data = [0; 130];
             data[0..8].copy_from_slice(&base_offset.to_be_bytes());
             data[8..12].copy_from_slice(&size.to_be_bytes());
             data[16] = magic;
