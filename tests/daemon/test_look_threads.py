@@ -292,3 +292,25 @@ def test_given_up_while_it_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) ->
     asyncio.run(story())
     looks.close()
     assert holder_of(root, DAEMON_FILE) is None
+
+
+def test_given_up_when_it_has_just_begun_to_hang(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody knows that yet: to give its lock back would keep the event loop, and with it all that the daemon does."""
+    works = threading.Event()
+    given: list[Path] = []
+
+    def release(looker: LogDirLooker) -> None:
+        works.wait(5.0)
+        given.append(looker.path)
+
+    monkeypatch.setattr(LogDirLooker, "release", release)
+    monkeypatch.setattr(look_threads, "GIVE_BACK_SECONDS", 0.1)
+    scene = Scene(root, monkeypatch)
+    assert scene.looks.attend([]) == [root]
+    assert given == []
+    works.set()
+
+    async def story() -> None:
+        await until("it is given back", lambda: given == [root])
+
+    asyncio.run(story())

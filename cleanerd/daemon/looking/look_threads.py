@@ -8,6 +8,7 @@ answers; then it is as before.
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS: Final = 60.0
 """A first look at 10,000 partitions takes a few seconds; a disk that needs longer than this does nobody any good."""
+
+GIVE_BACK_SECONDS: Final = 5.0
+"""To remove one file takes a busy disk less than this, unless it has begun to hang."""
 
 _log = structlog.get_logger()
 
@@ -70,10 +74,7 @@ class LookThreads:
         """These and no others from now on; returns those that are given up."""
         gone = [path for path in self._lookers if path not in log_dirs]
         for path in gone:
-            attended = self._lookers.pop(path)
-            if path in self.late:  # once its disk answers: whoever takes it up again finds it held until then
-                attended.thread.submit(attended.looker.release)
-            self._end(path, attended)
+            self._end(path, self._lookers.pop(path))
             self.late.discard(path)
             self._answering.forget(path)
         for path in log_dirs:
@@ -123,9 +124,15 @@ class LookThreads:
             self._end(path, attended)
 
     def _end(self, path: Path, attended: _Attended) -> None:
+        """By a thread of its own, which comes back when the disk answers: this one has all directories to serve."""
         attended.thread.close()
-        if path not in self.late:  # the end of the process gives back what lies on a disk that hangs
+        giving = threading.Thread(target=attended.looker.release, name="cleanerd-give-back", daemon=True)
+        try:
+            giving.start()
+        except RuntimeError:  # at a limit
             attended.looker.release()
+        else:
+            giving.join(0.0 if path in self.late else GIVE_BACK_SECONDS)
 
     async def _look(self, path: Path, context: LookContext, names: Collection[TopicPartition] | None) -> None:
         attended = self._lookers.get(path)
