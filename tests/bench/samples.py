@@ -57,7 +57,7 @@ def phase_of(sample: Sample) -> str:
         return "system, the rest"
     if "_kernel" in sample.binary:
         return next((phase for phase, pattern in _BY_FUNCTION if pattern.search(sample.function)), "kernel, the rest")
-    if "numpy" in sample.binary:
+    if re.search(r"numpy|_umath\.", sample.binary):
         return "NumPy"
     return "memory, libc" if re.search(r"libc[.-]|ld-", sample.binary) else "Python"
 

@@ -35,6 +35,7 @@ def test_samples_as_perf_prints_them() -> None:
         ("cleanerd_kernel::file_crc::FileCrc::add", "_kernel.abi3.so", (), "CRC of the file"),
         ("crc_fast::crc32::crc32_iscsi", "_kernel.abi3.so", (), "CRC"),
         ("_PyEval_EvalFrameDefault", "python3.11", (), "Python"),
+        ("UINT_subtract_X86_V3", "_multiarray_umath.cpython-311-x86_64-linux-gnu.so", (), "NumPy"),
     ],
 )
 def test_phases(function: str, binary: str, chain: tuple[str, ...], phase: str) -> None:
