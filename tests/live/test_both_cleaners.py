@@ -97,6 +97,7 @@ def both_clean(start: StartBroker, tmp_path: Path, seconds: float) -> dict[str, 
     )
     load = Load(broker, partitions=2)
     with Daemon(settings, tmp_path) as daemon:
+        daemon.until("it listens", lambda _: True)
         with load, ByHand(broker, tmp_path / "by-hand") as by_hand:
             deadline = time.monotonic() + seconds
             while time.monotonic() < deadline or not has_cleaned(daemon):
