@@ -68,6 +68,6 @@ def _rows_at(last_offset: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArr
     # Nearly every chunk holds none: look for the few offsets in the batches, not for the batches in the offsets.
     low = np.searchsorted(wanted, last_offset[0])
     high = np.searchsorted(wanted, last_offset[-1], side="right")
-    rows: NDArray[np.intp] = np.searchsorted(last_offset, wanted[low:high])
-    found: NDArray[np.intp] = rows[last_offset[rows] == wanted[low:high]]
-    return found
+    rows = np.searchsorted(last_offset, wanted[low:high])
+    result: NDArray[np.intp] = rows[last_offset[rows] == wanted[low:high]]
+    return result

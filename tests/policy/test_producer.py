@@ -21,7 +21,8 @@ def data(last_offset: int, producer: int, epoch: int = 0) -> bytes:
 def ask(log: bytes, wanted: list[int], markers: list[tuple[int, int]] | None = None) -> list[bool]:
     last = LastRecords.of(data_offsets=wanted, marker_epochs=markers or [])
     batches = _kernel.scan_headers(np.frombuffer(log, np.uint8), 0)
-    return np.isin(np.arange(len(batches)), last.protected(batches)).tolist()
+    result: list[bool] = np.isin(np.arange(len(batches)), last.protected(batches)).tolist()
+    return result
 
 
 def ask_data(producers: list[int], last_offsets: list[int], wanted: list[int]) -> list[bool]:
