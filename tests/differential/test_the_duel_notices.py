@@ -84,7 +84,7 @@ def _without_markers(found: Any) -> Any:
 
 
 def _every_batch(_: Any) -> Any:
-    return lambda _self, batches: np.ones(len(batches), dtype=np.bool_)
+    return lambda _self, batches: np.arange(len(batches))
 
 
 def _below_the_bound(right: Any) -> Any:
@@ -128,8 +128,8 @@ MISTAKES = [
     Mistake("LONG_MAX", tombstone, lambda right: right - 1, "the last horizon that fits (C-50)"),
     Mistake("bits_from", retention, _none_beyond, "expired tombstones beyond the end stay (C-45.1)"),
     Mistake("read_last_records", planning, _result(_without_producers), "a superseded last batch stays, lz4"),
-    Mistake("protect", LastRecords, _every_batch, "only the last batch is protected (C-39.1)"),
-    Mistake("protect", LastRecords, _every_batch, "when it expires"),
+    Mistake("protected", LastRecords, _every_batch, "only the last batch is protected (C-39.1)"),
+    Mistake("protected", LastRecords, _every_batch, "when it expires"),
     Mistake("read_last_records", planning, _result(_without_markers), "only markers are known: the epoch's one stays"),
     Mistake("began_below", torn, _below_the_bound, "aborted, the marker in the active segment"),
     Mistake("began_below", torn, _below_the_bound, "U-12: data at 10, another open from 60, abort marker at 100"),
