@@ -26,6 +26,7 @@ from cleanerd_lab.bench.generate import VERSION_HEADER, Shape
 from tests.cleaner.driver import Silent
 from tests.cleaner.test_estimate import plan_of_shape
 from tests.support.mounts import ext4, tmpfs
+from tests.support.now_open import now_open
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,21 +67,14 @@ def _bits(decision: Decision) -> list[tuple[list[int], list[int]]]:
 
 def _in_shards(plan: CleaningPlan, place: Path | str, why: str) -> None:
     """No file can be used there: the note says ``why``, and what is decided is the same."""
-    before = _descriptors()
+    before = now_open()
     found = _decision(_in(plan, place))
     assert found.shards > 1
     assert found.map_note.startswith(f"no offset map in a file in {place}: ")
     assert found.map_note.endswith("; the keys are read in several passes")
     assert why in found.map_note
     assert _bits(found) == _bits(_decision(plan))
-    assert _descriptors() == before
-
-
-def _descriptors() -> list[str]:
-    """What this process has open, and the files without a name that it has mapped."""
-    links = [entry.name for entry in os.scandir("/proc/self/fd")]
-    mapped = [line for line in Path("/proc/self/maps").read_text().splitlines() if "(deleted)" in line]
-    return [str(len(links)), *mapped]
+    assert now_open() <= before
 
 
 @settings(max_examples=12, deadline=None)
@@ -99,14 +93,14 @@ def test_the_same_decision(superseded: float, versions: bool, codec: int, first_
         if versions:
             plan = replace(plan, rules=replace(plan.rules, strategy="header", header=VERSION_HEADER))
         plan = replace(plan, first_dirty_offset=first_dirty)
-        before = _descriptors()
+        before = now_open()
         found = _decision(_in(plan, path), workers=workers)
         in_memory = _decision(plan)
         assert (found.shards, in_memory.shards > 1, in_memory.map_note) == (1, True, "")
         assert f"in {path}" in found.map_note
         assert "the offset map was a file of" in found.map_note
         assert (_bits(found), found.map_entries) == (_bits(in_memory), in_memory.map_entries)
-        assert _descriptors() == before
+        assert now_open() <= before
         assert sorted(os.listdir(path)) == ["log"], "the file has no name"
 
 
@@ -263,14 +257,14 @@ def test_no_name_where_it_needs_one(place: Path, monkeypatch: pytest.MonkeyPatch
         return real(path, flags, mode, dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "open", without)
-    before = _descriptors()
+    before = now_open()
     with (
         opened(str(place)) as file,
         file.offset_map(MIB, load=0.85, versions=False, reserve_bytes=0) as offset_map,
     ):
         assert list(place.iterdir()) == []
         assert offset_map.memory_bytes == MIB
-    assert _descriptors() == before
+    assert now_open() <= before
 
 
 def test_it_is_given_up_when_it_is_slow(tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

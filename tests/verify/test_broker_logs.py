@@ -64,6 +64,13 @@ def _cleaned_to(log_dir: Path) -> int:
     return read_surroundings(log_dir, Findings()).of(CLEANER_CHECKPOINT, TopicPartition("t", 0)) or 0
 
 
+def _idle(log_dir: Path) -> bool:
+    """All is clean below the last segment, and no file of a round is there: no other one begins."""
+    partition = log_dir / "t-0"
+    unfinished = any(path.suffix in {".cleaned", ".swap"} for path in partition.iterdir())
+    return _cleaned_to(log_dir) == segment_bases(partition)[-1] and not unfinished
+
+
 def _told(log_dir: Path) -> list[Finding]:
     found = Findings()
     around = read_surroundings(log_dir, found)
@@ -100,6 +107,7 @@ def test_real_broker(broker_43: StartBroker) -> None:
     assert list((log_dir / "t-0").glob("*.txnindex")), "no aborted transaction is left"
     broker.start()
     _transactions(broker, 3, 40, "zstd")
+    wait_until("the broker's cleaner has nothing to do", lambda: _idle(log_dir))  # a round cut short leaves files
     broker.stop()
     assert _has_snapshot_of_an_earlier_stop(log_dir / "t-0")
     # The files of segments that Kafka's cleaner replaced wait for the next start; nothing else is worth a word.
