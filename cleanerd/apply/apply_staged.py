@@ -24,7 +24,7 @@ from cleanerd.apply.kept_segments import FileMark, KeptSegments
 from cleanerd.apply.purged_keys import refuse_late_records
 from cleanerd.apply.ready_file import Ready
 from cleanerd.apply.recover import abandon, taken_back
-from cleanerd.apply.remember import not_cleaned, remember_clean, remember_rules
+from cleanerd.apply.remember import not_cleaned, remember_clean, remember_unmoved
 from cleanerd.apply.signals import signals_wait
 from cleanerd.apply.swap import SOURCE_SUFFIXES, finish_plan, swap_group
 from cleanerd.apply.validate import CurrentFacts, validate_plan
@@ -106,7 +106,9 @@ def _apply(
     try:
         ready = _ready(files, manifest)
         result = _result(locked, name, ready)
-        clean_to, keep = _validated(locked, files, manifest, ready, result, done=done, config=config, options=options)
+        found, clean_to, keep = _validated(
+            locked, files, manifest, ready, result, done=done, config=config, options=options
+        )
     except KeptPlanError:
         raise
     except StalePlanError:
@@ -129,7 +131,7 @@ def _apply(
         last_base = manifest.groups[-1].base if manifest.groups else None
         remember_clean(locked, after, clean_to, fingerprint_of_plan, result, last_base=last_base)
     else:
-        remember_rules(locked.store, locked.log_dir, after, fingerprint_of_plan)
+        remember_unmoved(locked.store, locked.log_dir, after, fingerprint_of_plan, found.standing)
     return result
 
 
@@ -159,11 +161,11 @@ def _validated(
     done: set[int],
     config: TopicConfig | None,
     options: CleaningOptions,
-) -> tuple[int | None, Keeper | None]:
+) -> tuple[Survey, int | None, Keeper | None]:
     """S-29, the whole plan before the first rename.
 
-    Returns up to where the log will be clean, None: as far as before; and who keeps what the plan replaces, if that is
-    to be kept.
+    Returns the log as it is; up to where it will be clean, None: as far as before; and who keeps what the plan
+    replaces, if that is to be kept.
 
     Raises:
         StalePlanError: something changed since it was staged.
@@ -195,7 +197,7 @@ def _validated(
     validate_plan(files, manifest, facts, done=done, linked=() if keep is None else keep.linked())
     torn_from = None if locked.log_dir.clean_shutdown else found.log.recovery_point
     refuse_late_records(files, manifest, ready.purged, found.log, locked.resources, torn_from=torn_from)
-    return clean_to, keep
+    return found, clean_to, keep
 
 
 def _clean_to(files: PartitionFiles, manifest: Manifest, ready: Ready, found: Survey) -> int | None:

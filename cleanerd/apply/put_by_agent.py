@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 from cleanerd.apply.agent_swap import Swapper
 from cleanerd.apply.keep import Keeper
 from cleanerd.apply.put import Put
-from cleanerd.apply.remember import remember_rules, require_below, save_clean_point
+from cleanerd.apply.remember import remember_unmoved, require_below, save_clean_point
 from cleanerd.apply.swap import drop_plans, drop_work, finish_plan, names_staged
 from cleanerd.broker.live_log import held_as, read_live
 from cleanerd.broker.reading import PartitionReading
@@ -206,7 +206,7 @@ class ByAgent(Put):
 
     def _remember(self, found: Survey, plan: CleaningPlan, swapper: Swapper, result: CleaningResult) -> tuple[str, ...]:
         if not found.moves_clean_point:
-            remember_rules(self.store, self.log_dir, found.log, plan.fingerprint)
+            self._remember_unmoved(found, plan, swapper)
             return ()
         offset = max(plan.end_offset, found.proven_offset)
         try:
@@ -228,6 +228,18 @@ class ByAgent(Put):
         except CleanerdError as error:
             return (f"the clean point, or the broker's checkpoint, was not moved: {error}",)
         return ()
+
+    def _remember_unmoved(self, found: Survey, plan: CleaningPlan, swapper: Swapper) -> None:
+        """The clean point stays what it was, if the broker's segments below it are those that it was told of."""
+        after, standing = found.log, found.standing
+        if standing is not None:
+            try:
+                _, after = read_live(self.log_dir, self.name, self._broker.log(self.name))
+                if held_as(require_below(after, standing.offset)) != swapper.segment_below(standing.offset):
+                    standing = None
+            except CleanerdError:
+                standing = None
+        remember_unmoved(self.store, self.log_dir, after, plan.fingerprint, standing)
 
     def _tell_checkpoint(self, facts: LogFacts, offset: int, clean: BrokerSegment) -> None:
         """A-20; the broker's cleaner glances at every compacted log now and then, and is asked again.

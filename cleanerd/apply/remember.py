@@ -41,7 +41,7 @@ def remember(
         offset = max(plan.end_offset, found.proven_offset)
         remember_clean(locked, after, offset, plan.fingerprint, result, last_base=last_base)
     else:
-        remember_rules(locked.store, locked.log_dir, after, plan.fingerprint)
+        remember_unmoved(locked.store, locked.log_dir, after, plan.fingerprint, found.standing)
 
 
 def remember_clean(
@@ -115,10 +115,27 @@ def _known_output(store: StateStore, log_dir: LogDir, after: PartitionLog) -> La
     return known if known is not None and segment_at(after, known.base) == known else None
 
 
-def remember_rules(store: StateStore, log_dir: LogDir, log: PartitionLog, fingerprint: str) -> None:
-    """A cleaning that moves no clean point chose winners all the same (U-6)."""
-    state = store.load(log_dir, log) or PartitionState(None, None, None)
-    store.save(log_dir, log, replace(state, rules=fingerprint))
+def remember_unmoved(
+    store: StateStore, log_dir: LogDir, after: PartitionLog, fingerprint: str, standing: CleanPoint | None
+) -> None:
+    """A cleaning that moves no clean point chose winners all the same (U-6).
+
+    ``standing``: the clean point that described the log before. It is known by its files, and these may have been put
+    anew; without them the next cleaning would begin at the log's start.
+    """
+    state = store.load(log_dir, after) or PartitionState(None, None, None)
+    if standing is not None and state.clean_point == standing:
+        state = replace(state, clean_point=_with_files_of(after, standing))
+    store.save(log_dir, after, replace(state, rules=fingerprint))
+
+
+def _with_files_of(log: PartitionLog, point: CleanPoint) -> CleanPoint:
+    """What is clean stays so, whichever files it lies in."""
+    last, output = last_below(log, point.offset), point.last_output
+    if last is None:
+        return point
+    output = None if output is None else segment_at(log, output.base)
+    return replace(point, last_segment=LastSegment.of(last), last_output=output)
 
 
 def not_cleaned(

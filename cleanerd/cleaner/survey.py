@@ -12,7 +12,7 @@ from cleanerd.cleaner.rules_change import RulesChange, rules_change
 from cleanerd.cleaner.verdict import NOT_STOPPED_CLEANLY, Verdict, of_rules, verdict
 from cleanerd.errors import CorruptionError, OutOfRangeError
 from cleanerd.log.bounds import Bounds, log_end_offset, read_bounds
-from cleanerd.log.clean_point import PartitionState, StateStore, still_valid
+from cleanerd.log.clean_point import CleanPoint, PartitionState, StateStore, still_valid
 from cleanerd.log.fingerprint import changes_in_words, fingerprint
 from cleanerd.log.partition import PartitionLog, read_partition
 from cleanerd.log.read import SegmentReader
@@ -54,7 +54,8 @@ class Survey:
     ``--first-dirty`` left out a part that nothing shows to be clean: then the log is not clean up to ``end_offset``
     afterwards, and nobody may be told so. ``verdict`` is what speaks against cleaning now. ``notes`` are things that
     the operator should know either way (repairs of C-03, state that was outdated). ``change``: it would be cleaned by
-    other rules than before. ``state``: what is remembered of it, None when nothing is.
+    other rules than before. ``state``: what is remembered of it, None when nothing is. ``standing``: the clean point in
+    it, if that describes the log as it lies there.
     """
 
     log: PartitionLog
@@ -68,6 +69,7 @@ class Survey:
     notes: tuple[str, ...]
     change: RulesChange | None = None
     state: PartitionState | None = None
+    standing: CleanPoint | None = None
 
     @property
     def to_clean(self) -> bool:
@@ -107,7 +109,9 @@ def survey_log(
         state = store.load(log_dir, log)
         change = rules_change(config, store.rules_of(log_dir, log, state))
         refused = of_rules(None if options.change_strategy else change) is not None
-        proven, origin, notes = _clean_point(log, log_end, state, config, refused=refused)
+        point = None if state is None else state.clean_point
+        outdated = None if point is None else still_valid(point, log, log_end)
+        proven, origin, notes = _clean_point(log, log_end, point, outdated, config, refused=refused)
         first = proven
         if options.from_start:
             first, origin = log.log_start_offset, "--from-start"
@@ -146,6 +150,7 @@ def survey_log(
         notes=tuple(notes),
         change=change,
         state=state,
+        standing=point if outdated is None else None,
     )
 
 
@@ -158,11 +163,18 @@ def _asked_for(offset: int, log: PartitionLog, log_end: int) -> int:
 
 
 def _clean_point(
-    log: PartitionLog, log_end: int, state: PartitionState | None, config: TopicConfig, *, refused: bool
+    log: PartitionLog,
+    log_end: int,
+    point: CleanPoint | None,
+    outdated: str | None,
+    config: TopicConfig,
+    *,
+    refused: bool,
 ) -> tuple[int, str, list[str]]:
     """Up to where the log is provably clean, who says so, and notes (C-02, C-03, U-10).
 
-    ``refused``: today's rules are, so that nobody needs to know what they would leave as it is.
+    ``point``: our own clean point, ``outdated``: why it no longer describes the log. ``refused``: today's rules are, so
+    that nobody needs to know what they would leave as it is.
 
     Kafka's checkpoint counts where Kafka's own rules do, and where it is not what we said there ourselves of a log that
     went its own way since. Other rules than those that the clean part was cleaned by are no reason to clean it again
@@ -174,28 +186,27 @@ def _clean_point(
     if kafka.repair:
         notes.append(f"cleaner-offset-checkpoint: {kafka.repair}")
     origin = "log start offset" if theirs is None or kafka.repair else "cleaner-offset-checkpoint"
-    if state is None or state.clean_point is None:
+    if point is None:
         return kafka.offset, origin, notes
-    outdated = still_valid(state.clean_point, log, log_end)
     if outdated is not None:
         told = f"cleanerd's own clean point is outdated: {outdated}"
-        if theirs == state.clean_point.offset:
+        if theirs == point.offset:
             notes.append(told)
             # Our own word. A broker whose cleaner is off does not take it back when the log is truncated.
             notes.append(f"cleaner-offset-checkpoint says {theirs} too, as cleanerd wrote it: all of the log is dirty")
             return log.log_start_offset, "log start offset", notes
         notes.append(f"{told}, as when the broker cleaned it since; {origin} counts")
         return kafka.offset, origin, notes
-    if not refused and state.clean_point.fingerprint != fingerprint(config):
-        changed = changes_in_words(state.clean_point.fingerprint, fingerprint(config))
+    if not refused and point.fingerprint != fingerprint(config):
+        changed = changes_in_words(point.fingerprint, fingerprint(config))
         notes.append(
             f"the topic was cleaned with other settings before ({changed}). Keys without new records stay as they are; "
             "--from-start cleans them by the new settings too"
         )
     # Under `offset` the broker's cleaner proves as much as ours, so the further of the two is right.
-    if kafka.offset > state.clean_point.offset:
+    if kafka.offset > point.offset:
         return kafka.offset, origin, notes
-    return state.clean_point.offset, "cleanerd's own state", notes
+    return point.offset, "cleanerd's own state", notes
 
 
 def _end_offset(name: TopicPartition, bounds: Bounds, options: CleaningOptions) -> int:

@@ -63,6 +63,35 @@ def test_a_round_that_moves_no_clean_point(root: Path) -> None:
         assert not agent.checkpoints
 
 
+def test_what_is_clean_below_a_gap_stays_clean(root: Path) -> None:
+    """U-10: --first-dirty above the clean point puts a segment below it anew; the next round begins where it did."""
+    with running(root) as agent:
+        assert clean_beside(agent, force(up_to_offset=4)).end_offset == 4
+        assert clean_beside(agent, force(first_dirty_offset=5)).segments_rewritten == 2
+        point = json.loads(state_file(root).read_text())["clean_point"]
+        assert point["offset"] == 4
+        assert point["last_segment"]["inode"] == (root / NAME / f"{0:020d}.log").stat().st_ino
+        assert clean_beside(agent, force()).first_dirty_offset == 4
+
+
+@pytest.mark.parametrize("base", [0, 4])
+def test_the_broker_changes_what_was_clean_below_a_gap(root: Path, base: int) -> None:
+    """U-10: between the last swap and the look after it: its clean point is void; above it nothing is."""
+
+    def changes(agent: FakeAgent, _request: dict[str, Any]) -> bytes | None:
+        path = agent.log_dir / NAME / f"{base:020d}.log"
+        data = path.read_bytes()
+        path.unlink()
+        path.write_bytes(data)
+        return None
+
+    with running(root) as agent:
+        assert clean_beside(agent, force(up_to_offset=4)).end_offset == 4
+        agent.fail("log", lambda _agent, _request: None, changes)
+        assert clean_beside(agent, force(first_dirty_offset=5)).segments_rewritten == 2
+        assert clean_beside(agent, force()).first_dirty_offset == (0 if base == 0 else 4)
+
+
 def test_what_was_cleaned_is_deleted_at_once(root: Path) -> None:
     """Retention, or DeleteRecords, between the last swap and the clean point: the worker died of it."""
 

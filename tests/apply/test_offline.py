@@ -175,6 +175,31 @@ def test_first_dirty_above_what_is_clean(root: Path) -> None:
     assert clean(root, force(), TOPIC).first_dirty_offset == 0
 
 
+def test_what_is_clean_below_a_gap_stays_clean(root: Path) -> None:
+    """U-10: --first-dirty above the clean point puts a segment below it anew; the next round begins where it did."""
+    make_log_dir(root, {NAME: two_groups()})
+    assert clean(root, force(up_to_offset=4), TOPIC).end_offset == 4
+    before = json.loads(state_file(root).read_text())["clean_point"]["last_segment"]
+    assert clean(root, force(first_dirty_offset=5), TOPIC).segments_rewritten == 2
+    after = json.loads(state_file(root).read_text())["clean_point"]["last_segment"]
+    assert after["inode"] == (root / NAME / f"{0:020d}.log").stat().st_ino != before["inode"]
+    assert read_checkpoint(root / CLEANER_CHECKPOINT) == {NAME: 4}
+    result = clean(root, force(), TOPIC)
+    assert (result.first_dirty_offset, result.end_offset, result.notes) == (4, 8, ())
+
+
+def test_what_was_outdated_is_not_made_good_by_a_gap(root: Path) -> None:
+    """U-10: the segment below the clean point was another file already; nothing shows that it is clean."""
+    make_log_dir(root, {NAME: two_groups()})
+    clean(root, force(up_to_offset=4), TOPIC)
+    log = root / NAME / f"{0:020d}.log"
+    data = log.read_bytes()
+    log.unlink()
+    log.write_bytes(data)
+    assert clean(root, force(first_dirty_offset=5), TOPIC).segments_rewritten == 2
+    assert clean(root, force(), TOPIC).first_dirty_offset == 0
+
+
 def test_from_start_of_a_part(root: Path) -> None:
     """--from-start --up-to below the clean point cleans that part again and takes nothing back."""
     make_log_dir(root, {NAME: two_groups()})

@@ -244,10 +244,10 @@ def test_a_new_strategy_cleans_nothing_again(tmp_path: Path) -> None:
     assert any("Keys without new records stay as they are" in note for note in result.notes)
 
 
-def staged(log_dir: Path) -> None:
+def staged(log_dir: Path, *, first_dirty_offset: int | None = None) -> None:
     """A plan beside a running broker."""
     store = StateStore(log_dir.parent / "state")
-    options = CleaningOptions(now_ms=NOW, force=True)
+    options = CleaningOptions(now_ms=NOW, force=True, first_dirty_offset=first_dirty_offset)
     result = stage_partition(read_log_dir(log_dir), store, resources(), PARTITION, BY_VERSION, options, Silent())
     assert result.outcome == "staged", result.reason
 
@@ -289,6 +289,20 @@ def test_a_staged_plan_moves_our_clean_point_alone(tmp_path: Path) -> None:
     grow(log_dir, 2, batches(rec("k", 1), first=2))
     grow(log_dir, 3, b"")
     assert next_round(log_dir).first_dirty_offset == 2
+
+
+def test_a_staged_plan_that_moves_no_clean_point(tmp_path: Path) -> None:
+    """U-10: --first-dirty above the clean point puts a segment below it anew; the next round begins where it did."""
+    log_dir = log_of(tmp_path, {0: batches(rec("k", 1), rec("a", 5)), 2: b""})
+    assert next_round(log_dir).end_offset == 2
+    for base, number in ((2, 1), (3, 9)):
+        grow(log_dir, base, batches(rec("k", number), first=base))
+    grow(log_dir, 4, b"")
+    staged(log_dir, first_dirty_offset=3)
+    assert applied(log_dir).segments_rewritten == 2
+    grow(log_dir, 5, b"")
+    result = next_round(log_dir)
+    assert (result.first_dirty_offset, result.notes) == (2, ())
 
 
 def many(count: int) -> dict[int, bytes]:
