@@ -219,4 +219,28 @@ MOVING_LOGS = (
         "        known = {**self._evidence}\n",
         ("tests/apply/test_live.py::test_cleaned_again_below_its_clean_point",),
     ),
+    Mutant(
+        "a-gap-forgets-what-is-clean",
+        "U-10",
+        "cleanerd/apply/remember.py",
+        "    if standing is not None and state.clean_point == standing:\n",
+        "    if False:\n",
+        ("tests/apply/test_offline.py::test_what_is_clean_below_a_gap_stays_clean",),
+    ),
+    Mutant(
+        "a-gap-makes-what-was-outdated-good",
+        "U-10",
+        "cleanerd/cleaner/survey.py",
+        "        standing=point if outdated is None else None,\n",
+        "        standing=point,\n",
+        ("tests/apply/test_offline.py::test_what_was_outdated_is_not_made_good_by_a_gap",),
+    ),
+    Mutant(
+        "a-gap-beside-a-broker-that-changes-the-log",
+        "U-10",
+        "cleanerd/apply/put_by_agent.py",
+        "!= swapper.segment_below(standing.offset):\n                    standing = None",
+        "!= swapper.segment_below(standing.offset):\n                    pass",
+        ("tests/apply/test_live.py::test_the_broker_changes_what_was_clean_below_a_gap",),
+    ),
 )
