@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from cleanerd.broker.agent_transport import SOCKET
 from tests.agent.live import PROPERTIES
-from tests.brokers.node import cleanerd, errors, wait_until
+from tests.brokers.node import cleanerd, error_lines, errors, wait_until
 from tests.kafka.judge import fetch_jars
 from tests.live.kill_checks import leftovers
 from tests.live.load import Load, Writing, topic_config
@@ -186,7 +186,7 @@ def check(day: Day) -> None:
         assert info(node).pauses == []
     for node, rounds in zip(reversed(day.nodes), reversed(day.both), strict=True):
         told = [kind for kind in errors(node.log_text()) if not any(name in kind for name in OF_MOVES)]
-        assert told == []
+        assert told == [], (told, error_lines(node.log_text()))
         node.stop()
         points = {name: point for d in node.log_dirs for name, point in clean_points(d).items()}
         places = {path.name: path for path in replicas_on(node)}

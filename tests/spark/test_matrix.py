@@ -59,10 +59,11 @@ def test_two_cores(spark: SparkSession, tmp_path: Path, every: int) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1200)
 def test_one_core(tmp_path: Path) -> None:
     """OP-2 in ``local[1]``, where a stage's tasks follow each other in one worker."""
     cells = chosen("local[1]")
-    enough(cells, in_a_child("local[1,4]", cells, tmp_path, 240))
+    enough(cells, in_a_child("local[1,4]", cells, tmp_path, 1100))
 
 
 @pytest.mark.long
