@@ -112,7 +112,7 @@ def start_tester(broker: Broker, scratch: Path) -> subprocess.Popen[str]:
 
 def clean_while_it_waits(rounds: Rounds, tester: RunningTester) -> None:
     """Rounds beside its writers; once it sleeps it is halted until no more records go; rounds go on then."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + 3 * PATIENCE_SECONDS  # for all that it writes and reads
     while "Sleeping for" not in tester.said:
         assert tester.process.poll() is None, tester.said
         assert time.monotonic() < deadline, tester.said

@@ -56,7 +56,7 @@ def test_a_worker_is_bounded_by_its_map(tmp_path: Path) -> None:
     answers: Queue[tuple[float, float, int]] = spawn.Queue()
     process = spawn.Process(target=measure, args=(tmp_path, answers))
     process.start()
-    process.join(PATIENCE_SECONDS)
+    process.join(3 * PATIENCE_SECONDS)  # three cleanings, each with a session and a process a task
     assert process.exitcode == 0
     (with_64, most_64, few), (with_8, most_8, many), (twice, most_twice, more) = (
         answers.get(timeout=PATIENCE_SECONDS) for _ in "123"
