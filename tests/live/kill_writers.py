@@ -83,7 +83,11 @@ class Writers:
         return producer
 
     def write(self, records: int = RECORDS) -> None:
-        """So many to each partition, all acknowledged; of transactions some are aborted. One may be left open."""
+        """So many to each partition, all acknowledged; of transactions some are aborted. One may be left open.
+
+        One that was left open ends first: a daemon that has nothing to do gets more to do before it is killed.
+        """
+        self.settle()
         partitions = self._load.partitions
         for producer, writing in ((self._plain, PLAIN), (self._idempotent, IDEMPOTENT)):
             for each in range(records * partitions):
@@ -110,7 +114,7 @@ class Writers:
                 self._load.ledger.complain("a producer could not send what it had")
 
     def settle(self) -> None:
-        """After a kill: nothing is on its way, and the transaction that was open has ended in one of three ways."""
+        """Nothing is on its way, and the transaction that was open has ended in one of three ways."""
         self.flush()
         if self._open is not None:
             self._end(self.dice.choice(FATES))
