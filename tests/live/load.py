@@ -145,12 +145,8 @@ class Load:
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def _write(self, writing: Writing) -> None:
-        producer = Producer({
-            "bootstrap.servers": self.broker.bootstrap, "error_cb": self.on_error, **writing.properties()
-        })  # fmt: skip
+        producer = self._producer(writing)
         transactional = writing.kind == "transactional"
-        if transactional:
-            producer.init_transactions(PATIENCE_SECONDS)
         dice = random.Random(writing.topic)
         number = 0
         while not self._stop.is_set():
@@ -169,13 +165,48 @@ class Load:
                 self._send(producer, writing, dice, number, lambda *record, batch=batch: batch.append(record), complain)
                 number += 1
             self.flush(producer, failed)
-            aborted = self.end(producer, aborted=dice.random() < ABORTED_SHARE)
+            try:
+                aborted = self.end(producer, aborted=dice.random() < ABORTED_SHARE)
+            except KafkaException as error:
+                if not self.brokers_come_and_go or error.args[0].code() != KafkaError.INVALID_TXN_STATE:
+                    raise
+                # The answer to the first try was lost with a broker. A new producer ends what may still be open.
+                producer = self._producer(writing)
+                aborted = not batch or not self._is_committed(*batch[-1][:2])
             if failed and not aborted:
                 self.ledger.complain(f"a transaction was committed without some of its records: {failed[:3]}")
             for place, offset, record in batch:
                 self.ledger.add(place, offset, record, aborted=aborted)
             time.sleep(_PAUSE_SECONDS * 10)
         assert producer.flush(PATIENCE_SECONDS) == 0
+
+    def _producer(self, writing: Writing) -> Producer:
+        producer = Producer({
+            "bootstrap.servers": self.broker.bootstrap, "error_cb": self.on_error, **writing.properties()
+        })  # fmt: skip
+        if writing.kind == "transactional":
+            producer.init_transactions(PATIENCE_SECONDS)
+        return producer
+
+    def _is_committed(self, place: Place, offset: int) -> bool:
+        """Whether who reads committed records sees this one: the last of its transaction, so no cleaning removed it."""
+        consumer = Consumer({
+            "bootstrap.servers": self.broker.bootstrap, "group.id": "reader", "enable.auto.commit": False,
+            "isolation.level": "read_committed", "error_cb": self.on_error, "enable.partition.eof": True,
+        })  # fmt: skip
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        try:
+            consumer.assign([TopicPartition(place.topic, place.partition, offset)])
+            while time.monotonic() < deadline:
+                for message in consumer.consume(1, 1.0):
+                    error = message.error()
+                    if error is None or (
+                        error.code() == KafkaError._PARTITION_EOF and (message.offset() or 0) > offset
+                    ):
+                        return error is None and message.offset() == offset
+        finally:
+            consumer.close()
+        raise TimeoutError(f"{place} at {offset}: neither committed nor aborted")
 
     def flush(self, producer: Producer, failed: list[str]) -> None:
         """Until the transaction's records are sent. Where brokers come and go it may fail; what waits then never is.
