@@ -138,8 +138,8 @@ class Load:
             self.ledger.complain(f"{type(error).__name__}: {error}")
 
     def on_error(self, error: KafkaError) -> None:
-        if self.brokers_come_and_go and error.code() in _CONNECTIONS:
-            return
+        if self.brokers_come_and_go and error.code() in {*_CONNECTIONS, KafkaError.INVALID_TXN_STATE}:
+            return  # what a producer is told of its transaction, `_write` looks up
         self.ledger.complain(f"client error: {error}")
 
     # -- writing ------------------------------------------------------------------------------------------------------
