@@ -188,12 +188,16 @@ class Load:
             producer.init_transactions(PATIENCE_SECONDS)
         return producer
 
+    def _consumer(self, isolation: str, *, to_the_end: bool) -> Consumer:
+        return Consumer({
+            "bootstrap.servers": self.broker.bootstrap, "group.id": "reader", "enable.auto.commit": False,
+            "isolation.level": isolation, "error_cb": self.on_error, "fetch.wait.max.ms": 50,
+            "enable.partition.eof": to_the_end,
+        })  # fmt: skip
+
     def _is_committed(self, place: Place, offset: int) -> bool:
         """Whether who reads committed records sees this one: the last of its transaction, so no cleaning removed it."""
-        consumer = Consumer({
-            "bootstrap.servers": self.broker.bootstrap, "group.id": "reader", "enable.auto.commit": False,
-            "isolation.level": "read_committed", "error_cb": self.on_error, "enable.partition.eof": True,
-        })  # fmt: skip
+        consumer = self._consumer("read_committed", to_the_end=True)
         deadline = time.monotonic() + PATIENCE_SECONDS
         try:
             consumer.assign([TopicPartition(place.topic, place.partition, offset)])
@@ -268,11 +272,7 @@ class Load:
 
     def read_all(self, isolation: str) -> dict[Place, dict[int, tuple[bytes, bytes | None]]]:
         """Everything from the beginning, at least up to what is acknowledged now; every winner must turn up."""
-        consumer = Consumer({
-            "bootstrap.servers": self.broker.bootstrap, "group.id": "reader", "enable.auto.commit": False,
-            "isolation.level": isolation, "error_cb": self.on_error, "fetch.wait.max.ms": 50,
-            "enable.partition.eof": self.to_the_end,
-        })  # fmt: skip
+        consumer = self._consumer(isolation, to_the_end=self.to_the_end)
         try:
             return self._read_until_found(consumer, isolation)
         finally:
