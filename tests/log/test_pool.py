@@ -19,7 +19,7 @@ from cleanerd.log.pool import Part, ReaderPool
 from cleanerd.log.read import whole
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import keyed_batch
-from tests.support.now_open import now_open
+from tests.support.now_open import open_descriptors
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -147,9 +147,9 @@ def test_damage_is_told_alike(partition: tuple[str, Segment], workers: int) -> N
 def test_whoever_stops_early_leaves_nothing(partition: tuple[str, Segment]) -> None:
     """The owner may stop anywhere: descriptors are closed, threads end."""
     path, segment = partition
-    before = now_open()
+    before = open_descriptors()
     with ReaderPool(path, workers=3, chunk_bytes=CHUNK_BYTES) as pool:
         chunks = pool.chunks(segment, pool.parts(segment), lambda _: whole(_kernel.scan_headers), guessed=True)
         next(chunks)
         chunks.close()  # type: ignore[attr-defined]  # a generator
-    assert now_open() <= before
+    assert open_descriptors() <= before

@@ -14,7 +14,7 @@ from cleanerd.log import read
 from cleanerd.log.read import SegmentReader
 from cleanerd.log.segment import Segment
 from tests.support.logs import keyed_batch
-from tests.support.now_open import now_open
+from tests.support.now_open import open_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -175,13 +175,13 @@ def test_beside(tmp_path: Path, reader: SegmentReader) -> None:
 
 def test_descriptors_are_closed(tmp_path: Path, reader: SegmentReader) -> None:
     """Also where reading stops half way or fails."""
-    before = now_open()
+    before = open_descriptors()
     found = segment(tmp_path, WHOLE)
     for _ in range(5):
         next(reader.headers(found))
         with pytest.raises(CorruptionError):
             offsets(reader, replace(found, size_bytes=found.size_bytes - 1))
-    assert now_open() <= before
+    assert open_descriptors() <= before
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 5000, 1 << 20])

@@ -26,7 +26,7 @@ from cleanerd.log.safe_open import (
 )
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import keyed_batch
-from tests.support.now_open import now_open
+from tests.support.now_open import open_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -182,14 +182,14 @@ def test_no_descriptor_is_left(tmp_path: Path, victim: Path, place: int) -> None
     """What was refused was closed: the daemon meets it at every look."""
     for number, what in enumerate(PLANTS):
         plant(tmp_path / "d" / str(number), what, victim)
-    before = now_open()
+    before = open_descriptors()
     for number in range(len(PLANTS)):
         for opens in (open_to_read, open_directory):
             try:
                 os.close(opens(str(number), dir_fd=place))
             except OSError:
                 continue
-    assert now_open() <= before
+    assert open_descriptors() <= before
 
 
 def test_a_recorded_name_is_plain() -> None:

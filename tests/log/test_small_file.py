@@ -20,7 +20,7 @@ from cleanerd.log.state_files import make_directory, write_state_file
 from cleanerd.words import user_name
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import keyed_batch
-from tests.support.now_open import now_open
+from tests.support.now_open import open_descriptors
 from tests.support.root import needs_root
 
 if TYPE_CHECKING:
@@ -37,12 +37,12 @@ def test_what_is_no_plain_file(tmp_path: Path) -> None:
     """A pipe without a writer would keep its reader for ever, here with the log directory's lock held."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "directory").mkdir()
-    before = now_open()
+    before = open_descriptors()
     with pytest.raises(CleanerdError, match="pipe: cannot be read: it is not a plain file"):
         read_small_file(tmp_path / "pipe")
     with pytest.raises(CleanerdError, match="directory: cannot be read: Is a directory"):
         read_small_file(tmp_path / "directory")
-    assert now_open() <= before
+    assert open_descriptors() <= before
 
 
 def test_a_pipe_in_a_partition_is_an_error(tmp_path: Path) -> None:

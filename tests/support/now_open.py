@@ -1,4 +1,7 @@
-"""What this process has open: for tests that nothing is left."""
+"""What this process has open: for tests that nothing is left.
+
+Compare by ``<=``: what an earlier test left to the garbage collector may go meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,16 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def now_open() -> set[str]:
-    """Descriptors with what they are of, and mappings of files without a name.
-
-    Compare by ``<=``: what an earlier test left to the garbage collector may go meanwhile.
-    """
-    maps = Path("/proc/self/maps").read_text().splitlines()
-    found = {line for line in maps if "(deleted)" in line and "/dev/zero" not in line}  # that is memory
+def open_descriptors() -> set[str]:
+    """Their numbers, with what they are of."""
+    found = set()
     for name in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):  # that of the listing itself
             found.add(f"{name} {os.readlink(f'/proc/self/fd/{name}')}")
     return found
+
+
+def now_open() -> set[str]:
+    """Descriptors, and mappings of files without a name and of shared memory."""
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    return open_descriptors() | {line for line in maps if "(deleted)" in line}

@@ -104,8 +104,8 @@ def test_twelve_minutes(tmp_path: Path) -> None:
     done = run("run", **told, TORTURE_MINUTES="12")
     assert done.returncode == 0, done.stdout + done.stderr
     before = json.loads((tmp_path / "state.json").read_text())["attacks"]
-    # A kill takes seconds: a broker starts again, a round begins anew. How quick a machine is says nothing of us.
-    slow = {"kills": 5, "broker calls": 3, "spark kills": 1, "system calls": 20, "histories": 20}
+    # A kill takes seconds: a broker starts again, a round begins anew.
+    slow = {"kills": 5, "broker calls": 3, "spark kills": 1}
     assert all(figures["cases"] >= slow.get(name, 50) for name, figures in before.items()), before
     done = run("run", "--attack", "system calls", **told, TORTURE_MINUTES="0")
     after = json.loads((tmp_path / "state.json").read_text())["attacks"]
