@@ -2,8 +2,8 @@
 
 What it cleans with is in ``notebook.py``: verbs that only look must not be able to change anything.
 
-The verbs are callers of it. ``read`` and ``latest().dataframe()`` need nothing of a session but ``spark.read``; the
-others run jobs of their own and need a session of this process, not one of Spark Connect.
+The verbs are callers of it. A session of Spark Connect does for all of it; what else than DataFrames is asked of a
+session stands in ``asked.py``.
 """
 
 from __future__ import annotations

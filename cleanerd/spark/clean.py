@@ -38,6 +38,7 @@ from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.scope.broker_facts import broker_facts
 from cleanerd.scope.partitions import ByDisk
+from cleanerd.spark.asked import cores_of
 from cleanerd.spark.cleaning import SparkCleaning
 from cleanerd.spark.jobs import Jobs, in_time
 from cleanerd.spark.launch import is_local
@@ -88,13 +89,13 @@ class SparkStager:
     @classmethod
     def of(cls, session: SparkSession, shards: int | None, places: Sequence[Path]) -> SparkStager:
         """For the partitions in ``places``: a task may have its core's share of all that is to be read."""
-        share = bytes_below(places) // _cores(session)
+        share = bytes_below(places) // cores_of(session)
         return cls(session, shards, max(WHOLE_BYTES, share))
 
     @property
     def at_once(self) -> int:
         """So many partitions side by side; with a shuffle each of them takes all cores."""
-        return 1 if self.shards is not None else min(_cores(self.session), MOST_AT_ONCE)
+        return 1 if self.shards is not None else min(cores_of(self.session), MOST_AT_ONCE)
 
     def __call__(self, *arguments: Any, **options: Any) -> CleaningResult:
         """:func:`stage_by_jobs` of one partition."""
@@ -109,10 +110,6 @@ class SparkStager:
     def cancel(self) -> None:
         """End its jobs; the session may be a notebook's, in which others run."""
         in_time(functools.partial(self.session.sparkContext.cancelJobsWithTag, self.tag))
-
-
-def _cores(session: SparkSession) -> int:
-    return max(int(session.sparkContext.defaultParallelism), 1)
 
 
 def spark_stage_partition(session: SparkSession, *arguments: Any, **options: Any) -> CleaningResult:

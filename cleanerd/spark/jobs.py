@@ -9,9 +9,9 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-from cleanerd import __version__
 from cleanerd.errors import CleanerdError, MachineError
-from cleanerd.spark.gave_up import java_is_there, reason_of, spark_errors
+from cleanerd.spark.asked import cores_of
+from cleanerd.spark.gave_up import hint_of, java_is_there, reason_of, spark_errors
 from cleanerd.spark.launch import SAME_WORKERS
 from cleanerd.spark.rows import SCHEMA, Row, RowFunction, for_spark
 from cleanerd.spark.watch import PATIENCE_SECONDS, Watch
@@ -26,10 +26,8 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.cleaner import Progress
     from cleanerd.cleaner.plan import CleaningPlan
 
-_IS_OTHER_RELEASE: Final = re.compile(r"a plan of format .* this is|No module named 'cleanerd")
 _IS_NOT_THE_LOG: Final = re.compile(r"cleanerd\.errors\.(?:MachineError|NoSpaceError): |SPARK_JOB_CANCELLED")
 """Tried again in vain, elsewhere too, or ended by somebody: nothing is known to be wrong with the log."""
-_OTHER_RELEASE: Final = f"install cleanerd {__version__} on the executors too, or set PYSPARK_PYTHON; see docs/spark.md"
 
 Around: TypeAlias = "Callable[[str, RowFunction], RowFunction]"
 """Gets a stage's name and its function, and gives the function that is run: where tests let tasks fail."""
@@ -75,7 +73,7 @@ class Jobs:
     def cores(self) -> int:
         """How many tasks run at once."""
         with java_is_there():
-            return int(self._session.sparkContext.defaultParallelism)
+            return cores_of(self._session)
 
     def run(
         self, name: str, tasks: Sequence[Any], function: Callable[[Any], Iterator[Row]], *stages: Stage, work_bytes: int
@@ -107,9 +105,8 @@ class Jobs:
                 return self._collected(name, tasks, function, stages)
         except spark_errors() as error:
             reason = reason_of(error)
-            hint = _OTHER_RELEASE if _IS_OTHER_RELEASE.search(reason) else "-v shows more"
             kind = MachineError if _IS_NOT_THE_LOG.search(reason) else CleanerdError
-            raise kind(f"Spark gave up: {reason}", hint=hint) from error
+            raise kind(f"Spark gave up: {reason}", hint=hint_of(reason)) from error
         except BaseException:
             in_time(functools.partial(context.cancelJobGroup, group))
             raise

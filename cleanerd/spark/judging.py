@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from cleanerd.spark.asked import cores_of
 from cleanerd.spark.columns import pack, unpack
 from cleanerd.spark.grouping import columns_of, dealt, joined, shard_of, taken
 from cleanerd.spark.record_pairs import Found, paired
@@ -101,8 +102,7 @@ def judged(
 
 
 def _by_tasks(session: SparkSession, items: Sequence[tuple[int, Item]], judge: Judge, most: int) -> dict[int, Found]:
-    cores = session.sparkContext.defaultParallelism
-    shards = max(cores, -(-sum(size for size, _ in items) // _SHARD_BYTES))
+    shards = max(cores_of(session), -(-sum(size for size, _ in items) // _SHARD_BYTES))
     blocks = spread(session, items, partial(deal_records, shards), _BLOCKS, _BLOCK_COLUMNS)
     windows = blocks.repartitionById(shards, "target").sortWithinPartitions("part", "window")
     keys = windows.mapInArrow(partial(look_at_windows, judge, most, shards), _BLOCK_COLUMNS)

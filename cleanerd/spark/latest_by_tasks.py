@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from cleanerd.spark.asked import cores_of
 from cleanerd.spark.audit import new_digest_key
 from cleanerd.spark.columns import pack, unpack
 from cleanerd.spark.grouping import Columns, Groups, columns_of, dealt, joined, shard_of, taken
@@ -56,7 +57,7 @@ def find_winners(
     """
     files, items = work_on(logs, walks, new_digest_key(), stable=True)
     sizes = [size for size, _ in items]
-    shards = max(session.sparkContext.defaultParallelism, -(-sum(sizes) // _SHARD_BYTES))
+    shards = max(cores_of(session), -(-sum(sizes) // _SHARD_BYTES))
     best = spread(session, items, partial(best_of_segment, shards), _BLOCKS, _BLOCK_COLUMNS)
     tasks = max(1, tasks_for(session, sizes))
     function = partial(best_of_shard, tombstones)

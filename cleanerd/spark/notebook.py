@@ -10,6 +10,7 @@ from cleanerd.scope.selection import EVERYTHING, Selection
 from cleanerd.settings import load_settings
 from cleanerd.spark import api
 from cleanerd.spark.archive.run import Archive, clean_archive
+from cleanerd.spark.asked import require_own_java
 from cleanerd.spark.clean import stage_log_dir
 from cleanerd.spark.spread import nobody
 from cleanerd.spark.stores import path_of
@@ -44,10 +45,11 @@ class Logs(api.Logs):
         these logs go with them. ``force``, ``from_start``, ``now_ms``, ``shards``: as for ``cleanerd spark clean``.
 
         Raises:
-            ConfigError: as :meth:`found`, or a setting is wrong.
+            ConfigError: as :meth:`found`, or a setting is wrong, or the session is one of Spark Connect.
             RefusedError: a broker runs there.
             CleanerdError: a directory cannot be read. What is in the way of a partition is in its result.
         """
+        require_own_java(self.session, "stage")
         session, found = self.session, self.found()
         effective = self._settings(found, settings)
         options = CleaningOptions(

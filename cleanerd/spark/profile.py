@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 
+from cleanerd.spark.asked import cores_of
 from cleanerd.spark.audit import new_digest_key
 from cleanerd.spark.columns import pack, unpack
 from cleanerd.spark.damaged_places import told_besides
@@ -172,7 +173,7 @@ _Counted: TypeAlias = "tuple[dict[int, Totals], dict[int, dict[str, Any]]]"
 
 
 def _counted(session: SparkSession, items: Sequence[tuple[int, Item]]) -> _Counted:
-    shards = max(session.sparkContext.defaultParallelism, -(-sum(size for size, _ in items) // _SHARD_BYTES))
+    shards = max(cores_of(session), -(-sum(size for size, _ in items) // _SHARD_BYTES))
     blocks = spread(session, items, partial(count_segment, shards), _BLOCKS, _BLOCK_COLUMNS)
     dealt = blocks.repartitionById(shards, "target")
     totals: dict[int, Totals] = {}

@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from cleanerd import errors
-from cleanerd.spark.gave_up import is_javas, reason_of, spark_errors
-from cleanerd.spark.watch import Watch
+from cleanerd.spark.asked import cores_of, named_jobs
+from cleanerd.spark.gave_up import hint_of, is_javas, is_other_release, reason_of, spark_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -68,27 +68,36 @@ def queries(
     if session is None:
         yield
         return
+    group = f"cleanerd-{uuid.uuid4().hex}"
+    try:
+        with (
+            _settings(session, size_bytes, rows_a_batch),
+            named_jobs(session, group, f"cleanerd {what}", advance, size_bytes),
+        ):
+            yield
+    except spark_errors() as error:
+        raised = _RAISED.search(str(error))
+        if raised is None:
+            reason = reason_of(error)
+            if is_javas(error) or is_other_release(reason):
+                raise errors.CleanerdError(f"Spark gave up: {reason}", hint=hint_of(reason)) from error
+            raise
+        kind = getattr(errors, raised[1], errors.CleanerdError)
+        raise (kind if issubclass(kind, errors.CleanerdError) else errors.CleanerdError)(raised[2]) from error
+
+
+@contextlib.contextmanager
+def _settings(session: SparkSession, size_bytes: int, rows_a_batch: int) -> Iterator[None]:
     wanted = {
         **_SETTINGS,
-        "spark.sql.shuffle.partitions": str(max(_cores(session), -(-size_bytes // TASK_BYTES))),
+        "spark.sql.shuffle.partitions": str(max(cores_of(session), -(-size_bytes // TASK_BYTES))),
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(rows_a_batch),
     }
     before = {key: session.conf.get(key, None) for key in wanted}
     for key, value in wanted.items():
         session.conf.set(key, value)
-    group = f"cleanerd-{uuid.uuid4().hex}"
-    session.sparkContext.setJobGroup(group, f"cleanerd {what}", interruptOnCancel=False)
     try:
-        with Watch(session, group, advance, size_bytes):
-            yield
-    except spark_errors() as error:
-        raised = _RAISED.search(str(error))
-        if raised is None:
-            if is_javas(error):
-                raise errors.CleanerdError(f"Spark gave up: {reason_of(error)}", hint="-v shows more") from error
-            raise
-        kind = getattr(errors, raised[1], errors.CleanerdError)
-        raise (kind if issubclass(kind, errors.CleanerdError) else errors.CleanerdError)(raised[2]) from error
+        yield
     finally:
         for key, old in before.items():
             if old is None:
@@ -147,12 +156,7 @@ def numbered_row(number: int, document: Any) -> pa.RecordBatch:
 
 def tasks_for(session: SparkSession, sizes: Sequence[int]) -> int:
     """How many tasks are worth their cost for pieces of ``sizes`` bytes: no more than pieces, 0 without any."""
-    return min(len(sizes), max(_cores(session), -(-sum(sizes) // TASK_BYTES)))
-
-
-def _cores(session: SparkSession) -> int:
-    """How many tasks run at once."""
-    return int(session.sparkContext.defaultParallelism)
+    return min(len(sizes), max(cores_of(session), -(-sum(sizes) // TASK_BYTES)))
 
 
 def _pack(items: Sequence[tuple[int, Item]], count: int) -> list[list[Item]]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from pyspark.sql import SparkSession
 
@@ -15,15 +15,28 @@ PATIENCE_SECONDS: Final = 2.0
 """For what may be waiting for Java, which after a signal may be gone."""
 
 
+class _Told:
+    """What was told so far of ``work_bytes``: it never goes back, and in the end it is all."""
+
+    def __init__(self, advance: Callable[[int], None], work_bytes: int) -> None:
+        self._advance = advance
+        self._work_bytes = work_bytes
+        self._told = 0
+
+    def tell(self, share: float) -> None:
+        reached = int(share * self._work_bytes)
+        if reached > self._told:
+            self._advance(reached - self._told)
+            self._told = reached
+
+
 class Watch:
     """Tells the progress of a job group while it runs, as finished tasks by all tasks."""
 
     def __init__(self, session: SparkSession, group: str, advance: Callable[[int], None], work_bytes: int) -> None:
         self._tracker = session.sparkContext.statusTracker()
         self._group = group
-        self._advance = advance
-        self._work_bytes = work_bytes
-        self._told = 0
+        self._told = _Told(advance, work_bytes)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, name="cleanerd-progress", daemon=True)
 
@@ -33,12 +46,12 @@ class Watch:
     def __exit__(self, *_error: object) -> None:
         self._over.set()
         self._thread.join(PATIENCE_SECONDS)
-        self._tell(1.0)
+        self._told.tell(1.0)
 
     def _look(self) -> None:
         while not self._over.wait(LOOK_SECONDS):
             try:
-                self._tell(self._share())
+                self._told.tell(self._share())
             except BaseException:  # noqa: BLE001 - only about the progress: whoever runs the job is told, or stopped
                 return
 
@@ -53,8 +66,29 @@ class Watch:
                     all_tasks += tasks.numTasks
         return done / all_tasks if all_tasks else 0.0
 
-    def _tell(self, share: float) -> None:
-        reached = int(share * self._work_bytes)
-        if reached > self._told:
-            self._advance(reached - self._told)
-            self._told = reached
+
+class Heard:
+    """The same of a session of Spark Connect, whose server tells it while an operation runs."""
+
+    def __init__(self, session: SparkSession, advance: Callable[[int], None], work_bytes: int) -> None:
+        self._session = session
+        self._told = _Told(advance, work_bytes)
+        self._tasks: dict[str | None, tuple[int, int]] = {}
+        """By operation, of the stages that have begun: finished tasks, and all."""
+
+    def __enter__(self) -> None:
+        self._session.registerProgressHandler(self._hear)
+
+    def __exit__(self, *_error: object) -> None:
+        self._session.removeProgressHandler(self._hear)
+        self._told.tell(1.0)
+
+    def _hear(self, *, stages: Iterable[Any] | None, operation_id: str | None, **_more: object) -> None:
+        begun = list(stages or ())
+        self._tasks[operation_id] = (
+            sum(stage.num_completed_tasks for stage in begun),
+            sum(stage.num_tasks for stage in begun),
+        )
+        finished, count = (sum(column) for column in zip(*self._tasks.values(), strict=True))
+        if count:
+            self._told.tell(finished / count)

@@ -35,7 +35,7 @@ FEW: Final = tuple(
     f"tests/spark/test_{name}.py"
     for name in ("archive_tasks", "descriptions", "snapshot_files", "source_stream", "spark")
 )
-TESTS: Final = (*FEW, *(f"tests/spark/test_{name}.py" for name in ("api", "source_spark", "views")))
+TESTS: Final = (*FEW, *(f"tests/spark/test_{name}.py" for name in ("api", "connect", "source_spark", "views")))
 """What starts a session or a driver, and what Spark calls of ours."""
 
 LIMITS: Final = "tests/spark/test_source_stream_limits.py"

@@ -1,0 +1,78 @@
+"""What a session is asked for beside DataFrames, whether Java runs below this process or behind Spark Connect.
+
+Connect has no ``sparkContext``: what a session of this process knows of its cluster is asked for in other ways there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
+
+from cleanerd.errors import ConfigError
+from cleanerd.spark.watch import Heard, Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
+
+_MORE_THAN_CORES: Final = 1 << 20
+_cores: Final[WeakKeyDictionary[SparkSession, int]] = WeakKeyDictionary()
+"""Of sessions of Connect, as it takes a job to know."""
+
+
+def is_connect(session: SparkSession) -> bool:
+    """Whether it is one of Spark Connect; asked without the libraries of Connect, which need not be there."""
+    return type(session).__module__.startswith("pyspark.sql.connect.")
+
+
+def cores_of(session: SparkSession) -> int:
+    """How many tasks run at once, at least 1.
+
+    Raises:
+        PySparkException: a server of Connect does not answer.
+    """
+    if not is_connect(session):
+        return max(int(session.sparkContext.defaultParallelism), 1)
+    if session not in _cores:
+        # A server tells nobody. A range has as many parts, if nobody says how many.
+        parts = session.range(_MORE_THAN_CORES).selectExpr("spark_partition_id()").distinct()
+        _cores[session] = max(parts.count(), 1)
+    return _cores[session]
+
+
+@contextlib.contextmanager
+def named_jobs(
+    session: SparkSession, group: str, said: str, advance: Callable[[int], None], work_bytes: int
+) -> Iterator[None]:
+    """Jobs of the block are called ``said`` on Spark's pages; ``advance`` is told how far they are, in ``work_bytes``.
+
+    ``group``: a name that no other jobs have. Connect has no groups: there both are a tag.
+    """
+    if not is_connect(session):
+        session.sparkContext.setJobGroup(group, said, interruptOnCancel=False)
+        with Watch(session, group, advance, work_bytes):
+            yield
+        return
+    tag = f"{said} ({group})".replace(",", ";")  # no tag may have a comma
+    session.addTag(tag)
+    try:
+        with Heard(session, advance, work_bytes):
+            yield
+    finally:
+        session.removeTag(tag)
+
+
+def require_own_java(session: SparkSession, what: str) -> None:
+    """Of ``what`` the driver does to the logs themselves, with executors that it can end.
+
+    Raises:
+        ConfigError: it is a session of Spark Connect.
+    """
+    if is_connect(session):
+        raise ConfigError(
+            f"{what} needs a Spark session of this process, and this is one of Spark Connect",
+            where="Logs",
+            hint="run it with cleanerd spark clean, or in a session without .remote(...)",
+        )
