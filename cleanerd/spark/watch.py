@@ -70,7 +70,7 @@ class Watch:
 class Heard:
     """The same of a session of Spark Connect, whose server tells it while an operation runs."""
 
-    def __init__(self, session: SparkSession, advance: Callable[[int], None], work_bytes: int) -> None:
+    def __init__(self, session: Any, advance: Callable[[int], None], work_bytes: int) -> None:
         self._session = session
         self._told = _Told(advance, work_bytes)
         self._tasks: dict[str | None, tuple[int, int]] = {}
