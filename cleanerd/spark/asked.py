@@ -6,6 +6,7 @@ Connect has no ``sparkContext``: what a session of this process knows of its clu
 from __future__ import annotations
 
 import contextlib
+import uuid
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
@@ -15,6 +16,7 @@ from cleanerd.spark.watch import Heard, Watch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pyspark.accumulators import Accumulator
     from pyspark.sql import SparkSession
 
 _MORE_THAN_CORES: Final = 1 << 20
@@ -44,22 +46,26 @@ def cores_of(session: SparkSession) -> int:
 
 @contextlib.contextmanager
 def named_jobs(
-    session: SparkSession, group: str, said: str, advance: Callable[[int], None], work_bytes: int
-) -> Iterator[None]:
+    session: SparkSession, said: str, advance: Callable[[int], None], work_bytes: int, steps: int
+) -> Iterator[Accumulator[int] | None]:
     """Jobs of the block are called ``said`` on Spark's pages; ``advance`` is told how far they are, in ``work_bytes``.
 
-    ``group``: a name that no other jobs have. Connect has no groups: there both are a tag.
+    ``work_bytes`` are gone through ``steps`` times. To what the block gets, tasks add the bytes that they have read: a
+    job alone knows nothing of those that follow it. Connect has neither groups nor accumulators: there the name is a
+    tag, the block gets None, and each operation counts as a step.
     """
+    name = f"cleanerd-{uuid.uuid4().hex}"
     if not is_connect(session):
-        session.sparkContext.setJobGroup(group, said, interruptOnCancel=False)
-        with Watch(session, group, advance, work_bytes):
-            yield
+        session.sparkContext.setJobGroup(name, said, interruptOnCancel=False)
+        read = session.sparkContext.accumulator(0)
+        with Watch(lambda: read.value / max(steps * work_bytes, 1), advance, work_bytes):
+            yield read
         return
-    tag = f"{said} ({group})".replace(",", ";")  # no tag may have a comma
+    tag = f"{said} ({name})".replace(",", ";")  # no tag may have a comma
     session.addTag(tag)
     try:
-        with Heard(session, advance, work_bytes):
-            yield
+        with Heard(session, advance, work_bytes, steps):
+            yield None
     finally:
         session.removeTag(tag)
 

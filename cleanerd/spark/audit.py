@@ -139,6 +139,7 @@ def audit_sides(
         f"audit: {said_of(each.name for each in compared)}",
         size_bytes,
         advance,
+        steps=3,
         rows_a_batch=ROWS_AN_ARROW_BATCH,
     ):
         logs = _walk(session, compared, asked)

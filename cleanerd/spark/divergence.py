@@ -121,7 +121,7 @@ def compare_logs(
     """
     logs = [log for pair in pairs for log in pair]
     said = f"divergence: {said_of(log.name for log in logs)}"
-    with queries(session, said, size_of_all(logs), advance, rows_a_batch=ROWS_AN_ARROW_BATCH):
+    with queries(session, said, size_of_all(logs), advance, steps=3, rows_a_batch=ROWS_AN_ARROW_BATCH):
         walks = walk_headers(session, [log.segments for log in logs], [_high_watermark(log) for log in logs])
         found = [
             _pair(pair, (walks[2 * number], walks[2 * number + 1]), clean_end_of) for number, pair in enumerate(pairs)

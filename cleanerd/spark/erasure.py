@@ -93,7 +93,11 @@ def search_keys(
     """
     files = list({each.path.resolve(): each for place in directories for each in files_below(place)}.values())
     with queries(
-        session, f"audit --key: {counted(len(files), 'file')}", sum(_size(file.path) for file in files), advance
+        session,
+        f"audit --key: {counted(len(files), 'file')}",
+        sum(_size(file.path) for file in files),
+        advance,
+        steps=1,
     ):
         first = _search(session, files, keys, rules_of, {}, limit, advance)
         # Only where there is something it matters what a consumer still gets.

@@ -14,7 +14,7 @@ from cleanerd.spark.asked import cores_of
 from cleanerd.spark.gave_up import hint_of, java_is_there, reason_of, spark_errors
 from cleanerd.spark.launch import SAME_WORKERS
 from cleanerd.spark.rows import SCHEMA, Row, RowFunction, for_spark
-from cleanerd.spark.watch import PATIENCE_SECONDS, Watch
+from cleanerd.spark.watch import PATIENCE_SECONDS, Watch, by_tasks
 from cleanerd.words import counted
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Jobs:
         context.setJobGroup(group, f"cleanerd clean {self._partition}: {phases}", interruptOnCancel=False)
         self._progress.phase(name, work_bytes)
         try:
-            with Watch(self._session, group, self._progress.advance, work_bytes):
+            with Watch(by_tasks(self._session, group), self._progress.advance, work_bytes):
                 return self._collected(name, tasks, function, stages)
         except spark_errors() as error:
             reason = reason_of(error)

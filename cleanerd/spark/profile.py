@@ -151,6 +151,7 @@ def profile_logs(
         f"profile: {said_of(log.name for log in logs)}",
         size_of_all(logs),
         advance,
+        steps=3,
         rows_a_batch=ROWS_AN_ARROW_BATCH,
     ):
         walks = walk_headers(session, [log.segments for log in logs])

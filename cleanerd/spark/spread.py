@@ -9,7 +9,7 @@ import contextlib
 import heapq
 import json
 import re
-import uuid
+from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
+    from pyspark.accumulators import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
 TASK_BYTES: Final = 128 * 1024 * 1024
@@ -47,6 +48,10 @@ def nobody(_bytes: int) -> None:
     """Progress that nobody looks at."""
 
 
+_read_bytes: Final[ContextVar[Accumulator[int] | None]] = ContextVar("read_bytes", default=None)
+"""Where the tasks of the block of :func:`queries` count."""
+
+
 @contextlib.contextmanager
 def queries(
     session: SparkSession | None,
@@ -54,13 +59,15 @@ def queries(
     size_bytes: int,
     advance: Callable[[int], None] = nobody,
     *,
+    steps: int = 2,
     rows_a_batch: int = 65536,
 ) -> Iterator[None]:
     """Settings for jobs of our own; the session's own come back afterwards. Told is how far they are.
 
-    ``what`` is what Spark's pages call the jobs: the verb, and of what. ``size_bytes`` is what is read in all,
-    ``advance`` gets as many bytes while the jobs of the block run; ``rows_a_batch``: that many rows reach a task at
-    once. Without a session there are no jobs, and nothing of this.
+    ``what`` is what Spark's pages call the jobs: the verb, and of what. ``size_bytes`` is what is read, ``advance``
+    gets as many bytes while the jobs of the block run; ``steps``: how often that is gone through, by tasks that read it
+    or by those that get what these send on. ``rows_a_batch``: that many rows reach a task at once. Without a session
+    there are no jobs, and nothing of this.
 
     Raises:
         CleanerdError: what a task raised, as it was said there, and not as Spark wraps it.
@@ -68,13 +75,16 @@ def queries(
     if session is None:
         yield
         return
-    group = f"cleanerd-{uuid.uuid4().hex}"
     try:
         with (
             _settings(session, size_bytes, rows_a_batch),
-            named_jobs(session, group, f"cleanerd {what}", advance, size_bytes),
+            named_jobs(session, f"cleanerd {what}", advance, size_bytes, steps) as read,
         ):
-            yield
+            counted = _read_bytes.set(read)
+            try:
+                yield
+            finally:
+                _read_bytes.reset(counted)
     except spark_errors() as error:
         raised = _RAISED.search(str(error))
         if raised is None:
@@ -113,10 +123,11 @@ def spread(
 
     ``columns`` is the schema in Spark's words. ``worker`` must be importable on the executors.
     """
-    bins = tuple(json.dumps(each) for each in _pack(items, tasks_for(session, [size for size, _ in items])))
+    packed = _pack(items, tasks_for(session, [size for size, _ in items]))
+    bins = tuple((sum(size for size, _ in each), json.dumps([item for _, item in each])) for each in packed)
     # The work goes with the function: a DataFrame made of a list would start a second Python daemon.
     numbers = session.range(0, len(bins), 1, max(len(bins), 1))
-    return numbers.mapInArrow(partial(_run, worker, schema, bins), columns)
+    return numbers.mapInArrow(partial(_run, worker, schema, bins, _read_bytes.get()), columns)
 
 
 def numbered(
@@ -159,22 +170,29 @@ def tasks_for(session: SparkSession, sizes: Sequence[int]) -> int:
     return min(len(sizes), max(cores_of(session), -(-sum(sizes) // TASK_BYTES)))
 
 
-def _pack(items: Sequence[tuple[int, Item]], count: int) -> list[list[Item]]:
+def _pack(items: Sequence[tuple[int, Item]], count: int) -> list[list[tuple[int, Item]]]:
     """The largest first into the emptiest of ``count``: at least one item in each."""
-    bins: list[list[Item]] = [[] for _ in range(count)]
+    bins: list[list[tuple[int, Item]]] = [[] for _ in range(count)]
     heap = [(0, number) for number in range(count)]
     for size, item in sorted(items, key=lambda each: -each[0]):
         filled, number = heapq.heappop(heap)
-        bins[number].append(item)
+        bins[number].append((size, item))
         heapq.heappush(heap, (filled + size + 1, number))
     return bins
 
 
 def _run(
-    worker: Worker, schema: pa.Schema, bins: Sequence[str], batches: Iterator[pa.RecordBatch]
+    worker: Worker,
+    schema: pa.Schema,
+    bins: Sequence[tuple[int, str]],
+    read_bytes: Accumulator[int] | None,
+    batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            for item in json.loads(bins[number]):
+            size_bytes, items = bins[number]
+            for item in json.loads(items):
                 for found in worker(item):
                     yield found.cast(schema)
+            if read_bytes is not None:
+                read_bytes.add(size_bytes)

@@ -24,18 +24,17 @@ class _Told:
         self._told = 0
 
     def tell(self, share: float) -> None:
-        reached = int(share * self._work_bytes)
+        reached = int(min(share, 1.0) * self._work_bytes)
         if reached > self._told:
             self._advance(reached - self._told)
             self._told = reached
 
 
 class Watch:
-    """Tells the progress of a job group while it runs, as finished tasks by all tasks."""
+    """Tells while jobs run how far they are, as ``share`` says it: 0 to 1, asked for by a thread of its own."""
 
-    def __init__(self, session: SparkSession, group: str, advance: Callable[[int], None], work_bytes: int) -> None:
-        self._tracker = session.sparkContext.statusTracker()
-        self._group = group
+    def __init__(self, share: Callable[[], float], advance: Callable[[int], None], work_bytes: int) -> None:
+        self._share = share
         self._told = _Told(advance, work_bytes)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, name="cleanerd-progress", daemon=True)
@@ -55,26 +54,37 @@ class Watch:
             except BaseException:  # noqa: BLE001 - only about the progress: whoever runs the job is told, or stopped
                 return
 
-    def _share(self) -> float:
+
+def by_tasks(session: SparkSession, group: str) -> Callable[[], float]:
+    """The share of one job, the only one of its ``group``: finished tasks by all tasks of its stages."""
+    tracker = session.sparkContext.statusTracker()
+
+    def share() -> float:
         done = all_tasks = 0
-        for job in self._tracker.getJobIdsForGroup(self._group):
-            info = self._tracker.getJobInfo(job)
+        for job in tracker.getJobIdsForGroup(group):
+            info = tracker.getJobInfo(job)
             for stage in () if info is None else info.stageIds:
-                tasks = self._tracker.getStageInfo(stage)
+                tasks = tracker.getStageInfo(stage)
                 if tasks is not None:
                     done += tasks.numCompletedTasks
                     all_tasks += tasks.numTasks
         return done / all_tasks if all_tasks else 0.0
 
+    return share
+
 
 class Heard:
-    """The same of a session of Spark Connect, whose server tells it while an operation runs."""
+    """The same of a session of Spark Connect, whose server tells how far an operation is while it runs.
 
-    def __init__(self, session: Any, advance: Callable[[int], None], work_bytes: int) -> None:
+    ``steps``: about as many operations there will be; each counts as much.
+    """
+
+    def __init__(self, session: Any, advance: Callable[[int], None], work_bytes: int, steps: int) -> None:
         self._session = session
         self._told = _Told(advance, work_bytes)
-        self._tasks: dict[str | None, tuple[int, int]] = {}
-        """By operation, of the stages that have begun: finished tasks, and all."""
+        self._steps = steps
+        self._shares: dict[str | None, float] = {}
+        """By operation: finished tasks by all tasks of the stages that have begun."""
 
     def __enter__(self) -> None:
         self._session.registerProgressHandler(self._hear)
@@ -85,10 +95,7 @@ class Heard:
 
     def _hear(self, *, stages: Iterable[Any] | None, operation_id: str | None, **_more: object) -> None:
         begun = list(stages or ())
-        self._tasks[operation_id] = (
-            sum(stage.num_completed_tasks for stage in begun),
-            sum(stage.num_tasks for stage in begun),
-        )
-        finished, count = (sum(column) for column in zip(*self._tasks.values(), strict=True))
+        count = sum(stage.num_tasks for stage in begun)
         if count:
-            self._told.tell(finished / count)
+            self._shares[operation_id] = sum(stage.num_completed_tasks for stage in begun) / count
+            self._told.tell(sum(self._shares.values()) / self._steps)

@@ -101,24 +101,25 @@ def interpreter(minor: str) -> str | None:
 
 
 def environment_of(minor: str, base: str) -> Path:
-    """A virtual environment with all but Spark, and this tree in it; its Python. What is there already is kept."""
+    """A virtual environment with all but Spark, and this tree in it; its Python. Kept while as much is needed."""
     home = _HOME / f"python-{minor}"
     python = home / "bin" / "python"
-    if (home / "done").exists():
+    needed = subprocess.run(
+        [sys.executable, "tools/requirements.py"], capture_output=True, text=True, check=True, cwd=TOP
+    ).stdout
+    done = home / "done"
+    if done.exists() and done.read_text() == needed:
         return python
     shutil.rmtree(home, ignore_errors=True)
     subprocess.run([base, "-m", "venv", home], check=True)
-    needed = subprocess.run(
-        [sys.executable, "tools/requirements.py"], capture_output=True, text=True, check=True, cwd=TOP
-    ).stdout.splitlines()
-    install(python, *(each for each in needed if not each.startswith("pyspark")))
+    install(python, *(each for each in needed.splitlines() if not each.startswith("pyspark")))
     (packages,) = home.glob("lib/python*/site-packages")
     # The kernel is one for all of these, as it keeps to the stable ABI.
     (packages / "cleanerd-tree.pth").write_text(f"{TOP}\n")
     own = next(file for file in distribution("cleanerd").files or () if file.name == "METADATA")
     source = Path(str(own.locate())).parent
     shutil.copytree(source, packages / source.name)
-    (home / "done").touch()
+    done.write_text(needed)
     return python
 
 

@@ -174,7 +174,11 @@ def _all_done(
         return []
     if session is not None:
         with queries(
-            session, f"clean --output: {counted(len(items), 'partition')}", sum(size for size, _ in items), advance
+            session,
+            f"clean --output: {counted(len(items), 'partition')}",
+            sum(size for size, _ in items),
+            advance,
+            steps=1,
         ):
             frame = spread(session, items, partial(clean_one, job), SCHEMA, COLUMNS)
             return [Done.from_told(row.told) for row in frame.collect()]

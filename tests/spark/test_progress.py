@@ -1,0 +1,103 @@
+"""How far jobs are: by the bytes that tasks have read, so a job that ends is not taken for the last one."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd.spark import Logs
+from cleanerd.spark.spread import numbered, numbered_row, queries, spread
+from cleanerd.spark.watch import LOOK_SECONDS, Heard
+from tests.spark.rich_log import RichLog
+from tests.support.patience import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+
+def tell(item: Any) -> Iterator[pa.RecordBatch]:
+    yield numbered_row(item["number"], "done")
+
+
+def until(told: Callable[[], int], wanted: int) -> None:
+    """Until so much is told, and some looks longer, which must not find more."""
+    started = time.monotonic()
+    while told() < wanted and time.monotonic() - started < PATIENCE_SECONDS:
+        time.sleep(0.05)
+    time.sleep(3 * LOOK_SECONDS)
+    assert told() == wanted
+
+
+def test_one_job_of_several(spark: SparkSession) -> None:
+    """After the first of three steps a third is told, whatever its tasks say; in the end all, and no more."""
+    told: list[int] = []
+    items = [(100 * (number + 1), {"number": number}) for number in range(3)]
+    with queries(spark, "test", 600, told.append, steps=3):
+        assert set(numbered(spark, items, tell)) == {0, 1, 2}
+        until(lambda: sum(told), 200)
+        numbered(spark, items[2:], tell)
+        until(lambda: sum(told), 300)
+        for _ in range(3):
+            numbered(spark, items, tell)
+        until(lambda: sum(told), 600)
+    assert sum(told) == 600
+
+
+def test_outside_of_a_block(spark: SparkSession) -> None:
+    """Nobody counts there, and tasks run as ever: a frame may be computed after its block."""
+    told: list[int] = []
+    with queries(spark, "test", 10, told.append):
+        pass
+    schema = numbered_row(0, None).schema
+    frame = spread(spark, [(10, {"number": 7})], tell, schema, "number int, found string")
+    assert [row.number for row in frame.collect()] == [7]
+    assert sum(told) == 10
+
+
+@pytest.mark.parametrize("verb", ["profile", "audit", "snapshot", "find", "clean"])
+def test_all_is_told_in_the_end(spark: SparkSession, tmp_path: Path, verb: str) -> None:
+    """As many bytes as the bar has, whatever the verb reads how often."""
+    path = RichLog(3).write(tmp_path / "logs", 4, 20)
+    before = shutil.copytree(path, tmp_path / "before")
+    told: list[int] = []
+    logs = Logs(spark, path)
+    run = {
+        "profile": lambda: logs.profile(advance=told.append),
+        "audit": lambda: logs.audit(before, advance=told.append),
+        "snapshot": lambda: logs.latest().write_parquet(tmp_path / "out", advance=told.append),
+        "find": lambda: logs.find_keys([b"key-1"], advance=told.append),
+        "clean": lambda: logs.clean(tmp_path / "copy", ["topics.orders.cleanup.policy=compact"], advance=told.append),
+    }
+    run[verb]()
+    read = {"audit": 2}.get(verb, 1) * logs.size_bytes
+    assert sum(told) == pytest.approx(read, rel=0.6 if verb in ("find", "clean") else 0)  # the former read more files
+    assert min(told) > 0
+
+
+def test_operations_of_connect() -> None:
+    """Each operation is a step: the first that is over is no more than its part, and nothing goes back."""
+    told: list[int] = []
+    heard = Heard(SimpleNamespace(registerProgressHandler=id, removeProgressHandler=id), told.append, 100, 2)
+
+    def stage(done: int, tasks: int) -> Any:
+        return SimpleNamespace(num_completed_tasks=done, num_tasks=tasks)
+
+    with heard:
+        heard._hear(stages=[stage(1, 4)], operation_id="a", inflight_tasks=1, done=False)
+        assert sum(told) == 12
+        heard._hear(stages=[stage(4, 4)], operation_id="a", inflight_tasks=0, done=True)
+        assert sum(told) == 50
+        heard._hear(stages=[], operation_id="b", inflight_tasks=0, done=False)
+        heard._hear(stages=[stage(2, 2), stage(0, 2)], operation_id="b", inflight_tasks=2, done=False)
+        assert sum(told) == 75
+        heard._hear(stages=[stage(2, 2), stage(0, 6)], operation_id="b", inflight_tasks=2, done=False)
+        assert sum(told) == 75
+    assert sum(told) == 100
