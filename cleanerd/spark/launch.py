@@ -74,6 +74,11 @@ SAME_WORKERS: Final = "SPARK_SIMPLIFIED_TRACEBACK"
 each with a process that forks it. Where all have it there is one sort, and a job without a shuffle may be an RDD
 (``jobs.py``)."""
 
+_MASTERS: Final = "local[*], local[N], spark://HOST:PORT, yarn or k8s://HOST:PORT"
+_BY_CONNECT: Final = (
+    "Spark Connect has no driver to submit to; call cleanerd.spark.Logs in Python: docs/spark-source.md"
+)
+
 
 def is_driver() -> bool:
     """Whether this process was started by :func:`submit`."""
@@ -93,7 +98,7 @@ def checked_master(master: str) -> str:
         raise ConfigError(
             f"{master!r} is not a Spark master",
             where="--master",
-            hint="local[*], local[N], spark://HOST:PORT, yarn or k8s://HOST:PORT",
+            hint=_BY_CONNECT if master.startswith("sc://") else _MASTERS,
         )
     return master
 

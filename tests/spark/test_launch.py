@@ -41,10 +41,14 @@ def test_masters(master: str, given: str) -> None:
     assert launch.checked_master(master) == given
 
 
-@pytest.mark.parametrize("master", ["", "localhost", "local[0]", "local[]", "spark://", "http://x"])
+@pytest.mark.parametrize("master", ["", "localhost", "local[0]", "local[]", "spark://", "http://x", "sc://x:15002"])
 def test_no_masters(master: str) -> None:
-    with pytest.raises(ConfigError, match="not a Spark master"):
+    """Who names a server of Spark Connect is told what takes one."""
+    with pytest.raises(
+        ConfigError, match=r"not a Spark master \((local|Spark Connect .* cleanerd.spark.Logs)"
+    ) as refused:
         launch.checked_master(master)
+    assert ("Connect" in str(refused.value)) == master.startswith("sc:")
 
 
 def test_the_driver_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
