@@ -76,7 +76,7 @@ each with a process that forks it. Where all have it there is one sort, and a jo
 
 _MASTERS: Final = "local[*], local[N], spark://HOST:PORT, yarn or k8s://HOST:PORT"
 _BY_CONNECT: Final = (
-    "Spark Connect has no driver to submit to; call cleanerd.spark.Logs in Python: docs/spark-source.md"
+    "Spark Connect runs no driver; call cleanerd.spark.Logs in Python, see docs/spark-source.md"
 )
 
 
