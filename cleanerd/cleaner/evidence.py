@@ -129,8 +129,7 @@ class SegmentEvidence:
         """
         batches, records = chunk.batches, chunk.records
         self._check(batches)
-        if len(batches):
-            self.marks.append(Mark(int(batches.position[0]), self._batches, self.records))
+        self._mark(batches)
         batch_flags = self._batch_flags(batches)
         self._record_counts.append(np.diff(batches.first_record))
         self._sizes.append(batches.size)
@@ -158,6 +157,14 @@ class SegmentEvidence:
         self.dirty_from += rows.first
         self.dirty_to += rows.last
         return rows
+
+    def _mark(self, batches: _kernel.Batches) -> None:
+        """Where the chunk begins, and where about so much of it was read as several threads rewrite at a time."""
+        if len(batches):
+            at = np.arange(batches.position[0], batches.position[-1] + 1, self._plan.chunk_bytes, dtype=np.uint32)
+            for row in np.unique(np.searchsorted(batches.position, at)).tolist():
+                records = self.records + int(batches.first_record[row])
+                self.marks.append(Mark(int(batches.position[row]), self._batches + row, records))
 
     def again(self, chunks: Iterable[_kernel.Chunk], begin: Mark = BEGINNING) -> Iterator[KnownChunk]:
         """The segment's chunks from ``begin`` on once more, with what is known of them."""

@@ -32,8 +32,8 @@ FIRST_DIRTY_ORDINAL = 2**38
 """Below it are the ordinals of the clean part, whatever its size."""
 
 BUFFERS_A_CHUNK: Final = 4
-"""A chunk is so many read buffers long where one thread reads: what is done once a chunk costs as much as thousands of
-records. With several threads a chunk is a part, and parts have to be small."""
+"""A chunk is at most so many read buffers long: what is done once a chunk costs as much as thousands of records. With
+several threads a chunk is a part, and those at the end of a segment are smaller."""
 
 MOST_TIMED_BYTES: Final = 1024 * 1024
 """A chunk of a pass that is timed: where each record waits for the disk, one of 16 MiB would take a minute."""
@@ -66,15 +66,14 @@ class Decoder:
         ``torn``: the first damage is the end.
         """
         segment = source.segment
-        together = BUFFERS_A_CHUNK if self._pool.workers == 1 else 1
-        chunk_bytes = together * self._pool.chunk_bytes
+        chunk_bytes = BUFFERS_A_CHUNK * self._pool.chunk_bytes
         if self._pace is not None:
             chunk_bytes = min(chunk_bytes, MOST_TIMED_BYTES)
         reading = gathered(self._begin, chunk_bytes=chunk_bytes)
         if torn:
             # In one go: where an index is wrong, what it calls a part seems damaged at once.
             reading, part = until_damage(reading), part or Part(0, segment.size_bytes)
-        parts = self._pool.parts(segment) if part is None else [part]
+        parts = self._pool.parts(segment, chunk_bytes) if part is None else [part]
         chunks = self._pool.chunks(segment, parts, lambda _: reading, guessed=part is None)
         for chunk in chunks if self._pace is None else self._pace.of(chunks):
             yield chunk

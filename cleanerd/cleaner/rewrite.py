@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 LEAST_SHARE: Final = 1 / 8
 """Where less than this stays, chunks grow no further: eight times what is read at once otherwise."""
 
-PARTS_A_READER: Final = 3
-"""With several readers, parts of a segment for each of them at least: whoever is done early takes another."""
-
 ROOM: Final = 1.125
 """Room for the output of a chunk over its estimate: memory that has to grow is copied."""
 
@@ -184,16 +181,16 @@ def _rewritten(
     horizon_ms = new_horizon_ms(plan.now_ms, plan.delete_retention_ms)
     size_bytes = member.source.segment.size_bytes
     share = max(min(member.outcome.output_bytes / max(size_bytes, 1), 1.0), LEAST_SHARE)
+    # Chunks of about the same output: each is one write to the disk.
+    chunk_bytes = int(pool.chunk_bytes / share)
     if pool.workers > 1:
-        # A part costs something however little it gives; but there have to be some for each of the readers.
-        together = max(1, min(int(1 / share), len(member.marks) // (PARTS_A_READER * pool.workers)))
         # Nobody knows what will stand in front of a part's output.
-        marks, lead, chunk_bytes = member.marks[::together], None, together * pool.chunk_bytes
+        mark_at, lead = {mark.position: mark for mark in member.marks}, None
+        parts = pool.shared_out(np.array(list(mark_at), dtype=np.int64), size_bytes, pool.chunk_bytes, chunk_bytes)
+        marks = [mark_at[part.start] for part in parts]
     else:
-        # Chunks of about the same output: each is one write to the disk.
-        marks, lead, chunk_bytes = member.marks[:1], output.lead, int(pool.chunk_bytes / share)
-    ends = [mark.position for mark in marks[1:]]
-    parts = [Part(mark.position, end) for mark, end in zip(marks, [*ends, size_bytes], strict=False)]
+        marks, lead = list(member.marks[:1]), output.lead
+        parts = [Part(mark.position, size_bytes) for mark in marks]
 
     def reading_of(number: int) -> Reading[Rewritten]:
         part = PartOfSource(plan, member, actions, horizon_ms, marks[number], share, lead)

@@ -14,7 +14,6 @@ from cleanerd import _kernel
 from cleanerd.errors import CleanerdError
 from cleanerd.format.index import OFFSET_ENTRY, TIME_ENTRY
 from cleanerd.log.chunks import WithChunk
-from cleanerd.log.pool import parts_between
 from cleanerd.log.read import whole
 
 if TYPE_CHECKING:
@@ -51,8 +50,8 @@ def verify_staged(
     """
     seen = _Seen(f"{readers.path}/{staged.base:020d}.log", written.max_unpacked_bytes)
     # If the index that was made is wrong, a part does not begin at a batch: damage, as it should be.
-    positions = np.frombuffer(written.offset_index, dtype=OFFSET_ENTRY)["position"].tolist()
-    parts = parts_between(positions if readers.workers > 1 else [], staged.size_bytes, PART_BYTES)
+    positions = np.frombuffer(written.offset_index, dtype=OFFSET_ENTRY)["position"].astype(np.int64)
+    parts = readers.shared_out(positions, staged.size_bytes, PART_BYTES, PART_BYTES)
     for scanned in readers.chunks(staged, parts, lambda _: whole(seen.scan)):
         seen.take(scanned)
     expectations = (

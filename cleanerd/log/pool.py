@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 AHEAD = 2
 """Parts that may wait for their turn besides those being worked on: what bounds the memory, with the next."""
 
+PARTS_A_READER = 2
+"""So many parts for each reader are left of a segment when they become smaller."""
+
 CHUNKS_AHEAD = 2
 """Of a part. It seldom has more; one of batches that unpack to very much has its rest read when it is its turn."""
 
@@ -109,6 +112,23 @@ class PartReader:
                     yield from (reading or reading_of(number))(self.reader, segment, position)
                     return
 
+    def shared_out(self, positions: NDArray[np.int64], end: int, least_bytes: int, most_bytes: int) -> list[Part]:
+        """Parts that begin at 0 or at some of the ascending ``positions``, of at most ``most_bytes`` where these allow.
+
+        A part costs something however small it is, so the first ones are large. The last ones are small, about
+        ``least_bytes``: whoever is done with one finds another, and nobody waits long for who has the last.
+        """
+        if self._executor is None:
+            return [Part(0, end)]
+        parts = []
+        start = 0
+        while start < end:
+            share = (end - start) // (PARTS_A_READER * self.workers)
+            after = _border(positions, start, min(max(share, least_bytes), most_bytes), end)
+            parts.append(Part(start, after))
+            start = after
+        return parts
+
     def _in_order(
         self,
         executor: ThreadPoolExecutor,
@@ -179,13 +199,15 @@ class ReaderPool(PartReader):
             for reader in readers:
                 reader.close()
 
-    def parts(self, segment: Segment) -> list[Part]:
-        """Cut a segment at batches, by its offset index: about a chunk each. One part when there is no usable index.
+    def parts(self, segment: Segment, most_bytes: int) -> list[Part]:
+        """Cut a segment at batches, by its offset index: see :meth:`shared_out`. One part without a usable index.
 
         The index is only believed as far as it goes: see ``guessed`` of :meth:`chunks`.
         """
-        positions = [] if self.workers == 1 else index_entries(self.path, segment)["position"].tolist()
-        return parts_between(positions, segment.size_bytes, self.chunk_bytes)
+        if self.workers == 1:
+            return [Part(0, segment.size_bytes)]
+        positions = index_entries(self.path, segment)["position"].astype(np.int64)
+        return self.shared_out(positions, segment.size_bytes, self.chunk_bytes, most_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +231,16 @@ class _Job(Generic[T]):
         except CleanerdError as error:
             future.set_exception(error)
         return future
+
+
+def _border(positions: NDArray[np.int64], start: int, most_bytes: int, end: int) -> int:
+    """Where a part from ``start`` on ends: at the last position that leaves it ``most_bytes``, else at the next one."""
+    if end - start <= most_bytes:
+        return end
+    row = int(np.searchsorted(positions, start + most_bytes, side="right")) - 1
+    if row < 0 or positions[row] <= start:
+        row += 1
+    return min(int(positions[row]), end) if row < len(positions) else end
 
 
 def parts_between(positions: Sequence[int], end: int, least_bytes: int) -> list[Part]:

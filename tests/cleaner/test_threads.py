@@ -5,24 +5,36 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cleanerd.cleaner import cleaner, verify
-from cleanerd.cleaner.survey import CleaningOptions
+from cleanerd.cleaner.chunk_rows import Mark
+from cleanerd.cleaner.cleaner import Cleaning, Stopped
+from cleanerd.cleaner.planning import make_plan
+from cleanerd.cleaner.survey import CleaningOptions, survey
 from cleanerd.cli.main import run
 from cleanerd.errors import CorruptionError
 from cleanerd.format.index import OFFSET_ENTRY
-from tests.cleaner.driver import clean, clean_all, config, resources
+from cleanerd.format.names import TopicPartition
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import read_log_dir
+from cleanerd.log.pool import ReaderPool
+from cleanerd.log.read import SegmentReader
+from tests.cleaner.driver import Silent, clean, clean_all, config, resources, scratch
 from tests.support.log_dirs import Partition, make_log_dir, tree
 from tests.support.logs import keyed_batch
+from tests.support.now_open import open_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.cleaner.rewrite import WrittenSegment
     from cleanerd.log.pool import PartReader
     from cleanerd.log.segment import Segment
@@ -56,6 +68,26 @@ def _partition(seed: int, *, cleaner_offset: int | None = None) -> Partition:
     return Partition(segments, cleaner_offset=cleaner_offset)
 
 
+def _plan(log_dir: Path, chunk_bytes: int) -> CleaningPlan:
+    """All of ``orders-0`` dirty."""
+    found, options = read_log_dir(log_dir), CleaningOptions(now_ms=NOW_MS, force=True)
+    surveyed = survey(found, TopicPartition("orders", 0), config(), StateStore(log_dir.parent / "state"), options)
+    with SegmentReader.open(str(log_dir / "orders-0")) as reader:
+        return make_plan(found, surveyed, resources(chunk_bytes=chunk_bytes), options, reader)
+
+
+class _StopsAt(Silent):
+    """Ends a cleaning when so many chunks were read before this one."""
+
+    def __init__(self, chunk: int) -> None:
+        self._left = chunk
+
+    def advance(self, done_bytes: int) -> None:
+        self._left -= 1 if done_bytes else 0
+        if self._left < 0:
+            raise Stopped
+
+
 def _segments(log_dir: Path, name: str) -> dict[str, bytes]:
     found = (log_dir / name).iterdir()
     return {path.name: path.read_bytes() for path in found if path.suffix in {".log", ".index", ".timeindex"}}
@@ -75,6 +107,69 @@ def test_same_bytes_with_any_number_of_workers(
         assert result.dropped.superseded > 1000
         results[workers] = (_segments(log_dir, "orders-0"), result.records_kept, result.dropped)
     assert results[1] == results[2] == results[3] == results[4]
+
+
+LOGS: Final = [_partition(seed, cleaner_offset=offset) for seed, offset in ((11, None), (12, 1800), (13, 3600))]
+
+
+@settings(deadline=None, max_examples=15)
+@given(
+    partition=st.sampled_from(LOGS),
+    workers=st.integers(2, 5),
+    chunk_bytes=st.sampled_from([4096, 10_000, 40_000, 1 << 20]),
+    load=st.floats(0.03, 0.85),
+    topic=st.sampled_from([{}, {"compaction_strategy": "timestamp"}]),
+)
+def test_one_thread_says_what_several_write(
+    partition: Partition, workers: int, chunk_bytes: int, load: float, topic: dict[str, object]
+) -> None:
+    """OP-2, U-20: however the log is cut, and wherever the map becomes full."""
+    found = []
+    for threads, size, map_load in ((1, 1 << 20, 0.85), (workers, chunk_bytes, load)):
+        with scratch() as place:
+            log_dir = make_log_dir(place / "d", {"orders-0": partition})
+            given_resources = replace(resources(chunk_bytes=size, map_bytes=1, map_load=map_load), workers=threads)
+            result = clean_all(log_dir, NOW_MS, config("orders", **topic), given_resources, from_start=False)
+            found.append((_segments(log_dir, "orders-0"), result.records_kept, result.dropped))
+    assert found[0] == found[1]
+
+
+def test_the_rewrite_begins_at_batches(tmp_path: Path) -> None:
+    """Places where a rewrite may begin: about a read buffer apart however long chunks are, and numbered rightly."""
+    log_dir = make_log_dir(tmp_path / "d", {"orders-0": _partition(7)})
+    marks = {}
+    for workers, chunk_bytes in ((1, 1 << 14), (1, 1 << 20), (3, 1 << 14)):
+        plan = _plan(log_dir, chunk_bytes)
+        with (
+            ReaderPool(plan.path, workers=workers, chunk_bytes=chunk_bytes) as pool,
+            SegmentReader.open(plan.path) as whole_reader,
+        ):
+            (decided, *_) = Cleaning(plan, pool, Silent()).decision.segments
+            (batches,) = whole_reader.headers(decided.source.segment)
+        marks[workers, chunk_bytes] = decided.marks
+        for mark in decided.marks:
+            assert int(batches.position[mark.batch]) == mark.position
+            assert int(batches.first_record[mark.batch]) == mark.record
+    assert marks[1, 1 << 20] == (Mark(0, 0, 0),)
+    for key in ((1, 1 << 14), (3, 1 << 14)):
+        distances = np.diff([mark.position for mark in marks[key]])
+        assert len(distances) > 8
+        assert distances.max() < 2 << 14
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_stopped_between_two_chunks(tmp_path: Path, workers: int) -> None:
+    """Whoever watches may end it at any chunk: the log stays, and nothing stays open or beside it."""
+    log_dir = make_log_dir(tmp_path / "d", {"orders-0": _partition(7)})
+    before, descriptors = tree(log_dir), open_descriptors()
+    for chunk in (0, 1, 6):
+        plan = _plan(log_dir, 1 << 14)
+        with ReaderPool(plan.path, workers=workers, chunk_bytes=1 << 14) as pool:
+            cleaning = Cleaning(plan, pool, _StopsAt(chunk))
+            with pytest.raises(Stopped):
+                cleaning.decision  # noqa: B018 - made when it is asked for
+    assert tree(log_dir) == before
+    assert open_descriptors() <= descriptors
 
 
 @pytest.mark.parametrize("spoil", ["batch", "index"])

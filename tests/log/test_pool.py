@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cleanerd import _kernel
 from cleanerd.errors import CorruptionError
 from cleanerd.format.index import OFFSET_ENTRY
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
-from cleanerd.log.pool import Part, ReaderPool
-from cleanerd.log.read import whole
+from cleanerd.log.pool import PARTS_A_READER, Part, ReaderPool
+from cleanerd.log.read import gathered, whole
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import keyed_batch
 from tests.support.now_open import open_descriptors
@@ -55,10 +57,50 @@ def test_results_come_in_file_order(partition: tuple[str, Segment], workers: int
     """Whatever the number of workers, the owner sees the log from its beginning to its end."""
     path, segment = partition
     with ReaderPool(path, workers=workers, chunk_bytes=CHUNK_BYTES) as pool:
-        parts = pool.parts(segment)
+        parts = pool.parts(segment, CHUNK_BYTES)
         assert len(parts) == 1 if workers == 1 else len(parts) > 3
         assert [part.start for part in parts[1:]] == [part.end for part in parts[:-1]]
         assert _offsets(pool, segment, parts) == list(range(BATCHES))
+
+
+def test_a_part_is_one_chunk(partition: tuple[str, Segment]) -> None:
+    """What is done once a chunk is not done again for the few batches by which a part is longer than a chunk."""
+    path, segment = partition
+    with ReaderPool(path, workers=2, chunk_bytes=CHUNK_BYTES) as pool:
+        parts = pool.parts(segment, 2 * CHUNK_BYTES)
+        reading = gathered(_kernel.ChunkDecoder, chunk_bytes=2 * CHUNK_BYTES)
+        chunks = list(pool.chunks(segment, parts, lambda _: reading, guessed=True))
+        assert [chunk.consumed for chunk in chunks] == [part.end - part.start for part in parts]
+        small = pool.parts(segment, CHUNK_BYTES)
+        headers = list(pool.chunks(segment, small, lambda _: whole(_kernel.scan_headers)))
+        assert [batches.consumed for batches in headers] == [part.end - part.start for part in small]
+
+
+@given(
+    steps=st.lists(st.integers(1, 400), max_size=60),
+    end=st.integers(0, 8000),
+    least=st.integers(1, 500),
+    more=st.integers(0, 1500),
+    workers=st.integers(2, 5),
+)
+def test_large_parts_first(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[int], end: int, least: int, more: int, workers: int
+) -> None:
+    """Parts follow each other, begin where they may, and are as large as they may; the last ones give all some work."""
+    positions = np.cumsum(steps, dtype=np.int64)
+    most = least + more
+    with ReaderPool(str(tmp_path_factory.getbasetemp()), workers=workers, chunk_bytes=CHUNK_BYTES) as pool:
+        parts = pool.shared_out(positions, end, least, most)
+    assert [part.start for part in parts] == [0, *(part.end for part in parts[:-1])][: len(parts)]
+    assert (parts[-1].end if parts else 0) == end
+    borders = {int(position) for position in positions if position < end}
+    for part in parts:
+        left = end - part.start
+        wanted = min(max(left // (PARTS_A_READER * workers), least), most)
+        assert part.start in borders | {0}
+        within = [border for border in borders | {end} if part.start < border <= part.start + wanted]
+        beyond = [border for border in borders | {end} if border > part.start + wanted]
+        assert part.end == (max(within) if within else min(beyond))
 
 
 def test_owner_works_while_it_waits(partition: tuple[str, Segment]) -> None:
@@ -76,7 +118,7 @@ def test_owner_works_while_it_waits(partition: tuple[str, Segment]) -> None:
         return _kernel.scan_headers(data, position)
 
     with ReaderPool(path, workers=2, chunk_bytes=CHUNK_BYTES) as pool:
-        chunks = pool.chunks(segment, pool.parts(segment), lambda _: whole(call))
+        chunks = pool.chunks(segment, pool.parts(segment, CHUNK_BYTES), lambda _: whole(call))
         assert [int(offset) for batches in chunks for offset in batches.base_offset] == list(range(BATCHES))
     assert owner_worked.is_set()
     assert len(threads) <= 2, "as many threads as were asked for"
@@ -86,7 +128,7 @@ def test_wrong_guess_is_made_good(partition: tuple[str, Segment]) -> None:
     """An index that points into batches costs the help of the workers, not the result."""
     path, segment = partition
     with ReaderPool(path, workers=3, chunk_bytes=CHUNK_BYTES) as pool:
-        good = pool.parts(segment)
+        good = pool.parts(segment, CHUNK_BYTES)
         edges = [good[0].end, good[1].end + 5, good[2].end]
         wrong = [
             Part(start, end)
@@ -107,7 +149,7 @@ def test_unusable_index_gives_one_part(partition: tuple[str, Segment], content: 
         with open(index, "wb") as file:
             file.write(content)
     with ReaderPool(path, workers=2, chunk_bytes=CHUNK_BYTES) as pool:
-        assert pool.parts(segment) == [Part(0, segment.size_bytes)]
+        assert pool.parts(segment, CHUNK_BYTES) == [Part(0, segment.size_bytes)]
 
 
 def test_index_beyond_the_segment_is_not_followed(partition: tuple[str, Segment]) -> None:
@@ -117,11 +159,13 @@ def test_index_beyond_the_segment_is_not_followed(partition: tuple[str, Segment]
     with open(f"{path}/{segment.base:020d}.index", "wb") as file:
         file.write(entries.tobytes())
     with ReaderPool(path, workers=2, chunk_bytes=CHUNK_BYTES) as pool:
-        assert pool.parts(segment) == [Part(0, segment.size_bytes)]
+        assert pool.parts(segment, CHUNK_BYTES) == [Part(0, segment.size_bytes)]
 
 
 def _decode_all(pool: ReaderPool, segment: Segment, seen: list[int]) -> None:
-    for chunk in pool.chunks(segment, pool.parts(segment), lambda _: whole(_kernel.decode_chunk), guessed=True):
+    for chunk in pool.chunks(
+        segment, pool.parts(segment, CHUNK_BYTES), lambda _: whole(_kernel.decode_chunk), guessed=True
+    ):
         seen += [int(offset) for offset in chunk.batches.base_offset]
 
 
@@ -149,7 +193,9 @@ def test_whoever_stops_early_leaves_nothing(partition: tuple[str, Segment]) -> N
     path, segment = partition
     before = open_descriptors()
     with ReaderPool(path, workers=3, chunk_bytes=CHUNK_BYTES) as pool:
-        chunks = pool.chunks(segment, pool.parts(segment), lambda _: whole(_kernel.scan_headers), guessed=True)
+        chunks = pool.chunks(
+            segment, pool.parts(segment, CHUNK_BYTES), lambda _: whole(_kernel.scan_headers), guessed=True
+        )
         next(chunks)
         chunks.close()  # type: ignore[attr-defined]  # a generator
     assert open_descriptors() <= before
