@@ -18,7 +18,7 @@ from cleanerd.cleaner.evidence import SegmentEvidence
 from cleanerd.cleaner.index import keyed_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -46,27 +46,29 @@ class CleanPart:
         """
         split = [evidence for evidence in dirty if evidence.dirty_from > 0]
         if not self._plan.rules.versioned:
-            for evidence in self.evidence:
-                self._look_up(decoder, offset_map, evidence, shard, shards)
+            every = decoder.segments([evidence.source for evidence in self.evidence])
+            for evidence, chunks in zip(self.evidence, every, strict=True):
+                self._look_up(chunks, offset_map, evidence, shard, shards)
             for evidence in split:
                 _look_up_front(decoder, offset_map, evidence, shard, shards)
             return
-        contest = _Contest(self._plan, decoder, offset_map, shard, shards)
-        for evidence in self.evidence:
+        contest = _Contest(self._plan, offset_map, shard, shards)
+        every = decoder.segments([evidence.source for evidence in self.evidence])
+        for evidence, chunks in zip(self.evidence, every, strict=True):
             if shard == 0:
-                contest.first_walk(evidence, self._room)
+                contest.first_walk(chunks, evidence, self._room)
             else:
-                contest.walk(evidence, evidence.records)
+                contest.walk(chunks, evidence, evidence.records)
         for evidence in split:
-            contest.walk(evidence, evidence.dirty_from)
+            contest.walk(decoder.chunks(evidence.source), evidence, evidence.dirty_from)
         contest.take_winners()
 
     def _look_up(
-        self, decoder: Decoder, offset_map: OffsetMap, evidence: SegmentEvidence, shard: int, shards: int
+        self, chunks: Iterator[Chunk], offset_map: OffsetMap, evidence: SegmentEvidence, shard: int, shards: int
     ) -> None:
         """Which records of a clean segment have a newer one in the dirty range (C-45.3): whose key is in the map."""
         superseded = BitColumn()
-        for chunk in decoder.chunks(evidence.source):
+        for chunk in chunks:
             if shard == 0:
                 self._room.take(evidence.source, chunk)
                 evidence.add(chunk)
@@ -78,19 +80,18 @@ class CleanPart:
 class _Contest:
     """One shard's keys of the clean part under a versioned strategy."""
 
-    def __init__(self, plan: CleaningPlan, decoder: Decoder, offset_map: OffsetMap, shard: int, shards: int) -> None:
+    def __init__(self, plan: CleaningPlan, offset_map: OffsetMap, shard: int, shards: int) -> None:
         self._rules = plan.rules
-        self._decoder = decoder
         self._map = offset_map
         self._shard = shard
         self._shards = shards
         self._next_ordinal = 0
         self._walked: list[tuple[SegmentEvidence, int, int]] = []
 
-    def first_walk(self, evidence: SegmentEvidence, room: FactsRoom) -> None:
+    def first_walk(self, chunks: Iterator[Chunk], evidence: SegmentEvidence, room: FactsRoom) -> None:
         """A clean segment that nobody has read yet."""
         superseded = BitColumn()
-        for chunk in self._decoder.chunks(evidence.source):
+        for chunk in chunks:
             room.take(evidence.source, chunk)
             record = evidence.records
             excluded = evidence.add(chunk).excluded
@@ -99,13 +100,13 @@ class _Contest:
             superseded.append(self._compete(chunk, record, ChunkRows(below, len(chunk.records), excluded)))
         self._done(evidence, superseded, evidence.records)
 
-    def walk(self, evidence: SegmentEvidence, records: int) -> None:
-        """The first ``records`` of a segment whose facts are known."""
+    def walk(self, chunks: Iterator[Chunk], evidence: SegmentEvidence, records: int) -> None:
+        """The first ``records`` of a segment whose facts are known, or a few more; ``chunks`` are all of it."""
         superseded = BitColumn()
-        for known in evidence.again(self._decoder.chunks(evidence.source)):
+        for known in evidence.again(chunks):
             rows = known.rows(evidence.visible_from, records)
             superseded.append(self._compete(known.chunk, known.record, rows))
-            if superseded.count >= records:
+            if records < evidence.records and superseded.count >= records:
                 break
         self._done(evidence, superseded, records)
 

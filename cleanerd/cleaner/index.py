@@ -13,11 +13,11 @@ import numpy as np
 from cleanerd import _kernel
 from cleanerd.cleaner.evidence import SegmentEvidence
 from cleanerd.cleaner.oddities import Oddities
-from cleanerd.log.pool import Part
+from cleanerd.log.pool import Part, Stretch
 from cleanerd.log.read import gathered, until_damage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -66,18 +66,35 @@ class Decoder:
         ``torn``: the first damage is the end.
         """
         segment = source.segment
-        chunk_bytes = BUFFERS_A_CHUNK * self._pool.chunk_bytes
-        if self._pace is not None:
-            chunk_bytes = min(chunk_bytes, MOST_TIMED_BYTES)
-        reading = gathered(self._begin, chunk_bytes=chunk_bytes)
+        reading = gathered(self._begin, chunk_bytes=self._chunk_bytes)
         if torn:
             # In one go: where an index is wrong, what it calls a part seems damaged at once.
             reading, part = until_damage(reading), part or Part(0, segment.size_bytes)
-        parts = self._pool.parts(segment, chunk_bytes) if part is None else [part]
-        chunks = self._pool.chunks(segment, parts, lambda _: reading, guessed=part is None)
+        parts = self._pool.parts(segment, self._chunk_bytes) if part is None else [part]
+        yield from self._told(self._pool.chunks(segment, parts, lambda _: reading, guessed=part is None))
+
+    def segments(self, sources: Sequence[Source]) -> Iterator[Iterator[_kernel.Chunk]]:
+        """Of each segment its chunks, to be taken to the end before the next one's are asked for."""
+        for chunks in self._pool.segments(self._stretches(sources)):
+            yield self._told(chunks)
+
+    def _stretches(self, sources: Sequence[Source]) -> Iterator[Stretch[_kernel.Chunk]]:
+        reading = gathered(self._begin, chunk_bytes=self._chunk_bytes)
+        bytes_behind = sum(source.segment.size_bytes for source in sources)
+        for source in sources:
+            bytes_behind -= source.segment.size_bytes
+            parts = self._pool.parts(source.segment, self._chunk_bytes, bytes_behind)
+            yield Stretch(source.segment, parts, lambda _: reading, guessed=True)
+
+    def _told(self, chunks: Iterator[_kernel.Chunk]) -> Iterator[_kernel.Chunk]:
         for chunk in chunks if self._pace is None else self._pace.of(chunks):
             yield chunk
             self._progress(chunk.consumed)
+
+    @property
+    def _chunk_bytes(self) -> int:
+        chunk_bytes = BUFFERS_A_CHUNK * self._pool.chunk_bytes
+        return chunk_bytes if self._pace is None else min(chunk_bytes, MOST_TIMED_BYTES)
 
     def _begin(self, expected_bytes: int) -> _kernel.ChunkDecoder:
         version_header, encoding, mark_header = self._headers
@@ -111,14 +128,15 @@ class DirtyIndex:
             CorruptionError: see ``SegmentEvidence.add``.
         """
         offset_map.clear()
-        for row, source in enumerate(dirty_sources(self._plan)):
+        sources = dirty_sources(self._plan)
+        for row, (source, chunks) in enumerate(zip(sources, decoder.segments(sources), strict=True)):
             if shard == 0:
                 self.evidence.append(SegmentEvidence(self._plan, source))
                 self.first_ordinals.append(self._end_ordinal)
-                self._put_segment(decoder, offset_map, row, shards)
+                self._put_segment(chunks, offset_map, row, shards)
                 self._end_ordinal += (self.evidence[row].records + 63) // 64 * 64
             else:
-                self._put_again(decoder, offset_map, row, shard, shards)
+                self._put_again(chunks, offset_map, row, shard, shards)
 
     def take_winners(self, offset_map: _kernel.OffsetMap, shard: int) -> None:
         """Read out who won of this shard's keys, once the clean part has had its say (R280-10)."""
@@ -130,18 +148,22 @@ class DirtyIndex:
         first = (self.first_ordinals[row] - FIRST_DIRTY_ORDINAL) // 64
         return self._winners[first : first + (self.evidence[row].records + 63) // 64]
 
-    def _put_segment(self, decoder: Decoder, offset_map: _kernel.OffsetMap, row: int, shards: int) -> None:
+    def _put_segment(
+        self, chunks: Iterator[_kernel.Chunk], offset_map: _kernel.OffsetMap, row: int, shards: int
+    ) -> None:
         evidence = self.evidence[row]
-        for chunk in decoder.chunks(evidence.source):
+        for chunk in chunks:
             self._room.take(evidence.source, chunk)
             ordinal = self.first_ordinals[row] + evidence.records
             mask = keyed_rows(chunk, evidence.add(chunk))
             self.oddities.add(chunk, mask)
             put(self._plan.rules, offset_map, chunk, ordinal, mask, shard=0, shards=shards)
 
-    def _put_again(self, decoder: Decoder, offset_map: _kernel.OffsetMap, row: int, shard: int, shards: int) -> None:
+    def _put_again(
+        self, chunks: Iterator[_kernel.Chunk], offset_map: _kernel.OffsetMap, row: int, shard: int, shards: int
+    ) -> None:
         evidence = self.evidence[row]
-        for known in evidence.again(decoder.chunks(evidence.source)):
+        for known in evidence.again(chunks):
             mask = keyed_rows(known.chunk, known.rows(evidence.dirty_from, evidence.dirty_to))
             ordinal = self.first_ordinals[row] + known.record
             put(self._plan.rules, offset_map, known.chunk, ordinal, mask, shard=shard, shards=shards)

@@ -183,7 +183,7 @@ def _rewritten(
     share = max(min(member.outcome.output_bytes / max(size_bytes, 1), 1.0), LEAST_SHARE)
     # Chunks of about the same output: each is one write to the disk.
     chunk_bytes = int(pool.chunk_bytes / share)
-    if pool.workers > 1:
+    if pool.workers > 1 and member.marks:
         # Nobody knows what will stand in front of a part's output.
         mark_at, lead = {mark.position: mark for mark in member.marks}, None
         parts = pool.shared_out(np.array(list(mark_at), dtype=np.int64), size_bytes, pool.chunk_bytes, chunk_bytes)

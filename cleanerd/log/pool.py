@@ -26,7 +26,7 @@ from cleanerd.log.read import Reading, SegmentReader
 from cleanerd.log.same_file import read_companion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
     from types import TracebackType
 
     from numpy.typing import NDArray
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 AHEAD = 2
 """Parts that may wait for their turn besides those being worked on: what bounds the memory, with the next."""
 
-PARTS_A_READER = 2
-"""So many parts for each reader are left of a segment when they become smaller."""
+LEAST_HANDED_OVER_BYTES = 32 * 1024
+"""To have a worker do less takes longer than to do it."""
 
 CHUNKS_AHEAD = 2
 """Of a part. It seldom has more; one of batches that unpack to very much has its rest read when it is its turn."""
@@ -60,6 +60,20 @@ class Part:
 
     start: int
     end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch(Generic[T]):
+    """A segment, or some of it: its parts, and how the part of each number is read.
+
+    ``guessed``: an index says where the parts begin, and it may be wrong. Then the segment is read on in one go from
+    the last good place; readings must not mind that.
+    """
+
+    segment: Segment
+    parts: Sequence[Part]
+    reading_of: Callable[[int], Reading[T]]
+    guessed: bool = False
 
 
 class PartReader:
@@ -87,62 +101,81 @@ class PartReader:
     ) -> Iterator[T]:
         """The chunks that ``reading_of(number of the part)`` makes of each part, all in file order.
 
-        ``guessed``: an index says where the parts begin, and it may be wrong. Then the segment is read on in one go
-        from the last good place; readings must not mind that.
+        ``guessed``: see :class:`Stretch`.
 
         Raises:
             CorruptionError, CleanerdError: as ``SegmentReader.chunks``.
         """
-        if self._executor is None or len(parts) < 2:
-            for number, part in enumerate(parts):
-                yield from reading_of(number)(self.reader, _until(segment, part.end), part.start)
-            return
-        with contextlib.closing(self._in_order(self._executor, segment, parts, reading_of)) as results:
-            for number, part in enumerate(parts):
-                position = part.start
-                reading = None
-                try:
-                    reading, chunks = next(results)
-                    for chunk in itertools.chain(chunks, _rest(reading, self.reader, segment, part, chunks)):
-                        yield chunk
-                        position += chunk.consumed
-                except (CorruptionError, BatchTooLargeError):
-                    if not guessed:
-                        raise
-                    yield from (reading or reading_of(number))(self.reader, segment, position)
-                    return
+        with contextlib.closing(self.segments([Stretch(segment, parts, reading_of, guessed)])) as segments:
+            for chunks in segments:
+                yield from chunks
 
-    def shared_out(self, positions: NDArray[np.int64], end: int, least_bytes: int, most_bytes: int) -> list[Part]:
+    def segments(self, stretches: Iterable[Stretch[T]]) -> Generator[Iterator[T], None, None]:
+        """Of each stretch its chunks, in file order, to be taken to the end before the next one's are asked for.
+
+        Workers are at the next segment while the last parts of one are taken. The chunks raise as :meth:`chunks` does.
+        """
+        if self._executor is None:
+            for stretch in stretches:
+                yield self._alone(stretch)
+            return
+        begun: deque[Stretch[T]] = deque()
+        with contextlib.closing(self._in_order(self._executor, _jobs(stretches, begun))) as results:
+            for first in results:
+                yield self._taken(begun.popleft(), itertools.chain([first], results))
+
+    def _alone(self, stretch: Stretch[T]) -> Iterator[T]:
+        for number, part in enumerate(stretch.parts):
+            yield from stretch.reading_of(number)(self.reader, _until(stretch.segment, part.end), part.start)
+
+    def _taken(self, stretch: Stretch[T], results: Iterator[tuple[_Job[T], Future[list[T]]]]) -> Iterator[T]:
+        segment, parts = stretch.segment, stretch.parts
+        for number, (part, (job, future)) in enumerate(zip(parts, results, strict=False)):
+            position = part.start
+            try:
+                chunks = future.result()
+                for chunk in itertools.chain(chunks, _rest(job.reading, self.reader, segment, part, chunks)):
+                    yield chunk
+                    position += chunk.consumed
+            except (CorruptionError, BatchTooLargeError):
+                if not stretch.guessed:
+                    raise
+                yield from job.reading(self.reader, segment, position)
+                # What was made of the other parts is of no use.
+                deque(itertools.islice(results, len(parts) - number - 1), maxlen=0)
+                return
+
+    def shared_out(
+        self, positions: NDArray[np.int64], end: int, least_bytes: int, most_bytes: int, bytes_behind: int = 0
+    ) -> list[Part]:
         """Parts that begin at 0 or at some of the ascending ``positions``, of at most ``most_bytes`` where these allow.
 
         A part costs something however small it is, so the first ones are large. The last ones are small, about
-        ``least_bytes``: whoever is done with one finds another, and nobody waits long for who has the last.
+        ``least_bytes``: whoever is done with one finds another, and nobody waits long for who has the last. They are
+        the last ones where no ``bytes_behind`` this end are read without a break.
         """
         if self._executor is None:
             return [Part(0, end)]
-        parts = []
+        parts: list[Part] = []
         start = 0
-        while start < end:
-            share = (end - start) // (PARTS_A_READER * self.workers)
+        while start < end or not parts:
+            share = (end - start + bytes_behind) // self.workers
             after = _border(positions, start, min(max(share, least_bytes), most_bytes), end)
             parts.append(Part(start, after))
             start = after
         return parts
 
     def _in_order(
-        self,
-        executor: ThreadPoolExecutor,
-        segment: Segment,
-        parts: Sequence[Part],
-        reading_of: Callable[[int], Reading[T]],
-    ) -> Generator[tuple[Reading[T], list[T]], None, None]:
+        self, executor: ThreadPoolExecutor, jobs: Iterator[_Job[T]]
+    ) -> Generator[tuple[_Job[T], Future[list[T]]], None, None]:
+        """Each job when its turn has come, with what became of it: it is done."""
         waiting: deque[tuple[_Job[T], Future[list[T]]]] = deque()
-        numbers = iter(range(len(parts)))
         try:
             while True:
-                for number in numbers:
-                    job = _Job(segment, parts[number], reading_of(number))
-                    waiting.append((job, executor.submit(self._work, job)))
+                for job in jobs:
+                    # One that nobody is given is done by the owner, when its turn has come.
+                    worth_it = job.part.end - job.part.start >= LEAST_HANDED_OVER_BYTES
+                    waiting.append((job, executor.submit(self._work, job) if worth_it else Future()))
                     if len(waiting) >= self.workers + AHEAD:
                         break
                 if not waiting:
@@ -151,7 +184,8 @@ class PartReader:
                     job = waiting[row][0]
                     waiting[row] = (job, job.done_by(self.reader))
                 job, future = waiting.popleft()
-                yield job.reading, future.result()
+                future.exception()  # waits
+                yield job, future
         finally:
             for _, future in waiting:
                 future.cancel()
@@ -199,7 +233,7 @@ class ReaderPool(PartReader):
             for reader in readers:
                 reader.close()
 
-    def parts(self, segment: Segment, most_bytes: int) -> list[Part]:
+    def parts(self, segment: Segment, most_bytes: int, bytes_behind: int = 0) -> list[Part]:
         """Cut a segment at batches, by its offset index: see :meth:`shared_out`. One part without a usable index.
 
         The index is only believed as far as it goes: see ``guessed`` of :meth:`chunks`.
@@ -207,7 +241,16 @@ class ReaderPool(PartReader):
         if self.workers == 1:
             return [Part(0, segment.size_bytes)]
         positions = index_entries(self.path, segment)["position"].astype(np.int64)
-        return self.shared_out(positions, segment.size_bytes, self.chunk_bytes, most_bytes)
+        return self.shared_out(positions, segment.size_bytes, self.chunk_bytes, most_bytes, bytes_behind)
+
+
+def _jobs(stretches: Iterable[Stretch[T]], begun: deque[Stretch[T]]) -> Iterator[_Job[T]]:
+    """All parts; each stretch that has any is noted in ``begun`` before its first part."""
+    for stretch in stretches:
+        if stretch.parts:
+            begun.append(stretch)
+        for number, part in enumerate(stretch.parts):
+            yield _Job(stretch.segment, part, stretch.reading_of(number))
 
 
 @dataclass(frozen=True, slots=True)

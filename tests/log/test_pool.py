@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import threading
 from pathlib import Path
@@ -17,7 +19,7 @@ from cleanerd.errors import CorruptionError
 from cleanerd.format.index import OFFSET_ENTRY
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
-from cleanerd.log.pool import PARTS_A_READER, Part, ReaderPool
+from cleanerd.log.pool import Part, ReaderPool, Stretch
 from cleanerd.log.read import gathered, whole
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import keyed_batch
@@ -25,6 +27,8 @@ from tests.support.now_open import open_descriptors
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from cleanerd.log.segment import Segment
@@ -82,25 +86,32 @@ def test_a_part_is_one_chunk(partition: tuple[str, Segment]) -> None:
     least=st.integers(1, 500),
     more=st.integers(0, 1500),
     workers=st.integers(2, 5),
+    behind=st.sampled_from([0, 0, 700, 100_000]),
 )
 def test_large_parts_first(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[int], end: int, least: int, more: int, workers: int
+    tmp_path_factory: pytest.TempPathFactory,
+    steps: list[int],
+    end: int,
+    least: int,
+    more: int,
+    workers: int,
+    behind: int,
 ) -> None:
     """Parts follow each other, begin where they may, and are as large as they may; the last ones give all some work."""
     positions = np.cumsum(steps, dtype=np.int64)
     most = least + more
     with ReaderPool(str(tmp_path_factory.getbasetemp()), workers=workers, chunk_bytes=CHUNK_BYTES) as pool:
-        parts = pool.shared_out(positions, end, least, most)
-    assert [part.start for part in parts] == [0, *(part.end for part in parts[:-1])][: len(parts)]
-    assert (parts[-1].end if parts else 0) == end
+        parts = pool.shared_out(positions, end, least, most, behind)
+    assert [part.start for part in parts] == [0, *(part.end for part in parts[:-1])]
+    assert parts[-1].end == end
     borders = {int(position) for position in positions if position < end}
     for part in parts:
-        left = end - part.start
-        wanted = min(max(left // (PARTS_A_READER * workers), least), most)
+        left = end - part.start + behind
+        wanted = min(max(left // workers, least), most)
         assert part.start in borders | {0}
         within = [border for border in borders | {end} if part.start < border <= part.start + wanted]
         beyond = [border for border in borders | {end} if border > part.start + wanted]
-        assert part.end == (max(within) if within else min(beyond))
+        assert part.end == (max(within) if within else min(beyond, default=0))
 
 
 def test_owner_works_while_it_waits(partition: tuple[str, Segment]) -> None:
@@ -198,4 +209,85 @@ def test_whoever_stops_early_leaves_nothing(partition: tuple[str, Segment]) -> N
         )
         next(chunks)
         chunks.close()  # type: ignore[attr-defined]  # a generator
+    assert open_descriptors() <= before
+
+
+@pytest.fixture
+def several(tmp_path: Path) -> tuple[str, list[Segment]]:
+    """Directory and segments: large and small ones, some of them empty."""
+    counts, segments, base = [900, 0, 3, 1500, 40, 0, 700, 0], {}, 0
+    for count in counts:
+        segments[base] = b"".join(keyed_batch(base + row, [(f"k{row}", "v" * 60)]) for row in range(count))
+        base += max(count, 1)
+    log_dir = make_log_dir(tmp_path / "s", {"orders-0": Partition({**segments, base: b""})})
+    found = read_log_dir(log_dir)
+    return str(log_dir / "orders-0"), list(read_partition(found, found.partitions[0]).segments[: len(counts)])
+
+
+def _stretches(pool: ReaderPool, segments: list[Segment], asked: list[int]) -> Iterator[Stretch[_kernel.Batches]]:
+    for segment in segments:
+        asked.append(segment.base)
+        yield Stretch(segment, pool.parts(segment, CHUNK_BYTES), lambda _: whole(_kernel.scan_headers), guessed=True)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize("wrong", [None, 0, 900, 904])
+def test_segment_after_segment(several: tuple[str, list[Segment]], workers: int, wrong: int | None) -> None:
+    """Each segment's chunks are its own, in order; an index that is wrong is that segment's affair."""
+    path, segments = several
+    if wrong is not None:
+        # As many entries as there were, and one byte off.
+        index = Path(path) / f"{wrong:020d}.index"
+        entries = np.frombuffer(index.read_bytes(), OFFSET_ENTRY).copy()
+        entries["position"] += 1
+        index.write_bytes(entries.tobytes())
+    asked: list[int] = []
+    with ReaderPool(path, workers=workers, chunk_bytes=CHUNK_BYTES) as pool:
+        found = [
+            [int(offset) for batches in chunks for offset in batches.base_offset]
+            for chunks in pool.segments(_stretches(pool, segments, asked))
+        ]
+    assert asked == [segment.base for segment in segments]
+    ends = [900, 901, 904, 2404, 2444, 2445, 3145, 3146]
+    empty = {900, 2444, 3145}
+    expected = [
+        [] if segment.base in empty else list(range(segment.base, end))
+        for segment, end in zip(segments, ends, strict=True)
+    ]
+    assert found == expected
+
+
+def test_workers_begin_the_next_segment(several: tuple[str, list[Segment]]) -> None:
+    """While the owner has one segment's last chunk in hand, the next segment's first parts are read; not all of it."""
+    path, segments = several
+    asked: list[int] = []
+    with ReaderPool(path, workers=2, chunk_bytes=16_384) as pool:
+        stretches = _stretches(pool, [segments[3]] * 3, asked)
+        with contextlib.closing(pool.segments(stretches)) as found:
+            for number, chunks in enumerate(found, 1):
+                list(chunks)
+                assert len(asked) == min(number + 1, 3)
+
+
+def test_damage_ends_the_walk_over_segments(several: tuple[str, list[Segment]]) -> None:
+    """What lies before it has been seen, whatever was read ahead; and nothing stays open."""
+    path, segments = several
+    before = open_descriptors()
+    with open(f"{path}/{904:020d}.log", "r+b") as file:
+        file.seek(100_000)
+        file.write(b"\xff" * 8)
+    found = read_log_dir(Path(path).parent)
+    segments = list(read_partition(found, found.partitions[0]).segments[: len(segments)])
+    seen: list[int] = []
+    with ReaderPool(path, workers=3, chunk_bytes=CHUNK_BYTES) as pool:
+        stretches = (
+            Stretch(each, pool.parts(each, CHUNK_BYTES), lambda _: whole(_kernel.decode_chunk), guessed=True)
+            for each in segments
+        )
+        chunks = itertools.chain.from_iterable(pool.segments(stretches))
+        with pytest.raises(CorruptionError) as caught:
+            seen.extend(offset for chunk in chunks for offset in chunk.batches.base_offset.tolist())
+    assert abs(caught.value.position - 100_000) < 200
+    assert seen == [*range(900), *range(901, 901 + len(seen) - 900)]
+    assert 903 < len(seen) < 2000
     assert open_descriptors() <= before
