@@ -27,11 +27,13 @@ def test_the_lock_is_for_one() -> None:
     assert finished_after([program(("free", 1.0), ("hold", 1.0)), program(("hold", 0.5))]) == 2.0
 
 
-def test_work_in_order() -> None:
-    """The second piece is there first and waits for the first one's turn to be over."""
-    first = program(("free", 3.0), ("turn", 0), ("free", 1.0), ("over", 0))
-    second = program(("free", 1.0), ("turn", 1), ("free", 1.0), ("over", 1))
-    assert finished_after([first, second]) == 5.0
+def test_who_waits_is_told() -> None:
+    """Before or after he asked; whoever waits for the same goes on as well."""
+    first = program(("free", 3.0), ("tell", 7), ("free", 1.0))
+    second = program(("free", 1.0), ("wait", 7), ("free", 2.0))
+    third = program(("free", 2.0), ("wait", 7), ("free", 1.5))
+    late = program(("free", 4.0), ("wait", 7), ("free", 0.5))
+    assert finished_after([first, second, third, late]) == 5.0
 
 
 @pytest.mark.parametrize("threads", [1, 2, 8])
@@ -49,6 +51,14 @@ def test_limits() -> None:
     in_order = [Work(0.0, 0.8, 0.2)]
     assert one_partition(in_order, 32, pieces=4000) == pytest.approx(5, rel=0.1)
     assert one_partition([*in_order, Work(0.0, 0.0, 1.0)], 32, pieces=4000) == pytest.approx(2 / 1.2, rel=0.1)
+
+
+def test_whoever_takes_the_pieces_makes_some() -> None:
+    """Two threads are twice as fast as long as what is done in order is less than half; then they are held by it."""
+    assert one_partition([Work(0.0, 1.0, 0.0)], 1, pieces=4000) == pytest.approx(1.0, rel=0.05)
+    assert one_partition([Work(0.0, 0.7, 0.3)], 2, pieces=4000) == pytest.approx(2.0, rel=0.1)
+    assert one_partition([Work(0.0, 0.3, 0.7)], 2, pieces=4000) == pytest.approx(1 / 0.7, rel=0.1)
+    assert one_partition([Work(0.5, 0.5, 0.0)], 2, pieces=4000) == pytest.approx(2.0, rel=0.2)
 
 
 def test_kinds() -> None:
