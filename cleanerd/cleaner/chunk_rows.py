@@ -1,4 +1,4 @@
-"""Which records of a chunk a pass over a segment looks at, and where in the segment chunks begin."""
+"""Which records of a chunk a pass over a segment looks at, and where in the segment a rewrite may begin."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class KnownChunk(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Where a chunk began: file position, number of its first batch and of its first record in the segment."""
+    """Where a rewrite may begin: file position, number of the batch there and of its first record in the segment."""
 
     position: int
     batch: int

@@ -159,9 +159,10 @@ class SegmentEvidence:
         return rows
 
     def _mark(self, batches: _kernel.Batches) -> None:
-        """Where the chunk begins, and where about so much of it was read as several threads rewrite at a time."""
+        """Places where a rewrite may begin: the chunk's first batch, and then about a read buffer apart."""
         if len(batches):
-            at = np.arange(batches.position[0], batches.position[-1] + 1, self._plan.chunk_bytes, dtype=np.uint32)
+            first, last = int(batches.position[0]), int(batches.position[-1])
+            at = np.arange(first, last + 1, self._plan.chunk_bytes, dtype=np.uint32)
             for row in np.unique(np.searchsorted(batches.position, at)).tolist():
                 records = self.records + int(batches.first_record[row])
                 self.marks.append(Mark(int(batches.position[row]), self._batches + row, records))

@@ -33,7 +33,7 @@ FIRST_DIRTY_ORDINAL = 2**38
 
 BUFFERS_A_CHUNK: Final = 4
 """A chunk is at most so many read buffers long: what is done once a chunk costs as much as thousands of records. With
-several threads a chunk is a part, and those at the end of a segment are smaller."""
+several threads a chunk is a part, and those at the end of the log are smaller."""
 
 MOST_TIMED_BYTES: Final = 1024 * 1024
 """A chunk of a pass that is timed: where each record waits for the disk, one of 16 MiB would take a minute."""
@@ -93,7 +93,9 @@ class Decoder:
 
     @property
     def _chunk_bytes(self) -> int:
-        chunk_bytes = BUFFERS_A_CHUNK * self._pool.chunk_bytes
+        # No more than one takes: what a worker leaves of its part is the owner's alone.
+        most_bytes = max(self._plan.max_unpacked_bytes, self._pool.chunk_bytes)
+        chunk_bytes = min(BUFFERS_A_CHUNK * self._pool.chunk_bytes, most_bytes)
         return chunk_bytes if self._pace is None else min(chunk_bytes, MOST_TIMED_BYTES)
 
     def _begin(self, expected_bytes: int) -> _kernel.ChunkDecoder:

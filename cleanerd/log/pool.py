@@ -87,6 +87,7 @@ class PartReader:
         self.path = readers[0].path
         self.workers = len(readers)
         self._executor = executor
+        self._parts_are_too_large = False
         self._idle: queue.SimpleQueue[SegmentReader] = queue.SimpleQueue()
         for reader in readers[1:]:
             self._idle.put(reader)
@@ -134,6 +135,8 @@ class PartReader:
             position = part.start
             try:
                 chunks = future.result()
+                read = sum(chunk.consumed for chunk in chunks)
+                self._parts_are_too_large |= len(parts) > 1 and read < part.end - part.start
                 for chunk in itertools.chain(chunks, _rest(job.reading, self.reader, segment, part, chunks)):
                     yield chunk
                     position += chunk.consumed
@@ -152,10 +155,12 @@ class PartReader:
 
         A part costs something however small it is, so the first ones are large. The last ones are small, about
         ``least_bytes``: whoever is done with one finds another, and nobody waits long for who has the last. They are
-        the last ones where no ``bytes_behind`` this end are read without a break.
+        the last ones where no ``bytes_behind`` this end are read without a break. All of them are small once one was
+        too much for a worker, because its batches unpack to very much.
         """
         if self._executor is None:
             return [Part(0, end)]
+        most_bytes = least_bytes if self._parts_are_too_large else most_bytes
         parts: list[Part] = []
         start = 0
         while start < end or not parts:

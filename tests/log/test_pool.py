@@ -269,6 +269,29 @@ def test_workers_begin_the_next_segment(several: tuple[str, list[Segment]]) -> N
                 assert len(asked) == min(number + 1, 3)
 
 
+def test_parts_become_small_where_batches_unpack_to_much(several: tuple[str, list[Segment]]) -> None:
+    """What a worker leaves of a part is the owner's alone: from the next segment on it is left nothing."""
+    path, segments = several
+    with ReaderPool(path, workers=2, chunk_bytes=16_384) as pool:
+        stretches = (
+            # Chunks a third as long as the parts, as if they were full.
+            Stretch(
+                each,
+                pool.parts(each, 49_152),
+                lambda _: gathered(_kernel.ChunkDecoder, chunk_bytes=16_384),
+                guessed=True,
+            )
+            for each in (segments[0], segments[3], segments[3])
+        )
+        sizes = []
+        for stretch in stretches:
+            sizes.append(max(part.end - part.start for part in stretch.parts))
+            (chunks,) = (list(chunks) for chunks in pool.segments([stretch]))
+            assert sum(chunk.consumed for chunk in chunks) == stretch.segment.size_bytes
+    assert sizes[0] > 32_768
+    assert max(sizes[1:]) <= 16_384
+
+
 def test_damage_ends_the_walk_over_segments(several: tuple[str, list[Segment]]) -> None:
     """What lies before it has been seen, whatever was read ahead; and nothing stays open."""
     path, segments = several

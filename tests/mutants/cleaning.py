@@ -52,6 +52,22 @@ CLEANING = (
         ("tests/cleaner/test_keyless.py::test_in_the_clean_part",),
     ),
     Mutant(
+        "parts-of-a-wrong-index-are-the-next-segments",
+        "OP-2",
+        "cleanerd/log/pool.py",
+        "deque(itertools.islice(results, len(parts) - number - 1), maxlen=0)",
+        "deque(itertools.islice(results, 0), maxlen=0)",
+        ("tests/log/test_pool.py::test_segment_after_segment",),
+    ),
+    Mutant(
+        "rewrite-begins-at-the-chunks-first-batch",
+        "OP-2",
+        EVIDENCE,
+        "self.marks.append(Mark(int(batches.position[row]), self._batches + row, records))",
+        "self.marks.append(Mark(int(batches.position[row]), self._batches, records))",
+        ("tests/cleaner/test_threads.py::test_the_rewrite_begins_at_batches",),
+    ),
+    Mutant(
         "marker-keyed-like-a-record",
         "C-18",
         EVIDENCE,
