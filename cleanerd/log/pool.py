@@ -107,7 +107,11 @@ class PartReader:
         Raises:
             CorruptionError, CleanerdError: as ``SegmentReader.chunks``.
         """
-        with contextlib.closing(self.segments([Stretch(segment, parts, reading_of, guessed)])) as segments:
+        stretch = Stretch(segment, parts, reading_of, guessed)
+        if len(parts) < 2:
+            yield from self._alone(stretch)  # nobody could be at another one meanwhile
+            return
+        with contextlib.closing(self.segments([stretch])) as segments:
             for chunks in segments:
                 yield from chunks
 
