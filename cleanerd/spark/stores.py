@@ -18,7 +18,7 @@ import random
 import re
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -29,6 +29,7 @@ import pyarrow as pa
 from cleanerd.errors import CleanerdError, ConfigError, MachineError
 from cleanerd.log.remote import SEPARATOR, Listed, Ranges, RemotePath, shown_url
 from cleanerd.log.same_file import changed
+from cleanerd.spark.store_clients import account_of, client_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,18 +52,23 @@ PART_TRIES: Final = 3
 
 FIRST_PAUSE_SECONDS: Final = 0.2
 LONGEST_PAUSE_SECONDS: Final = 5.0
-_ANSWER_SECONDS: Final = 30.0
 
 _ERRORS: Final = (OSError, NotImplementedError, ValueError, pa.ArrowException)
 """What pyarrow raises when a store or its library does not do what was asked."""
 
+_OVERLOOKING: Final = ("abfs:", "abfss:", "hdfs:", "viewfs:")
+"""Schemes whose libraries say that nothing is there of what is."""
+
 _WILD: Final = re.compile(r"[*?\[]")
+_ABSENT: Final = re.compile("No such file or directory")
+"""What Google's library says without the number of that error."""
+
 _GONE: Final = re.compile(
     r"NO_SUCH_BUCKET|NoSuchBucket|bucket does not exist|ContainerNotFound|Bucket  ?not found", re.I
 )
 _DENIED: Final = re.compile(
     r"ACCESS_DENIED|AccessDenied|INVALID_ACCESS_KEY|INVALID_CLIENT_TOKEN|SIGNATURE|UNRECOGNIZED_CLIENT|"
-    r"HTTP status 40[13]|response code: 40[13]|EXPIRED|credential|access token|Permission denied|"
+    r"HTTP status 40[13]|response code: 40[13]|EXPIRED|credential|access token|Permission[_ ]+denied|"
     r"authenticat|authoriz|Forbidden",
     re.I,
 )  # fmt: skip
@@ -81,8 +87,7 @@ class StorePath(RemotePath):
 
     def status(self) -> Listed | None:
         """By a question to the store."""
-        info = tried(self, "cannot be looked at", lambda: self.system.get_file_info(self.inner))
-        return _listed(info) if info.type.name != "NotFound" else None
+        return tried(self, "cannot be looked at", self._looked_at)
 
     def opened(self, upto: int = 0) -> Ranges:
         """By a question for its size; what follows are ranges."""
@@ -107,17 +112,46 @@ class StorePath(RemotePath):
             return "/" + "/".join(rest)
         return "/".join([host.partition("@")[0], *rest])
 
-    def _list(self, *, recursive: bool) -> list[RemotePath]:
-        import pyarrow.fs as pafs  # noqa: PLC0415 - what is local needs none
+    def _looked_at(self) -> Listed | None:
+        """As :meth:`status`, once, with the errors of the library.
 
-        selector = pafs.FileSelector(self.inner, recursive=recursive)
-        found: list[RemotePath] = []
+        Azure's overlooks a directory beside which ``NAME-2`` lies, and libhdfs says of a name node without an answer
+        that nothing is there: what they do not find is listed before it is believed.
+        """
+        info = self.system.get_file_info(self.inner)
+        if info.type.name != "NotFound":
+            return _listed(info)
+        if self.parts[0] in _OVERLOOKING:
+            with contextlib.suppress(FileNotFoundError):
+                self.system.get_file_info(_selector(self.inner))
+                again = self.system.get_file_info(self.inner)
+                return _listed(again) if again.type.name != "NotFound" else Listed.of(0, 0, is_dir=True)
+        return None
+
+    def _list(self, *, recursive: bool) -> list[RemotePath]:
+        # Google's library leaves out a directory for which no object of its own stands, and asks for all below anyway.
+        is_flat = self.parts[0] == "gs:" and not recursive
         above = len(self.inner.rstrip("/")) + 1
+        selector = _selector(self.inner, recursive=recursive or is_flat)
+        found: list[RemotePath] = []
+        dirs = set()
         for info in tried(self, "cannot be listed", lambda: self.system.get_file_info(selector)):
-            child = self / info.path[above:].lstrip("/")  # a key may have an empty name in it
-            child.listed = _listed(info)
+            name, listed = info.path[above:].strip("/"), _listed(info)  # a key may have an empty name in it
+            if is_flat and ("/" in name or listed.is_dir):
+                name, listed = name.partition("/")[0], Listed.of(0, 0, is_dir=True)
+                if name in dirs:
+                    continue
+                dirs.add(name)
+            child = self / name
+            child.listed = listed
             found.append(child)
         return sorted(found)
+
+
+def _selector(inner: str, *, recursive: bool = False) -> pafs.FileSelector:
+    import pyarrow.fs as pafs  # noqa: PLC0415 - what is local needs none
+
+    return pafs.FileSelector(inner, recursive=recursive)
 
 
 def path_of(text: str | Path) -> Path:
@@ -152,6 +186,8 @@ def path_of(text: str | Path) -> Path:
     host = url.netloc or ("default" if scheme == "hdfs" else "")
     if not host:
         raise ConfigError("names no bucket", where=shown_url(plain), hint=f"{scheme}{SEPARATOR}BUCKET/PATH")
+    if scheme.startswith("abfs"):
+        account_of(host, shown_url(plain))
     rest = plain.partition(SEPARATOR)[2].partition("/")[2]
     return StorePath(f"{scheme}:", host, *[part for part in rest.split("/") if part])
 
@@ -279,13 +315,9 @@ def tried(path: RemotePath, what: str, call: Callable[[], T], *, whole: int | No
     for number in range(TRIES):
         try:
             answer = call()
-        except FileNotFoundError as error:
-            if _GONE.search(re.sub(r"'[^']*'", "", str(error))):
-                raise _no_bucket(path) from None
-            if what == "cannot be listed":
-                raise ConfigError("no such directory", where=str(path)) from None
-            raise changed("it is gone", str(path)) from None
         except _ERRORS as error:
+            if isinstance(error, FileNotFoundError) or _ABSENT.match(str(error)):
+                raise _absent(path, what, error) from None
             _raise_if_final(path, error)
             if number == TRIES - 1:
                 raise MachineError(f"{what}, tried {TRIES} times: {_brief(error)}", where=str(path)) from None
@@ -297,6 +329,14 @@ def tried(path: RemotePath, what: str, call: Callable[[], T], *, whole: int | No
         pause = min(FIRST_PAUSE_SECONDS * 2**number, LONGEST_PAUSE_SECONDS)
         time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - so that tasks do not come back together
     raise AssertionError
+
+
+def _absent(path: RemotePath, what: str, error: Exception) -> CleanerdError:
+    if _GONE.search(re.sub(r"'[^']*'", "", str(error))):
+        return _no_bucket(path)
+    if what == "cannot be listed":
+        return ConfigError("no such directory", where=str(path))
+    return changed("it is gone", str(path))
 
 
 def _raise_if_final(path: RemotePath, error: Exception) -> None:
@@ -339,41 +379,9 @@ def _time(text: str) -> datetime:
 @functools.lru_cache(maxsize=16)
 def _system(_process: int, scheme: str, host: str, tries: int = 1) -> pafs.FileSystem:
     """One a process: what was made before a fork is not used after it. ``tries``: of each of its requests."""
-    import pyarrow.fs as pafs  # noqa: PLC0415
-
     try:
-        if scheme == "s3":
-            return _s3(host, tries)
-        if scheme == "gs":
-            return pafs.GcsFileSystem(retry_time_limit=timedelta(seconds=_ANSWER_SECONDS))
-        if scheme in ("abfs", "abfss"):
-            return pafs.FileSystem.from_uri(f"{scheme}{SEPARATOR}{host}/")[0]
-        return pafs.HadoopFileSystem.from_uri(f"{scheme}{SEPARATOR}{host}/")
+        return client_of(scheme, host, tries)
     except _ERRORS as error:
         where = StorePath(f"{scheme}:", host)
         _raise_if_final(where, error)
         raise ConfigError(_brief(error), where=str(where)) from None
-
-
-def _s3(bucket: str, tries: int) -> pafs.FileSystem:
-    import pyarrow.fs as pafs  # noqa: PLC0415
-
-    settings: dict[str, Any] = {}
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    if region:
-        settings["region"] = region
-    elif not endpoint:
-        # The bucket's own, which Amazon tells anybody; who may not reach it has it in the configuration.
-        with contextlib.suppress(OSError):
-            settings["region"] = pafs.resolve_s3_region(bucket)
-    if endpoint:
-        scheme, _, address = endpoint.rpartition(SEPARATOR)
-        settings |= {"endpoint_override": address.rstrip("/"), "scheme": scheme or "https"}
-    return pafs.S3FileSystem(
-        **settings,
-        retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=tries),
-        allow_delayed_open=tries > 1,  # a small object is one request then
-        connect_timeout=_ANSWER_SECONDS / 3,
-        request_timeout=_ANSWER_SECONDS,
-    )

@@ -192,8 +192,8 @@ def test_urls_that_overlap() -> None:
     check_apart(path_of("s3://b/backup/10"), [near])
     check_apart(path_of("s3://c/backup/1"), [near])
     with pytest.raises(Exception, match="lies in the source"):
-        check_apart(path_of("abfss://c@a.dfs/x"), [path_of("abfs://c@a.dfs/x/y")])
-    check_apart(path_of("abfss://d@a.dfs/x"), [path_of("abfs://c@a.dfs/x/y")])
+        check_apart(path_of("abfss://c@a.dfs.core.windows.net/x"), [path_of("abfs://c@a.dfs.core.windows.net/x/y")])
+    check_apart(path_of("abfss://d@a.dfs.core.windows.net/x"), [path_of("abfs://c@a.dfs.core.windows.net/x/y")])
 
 
 @pytest.mark.parametrize("change", ["longer", "new", "gone"])

@@ -18,7 +18,7 @@ from cleanerd.spark.archive import run as driver
 from cleanerd.spark.archive.source import contents_of, fetch
 from cleanerd.spark.archive.target import MANIFEST, check_new, target_of
 from cleanerd.spark.stores import path_of
-from tests.spark import s3
+from tests.spark import faulty, s3
 from tests.spark.archives import CLEAN, archived, cleaned_twin, files_of, make_archive, manifest_of, settings
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def test_a_store_that_fails_now_and_then(
     store: Store, url: str, log_dir: Path, tmp_path: Path, capsys: Capsys, state: Path, fault: str
 ) -> None:
     """Whatever is asked or sent is throttled once, not answered, or answered by half."""
-    store.fault = s3.now_and_then(fault)
+    store.fault = faulty.now_and_then(fault)
     code, _, told = archived(capsys, url, f"s3://archive/shaky/{fault}", state)
     store.fault = None
     assert code == 0, told
@@ -204,7 +204,7 @@ def test_a_large_object(store: Store, tmp_path: Path) -> None:
     data = random.Random(1).randbytes((25 << 20) + 3)
     (tmp_path / "large").write_bytes(data)
     target = target_of(path_of("s3://archive/large"))
-    store.fault = s3.now_and_then("slow")
+    store.fault = faulty.now_and_then("slow")
     written = target.put_file("run-1/data/large", tmp_path / "large")
     store.fault = None
     assert len([path for method, path, _ in store.requests if method == "PUT"]) >= 3

@@ -23,7 +23,7 @@ from cleanerd.spark.source.options import options_from
 from cleanerd.spark.stores import path_of
 from cleanerd.verify.listing import bytes_of
 from tests.cleaner.driver import NAME
-from tests.spark import s3
+from tests.spark import faulty, s3
 from tests.spark.reading import EVERYTHING, offsets, read_rows, schema_of
 from tests.spark.rich_log import NOW_MS, RichLog
 
@@ -67,7 +67,7 @@ def test_the_same_rows(store: Store, url: str, log_dir: Path) -> None:
 @pytest.mark.parametrize("fault", ["slow", "drop", "cut"])
 def test_a_store_that_fails_now_and_then(store: Store, url: str, log_dir: Path, fault: str) -> None:
     """Each request is throttled once, not answered, or broken off half way: nothing is missing, nothing twice."""
-    store.fault = s3.now_and_then(fault)
+    store.fault = faulty.now_and_then(fault)
     assert read_rows(url, columns=EVERYTHING.replace(",segment", "")) == read_rows(
         log_dir, columns=EVERYTHING.replace(",segment", "")
     )
@@ -234,7 +234,7 @@ def test_a_topic_named_as_an_error_is(store: Store, tmp_path: Path) -> None:
     """What the store says is looked at without the names in it: a throttled request for such a topic is tried again."""
     shutil.copytree(RichLog(4).write(tmp_path / "logs", 1, 4) / NAME, tmp_path / "logs" / "ACCESS_DENIED-credential-0")
     url = store.put(tmp_path / "logs", "named")
-    store.fault = s3.now_and_then("slow")
+    store.fault = faulty.now_and_then("slow")
     assert {log.name.topic for log in Logs(None, url).found()} == {"ACCESS_DENIED-credential", "orders"}
 
 

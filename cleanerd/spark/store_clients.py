@@ -1,0 +1,153 @@
+"""Which file system of pyarrow's a URL means, and what the environment says of it: who we are, and another server."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from cleanerd.errors import ConfigError
+from cleanerd.log.remote import SEPARATOR
+
+if TYPE_CHECKING:
+    import pyarrow.fs as pafs
+
+ANSWER_SECONDS: Final = 30.0
+
+AZURITE_PORT: Final = 10000
+_AZURITE: Final = {
+    "DefaultEndpointsProtocol": "http",
+    "AccountName": "devstoreaccount1",
+    "AccountKey": "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==",
+    "BlobEndpoint": f"http://127.0.0.1:{AZURITE_PORT}/devstoreaccount1",
+}
+"""What ``UseDevelopmentStorage=true`` means, as Microsoft documents it."""
+
+
+def client_of(scheme: str, host: str, tries: int) -> pafs.FileSystem:
+    """The file system of ``SCHEME://HOST``; ``tries``: of each of its requests, where its library can be told so.
+
+    Raises:
+        ConfigError: a setting of the environment makes no sense.
+        OSError, ArrowException, ValueError: what the library says.
+    """
+    import pyarrow.fs as pafs  # noqa: PLC0415 - what is local needs none
+
+    if scheme == "s3":
+        return _s3(host, tries)
+    if scheme == "gs":
+        return _gs(tries)
+    if scheme.startswith("abfs"):
+        return _azure(host)
+    return pafs.HadoopFileSystem.from_uri(f"{scheme}{SEPARATOR}{host}/")
+
+
+def account_of(host: str, where: str) -> tuple[str, str]:
+    """The account of ``CONTAINER@ACCOUNT.dfs.SUFFIX``, and the suffix.
+
+    Raises:
+        ConfigError: it names none.
+    """
+    container, _, address = host.rpartition("@")
+    account, _, rest = address.partition(".")
+    kind, _, suffix = rest.partition(".")
+    if not container or not account or not suffix or kind not in ("dfs", "blob"):
+        raise ConfigError(
+            "names no container and account",
+            where=where,
+            hint="abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH",
+        )
+    return account, suffix
+
+
+def _s3(bucket: str, tries: int) -> pafs.FileSystem:
+    import pyarrow.fs as pafs  # noqa: PLC0415
+
+    settings: dict[str, Any] = {}
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if region:
+        settings["region"] = region
+    elif not endpoint:
+        # The bucket's own, which Amazon tells anybody; who may not reach it has it in the configuration.
+        with contextlib.suppress(OSError):
+            settings["region"] = pafs.resolve_s3_region(bucket)
+    if endpoint:
+        scheme, address = _endpoint(endpoint)
+        settings |= {"endpoint_override": address, "scheme": scheme}
+    return pafs.S3FileSystem(
+        **settings,
+        retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=tries),
+        allow_delayed_open=tries > 1,  # a small object is one request then
+        connect_timeout=ANSWER_SECONDS / 3,
+        request_timeout=ANSWER_SECONDS,
+    )
+
+
+def _gs(tries: int) -> pafs.FileSystem:
+    import pyarrow.fs as pafs  # noqa: PLC0415
+
+    settings: dict[str, Any] = {}
+    emulator = os.environ.get("STORAGE_EMULATOR_HOST")
+    if emulator:
+        scheme, address = _endpoint(emulator, "http")
+        settings = {"endpoint_override": address, "scheme": scheme, "anonymous": True}
+    # This library is told how long it may try, in whole seconds; who reads asks again himself.
+    limit = timedelta(seconds=ANSWER_SECONDS if tries > 1 else 1)
+    return pafs.GcsFileSystem(**settings, retry_time_limit=limit)
+
+
+def _azure(host: str) -> pafs.FileSystem:
+    """Of the account that a URL names. By its name and not by the URL, in which pyarrow knows one cloud alone."""
+    import pyarrow.fs as pafs  # noqa: PLC0415
+
+    account, suffix = account_of(host, f"abfs{SEPARATOR}{host}")
+    settings: dict[str, Any] = {"dfs_storage_authority": f".dfs.{suffix}", "blob_storage_authority": f".blob.{suffix}"}
+    said = _connection_string()
+    if said.get("AccountName") == account:
+        settings |= _said_of_azure(account, said)
+    return pafs.AzureFileSystem(account, **settings)
+
+
+def _connection_string() -> dict[str, str]:
+    fields = os.environ.get("AZURE_STORAGE_CONNECTION_STRING", "").split(";")
+    said = dict(each.strip().partition("=")[::2] for each in fields if "=" in each)
+    return _AZURITE if said.get("UseDevelopmentStorage", "").lower() == "true" else said
+
+
+def _said_of_azure(account: str, said: dict[str, str]) -> dict[str, Any]:
+    """A connection string as pyarrow's words."""
+    settings: dict[str, Any] = {}
+    scheme = said.get("DefaultEndpointsProtocol", "https")
+    if "EndpointSuffix" in said:
+        settings = {f"{kind}_storage_authority": f".{kind}.{said['EndpointSuffix']}" for kind in ("blob", "dfs")}
+    if "BlobEndpoint" in said:
+        url = urlsplit(said["BlobEndpoint"])
+        scheme, path = url.scheme, url.path.strip("/")
+        own, _, rest = url.netloc.partition(".")
+        if path == account:
+            settings = {f"{kind}_storage_authority": url.netloc for kind in ("blob", "dfs")}
+        elif own == account and not path:
+            settings = {
+                "blob_storage_authority": f".{rest}",
+                "dfs_storage_authority": f".{rest.replace('blob.', 'dfs.', 1)}",
+            }
+        else:
+            raise ConfigError(
+                f"BlobEndpoint in AZURE_STORAGE_CONNECTION_STRING is no address of {account}",
+                hint=f"https://{account}.blob.SUFFIX, or http://HOST:PORT/{account}",
+            )
+    settings |= {"blob_storage_scheme": scheme, "dfs_storage_scheme": scheme}
+    if "AccountKey" in said:
+        settings["account_key"] = said["AccountKey"]
+    elif "SharedAccessSignature" in said:
+        settings["sas_token"] = "?" + said["SharedAccessSignature"].removeprefix("?")
+    return settings
+
+
+def _endpoint(text: str, scheme: str = "https") -> tuple[str, str]:
+    """Scheme and address of a server, with the one that is meant where none is said."""
+    said, _, address = text.rpartition(SEPARATOR)
+    return said or scheme, address.rstrip("/")

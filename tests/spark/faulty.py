@@ -1,0 +1,132 @@
+"""A proxy in front of a store's server that fails as stores and networks do.
+
+Every request of the code under test goes through it, and is counted.
+"""
+
+from __future__ import annotations
+
+import http.client
+import re
+import threading
+import zlib
+from collections import Counter
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+Answer = tuple[int, bytes, dict[str, str]]
+"""Status, body and headers."""
+
+
+@dataclass
+class Faulty:
+    """``fault`` gets the number, method, path and range of a request; its answer is what happens instead.
+
+    None: what should. ``drop``: no answer; ``cut``: half of one; another word: what ``answers`` has for it, as the
+    store says it: ``slow`` when it throttles, ``denied`` when it does not know who asks.
+    """
+
+    endpoint: str
+    answers: Mapping[str, Answer]
+    fault: Callable[[int, str, str, str], str | None] | None = None
+    requests: list[tuple[str, str, str]] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def asked(self, method: str, path: str, wanted: str) -> str | None:
+        """What happens with a request."""
+        with self._lock:
+            number = len(self.requests)
+            self.requests.append((method, path, wanted))
+        return None if self.fault is None else self.fault(number, method, path, wanted)
+
+
+def now_and_then(fault: str) -> Callable[[int, str, str, str], str | None]:
+    """Each request that is asked again and again fails once: the first time, the second or the third.
+
+    Not every third of all requests: with several tasks at work one of them may meet the third each time it tries.
+    """
+    asked: Counter[str] = Counter()
+    lock = threading.Lock()
+
+    def failing(_number: int, method: str, path: str, wanted: str) -> str | None:
+        question = f"{method} {re.sub('uploadId=[^&]*', '', path)} {wanted}"
+        with lock:
+            asked[question] += 1
+            return fault if asked[question] == 1 + zlib.crc32(question.encode()) % 3 else None
+
+    return failing
+
+
+class _Proxy(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    store: Faulty
+    behind: tuple[str, int]
+
+    def _forward(self) -> None:
+        path = unquote(self.path)
+        fault = self.store.asked(self.command, path, self.headers.get("Range", ""))
+        body = self._body()
+        if fault == "drop":
+            self.close_connection = True
+            return
+        if fault in self.store.answers:
+            self._answer(*self.store.answers[fault])
+            return
+        connection = http.client.HTTPConnection(*self.behind, timeout=60)
+        hops = ("connection", "transfer-encoding", "expect", "content-length")
+        headers = {key: value for key, value in self.headers.items() if key.lower() not in hops}
+        connection.request(self.command, self.path, body, headers)
+        answer = connection.getresponse()
+        data = answer.read()
+        kept = {k: v for k, v in answer.getheaders() if k.lower() not in ("connection", "transfer-encoding", "server")}
+        connection.close()
+        self._answer(answer.status, data, kept, half=fault == "cut")
+
+    def _body(self) -> bytes:
+        """All of it, however it is sent: in chunks where the client does not say before how much it is."""
+        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = bytearray()
+        while count := int(self.rfile.readline().split(b";")[0], 16):
+            body += self.rfile.read(count)
+            self.rfile.readline()
+        while self.rfile.readline().strip():
+            pass  # trailers
+        return bytes(body)
+
+    def _answer(self, status: int, data: bytes, headers: dict[str, str], *, half: bool = False) -> None:
+        self.send_response(status)
+        for key, value in headers.items():
+            if key.lower() != "content-length":
+                self.send_header(key, value)
+        size = headers.get("Content-Length", headers.get("content-length"))
+        self.send_header("Content-Length", str(len(data)) if self.command != "HEAD" or size is None else size)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data[: len(data) // 2] if half else data)
+        if half:
+            self.close_connection = True
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _forward  # noqa: N815
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def put_before(store: Faulty, behind: tuple[str, int]) -> Callable[[], None]:
+    """A proxy before the server at ``behind``, for ``store``, whose endpoint it becomes; what stops it."""
+    handler = type("Handler", (_Proxy,), {"store": store, "behind": behind})
+    proxy = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    proxy.daemon_threads = True
+    threading.Thread(target=proxy.serve_forever, args=(0.05,), daemon=True).start()
+    store.endpoint = f"http://127.0.0.1:{proxy.server_address[1]}"
+
+    def stop() -> None:
+        proxy.shutdown()
+        proxy.server_close()
+
+    return stop

@@ -1,0 +1,63 @@
+"""A server of Google Cloud Storage of this process, gcp-storage-emulator's, behind a proxy that fails (``faulty.py``).
+
+It answers with all names of a bucket at once, and does not look which generation of an object is asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pyarrow.fs as pafs
+from gcp_storage_emulator.server import Server
+
+from tests.spark.faulty import put_before
+from tests.spark.other_store import BUCKET, Served, started
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.spark.faulty import Answer
+    from tests.spark.other_store import OtherStore
+
+
+def _said(status: int, reason: str, message: str) -> Answer:
+    """As Google answers."""
+    body = '{"error": {"code": %d, "message": "%s", "errors": [{"domain": "global", "reason": "%s", "message": "%s"}]}}'
+    return status, (body % (status, message, reason, message)).encode(), {"Content-Type": "application/json"}
+
+
+_ANSWERS = {
+    "slow": _said(429, "rateLimitExceeded", "The object exceeded the rate limit for object reads."),
+    "broken": _said(503, "backendError", "We encountered an internal error. Please try again."),
+    "denied": _said(401, "authError", "Invalid Credentials"),
+    "forbidden": _said(
+        403, "forbidden",
+        "me@project.iam.gserviceaccount.com does not have storage.objects.list access to the Google Cloud Storage "
+        "bucket. Permission 'storage.objects.list' denied on resource (or it may not exist).",
+    ),
+}  # fmt: skip
+
+
+def serve() -> tuple[Served, Callable[[], None]]:
+    """The store of this process, and what stops it."""
+    logging.getLogger("gcp_storage_emulator").setLevel(logging.ERROR)
+    server = Server("127.0.0.1", 0, in_memory=True, default_bucket=BUCKET)
+    server.start()
+    behind = server._api._httpd.server_address[:2]
+    system = pafs.GcsFileSystem(anonymous=True, scheme="http", endpoint_override="{}:{}".format(*behind))
+    store = Served("", _ANSWERS, system=system)
+    stop_proxy = put_before(store, behind)
+
+    def stop() -> None:
+        stop_proxy()
+        server.stop()
+
+    return store, stop
+
+
+def start() -> OtherStore:
+    """In a process of its own."""
+    store = started(__name__, f"gs://{BUCKET}", "gs://nowhere")
+    store.environment = {"STORAGE_EMULATOR_HOST": store.control.endpoint()}
+    return store

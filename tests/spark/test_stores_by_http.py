@@ -1,0 +1,247 @@
+"""Logs in Google's and Microsoft's stores are read as the same bytes on a disk are, by emulators and with failures."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from cleanerd.errors import CleanerdError, ConfigError, MachineError, SegmentChangedError
+from cleanerd.spark import stores
+from cleanerd.spark.api import Logs
+from cleanerd.spark.source.data_source import KafkaSegments
+from cleanerd.spark.source.options import options_from
+from cleanerd.spark.stores import path_of
+from tests.cleaner.driver import NAME
+from tests.spark import gcs
+from tests.spark.archives import archived, cleaned_twin, files_of, make_archive, manifest_of
+from tests.spark.other_store import Always, NowAndThen, Replace
+from tests.spark.reading import EVERYTHING, offsets, read_rows, schema_of
+from tests.spark.rich_log import NOW_MS, RichLog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.spark.other_store import OtherStore
+
+MIB = 1 << 20
+FIRST = f"{NAME}/{0:020d}.log"
+COMPARED = EVERYTHING.replace(",segment", "")
+READ = r"^GET [^ ?]*\.log(\?[^ ]*)? ."
+"""A request for bytes of a segment."""
+
+STARTERS = {"gs": gcs.start}
+
+
+@pytest.fixture(scope="module", params=list(STARTERS))
+def server(request: pytest.FixtureRequest) -> Iterator[OtherStore]:
+    store = STARTERS[request.param]()
+    with pytest.MonkeyPatch.context() as patch:
+        for key, value in store.environment.items():
+            patch.setenv(key, value)
+        yield store
+        store.stop()
+        stores._system.cache_clear()
+
+
+@pytest.fixture
+def store(server: OtherStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[OtherStore]:
+    """Without faults and with nothing asked yet; who waits before he asks again waits a moment."""
+    monkeypatch.setattr(stores, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(stores, "LONGEST_PAUSE_SECONDS", 0.02)
+    server.control.clear()
+    yield server
+    server.control.clear()
+
+
+@pytest.fixture(scope="module")
+def log_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return RichLog(3, transactions=True).write(tmp_path_factory.mktemp("lake") / "logs", 2, 20)
+
+
+@pytest.fixture(scope="module")
+def url(server: OtherStore, log_dir: Path) -> str:
+    return server.put(log_dir, "backup/1/data")
+
+
+def reads(store: OtherStore) -> list[str]:
+    """The ranges of segments that were asked for."""
+    return [wanted for method, path, wanted in store.requests if re.search(READ, f"{method} {path} {wanted}")]
+
+
+def test_the_same_rows(store: OtherStore, url: str, log_dir: Path) -> None:
+    """By views, in pieces, by offsets, and through a pattern: all columns as from the disk."""
+    everywhere = {"columns": EVERYTHING, "strategies": {"orders": {"compaction.strategy": "timestamp"}}}
+    for asked in (
+        {"view": "committed"},
+        {"view": "raw", "splitBytes": "3000"},
+        {"view": "latest"},
+        {"view": "all", "startingOffsets": {"orders": {"0": 7}}, "endingOffsets": {"orders": {"0": 60}}},
+    ):
+        rows, here = read_rows(url, **everywhere, **asked), read_rows(log_dir, **everywhere, **asked)
+        assert [{**row, "segment": ""} for row in rows] == [{**row, "segment": ""} for row in here]
+        assert rows
+        assert {row["segment"].startswith(url) for row in rows} == {True}
+    assert offsets(f"{store.root}/back*/?/data") == offsets(log_dir) == offsets(f"{url}/{NAME}")
+
+
+def test_a_directory_beside_one_with_a_longer_name(store: OtherStore, log_dir: Path) -> None:
+    """Both are there, whatever sorts before the slash; and no object stands for either."""
+    for name in ("data", "data-2", "data!"):
+        store.put(log_dir, f"beside/{name}")
+    top = path_of(f"{store.root}/beside")
+    assert isinstance(top, stores.StorePath)
+    assert [(each.name, each.listed is not None and each.listed.is_dir) for each in top.children()] == [
+        ("data", True), ("data!", True), ("data-2", True)
+    ]  # fmt: skip
+    assert offsets(f"{store.root}/beside/data") == offsets(log_dir)
+    assert len(top.files_below()) == 3 * len([each for each in log_dir.rglob("*") if each.is_file()])
+    assert [found for name in ("dat", "data-") if (found := (top / name).status()) is not None] == []
+    found = (top / "data").status()
+    assert found is not None
+    assert found.is_dir
+
+
+def test_verbs(store: OtherStore, url: str, log_dir: Path) -> None:
+    """An audit and a profile by this process say what they say of the directory."""
+    assert Logs(None, url).profile() == Logs(None, log_dir).profile()
+    store.put(log_dir, "worse")
+    worst = sorted((log_dir / NAME).glob("*.log"))[1]
+    store.control.delete(f"worse/{NAME}/{worst.name}")
+    lost = Logs(None, f"{store.root}/worse").audit(url, up_to=0, now_ms=NOW_MS, digest_key=bytes(16))
+    assert lost.found > 0
+    whole = Logs(None, url).audit(log_dir, up_to=0, now_ms=NOW_MS, digest_key=bytes(16))
+    assert whole.found == 0
+
+
+@pytest.mark.parametrize("fault", ["slow", "broken", "drop", "cut"])
+def test_a_store_that_fails_now_and_then(store: OtherStore, url: str, log_dir: Path, fault: str) -> None:
+    """Each request is throttled once, not answered, or broken off half way: nothing is missing, nothing twice."""
+    store.control.fail(NowAndThen(fault))
+    assert read_rows(url, columns=COMPARED) == read_rows(log_dir, columns=COMPARED)
+    assert len(store.requests) > len(set(store.requests)) + 10
+
+
+@pytest.mark.parametrize("fault", ["slow", "drop"])
+def test_a_store_that_always_fails(store: OtherStore, url: str, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked a few times and no more; the error names the URL."""
+    monkeypatch.setattr(stores, "TRIES", 2)  # of which each is some of the library's own
+    store.control.fail(Always(fault, READ))
+    with pytest.raises(
+        MachineError, match=rf"^{re.escape(url)}/orders-0/[0-9]{{20}}\.log: cannot be read, tried 2 times"
+    ):
+        read_rows(url)
+    assert 2 <= len(reads(store)) <= 20
+
+
+def test_ranges(store: OtherStore) -> None:
+    """Each byte is fetched once, in ranges of 4 to 8 MiB, and none behind what is to be read."""
+    data = random.Random(1).randbytes(20 * MIB)
+    store.control.put_bytes("large.log", data)
+    room = np.empty(4 * MIB, np.uint8)
+    upto = 17 * MIB + 5
+    with path_of(f"{store.root}/large.log").opened(upto) as file:  # type: ignore[attr-defined]
+        got = bytearray()
+        while len(got) < upto:
+            count = min(len(room), upto - len(got))
+            assert file.read_into(room.data[:count], len(got)) == count
+            got += room[:count].tobytes()
+        assert bytes(got) == data[:upto]
+        edges = [tuple(map(int, each.removeprefix("bytes=").split("-"))) for each in reads(store)]
+        assert sum(last + 1 - first for first, last in edges) == upto
+        assert all(last - first < 8 * MIB for first, last in edges)
+        assert file.read_into(room.data[:10], 99) == 10
+        assert room[:10].tobytes() == data[99:109]
+
+
+def _planned(url: str) -> tuple[Any, list[Any]]:
+    """As the driver leaves it to the tasks."""
+    texts = {"path": url, "view": "raw"}
+    reader = KafkaSegments(texts).reader(schema_of(options_from(texts).columns))
+    return pickle.loads(pickle.dumps((reader, reader.partitions())))  # noqa: S301 - our own
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("gone", "it is gone"),
+        ("shorter", "it became shorter: [0-9]+ bytes were listed, it ends at 10"),
+        ("other", "it was written to although it is not the active segment"),
+    ],
+)
+def test_what_changes_behind_the_listing(store: OtherStore, log_dir: Path, change: str, told: str) -> None:
+    """An object that is gone, cut or replaced after the driver listed it is an error with its URL, never other rows."""
+    url = store.put(log_dir, f"changing/{change}")
+    reader, splits = _planned(url)
+    data = (log_dir / FIRST).read_bytes()
+    if change == "gone":
+        store.control.delete(f"changing/{change}/{FIRST}")
+    else:
+        store.control.put_bytes(f"changing/{change}/{FIRST}", data[:10] if change == "shorter" else data + data[-100:])
+    where = re.escape(f"{url}/{FIRST}")
+    with pytest.raises(SegmentChangedError, match=f"{where}: the log changed while it was read: {told}"):
+        [list(reader.read(split)) for split in splits]
+
+
+def test_an_object_that_is_replaced_while_it_is_read(store: OtherStore, log_dir: Path) -> None:
+    """By one of the same size, within the same second: the ranges would be of two objects."""
+    url = store.put(log_dir, "replaced")
+    reader, splits = _planned(url)
+    data = bytearray((log_dir / FIRST).read_bytes())
+    data[-1] ^= 1
+
+    store.control.fail(Replace(READ, f"replaced/{FIRST}", bytes(data)))
+    with pytest.raises(CleanerdError, match=f"{re.escape(url)}/{FIRST}.*(another object|CRC|checksum|it is gone)"):
+        [list(reader.read(split)) for split in splits]
+
+
+@pytest.mark.parametrize("fault", ["denied", "forbidden"])
+def test_wrong_credentials(store: OtherStore, url: str, fault: str) -> None:
+    """Whatever is asked: told at once, and what to do."""
+    store.control.fail(Always(fault))
+    with pytest.raises(ConfigError, match=rf"^{re.escape(url)}: the store refuses: no credentials, wrong") as raised:
+        read_rows(url)
+    assert "looks for them in the environment" in str(raised.value.hint)
+    assert len(store.requests) < 4
+    store.control.fail(Always(fault, READ))
+    with pytest.raises(ConfigError, match=rf"^{re.escape(url)}/orders-0/.*: the store refuses: no credentials"):
+        read_rows(url)
+
+
+def test_refused(store: OtherStore) -> None:
+    """No such bucket or directory: in words, at once."""
+    with pytest.raises(ConfigError, match=rf"^{store.elsewhere}/data: there is no bucket or container nowhere$"):
+        read_rows(f"{store.elsewhere}/data")
+    with pytest.raises(ConfigError, match=rf"^{store.root}/nothing: no such directory$"):
+        read_rows(f"{store.root}/nothing")
+    with pytest.raises(ConfigError, match=rf"^{store.root}/nothing: no such directory$"):
+        path_of(f"{store.root}/nothing").children()  # type: ignore[attr-defined]
+    assert len(store.requests) < 20
+
+
+def test_a_topic_named_as_an_error_is(store: OtherStore, log_dir: Path) -> None:
+    """What the store says is looked at without the names in it: a throttled request for such a topic is tried again."""
+    url = store.put(log_dir / NAME, "named/ACCESS_DENIED-credential-0").rpartition("/")[0]
+    store.control.fail(NowAndThen("slow"))
+    assert {log.name.topic for log in Logs(None, url).found()} == {"ACCESS_DENIED-credential"}
+    assert read_rows(url, columns="offset")
+
+
+def test_a_cleaned_copy(store: OtherStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From the store and to it, with requests that fail: what ``clean`` makes of a copy of the archive."""
+    log_dir = make_archive(tmp_path / "data", "offset-0", "transactions-1")
+    url = store.put(log_dir, "archives/1/data")
+    store.control.fail(NowAndThen("slow"))
+    code, _, told = archived(capsys, url, f"{store.root}/cleaned/1", tmp_path / "state")
+    store.control.clear()
+    assert code == 0, told
+    output = store.downloaded("cleaned/1", tmp_path / "out")
+    (one,) = manifest_of(output)["log_dirs"]
+    assert files_of(output / one["path"]) == cleaned_twin(capsys, log_dir)
+    code, _, told = archived(capsys, url, f"{store.root}/cleaned/1", tmp_path / "state")
+    assert (code, "holds an archive already" in told) == (3, True)
