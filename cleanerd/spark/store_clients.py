@@ -16,12 +16,11 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS: Final = 30.0
 
-AZURITE_PORT: Final = 10000
-_AZURITE: Final = {
+AZURITE: Final = {
     "DefaultEndpointsProtocol": "http",
     "AccountName": "devstoreaccount1",
     "AccountKey": "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==",
-    "BlobEndpoint": f"http://127.0.0.1:{AZURITE_PORT}/devstoreaccount1",
+    "BlobEndpoint": "http://127.0.0.1:10000/devstoreaccount1",
 }
 """What ``UseDevelopmentStorage=true`` means, as Microsoft documents it."""
 
@@ -114,7 +113,7 @@ def _azure(host: str) -> pafs.FileSystem:
 def _connection_string() -> dict[str, str]:
     fields = os.environ.get("AZURE_STORAGE_CONNECTION_STRING", "").split(";")
     said = dict(each.strip().partition("=")[::2] for each in fields if "=" in each)
-    return _AZURITE if said.get("UseDevelopmentStorage", "").lower() == "true" else said
+    return AZURITE if said.get("UseDevelopmentStorage", "").lower() == "true" else said
 
 
 def _said_of_azure(account: str, said: dict[str, str]) -> dict[str, Any]:

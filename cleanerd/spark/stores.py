@@ -56,9 +56,6 @@ LONGEST_PAUSE_SECONDS: Final = 5.0
 _ERRORS: Final = (OSError, NotImplementedError, ValueError, pa.ArrowException)
 """What pyarrow raises when a store or its library does not do what was asked."""
 
-_OVERLOOKING: Final = ("abfs:", "abfss:", "hdfs:", "viewfs:")
-"""Schemes whose libraries say that nothing is there of what is."""
-
 _WILD: Final = re.compile(r"[*?\[]")
 _ABSENT: Final = re.compile("No such file or directory")
 """What Google's library says without the number of that error."""
@@ -115,18 +112,20 @@ class StorePath(RemotePath):
     def _looked_at(self) -> Listed | None:
         """As :meth:`status`, once, with the errors of the library.
 
-        Azure's overlooks a directory beside which ``NAME-2`` lies, and libhdfs says of a name node without an answer
-        that nothing is there: what they do not find is listed before it is believed.
+        Google's library says that nothing is there when it is throttled, libhdfs when the name node does not answer,
+        and Azure's overlooks a directory beside which ``NAME-2`` lies: it is listed before that is believed.
         """
         info = self.system.get_file_info(self.inner)
-        if info.type.name != "NotFound":
-            return _listed(info)
-        if self.parts[0] in _OVERLOOKING:
-            with contextlib.suppress(FileNotFoundError):
+        if info.type.name == "NotFound" and self.parts[0] != "s3:":
+            try:
                 self.system.get_file_info(_selector(self.inner))
-                again = self.system.get_file_info(self.inner)
-                return _listed(again) if again.type.name != "NotFound" else Listed.of(0, 0, is_dir=True)
-        return None
+            except _ERRORS as error:
+                if not _is_absence(error):
+                    raise
+                return None
+            info = self.system.get_file_info(self.inner)
+            return _listed(info) if info.type.name != "NotFound" else Listed.of(0, 0, is_dir=True)
+        return _listed(info) if info.type.name != "NotFound" else None
 
     def _list(self, *, recursive: bool) -> list[RemotePath]:
         # Google's library leaves out a directory for which no object of its own stands, and asks for all below anyway.
@@ -241,7 +240,8 @@ class _StoreFile(Ranges):
             fields = {key.lower(): value.decode() for key, value in (self._file.metadata() or {}).items()}
         tag = fields.get("etag", "")
         with contextlib.suppress(KeyError, ValueError):
-            return int(_time(fields["last-modified"]).timestamp()) * 1_000_000_000, tag
+            written = fields.get("last-modified") or fields["updated"]
+            return int(_time(written).timestamp()) * 1_000_000_000, tag
         found = self._path.status()
         return 0 if found is None else found.st_mtime_ns, tag
 
@@ -316,7 +316,7 @@ def tried(path: RemotePath, what: str, call: Callable[[], T], *, whole: int | No
         try:
             answer = call()
         except _ERRORS as error:
-            if isinstance(error, FileNotFoundError) or _ABSENT.match(str(error)):
+            if _is_absence(error):
                 raise _absent(path, what, error) from None
             _raise_if_final(path, error)
             if number == TRIES - 1:
@@ -329,6 +329,10 @@ def tried(path: RemotePath, what: str, call: Callable[[], T], *, whole: int | No
         pause = min(FIRST_PAUSE_SECONDS * 2**number, LONGEST_PAUSE_SECONDS)
         time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - so that tasks do not come back together
     raise AssertionError
+
+
+def _is_absence(error: Exception) -> bool:
+    return isinstance(error, FileNotFoundError) or _ABSENT.match(str(error)) is not None
 
 
 def _absent(path: RemotePath, what: str, error: Exception) -> CleanerdError:

@@ -53,7 +53,7 @@ def now_and_then(fault: str) -> Callable[[int, str, str, str], str | None]:
     lock = threading.Lock()
 
     def failing(_number: int, method: str, path: str, wanted: str) -> str | None:
-        question = f"{method} {re.sub('uploadId=[^&]*', '', path)} {wanted}"
+        question = f"{method} {re.sub('upload_?[iI]d=[^&]*', '', path)} {wanted}"
         with lock:
             asked[question] += 1
             return fault if asked[question] == 1 + zlib.crc32(question.encode()) % 3 else None
@@ -68,7 +68,8 @@ class _Proxy(BaseHTTPRequestHandler):
 
     def _forward(self) -> None:
         path = unquote(self.path)
-        fault = self.store.asked(self.command, path, self.headers.get("Range", ""))
+        wanted = self.headers.get("Range") or self.headers.get("x-ms-range", "")
+        fault = self.store.asked(self.command, path, wanted)
         body = self._body()
         if fault == "drop":
             self.close_connection = True

@@ -87,8 +87,8 @@ class Served(Faulty):
         found = {}
         for info in self.system.get_file_info(pafs.FileSelector(top, recursive=True)):
             if info.is_file:
-                with self.system.open_input_file(info.path) as file:
-                    found[info.path[len(top) + 1 :]] = file.readall()
+                with self.system.open_input_stream(info.path, compression=None) as file:
+                    found[info.path[len(top) + 1 :]] = file.read()
         return found
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from cleanerd import _kernel
-from cleanerd.errors import ConfigError, MachineError, RefusedError, system_error
+from cleanerd.errors import ConfigError, MachineError, RefusedError, SegmentChangedError, system_error
 from cleanerd.log.safe_open import (
     close_quietly,
     create,
@@ -251,7 +251,11 @@ class _InStore(Target):
             return
         system = path.writing_system
         call = system.delete_dir if found.is_dir else system.delete_file
-        tried(path, "cannot be removed", lambda: call(path.inner))
+        try:
+            tried(path, "cannot be removed", lambda: call(path.inner))
+        except SegmentChangedError:  # of Google's library: it asks last for an object that stands for the directory
+            if path.status() is not None:
+                raise
 
     def _at(self, name: str) -> StorePath:
         path = self.place / name

@@ -1,0 +1,121 @@
+"""A server of Azure's blob storage, Azurite, behind a proxy that fails (``faulty.py``).
+
+It has no hierarchical namespace: what a Data Lake account answers otherwise is not tried by it.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow.fs as pafs
+import pytest
+
+from cleanerd.spark.store_clients import AZURITE
+from tests.compatibility.page import TOP
+from tests.spark.faulty import put_before
+from tests.spark.other_store import BUCKET, Served, started
+from tests.support.patience import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.spark.faulty import Answer
+    from tests.spark.other_store import OtherStore
+
+ACCOUNT: Final = AZURITE["AccountName"]
+_PINNED: Final = Path(__file__).parent / "azurite"
+
+
+def _said(status: int, code: str, message: str) -> Answer:
+    """As Azure answers."""
+    body = f'<?xml version="1.0" encoding="utf-8"?><Error><Code>{code}</Code><Message>{message}</Message></Error>'
+    return status, body.encode(), {"Content-Type": "application/xml", "x-ms-error-code": code}
+
+
+_ANSWERS = {
+    "slow": _said(503, "ServerBusy", "The server is currently unable to receive requests. Please retry your request."),
+    "broken": _said(500, "InternalError", "The server encountered an internal error. Please retry the request."),
+    "denied": _said(403, "AuthenticationFailed", "Server failed to authenticate the request."),
+    "forbidden": _said(
+        403, "AuthorizationPermissionMismatch", "This request is not authorized to perform this operation."
+    ),
+}
+
+
+@functools.cache
+def program() -> Path:
+    """Azurite's, of the release that ``azurite/package-lock.json`` pins, fetched if need be."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        pytest.skip("Azurite needs node and npm: install them (nodejs, npm)")
+    place = TOP / ".cache" / "azurite"
+    pinned = (_PINNED / "package-lock.json").read_text()
+    stamp = place / "package-lock.json"
+    if not stamp.exists() or stamp.read_text() != pinned:
+        place.parent.mkdir(exist_ok=True)
+        new = Path(tempfile.mkdtemp(prefix="azurite.", dir=place.parent))
+        shutil.copy(_PINNED / "package.json", new)
+        (new / "package-lock.json").write_text(pinned)
+        call = ["npm", "ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund"]
+        done = subprocess.run(call, cwd=new, capture_output=True, text=True, check=False)
+        if done.returncode:
+            shutil.rmtree(new)
+            pytest.skip(f"npm cannot fetch Azurite: {done.stderr[-300:]}")
+        shutil.rmtree(place, ignore_errors=True)
+        new.rename(place)
+    return place / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
+
+
+def serve(script: str) -> tuple[Served, Callable[[], None]]:
+    """The store of this process, and what stops it."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--inMemoryPersistence", "--disableTelemetry"]
+    process = subprocess.Popen(["node", script, *words, "--silent", "--skipApiVersionCheck"], stdout=subprocess.DEVNULL)
+    _wait(process, port)
+    address = f"127.0.0.1:{port}"
+    system = pafs.AzureFileSystem(
+        ACCOUNT, account_key=AZURITE["AccountKey"], blob_storage_authority=address, dfs_storage_authority=address,
+        blob_storage_scheme="http", dfs_storage_scheme="http",
+    )  # fmt: skip
+    system.create_dir(BUCKET)
+    store = Served("", _ANSWERS, system=system)
+    stop_proxy = put_before(store, ("127.0.0.1", port))
+
+    def stop() -> None:
+        stop_proxy()
+        process.terminate()
+        process.wait()
+
+    return store, stop
+
+
+def _wait(process: subprocess.Popen[bytes], port: int) -> None:
+    until = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+        except ConnectionRefusedError:
+            assert process.poll() is None, "Azurite has ended"
+            assert time.monotonic() < until, "Azurite does not answer"
+            time.sleep(0.1)
+        else:
+            return
+
+
+def start() -> OtherStore:
+    """In a process of its own; the proxy is told to the code under test as Azure's own tools are told."""
+    root = f"@{ACCOUNT}.dfs.core.windows.net"
+    store = started(__name__, f"abfs://{BUCKET}{root}", f"abfs://nowhere{root}", script=str(program()))
+    store.environment = {"AZURE_STORAGE_CONNECTION_STRING": connection_string(store.control.endpoint())}
+    return store
+
+
+def connection_string(endpoint: str, key: str = AZURITE["AccountKey"]) -> str:
+    return f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={key};BlobEndpoint={endpoint}/{ACCOUNT};"
