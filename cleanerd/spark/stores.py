@@ -56,6 +56,10 @@ LONGEST_PAUSE_SECONDS: Final = 5.0
 _ERRORS: Final = (OSError, NotImplementedError, ValueError, pa.ArrowException)
 """What pyarrow raises when a store or its library does not do what was asked."""
 
+_HADOOP: Final = "what Hadoop says of it stands on standard error, a task's on its executor's"
+_READS_ON: Final = {"hdfs:": _HADOOP, "viewfs:": _HADOOP}
+"""Where more is told than pyarrow is."""
+
 _WILD: Final = re.compile(r"[*?\[]")
 _ABSENT: Final = re.compile("No such file or directory")
 """What Google's library says without the number of that error."""
@@ -320,7 +324,11 @@ def tried(path: RemotePath, what: str, call: Callable[[], T], *, whole: int | No
                 raise _absent(path, what, error) from None
             _raise_if_final(path, error)
             if number == TRIES - 1:
-                raise MachineError(f"{what}, tried {TRIES} times: {_brief(error)}", where=str(path)) from None
+                raise MachineError(
+                    f"{what}, tried {TRIES} times: {_brief(error)}",
+                    where=str(path),
+                    hint=_READS_ON.get(path.parts[0], ""),
+                ) from None
         else:
             if whole is None or len(answer) == whole:  # type: ignore[arg-type]
                 return answer

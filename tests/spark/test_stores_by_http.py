@@ -132,7 +132,7 @@ def test_a_store_that_fails_now_and_then(store: OtherStore, small_dir: Path, fau
     url = store.put(small_dir, f"shaky/{fault}")
     store.control.fail(NowAndThen(fault))
     assert read_rows(url, columns=COMPARED) == read_rows(small_dir, columns=COMPARED)
-    assert len(store.requests) > len(set(store.requests)) + 10
+    assert len(store.requests) > len(set(store.requests)) + 5  # what is cut is gone on with: that is another range
 
 
 @pytest.mark.parametrize("fault", ["slow", "drop"])
@@ -144,7 +144,8 @@ def test_a_store_that_always_fails(store: OtherStore, url: str, fault: str, monk
         MachineError, match=rf"^{re.escape(url)}/orders-0/[0-9]{{20}}\.log: cannot be read, tried 2 times"
     ):
         read_rows(url)
-    assert 2 <= len(reads(store)) <= 20
+    # A connection that is closed at once Microsoft's library opens ten times, in each of its four tries.
+    assert 2 <= len(reads(store)) <= 2 * 4 * 10
 
 
 def test_ranges(store: OtherStore) -> None:

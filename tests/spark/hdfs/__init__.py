@@ -1,0 +1,1 @@
+"""HDFS for tests."""

@@ -1,0 +1,163 @@
+"""Logs in a real HDFS are read as the same bytes on a disk are; its nodes stop and come back."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.errors import ConfigError, MachineError, SegmentChangedError
+from cleanerd.spark import stores
+from cleanerd.spark.api import Logs
+from cleanerd.spark.archive.target import target_of
+from cleanerd.spark.stores import StorePath, path_of
+from tests.cleaner.driver import NAME
+from tests.spark.archives import archived, cleaned_twin, files_of, make_archive, manifest_of
+from tests.spark.hdfs.cluster import started_hdfs
+from tests.spark.reading import EVERYTHING, offsets, read_rows
+from tests.spark.rich_log import NOW_MS, RichLog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.spark.hdfs.cluster import HdfsCluster
+
+pytestmark = pytest.mark.long
+
+FIRST = f"{NAME}/{0:020d}.log"
+
+
+@pytest.fixture(scope="module")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HdfsCluster]:
+    with started_hdfs(tmp_path_factory.mktemp("hdfs") / "one") as found, pytest.MonkeyPatch.context() as patch:
+        for key, value in found.environment.items():
+            patch.setenv(key, value)
+        yield found
+        stores._system.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def root(hdfs: HdfsCluster) -> str:
+    return f"hdfs://127.0.0.1:{hdfs.port}/archive"
+
+
+@pytest.fixture(scope="module")
+def log_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return RichLog(3, transactions=True).write(tmp_path_factory.mktemp("lake") / "logs", 2, 20)
+
+
+@pytest.fixture(scope="module")
+def url(root: str, log_dir: Path) -> str:
+    return put(log_dir, f"{root}/backup/1/data")
+
+
+def put(directory: Path, url: str) -> str:
+    """Upload all of a directory; its URL."""
+    place = path_of(url)
+    assert isinstance(place, StorePath)
+    for path in sorted(directory.rglob("*")):
+        if path.is_file():
+            put_bytes(place / str(path.relative_to(directory)), path.read_bytes())
+    return url
+
+
+def put_bytes(place: Path, data: bytes) -> None:
+    assert isinstance(place, StorePath)
+    with place.system.open_output_stream(place.inner, compression=None) as stream:
+        stream.write(data)
+
+
+def test_the_same_rows(root: str, url: str, log_dir: Path) -> None:
+    """By views, in pieces, by offsets, through a pattern, and by the name node of Hadoop's configuration."""
+    everywhere = {"columns": EVERYTHING, "strategies": {"orders": {"compaction.strategy": "timestamp"}}}
+    for asked in (
+        {"view": "committed"},
+        {"view": "raw", "splitBytes": "3000"},
+        {"view": "latest"},
+        {"view": "all", "startingOffsets": {"orders": {"0": 7}}, "endingOffsets": {"orders": {"0": 60}}},
+    ):
+        rows, here = read_rows(url, **everywhere, **asked), read_rows(log_dir, **everywhere, **asked)
+        assert [{**row, "segment": ""} for row in rows] == [{**row, "segment": ""} for row in here]
+        assert rows
+        assert {row["segment"].startswith(url) for row in rows} == {True}
+    assert offsets(f"{root}/back*/?/data") == offsets(log_dir) == offsets(f"{url}/{NAME}")
+    assert offsets("hdfs:///archive/backup/1/data") == offsets(log_dir)
+
+
+def test_verbs(root: str, url: str, log_dir: Path) -> None:
+    """An audit and a profile by this process say what they say of the directory."""
+    assert Logs(None, url).profile() == Logs(None, log_dir).profile()
+    worse = path_of(put(log_dir, f"{root}/worse"))
+    assert isinstance(worse, StorePath)
+    lost = sorted((log_dir / NAME).glob("*.log"))[1]
+    worse.system.delete_file(f"{worse.inner}/{NAME}/{lost.name}")
+    assert Logs(None, str(worse)).audit(url, up_to=0, now_ms=NOW_MS, digest_key=bytes(16)).found > 0
+    assert Logs(None, url).audit(log_dir, up_to=0, now_ms=NOW_MS, digest_key=bytes(16)).found == 0
+
+
+def test_refused(hdfs: HdfsCluster, root: str, log_dir: Path) -> None:
+    """No such directory, one that is not ours to read: in words, at once."""
+    with pytest.raises(ConfigError, match=rf"^{root}/nothing: no such directory$"):
+        read_rows(f"{root}/nothing")
+    locked = put(log_dir, f"{root}/locked")
+    hdfs.told("lock")
+    with pytest.raises(ConfigError, match=rf"^{locked}/meta.properties: the store refuses: no credentials, wrong"):
+        read_rows(locked)
+
+
+@pytest.mark.parametrize("change", ["gone", "shorter"])
+def test_what_changes_behind_the_listing(root: str, log_dir: Path, change: str) -> None:
+    """A file that is gone or cut when it is opened is an error with its URL."""
+    log = path_of(put(log_dir, f"{root}/changing/{change}")) / FIRST
+    assert isinstance(log, StorePath)
+    log.system.delete_file(log.inner)
+    told = "it is gone"
+    if change == "shorter":
+        put_bytes(log, bytes(10))
+        told = "it became shorter: 99 bytes were listed, it ends at 10"
+    with pytest.raises(SegmentChangedError, match=f"{re.escape(str(log))}: the log changed while it was read: {told}"):
+        log.opened(99)
+
+
+def test_nodes_that_stop(
+    hdfs: HdfsCluster, root: str, url: str, log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the data node or the name node: tried again, then an error that says so; when they are back, all rows.
+
+    libhdfs says of a file or directory that is asked for then that there is none.
+    """
+    monkeypatch.setattr(stores, "TRIES", 2)
+    monkeypatch.setattr(stores, "FIRST_PAUSE_SECONDS", 0.01)
+    hdfs.told("stop data")
+    with pytest.raises(MachineError, match=rf"^{url}/.*: cannot be read, tried 2 times"):
+        read_rows(url)
+    hdfs.told("start data")
+    assert offsets(url) == offsets(log_dir)
+    hdfs.told("stop name")
+    with pytest.raises(MachineError, match=rf"^{url}: cannot be looked at, tried 2 times: ") as raised:
+        read_rows(url)
+    assert "what Hadoop says of it stands on standard error" in str(raised.value)
+    with pytest.raises(MachineError, match=rf"^{root}: cannot be listed, tried 2 times"):
+        path_of(root).children()  # type: ignore[attr-defined]
+    hdfs.told("start name")
+    assert offsets(url) == offsets(log_dir)
+
+
+def test_a_cleaned_copy(root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From HDFS and to it: what ``clean`` makes of a copy of the archive."""
+    log_dir = make_archive(tmp_path / "data", "offset-0", "transactions-1")
+    code, _, told = archived(capsys, put(log_dir, f"{root}/archives/data"), f"{root}/cleaned", tmp_path / "state")
+    assert code == 0, told
+    place = path_of(f"{root}/cleaned")
+    for path in place.files_below():  # type: ignore[attr-defined]
+        copy = tmp_path / "out" / path.relative_to(place)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        with path.opened() as file:
+            copy.write_bytes(file.readall())
+    (one,) = manifest_of(tmp_path / "out")["log_dirs"]
+    assert files_of(tmp_path / "out" / one["path"]) == cleaned_twin(capsys, log_dir)
+    target = target_of(place)
+    target.remove(one["path"].partition("/")[0])
+    assert target.names() == ["cleanerd-archive.json"]
