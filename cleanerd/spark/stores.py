@@ -57,7 +57,7 @@ _ERRORS: Final = (OSError, NotImplementedError, ValueError, pa.ArrowException)
 """What pyarrow raises when a store or its library does not do what was asked."""
 
 _HADOOP: Final = "what Hadoop says of it stands on standard error, a task's on its executor's"
-_READS_ON: Final = {"hdfs:": _HADOOP, "viewfs:": _HADOOP}
+_HINTS: Final = {"hdfs:": _HADOOP, "viewfs:": _HADOOP}
 """Where more is told than pyarrow is."""
 
 _WILD: Final = re.compile(r"[*?\[]")
@@ -327,7 +327,7 @@ def tried(path: RemotePath, what: str, call: Callable[[], T], *, whole: int | No
                 raise MachineError(
                     f"{what}, tried {TRIES} times: {_brief(error)}",
                     where=str(path),
-                    hint=_READS_ON.get(path.parts[0], ""),
+                    hint=_HINTS.get(path.parts[0]),
                 ) from None
         else:
             if whole is None or len(answer) == whole:  # type: ignore[arg-type]

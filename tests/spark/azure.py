@@ -5,7 +5,9 @@ It has no hierarchical namespace: what a Data Lake account answers otherwise is 
 
 from __future__ import annotations
 
+import base64
 import functools
+import hmac
 import shutil
 import socket
 import subprocess
@@ -13,6 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlencode
 
 import pyarrow.fs as pafs
 import pytest
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
     from tests.spark.other_store import OtherStore
 
 ACCOUNT: Final = AZURITE["AccountName"]
+_VERSION: Final = "2018-11-09"
+"""Of the protocol of signatures."""
+
 _PINNED: Final = Path(__file__).parent / "azurite"
 
 
@@ -113,9 +119,19 @@ def start() -> OtherStore:
     """In a process of its own; the proxy is told to the code under test as Azure's own tools are told."""
     root = f"@{ACCOUNT}.dfs.core.windows.net"
     store = started(__name__, f"abfs://{BUCKET}{root}", f"abfs://nowhere{root}", script=str(program()))
-    store.environment = {"AZURE_STORAGE_CONNECTION_STRING": connection_string(store.control.endpoint())}
+    store.environment = {"AZURE_STORAGE_CONNECTION_STRING": connection_string(f"{store.control.endpoint()}/{ACCOUNT}")}
     return store
 
 
-def connection_string(endpoint: str, key: str = AZURITE["AccountKey"]) -> str:
-    return f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={key};BlobEndpoint={endpoint}/{ACCOUNT};"
+def connection_string(blob_endpoint: str, key: str = AZURITE["AccountKey"]) -> str:
+    """As the portal shows it."""
+    return f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={key};BlobEndpoint={blob_endpoint};"
+
+
+def signature(permissions: str) -> str:
+    """A shared access signature of the account, for its blobs."""
+    fields = {"sp": permissions, "ss": "b", "srt": "sco", "st": "", "se": "2099-01-01", "sip": "", "spr": "https,http"}
+    text = "\n".join([ACCOUNT, *fields.values(), _VERSION, ""])
+    key = base64.b64decode(AZURITE["AccountKey"])
+    signed = base64.b64encode(hmac.digest(key, text.encode(), "sha256")).decode()
+    return urlencode({key: value for key, value in fields.items() if value} | {"sv": _VERSION, "sig": signed})

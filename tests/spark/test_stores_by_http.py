@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import pickle
 import random
 import re
@@ -25,7 +26,7 @@ from tests.spark.reading import EVERYTHING, offsets, read_rows, schema_of
 from tests.spark.rich_log import NOW_MS, RichLog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.spark.other_store import OtherStore
@@ -262,3 +263,39 @@ def test_a_directory_is_removed(store: OtherStore) -> None:
     target.remove("run-1")
     assert target.names() == ["run-12"]
     assert target.sizes_below("run-12") == {"z": 1}
+
+
+@pytest.fixture
+def said(store: OtherStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Another connection string than the one of the server, from now on."""
+
+    def say(text: str) -> None:
+        monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", text)
+        stores._system.cache_clear()
+
+    yield say
+    monkeypatch.undo()
+    stores._system.cache_clear()
+
+
+@pytest.mark.parametrize("server", ["abfs"], indirect=True)
+def test_what_a_connection_string_says(
+    store: OtherStore, log_dir: Path, said: Callable[[str], None], tmp_path: Path
+) -> None:
+    """A signature instead of the key, an address with the account's name in it; a wrong key is told, and not shown."""
+    url = store.put(log_dir, "signed/data")
+    endpoint = store.control.endpoint()
+    path = f"BlobEndpoint={endpoint}/{azure.ACCOUNT};AccountName={azure.ACCOUNT};"
+    said(f"DefaultEndpointsProtocol=http;{path}SharedAccessSignature={azure.signature('rl')}")
+    assert offsets(url) == offsets(log_dir)
+    said(f"DefaultEndpointsProtocol=http;{path}SharedAccessSignature={azure.signature('w')}")
+    with pytest.raises(ConfigError, match=rf"^{re.escape(url)}: the store refuses"):
+        read_rows(url)
+    port = endpoint.rpartition(":")[2]
+    said(azure.connection_string(f"http://{azure.ACCOUNT}.blob.localhost:{port}"))
+    assert offsets(url) == offsets(log_dir)
+    wrong = base64.b64encode(b"another key").decode()
+    said(azure.connection_string(f"{endpoint}/{azure.ACCOUNT}", wrong))
+    with pytest.raises(ConfigError, match=rf"^{re.escape(url)}: the store refuses") as raised:
+        read_rows(url)
+    assert wrong not in str(raised.value)

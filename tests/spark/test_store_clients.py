@@ -1,0 +1,87 @@
+"""What the environment says of a store, as pyarrow is told it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cleanerd.errors import ConfigError
+from cleanerd.spark.store_clients import AZURITE, client_of
+from cleanerd.spark.stores import path_of
+
+KEY = "c2VjcmV0LW9mLW5vYm9keQ=="
+SAID = "AZURE_STORAGE_CONNECTION_STRING"
+
+
+def azure_words(host: str) -> dict[str, Any]:
+    """What ``AzureFileSystem`` was made of."""
+    _, (words,) = client_of("abfs", host, 1).__reduce__()
+    return {key: value for key, value in words.items() if value}
+
+
+def authorities(blob: str, dfs: str, scheme: str = "https") -> dict[str, str]:
+    return {"blob_storage_authority": blob, "dfs_storage_authority": dfs} | {
+        f"{kind}_storage_scheme": scheme for kind in ("blob", "dfs")
+    }
+
+
+@pytest.mark.parametrize(
+    ("said", "host", "words"),
+    [
+        ("", "c@mine.dfs.core.windows.net", authorities(".blob.core.windows.net", ".dfs.core.windows.net")),
+        ("", "c@mine.blob.core.windows.net", authorities(".blob.core.windows.net", ".dfs.core.windows.net")),
+        # pyarrow's own reading of this URL takes the container for the account
+        ("", "c@mine.dfs.core.usgov.example", authorities(".blob.core.usgov.example", ".dfs.core.usgov.example")),
+        (
+            f"AccountName=mine;AccountKey={KEY};EndpointSuffix=core.private.example",
+            "c@mine.dfs.core.windows.net",
+            authorities(".blob.core.private.example", ".dfs.core.private.example") | {"account_key": KEY},
+        ),
+        (
+            f"BlobEndpoint=https://mine.blob.near.example/;AccountName=mine;AccountKey={KEY}",
+            "c@mine.dfs.core.windows.net",
+            authorities(".blob.near.example", ".dfs.near.example") | {"account_key": KEY},
+        ),
+        (
+            f"AccountName=other;AccountKey={KEY};EndpointSuffix=core.private.example",
+            "c@mine.dfs.core.windows.net",
+            authorities(".blob.core.windows.net", ".dfs.core.windows.net"),
+        ),
+        (
+            "UseDevelopmentStorage=true",
+            "c@devstoreaccount1.dfs.core.windows.net",
+            authorities("127.0.0.1:10000", "127.0.0.1:10000", "http") | {"account_key": AZURITE["AccountKey"]},
+        ),
+        (
+            "AccountName=mine;SharedAccessSignature=sv=1&sig=a%3D",
+            "c@mine.dfs.core.windows.net",
+            authorities(".blob.core.windows.net", ".dfs.core.windows.net") | {"sas_token": "?sv=1&sig=a%3D"},
+        ),
+    ],
+)  # fmt: skip
+def test_azure(monkeypatch: pytest.MonkeyPatch, said: str, host: str, words: dict[str, str]) -> None:
+    """Which server, by which name, and who we are."""
+    monkeypatch.setenv(SAID, said)
+    assert azure_words(host) == {"account_name": host.partition("@")[2].partition(".")[0]} | words
+
+
+def test_an_address_of_another_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused, and no key is shown."""
+    monkeypatch.setenv(SAID, f"BlobEndpoint=https://other.blob.near.example;AccountName=mine;AccountKey={KEY}")
+    with pytest.raises(
+        ConfigError, match="BlobEndpoint in AZURE_STORAGE_CONNECTION_STRING is no address of mine"
+    ) as raised:
+        path_of("abfs://c@mine.dfs.core.windows.net/x").status()  # type: ignore[attr-defined]
+    assert KEY not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["abfs://c/x", "abfss://mine.dfs.core.windows.net/c/x", "abfs://c@mine/x", "abfs://c@mine.file.core.windows.net/x"],
+)
+def test_a_url_without_an_account(url: str) -> None:
+    """Of these pyarrow takes some, and looks for other containers than are meant."""
+    with pytest.raises(ConfigError, match="names no container and account") as raised:
+        path_of(url)
+    assert raised.value.hint == "abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH"
