@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS: Final = 30.0
 
+HDFS_NEEDS: Final = (
+    "HDFS needs JAVA_HOME, libhdfs.so below HADOOP_HOME or in ARROW_LIBHDFS_DIR, Hadoop's jars in CLASSPATH"
+)
+
 AZURITE: Final = {
     "DefaultEndpointsProtocol": "http",
     "AccountName": "devstoreaccount1",

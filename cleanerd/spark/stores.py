@@ -29,7 +29,7 @@ import pyarrow as pa
 from cleanerd.errors import CleanerdError, ConfigError, MachineError
 from cleanerd.log.remote import SEPARATOR, Listed, Ranges, RemotePath, shown_url
 from cleanerd.log.same_file import changed
-from cleanerd.spark.store_clients import account_of, client_of
+from cleanerd.spark.store_clients import HDFS_NEEDS, account_of, client_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,8 +57,6 @@ _ERRORS: Final = (OSError, NotImplementedError, ValueError, pa.ArrowException)
 """What pyarrow raises when a store or its library does not do what was asked."""
 
 _HADOOP: Final = "what Hadoop says of it stands on standard error, a task's on its executor's"
-_HINTS: Final = {"hdfs:": _HADOOP, "viewfs:": _HADOOP}
-"""Where more is told than pyarrow is."""
 
 _WILD: Final = re.compile(r"[*?\[]")
 _ABSENT: Final = re.compile("No such file or directory")
@@ -324,10 +322,9 @@ def tried(path: RemotePath, what: str, call: Callable[[], T], *, whole: int | No
                 raise _absent(path, what, error) from None
             _raise_if_final(path, error)
             if number == TRIES - 1:
+                hint = _HADOOP if path.parts[0] in ("hdfs:", "viewfs:") else None
                 raise MachineError(
-                    f"{what}, tried {TRIES} times: {_brief(error)}",
-                    where=str(path),
-                    hint=_HINTS.get(path.parts[0]),
+                    f"{what}, tried {TRIES} times: {_brief(error)}", where=str(path), hint=hint
                 ) from None
         else:
             if whole is None or len(answer) == whole:  # type: ignore[arg-type]
@@ -363,8 +360,8 @@ def _raise_if_final(path: RemotePath, error: Exception) -> None:
         ) from None
     if re.search(r"INVALID_RANGE|416|Read out of bounds", text):
         raise changed("it became shorter while it was read", str(path)) from None
-    if "libhdfs" in text or "libjvm" in text or "HADOOP_HOME" in text:
-        raise ConfigError(_brief(error), where=str(path), hint="HDFS needs HADOOP_HOME, JAVA_HOME, CLASSPATH") from None
+    if re.search("libhdfs|libjvm|HADOOP_HOME|HDFS connection failed", text):
+        raise ConfigError(_brief(error), where=str(path), hint=HDFS_NEEDS) from None
 
 
 def _no_bucket(path: RemotePath) -> CleanerdError:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cleanerd.errors import ConfigError
 from cleanerd.spark.store_clients import AZURITE, client_of
 from cleanerd.spark.stores import path_of
+from tests.compatibility.page import TOP
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 KEY = "c2VjcmV0LW9mLW5vYm9keQ=="
 SAID = "AZURE_STORAGE_CONNECTION_STRING"
@@ -85,3 +92,12 @@ def test_a_url_without_an_account(url: str) -> None:
     with pytest.raises(ConfigError, match="names no container and account") as raised:
         path_of(url)
     assert raised.value.hint == "abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH"
+
+
+def test_hdfs_without_its_library(tmp_path: Path) -> None:
+    """In words, with all that it takes. In a process of its own: pyarrow looks for the library once."""
+    program = f"from cleanerd.spark.stores import path_of; path_of('hdfs://127.0.0.1:1/{tmp_path.name}').status()"
+    bare = {"PATH": os.environ["PATH"], "ARROW_LIBHDFS_DIR": str(tmp_path), "PYTHONPATH": str(TOP)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=bare)
+    assert "ConfigError: hdfs://127.0.0.1:1: " in done.stderr
+    assert "HDFS needs JAVA_HOME, libhdfs.so below HADOOP_HOME or in ARROW_LIBHDFS_DIR, Hadoop's jars" in done.stderr
