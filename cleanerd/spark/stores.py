@@ -67,7 +67,7 @@ _GONE: Final = re.compile(
 )
 _DENIED: Final = re.compile(
     r"ACCESS_DENIED|AccessDenied|INVALID_ACCESS_KEY|INVALID_CLIENT_TOKEN|SIGNATURE|UNRECOGNIZED_CLIENT|"
-    r"HTTP status 40[13]|response code: 40[13]|EXPIRED|credential|access token|Permission[_ ]+denied|"
+    r"HTTP status 40[13]|response code: 40[13]|EXPIRED|credential|access token|Permission denied|"
     r"authenticat|authoriz|Forbidden",
     re.I,
 )  # fmt: skip

@@ -32,9 +32,8 @@ _ANSWERS = {
     "broken": _said(503, "backendError", "We encountered an internal error. Please try again."),
     "denied": _said(401, "authError", "Invalid Credentials"),
     "forbidden": _said(
-        403, "forbidden",
-        "me@project.iam.gserviceaccount.com does not have storage.objects.list access to the Google Cloud Storage "
-        "bucket. Permission 'storage.objects.list' denied on resource (or it may not exist).",
+        403, "vpcServiceControls",
+        "Request is prohibited by organization's policy. vpcServiceControlsUniqueIdentifier: abc",
     ),
 }  # fmt: skip
 

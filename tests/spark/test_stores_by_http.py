@@ -127,7 +127,7 @@ def test_verbs(store: OtherStore, url: str, log_dir: Path) -> None:
     assert whole.found == 0
 
 
-@pytest.mark.parametrize("fault", ["slow", "broken", "drop", "cut"])
+@pytest.mark.parametrize("fault", ["slow", pytest.param("broken", marks=pytest.mark.long), "drop", "cut"])
 def test_a_store_that_fails_now_and_then(store: OtherStore, small_dir: Path, fault: str) -> None:
     """Each request is throttled once, not answered, or broken off half way: nothing is missing, nothing twice."""
     url = store.put(small_dir, f"shaky/{fault}")
@@ -234,6 +234,7 @@ def test_refused(store: OtherStore) -> None:
     assert len(store.requests) < 20
 
 
+@pytest.mark.long
 def test_a_topic_named_as_an_error_is(store: OtherStore, small_dir: Path) -> None:
     """What the store says is looked at without the names in it: a throttled request for such a topic is tried again."""
     url = store.put(small_dir / NAME, "named/ACCESS_DENIED-credential-0").rpartition("/")[0]
@@ -241,6 +242,7 @@ def test_a_topic_named_as_an_error_is(store: OtherStore, small_dir: Path) -> Non
     assert {log.name.topic for log in Logs(None, url).found()} == {"ACCESS_DENIED-credential"}
 
 
+@pytest.mark.long
 def test_a_cleaned_copy(store: OtherStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """From the store and to it: what ``clean`` makes of a copy of the archive."""
     log_dir = make_archive(tmp_path / "data", "offset-0", "transactions-1")
