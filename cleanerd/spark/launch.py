@@ -75,9 +75,7 @@ each with a process that forks it. Where all have it there is one sort, and a jo
 (``jobs.py``)."""
 
 _MASTERS: Final = "local[*], local[N], spark://HOST:PORT, yarn or k8s://HOST:PORT"
-_BY_CONNECT: Final = (
-    "Spark Connect runs no driver; call cleanerd.spark.Logs in Python, see docs/spark-source.md"
-)
+_BY_CONNECT: Final = "Spark Connect runs no driver; call cleanerd.spark.Logs in Python, see docs/spark-source.md"
 
 
 def is_driver() -> bool:
