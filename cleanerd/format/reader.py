@@ -119,6 +119,9 @@ class ByteReader:
 
     def _base128(self, bits: int) -> int:
         start = self.at
+        if start < self.end and (byte := self._data[start]) < 0x80:  # most are that short
+            self.at += 1
+            return byte
         value = 0
         for shift in range(0, bits, 7):
             if self.at >= self.end:

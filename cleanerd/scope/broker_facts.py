@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from cleanerd.cleaner.resources import Resources
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
@@ -43,6 +44,13 @@ METADATA_AGE_MS = 5 * 60 * 1000
 """U-23: younger metadata may be uncommitted while a broker runs."""
 
 _MOST_DIGITS = 300
+
+
+class ReadMetadata(Protocol):
+    """As :func:`read_cluster_metadata`, for what counts now."""
+
+    def __call__(self, directory: Path, *, only_before_ms: int | None) -> ClusterMetadata:
+        """What the metadata log in ``directory`` says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +234,7 @@ def broker_facts(
     running: bool = False,
     younger: bool = False,
     silent: Collection[Path] = (),
+    read_metadata: ReadMetadata | None = None,
 ) -> BrokerFacts:
     """Find what is known of ``log_dir``'s broker.
 
@@ -235,6 +244,7 @@ def broker_facts(
     Beside a ``running`` broker the youngest metadata is left out: it may be uncommitted (U-23). ``younger``: it is read
     as well, beside what counts.
     ``silent``: directories that do not answer, in which nothing is read.
+    ``read_metadata``: what reads the metadata log for whoever has read it already; not with ``younger``.
 
     Raises:
         CorruptionError, CleanerdError: the metadata log or server.properties is there and cannot be read.
@@ -256,9 +266,8 @@ def broker_facts(
             hint="give the broker's metadata.log.dir or, when it has none, the first of its log.dirs",
         )
     only_before_ms = time.time_ns() // 1_000_000 - METADATA_AGE_MS if running else None
-    copies = [
-        (read_cluster_metadata(path, only_before_ms=only_before_ms, younger=younger), path.parent) for path in found
-    ]
+    read = read_metadata or partial(read_cluster_metadata, younger=younger)
+    copies = [(read(path, only_before_ms=only_before_ms), path.parent) for path in found]
     metadata, metadata_dir = max(copies, key=lambda copy: copy[0].as_of, default=(None, None))
     zookeeper = metadata is None and is_zookeeper_mode(log_dir)
     said = told_topics(settings, log_dir, running=running) if zookeeper else Told({}, ())

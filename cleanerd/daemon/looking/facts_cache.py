@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from cleanerd.daemon.looking.metadata_readings import MetadataReadings, files_of
 from cleanerd.errors import CleanerdError
 from cleanerd.log.log_dir import METADATA_TOPIC
 from cleanerd.scope.broker_facts import BrokerFacts, broker_facts
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.daemon.looking.log_dir_look import LookContext
+    from cleanerd.daemon.looking.metadata_readings import MetadataReading
+    from cleanerd.log.cluster_metadata import ClusterMetadata
     from cleanerd.log.log_dir import LogDir
     from cleanerd.settings import Settings
 
@@ -30,11 +33,12 @@ class FactsCache:
     A running broker writes to its metadata log twice a second, so how often it is read depends on what that costs.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, readings: MetadataReadings | None = None) -> None:
+        self._readings = readings or MetadataReadings()
         self._facts: BrokerFacts | None = None
         self._signature: tuple[object, ...] = ()
         self._settings: Settings | None = None
-        self._again_at = 0.0
+        self._again_at = self._read_at = 0.0
         self.warnings: tuple[str, ...] = ()
 
     def get(self, context: LookContext, log_dir: LogDir, *, running: bool) -> BrokerFacts:
@@ -55,9 +59,16 @@ class FactsCache:
         fresh = signature == self._signature or time.monotonic() < self._again_at
         if self._facts is not None and same and fresh:
             return self._facts
-        started = time.monotonic()
+        # Whoever asks a second time wants to know what changed meanwhile, whatever another one has read.
+        since, started = max(context.asked_at, self._read_at), time.monotonic()
+        made_of: list[MetadataReading] = []
+
+        def read(directory: Path, *, only_before_ms: int | None) -> ClusterMetadata:
+            made_of.append(self._readings.read(directory, only_before_ms=only_before_ms, since=since))
+            return made_of[-1].found
+
         try:
-            self._facts = broker_facts(settings, log_dir, others, running=running, silent=silent)
+            self._facts = broker_facts(settings, log_dir, others, running=running, silent=silent, read_metadata=read)
             self.warnings = ()
         except CleanerdError as error:
             if self._facts is None or settings is not self._settings:
@@ -65,8 +76,12 @@ class FactsCache:
             self.warnings = (
                 f"{log_dir.path}: the broker's configuration cannot be read, the last known one stays in use: {error}",
             )
-        self._settings, self._signature = settings, signature
-        self._again_at = time.monotonic() + _SHARE * (time.monotonic() - started)
+        if not all(each.began_at >= started or each.files in signature for each in made_of):
+            signature = (running,)  # another thread has read it before it became what it is now
+        self._settings, self._signature, self._read_at = settings, signature, time.monotonic()
+        # What another thread has read costs as much as if it had been read here: all read it again equally seldom.
+        took = max(time.monotonic() - started, sum(each.took_seconds for each in made_of))
+        self._again_at = time.monotonic() + _SHARE * took
         return self._facts
 
 
@@ -74,11 +89,7 @@ def _signature(settings: Settings, paths: Sequence[Path]) -> Iterator[object]:
     daemon = settings.daemon
     configured = daemon.cleanerd_metadata_log_dir
     for path in [configured] if configured is not None else dict.fromkeys(paths):
-        try:
-            with os.scandir(path / f"{METADATA_TOPIC}-0") as entries:
-                yield tuple(sorted((each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in entries))
-        except OSError:
-            yield None
+        yield files_of(path / f"{METADATA_TOPIC}-0")
     for file in (daemon.cleanerd_broker_properties, daemon.cleanerd_state_dir / "delegations.json"):
         try:
             status = None if file is None else os.stat(file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ class LookContext:
     did there, whatever their directories' times say (`StaleLooks`). ``silent``: log directories that do not answer.
     ``only_due``: of partitions that are named, those at which something changed since they were looked at.
     ``forgiven``: those whose quarantine is over, which the state directory still remembers; each with a number.
+    ``asked_at``: monotonic seconds; what was read since is young enough for it.
     """
 
     settings: Settings
@@ -42,6 +44,7 @@ class LookContext:
     silent: frozenset[Path] = frozenset()
     only_due: bool = False
     forgiven: Mapping[Key, int] = field(default_factory=dict)
+    asked_at: float = field(default_factory=time.monotonic)
 
     def others(self, path: Path) -> list[Path]:
         """The log directories beside ``path`` that answer."""

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from cleanerd.broker.reading import PartitionReading
     from cleanerd.daemon.looking.log_dir_look import LookContext
+    from cleanerd.daemon.looking.metadata_readings import MetadataReadings
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.at_work import Marks, Suspect
     from cleanerd.scope.broker_facts import BrokerFacts
@@ -63,10 +64,11 @@ class _Known:
 class LogDirLooker:
     """Looks at one log directory, again and again, and remembers what need not be read anew."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, readings: MetadataReadings | None = None) -> None:
+        """``readings``: of the metadata log, for all that are looked at together; None: its own."""
         self.path = path
         self._path_text = str(path)
-        self._facts = FactsCache()
+        self._facts = FactsCache(readings)
         self._seen: dict[TopicPartition, Seen] = {}
         self._away_since_ms: int | None = None
         self._settings: Settings | None = None

@@ -18,6 +18,7 @@ import structlog
 from cleanerd.daemon.looking.answering import PROBE_SECONDS, Answering
 from cleanerd.daemon.looking.log_dir_look import LogDirLook, no_look
 from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
+from cleanerd.daemon.looking.metadata_readings import MetadataReadings
 from cleanerd.daemon.looking.sweep import Sweeper
 from cleanerd.daemon.workers import WorkerDiedError, WorkerPool
 
@@ -63,6 +64,7 @@ class LookThreads:
         self._warn = warn
         self._wake = wake
         self._lookers: dict[Path, _Attended] = {}
+        self._readings = MetadataReadings()
         self._context: LookContext | None = None
         self.late: set[Path] = set()
         """Those that do not answer."""
@@ -80,7 +82,7 @@ class LookThreads:
         for path in log_dirs:
             if path not in self._lookers:
                 self._lookers[path] = _Attended(
-                    LogDirLooker(path), Sweeper(), WorkerPool(1, f"cleanerd-look-{path.name}")
+                    LogDirLooker(path, self._readings), Sweeper(), WorkerPool(1, f"cleanerd-look-{path.name}")
                 )
         return gone
 

@@ -1,0 +1,78 @@
+"""A broker's metadata log, read once for all of its log directories that are looked at together.
+
+Each of them has a look thread of its own and goes by the same log, which has a record for each partition of the
+cluster. What another thread has begun to read since a look was asked for is as young as that look wants it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cleanerd.log.cluster_metadata import read_cluster_metadata
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd.log.cluster_metadata import ClusterMetadata
+
+Files = tuple[tuple[str, int, int], ...]
+"""Name, bytes and time of each file of a metadata log."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataReading:
+    """What was read, and how long that took. ``files``: those of the log just before; None: it was not there."""
+
+    found: ClusterMetadata
+    files: Files | None
+    began_at: float
+    took_seconds: float
+
+
+@dataclass(slots=True, eq=False)
+class _Kept:
+    """The last reading of one log; who holds the lock reads, or asks whether that is young enough."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    reading: MetadataReading | None = None
+
+
+class MetadataReadings:
+    """Shared by look threads. One that waits for another's reading would have read the same files, on the same disk."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[tuple[Path, bool], _Kept] = {}
+
+    def read(self, directory: Path, *, only_before_ms: int | None, since: float) -> MetadataReading:
+        """As :func:`read_cluster_metadata`.
+
+        ``since``: monotonic seconds. Another's reading that began at that time or later serves: of the same files, or
+        where the youngest batches, those from ``only_before_ms`` on, do not count anyway.
+
+        Raises:
+            CorruptionError, UnsupportedLogError, CleanerdError: as that does.
+        """
+        with self._lock:
+            kept = self._kept.setdefault((directory, only_before_ms is None), _Kept())
+        with kept.lock:
+            reading, files = kept.reading, files_of(directory)
+            serves = reading is not None and reading.began_at >= since
+            if reading is None or not serves or (only_before_ms is None and files != reading.files):
+                kept.reading, began_at = None, time.monotonic()
+                found = read_cluster_metadata(directory, only_before_ms=only_before_ms)
+                kept.reading = reading = MetadataReading(found, files, began_at, time.monotonic() - began_at)
+            return reading
+
+
+def files_of(directory: Path) -> Files | None:
+    """The files of a metadata log, to tell whether it changed; None where there is none."""
+    try:
+        with os.scandir(directory) as entries:
+            return tuple(sorted((each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in entries))
+    except OSError:
+        return None
