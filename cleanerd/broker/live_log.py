@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from cleanerd.broker.agent_facts import BrokerSegment
 from cleanerd.errors import RefusedError, StalePlanError
 from cleanerd.format.names import uuid_from_base64
-from cleanerd.log.log_dir import cleaner_offset
+from cleanerd.log.log_dir import LogDir, cleaner_offset
 from cleanerd.log.partition import read_partition
 from cleanerd.words import human_ms
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from cleanerd.broker.agent_facts import LogFacts
     from cleanerd.errors import CleanerdError
     from cleanerd.format.names import TopicPartition
-    from cleanerd.log.log_dir import LogDir
     from cleanerd.log.partition import PartitionLog
     from cleanerd.log.segment import Segment
 
@@ -40,16 +39,7 @@ def read_live(log_dir: LogDir, name: TopicPartition, facts: LogFacts) -> tuple[L
         CorruptionError, CleanerdError: it cannot be read.
     """
     lasting_start_offset = log_dir.log_start_offsets.get(name, 0)
-    clean = cleaner_offset(log_dir.path, name)
-    log_dir = replace(
-        log_dir,
-        cleaner_offsets={} if clean is None else {name: clean},
-        recovery_points={name: facts.recovery_point},
-        log_start_offsets={name: facts.log_start},
-        high_watermarks={name: facts.hw},
-        has_high_watermarks=True,
-        clean_shutdown=False,
-    )
+    log_dir = _of_one(log_dir, name, facts)
     found = read_partition(log_dir, name)
     if found.unfinished:
         raise _unfinished(found)
@@ -63,7 +53,9 @@ def read_live(log_dir: LogDir, name: TopicPartition, facts: LogFacts) -> tuple[L
     if segments[-1].inode != facts.active.inode:
         raise _moved(found, "the active segment is not the broker's: is it the broker of this directory?")
     # As much as the broker has appended: beyond may be half a batch, or room that it set aside.
-    active = replace(segments[-1], size_bytes=facts.active.size)
+    active = segments[-1]
+    if active.size_bytes != facts.active.size:
+        active = replace(active, size_bytes=facts.active.size)
     return log_dir, replace(
         found,
         segments=(*segments[:-1], active),
@@ -73,6 +65,22 @@ def read_live(log_dir: LogDir, name: TopicPartition, facts: LogFacts) -> tuple[L
         last_stable_offset=facts.lso,
         told_end_offset=facts.leo,
         lasting_start_offset=min(max(lasting_start_offset, segments[0].base), facts.log_start),
+    )
+
+
+def _of_one(log_dir: LogDir, name: TopicPartition, facts: LogFacts) -> LogDir:
+    """``log_dir`` with what counts for this partition, and no other partition's: thousands of looks keep theirs."""
+    clean = cleaner_offset(log_dir.path, name)
+    return LogDir(
+        path=log_dir.path,
+        meta=log_dir.meta,
+        partitions=(name,),
+        cleaner_offsets={} if clean is None else {name: clean},
+        recovery_points={name: facts.recovery_point},
+        log_start_offsets={name: facts.log_start},
+        high_watermarks={name: facts.hw},
+        has_high_watermarks=True,
+        clean_shutdown=False,
     )
 
 

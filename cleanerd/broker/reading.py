@@ -47,5 +47,5 @@ class PartitionReading:
             CorruptionError, CleanerdError: it cannot be read.
             OutOfRangeError: the wishes lie outside of the log.
         """
-        asked = replace(options, unclean=True) if self.running else options
+        asked = replace(options, unclean=True) if self.running and not options.unclean else options
         return survey_log(self.log_dir, self.log, self.config, store, asked)

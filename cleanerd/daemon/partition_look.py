@@ -174,6 +174,8 @@ def look_of(
 
 def _of_one(log_dir: LogDir, name: TopicPartition) -> LogDir:
     """What a reading says of one partition: kept for each, whole readings would fill the memory."""
+    if log_dir.partitions == (name,) and not log_dir.linked:
+        return log_dir
 
     def only(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         return {name: offsets[name]} if name in offsets else {}

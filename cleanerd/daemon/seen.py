@@ -6,27 +6,27 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
-from cleanerd.format.names import DELETED_SUFFIX, SEGMENT_SUFFIX, file_name
+from cleanerd.format.names import SEGMENT_SUFFIX, file_name
+from cleanerd.log.partition import number_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cleanerd.broker.reading import PartitionReading
     from cleanerd.daemon.partition_look import PartitionLook
-    from cleanerd.log.partition import PartitionLog
+    from cleanerd.log.partition import Listed, PartitionLog
     from cleanerd.log.topic_config import TopicConfig
     from cleanerd.settings import Settings
 
 LOOK_ANYWAY_MS: Final = 600_000
 """Every partition is looked at so often whatever its directory's time says."""
 
-Listed = frozenset[tuple[str, int]]
-"""Names and inodes of what lies there but is not about to be deleted."""
-
 
 @dataclass(slots=True)
 class Seen:
     """What a partition was when it was last looked at.
 
-    ``files`` is :func:`number_of` what was listed, ``active`` where its log ended: base offset and bytes. ``settled``:
+    ``files`` is the number of what was listed, ``active`` where its log ended: base offset and bytes. ``settled``:
     only a change there, or time (``again_ms``), can change the answer. ``jobs_ended``: how many had when a job saw it
     at its end; what a look tells that was asked for before counts for nothing. ``settings``: those that such a job went
     by, None for the looks' own.
@@ -49,16 +49,15 @@ class Seen:
         reading: PartitionReading,
         config: TopicConfig | None,
         mode: str,
-        *,
-        changed_ns: int,
-        files: int,
+        listed: Listed | None,
     ) -> Self:
-        """What ``look``, which was made of ``reading``, was made of."""
+        """What ``look``, made of ``reading``, rests on; ``listed``: the directory then, if that is known."""
         again_ms = look.looked_ms + LOOK_ANYWAY_MS + hash(look.name) % (LOOK_ANYWAY_MS // 4)
         if look.again_ms is not None:
             again_ms = min(again_ms, look.again_ms)
         active = reading.log.active
         settled = look.settled and reading.settled
+        changed_ns, files = (-1, -1) if listed is None else (listed.changed_ns, listed.number)
         return cls(changed_ns, files, config, mode, settled, again_ms, (active.base, active.size_bytes))
 
 
@@ -70,21 +69,21 @@ def mtime_ns(path: str) -> int:
         return -1
 
 
-def listed(path: str) -> Listed | None:
-    """What lies in the directory; None when it cannot be listed."""
+def listed(path: str) -> list[tuple[str, int]] | None:
+    """Names and inodes of what lies in the directory; None when it cannot be listed."""
     try:
         with os.scandir(path) as entries:
-            return frozenset([(each.name, each.inode()) for each in entries if not each.name.endswith(DELETED_SUFFIX)])
+            return [(each.name, each.inode()) for each in entries]
     except OSError:
         return None
 
 
-def number_of(found: Listed | None) -> int:
-    """A number for it; another one when a file came, went or was replaced."""
-    return -1 if found is None else hash(found)
+def files_in(path: str) -> int:
+    """The number of what lies in the directory; -1 when it cannot be listed."""
+    return -1 if (found := listed(path)) is None else number_of(found)
 
 
-def shows(found: Listed, log: PartitionLog) -> bool:
+def shows(found: Sequence[tuple[str, int]], log: PartitionLog) -> bool:
     """Whether the directory holds the segments of ``log``, no other ones and no more."""
     segments = {(file_name(segment.base, SEGMENT_SUFFIX), segment.inode) for segment in log.segments}
     return segments == {each for each in found if each[0].endswith(SEGMENT_SUFFIX)}

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import string
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ _SPACE = re.compile(r"[ \t\n\x0b\f\r]+")
 _PLAIN = (string.ascii_letters + string.digits + "._- \n").encode()
 _ODD = re.compile(rb" [ \n]|\n[ \n]| 0[0-9]")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,32}", re.ASCII)
+_MOST_JUDGED = 16
+"""Files: as many log directories as a broker has."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -137,8 +140,12 @@ def _entry_lines(data: bytes, where: str, *, fields: int) -> Iterator[_Line]:
         raise lines[1].error(f"{expected} entries announced, {len(lines) - 2} found")
 
 
+@functools.lru_cache(maxsize=_MOST_JUDGED)
 def _is_plain(data: bytes) -> bool:
-    """Whether a file of offsets is as Kafka writes it: one space between fields, a line feed after each line."""
+    """Whether a file of offsets is as Kafka writes it: one space between fields, a line feed after each line.
+
+    Thousands of partitions ask for theirs in the same file.
+    """
     lines = data.count(b"\n")
     return (
         data.startswith(b"0\n%d\n" % (lines - 2))

@@ -21,8 +21,11 @@ SWAP_SUFFIX = ".swap"
 MAX_OFFSET = 2**63 - 1
 MAX_INT32 = 2**31 - 1
 
-_FILE_NAME = re.compile(
-    r"([0-9]{20})(\.(?:log|index|timeindex|txnindex|snapshot)(?:\.(?:deleted|cleaned|swap))?)", re.ASCII
+_BASE_DIGITS = 20
+_FILE_SUFFIXES = frozenset(
+    kind + state
+    for kind in (SEGMENT_SUFFIX, INDEX_SUFFIX, TIMEINDEX_SUFFIX, TXNINDEX_SUFFIX, SNAPSHOT_SUFFIX)
+    for state in ("", DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
 )
 _CHECKPOINT_NAME = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint", re.ASCII)
 # One digit form per number, so that str() of the result is the directory name again.
@@ -47,11 +50,11 @@ def parse_file_name(name: str) -> tuple[int, str] | None:
 
     None for any other name: checkpoints, temporary files, somebody's copy.
     """
-    match = _FILE_NAME.fullmatch(name)
-    if match is None:
+    digits, suffix = name[:_BASE_DIGITS], name[_BASE_DIGITS:]
+    if suffix not in _FILE_SUFFIXES or not (digits.isdecimal() and digits.isascii()):
         return None
-    base = int(match[1])
-    return (base, match[2]) if base <= MAX_OFFSET else None
+    base = int(digits)
+    return (base, suffix) if base <= MAX_OFFSET else None
 
 
 def parse_checkpoint_name(name: str) -> tuple[int, int] | None:

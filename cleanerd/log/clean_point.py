@@ -194,6 +194,8 @@ class StateStore:
         """
         if state is not None and state.cleaned_by is not None:
             return state.cleaned_by
+        if state is None and self._rules.is_empty():
+            return None
         directory = self.directory(log_dir).name
         own = self._rules.of_partition(directory, self.path(log_dir, log).stem)
         if own is not None:

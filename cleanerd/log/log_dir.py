@@ -158,19 +158,19 @@ def cleaner_offset(log_dir: Path, name: TopicPartition) -> int | None:
         CorruptionError: what it says of this partition does not parse.
         CleanerdError: it cannot be read.
     """
-    path = log_dir / CLEANER_CHECKPOINT
+    path = f"{log_dir}/{CLEANER_CHECKPOINT}"
     try:
-        status = path.lstat()
+        status = os.lstat(path)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise unreadable("cannot be looked at", path, error) from error
     data = _cleaner_offsets(path, (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
-    return None if data is None else offset_in_checkpoint(data, str(path), name)
+    return None if data is None else offset_in_checkpoint(data, path, name)
 
 
 @functools.lru_cache(maxsize=_KEPT_CHECKPOINTS)
-def _cleaner_offsets(path: Path, _file: tuple[int, ...]) -> bytes | None:
+def _cleaner_offsets(path: str, _file: tuple[int, ...]) -> bytes | None:
     return read_small_file(path, max_bytes=MAX_FACTS_BYTES)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import CorruptionError
@@ -12,6 +13,7 @@ from cleanerd.format.checkpoint import EpochStart, read_epoch_checkpoint
 from cleanerd.format.meta import read_partition_metadata
 from cleanerd.format.names import (
     CLEANED_SUFFIX,
+    DELETED_SUFFIX,
     INDEX_SUFFIX,
     SEGMENT_SUFFIX,
     SNAPSHOT_SUFFIX,
@@ -28,6 +30,7 @@ from cleanerd.log.small_file import read_small_file_at, unreadable
 
 if TYPE_CHECKING:
     import uuid
+    from collections.abc import Iterable
     from pathlib import Path
 
     from cleanerd.log.log_dir import LogDir
@@ -38,7 +41,20 @@ _ATTEMPTS: Final = 5
 _CLOCK_TICK_NS: Final = 10_000_000
 """A directory's time is that of the kernel's last tick, 10 ms ago at most: two changes in one tick look like one."""
 
+_UNFINISHED: Final = (SWAP_SUFFIX, CLEANED_SUFFIX)
+_MOST_KNOWN: Final = 1024
+_MOST_KNOWN_BYTES: Final = 256
+"""Leader epochs of so many partitions, and no longer ones, are kept as they were parsed."""
+
 COMPANION_SUFFIXES = (INDEX_SUFFIX, TIMEINDEX_SUFFIX, TXNINDEX_SUFFIX, SNAPSHOT_SUFFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A partition's directory as it was listed: when a name in it had changed last, and :func:`number_of` the names."""
+
+    changed_ns: int
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +66,7 @@ class PartitionLog:
     ``told_end_offset`` is where a running broker says that it ends; None: that is to be read from the log (C-86).
     ``lasting_start_offset`` is the log start offset that a broker that is killed now would start with: a running one
     writes its own down once a minute. None: that is ``log_start_offset``.
+    ``listed``: what stood in the directory, of a partition whose directory was listed; a log is the same without it.
     """
 
     name: TopicPartition
@@ -66,6 +83,7 @@ class PartitionLog:
     last_stable_offset: int | None = None
     told_end_offset: int | None = None
     lasting_start_offset: int | None = None
+    listed: Listed | None = field(default=None, compare=False, repr=False)
 
     @property
     def active(self) -> Segment:
@@ -100,10 +118,10 @@ def read_partition(log_dir: LogDir, name: TopicPartition) -> PartitionLog:
         raise unreadable("cannot be listed", path, error) from error
     try:
         try:
-            segments, snapshots, unfinished = _list(path, directory)
+            found = _list(path, directory)
         except OSError as error:
             raise unreadable("cannot be listed", path, error) from error
-        if not segments:
+        if not found.segments:
             raise CorruptionError("holds no segment", where=str(path), hint="start the broker once, it creates one")
         identity, changes = f"{path}/{PARTITION_METADATA}", f"{path}/{LEADER_EPOCHS}"
         metadata = read_small_file_at(PARTITION_METADATA, directory, identity, max_bytes=MAX_IDENTITY_BYTES)
@@ -114,18 +132,53 @@ def read_partition(log_dir: LogDir, name: TopicPartition) -> PartitionLog:
         name=name,
         path=path,
         topic_id=None if metadata is None else read_partition_metadata(metadata, identity),
-        segments=tuple(segments),
-        snapshots=tuple(snapshots),
-        leader_epochs=() if epochs is None else tuple(read_epoch_checkpoint(epochs, changes)),
-        unfinished=tuple(unfinished),
-        log_start_offset=max(log_dir.log_start_offsets.get(name, 0), segments[0].base),
+        segments=found.segments,
+        snapshots=found.snapshots,
+        leader_epochs=() if epochs is None else _epochs_in(epochs, changes),
+        unfinished=found.unfinished,
+        log_start_offset=max(log_dir.log_start_offsets.get(name, 0), found.segments[0].base),
         recovery_point=log_dir.recovery_points.get(name, 0),
         high_watermark=log_dir.high_watermarks.get(name, 0),
         cleaner_offset=log_dir.cleaner_offsets.get(name),
+        listed=Listed(found.changed_ns, number_of(found.names)),
     )
 
 
-def _list(path: Path, directory: int) -> tuple[list[Segment], list[int], list[str]]:
+def number_of(names: Iterable[tuple[str, int]]) -> int:
+    """A number for what lies in a partition's directory: another one when a file came, went or was replaced.
+
+    ``names``, with inodes; what the broker is about to delete does not count.
+    """
+    return hash(frozenset([each for each in names if not each[0].endswith(DELETED_SUFFIX)]))
+
+
+def _epochs_in(data: bytes, where: str) -> tuple[EpochStart, ...]:
+    """A ``leader-epoch-checkpoint``; thousands of small partitions have the same few of them."""
+    if len(data) > _MOST_KNOWN_BYTES:
+        return tuple(read_epoch_checkpoint(data, where))
+    try:
+        return _known_epochs(data)
+    except CorruptionError:
+        return tuple(read_epoch_checkpoint(data, where))  # it says where
+
+
+@functools.lru_cache(maxsize=_MOST_KNOWN)
+def _known_epochs(data: bytes) -> tuple[EpochStart, ...]:
+    return tuple(read_epoch_checkpoint(data, ""))
+
+
+@dataclass(slots=True)
+class _Listing:
+    """A directory as it was listed. ``names`` with inodes; ``changed_ns``: when one of them had changed last."""
+
+    names: list[tuple[str, int]] = field(default_factory=list)
+    segments: tuple[Segment, ...] = ()
+    snapshots: tuple[int, ...] = ()
+    unfinished: tuple[str, ...] = ()
+    changed_ns: int = -1
+
+
+def _list(path: Path, directory: int) -> _Listing:
     """The files, as they were at one moment: a broker that swaps segments meanwhile has it listed again.
 
     Else names from before a swap and from after it could stand side by side, or an index be missing that is only
@@ -133,18 +186,18 @@ def _list(path: Path, directory: int) -> tuple[list[Segment], list[int], list[st
     """
     for attempt in range(_ATTEMPTS):
         before_ns = os.fstat(directory).st_mtime_ns
-        names: list[tuple[str, int]] = []
         try:
-            found = _list_once(path, directory, names)
+            found = _list_once(path, directory)
         except FileNotFoundError:
             if attempt == _ATTEMPTS - 1:
                 raise
             continue
+        found.changed_ns = before_ns
         if before_ns == os.fstat(directory).st_mtime_ns:
             if abs(time.time_ns() - before_ns) > _CLOCK_TICK_NS:
                 break
             # A claim that was just taken is such a change. What two listings in a row show stood there in between.
-            if names == _names(directory):
+            if found.names == _names(directory):
                 break
         time.sleep(_CLOCK_TICK_NS / 1e9)
     return found
@@ -155,35 +208,39 @@ def _names(directory: int) -> list[tuple[str, int]]:
         return [(entry.name, entry.inode()) for entry in entries]
 
 
-def _list_once(path: Path, directory: int, names: list[tuple[str, int]]) -> tuple[list[Segment], list[int], list[str]]:
-    """``names`` gets all that stands there, with the inodes."""
+def _list_once(path: Path, directory: int) -> _Listing:
+    found = _Listing()
     stats: dict[int, os.stat_result] = {}
-    companions: dict[int, set[str]] = {}
+    companions: dict[int, list[str]] = {}
     unfinished: list[str] = []
     with os.scandir(directory) as entries:
         for entry in entries:
-            names.append((entry.name, entry.inode()))
-            parsed = parse_file_name(entry.name)
+            name = entry.name
+            found.names.append((name, entry.inode()))
+            parsed = parse_file_name(name)
             if parsed is None:
                 continue
             base, suffix = parsed
-            if suffix.endswith((SWAP_SUFFIX, CLEANED_SUFFIX)):
-                unfinished.append(entry.name)
+            if suffix.endswith(_UNFINISHED):
+                unfinished.append(name)
                 continue
             known = suffix == SEGMENT_SUFFIX or suffix in COMPANION_SUFFIXES
             # A directory with an index's name could be renamed out of the way, but not removed.
             if known and not entry.is_file(follow_symlinks=False):
-                raise CorruptionError("is not a plain file", where=str(path / entry.name))
+                raise CorruptionError("is not a plain file", where=str(path / name))
             if suffix == SEGMENT_SUFFIX:
                 stats[base] = entry.stat(follow_symlinks=False)
-            elif suffix in COMPANION_SUFFIXES:
-                companions.setdefault(base, set()).add(suffix)
+            elif known:
+                companions.setdefault(base, []).append(suffix)
     active = max(stats, default=-1)
-    segments = [
-        Segment.from_stat(
-            base, stat, frozenset(companions.get(base, ())), is_active=base == active, sealed=base != active
-        )
-        for base, stat in sorted(stats.items())
-    ]
-    snapshots = sorted(base for base, suffixes in companions.items() if SNAPSHOT_SUFFIX in suffixes)
-    return segments, snapshots, sorted(unfinished)
+    found.segments = tuple(
+        [
+            Segment.from_stat(
+                base, stat, frozenset(companions.get(base, ())), is_active=base == active, sealed=base != active
+            )
+            for base, stat in sorted(stats.items())
+        ]
+    )
+    found.snapshots = tuple(sorted([base for base, suffixes in companions.items() if SNAPSHOT_SUFFIX in suffixes]))
+    found.unfinished = tuple(sorted(unfinished))
+    return found

@@ -34,9 +34,20 @@ class RulesMemory:
 
     def __init__(self, root: Path) -> None:
         self._root = root / PARTITIONS
+        self._root_text = str(self._root)
         self._top = root
         self._names: dict[str, tuple[int, list[str]]] = {}
         self._rules: dict[tuple[str, str], tuple[int, str | None]] = {}
+
+    def is_empty(self) -> bool:
+        """Whether nothing was ever remembered: before the first cleaning thousands of partitions are asked for."""
+        try:
+            os.lstat(self._root_text)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False  # whoever reads there is told why he cannot
+        return False
 
     def of_partition(self, directory: str, stem: str) -> str | Unread | None:
         """The fingerprint that one partition's state file tells; ``stem`` is its name without the suffix."""

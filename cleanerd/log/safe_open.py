@@ -322,10 +322,13 @@ def _open(name: str, flags: int, *, dir_fd: int | None, one_name: bool) -> tuple
         if error.errno in {errno.ELOOP, errno.ENXIO, errno.EISDIR}:
             raise _planted(name, dir_fd, error.strerror) from error
         raise
-    with closed_on_error(descriptor):
+    try:  # without a context manager: thousands of small files are opened so
         # O_NONBLOCK stays: it means something to pipes alone.
         status = os.fstat(descriptor)
         _require_plain(status, name, one_name=one_name)
+    except BaseException:
+        close_quietly(descriptor)
+        raise
     return descriptor, status
 
 

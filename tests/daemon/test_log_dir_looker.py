@@ -16,7 +16,7 @@ from cleanerd.daemon.looking import log_dir_looker
 from cleanerd.daemon.looking.facts_cache import FactsCache
 from cleanerd.daemon.looking.log_dir_look import LookContext
 from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
-from cleanerd.daemon.partition_look import FailedLook, PartitionLook, look_of
+from cleanerd.daemon.partition_look import FailedLook, PartitionLook, look_at, look_of
 from cleanerd.errors import (
     AgentRefusalError,
     Cause,
@@ -157,6 +157,22 @@ def test_what_was_put_aside_goes(root: Path) -> None:
         assert sorted(str(each.name) for each in looker.look(told).looks) == ["orders-0", "orders-1"]
         aside.unlink()
         assert looker.look(told).looks == ()
+
+
+def test_what_comes_while_a_look_lasts_is_for_the_next_one(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What counts as seen is the listing that the look rests on, not what lies there when it ends."""
+    make_log_dir(root, {"orders-0": two_groups()})
+    looker, told = LogDirLooker(root), world(root)
+
+    def changed_meanwhile(*given: Any) -> Any:
+        (root / "orders-0" / "more").touch()
+        return look_at(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(log_dir_looker, "look_at", changed_meanwhile)
+        assert len(looker.look(told).looks) == 1
+    assert len(looker.look(told).looks) == 1, "it came after the directory was listed"
+    assert looker.look(told).looks == ()
 
 
 def test_what_is_told_of_is_looked_at_if_it_changed(root: Path) -> None:

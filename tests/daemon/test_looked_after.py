@@ -10,7 +10,7 @@ import pytest
 from cleanerd.broker.reading import PartitionReading
 from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
 from cleanerd.daemon.partition_look import PartitionLook
-from cleanerd.daemon.seen import Seen, listed, number_of
+from cleanerd.daemon.seen import Seen, files_in
 from cleanerd.daemon.work import run_job
 from cleanerd.daemon.work.job import JobDone, LookedAfter
 from cleanerd.log.last_time import read_clock
@@ -105,7 +105,7 @@ def test_it_tells_what_a_look_tells(root: Path, monkeypatch: pytest.MonkeyPatch)
         assert replace(done.after.look, **now) == replace(other, **now)  # type: ignore[arg-type]
         assert done.after.look.log_dir.cleaner_offsets == other.log_dir.cleaner_offsets
         path = str(root / str(done.job.name))
-        assert done.after.seen.files == number_of(listed(path))
+        assert done.after.seen.files == files_in(path)
         assert done.after.seen.settled
 
 
@@ -134,7 +134,7 @@ def test_a_look_of_a_job_is_gone_by(root: Path) -> None:
     assert looker.look(known).looks == ()
     seen = looker._seen[name]
     write_segment(path, 100, batch(100, ("k", "1")))
-    noted = replace(seen, mtime_ns=path.stat().st_mtime_ns, files=number_of(listed(str(path))))
+    noted = replace(seen, mtime_ns=path.stat().st_mtime_ns, files=files_in(str(path)))
     looker.note(name, replace(noted))
     assert looker.look(known).looks == (), "somebody has seen it"
     write_segment(path, 200, batch(200, ("k", "1")))

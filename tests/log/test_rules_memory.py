@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.log.rules_memory import PARTITIONS, RulesMemory
+from cleanerd.log.state_files import Unread
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,3 +71,23 @@ def test_a_directory_is_listed_once_for_all_topics(
     assert len(listings) == 1
     remember(place, "name-t99-0", "more")
     assert memory.of_topic(DIRECTORY, "name-t99") == "more"
+
+
+def test_where_nothing_was_ever_remembered(tmp_path: Path) -> None:
+    """U-6: only where there is nothing at all; what cannot be looked at may hold anything."""
+    root = tmp_path / "state"
+    memory = RulesMemory(root)
+    assert memory.is_empty()
+    root.mkdir()
+    assert memory.is_empty()
+    (root / PARTITIONS).symlink_to(tmp_path / "nowhere")
+    assert not memory.is_empty(), "a link is refused, not passed over"
+    assert isinstance(memory.of_topic(DIRECTORY, "name-a"), Unread)
+    (root / PARTITIONS).unlink()
+    remember_in = root / PARTITIONS / DIRECTORY
+    remember_in.mkdir(parents=True)
+    remember(remember_in, "name-a-0", "some")
+    assert not memory.is_empty(), "somebody else has remembered something since"
+    root.rename(tmp_path / "aside")
+    root.touch()
+    assert not memory.is_empty(), "no directory"

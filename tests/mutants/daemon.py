@@ -320,8 +320,8 @@ DAEMON = (
     Mutant(
         "what-is-put-aside-counts",
         "files about to be deleted are no change",
-        "cleanerd/daemon/seen.py",
-        " if not each.name.endswith(DELETED_SUFFIX)",
+        "cleanerd/log/partition.py",
+        " if not each[0].endswith(DELETED_SUFFIX)",
         "",
         ("tests/daemon/test_log_dir_looker.py::test_what_was_put_aside_goes",),
     ),

@@ -51,8 +51,8 @@ MOVING_LOGS = (
         "listed-once",
         "D-06",
         "cleanerd/log/partition.py",
-        "if names == _names(directory):",
-        "if names:",
+        "if found.names == _names(directory):",
+        "if found.names:",
         (f"{SAME}::test_two_changes_in_one_tick",),
     ),
     Mutant(

@@ -25,7 +25,7 @@ from cleanerd.daemon.looking.facts_cache import FactsCache
 from cleanerd.daemon.looking.log_dir_look import LogDirLook, no_look
 from cleanerd.daemon.looking.modes import DirMode, dir_mode, why_excluded
 from cleanerd.daemon.partition_look import FailedLook, PartitionLook, look_at
-from cleanerd.daemon.seen import LOOK_ANYWAY_MS, Seen, listed, mtime_ns, number_of
+from cleanerd.daemon.seen import LOOK_ANYWAY_MS, Seen, files_in, mtime_ns
 from cleanerd.errors import Cause, CleanerdError, RefusedError, as_cleanerd_error
 from cleanerd.log.log_dir import LogDir, LogDirMemory, read_log_dir
 from cleanerd.log.quarantine import forget_quarantine
@@ -240,7 +240,7 @@ class LogDirLooker:
         path = f"{self._path_text}/{target.name}"
         changed_ns = mtime_ns(path)
         if told or seen.mtime_ns != changed_ns:
-            if seen.files != number_of(listed(path)):
+            if seen.files != files_in(path):
                 return True
             seen.mtime_ns = changed_ns
         # No time is further away than that, unless the clock jumped back.
@@ -258,12 +258,9 @@ class LogDirLooker:
         now_ms: int,
     ) -> PartitionLook | FailedLook:
         name, known = target.name, target.config
-        path = f"{self._path_text}/{name}"
-        changed_ns = mtime_ns(path)
-        files = number_of(listed(path))
         by_job = 0 if (before := self._seen.get(name)) is None else before.jobs_ended
         # Looked at again next time, unless this look says otherwise.
-        self._seen[name] = Seen(changed_ns, files, known, kind, False, 0, None, jobs_ended=by_job)
+        self._seen[name] = Seen(-1, -1, known, kind, False, 0, None, jobs_ended=by_job)
         try:
             reading = partitions.read(name)
             if context.forgiven:
@@ -274,7 +271,7 @@ class LogDirLooker:
         except Exception as error:  # noqa: BLE001 - a bug that one partition brings out: the others go on
             _log.exception("a look failed", partition=str(name))
             return FailedLook(name, f"unexpected error: {type(error).__name__}: {error}", Cause.LOG)
-        seen = Seen.of(look, reading, known, kind, changed_ns=changed_ns, files=files)
+        seen = Seen.of(look, reading, known, kind, reading.log.listed)
         # Where nobody takes what this look tells, what came since the job is for the next one to see.
         seen.settled, seen.jobs_ended = seen.settled and by_job <= context.jobs_ended, by_job
         self._seen[name] = seen

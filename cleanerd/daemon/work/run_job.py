@@ -26,13 +26,13 @@ from cleanerd.cleaner.planning import make_plan
 from cleanerd.cleaner.reclaimable import estimate_reclaimable
 from cleanerd.cleaner.survey import CleaningOptions, survey_log
 from cleanerd.daemon.partition_look import look_at
-from cleanerd.daemon.seen import Seen, listed, mtime_ns, number_of, shows
+from cleanerd.daemon.seen import Seen, listed, mtime_ns, shows
 from cleanerd.daemon.work.job import JobDone, LookedAfter, Saving
 from cleanerd.errors import CleanerdError, CorruptionError, as_cleanerd_error
 from cleanerd.log.clean_point import PartitionState, Retry, last_closed
 from cleanerd.log.kernel_errors import kernel_errors_told
 from cleanerd.log.page_cache import SMALL_BYTES, cold_segments, drop
-from cleanerd.log.partition import read_partition
+from cleanerd.log.partition import Listed, number_of, read_partition
 from cleanerd.log.quarantine import quarantined
 from cleanerd.log.read import SegmentReader
 from cleanerd.scope.partitions import ByBroker
@@ -139,7 +139,7 @@ def _looked_after(job: Job, readings: Sequence[PartitionReading]) -> LookedAfter
     except (CleanerdError, OSError):
         return None  # whoever looks next says what is wrong
     mode = f"{job.kind}/{ByBroker.kind}"
-    return LookedAfter(look, Seen.of(look, reading, None, mode, changed_ns=changed_ns, files=number_of(found)))
+    return LookedAfter(look, Seen.of(look, reading, None, mode, Listed(changed_ns, number_of(found))))
 
 
 def _cleaned(
