@@ -91,13 +91,16 @@ class LookLoop:
                 if first:
                     refuse_taken(self._fleet.dirs.values())
                     ready()
-                    first = False
             elif self._noticed_names:
                 noticed, self._noticed_names = self._noticed_names, {}
                 await self._look(noticed, only_due=True)
                 self._follow()
             self._after_look()
-            self._publisher.soon()
+            if first:  # who asks whether it is ready is told at once
+                self._publisher.publish()
+                first = False
+            else:
+                self._publisher.soon()
             with contextlib.suppress(TimeoutError):
                 await within(max(0.0, next_full - time.monotonic()), self._wake.wait())
                 await asyncio.sleep(min(DEBOUNCE_SECONDS, backoff))
@@ -151,13 +154,12 @@ class LookLoop:
     def _follow(self) -> None:
         """Have the file system tell of the partitions that there are now; to ask a disk that hangs would hang too."""
         late = {str(path) for path in self.threads.late}
-        partitions = self._fleet.partitions
-        wanted = {key for key in partitions if key[0] not in late}
+        wanted = {key for key in self._fleet.partitions if key[0] not in late}
         if self._watcher.lost or wanted != self._followed:
             self._followed = wanted
-            places = ((self._path_of(partitions[key]), key[1]) for key in wanted)
+            dirs = self._fleet.dirs
             log_dirs = [path for path in self._configuration.log_dirs if str(path) not in late]
-            self._watcher.follow(log_dirs, [(path, name) for path, name in places if path is not None])
+            self._watcher.follow(log_dirs, [(dirs[path].path, name) for path, name in wanted if path in dirs])
         if self._watcher.warning:
             self._publisher.warn(self._watcher.warning)
 

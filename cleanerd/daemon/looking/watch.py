@@ -38,9 +38,11 @@ class Watcher:
     def __init__(self, changed: Callable[[Path, TopicPartition | None], None]) -> None:
         self._changed = changed
         self._inotify: INotify | None = None
-        self._watches: dict[Path, int] = {}
-        self._paths: dict[int, Path] = {}
-        self._partitions: dict[Path, tuple[Path, TopicPartition]] = {}
+        # By path as text: there are thousands, and what Path does for each costs more than the watch.
+        self._watches: dict[str, int] = {}
+        self._paths: dict[int, str] = {}
+        self._partitions: dict[str, tuple[Path, TopicPartition]] = {}
+        self._log_dirs: dict[str, Path] = {}
         self.warning = ""
         self.lost = False
         """Whether something that is to be watched is not: it went away, and may be there again."""
@@ -63,8 +65,9 @@ class Watcher:
         """Watch these log directories, and these partitions in them, and no others."""
         if self._inotify is None or self.warning:
             return
-        self._partitions = {log_dir / str(name): (log_dir, name) for log_dir, name in partitions}
-        wanted = {*log_dirs, *self._partitions}
+        self._partitions = {f"{log_dir}/{name}": (log_dir, name) for log_dir, name in partitions}
+        self._log_dirs = {str(path): path for path in log_dirs}
+        wanted = self._log_dirs.keys() | self._partitions.keys()
         self.lost = False
         for path in self._watches.keys() - wanted:
             self._forget(path)
@@ -97,9 +100,9 @@ class Watcher:
             if SEGMENT_SUFFIX in event.name:
                 self._changed(*self._partitions[path])
         elif event.name in {LOCK_FILE, SOCKET} or parse_topic_partition_dir(event.name) is not None:
-            self._changed(path, None)
+            self._changed(self._log_dirs[path], None)
 
-    def _forget(self, path: Path) -> None:
+    def _forget(self, path: str) -> None:
         watch = self._watches.pop(path)
         self._paths.pop(watch, None)
         if self._inotify is not None:

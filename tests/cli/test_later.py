@@ -1,0 +1,70 @@
+"""cleanerd.cli.later: verbs whose module is imported when they are called."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.cli.later import done_by
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+NAME = "cleanerd_test_of_later"
+MODULE = """
+import gc
+collected_meanwhile = gc.isenabled()
+
+def work(number):
+    return number + 1
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path / f"{NAME}.py"
+    sys.modules.pop(NAME, None)
+    gc.unfreeze()
+
+
+def declared() -> None:
+    """What the verb does."""
+
+
+def test_a_module_is_imported_while_nobody_looks_for_garbage(module: Path) -> None:
+    module.write_text(MODULE)
+    verb = done_by(f"{NAME}:work")(declared)
+    assert verb.__doc__ == "What the verb does."
+    assert NAME not in sys.modules
+    frozen = gc.get_freeze_count()
+    assert verb(1) == 2
+    assert not sys.modules[NAME].collected_meanwhile
+    assert gc.isenabled()
+    assert gc.get_freeze_count() > frozen, "what there is stays for good"
+    frozen = gc.get_freeze_count()
+    kept: list[list[int]] = [[] for _ in range(10_000)]
+    assert verb(2) == 3
+    assert gc.get_freeze_count() <= frozen, "what came since does not"
+    del kept
+
+
+def test_a_module_that_cannot_be_imported(module: Path) -> None:
+    module.write_text("raise OSError('the disk')")
+    with pytest.raises(OSError, match="the disk"):
+        done_by(f"{NAME}:work")(declared)()
+    assert gc.isenabled()
+
+
+def test_who_does_not_collect_garbage_goes_on_so(module: Path) -> None:
+    module.write_text(MODULE)
+    gc.disable()
+    try:
+        assert done_by(f"{NAME}:work")(declared)(1) == 2
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
