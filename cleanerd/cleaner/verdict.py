@@ -22,6 +22,15 @@ NOT_STOPPED_CLEANLY: Final = (
 )
 
 
+_MOVES: Final = {
+    LimitedBy.HIGH_WATERMARK: "when the in-sync replicas have caught up and the broker has written its checkpoint",
+    LimitedBy.RECOVERY_POINT: "when the broker has flushed the log: at the latest at its next clean stop",
+    LimitedBy.OPEN_TRANSACTION: "when the transaction is committed or aborted; a producer that is gone times out, a "
+    "hanging one needs kafka-transactions.sh",
+}
+"""When each limit moves."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What speaks against cleaning now.
@@ -126,15 +135,10 @@ def _when_limit_moves(limit: LimitedBy, bounds: Bounds, config: TopicConfig, now
     if limit is LimitedBy.MIN_COMPACTION_LAG and bounds.young_since_ms is not None:
         at_ms = bounds.young_since_ms + config.min_compaction_lag_ms
         return f"at {_time(at_ms)}, in {_span(max(0, at_ms - now_ms))}, when the segment is old enough"
-    moves = {
-        LimitedBy.ACTIVE_SEGMENT: "when the broker rolls the active segment: after segment.ms "
-        f"({_span(config.segment_ms)}) or segment.bytes ({human_bytes(config.segment_bytes)})",
-        LimitedBy.HIGH_WATERMARK: "when the in-sync replicas have caught up and the broker has written its checkpoint",
-        LimitedBy.RECOVERY_POINT: "when the broker has flushed the log: at the latest at its next clean stop",
-        LimitedBy.OPEN_TRANSACTION: "when the transaction is committed or aborted; a producer that is gone times out, "
-        "a hanging one needs kafka-transactions.sh",
-    }
-    return moves.get(limit, "when that limit moves")
+    if limit is LimitedBy.ACTIVE_SEGMENT:
+        least = f"segment.ms ({_span(config.segment_ms)}) or segment.bytes ({human_bytes(config.segment_bytes)})"
+        return f"when the broker rolls the active segment: after {least}"
+    return _MOVES.get(limit, "when that limit moves")
 
 
 def _of_ratio(bounds: Bounds, config: TopicConfig) -> Verdict | None:

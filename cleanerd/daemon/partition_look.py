@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleanerd.cleaner.manifest import STAGING
@@ -11,6 +11,7 @@ from cleanerd.cleaner.staged_plan import staged_plan
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.log.clean_point import last_closed
 from cleanerd.log.fingerprint import fingerprint
+from cleanerd.log.log_dir import LogDir
 from cleanerd.log.quarantine import is_outdated
 from cleanerd.policy.cleanable import LimitedBy
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from cleanerd.errors import Cause
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.clean_point import LastSegment, PartitionState, Retry, StateStore
-    from cleanerd.log.log_dir import LogDir
     from cleanerd.log.topic_config import TopicConfig
 
 
@@ -178,16 +178,19 @@ def _of_one(log_dir: LogDir, name: TopicPartition) -> LogDir:
         return log_dir
 
     def only(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        return {name: offsets[name]} if name in offsets else {}
+        found = offsets.get(name)
+        return {} if found is None else {name: found}
 
-    return replace(
-        log_dir,
+    return LogDir(
+        path=log_dir.path,
+        meta=log_dir.meta,
         partitions=(name,),
         cleaner_offsets=only(log_dir.cleaner_offsets),
         recovery_points=only(log_dir.recovery_points),
         log_start_offsets=only(log_dir.log_start_offsets),
         high_watermarks=only(log_dir.high_watermarks),
-        linked=(),
+        has_high_watermarks=log_dir.has_high_watermarks,
+        clean_shutdown=log_dir.clean_shutdown,
     )
 
 

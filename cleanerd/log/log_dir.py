@@ -137,7 +137,7 @@ def moved_here(log_dir: Path) -> frozenset[TopicPartition]:
     None where it cannot be read: nothing comes to life there, and the other directories are not held up by it.
     """
     try:
-        status = log_dir.stat()
+        status = os.stat(log_dir)
         return _moved_here(log_dir, (status.st_dev, status.st_ino, status.st_mtime_ns))
     except OSError:
         return frozenset()

@@ -321,3 +321,22 @@ def test_a_closed_directory_is_one_warning(found: tuple[LogDir, PartitionLog]) -
         hidden = StateStore(state).path(log_dir, logs[0])
         hidden.chmod(0)
         assert as_somebody(told)[0] == f"{hidden}: cannot be read (Permission denied); counts as absent"
+
+
+def test_what_another_process_remembers_counts(found: tuple[LogDir, PartitionLog], tmp_path: Path) -> None:
+    """U-6: whoever began before anything was remembered learns of it, and goes on when all of it is removed."""
+    root = tmp_path / "state"
+    ours, theirs = StateStore(root), StateStore(root)
+    for _ in range(2):
+        assert ours.load(*found) is None
+        assert ours.rules_of(*found, None) is None
+        root.mkdir(exist_ok=True)
+    state = state_of(found[1])
+    theirs.save(*found, state)
+    assert ours.rules_of(*found, None) == state.cleaned_by
+    assert ours.load(*found) == state
+    shutil.rmtree(root)
+    assert ours.load(*found) is None
+    assert ours.rules_of(*found, None) is None
+    theirs.save(*found, state)
+    assert ours.load(*found) == state
