@@ -11,7 +11,6 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.admin.client_config import read_client_config
 from cleanerd.errors import CleanerdError
 from cleanerd.log.log_dir import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from cleanerd.log.topic_keys import TOPIC_KEYS
@@ -68,6 +67,9 @@ def told_topics(settings: Settings, log_dir: LogDir, *, running: bool) -> Told:
             "set bootstrap.servers=HOST:PORT"
         )
     if running and not nameless and (known is None or not 0 <= now_ms - known.asked_ms < ASK_EVERY_MS):
+        # Passwords, key stores and TLS, which only ZooKeeper mode needs here: every start would pay for them.
+        from cleanerd.admin.client_config import read_client_config  # noqa: PLC0415
+
         try:
             client = read_client_config(daemon.cleanerd_command_config)
             warnings += client.warnings
