@@ -130,7 +130,6 @@ class StateStore:
         self._rules = RulesMemory(root)
         self._made: set[Path] = set()
         self._directories: dict[str, Path] = {}
-        self._may_be_empty = True
 
     def path(self, log_dir: LogDir, log: PartitionLog) -> Path:
         """Where the partition's file is: by directory id and topic id; a re-created topic starts anew (S-51)."""
@@ -155,12 +154,11 @@ class StateStore:
 
         A damaged file is set aside as ``<name>.damaged``; one of a newer release stays where it is.
         """
-        if self._is_empty():
+        if self._rules.is_empty():
             return None
         path = self.path(log_dir, log)
         try:
-            document = json.loads(read_state_file(path, self.root, max_bytes=MAX_FACTS_BYTES))
-            found = _from_json(document)
+            found = _from_json(json.loads(read_state_file(path, self.root, max_bytes=MAX_FACTS_BYTES)))
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -197,19 +195,12 @@ class StateStore:
         """
         if state is not None and state.cleaned_by is not None:
             return state.cleaned_by
-        if state is None and self._is_empty():
-            return None
         directory = self.directory(log_dir).name
         own = self._rules.of_partition(directory, self.path(log_dir, log).stem)
         if own is not None:
             return own
         look_up = self._rules.of_topic if log.topic_id is None else self._rules.of_topic_id
         return look_up(directory, _topic_part(log.name, log.topic_id))
-
-    def _is_empty(self) -> bool:
-        """Whether nothing was ever remembered, asked as long as it was so: a first start asks of thousands."""
-        self._may_be_empty = self._may_be_empty and self._rules.is_empty()
-        return self._may_be_empty
 
     def save(self, log_dir: LogDir, log: PartitionLog, state: PartitionState) -> None:
         """Replace the partition's state: all of it or nothing (tmp, fsync, rename, fsync of the directory)."""

@@ -35,18 +35,21 @@ class RulesMemory:
     def __init__(self, root: Path) -> None:
         self._root = root / PARTITIONS
         self._root_text = str(self._root)
+        self._may_be_empty = True
         self._top = root
         self._names: dict[str, tuple[int, list[str]]] = {}
         self._rules: dict[tuple[str, str], tuple[int, str | None]] = {}
 
     def is_empty(self) -> bool:
-        """Whether nothing was ever remembered: before the first cleaning thousands of partitions are asked for."""
-        try:
-            os.lstat(self._root_text)
-        except FileNotFoundError:
-            return True
-        except OSError:
-            return False  # whoever reads there is told why he cannot
+        """Whether nothing was ever remembered, looked up as long as it was so: a first start asks of thousands."""
+        if self._may_be_empty:
+            try:
+                os.lstat(self._root_text)
+            except FileNotFoundError:
+                return True
+            except OSError:
+                pass  # whoever reads there is told why he cannot
+            self._may_be_empty = False
         return False
 
     def of_partition(self, directory: str, stem: str) -> str | Unread | None:
@@ -121,6 +124,8 @@ class RulesMemory:
 
     def _in(self, place: Path, look: Callable[[int], T]) -> T | Unread | None:
         """What ``look`` finds in the directory ``place``, of which it gets a descriptor; None where there is none."""
+        if self.is_empty():
+            return None
         try:
             with held(place, self._top) as descriptor:
                 return look(descriptor)
