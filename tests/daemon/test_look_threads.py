@@ -16,6 +16,7 @@ from cleanerd.daemon.looking import look_threads
 from cleanerd.daemon.looking.log_dir_look import LogDirLook, LookContext
 from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
 from cleanerd.daemon.looking.modes import DirMode
+from cleanerd.daemon.looking.sweep import Sweeper
 from cleanerd.daemon.looking.watch import Watcher
 from cleanerd.errors import CleanerdError
 from cleanerd.log.clean_point import StateStore
@@ -258,6 +259,43 @@ def test_a_late_look_by_old_settings(root: Path, monkeypatch: pytest.MonkeyPatch
 
     asyncio.run(story())
     scene.looks.close()
+
+
+def test_what_is_remembered_is_swept_after_the_look_was_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S-51: with thousands of partitions that takes long, and nobody waits for it; one that ends in a bug is told."""
+    make_log_dir(root, {"orders-0": two_groups()})
+    merged, warned = list[LogDirLook](), list[str]()
+    swept: list[Path] = []
+    looks = look_threads.LookThreads(merged.append, warned.append, lambda: None)
+    goes_on = threading.Event()
+
+    def sweep(_sweeper: Sweeper, found: list[LogDirLook], _store: StateStore, *, all_seen: bool) -> None:
+        assert all_seen
+        goes_on.wait(PATIENCE_SECONDS)
+        swept.extend(look.path for look in found)
+        if len(swept) == 2:
+            raise ValueError("a bug")
+
+    monkeypatch.setattr(Sweeper, "after", sweep)
+
+    async def story() -> None:
+        told = world(root)
+        looks.attend([root])
+        await looks.look(told, {root: None})
+        assert (len(merged), swept) == (1, [])
+        goes_on.set()
+        await looks.look(told, {root: None})
+        assert swept[:1] == [root], "before the next look, by the same thread"
+        await until("the second is told", lambda: bool(warned))
+        assert "a bug" in warned[0]
+        await looks.look(told, {root: set()})
+        assert len(swept) == 2, "a look at some of its partitions misses nobody"
+        await looks.look(told, {root: None})
+        await until("another thread has taken its place", lambda: len(swept) == 3)
+        assert [look.online for look in merged] == [True] * 4
+
+    asyncio.run(story())
+    looks.close()
 
 
 def test_given_up_while_it_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,9 +49,11 @@ class _Attended:
 
     def look(self, context: LookContext, names: Collection[TopicPartition] | None) -> LogDirLook:
         context.store.recheck()
-        look = self.looker.look(context, names)
-        (found,) = self.sweeper.after([look], context.store, all_seen=not context.silent)
-        return replace(found, jobs_ended=context.jobs_ended)
+        return replace(self.looker.look(context, names), jobs_ended=context.jobs_ended)
+
+    def sweep(self, context: LookContext, look: LogDirLook) -> None:
+        """After ``look`` was told: with thousands of partitions this takes as long as to look at many of them."""
+        self.sweeper.after([look], context.store, all_seen=not context.silent)
 
 
 class LookThreads:
@@ -173,6 +175,14 @@ class LookThreads:
         is_outdated = self._context is not None and self._context.settings is not context.settings
         if self._lookers.get(path) is attended and not is_outdated:
             self._merge(look)
+            if look.present is not None:
+                attended.thread.submit(partial(attended.sweep, context, look)).add_done_callback(self._swept)
+
+    def _swept(self, ended: asyncio.Future[None]) -> None:
+        error = None if ended.cancelled() else ended.exception()
+        if error is not None:
+            _log.error("what is remembered of partitions that are gone was not looked through", exc_info=error)
+            self._warn(f"what is remembered of partitions that are gone was not looked through: {error}")
 
 
 def _hanging(path: Path, seconds: float) -> LogDirLook:
