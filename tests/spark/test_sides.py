@@ -100,7 +100,8 @@ def test_work_is_dealt_out_evenly() -> None:
     """Nothing is lost, no task is empty, and the largest piece is alone."""
     items = [(size, {"item": size}) for size in (1, 1, 100, 1, 50, 49, 0)]
     bins = _pack(items, 3)
-    assert sorted(item["item"] for each in bins for item in each) == sorted(size for size, _ in items)
-    assert [{"item": 100}] in bins
+    assert sorted(item["item"] for each in bins for _, item in each) == sorted(size for size, _ in items)
+    assert all(size == item["item"] for each in bins for size, item in each)
+    assert [(100, {"item": 100})] in bins
     assert all(bins)
     assert _pack([], 0) == []
