@@ -126,20 +126,26 @@ def test_apply_with_a_state_directory_that_cannot_be_read(
     words = settings_in(state)
     assert run(["stage", str(root), "--force", *words]) == 0
     before = sorted((root / "orders-0").rglob("*"))
-    real = os.open
 
-    def failing(path: str | Path, *arguments: Any, **options: Any) -> int:
-        if os.fspath(path) in {what, str(state / what)}:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return real(path, *arguments, **options)
+    def failing(real: Any) -> Any:
+        def call(path: Any, *arguments: Any, **options: Any) -> Any:
+            if path in {what, str(state / what), state / what}:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return real(path, *arguments, **options)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "open", failing)
-        assert run(["apply", str(root), *words]) == 1
-    told = capsys.readouterr()
-    assert re.search(r"orders-0 +failed", told.out)
-    assert re.search(rf"{state}\S*{what}\S* cannot be read \(Input/output error\).*the plan is kept", told.err)
-    assert sorted((root / "orders-0").rglob("*")) == before
+        return call
+
+    # Whether it is there is not to be known either; then it is there.
+    for calls in (("open", "lstat"), ("open",)):
+        with monkeypatch.context() as patch:
+            for name in calls:
+                patch.setattr(os, name, failing(getattr(os, name)))
+            assert run(["apply", str(root), *words]) == 1
+        told = capsys.readouterr()
+        assert re.search(r"orders-0 +failed", told.out)
+        assert re.search(rf"{state}\S*{what}\S* cannot be read \(Input/output error\).*the plan is kept", told.err)
+        assert sorted((root / "orders-0").rglob("*")) == before
+        (state / "partitions").mkdir(exist_ok=True)
     (state / "delegations.json").write_text("{")  # one that makes no sense waits for somebody, as a setting does
     assert run(["apply", str(root), *words]) == 0
     assert re.search(r"orders-0 +skipped", capsys.readouterr().out)
