@@ -184,6 +184,10 @@ def test_what_the_newest_schema_cannot_read(registry: RegistryServer, name: str)
         (record(("a", "int"), ("A", "int")), "does not tell apart"),
         ({"type": "record"}, "no Avro schema"),
         ({"type": "nonsense"}, "no Avro schema"),
+        (
+            record(("a", record(("b", "int"), name="double")), ("c", ["int", "double"])),
+            "no Avro schema: it names a type double, as one of Avro's own",
+        ),
         ("null", "always null"),
         ({"type": "record", "__fastavro_parsed__": True, "fields": [{}]}, "no Avro schema"),
     ],

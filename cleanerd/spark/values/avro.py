@@ -33,6 +33,9 @@ _PLAIN: Final = {
     "boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(), "float": pa.float32(), "double": pa.float64(),
     "bytes": pa.binary(), "string": pa.string(),
 }  # fmt: skip
+_OWN_NAMES: Final = frozenset({*_PLAIN, "null"})
+"""No other type may have such a name."""
+
 _TIMES: Final = {
     "timestamp-millis": micros_shape(1000),
     "timestamp-micros": micros_shape(1),
@@ -65,6 +68,10 @@ class Parsed:
             raise
         except (SchemaParseException, UnknownType, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UndecodableError(f"{label} is no Avro schema: {type(error).__name__}: {str(error)[:200]}") from None
+        for name in (
+            self.names.keys() & _OWN_NAMES
+        ):  # fastavro takes it, and reads the other one
+            raise UndecodableError(f"{label} is no Avro schema: it names a type {name}, as one of Avro's own is named")
         self.label = label
 
     def of(self, node: Any) -> Any:
