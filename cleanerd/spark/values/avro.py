@@ -68,9 +68,7 @@ class Parsed:
             raise
         except (SchemaParseException, UnknownType, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UndecodableError(f"{label} is no Avro schema: {type(error).__name__}: {str(error)[:200]}") from None
-        for name in (
-            self.names.keys() & _OWN_NAMES
-        ):  # fastavro takes it, and reads the other one
+        for name in self.names.keys() & _OWN_NAMES:  # fastavro takes it, and reads the other one
             raise UndecodableError(f"{label} is no Avro schema: it names a type {name}, as one of Avro's own is named")
         self.label = label
 
