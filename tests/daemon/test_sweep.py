@@ -55,42 +55,42 @@ def test_it_sweeps_when_somebody_left(root: Path) -> None:
     """After the first look, and when a partition is missing: not at every look, and no sooner than that."""
     store, sweeper = StateStore(root.parent / "state"), Sweeper(0.0)
     shutil.rmtree(root / "orders-0")
-    sweeper.after([look(root, *NAMES[1:])], store)
+    sweeper.after(look(root, *NAMES[1:]), store)
     assert remembered(root) == 2
     shutil.rmtree(root / "orders-1")
-    sweeper.after([look(root, *NAMES[1:])], store)
+    sweeper.after(look(root, *NAMES[1:]), store)
     assert remembered(root) == 2, "nobody has missed it yet"
-    sweeper.after([look(root, NAMES[2])], store)
+    sweeper.after(look(root, NAMES[2]), store)
     assert remembered(root) == 1
 
 
 def test_a_look_that_failed_says_nothing(root: Path) -> None:
     """A disk that is away has lost no partition; a policy that is no longer compact has not either."""
     store, sweeper = StateStore(root.parent / "state"), Sweeper(0.0)
-    sweeper.after([look(root, *NAMES)], store)
-    sweeper.after([replace(look(root), present=None, error="away")], store)
-    sweeper.after([look(root)], store)
+    sweeper.after(look(root, *NAMES), store)
+    sweeper.after(replace(look(root), present=None, error="away"), store)
+    sweeper.after(look(root), store)
     assert remembered(root) == 3, "their directories are there"
     root.rename(root.with_name("away"))
-    sweeper.after([look(root)], store)
+    sweeper.after(look(root), store)
     assert remembered(root) == 3
 
 
 def test_who_observes_removes_nothing(root: Path) -> None:
     shutil.rmtree(root / "orders-0")
-    Sweeper(0.0).after([look(root, *NAMES[1:], work="observe")], StateStore(root.parent / "state"))
+    Sweeper(0.0).after(look(root, *NAMES[1:], work="observe"), StateStore(root.parent / "state"))
     assert remembered(root) == 3
 
 
 def test_not_at_once_again(root: Path) -> None:
     """Topics that are deleted one after another are swept together; none is forgotten about."""
     store, sweeper = StateStore(root.parent / "state"), Sweeper(3600.0)
-    sweeper.after([look(root, *NAMES)], store)
+    sweeper.after(look(root, *NAMES), store)
     shutil.rmtree(root / "orders-0")
-    sweeper.after([look(root, *NAMES[1:])], store)
+    sweeper.after(look(root, *NAMES[1:]), store)
     assert remembered(root) == 3
     sweeper._not_before.clear()
-    sweeper.after([look(root, *NAMES[1:])], store)
+    sweeper.after(look(root, *NAMES[1:]), store)
     assert remembered(root) == 2
 
 
@@ -101,19 +101,19 @@ def test_rules_that_stay_are_asked_after_again(root: Path, monkeypatch: pytest.M
     store.require_rules(log_dir, read_partition(log_dir, NAMES[0]), "strategy=timestamp;tombstone.mode=null")
     seen = look(root, *NAMES[1:], log_dirs=(root, other))
     (root / "orders-0").rename(other / "orders-0")
-    sweeper.after([seen], store)
+    sweeper.after(seen, store)
     assert remembered(root) == 3
     shutil.rmtree(other / "orders-0")
-    sweeper.after([seen], store)
+    sweeper.after(seen, store)
     assert remembered(root) == 3, "not at every look"
     now = time.monotonic()
     monkeypatch.setattr(sweep.time, "monotonic", lambda: now + sweep.KEPT_SECONDS)
-    sweeper.after([seen], store, all_seen=False)
+    sweeper.after(seen, store, all_seen=False)
     assert remembered(root) == 3, "it may be where nobody can look"
     monkeypatch.setattr(sweep.time, "monotonic", lambda: now + 2 * sweep.KEPT_SECONDS)
-    sweeper.after([seen], store)
+    sweeper.after(seen, store)
     assert remembered(root) == 2
-    sweeper.after([seen], store)
+    sweeper.after(seen, store)
     assert sweeper._kept_until[root] == float("inf"), "and then no more"
 
 

@@ -134,7 +134,7 @@ DAEMON = (
         "who-observes-forgets",
         "cleanerd.mode=observe",
         "cleanerd/daemon/looking/sweep.py",
-        ' or each.mode.work == "observe"',
+        ' or look.mode.work == "observe"',
         "",
         ("tests/daemon/test_sweep.py::test_who_observes_removes_nothing",),
     ),

@@ -13,7 +13,6 @@ from cleanerd.log.gone_partitions import Elsewhere, Swept, forget_gone
 from cleanerd.log.log_dir import read_log_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from cleanerd.daemon.looking.log_dir_look import LogDirLook
@@ -42,23 +41,20 @@ class Sweeper:
         self._not_before: dict[Path, float] = {}
         self._kept_until: dict[Path, float] = {}
 
-    def after(self, looks: Iterable[LogDirLook], store: StateStore, *, all_seen: bool = True) -> list[LogDirLook]:
-        """Of the looks, which are returned as they are. ``all_seen``: every log directory answers."""
-        found = list(looks)
-        for each in found:
-            if each.present is None or each.mode.work == "observe":
-                continue
-            before = self._present.get(each.path)
-            self._present[each.path] = each.present
-            now = time.monotonic()
-            if before is None or before - each.present or now >= self._kept_until.get(each.path, math.inf):
-                self._due.add(each.path)
-            if each.path in self._due and now >= self._not_before.get(each.path, 0.0):
-                self._due.discard(each.path)
-                self._not_before[each.path] = now + self._period_seconds
-                swept = _sweep(each, store, all_seen=all_seen)
-                self._kept_until[each.path] = now + KEPT_SECONDS if swept.kept else math.inf
-        return found
+    def after(self, look: LogDirLook, store: StateStore, *, all_seen: bool = True) -> None:
+        """After one look at a log directory. ``all_seen``: every log directory answers."""
+        if look.present is None or look.mode.work == "observe":
+            return
+        before = self._present.get(look.path)
+        self._present[look.path] = look.present
+        now = time.monotonic()
+        if before is None or before - look.present or now >= self._kept_until.get(look.path, math.inf):
+            self._due.add(look.path)
+        if look.path in self._due and now >= self._not_before.get(look.path, 0.0):
+            self._due.discard(look.path)
+            self._not_before[look.path] = now + self._period_seconds
+            swept = _sweep(look, store, all_seen=all_seen)
+            self._kept_until[look.path] = now + KEPT_SECONDS if swept.kept else math.inf
 
 
 def _sweep(look: LogDirLook, store: StateStore, *, all_seen: bool) -> Swept:
