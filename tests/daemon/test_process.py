@@ -62,7 +62,7 @@ def leftovers(root: Path) -> list[str]:
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_in_the_middle_of_a_clean(root: Path, number: signal.Signals, code: int) -> None:
     """130 / 143; it ends between two chunks, soon, and every group is old or new."""
-    with broker(root, {"orders-0": large(5, 30)}) as agent:
+    with broker(root, {"orders-0": large(40, 50)}) as agent:
         agent.settings["file.delete.delay.ms"] = "0"
         before = newest(root, "orders-0")
         slow = assignments(root, cleanerd_io_write_max_bytes_per_second="100KiB")
