@@ -60,7 +60,12 @@ class WriteBuffer:
             call(memory, count)
             return
         self.wait_for_writes()
-        self._pending = self._writer.submit(call, memory, count)
+        try:
+            self._pending = self._writer.submit(call, memory, count)
+        except RuntimeError:  # at a limit of threads; what was submitted has no thread to take it
+            self._writer = None
+            call(memory, count)
+            return
         self._number += 1
 
     def wait_for_writes(self) -> None:
@@ -69,8 +74,9 @@ class WriteBuffer:
         Raises:
             CleanerdError: what the last call raised.
         """
-        pending, self._pending = self._pending, None
-        if pending is not None:
+        if self._pending is not None:
+            self._pending.exception()  # waits; when a signal ends that, whoever closes the file has to wait again
+            pending, self._pending = self._pending, None
             pending.result()
 
     def close(self) -> None:

@@ -183,8 +183,11 @@ class PartReader:
             while True:
                 for job in jobs:
                     # One that nobody is given is done by the owner, when its turn has come.
-                    worth_it = job.part.end - job.part.start >= LEAST_HANDED_OVER_BYTES
-                    waiting.append((job, executor.submit(self._work, job) if worth_it else Future()))
+                    future: Future[list[T]] = Future()
+                    waiting.append((job, future))
+                    if job.part.end - job.part.start >= LEAST_HANDED_OVER_BYTES:
+                        with contextlib.suppress(RuntimeError):  # at a limit of threads
+                            executor.submit(self._work, job, future)
                     if len(waiting) >= self.workers + AHEAD:
                         break
                 if not waiting:
@@ -192,19 +195,32 @@ class PartReader:
                 while not waiting[0][1].done() and (row := _not_begun(waiting)) is not None:
                     job = waiting[row][0]
                     waiting[row] = (job, job.done_by(self.reader))
-                job, future = waiting.popleft()
-                future.exception()  # waits
-                yield job, future
+                waiting[0][1].exception()  # waits
+                yield waiting.popleft()
         finally:
             for _, future in waiting:
                 future.cancel()
 
-    def _work(self, job: _Job[T]) -> list[T]:
+    def _work(self, job: _Job[T], future: Future[list[T]]) -> None:
+        if not future.set_running_or_notify_cancel():
+            return  # the owner has done it, or nobody wants it any more
         reader = self._idle.get()
         try:
-            return job.run(reader)
+            job.do(reader, future, BaseException)
         finally:
             self._idle.put(reader)
+
+    @contextlib.contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """In the block no worker reads here. Waits for those whose results nobody has taken, or will."""
+        idle: list[SegmentReader] = []
+        try:
+            while len(idle) < self.workers - 1:
+                idle.append(self._idle.get())
+            yield
+        finally:
+            for reader in idle:
+                self._idle.put(reader)
 
 
 class ReaderPool(PartReader):
@@ -212,10 +228,14 @@ class ReaderPool(PartReader):
 
     def __init__(self, path: str, *, workers: int, chunk_bytes: int, largest_batch_bytes: int | None = None) -> None:
         self.chunk_bytes = chunk_bytes
-        self._readers = [
-            SegmentReader.open(path, chunk_bytes=chunk_bytes, largest_batch_bytes=largest_batch_bytes)
-            for _ in range(workers)
-        ]
+        with contextlib.ExitStack() as opened:
+            self._readers = [
+                opened.enter_context(
+                    SegmentReader.open(path, chunk_bytes=chunk_bytes, largest_batch_bytes=largest_batch_bytes)
+                )
+                for _ in range(workers)
+            ]
+            self._opened = opened.pop_all()
         super().__init__(self._readers, ThreadPoolExecutor(workers - 1, "cleanerd-reader") if workers > 1 else None)
 
     def __enter__(self) -> Self:
@@ -226,8 +246,7 @@ class ReaderPool(PartReader):
     ) -> None:
         if self._executor is not None:
             self._executor.shutdown(cancel_futures=True)
-        for reader in self._readers:
-            reader.close()
+        self._opened.close()
 
     @contextlib.contextmanager
     def beside(self, path: str, directory: int) -> Iterator[PartReader]:
@@ -235,12 +254,14 @@ class ReaderPool(PartReader):
 
         Buffers are shared: nothing may be read here meanwhile.
         """
-        readers = [reader.beside(path, directory) for reader in self._readers]
-        try:
-            yield PartReader(readers, self._executor)
-        finally:
-            for reader in readers:
-                reader.close()
+        with self.at_rest(), contextlib.ExitStack() as opened:
+            readers = [opened.enter_context(reader.beside(path, directory)) for reader in self._readers]
+            beside = PartReader(readers, self._executor)
+            try:
+                yield beside
+            finally:
+                with beside.at_rest():
+                    opened.close()
 
     def parts(self, segment: Segment, most_bytes: int, bytes_behind: int = 0) -> list[Part]:
         """Cut a segment at batches, by its offset index: see :meth:`shared_out`. One part without a usable index.
@@ -272,17 +293,29 @@ class _Job(Generic[T]):
 
     def run(self, reader: SegmentReader) -> list[T]:
         """The first chunks; what follows would only wait."""
+        begun: list[T] = []
+        left_bytes = self.part.end - self.part.start
         with contextlib.closing(_read(self.reading, reader, self.segment, self.part, self.part.start)) as chunks:
-            return list(itertools.islice(chunks, CHUNKS_AHEAD))
+            # To the end where there is one: then the file is looked at once more.
+            for chunk in chunks:
+                begun.append(chunk)
+                left_bytes -= chunk.consumed
+                if left_bytes and len(begun) == CHUNKS_AHEAD:
+                    break
+        return begun
 
     def done_by(self, reader: SegmentReader) -> Future[list[T]]:
-        """Run it now; damage is told when it is this part's turn."""
+        """Run it now; what is wrong with it is told when it is this part's turn."""
         future: Future[list[T]] = Future()
+        self.do(reader, future, Exception)
+        return future
+
+    def do(self, reader: SegmentReader, future: Future[list[T]], kept: type[BaseException]) -> None:
+        """Run it for ``future``, which gets the errors of the class ``kept`` too."""
         try:
             future.set_result(self.run(reader))
-        except CleanerdError as error:
+        except kept as error:
             future.set_exception(error)
-        return future
 
 
 def _border(positions: NDArray[np.int64], start: int, most_bytes: int, end: int) -> int:
@@ -332,4 +365,5 @@ def _rest(reading: Reading[T], reader: SegmentReader, segment: Segment, part: Pa
 
 
 def _until(segment: Segment, end: int) -> Segment:
-    return segment if end == segment.size_bytes else replace(segment, size_bytes=end)
+    """The segment up to there. What a broker set aside lies behind all that it wrote: zeros before that are damage."""
+    return segment if end == segment.size_bytes else replace(segment, size_bytes=end, is_active=False)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cleanerd.errors import SegmentChangedError
 from cleanerd.format.names import SEGMENT_SUFFIX, TXNINDEX_SUFFIX, file_name
-from cleanerd.log.small_file import read_small_file
+from cleanerd.log.small_file import read_small_file, unreadable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,6 +64,8 @@ def read_companion(path: Path, segment: Segment, suffix: str) -> bytes | None:
         change = segment.change(os.stat(log, follow_symlinks=False))
     except FileNotFoundError:
         change = "it is gone"
+    except OSError as error:
+        raise unreadable("cannot be read", log, error) from error
     if change:
         raise changed(change, log)
     return data

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import itertools
 import os
+import signal
 import tempfile
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,9 +19,11 @@ from hypothesis import strategies as st
 
 from cleanerd.cleaner.log_file import BUFFER_BYTES, LogFile, WriteBuffer
 from cleanerd.errors import CleanerdError
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import FrameType
 
 BLOCK = 4096
 
@@ -148,6 +153,61 @@ def test_a_failure_behind_is_told(directory: Path, monkeypatch: pytest.MonkeyPat
         output.finish()
     output.close()
     buffer.close()
+
+
+class _SignalledError(Exception):
+    """What a signal's handler raises."""
+
+
+def test_a_signal_while_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread still writes: its descriptor, which another file would get next, is not closed before it is done."""
+    write, go_on = os.write, threading.Event()
+    done: list[int] = []
+
+    def slow(descriptor: int, data: memoryview) -> int:
+        assert go_on.wait(PATIENCE_SECONDS)
+        done.append(write(descriptor, data))
+        return done[-1]
+
+    def signalled(_number: int, _frame: FrameType | None) -> None:
+        threading.Timer(0.2, go_on.set).start()
+        raise _SignalledError
+
+    buffer = WriteBuffer(behind=True)
+    output = _open(tmp_path / "a", buffer)
+    monkeypatch.setattr(os, "write", slow)
+    before = signal.signal(signal.SIGALRM, signalled)
+    try:
+        output.write(_in_a_page(_bytes(0), _bytes(BUFFER_BYTES), shift=8))
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(_SignalledError):
+            output.finish()
+        output.close()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert done == [BUFFER_BYTES]
+    buffer.close()
+
+
+def test_behind_without_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a limit of threads: everything is written all the same, once."""
+    start, starts = threading.Thread.start, itertools.count()
+
+    def limited(thread: threading.Thread) -> None:
+        if next(starts) == 0:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    buffer = WriteBuffer(behind=True)
+    content = _bytes(3 * BUFFER_BYTES + 1234)
+    output = _open(tmp_path / "a", buffer)
+    for at in range(0, len(content), 1_000_003):
+        output.write(content[at : at + 1_000_003])
+    output.finish()
+    output.close()
+    buffer.close()
+    assert (tmp_path / "a").read_bytes() == content.tobytes()
 
 
 def _is_direct(descriptor: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from cleanerd.log.aborted import read_aborted
 from cleanerd.log.kernel_errors import kernel_errors_told
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import PartitionLog, read_partition
+from cleanerd.log.pool import index_entries
 from cleanerd.log.read import SegmentReader
 from cleanerd.log.same_file import read_companion
 from tests.support.log_dirs import Partition, make_log_dir
@@ -147,6 +149,21 @@ def test_indexes_of_a_segment_that_changed(log: PartitionLog, change: str) -> No
         read_companion(log.path, log.segments[0], ".txnindex")
     with pytest.raises(SegmentChangedError):
         read_aborted(log, 3)
+
+
+def test_a_disk_that_fails_is_told_as_any_error(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """EIO for the question whether the segment is still the same one: who reads on without an index is not ended."""
+    stat = os.stat
+
+    def failing(path: str | Path, *args: Any, **named: Any) -> os.stat_result:
+        if str(path).endswith(".log"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return stat(path, *args, **named)
+
+    monkeypatch.setattr(os, "stat", failing)
+    with pytest.raises(CleanerdError, match=r"\.log: cannot be read: Input/output error"):
+        read_companion(log.path, log.segments[0], ".index")
+    assert len(index_entries(str(log.path), log.segments[0])) == 0
 
 
 def test_an_index_that_is_gone_alone(log: PartitionLog) -> None:
