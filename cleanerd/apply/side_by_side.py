@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import TYPE_CHECKING, TypeVar
 
 from cleanerd.cleaner.cleaner import Stopped
+from cleanerd.errors import MachineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,11 +46,14 @@ def side_by_side(
     """``work`` on each of ``items``, ``at_once`` of them at a time; its results in the order of the items.
 
     ``done`` gets a 1 for each that is over. ``cancel``: what else ends those at work when this thread is to end.
+
+    Raises:
+        MachineError: the system starts no more threads.
     """
     stop = _Stop()
     with ThreadPoolExecutor(at_once, "cleanerd-cleaner") as executor:
         try:
-            waiting = [executor.submit(work, item, stop) for item in items]
+            waiting = [_begun(executor, work, item, stop) for item in items]
             for future in as_completed(waiting):
                 future.result()
                 done(1)
@@ -59,3 +63,13 @@ def side_by_side(
             executor.shutdown(cancel_futures=True)
             raise
     return [future.result() for future in waiting]
+
+
+def _begun(executor: ThreadPoolExecutor, work: Callable[[T, Progress], R], item: T, stop: Progress) -> Future[R]:
+    try:
+        return executor.submit(work, item, stop)
+    except RuntimeError as error:
+        raise MachineError(
+            "no thread can be started",
+            hint="lower log.cleaner.threads or raise the limit of processes (ulimit -u, TasksMax, pids.max)",
+        ) from error

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -243,3 +245,52 @@ def test_partitions_at_once(
         assert _segments(many, f"orders-{number}") == _segments(alone, f"orders-{number}")
     lines = (many / "cleaner-offset-checkpoint").read_text().splitlines()
     assert sorted(line.split()[1] for line in lines[2:]) == ["0", "1", "2", "4"]
+
+
+def _no_more_threads(monkeypatch: pytest.MonkeyPatch, prefix: str, *, after: int) -> None:
+    """The system starts so many threads of that name and no more."""
+    start, starts = threading.Thread.start, itertools.count()
+
+    def limited(thread: threading.Thread) -> None:
+        if thread.name.startswith(prefix) and next(starts) >= after:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+
+
+@pytest.mark.parametrize("after", [0, 2])
+def test_same_bytes_at_a_limit_of_threads(tmp_path: Path, after: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OP-2: readers and the writer that cannot be started are done without."""
+    monkeypatch.setattr(verify, "PART_BYTES", CHUNK_BYTES)
+    found = []
+    for workers in (1, 4):
+        log_dir = make_log_dir(tmp_path / f"w{workers}", {"orders-0": _partition(7)})
+        with_resources = replace(resources(chunk_bytes=CHUNK_BYTES), workers=workers)
+        result = clean_all(log_dir, NOW_MS, with_resources=with_resources)
+        found.append((_segments(log_dir, "orders-0"), result.records_kept, result.dropped))
+        _no_more_threads(monkeypatch, "cleanerd-", after=after)
+    assert found[0] == found[1]
+
+
+def test_partitions_at_once_at_a_limit_of_threads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said what to do; each partition is as it was, or cleaned."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    names = [f"orders-{number}" for number in range(3)]
+    log_dir = make_log_dir(tmp_path / "d", {name: _partition(row) for row, name in enumerate(names)})
+    before = {name: _segments(log_dir, name) for name in names}
+    given = ["topics.orders.cleanup.policy=compact", "cleanerd.disk.reserve=0", "log.cleaner.threads=3"]
+    command = ["clean", "--yes", "--json", "--now-ms", str(NOW_MS), *(f"--set={each}" for each in given), str(log_dir)]
+    with monkeypatch.context() as limit:
+        _no_more_threads(limit, "cleanerd-cleaner", after=1)
+        assert run(command) == 1
+    (error,) = json.loads(capsys.readouterr().out)["errors"]
+    assert error["message"] == "no thread can be started"
+    assert "log.cleaner.threads" in error["hint"]
+    stopped = {name: _segments(log_dir, name) for name in names}
+    assert run(command) == 0
+    after = {name: _segments(log_dir, name) for name in names}
+    assert all(stopped[name] in (before[name], after[name]) for name in names)
+    assert all(before[name] != after[name] for name in names)
