@@ -33,7 +33,7 @@ from __future__ import annotations
 import errno
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -110,6 +110,14 @@ class CleanerdError(Exception):
         self.message = message
         self.where = where
         self.hint = hint
+
+    def without_frames(self) -> Self:
+        """The same, to be kept: the calls that it came through would hold their files, buffers and offset maps."""
+        chain: list[BaseException] = [self]
+        for error in chain:
+            error.__traceback__ = None
+            chain += [each for each in (error.__cause__, error.__context__) if each is not None and each not in chain]
+        return self
 
     def to_json(self) -> dict[str, object]:
         """An error of ``--json``."""

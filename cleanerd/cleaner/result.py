@@ -94,7 +94,7 @@ class CleaningResult:
     @classmethod
     def of_error(cls, name: TopicPartition, log_dir: str, error: CleanerdError) -> Self:
         """A partition that was not cleaned because of ``error``."""
-        return cls(name, log_dir, error.consequence.outcome, str(error), error=error)
+        return cls(name, log_dir, error.consequence.outcome, str(error), error=error.without_frames())
 
     @classmethod
     def from_json(cls, name: TopicPartition, document: Mapping[str, Any]) -> Self:
