@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import RefusedError
-from cleanerd.log.safe_open import PlantedError, close_quietly, opened_to_read
+from cleanerd.log.safe_open import close_quietly, opened_to_read
+from cleanerd.log.same_file import changed
 
 if TYPE_CHECKING:
     from cleanerd.log.segment import Segment
@@ -37,11 +38,18 @@ class Look:
 
     @classmethod
     def of_file(cls, directory: int, name: str, segment: Segment, where: str) -> Look:
-        """Of ``segment``, whose file is ``name`` in the directory open as ``directory``; raises OSError."""
-        descriptor, status = opened_to_read(name, dir_fd=directory)
+        """Of ``segment``, whose file is ``name`` in the directory open as ``directory``; raises OSError.
+
+        Raises:
+            SegmentChangedError: the file is gone, or another one has its name: brokers delete and replace segments.
+        """
+        try:
+            descriptor, status = opened_to_read(name, dir_fd=directory)
+        except FileNotFoundError as error:
+            raise changed("it is gone", where) from error
         try:
             if status.st_ino != segment.inode:
-                raise PlantedError(errno.ESTALE, f"{name} is not the file that was read", name)
+                raise changed("another file has its name now", where)
             return cls(segment.uid, segment.gid, segment.mode & _PERMISSIONS, _attributes(descriptor), where)
         finally:
             close_quietly(descriptor)

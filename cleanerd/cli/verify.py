@@ -127,7 +127,7 @@ def _verify(
                 # One partition that cannot be read stops no other one.
                 findings.error(Kind.NOT_VERIFIED, str(partition), f"cannot be verified: {error}")
                 if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, PlantedError):
-                    unread.append(error)
+                    unread.append(error.without_frames())
     else:
         yield _verify_partition(path, _ruled(question, path, settings))
 
