@@ -65,6 +65,8 @@ def read_live(log_dir: LogDir, name: TopicPartition, facts: LogFacts) -> tuple[L
         last_stable_offset=facts.lso,
         told_end_offset=facts.leo,
         lasting_start_offset=min(max(lasting_start_offset, segments[0].base), facts.log_start),
+        # What was begun after the broker spoke stands in the listing, and nobody has looked at it.
+        listed=found.listed if len(segments) == len(found.segments) else None,
     )
 
 

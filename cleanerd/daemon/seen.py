@@ -51,13 +51,13 @@ class Seen:
         mode: str,
         listed: Listed | None,
     ) -> Self:
-        """What ``look``, made of ``reading``, rests on; ``listed``: the directory then, if that is known."""
+        """What ``look``, made of ``reading``, rests on; ``listed``: the directory then; None: it shows more."""
         again_ms = look.looked_ms + LOOK_ANYWAY_MS + hash(look.name) % (LOOK_ANYWAY_MS // 4)
         if look.again_ms is not None:
             again_ms = min(again_ms, look.again_ms)
         active = reading.log.active
-        settled = look.settled and reading.settled
         changed_ns, files = (-1, -1) if listed is None else (listed.changed_ns, listed.number)
+        settled = look.settled and reading.settled and listed is not None
         return cls(changed_ns, files, config, mode, settled, again_ms, (active.base, active.size_bytes))
 
 

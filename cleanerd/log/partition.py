@@ -66,7 +66,8 @@ class PartitionLog:
     ``told_end_offset`` is where a running broker says that it ends; None: that is to be read from the log (C-86).
     ``lasting_start_offset`` is the log start offset that a broker that is killed now would start with: a running one
     writes its own down once a minute. None: that is ``log_start_offset``.
-    ``listed``: what stood in the directory, of a partition whose directory was listed; a log is the same without it.
+    ``listed``: what stood in the directory; None where that is more than the log that a broker told of. A log is the
+    same without it.
     """
 
     name: TopicPartition

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cleanerd.broker import live_log
 from cleanerd.broker.live_broker import Patience
 from cleanerd.daemon import partition_look
 from cleanerd.daemon.looking import log_dir_looker
@@ -30,6 +31,7 @@ from cleanerd.errors import (
 from cleanerd.log.at_work import PLACE, Marks
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
+from cleanerd.log.partition import read_partition
 from cleanerd.settings import load_settings
 from tests.apply.live_scene import held
 from tests.apply.offline_scene import two_groups
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
     from cleanerd.daemon.looking.log_dir_look import LogDirLook
     from cleanerd.daemon.service import Service
     from cleanerd.format.names import TopicPartition
+    from cleanerd.log.log_dir import LogDir
+    from cleanerd.log.partition import PartitionLog
 
 COMPACT = "topics.orders.cleanup.policy=compact"
 
@@ -173,6 +177,25 @@ def test_what_comes_while_a_look_lasts_is_for_the_next_one(root: Path, monkeypat
         assert len(looker.look(told).looks) == 1
     assert len(looker.look(told).looks) == 1, "it came after the directory was listed"
     assert looker.look(told).looks == ()
+
+
+def test_a_segment_begun_while_the_broker_is_asked(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D-06: the broker has spoken, then rolls, then its directory is listed: the look rests on what it said before."""
+    with broker(root, 1) as agent:
+        looker, told = LogDirLooker(root), world(root)
+
+        def rolled_meanwhile(log_dir: LogDir, name: TopicPartition) -> PartitionLog:
+            (root / str(name) / f"{10**6:020d}.log").touch()
+            return read_partition(log_dir, name)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(live_log, "read_partition", rolled_meanwhile)
+            (before,) = looker.look(told).looks
+        assert len(agent.asked("log")) == 1
+        (after,) = looker.look(replace(told, only_due=True), {before.name}).looks
+        assert isinstance(before, PartitionLook)
+        assert isinstance(after, PartitionLook)
+        assert before.closed != after.closed, "what was the active segment is closed"
 
 
 def test_what_is_told_of_is_looked_at_if_it_changed(root: Path) -> None:
