@@ -88,6 +88,20 @@ def test_what_was_known_counts_while_it_cannot_be_read(tmp_path: Path, monkeypat
     assert cache.warnings == ()
 
 
+def test_a_file_that_may_be_read_now(tmp_path: Path) -> None:
+    """U-6: what told of delegations and could not be read got another owner or mode; neither its bytes nor its time."""
+    root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
+    known, log_dir, cache = looked(tmp_path), read_log_dir(root), FactsCache()
+    told = tmp_path / "state" / "delegations.json"
+    told.parent.mkdir()
+    told.write_text("[]")
+    first = cache.get(known, log_dir, running=False)
+    assert cache.get(known, log_dir, running=False) is first
+    time.sleep(0.02)
+    told.chmod(0o600)
+    assert cache.get(known, log_dir, running=False) is not first
+
+
 def test_rubbish_in_a_staging_directory_is_no_plan(tmp_path: Path) -> None:
     plan = tmp_path / ".kstage" / "20260101t000000-00000000"
     assert staged_plan(tmp_path) is None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +15,7 @@ from cleanerd.daemon.looking import facts_cache, metadata_readings
 from cleanerd.daemon.looking.facts_cache import FactsCache
 from cleanerd.daemon.looking.log_dir_look import LookContext
 from cleanerd.daemon.looking.metadata_readings import MetadataReadings
-from cleanerd.errors import CleanerdError
+from cleanerd.errors import CleanerdError, MachineError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.cluster_metadata import ClusterMetadata, read_cluster_metadata
 from cleanerd.log.log_dir import read_log_dir
@@ -23,7 +25,10 @@ from tests.support.format_bytes import config, metadata_batch, topic
 from tests.support.log_dirs import make_log_dir
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from cleanerd.scope.broker_facts import BrokerFacts
 
 ID1, ID2 = (uuid.UUID(int=number) for number in (1, 2))
 LOG = "00000000000000000000.log"
@@ -51,6 +56,14 @@ def directory(tmp_path: Path) -> Path:
     made.mkdir(parents=True)
     (made / LOG).write_bytes(metadata_batch(0, topic("a", ID1)))
     return made
+
+
+@pytest.fixture
+def look(tmp_path: Path) -> Callable[..., LookContext]:
+    """What is asked for at log directories of these names, one time after the other."""
+    settings = load_settings([], [f"cleanerd.state.dir={tmp_path / 'state'}"], {})
+    store = StateStore(tmp_path / "state")
+    return lambda *names: LookContext(settings, [tmp_path / name for name in names], store)
 
 
 def append(directory: Path, data: bytes) -> None:
@@ -146,3 +159,110 @@ def test_each_log_directory_learns_of_a_change(
         seen(early, 1, running=running)  # may be of the reading from before the change
         assert seen(LookContext(settings, roots, store), 1, running=running) == value
     assert reads.count <= 8
+
+
+class Failing:
+    """Reading fails once, as of a disk that gives an error, or a process that has too many files open."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.fails = False
+        monkeypatch.setattr(metadata_readings, "read_cluster_metadata", self)
+
+    def __call__(self, directory: Path, *, only_before_ms: int | None) -> ClusterMetadata:
+        if self.fails:
+            self.fails = False
+            raise MachineError("the metadata log cannot be read: Too many open files", where=str(directory))
+        return read_cluster_metadata(directory, only_before_ms=only_before_ms)
+
+
+def test_what_could_not_be_read_for_a_moment(
+    directory: Path, tmp_path: Path, look: Callable[..., LookContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """U-23: the broker is down, so no file changes any more; what it said last counts all the same."""
+    monkeypatch.setattr(facts_cache, "_SHARE", 0)
+    failing, log_dir = Failing(monkeypatch), read_log_dir(make_log_dir(tmp_path / "disk0", {"a-0": two_groups()}))
+    cache = FactsCache()
+    append(directory, metadata_batch(1, config(2, "a", "cleanup.policy", "compact")))
+    assert cache.get(look("disk0"), log_dir, running=False).topic_config("a").is_compacted
+    append(directory, metadata_batch(2, config(2, "a", "cleanup.policy", "delete")))
+    failing.fails = True
+    assert cache.get(look("disk0"), log_dir, running=False).topic_config("a").is_compacted
+    assert "Too many open files" in cache.warnings[0]
+    assert not cache.get(look("disk0"), log_dir, running=False).topic_config("a").is_compacted
+    assert cache.warnings == ()
+
+
+def test_another_brokers_directory_in_the_place_of_one(
+    directory: Path, tmp_path: Path, look: Callable[..., LookContext]
+) -> None:
+    """U-23: the disk was replaced by one of another cluster; the metadata log, on another disk, is as it was."""
+    roots = [make_log_dir(tmp_path / f"disk{n}", {"a-0": two_groups()}) for n in range(2)]
+    cache = FactsCache()
+
+    def facts(number: int) -> BrokerFacts:
+        return cache.get(look("disk0", "disk1"), read_log_dir(roots[number]), running=False)
+
+    assert facts(1).metadata_dir == directory.parent
+    meta = roots[1] / "meta.properties"
+    meta.write_text(meta.read_text().replace("cluster.id=", "cluster.id=another-"))
+    own = roots[1] / directory.name
+    own.mkdir()
+    (own / LOG).write_bytes(b"damaged" * 20)
+    with pytest.raises(CleanerdError):
+        facts(1)
+    (own / LOG).unlink()
+    own.rmdir()
+    assert (facts(1).metadata, facts(1).log_dirs) == (None, (roots[1],))
+
+
+def test_a_directory_becomes_the_same_brokers(
+    directory: Path, tmp_path: Path, look: Callable[..., LookContext]
+) -> None:
+    """S-21: else nobody looks there whether a replica is moved to it."""
+    roots = [make_log_dir(tmp_path / f"disk{n}", {"a-0": two_groups()}) for n in range(2)]
+    cache, log_dir = FactsCache(), read_log_dir(roots[0])
+    meta = roots[1] / "meta.properties"
+    text = meta.read_text()
+    meta.unlink()
+    context = look("disk0", "disk1")
+    assert cache.get(context, log_dir, running=False).log_dirs == (roots[0],)
+    meta.write_text(text)
+    assert set(cache.get(context, log_dir, running=False).log_dirs) == set(roots)
+
+
+def test_a_look_that_was_asked_for_long_ago(
+    directory: Path, tmp_path: Path, look: Callable[..., LookContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """U-23: its disk hung for an hour; what another one read an hour ago is not what counts now."""
+    monkeypatch.setattr(facts_cache, "_SHARE", 0)
+    log_dir = read_log_dir(make_log_dir(tmp_path / "disk0", {"a-0": two_groups()}))
+    readings, context = MetadataReadings(), look("disk0")
+    with monkeypatch.context() as patched:
+        now = time.monotonic() - 3600
+        patched.setattr(metadata_readings, "time", SimpleNamespace(monotonic=lambda: now))
+        readings.read(directory, only_before_ms=10**15, since=0.0)
+    append(directory, metadata_batch(1, config(2, "a", "cleanup.policy", "compact")))
+    late = replace(context, asked_at=time.monotonic() - 3601)
+    assert FactsCache(readings).get(late, log_dir, running=True).topic_config("a").is_compacted
+
+
+def test_a_reading_that_hung_is_not_paid_for_with_days(
+    directory: Path, tmp_path: Path, look: Callable[..., LookContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """U-23: a hundredth of the time may go into reading; a disk that hung for an hour would forbid it for four days."""
+    log_dir, now = read_log_dir(make_log_dir(tmp_path / "disk0", {"a-0": two_groups()})), [1000.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0])
+    cache, context = FactsCache(), look("disk0")
+
+    def hangs(given: Path, *, only_before_ms: int | None) -> ClusterMetadata:
+        now[0] += 3600
+        return read_cluster_metadata(given, only_before_ms=only_before_ms)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(metadata_readings, "read_cluster_metadata", hangs)
+        patched.setattr(metadata_readings, "time", clock)
+        patched.setattr(facts_cache, "time", clock)
+        cache.get(context, log_dir, running=False)
+        append(directory, metadata_batch(1, config(2, "a", "cleanup.policy", "compact")))
+        now[0] += 601
+        assert cache.get(context, log_dir, running=False).topic_config("a").is_compacted

@@ -350,14 +350,6 @@ DAEMON = (
         ("tests/daemon/test_looked_after.py::test_a_segment_that_came_since_is_looked_at",),
     ),
     Mutant(
-        "a-segment-begun-after-the-broker-spoke-is-seen",
-        "D-06",
-        "cleanerd/broker/live_log.py",
-        "found.listed if len(segments) == len(found.segments) else None",
-        "found.listed",
-        ("tests/daemon/test_log_dir_looker.py::test_a_segment_begun_while_the_broker_is_asked",),
-    ),
-    Mutant(
         "a-change-in-the-same-moment",
         "a directory's time is too coarse",
         "cleanerd/daemon/looking/log_dir_looker.py",

@@ -9,6 +9,7 @@ from tests.mutants.clients import CLIENTS
 from tests.mutants.daemon import DAEMON
 from tests.mutants.estimates import ESTIMATES
 from tests.mutants.kernel import KERNEL
+from tests.mutants.looks import LOOKS
 from tests.mutants.loopback import AGENTS_LOOPBACK, LOOPBACK
 from tests.mutants.memory import MEMORY
 from tests.mutants.moving_logs import MOVING_LOGS
@@ -33,6 +34,7 @@ MUTANTS = (
     *CLIENTS,
     *DAEMON,
     *ESTIMATES,
+    *LOOKS,
     *MEMORY,
     *SPARK_SOURCE,
     *SPARK_PROFILE,

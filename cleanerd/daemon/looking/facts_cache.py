@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.daemon.looking.metadata_readings import MetadataReadings, files_of
 from cleanerd.errors import CleanerdError
-from cleanerd.log.log_dir import METADATA_TOPIC
+from cleanerd.log.log_dir import META_PROPERTIES, METADATA_TOPIC
 from cleanerd.scope.broker_facts import BrokerFacts, broker_facts
 from cleanerd.scope.told_topics import ASK_EVERY_MS, is_zookeeper_mode
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.daemon.looking.log_dir_look import LookContext
-    from cleanerd.daemon.looking.metadata_readings import MetadataReading
+    from cleanerd.daemon.looking.metadata_readings import Files, MetadataReading
     from cleanerd.log.cluster_metadata import ClusterMetadata
     from cleanerd.log.log_dir import LogDir
     from cleanerd.settings import Settings
@@ -26,11 +26,18 @@ if TYPE_CHECKING:
 _SHARE: Final = 100
 """Reading the metadata log may take one part in so many of the time."""
 
+_LONGEST_REST_SECONDS: Final = 600.0
+"""What took so long that more would follow from that was no reading, but a disk that hung."""
+
+_TOGETHER_SECONDS: Final = 60.0
+"""A look that comes to the metadata log later than this is together with nobody: its disk hung, or another look's."""
+
 
 class FactsCache:
     """What is known of a directory's broker, read again when a file that says it has changed.
 
     A running broker writes to its metadata log twice a second, so how often it is read depends on what that costs.
+    A disk may be replaced by another broker's: what is known counts as long as the directory is of the same broker.
     """
 
     def __init__(self, readings: MetadataReadings | None = None) -> None:
@@ -38,6 +45,7 @@ class FactsCache:
         self._facts: BrokerFacts | None = None
         self._signature: tuple[object, ...] = ()
         self._settings: Settings | None = None
+        self._broker: tuple[str | None, int | None] | None = None
         self._again_at = self._read_at = 0.0
         self.warnings: tuple[str, ...] = ()
 
@@ -48,19 +56,22 @@ class FactsCache:
             CleanerdError: it cannot be read, and never was.
         """
         settings, others, silent = context.settings, context.others(log_dir.path), context.silent
-        if silent and self._facts is not None and settings is self._settings:
-            return replace(self._facts, log_dirs=tuple(path for path in self._facts.log_dirs if path not in silent))
-        paths = [log_dir.path, *others]
-        if self._facts is not None and self._facts.metadata_dir is not None:
-            paths.append(self._facts.metadata_dir)  # it need not be a log directory
+        broker = log_dir.meta.cluster_id, log_dir.meta.node_id
+        known = self._facts if settings is self._settings and broker == self._broker else None
+        if silent and known is not None:
+            return replace(known, log_dirs=tuple(path for path in known.log_dirs if path not in silent))
+        own = [log_dir.path, *others]
+        # The metadata log need not lie in a log directory.
+        at = [] if known is None or known.metadata_dir is None or known.metadata_dir in silent else [known.metadata_dir]
         asks = (int(time.monotonic() * 1000) // ASK_EVERY_MS,) if running and is_zookeeper_mode(log_dir) else ()
-        signature = (running, *asks, silent, *_signature(settings, [path for path in paths if path not in silent]))
-        same = settings is self._settings and signature[0] == (self._signature or (None,))[0]
-        fresh = signature == self._signature or time.monotonic() < self._again_at
-        if self._facts is not None and same and fresh:
-            return self._facts
+        at_once = (running, *_files(settings, own))
+        signature = (at_once, *asks, silent, *_metadata_logs(settings, [*own, *at]))
+        rests = at_once in self._signature and time.monotonic() < self._again_at
+        if known is not None and (rests or signature == self._signature):
+            return known
         # Whoever asks a second time wants to know what changed meanwhile, whatever another one has read.
-        since, started = max(context.asked_at, self._read_at), time.monotonic()
+        started = time.monotonic()
+        since = max(context.asked_at, self._read_at, started - _TOGETHER_SECONDS)
         made_of: list[MetadataReading] = []
 
         def read(directory: Path, *, only_before_ms: int | None) -> ClusterMetadata:
@@ -68,31 +79,39 @@ class FactsCache:
             return made_of[-1].found
 
         try:
-            self._facts = broker_facts(settings, log_dir, others, running=running, silent=silent, read_metadata=read)
+            facts = broker_facts(settings, log_dir, others, running=running, silent=silent, read_metadata=read)
             self.warnings = ()
         except CleanerdError as error:
-            if self._facts is None or settings is not self._settings:
+            if known is None:
                 raise
+            facts, signature = known, (at_once,)  # what is in the way may go without a file's changing
             self.warnings = (
                 f"{log_dir.path}: the broker's configuration cannot be read, the last known one stays in use: {error}",
             )
-        if not all(each.began_at >= started or each.files in signature for each in made_of):
-            signature = (running,)  # another thread has read it before it became what it is now
-        self._settings, self._signature, self._read_at = settings, signature, time.monotonic()
+        if not all(each.began_at >= started or (each.files and each.files in signature) for each in made_of):
+            signature = (at_once,)  # another thread has read it before it became what it is now
+        self._facts, self._settings, self._broker, self._signature = facts, settings, broker, signature
+        self._read_at = time.monotonic()
         # What another thread has read costs as much as if it had been read here: all read it again equally seldom.
-        took = max(time.monotonic() - started, sum(each.took_seconds for each in made_of))
-        self._again_at = time.monotonic() + _SHARE * took
-        return self._facts
+        took = max(self._read_at - started, sum(each.took_seconds for each in made_of))
+        self._again_at = self._read_at + min(_SHARE * took, _LONGEST_REST_SECONDS)
+        return facts
 
 
-def _signature(settings: Settings, paths: Sequence[Path]) -> Iterator[object]:
-    daemon = settings.daemon
-    configured = daemon.cleanerd_metadata_log_dir
+def _metadata_logs(settings: Settings, paths: Sequence[Path]) -> Iterator[Files | None]:
+    configured = settings.daemon.cleanerd_metadata_log_dir
     for path in [configured] if configured is not None else dict.fromkeys(paths):
         yield files_of(path / f"{METADATA_TOPIC}-0")
-    for file in (daemon.cleanerd_broker_properties, daemon.cleanerd_state_dir / "delegations.json"):
+
+
+def _files(settings: Settings, paths: Sequence[Path]) -> Iterator[tuple[int, ...] | None]:
+    """What seldom changes; whose directories they are is said by each of them."""
+    daemon = settings.daemon
+    identities = [path / META_PROPERTIES for path in paths]
+    for file in (daemon.cleanerd_broker_properties, daemon.cleanerd_state_dir / "delegations.json", *identities):
         try:
             status = None if file is None else os.stat(file)
         except OSError:
             status = None
-        yield None if status is None else (status.st_ino, status.st_size, status.st_mtime_ns)
+        # By the change of its status too: one that could not be read may have got another owner or mode.
+        yield None if status is None else (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
