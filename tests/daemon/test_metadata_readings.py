@@ -133,6 +133,28 @@ def test_what_cannot_be_read_is_tried_again(directory: Path) -> None:
     assert readings.read(directory, only_before_ms=None, since=since).found.topics == {"a": ID1}
 
 
+def test_who_hangs_holds_up_nobody_for_good(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk hung and another one was mounted in its place: who read in the first one never comes back."""
+    monkeypatch.setattr(metadata_readings, "PATIENCE_SECONDS", 0.1)
+    readings, reads = MetadataReadings(), Reads(monkeypatch)
+    reads.goes_on.clear()
+    hangs = threading.Thread(target=lambda: readings.read(directory, only_before_ms=None, since=0.0))
+    hangs.start()
+    assert reads.began.wait(60)
+    monkeypatch.setattr(metadata_readings, "read_cluster_metadata", read_cluster_metadata)
+    found: list[set[str]] = []
+
+    def read() -> None:
+        found.append(set(readings.read(directory, only_before_ms=None, since=0.0).found.topics))
+
+    comes = threading.Thread(target=read, daemon=True)
+    comes.start()
+    comes.join(20)
+    reads.goes_on.set()
+    hangs.join()
+    assert found == [{"a"}]
+
+
 def test_each_log_directory_learns_of_a_change(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cleanerd.log.cluster_metadata import read_cluster_metadata
 
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.log.cluster_metadata import ClusterMetadata
+
+PATIENCE_SECONDS: Final = 20.0
+"""Who waits for another's reading for longer reads himself: a disk that hung may be another one by now, and one that
+gives errors takes its time for each."""
 
 Files = tuple[tuple[str, int, int], ...]
 """Name, bytes and time of each file of a metadata log."""
@@ -59,14 +63,23 @@ class MetadataReadings:
         """
         with self._lock:
             kept = self._kept.setdefault((directory, only_before_ms is None), _Kept())
-        with kept.lock:
+        if not kept.lock.acquire(timeout=PATIENCE_SECONDS):
+            return _read(directory, only_before_ms, files_of(directory))
+        try:
             reading, files = kept.reading, files_of(directory)
             serves = reading is not None and reading.began_at >= since
             if reading is None or not serves or (only_before_ms is None and files != reading.files):
-                kept.reading, began_at = None, time.monotonic()
-                found = read_cluster_metadata(directory, only_before_ms=only_before_ms)
-                kept.reading = reading = MetadataReading(found, files, began_at, time.monotonic() - began_at)
+                kept.reading = None
+                kept.reading = reading = _read(directory, only_before_ms, files)
             return reading
+        finally:
+            kept.lock.release()
+
+
+def _read(directory: Path, only_before_ms: int | None, files: Files | None) -> MetadataReading:
+    began_at = time.monotonic()
+    found = read_cluster_metadata(directory, only_before_ms=only_before_ms)
+    return MetadataReading(found, files, began_at, time.monotonic() - began_at)
 
 
 def files_of(directory: Path) -> Files | None:
