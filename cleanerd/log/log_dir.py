@@ -11,6 +11,7 @@ from cleanerd.errors import ConfigError, system_error
 from cleanerd.format.checkpoint import offset_in_checkpoint, read_offset_checkpoint
 from cleanerd.format.meta import MetaProperties, read_meta_properties
 from cleanerd.format.names import TopicPartition, parse_future_dir, parse_topic_partition_dir
+from cleanerd.log.directory_time import tells_changes
 from cleanerd.log.remote import RemotePath
 from cleanerd.log.safe_open import MAX_FACTS_BYTES, MAX_IDENTITY_BYTES
 from cleanerd.log.small_file import read_small_file, unreadable
@@ -138,6 +139,8 @@ def moved_here(log_dir: Path) -> frozenset[TopicPartition]:
     """
     try:
         status = os.stat(log_dir)
+        if not tells_changes(status.st_mtime_ns):  # a broker begins to move many at once
+            return _list_moved_here(log_dir)
         return _moved_here(log_dir, (status.st_dev, status.st_ino, status.st_mtime_ns))
     except OSError:
         return frozenset()
@@ -145,6 +148,10 @@ def moved_here(log_dir: Path) -> frozenset[TopicPartition]:
 
 @functools.lru_cache(maxsize=_KEPT_CHECKPOINTS)
 def _moved_here(path: Path, _state: tuple[int, ...]) -> frozenset[TopicPartition]:
+    return _list_moved_here(path)
+
+
+def _list_moved_here(path: Path) -> frozenset[TopicPartition]:
     found = (parse_future_dir(name) for name in os.listdir(path))
     return frozenset(name for name in found if name is not None)
 

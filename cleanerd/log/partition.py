@@ -23,6 +23,7 @@ from cleanerd.format.names import (
     TopicPartition,
     parse_file_name,
 )
+from cleanerd.log.directory_time import CLOCK_TICK_NS, tells_changes
 from cleanerd.log.plain_file import open_place
 from cleanerd.log.safe_open import MAX_FACTS_BYTES, MAX_IDENTITY_BYTES, close_quietly
 from cleanerd.log.segment import Segment
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
 PARTITION_METADATA = "partition.metadata"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 _ATTEMPTS: Final = 5
-_CLOCK_TICK_NS: Final = 10_000_000
-"""A directory's time is that of the kernel's last tick, 10 ms ago at most: two changes in one tick look like one."""
-
 _UNFINISHED: Final = (SWAP_SUFFIX, CLEANED_SUFFIX)
 _MOST_KNOWN: Final = 1024
 _MOST_KNOWN_BYTES: Final = 256
@@ -51,7 +49,10 @@ COMPANION_SUFFIXES = (INDEX_SUFFIX, TIMEINDEX_SUFFIX, TXNINDEX_SUFFIX, SNAPSHOT_
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A partition's directory as it was listed: when a name in it had changed last, and :func:`number_of` the names."""
+    """A partition's directory as it was listed: when a name in it had changed last, and :func:`number_of` the names.
+
+    ``changed_ns``: -1 where a later change may have the same time.
+    """
 
     changed_ns: int
     number: int
@@ -170,7 +171,7 @@ def _known_epochs(data: bytes) -> tuple[EpochStart, ...]:
 
 @dataclass(slots=True)
 class _Listing:
-    """A directory as it was listed. ``names`` with inodes; ``changed_ns``: when one of them had changed last."""
+    """A directory as it was listed. ``names`` with inodes; ``changed_ns``: see :class:`Listed`."""
 
     names: list[tuple[str, int]] = field(default_factory=list)
     segments: tuple[Segment, ...] = ()
@@ -193,14 +194,14 @@ def _list(path: Path, directory: int) -> _Listing:
             if attempt == _ATTEMPTS - 1:
                 raise
             continue
-        found.changed_ns = before_ns
         if before_ns == os.fstat(directory).st_mtime_ns:
-            if abs(time.time_ns() - before_ns) > _CLOCK_TICK_NS:
+            if tells_changes(before_ns):
+                found.changed_ns = before_ns
                 break
             # A claim that was just taken is such a change. What two listings in a row show stood there in between.
             if found.names == _names(directory):
                 break
-        time.sleep(_CLOCK_TICK_NS / 1e9)
+        time.sleep(CLOCK_TICK_NS / 1e9)
     return found
 
 

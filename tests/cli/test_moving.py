@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.errors import RefusedError
 from cleanerd.format.names import TopicPartition, parse_future_dir
+from cleanerd.log import directory_time
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import moved_here, read_log_dir
 from cleanerd.scope.broker_facts import broker_facts
@@ -109,3 +113,14 @@ def test_names(tmp_path: Path) -> None:
     ):
         assert parse_future_dir(name) is None
     assert moved_here(tmp_path / "missing") == frozenset()
+
+
+def test_many_are_moved_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S-21: one begins to be moved in the tick of the clock in which somebody looks: the same time is told."""
+    now_ns = time.time_ns()
+    monkeypatch.setattr(directory_time, "time", SimpleNamespace(time_ns=lambda: now_ns))
+    os.utime(tmp_path, ns=(now_ns, now_ns))
+    assert moved_here(tmp_path) == frozenset()
+    (tmp_path / FUTURE).mkdir()
+    os.utime(tmp_path, ns=(now_ns, now_ns))
+    assert moved_here(tmp_path) == {TopicPartition("orders", 0)}

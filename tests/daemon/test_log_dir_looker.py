@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,6 +29,7 @@ from cleanerd.errors import (
     StalePlanError,
     UnsupportedLogError,
 )
+from cleanerd.log import directory_time
 from cleanerd.log.at_work import PLACE, Marks
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
@@ -214,6 +216,21 @@ def test_what_is_told_of_is_looked_at_if_it_changed(root: Path) -> None:
         # In the same moment as the look: the directory's time says nothing.
         os.utime(root / str(second), ns=(times.st_atime_ns, times.st_mtime_ns))
         assert [each.name for each in looker.look(noticed, {first, second}).looks] == [second]
+
+
+@pytest.mark.parametrize("looks", [1, 2])
+def test_what_changes_in_the_tick_of_the_look(root: Path, monkeypatch: pytest.MonkeyPatch, looks: int) -> None:
+    """The directory's time is the same after it, and nobody tells of it: at the first look nothing is watched yet."""
+    with broker(root, 1):
+        looker, told = LogDirLooker(root), world(root)
+        place = root / "orders-0"
+        now_ns = place.stat().st_mtime_ns
+        with monkeypatch.context() as patched:
+            patched.setattr(directory_time, "time", SimpleNamespace(time_ns=lambda: now_ns))
+            assert [len(looker.look(told).looks) for _ in range(looks)] == [1, 0][:looks]
+        (place / "more").touch()
+        os.utime(place, ns=(now_ns, now_ns))
+        assert len(looker.look(told).looks) == 1
 
 
 def test_a_look_goes_by_the_time_of_jobs(root: Path) -> None:

@@ -40,4 +40,15 @@ LOOKS = (
         "max(context.asked_at, self._read_at)",
         (f"{READINGS}::test_a_look_that_was_asked_for_long_ago",),
     ),
+    Mutant(
+        "the-tick-of-the-look-is-over",
+        "a directory's time is too coarse",
+        "cleanerd/log/directory_time.py",
+        "return abs(time.time_ns() - changed_ns) > CLOCK_TICK_NS",
+        "return changed_ns > 0",
+        (
+            "tests/daemon/test_log_dir_looker.py::test_what_changes_in_the_tick_of_the_look",
+            "tests/cli/test_moving.py::test_many_are_moved_at_once",
+        ),
+    ),
 )

@@ -239,7 +239,7 @@ class LogDirLooker:
             return True
         path = f"{self._path_text}/{target.name}"
         changed_ns = mtime_ns(path)
-        if told or seen.mtime_ns != changed_ns:
+        if told or changed_ns < 0 or seen.mtime_ns != changed_ns:
             if seen.files != files_in(path):
                 return True
             seen.mtime_ns = changed_ns
