@@ -27,6 +27,8 @@ SUFFIX: Final = ".json"
 _TICK_NS: Final = 20_000_000
 """Longer than the kernel's clock for files stands still: 10 ms at most."""
 _NEVER: Final = -1
+_MOST_TOPICS: Final = 20_000
+"""Answers are kept of so many, each once for each log directory; a cluster makes and deletes topics for years."""
 
 
 class RulesMemory:
@@ -84,6 +86,8 @@ class RulesMemory:
                 found = _first(_told(place, stem, opened) for stem in self._stems(directory, topic, opened))
                 if isinstance(found, Unread):
                     return found  # whoever mends it may leave the directory's time as it is
+                if len(self._rules) >= _MOST_TOPICS:
+                    self._rules.clear()
                 known = self._rules[directory, topic] = _lasting(written_ns), found
             return known[1]
 

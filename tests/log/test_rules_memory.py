@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cleanerd.log import rules_memory
 from cleanerd.log.rules_memory import PARTITIONS, RulesMemory
 from cleanerd.log.state_files import Unread
 
@@ -71,6 +72,17 @@ def test_a_directory_is_listed_once_for_all_topics(
     assert len(listings) == 1
     remember(place, "name-t99-0", "more")
     assert memory.of_topic(DIRECTORY, "name-t99") == "more"
+
+
+def test_topics_come_and_go_for_years(tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them was asked for, and nothing was cleaned: what is kept of them does not grow, and is as it was."""
+    monkeypatch.setattr(rules_memory, "_MOST_TOPICS", 100)
+    remember(place, "name-t7-0", "some")
+    settle(place)
+    memory = RulesMemory(tmp_path)
+    told = [memory.of_topic(DIRECTORY, f"name-t{number % 1000}") for number in range(2008)]
+    assert [number for number, rules in enumerate(told) if rules is not None] == [7, 1007, 2007]
+    assert len(memory._rules) <= 100
 
 
 def test_where_nothing_was_ever_remembered(tmp_path: Path) -> None:
