@@ -1,13 +1,13 @@
 """What a broker in ZooKeeper mode said of its topics' configuration: ``topics.json`` in the state directory.
 
 Such a broker keeps nothing of it on its disks, so it is asked while it runs, and what it said is kept for when it does
-not. One JSON file; a cluster's topics are replaced as a whole.
+not. One JSON file. Each of a broker's log directories asks for the topics that it holds: they are kept side by side.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd import __version__
@@ -20,19 +20,22 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 FILE_NAME: Final = "topics.json"
+KEPT_MS: Final = 7 * 24 * 60 * 60_000
+"""A topic that nobody has asked for since is deleted, or its log directory is none of the broker's any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToldTopic:
-    """A topic's id (empty: it has none, or the broker does not tell it) and its effective configuration."""
+    """A topic's id (empty: it has none, or the broker does not tell it) and its configuration at ``asked_ms``."""
 
     topic_id: str
     values: Mapping[str, str]
+    asked_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class ToldTopics:
-    """What a broker of one cluster said at ``asked_ms``, of the topics that a log directory of it holds."""
+    """What a broker of one cluster said, at ``asked_ms`` last, of the topics that its log directories hold."""
 
     cluster_id: str
     node_id: int
@@ -51,22 +54,31 @@ class TopicMemory:
         """What one broker of a cluster said last."""
         return next((each for each in self._load() if (each.cluster_id, each.node_id) == (cluster_id, node_id)), None)
 
-    def put(self, told: ToldTopics) -> None:
-        """Keep it, in place of what that broker said before. Where it cannot be kept, that is a warning."""
+    def put(self, told: ToldTopics) -> ToldTopics:
+        """Keep it, beside what that broker said of other topics; returns all of it.
+
+        Where it cannot be kept, that is a warning.
+        """
         directory = self.path.parent
         try:
             make_directory(directory, owner_of(directory))
             with locked(self.path.with_suffix(".lock"), directory.stat()):
-                others = [
-                    each for each in self._load() if (each.cluster_id, each.node_id) != (told.cluster_id, told.node_id)
-                ]
-                entries = [asdict(each) for each in (*others, told)]
+                others = []
+                for each in self._load():
+                    if (each.cluster_id, each.node_id) != (told.cluster_id, told.node_id):
+                        others.append(each)
+                        continue
+                    since_ms = told.asked_ms - KEPT_MS
+                    kept = {name: topic for name, topic in each.topics.items() if topic.asked_ms > since_ms}
+                    told = replace(told, topics=kept | dict(told.topics))
+                entries = [_document(each) for each in (*others, told)]
                 document = {"format": FORMAT, "cleanerd": __version__, "brokers": entries}
                 write_state_file(self.path, document_bytes(document), directory.stat())
         except OSError as error:
             self.warnings.append(
                 f"{self.path}: cannot be written ({error.strerror}): what the broker says of its topics is not kept"
             )
+        return told
 
     def _load(self) -> list[ToldTopics]:
         return entries_of(self.path, _read, self.warnings)
@@ -79,13 +91,26 @@ def _read(data: bytes) -> list[ToldTopics]:
     return [_entry(entry) for entry in document["brokers"]]
 
 
+def _document(told: ToldTopics) -> dict[str, Any]:
+    """As earlier releases read it: of a topic only a time of its own is written beside what they know."""
+    document = asdict(told)
+    for topic in document["topics"].values():
+        if topic["asked_ms"] == told.asked_ms:
+            del topic["asked_ms"]
+    return document
+
+
 def _entry(entry: dict[str, Any]) -> ToldTopics:
     return ToldTopics(
         cluster_id=str(entry["cluster_id"]),
         node_id=int(entry["node_id"]),
         asked_ms=int(entry["asked_ms"]),
         topics={
-            str(topic): ToldTopic(str(told["topic_id"]), {str(k): str(v) for k, v in told["values"].items()})
+            str(topic): ToldTopic(
+                str(told["topic_id"]),
+                {str(k): str(v) for k, v in told["values"].items()},
+                int(told.get("asked_ms", entry["asked_ms"])),
+            )
             for topic, told in entry["topics"].items()
         },
     )

@@ -18,14 +18,14 @@ from cleanerd.log.topic_memory import ToldTopic, ToldTopics, TopicMemory
 from cleanerd.words import human_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from cleanerd.admin.client_config import ClientConfig
     from cleanerd.log.log_dir import LogDir
     from cleanerd.settings import Settings
 
 ASK_EVERY_MS: Final = 5 * 60_000
-"""A running broker is not asked more often."""
+"""A running broker is not asked more often, but for topics that it has said nothing of."""
 
 UNASKED_MS: Final = 60 * 60_000
 """A broker that ran on for longer than this after it was last asked may go by a configuration that nobody knows."""
@@ -66,25 +66,23 @@ def told_topics(settings: Settings, log_dir: LogDir, *, running: bool) -> Told:
             f"{log_dir.path}: ZooKeeper mode keeps no topic configuration on the disk; to have the broker asked for it "
             "set bootstrap.servers=HOST:PORT"
         )
-    if running and not nameless and (known is None or not 0 <= now_ms - known.asked_ms < ASK_EVERY_MS):
+    names = sorted({name.topic for name in log_dir.partitions})
+    if running and not nameless and (known is None or not _is_fresh(known, names, now_ms)):
         # Passwords, key stores and TLS, which only ZooKeeper mode needs here: every start would pay for them.
         from cleanerd.admin.client_config import read_client_config  # noqa: PLC0415
 
         try:
             client = read_client_config(daemon.cleanerd_command_config)
             warnings += client.warnings
-            new = _ask(client, daemon.bootstrap_servers, log_dir, cluster_id, node_id, now_ms)
-            # The broker's other log directories hold other topics; what it said of them is as good as it was.
-            if known is not None and now_ms - known.asked_ms < UNASKED_MS:
-                new = ToldTopics(cluster_id, node_id, now_ms, {**known.topics, **new.topics})
-            memory.put(new)
-            known = new
+            known = memory.put(_ask(client, daemon.bootstrap_servers, names, cluster_id, node_id, now_ms))
         except CleanerdError as error:
             warnings.append(f"{log_dir.path}: the broker was not asked for its topics' configuration: {error}")
     warnings += memory.warnings
     if known is None:
         return Told({}, tuple(warnings))
-    ran_on_ms = _last_alive_ms(log_dir) - known.asked_ms
+    alive_ms = _last_alive_ms(log_dir)
+    own = [known.topics[name].asked_ms for name in names if name in known.topics]
+    ran_on_ms = alive_ms - max(own, default=known.asked_ms)
     if ran_on_ms > UNASKED_MS:
         warnings.append(
             f"{log_dir.path}: the broker ran on for {human_ms(ran_on_ms)} after it was last asked for its topics' "
@@ -92,18 +90,24 @@ def told_topics(settings: Settings, log_dir: LogDir, *, running: bool) -> Told:
             "or say cleanup.policy in cleanerd's settings"
         )
         return Told({}, tuple(warnings))
-    return Told(known.topics, tuple(warnings))
+    topics = {name: topic for name, topic in known.topics.items() if alive_ms - topic.asked_ms <= UNASKED_MS}
+    return Told(topics, tuple(warnings))
+
+
+def _is_fresh(known: ToldTopics, names: Sequence[str], now_ms: int) -> bool:
+    """Whether all of these topics were asked for a moment ago: the broker's other log directories hold other ones."""
+    asked = (known.topics[name].asked_ms if name in known.topics else None for name in names)
+    return all(asked_ms is not None and 0 <= now_ms - asked_ms < ASK_EVERY_MS for asked_ms in asked)
 
 
 def _ask(
-    client: ClientConfig, servers: str | None, log_dir: LogDir, cluster_id: str, node_id: int, now_ms: int
+    client: ClientConfig, servers: str | None, names: Sequence[str], cluster_id: str, node_id: int, now_ms: int
 ) -> ToldTopics:
     """Raises: CleanerdError: nobody is named or answers, or the cluster is another one."""
     # A client library that only ZooKeeper mode needs here.
     from cleanerd.admin.cluster import Cluster, require_bootstrap  # noqa: PLC0415
 
     servers = require_bootstrap(servers, client)
-    names = sorted({name.topic for name in log_dir.partitions})
     with Cluster(servers, client, connect_seconds=_SECONDS) as cluster:
         found = cluster.cluster_id()
         if found != cluster_id:
@@ -111,14 +115,16 @@ def _ask(
                 f"the log directory belongs to cluster {cluster_id}, that one is {found}",
                 where=f"bootstrap.servers={servers}",
             )
-        told = cluster.topics(names)
+        told = cluster.topics(list(names))
     return ToldTopics(
         cluster_id,
         node_id,
         now_ms,
         {
             name: ToldTopic(
-                facts.topic_id, {key: value.effective for key, value in facts.values.items() if key in TOPIC_KEYS}
+                facts.topic_id,
+                {key: value.effective for key, value in facts.values.items() if key in TOPIC_KEYS},
+                now_ms,
             )
             for name, facts in told.items()
         },

@@ -51,4 +51,28 @@ LOOKS = (
             "tests/cli/test_moving.py::test_many_are_moved_at_once",
         ),
     ),
+    Mutant(
+        "one-log-directory-asks-for-all",
+        "U-40",
+        "cleanerd/scope/told_topics.py",
+        "known.topics[name].asked_ms if name in known.topics else None for name in names",
+        "known.asked_ms for name in names",
+        ("tests/scope/test_told_topics.py::test_each_log_directory_of_a_broker_asks_for_its_own_topics",),
+    ),
+    Mutant(
+        "who-asks-last-forgets-what-others-were-told",
+        "U-40",
+        "cleanerd/log/topic_memory.py",
+        "topics=kept | dict(told.topics)",
+        "topics=told.topics",
+        ("tests/scope/test_told_topics.py::test_log_directories_that_ask_at_the_same_time",),
+    ),
+    Mutant(
+        "an-answer-is-as-young-as-the-last-one",
+        "U-40",
+        "cleanerd/scope/told_topics.py",
+        "alive_ms - max(own, default=known.asked_ms)",
+        "alive_ms - known.asked_ms",
+        ("tests/scope/test_told_topics.py::test_how_old_an_answer_is_goes_by_topic",),
+    ),
 )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
@@ -9,10 +12,11 @@ import pytest
 from cleanerd.admin import cluster as cluster_module
 from cleanerd.admin.cluster import KeyValue, NotLetInError, TopicFacts
 from cleanerd.log.log_dir import read_log_dir
-from cleanerd.scope.told_topics import told_topics
+from cleanerd.scope import told_topics as told_module
+from cleanerd.scope.told_topics import UNASKED_MS, told_topics
 from cleanerd.settings import load_settings
 from tests.apply.offline_scene import two_groups
-from tests.support.log_dirs import CLUSTER_ID, make_log_dir
+from tests.support.log_dirs import CLUSTER_ID, HIGH_WATERMARKS, make_log_dir
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,3 +98,49 @@ def test_what_is_in_the_way_is_a_warning(tmp_path: Path, log_dir: LogDir, text: 
     (warning,) = told.warnings
     assert said in warning
     assert "hunter2" not in warning
+
+
+def test_each_log_directory_of_a_broker_asks_for_its_own_topics(tmp_path: Path, log_dir: LogDir) -> None:
+    """U-40: what another one asked a moment ago tells nothing of topics that it does not hold, and is not forgotten."""
+    path = make_log_dir(tmp_path / "d2", {"users-0": two_groups()})
+    (path / "meta.properties").write_text((log_dir.path / "meta.properties").read_text())
+    told = settings(tmp_path, LOGIN)
+    assert set(told_topics(told, log_dir, running=True).topics) == {"orders"}
+    assert set(told_topics(told, read_log_dir(path), running=True).topics) == {"orders", "users"}
+    assert set(told_topics(told, log_dir, running=False).topics) == {"orders", "users"}
+
+
+def test_how_old_an_answer_is_goes_by_topic(tmp_path: Path, log_dir: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-40: the broker ran on for hours in which only its other log directory asked; a policy may have changed."""
+    path = make_log_dir(tmp_path / "d2", {"users-0": two_groups()})
+    (path / "meta.properties").write_text((log_dir.path / "meta.properties").read_text())
+    told, users = settings(tmp_path, LOGIN), read_log_dir(path)
+    told_topics(told, log_dir, running=True)
+    now_ns = time.time_ns() + 2 * UNASKED_MS * 1_000_000
+    monkeypatch.setattr(told_module, "time", SimpleNamespace(time_ns=lambda: now_ns))
+    told_topics(told, users, running=True)
+    for each in (log_dir, users):
+        os.utime(each.path / HIGH_WATERMARKS, ns=(now_ns, now_ns))
+    assert set(told_topics(told, users, running=False).topics) == {"users"}
+    old = told_topics(told, log_dir, running=False)
+    assert (old.topics, "ran on for 2 h" in old.warnings[0]) == ({}, True)
+    assert set(told_topics(told, log_dir, running=True).topics) == {"orders", "users"}
+
+
+def test_log_directories_that_ask_at_the_same_time(
+    tmp_path: Path, log_dir: LogDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """U-40: each look thread asks for its own; who writes last keeps what the other one was told."""
+    path = make_log_dir(tmp_path / "d2", {"users-0": two_groups()})
+    (path / "meta.properties").write_text((log_dir.path / "meta.properties").read_text())
+    told = settings(tmp_path, LOGIN)
+
+    class Slow(Asked):
+        def topics(self, names: list[str]) -> dict[str, TopicFacts]:
+            if names == ["users"]:
+                told_topics(told, log_dir, running=True)
+            return super().topics(names)
+
+    monkeypatch.setattr(cluster_module, "Cluster", Slow)
+    told_topics(told, read_log_dir(path), running=True)
+    assert set(told_topics(told, log_dir, running=False).topics) == {"orders", "users"}
