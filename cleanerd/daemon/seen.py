@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name
@@ -30,7 +31,7 @@ class Seen:
     ``files`` is the number of what was listed, ``active`` where its log ended: base offset and bytes. ``settled``:
     only a change there, or time (``again_ms``), can change the answer. ``jobs_ended``: how many had when a job saw it
     at its end; what a look tells that was asked for before counts for nothing. ``settings``: those that such a job went
-    by, None for the looks' own.
+    by, None for the looks' own. ``since``: the moment from which on its log did not get shorter.
     """
 
     mtime_ns: int
@@ -42,6 +43,7 @@ class Seen:
     active: tuple[int, int] | None
     jobs_ended: int = 0
     settings: Settings | None = None
+    since: float = field(default_factory=time.monotonic)
 
     @classmethod
     def of(
@@ -60,6 +62,12 @@ class Seen:
         changed_ns, files = (-1, -1) if listed is None else (listed.changed_ns, listed.number)
         settled = look.settled and reading.settled and listed is not None
         return cls(changed_ns, files, config, mode, settled, again_ms, (active.base, active.size_bytes))
+
+    def goes_on(self, before: Seen | None) -> None:
+        """It is of the log that ``before`` was seen of, if that did not get shorter in between."""
+        known, now = None if before is None else before.active, self.active
+        if before is not None and known is not None and now is not None and known <= now:
+            self.since = before.since
 
 
 def mtime_ns(path: str) -> int:

@@ -83,6 +83,11 @@ def highest_segments(log_dir: LogDir) -> dict[TopicPartition, End]:
     return ends
 
 
+def is_apart(early: float, late: float) -> bool:
+    """Whether the broker has written its checkpoints between these moments, in seconds."""
+    return late - early >= SETTLE_SECONDS
+
+
 class CheckpointReadings:
     """The readings of one log directory that is looked at again and again."""
 
@@ -93,7 +98,9 @@ class CheckpointReadings:
     def add(self, log_dir: LogDir) -> None:
         """Another one; those that came too soon after the one before are not kept."""
         now = time.monotonic()
-        if self._latest is not None and now - self._latest[0] >= SETTLE_SECONDS:
+        if self._latest is not None and self._latest[1].meta != log_dir.meta:
+            self._earlier = self._latest = None  # another one in its place
+        if self._latest is not None and is_apart(self._latest[0], now):
             self._earlier = self._latest
         if self._latest is None or self._earlier is self._latest:
             self._latest = (now, log_dir)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,8 +16,14 @@ from cleanerd.broker.lock_file import is_held
 from cleanerd.broker.mode import ModeChoice
 from cleanerd.cli import main
 from cleanerd.daemon.looking import modes
+from cleanerd.daemon.looking.log_dir_look import LookContext
+from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
 from cleanerd.daemon.looking.modes import OFFLINE_GRACE_MS, dir_mode, why_excluded
+from cleanerd.daemon.partition_look import PartitionLook
+from cleanerd.format.names import TopicPartition
+from cleanerd.log.clean_point import StateStore
 from cleanerd.scope import settled
+from cleanerd.settings import load_settings
 from tests.apply.live_scene import content, held
 from tests.apply.offline_scene import two_groups
 from tests.daemon.scene import assignments, broker, partition, serve, until
@@ -189,6 +197,40 @@ def test_nothing_is_staged_on_one_reading(root: Path, monkeypatch: pytest.Monkey
 
     with held(root):
         serve([*assignments(root), COMPACT], story)
+
+
+@pytest.mark.parametrize("second", ["told of", "everything"])
+@pytest.mark.parametrize("between", ["nothing", "a look that fails"])
+def test_a_log_that_became_shorter_a_moment_ago(
+    root: Path, monkeypatch: pytest.MonkeyPatch, second: str, between: str
+) -> None:
+    """S-03: the broker has truncated it, and has not written its checkpoint since: two looks in a row are no time."""
+    monkeypatch.setattr(settled, "SETTLE_SECONDS", 0.5)
+    place = make_log_dir(root, {"orders-0": two_groups()}) / "orders-0"
+    state = root.parent / "state"
+    settings = load_settings([], [f"cleanerd.state.dir={state}", COMPACT], {})
+    known, looker = LookContext(settings, (root,), StateStore(state)), LogDirLooker(root)
+
+    def bound(*names: TopicPartition) -> int:
+        found = looker.look(replace(known, only_due=True) if names else known, names or None).looks
+        return next((look.bound_offset for look in found if isinstance(look, PartitionLook)), -1)
+
+    with held(root):
+        assert bound() == 0, "one reading"
+        for _ in range(2):
+            time.sleep(0.6)
+            (place / f"{time.time_ns()}.tmp").touch()
+            assert bound() == 8
+        if between == "a look that fails":
+            (place / "leader-epoch-checkpoint").write_text("x")
+            assert bound() == -1
+            (place / "leader-epoch-checkpoint").unlink()
+        for each in place.glob("00000000000000000008.*"):
+            each.unlink()
+        assert bound() == 0
+        assert bound(*([TopicPartition("orders", 0)] if second == "told of" else [])) == 0, "by the same checkpoint"
+        time.sleep(0.6)
+        assert bound() == 5
 
 
 def test_the_lock_is_never_taken(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,4 +75,20 @@ LOOKS = (
         "alive_ms - known.asked_ms",
         ("tests/scope/test_told_topics.py::test_how_old_an_answer_is_goes_by_topic",),
     ),
+    Mutant(
+        "a-log-that-got-shorter-a-moment-ago",
+        "S-03",
+        "cleanerd/daemon/seen.py",
+        "and known <= now:",
+        "and known is not None:",
+        ("tests/daemon/test_modes.py::test_a_log_that_became_shorter_a_moment_ago",),
+    ),
+    Mutant(
+        "a-log-that-could-not-be-read-a-moment-ago",
+        "S-03",
+        "cleanerd/daemon/looking/log_dir_looker.py",
+        "if seen.active is not None and is_apart(seen.since, self._read_at)",
+        "if seen.active is not None",
+        ("tests/daemon/test_modes.py::test_a_log_that_became_shorter_a_moment_ago",),
+    ),
 )

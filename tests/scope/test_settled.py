@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -9,9 +10,10 @@ import pytest
 
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.log_dir import read_log_dir
-from cleanerd.scope.settled import EarlierReading, highest_segments
+from cleanerd.scope import settled
+from cleanerd.scope.settled import CheckpointReadings, EarlierReading, highest_segments
 from tests.cli.clean_log_dirs import dirty, good
-from tests.support.log_dirs import make_log_dir
+from tests.support.log_dirs import make_log_dir, with_directory_id
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,6 +50,21 @@ def test_the_lower_one(
     assert found.high_watermarks == found.recovery_points == {NAME: expected}
     other = earlier.lower_of(second, OTHER, (0, 0))
     assert other.recovery_points == other.high_watermarks == {OTHER: 0}, "a checkpoint did not have OTHER before"
+
+
+def test_another_directory_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read of a disk that was replaced is no earlier reading of the new one."""
+    monkeypatch.setattr(settled, "SETTLE_SECONDS", 0.0)
+    path, readings = make_log_dir(tmp_path / "logs", {"orders-0": dirty()}), CheckpointReadings()
+    ends = {NAME: (0, 0)}
+    for _ in range(2):
+        readings.add(read_log_dir(path))
+    assert readings.earlier(ends).knows(NAME)
+    with_directory_id(path, uuid.UUID(int=7))
+    readings.add(read_log_dir(path))
+    assert not readings.earlier(ends).knows(NAME)
+    readings.add(read_log_dir(path))
+    assert readings.earlier(ends).knows(NAME)
 
 
 def test_where_logs_end(tmp_path: Path) -> None:

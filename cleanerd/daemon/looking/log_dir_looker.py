@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -30,7 +31,7 @@ from cleanerd.errors import Cause, CleanerdError, RefusedError, as_cleanerd_erro
 from cleanerd.log.log_dir import LogDir, LogDirMemory, read_log_dir
 from cleanerd.log.quarantine import forget_quarantine
 from cleanerd.scope.partitions import BesideBroker, ByBroker, ByDisk, Partitions, Resolved
-from cleanerd.scope.settled import CheckpointReadings
+from cleanerd.scope.settled import CheckpointReadings, is_apart
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -73,6 +74,7 @@ class LogDirLooker:
         self._away_since_ms: int | None = None
         self._settings: Settings | None = None
         self._readings = CheckpointReadings()
+        self._read_at = 0.0
         self._last: _Known | None = None
         self._memory = LogDirMemory()
         self._resolved: dict[str, Resolved] = {}
@@ -92,6 +94,7 @@ class LogDirLooker:
                 # A configuration that changed since the last look of ours is still to be looked at; so is what a job
                 # saw that went by settings from before a reload.
                 seen.config = before.config
+                seen.goes_on(before)
                 seen.settled = seen.settled and (seen.settings is None or seen.settings is self._settings)
                 self._seen[name] = seen
 
@@ -119,6 +122,7 @@ class LogDirLooker:
         self._last = None
         choice = None
         try:
+            self._read_at = time.monotonic()
             log_dir = read_log_dir(self.path, self._memory)
             total, free = _space(self.path)
             others = context.others(self.path)
@@ -274,6 +278,7 @@ class LogDirLooker:
         seen = Seen.of(look, reading, known, kind, reading.log.listed)
         # Where nobody takes what this look tells, what came since the job is for the next one to see.
         seen.settled, seen.jobs_ended = seen.settled and by_job <= context.jobs_ended, by_job
+        seen.goes_on(before)
         self._seen[name] = seen
         return look
 
@@ -299,7 +304,12 @@ class LogDirLooker:
             with LiveBroker(choice.socket, LOOK) as broker:
                 yield ByBroker(log_dir, facts, broker, resolved=self._resolved)
         elif choice.mode == "on-start":
-            ends = {name: seen.active for name, seen in self._seen.items() if seen.active is not None}
+            # Of a log that got shorter just now, or was not there, no checkpoint is known to be younger than that.
+            ends = {
+                name: seen.active
+                for name, seen in self._seen.items()
+                if seen.active is not None and is_apart(seen.since, self._read_at)
+            }
             yield BesideBroker(log_dir, facts, self._readings.earlier(ends))
         else:
             yield ByDisk(log_dir, facts)
