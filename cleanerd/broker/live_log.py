@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from cleanerd.broker.agent_facts import BrokerSegment
 from cleanerd.errors import RefusedError, StalePlanError
 from cleanerd.format.names import uuid_from_base64
-from cleanerd.log.log_dir import LogDir, cleaner_offset
+from cleanerd.log.log_dir import LogDir, cleaner_offset, lasting_start_offset
 from cleanerd.log.partition import read_partition
 from cleanerd.words import human_ms
 
@@ -30,17 +30,19 @@ def read_live(log_dir: LogDir, name: TopicPartition, facts: LogFacts) -> tuple[L
     """The log as the broker holds it, and ``log_dir`` with the broker's offsets of this partition.
 
     ``facts`` must be younger than whatever made the caller look. Checkpoint files lag behind a running broker and may
-    be ahead of it after a truncation (S-03), so none of them counts but the cleaner's: the broker itself goes by that
-    file. Segments that were begun after the broker spoke are left out: the active one is the broker's.
+    be ahead of it after a truncation (S-03), so none of them counts but the cleaner's, which the broker itself goes by,
+    and that of log starts for what it would start with, if it were killed. Segments that were begun after the broker
+    spoke are left out: the active one is the broker's.
 
     Raises:
         StalePlanError: the directory holds other segments than the broker: it, or its cleaner, was at work in between.
         RefusedError: a replacement was cut short there, and the broker has to be started anew.
         CorruptionError, CleanerdError: it cannot be read.
     """
-    lasting_start_offset = log_dir.log_start_offsets.get(name, 0)
     log_dir = _of_one(log_dir, name, facts)
     found = read_partition(log_dir, name)
+    # A job comes with the offsets that the broker told the look before it: they are no checkpoint.
+    lasting = lasting_start_offset(log_dir.path, name)
     if found.unfinished:
         raise _unfinished(found)
     if found.topic_id != _topic_id(facts):
@@ -64,7 +66,7 @@ def read_live(log_dir: LogDir, name: TopicPartition, facts: LogFacts) -> tuple[L
         log_start_offset=facts.log_start,
         last_stable_offset=facts.lso,
         told_end_offset=facts.leo,
-        lasting_start_offset=min(max(lasting_start_offset, segments[0].base), facts.log_start),
+        lasting_start_offset=min(max(lasting, segments[0].base), facts.log_start),
         # What was begun after the broker spoke stands in the listing, and nobody has looked at it.
         listed=found.listed if len(segments) == len(found.segments) else None,
     )

@@ -29,8 +29,8 @@ _SPACE = re.compile(r"[ \t\n\x0b\f\r]+")
 _PLAIN = (string.ascii_letters + string.digits + "._- \n").encode()
 _ODD = re.compile(rb" [ \n]|\n[ \n]| 0[0-9]")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,32}", re.ASCII)
-_MOST_JUDGED = 16
-"""Files: as many log directories as a broker has."""
+_MOST_JUDGED = 32
+"""Files: two for each of as many log directories as a broker has."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

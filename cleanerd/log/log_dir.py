@@ -31,8 +31,11 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
 METADATA_TOPIC = "__cluster_metadata"
 
-_KEPT_CHECKPOINTS = 16
+_KEPT_DIRS = 16
 """As many log directories as a broker has, and then some."""
+
+_KEPT_CHECKPOINTS = 2 * _KEPT_DIRS
+"""Two of each are asked for one partition at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +149,7 @@ def moved_here(log_dir: Path) -> frozenset[TopicPartition]:
         return frozenset()
 
 
-@functools.lru_cache(maxsize=_KEPT_CHECKPOINTS)
+@functools.lru_cache(maxsize=_KEPT_DIRS)
 def _moved_here(path: Path, _state: tuple[int, ...]) -> frozenset[TopicPartition]:
     return _list_moved_here(path)
 
@@ -159,25 +162,37 @@ def _list_moved_here(path: Path) -> frozenset[TopicPartition]:
 def cleaner_offset(log_dir: Path, name: TopicPartition) -> int | None:
     """The first dirty offset of one partition by Kafka's cleaner as it stands now; None: it names none.
 
-    The file is read again when it is another one: for many partitions this is a look at its time each.
+    Raises:
+        CorruptionError: what it says of this partition does not parse.
+        CleanerdError: it cannot be read.
+    """
+    return _offset_in(f"{log_dir}/{CLEANER_CHECKPOINT}", name)
+
+
+def lasting_start_offset(log_dir: Path, name: TopicPartition) -> int:
+    """The log start offset that a broker which is killed now starts with, unless its first segment begins above that.
 
     Raises:
         CorruptionError: what it says of this partition does not parse.
         CleanerdError: it cannot be read.
     """
-    path = f"{log_dir}/{CLEANER_CHECKPOINT}"
+    return _offset_in(f"{log_dir}/{LOG_START_CHECKPOINT}", name) or 0
+
+
+def _offset_in(path: str, name: TopicPartition) -> int | None:
+    """The file is read again when it is another one: for many partitions this is a look at its time each."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise unreadable("cannot be looked at", path, error) from error
-    data = _cleaner_offsets(path, (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    data = _bytes_of(path, (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
     return None if data is None else offset_in_checkpoint(data, path, name)
 
 
 @functools.lru_cache(maxsize=_KEPT_CHECKPOINTS)
-def _cleaner_offsets(path: str, _file: tuple[int, ...]) -> bytes | None:
+def _bytes_of(path: str, _file: tuple[int, ...]) -> bytes | None:
     return read_small_file(path, max_bytes=MAX_FACTS_BYTES)
 
 

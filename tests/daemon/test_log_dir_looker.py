@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.broker import live_log
-from cleanerd.broker.live_broker import Patience
+from cleanerd.broker.live_broker import LiveBroker, Patience
 from cleanerd.daemon import partition_look
 from cleanerd.daemon.looking import log_dir_looker
 from cleanerd.daemon.looking.facts_cache import FactsCache
@@ -34,6 +34,7 @@ from cleanerd.log.at_work import PLACE, Marks
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
+from cleanerd.scope.partitions import ByBroker
 from cleanerd.settings import load_settings
 from tests.apply.live_scene import held
 from tests.apply.offline_scene import two_groups
@@ -231,6 +232,20 @@ def test_what_changes_in_the_tick_of_the_look(root: Path, monkeypatch: pytest.Mo
         (place / "more").touch()
         os.utime(place, ns=(now_ns, now_ns))
         assert len(looker.look(told).looks) == 1
+
+
+def test_where_a_killed_broker_would_start_by_the_job(root: Path) -> None:
+    """U-1: records were deleted a moment ago and no checkpoint tells; what a job has of its look is no checkpoint."""
+    with broker(root, 1) as agent:
+        agent.facts["log_start"] = 4
+        found = LogDirLooker(root).look(world(root))
+        (look,) = found.looks
+        assert isinstance(look, PartitionLook)
+        assert found.facts is not None
+        with LiveBroker(root / ".cleanerd-agent.sock") as asked:
+            for log_dir in (read_log_dir(root), look.log_dir):  # as clean --live does, as the daemon's job does
+                log = ByBroker(log_dir, found.facts, asked).read(look.name).log
+                assert (log.log_start_offset, log.lasting_start_offset) == (4, 0)
 
 
 def test_a_look_goes_by_the_time_of_jobs(root: Path) -> None:

@@ -31,8 +31,8 @@ BESIDE_BROKERS = (
         "the-cleaners-checkpoint-of-before",
         "C-13",
         "cleanerd/log/log_dir.py",
-        "_cleaner_offsets(path, (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))",
-        "_cleaner_offsets(path, (status.st_dev,))",
+        "_bytes_of(path, (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))",
+        "_bytes_of(path, (status.st_dev,))",
         ("tests/apply/test_live_pace.py::test_the_cleaners_checkpoint_as_it_stands",),
     ),
     Mutant(

@@ -91,4 +91,12 @@ LOOKS = (
         "if seen.active is not None",
         ("tests/daemon/test_modes.py::test_a_log_that_became_shorter_a_moment_ago",),
     ),
+    Mutant(
+        "a-look-tells-where-a-killed-broker-starts",
+        "U-1",
+        "cleanerd/broker/live_log.py",
+        "lasting = lasting_start_offset(log_dir.path, name)",
+        "lasting = log_dir.log_start_offsets.get(name, lasting_start_offset(log_dir.path, name))",
+        ("tests/daemon/test_log_dir_looker.py::test_where_a_killed_broker_would_start_by_the_job",),
+    ),
 )
