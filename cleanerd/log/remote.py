@@ -66,7 +66,7 @@ class RemotePath(PosixPath):
 
     @abstractmethod
     def children(self) -> list[RemotePath]:
-        """What lies directly in it, ``listed``, sorted by name.
+        """What lies directly in it, ``listed``, sorted by name; without what has a name that no path has.
 
         Raises:
             CleanerdError: it cannot be listed.
@@ -77,10 +77,11 @@ class RemotePath(PosixPath):
         return [each for each in self.children() if each.listed is not None and each.listed.is_dir]
 
     @abstractmethod
-    def files_below(self) -> list[RemotePath]:
+    def files_below(self, *, complete: bool = False) -> list[RemotePath]:
         """All files anywhere below it, ``listed``, sorted.
 
         Raises:
+            ConfigError: one has a name that no path has, so nobody can read it, and all were wanted, ``complete``.
             CleanerdError: it cannot be listed.
         """
 
@@ -106,6 +107,7 @@ class RemotePath(PosixPath):
 
         Raises:
             OSError: it is too large.
+            SegmentChangedError: another object got its name meanwhile.
             CleanerdError: it cannot be read.
         """
         try:
@@ -117,7 +119,10 @@ class RemotePath(PosixPath):
         with file:
             if file.listed.st_size > MAX_SMALL_FILE_BYTES:
                 raise too_large(str(self), MAX_SMALL_FILE_BYTES)
-            return _entries(file) if has_room and file.listed.st_size > ROOM_BYTES else file.readall()
+            data = _entries(file) if has_room and file.listed.st_size > ROOM_BYTES else file.readall()
+            # Its size was asked for before its bytes: of two checkpoints a part may be a checkpoint, too.
+            file.require_unchanged()
+            return data
 
     def witness(self, base: int, *, sealed: bool) -> Segment:
         """The segment ``base`` as it was listed, or stands now.

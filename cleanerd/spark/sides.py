@@ -197,7 +197,7 @@ def _all_below(directory: Path) -> Iterator[Path]:
         raise error
 
     if isinstance(directory, RemotePath):
-        yield from directory.files_below()
+        yield from directory.files_below(complete=True)
         return
     for root, dirs, names in os.walk(directory, onerror=fail):
         dirs.sort()

@@ -14,29 +14,23 @@ import contextlib
 import fnmatch
 import functools
 import os
-import random
 import re
-import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-import pyarrow as pa
-
-from cleanerd.errors import CleanerdError, ConfigError, MachineError
+from cleanerd.errors import CleanerdError, ConfigError
 from cleanerd.log.remote import SEPARATOR, Listed, Ranges, RemotePath, shown_url
 from cleanerd.log.same_file import changed
-from cleanerd.spark.store_clients import HDFS_NEEDS, account_of, client_of
+from cleanerd.spark.store_clients import account_of, client_of
+from cleanerd.spark.store_tries import ERRORS, brief, is_absence, no_bucket, raise_if_final, tried
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    import pyarrow as pa
     import pyarrow.fs as pafs
-
-T = TypeVar("T")
 
 SCHEMES: Final = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "gcs": "gs", "abfs": "abfs", "abfss": "abfss",
                   "hdfs": "hdfs", "viewfs": "viewfs"}  # fmt: skip
@@ -46,31 +40,13 @@ AHEAD_BYTES: Final = 8 << 20
 """So much is fetched at once while a file is read from one end to the other."""
 
 LEAST_BYTES: Final = 64 << 10
-TRIES: Final = 8
+_HEAD_BYTES: Final = 64
 PART_TRIES: Final = 3
 """Of a part of an object that is sent; all of the object is tried as often as anything else."""
 
-FIRST_PAUSE_SECONDS: Final = 0.2
-LONGEST_PAUSE_SECONDS: Final = 5.0
-
-_ERRORS: Final = (OSError, NotImplementedError, ValueError, pa.ArrowException)
-"""What pyarrow raises when a store or its library does not do what was asked."""
-
-_HADOOP: Final = "what Hadoop says of it stands on standard error, a task's on its executor's"
+_RENAME: Final = "rename it, or keep it elsewhere"
 
 _WILD: Final = re.compile(r"[*?\[]")
-_ABSENT: Final = re.compile("No such file or directory")
-"""What Google's library says without the number of that error."""
-
-_GONE: Final = re.compile(
-    r"NO_SUCH_BUCKET|NoSuchBucket|bucket does not exist|ContainerNotFound|Bucket  ?not found", re.I
-)
-_DENIED: Final = re.compile(
-    r"ACCESS_DENIED|AccessDenied|INVALID_ACCESS_KEY|INVALID_CLIENT_TOKEN|SIGNATURE|UNRECOGNIZED_CLIENT|"
-    r"HTTP status 40[13]|response code: 40[13]|EXPIRED|credential|access token|Permission denied|"
-    r"authenticat|authoriz|Forbidden",
-    re.I,
-)  # fmt: skip
 
 
 class StorePath(RemotePath):
@@ -78,11 +54,28 @@ class StorePath(RemotePath):
 
     def children(self) -> list[RemotePath]:
         """By the store, one level deep."""
-        return self._list(recursive=False)
+        return sorted(self._child(name, listed) for name, listed in self._list() if _is_plain(name))
 
-    def files_below(self) -> list[RemotePath]:
+    def files_below(self, *, complete: bool = False) -> list[RemotePath]:
         """By requests of the store for all levels."""
-        return [each for each in self._list(recursive=True) if each.listed is not None and not each.listed.is_dir]
+        # Microsoft's library never ends where a directory has no name, as of ``DIR//FILE``: it is asked level by level.
+        by_levels = self.parts[0].startswith("abfs")
+        found: list[RemotePath] = []
+        places: list[StorePath] = [self]
+        while places:
+            place = places.pop()
+            for name, listed in place._list(recursive=not by_levels):  # noqa: SLF001 - one of its kind
+                if listed.is_dir and not by_levels:
+                    continue
+                if not _is_plain(name):
+                    if not complete:
+                        continue
+                    raise ConfigError(
+                        f"an object is called {name[:60]!r} there, which no path is", where=str(place), hint=_RENAME
+                    )
+                child = place._child(name, listed)  # noqa: SLF001
+                (places if listed.is_dir else found).append(child)
+        return sorted(found)
 
     def status(self) -> Listed | None:
         """By a question to the store."""
@@ -121,32 +114,44 @@ class StorePath(RemotePath):
         if info.type.name == "NotFound" and self.parts[0] != "s3:":
             try:
                 self.system.get_file_info(_selector(self.inner))
-            except _ERRORS as error:
-                if not _is_absence(error):
+            except ERRORS as error:
+                if not is_absence(error):
                     raise
                 return None
             info = self.system.get_file_info(self.inner)
             return _listed(info) if info.type.name != "NotFound" else Listed.of(0, 0, is_dir=True)
         return _listed(info) if info.type.name != "NotFound" else None
 
-    def _list(self, *, recursive: bool) -> list[RemotePath]:
+    def _child(self, name: str, listed: Listed) -> StorePath:
+        child = self / name
+        child.listed = listed
+        return child
+
+    def _list(self, *, recursive: bool = False) -> list[tuple[str, Listed]]:
+        """What lies in it, or anywhere below it, by the names that the store has for it, from here on."""
         # Google's library leaves out a directory for which no object of its own stands, and asks for all below anyway.
         is_flat = self.parts[0] == "gs:" and not recursive
         above = len(self.inner.rstrip("/")) + 1
         selector = _selector(self.inner, recursive=recursive or is_flat)
-        found: list[RemotePath] = []
+        found: list[tuple[str, Listed]] = []
         dirs = set()
         for info in tried(self, "cannot be listed", lambda: self.system.get_file_info(selector)):
-            name, listed = info.path[above:].strip("/"), _listed(info)  # a key may have an empty name in it
+            name, listed = info.path[above:], _listed(info)
             if is_flat and ("/" in name or listed.is_dir):
                 name, listed = name.partition("/")[0], Listed.of(0, 0, is_dir=True)
                 if name in dirs:
                     continue
                 dirs.add(name)
-            child = self / name
-            child.listed = listed
-            found.append(child)
-        return sorted(found)
+            found.append((name.rstrip("/") if listed.is_dir else name, listed))
+        return found
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a path ends so: a key may have an empty name in it, or dots, which on the way to the store mean another.
+
+    Of two objects, ``DIR//FILE`` and ``DIR/FILE``, a path names the second.
+    """
+    return not {"", ".", ".."}.intersection(name.split("/"))
 
 
 def _selector(inner: str, *, recursive: bool = False) -> pafs.FileSelector:
@@ -190,6 +195,8 @@ def path_of(text: str | Path) -> Path:
     if scheme.startswith("abfs"):
         account_of(host, shown_url(plain))
     rest = plain.partition(SEPARATOR)[2].partition("/")[2]
+    if {".", ".."}.intersection(rest.split("/")):
+        raise ConfigError("has . or .. in it, which a store takes for names", where=shown_url(plain))
     return StorePath(f"{scheme}:", host, *[part for part in rest.split("/") if part])
 
 
@@ -214,7 +221,7 @@ def matching(pattern: Path) -> list[Path]:
         is_there = True
         with contextlib.suppress(CleanerdError):  # not everybody may ask for it
             is_there = bucket.status() is not None
-        raise ConfigError("no such directory", where=str(pattern)) if is_there else _no_bucket(pattern)
+        raise ConfigError("no such directory", where=str(pattern)) if is_there else no_bucket(pattern)
     return list(there)
 
 
@@ -224,23 +231,31 @@ class _StoreFile(Ranges):
     def __init__(self, path: StorePath, upto: int) -> None:
         super().__init__()
         self._path = path
-        self._file = tried(path, "cannot be opened", lambda: path.system.open_input_file(path.inner))
+        self._file, size = tried(path, "cannot be opened", self._asked)
         self._pool: ThreadPoolExecutor | None = None
         self._ahead: tuple[int, int, Future[bytes]] | None = None
         self._held = (0, b"")
-        size = tried(path, "cannot be opened", self._file.size)
+        self._head = b""
+        self._has_jumped = False
         written_ns, self.tag = self._about()
         self.listed = Listed.of(size, written_ns)
         if size < upto:
             raise changed(f"it became shorter: {upto} bytes were listed, it ends at {size}", str(path))
         self._upto = upto
 
+    def _asked(self) -> tuple[pa.NativeFile, int]:
+        """The open file and its size, which Google's library says of none whose first answer failed."""
+        file = self._path.system.open_input_file(self._path.inner)
+        return file, file.size()
+
     def _about(self) -> tuple[int, str]:
         """The store's time of this object, and its name for these very bytes, where its answer has them."""
         fields: dict[str, Any] = {}
-        with contextlib.suppress(*_ERRORS):
+        with contextlib.suppress(*ERRORS):
             fields = {key.lower(): value.decode() for key, value in (self._file.metadata() or {}).items()}
         tag = fields.get("etag", "")
+        if self._path.parts[0] == "gs:" and fields.get("content-encoding", "") not in ("", "identity"):
+            raise self._no_ranges(f"is stored with Content-Encoding {fields['content-encoding'][:20]}")
         with contextlib.suppress(KeyError, ValueError):
             written = fields.get("last-modified") or fields["updated"]
             return int(_time(written).timestamp()) * 1_000_000_000, tag
@@ -261,10 +276,24 @@ class _StoreFile(Ranges):
         return max(done, 0)
 
     def require_unchanged(self) -> None:
-        """By opening it once more."""
+        """By opening it once more.
+
+        Raises:
+            SegmentChangedError, CleanerdError: as its base.
+            ConfigError: the store gives no parts, or something on the way to it.
+        """
         with _StoreFile(self._path, 0) as now:
             if (now.listed, now.tag) != (self.listed, self.tag):
                 raise changed("another object has its name now", str(self._path))
+        self._require_parts()
+
+    def _require_parts(self) -> None:
+        """Google's library and Microsoft's take all of an object, where it comes, for the part that they asked for."""
+        if not self._has_jumped or self._path.parts[0] not in ("gs:", "abfs:", "abfss:"):
+            return
+        head = self._head or self._fetch(0, _HEAD_BYTES)
+        if self._fetch(1, len(head) - 1) != head[1:]:
+            raise self._no_ranges("comes whole where a part of it is asked for")
 
     def close(self) -> None:
         """Give back what it held."""
@@ -275,6 +304,10 @@ class _StoreFile(Ranges):
                 self._pool.shutdown(wait=True, cancel_futures=True)
             with contextlib.suppress(Exception):
                 self._file.close()
+
+    def _no_ranges(self, what: str) -> ConfigError:
+        hint = "store its bytes as they are; see that nothing on the way to the store answers for it"
+        return ConfigError(f"{what}, so no part of it can be read", where=str(self._path), hint=hint)
 
     def _piece(self, position: int, wanted: int) -> memoryview:
         """Some bytes from ``position`` on: what is held, what is on its way, else a range of its own."""
@@ -302,75 +335,11 @@ class _StoreFile(Ranges):
 
     def _fetch(self, position: int, count: int) -> bytes:
         count = min(count, self.listed.st_size - position)
+        self._has_jumped |= position > 0
         data: bytes = tried(self._path, "cannot be read", lambda: self._file.read_at(count, position), whole=count)
+        if position == 0:
+            self._head = data[:_HEAD_BYTES]
         return data
-
-
-def tried(path: RemotePath, what: str, call: Callable[[], T], *, whole: int | None = None) -> T:
-    """The answer of a store, asked again a few times when it has none. ``whole``: so many bytes are an answer.
-
-    Raises:
-        SegmentChangedError: the object is gone, or shorter.
-        ConfigError: there is no such bucket or directory, or we may not look.
-        MachineError: nothing helped.
-    """
-    for number in range(TRIES):
-        try:
-            answer = call()
-        except _ERRORS as error:
-            if _is_absence(error):
-                raise _absent(path, what, error) from None
-            _raise_if_final(path, error)
-            if number == TRIES - 1:
-                hint = _HADOOP if path.parts[0] in ("hdfs:", "viewfs:") else None
-                raise MachineError(
-                    f"{what}, tried {TRIES} times: {_brief(error)}", where=str(path), hint=hint
-                ) from None
-        else:
-            if whole is None or len(answer) == whole:  # type: ignore[arg-type]
-                return answer
-            if number == TRIES - 1:
-                raise changed(f"it became shorter: {whole} bytes were asked for, {len(answer)} came", str(path))  # type: ignore[arg-type]
-        pause = min(FIRST_PAUSE_SECONDS * 2**number, LONGEST_PAUSE_SECONDS)
-        time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - so that tasks do not come back together
-    raise AssertionError
-
-
-def _is_absence(error: Exception) -> bool:
-    return isinstance(error, FileNotFoundError) or _ABSENT.match(str(error)) is not None
-
-
-def _absent(path: RemotePath, what: str, error: Exception) -> CleanerdError:
-    if _GONE.search(re.sub(r"'[^']*'", "", str(error))):
-        return _no_bucket(path)
-    if what == "cannot be listed":
-        return ConfigError("no such directory", where=str(path))
-    return changed("it is gone", str(path))
-
-
-def _raise_if_final(path: RemotePath, error: Exception) -> None:
-    text = re.sub(r"'[^']*'", "", str(error))  # a topic may be called what an error is
-    if _GONE.search(text):
-        raise _no_bucket(path) from None
-    if isinstance(error, PermissionError) or _DENIED.search(text):
-        raise ConfigError(
-            "the store refuses: no credentials, wrong ones, or ones that may not read this",
-            where=str(path),
-            hint="the store's own library looks for them in the environment or its files, on every executor",
-        ) from None
-    if re.search(r"INVALID_RANGE|416|Read out of bounds", text):
-        raise changed("it became shorter while it was read", str(path)) from None
-    if re.search("libhdfs|libjvm|HADOOP_HOME|HDFS connection failed", text):
-        raise ConfigError(_brief(error), where=str(path), hint=HDFS_NEEDS) from None
-
-
-def _no_bucket(path: RemotePath) -> CleanerdError:
-    return ConfigError(f"there is no bucket or container {path.parts[1].partition('@')[0]}", where=str(path))
-
-
-def _brief(error: Exception) -> str:
-    """A line of it, without anything after a question mark: signatures stand there."""
-    return re.sub(r"\?\S*", "", str(error).split("\n", maxsplit=1)[0])[:300]
 
 
 def _listed(info: pafs.FileInfo) -> Listed:
@@ -390,7 +359,7 @@ def _system(_process: int, scheme: str, host: str, tries: int = 1) -> pafs.FileS
     """One a process: what was made before a fork is not used after it. ``tries``: of each of its requests."""
     try:
         return client_of(scheme, host, tries)
-    except _ERRORS as error:
+    except ERRORS as error:
         where = StorePath(f"{scheme}:", host)
-        _raise_if_final(where, error)
-        raise ConfigError(_brief(error), where=str(where)) from None
+        raise_if_final(where, error)
+        raise ConfigError(brief(error), where=str(where)) from None

@@ -15,7 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
+from urllib.request import Request, urlopen
 
 import pyarrow.fs as pafs
 import pytest
@@ -121,6 +122,13 @@ def start() -> OtherStore:
     store = started(__name__, f"abfs://{BUCKET}{root}", f"abfs://nowhere{root}", script=str(program()))
     store.environment = {"AZURE_STORAGE_CONNECTION_STRING": connection_string(f"{store.control.endpoint()}/{ACCOUNT}")}
     return store
+
+
+def put_by_name(endpoint: str, name: str, data: bytes) -> None:
+    """Under any name, which pyarrow does not take."""
+    url = f"{endpoint}/{ACCOUNT}/{BUCKET}/{quote(name)}?{signature('rwc')}"
+    request = Request(url, data, {"x-ms-blob-type": "BlockBlob", "x-ms-version": _VERSION}, method="PUT")  # noqa: S310 - a server of ours
+    urlopen(request).close()  # noqa: S310
 
 
 def connection_string(blob_endpoint: str, key: str = AZURITE["AccountKey"]) -> str:

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from cleanerd.log.memory import Memory
-from cleanerd.spark import room, small, stores
+from cleanerd.spark import room, small, store_tries, stores
 from cleanerd.spark.values import registry as schema_registry
 from tests.spark import registry_server, s3
 from tests.spark.sessions import ONE_SORT_OF_WORKERS, SHORT, start_session
@@ -68,8 +68,8 @@ def server() -> Iterator[Store]:
 @pytest.fixture
 def store(server: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """Without faults and with nothing asked yet; who waits before he asks again waits a moment."""
-    monkeypatch.setattr(stores, "FIRST_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(stores, "LONGEST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(store_tries, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(store_tries, "LONGEST_PAUSE_SECONDS", 0.02)
     server.fault = None
     server.requests.clear()
     yield server

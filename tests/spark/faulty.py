@@ -26,8 +26,9 @@ Answer = tuple[int, bytes, dict[str, str]]
 class Faulty:
     """``fault`` gets the number, method, path and range of a request; its answer is what happens instead.
 
-    None: what should. ``drop``: no answer; ``cut``: half of one; another word: what ``answers`` has for it, as the
-    store says it: ``slow`` when it throttles, ``denied`` when it does not know who asks.
+    None: what should. ``drop``: no answer; ``cut``: half of one; ``whole``: all of an object in the place of a range;
+    another word: what ``answers`` has for it, as the store says it: ``slow`` when it throttles, ``denied`` when it does
+    not know who asks.
     """
 
     endpoint: str
@@ -79,6 +80,8 @@ class _Proxy(BaseHTTPRequestHandler):
             return
         connection = http.client.HTTPConnection(*self.behind, timeout=60)
         hops = ("connection", "transfer-encoding", "expect", "content-length")
+        if fault == "whole":
+            hops += ("range", "x-ms-range")
         headers = {key: value for key, value in self.headers.items() if key.lower() not in hops}
         connection.request(self.command, self.path, body, headers)
         answer = connection.getresponse()

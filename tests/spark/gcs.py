@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING
+from urllib.parse import quote
+from urllib.request import Request, urlopen
 
 import pyarrow.fs as pafs
 from gcp_storage_emulator.server import Server
@@ -53,6 +55,13 @@ def serve() -> tuple[Served, Callable[[], None]]:
         server.stop()
 
     return store, stop
+
+
+def put_by_name(endpoint: str, name: str, data: bytes) -> None:
+    """Under any name, which pyarrow does not take."""
+    url = f"{endpoint}/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name={quote(name, safe='')}"
+    request = Request(url, data, {"Content-Type": "application/octet-stream"}, method="POST")  # noqa: S310 - a server of ours
+    urlopen(request).close()  # noqa: S310
 
 
 def start() -> OtherStore:

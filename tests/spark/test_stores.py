@@ -16,7 +16,7 @@ import pytest
 from cleanerd.cli.main import run
 from cleanerd.errors import CleanerdError, ConfigError, MachineError, SegmentChangedError
 from cleanerd.log.safe_open import ROOM_BYTES
-from cleanerd.spark import stores
+from cleanerd.spark import store_tries
 from cleanerd.spark.api import Logs
 from cleanerd.spark.source.data_source import KafkaSegments
 from cleanerd.spark.source.options import options_from
@@ -84,7 +84,7 @@ def test_a_store_that_always_fails(store: Store, url: str, fault: str) -> None:
         read_rows(url)
     asked = [path for method, path, _ in store.requests if method == "GET" and path.endswith(".log")]
     # A connection that is closed at once is tried again by the HTTP client, too.
-    assert stores.TRIES <= len(asked) <= 2 * stores.TRIES
+    assert store_tries.TRIES <= len(asked) <= 2 * store_tries.TRIES
 
 
 def test_ranges(store: Store) -> None:
@@ -194,6 +194,42 @@ def test_an_object_that_is_replaced_while_it_is_read(store: Store, log_dir: Path
     store.fault = replace
     with pytest.raises(CleanerdError, match=f"s3://archive/replaced/{FIRST}.*(another object|CRC|checksum)"):
         [list(reader.read(split)) for split in splits]
+
+
+def test_an_object_that_goes_while_it_is_read(store: Store) -> None:
+    """Told at once, as what it is."""
+    store.client.put_object(Bucket=s3.BUCKET, Key="going", Body=bytes(70_000))
+    with path_of("s3://archive/going").opened() as file:  # type: ignore[attr-defined]
+        store.client.delete_object(Bucket=s3.BUCKET, Key="going")
+        with pytest.raises(SegmentChangedError, match="it is gone"):
+            file.readall()
+
+
+def test_a_checkpoint_that_is_replaced_after_its_size_was_asked_for(store: Store) -> None:
+    """As many bytes of a longer one are a checkpoint, too, with another offset."""
+    old, new = (f"0\n1\norders 0 {offset}\n".encode() for offset in (9_999, 100_000))
+    store.client.put_object(Bucket=s3.BUCKET, Key="small/checkpoint", Body=old)
+
+    def replace(_number: int, method: str, _path: str, _range: str) -> None:
+        if method == "GET":
+            store.fault = None
+            store.client.put_object(Bucket=s3.BUCKET, Key="small/checkpoint", Body=new)
+
+    store.fault = replace
+    with pytest.raises(SegmentChangedError, match=r"small/checkpoint: .*: another object has its name now"):
+        bytes_of(path_of("s3://archive/small/checkpoint"))
+    assert bytes_of(path_of("s3://archive/small/checkpoint")) == new
+
+
+def test_a_search_where_an_object_has_no_path(store: Store, log_dir: Path) -> None:
+    """A key in ``DIR//FILE`` is not looked for in ``DIR/FILE``: that nothing was found would be no proof."""
+    url = store.put(log_dir, "odd/data")
+    assert Logs(None, url).find_keys([b"lost"]).found == 0
+    data = (log_dir / FIRST).read_bytes()
+    store.client.put_object(Bucket=s3.BUCKET, Key=f"odd/data/{NAME}//{0:020d}.log", Body=data)
+    with pytest.raises(ConfigError, match=rf"an object is called '{NAME}//{0:020d}.log' there, which no path is"):
+        Logs(None, url).find_keys([b"lost"])
+    assert offsets(url) == offsets(log_dir)
 
 
 def test_refused(store: Store, url: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,18 +12,19 @@ import numpy as np
 import pytest
 
 from cleanerd.errors import CleanerdError, ConfigError, MachineError, SegmentChangedError
-from cleanerd.spark import stores
+from cleanerd.spark import store_tries, stores
 from cleanerd.spark.api import Logs
 from cleanerd.spark.archive.target import target_of
 from cleanerd.spark.source.data_source import KafkaSegments
 from cleanerd.spark.source.options import options_from
 from cleanerd.spark.stores import path_of
 from tests.cleaner.driver import NAME
-from tests.spark import azure, gcs
+from tests.spark import azure
 from tests.spark.archives import archived, cleaned_twin, files_of, make_archive, manifest_of
 from tests.spark.other_store import Always, NowAndThen, Replace
 from tests.spark.reading import EVERYTHING, offsets, read_rows, schema_of
 from tests.spark.rich_log import NOW_MS, RichLog
+from tests.spark.served import STARTERS, serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,25 +38,18 @@ COMPARED = EVERYTHING.replace(",segment", "")
 READ = r"^GET [^ ?]*\.log(\?[^ ]*)? ."
 """A request for bytes of a segment."""
 
-STARTERS = {"gs": gcs.start, "abfs": azure.start}
-
 
 @pytest.fixture(scope="module", params=list(STARTERS))
 def server(request: pytest.FixtureRequest) -> Iterator[OtherStore]:
-    store = STARTERS[request.param]()
-    with pytest.MonkeyPatch.context() as patch:
-        for key, value in store.environment.items():
-            patch.setenv(key, value)
+    with serving(request.param) as store:
         yield store
-        store.stop()
-        stores._system.cache_clear()
 
 
 @pytest.fixture
 def store(server: OtherStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[OtherStore]:
     """Without faults and with nothing asked yet; who waits before he asks again waits a moment."""
-    monkeypatch.setattr(stores, "FIRST_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(stores, "LONGEST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(store_tries, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(store_tries, "LONGEST_PAUSE_SECONDS", 0.02)
     server.control.clear()
     yield server
     server.control.clear()
@@ -139,7 +133,7 @@ def test_a_store_that_fails_now_and_then(store: OtherStore, small_dir: Path, fau
 @pytest.mark.parametrize("fault", ["slow", "drop"])
 def test_a_store_that_always_fails(store: OtherStore, url: str, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked a few times and no more; the error names the URL."""
-    monkeypatch.setattr(stores, "TRIES", 2)  # of which each is some of the library's own
+    monkeypatch.setattr(store_tries, "TRIES", 2)  # of which each is some of the library's own
     store.control.fail(Always(fault, READ))
     with pytest.raises(
         MachineError, match=rf"^{re.escape(url)}/orders-0/[0-9]{{20}}\.log: cannot be read, tried 2 times"

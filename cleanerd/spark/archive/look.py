@@ -241,7 +241,7 @@ def _files_of(place: Path) -> dict[str, bytes]:
 def _entries(place: Path) -> tuple[list[str], list[str]]:
     """The names of directories and of files in a log directory; links are neither."""
     if isinstance(place, RemotePath):
-        children = [each for each in place.children() if each.listed is not None and each.parent == place]
+        children = [each for each in place.children() if each.listed is not None]
         directories = [each.name for each in children if each.listed is not None and each.listed.is_dir]
         return directories, [each.name for each in children if each.listed is not None and not each.listed.is_dir]
     try:

@@ -164,8 +164,8 @@ def _in_store(place: RemotePath) -> tuple[list[Listed], list[str]]:
     files, directories = [], []
     for child in place.children():
         found = child.listed
-        if found is None or child.parent != place:
-            continue  # a key with an empty name in it
+        if found is None:
+            continue
         if found.is_dir:
             directories.append(child.name)
         else:

@@ -32,7 +32,8 @@ from cleanerd.log.safe_open import (
     write_all,
 )
 from cleanerd.spark.archive.source import PIECE_BYTES
-from cleanerd.spark.stores import StorePath, tried
+from cleanerd.spark.store_tries import tried
+from cleanerd.spark.stores import StorePath
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -161,8 +162,6 @@ def check_apart(target: Path, sources: Sequence[Path]) -> None:
     Raises:
         ConfigError: it does.
     """
-    if isinstance(target, StorePath) and {".", ".."}.intersection(target.parts):
-        raise ConfigError("has . or .. in it, which a store takes for names", where=str(target))
     for source in sources:
         if _overlap(target, source):
             raise ConfigError(

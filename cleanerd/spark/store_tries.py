@@ -1,0 +1,122 @@
+"""What a store answers that is no answer: what is asked again, and what is told, without what may be a secret."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import pyarrow as pa
+
+from cleanerd.errors import CleanerdError, ConfigError, MachineError
+from cleanerd.log.same_file import changed
+from cleanerd.spark.store_clients import HDFS_NEEDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cleanerd.log.remote import RemotePath
+
+T = TypeVar("T")
+
+TRIES: Final = 8
+FIRST_PAUSE_SECONDS: Final = 0.2
+LONGEST_PAUSE_SECONDS: Final = 5.0
+
+ERRORS: Final = (OSError, NotImplementedError, ValueError, pa.ArrowException)
+"""What pyarrow raises when a store or its library does not do what was asked."""
+
+_HADOOP: Final = "what Hadoop says of it stands on standard error, a task's on its executor's"
+
+_ABSENT: Final = re.compile("No such file or directory")
+"""What Google's library says without the number of that error."""
+
+_OBJECT_GONE: Final = re.compile(r"NO_SUCH_KEY|\[BlobNotFound\]")
+_TOO_SHORT: Final = re.compile(r"INVALID_RANGE|\[InvalidRange\]|Read out of bounds|status code: 416|HTTP status 416")
+"""By whole words: the number alone may be a part of a position or of a request's name."""
+
+_GONE: Final = re.compile(
+    r"NO_SUCH_BUCKET|NoSuchBucket|bucket does not exist|ContainerNotFound|Bucket  ?not found", re.I
+)
+_DENIED: Final = re.compile(
+    r"ACCESS_DENIED|AccessDenied|INVALID_ACCESS_KEY|INVALID_CLIENT_TOKEN|SIGNATURE|UNRECOGNIZED_CLIENT|"
+    r"HTTP status 40[13]|response code: 40[13]|EXPIRED|credential|access token|Permission denied|"
+    r"authenticat|authoriz|Forbidden",
+    re.I,
+)  # fmt: skip
+
+
+def tried(path: RemotePath, what: str, call: Callable[[], T], *, whole: int | None = None) -> T:
+    """The answer of a store, asked again a few times when it has none. ``whole``: so many bytes are an answer.
+
+    Raises:
+        SegmentChangedError: the object is gone, or shorter.
+        ConfigError: there is no such bucket or directory, or we may not look.
+        MachineError: nothing helped.
+    """
+    for number in range(TRIES):
+        try:
+            answer = call()
+        except ERRORS as error:
+            if is_absence(error):
+                raise _absent(path, what, error) from None
+            raise_if_final(path, error)
+            if number == TRIES - 1:
+                hint = _HADOOP if path.parts[0] in ("hdfs:", "viewfs:") else None
+                raise MachineError(f"{what}, tried {TRIES} times: {brief(error)}", where=str(path), hint=hint) from None
+        else:
+            if whole is None or len(answer) == whole:  # type: ignore[arg-type]
+                return answer
+            if number == TRIES - 1:
+                raise changed(f"it became shorter: {whole} bytes were asked for, {len(answer)} came", str(path))  # type: ignore[arg-type]
+        pause = min(FIRST_PAUSE_SECONDS * 2**number, LONGEST_PAUSE_SECONDS)
+        time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - so that tasks do not come back together
+    raise AssertionError
+
+
+def is_absence(error: Exception) -> bool:
+    """Whether it says that nothing has the name."""
+    return isinstance(error, FileNotFoundError) or _ABSENT.match(str(error)) is not None
+
+
+def _absent(path: RemotePath, what: str, error: Exception) -> CleanerdError:
+    if _GONE.search(re.sub(r"'[^']*'", "", str(error))):
+        return no_bucket(path)
+    if what == "cannot be listed":
+        return ConfigError("no such directory", where=str(path))
+    return changed("it is gone", str(path))
+
+
+def raise_if_final(path: RemotePath, error: Exception) -> None:
+    """To ask again would not help.
+
+    Raises:
+        SegmentChangedError: the object is gone, or shorter.
+        ConfigError: there is no such bucket, we may not look, or a library lacks something.
+    """
+    text = re.sub(r"'[^']*'", "", str(error))  # a topic may be called what an error is
+    if _GONE.search(text):
+        raise no_bucket(path) from None
+    if isinstance(error, PermissionError) or _DENIED.search(text):
+        raise ConfigError(
+            "the store refuses: no credentials, wrong ones, or ones that may not read this",
+            where=str(path),
+            hint="the store's own library looks for them in the environment or its files, on every executor",
+        ) from None
+    if _OBJECT_GONE.search(text):
+        raise changed("it is gone", str(path)) from None
+    if _TOO_SHORT.search(text):
+        raise changed("it became shorter while it was read", str(path)) from None
+    if re.search("libhdfs|libjvm|HADOOP_HOME|HDFS connection failed", text):
+        raise ConfigError(brief(error), where=str(path), hint=HDFS_NEEDS) from None
+
+
+def no_bucket(path: RemotePath) -> CleanerdError:
+    """The error of a path in a bucket that is not there."""
+    return ConfigError(f"there is no bucket or container {path.parts[1].partition('@')[0]}", where=str(path))
+
+
+def brief(error: Exception) -> str:
+    """A line of it, without what stands after a question mark, signatures, or before an address, logins."""
+    return re.sub(r"\?\S*|(?<=//)[^/@\s]*@", "", str(error).split("\n", maxsplit=1)[0])[:300]
