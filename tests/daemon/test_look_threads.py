@@ -269,8 +269,8 @@ def test_what_is_remembered_is_swept_after_the_look_was_told(root: Path, monkeyp
     looks = look_threads.LookThreads(merged.append, warned.append, lambda: None)
     goes_on = threading.Event()
 
-    def sweep(_sweeper: Sweeper, look: LogDirLook, _store: StateStore, *, all_seen: bool) -> None:
-        assert all_seen
+    def sweep(_sweeper: Sweeper, look: LogDirLook, _store: StateStore, *, all_seen: bool, log_dirs: object) -> None:
+        assert (all_seen, log_dirs) == (True, (root,))
         goes_on.wait(PATIENCE_SECONDS)
         swept.append(look.path)
         if len(swept) == 2:

@@ -117,6 +117,25 @@ def test_rules_that_stay_are_asked_after_again(root: Path, monkeypatch: pytest.M
     assert sweeper._kept_until[root] == float("inf"), "and then no more"
 
 
+def test_a_disk_that_is_away_may_hold_it(root: Path) -> None:
+    """U-6: its partition moved there, the metadata log lies there too, and it is not mounted; who knows the topic?"""
+    store, sweeper = StateStore(root.parent / "state"), Sweeper(0.0)
+    log_dir, other = read_log_dir(root), with_directory_id(make_log_dir(root.parent / "other", {}), uuid.UUID(int=1))
+    store.require_rules(log_dir, read_partition(log_dir, NAMES[0]), "strategy=timestamp;tombstone.mode=null")
+    (root / "orders-0").rename(other / "orders-0")
+    other.rename(root.parent / "away")
+    for _ in range(2):
+        seen = look(root, *NAMES[1:], log_dirs=(root,))
+        Sweeper(0.0).after(seen, store, log_dirs=(root, other))
+        assert remembered(root) == 3
+        other.mkdir(exist_ok=True)  # the place where it is to be mounted
+    other.rmdir()
+    (root.parent / "away").rename(other)
+    shutil.rmtree(other / "orders-0")
+    sweeper.after(seen, store, log_dirs=(root, other))
+    assert remembered(root) == 2
+
+
 def test_the_daemon_sweeps(tmp_path: Path) -> None:
     """At its start: what was deleted while it was away."""
     root = tmp_path / "logs"

@@ -99,4 +99,12 @@ LOOKS = (
         "lasting = log_dir.log_start_offsets.get(name, lasting_start_offset(log_dir.path, name))",
         ("tests/daemon/test_log_dir_looker.py::test_where_a_killed_broker_would_start_by_the_job",),
     ),
+    Mutant(
+        "a-disk-that-is-away-holds-nothing",
+        "U-6",
+        "cleanerd/daemon/looking/sweep.py",
+        "log_dirs is not None and all((path / META_PROPERTIES).exists() for path in log_dirs)",
+        "log_dirs is not None",
+        ("tests/daemon/test_sweep.py::test_a_disk_that_is_away_may_hold_it",),
+    ),
 )

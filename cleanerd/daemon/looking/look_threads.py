@@ -53,7 +53,7 @@ class _Attended:
 
     def sweep(self, context: LookContext, look: LogDirLook) -> None:
         """After ``look`` was told: with thousands of partitions this takes as long as to look at many of them."""
-        self.sweeper.after(look, context.store, all_seen=not context.silent)
+        self.sweeper.after(look, context.store, all_seen=not context.silent, log_dirs=context.log_dirs)
 
 
 class LookThreads:

@@ -10,9 +10,10 @@ import structlog
 
 from cleanerd.errors import CleanerdError
 from cleanerd.log.gone_partitions import Elsewhere, Swept, forget_gone
-from cleanerd.log.log_dir import read_log_dir
+from cleanerd.log.log_dir import META_PROPERTIES, read_log_dir
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     from cleanerd.daemon.looking.log_dir_look import LogDirLook
@@ -41,8 +42,10 @@ class Sweeper:
         self._not_before: dict[Path, float] = {}
         self._kept_until: dict[Path, float] = {}
 
-    def after(self, look: LogDirLook, store: StateStore, *, all_seen: bool = True) -> None:
-        """After one look at a log directory. ``all_seen``: every log directory answers."""
+    def after(
+        self, look: LogDirLook, store: StateStore, *, all_seen: bool = True, log_dirs: Collection[Path] = ()
+    ) -> None:
+        """After one look at a log directory. ``all_seen``: every one of all ``log_dirs`` answers."""
         if look.present is None or look.mode.work == "observe":
             return
         before = self._present.get(look.path)
@@ -53,16 +56,20 @@ class Sweeper:
         if look.path in self._due and now >= self._not_before.get(look.path, 0.0):
             self._due.discard(look.path)
             self._not_before[look.path] = now + self._period_seconds
-            swept = _sweep(look, store, all_seen=all_seen)
+            swept = _sweep(look, store, log_dirs if all_seen else None)
             self._kept_until[look.path] = now + KEPT_SECONDS if swept.kept else math.inf
 
 
-def _sweep(look: LogDirLook, store: StateStore, *, all_seen: bool) -> Swept:
+def _sweep(look: LogDirLook, store: StateStore, log_dirs: Collection[Path] | None) -> Swept:
+    """``log_dirs``: None when one of them does not answer."""
     facts = look.facts
     if facts is None:
         return Swept()
-    elsewhere = Elsewhere(tuple(path for path in facts.log_dirs if path != look.path), facts.topic_id, all_seen)
+    others = tuple(path for path in facts.log_dirs if path != look.path)
     try:
+        # Of a disk that is not mounted nobody knows whose it is, and what lies on it: the metadata log, maybe.
+        all_seen = log_dirs is not None and all((path / META_PROPERTIES).exists() for path in log_dirs)
+        elsewhere = Elsewhere(others, facts.topic_id, all_seen)
         swept = forget_gone(store, read_log_dir(look.path), elsewhere)
     except (CleanerdError, OSError):
         return Swept()  # it, or the state directory, went away just now: whoever needs it says so
