@@ -23,6 +23,7 @@ from cleanerd.cli.main import run
 from cleanerd.errors import CorruptionError
 from cleanerd.format.index import OFFSET_ENTRY
 from cleanerd.format.names import TopicPartition
+from cleanerd.log import pool
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.pool import ReaderPool
@@ -133,6 +134,50 @@ def test_one_thread_says_what_several_write(
             given_resources = replace(resources(chunk_bytes=size, map_bytes=1, map_load=map_load), workers=threads)
             result = clean_all(log_dir, NOW_MS, config("orders", **topic), given_resources, from_start=False)
             found.append((_segments(log_dir, "orders-0"), result.records_kept, result.dropped))
+    assert found[0] == found[1]
+
+
+def _spoil(log_dir: Path, rng: random.Random) -> None:
+    """Indexes that point anywhere, or to what is not there; bytes that are wrong, missing or there twice."""
+    for index in sorted((log_dir / "orders-0").glob("*.index")):
+        log = index.with_suffix(".log")
+        size = log.stat().st_size
+        positions = sorted({rng.randrange(2 * size + 1) for _ in range(rng.choice([0, 1, 5, 20]))})
+        entries = [*enumerate(positions, 1)]
+        if rng.random() < 0.3:
+            rng.shuffle(entries)
+        if rng.random() < 0.6:
+            cut = rng.choice([0, 0, 3])
+            index.write_bytes(np.array(entries, dtype=OFFSET_ENTRY).tobytes()[cut:])
+        if size and rng.random() < 0.25:
+            data, at = bytearray(log.read_bytes()), rng.randrange(size)
+            end = rng.choice([at + 1, at + 300, size])
+            data[at:end] = rng.choice([bytes([data[at] ^ 8]) + data[at + 1 : end], bytes(len(data[at:end])), b""])
+            log.write_bytes(data + rng.choice([b"", b"", data[:at]]))
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    seed=st.integers(0, 2**32),
+    partition=st.sampled_from(LOGS),
+    workers=st.integers(2, 8),
+    chunk_bytes=st.sampled_from([500, 4096, 30_000]),
+    largest=st.sampled_from([1 << 30, 3000]),
+)
+def test_what_is_wrong_is_told_by_several_as_by_one(
+    seed: int, partition: Partition, workers: int, chunk_bytes: int, largest: int
+) -> None:
+    """OP-2, C-57: the first in the log, the same words; and what indexes say that are wrong changes nothing."""
+    found = []
+    for threads in (1, workers):
+        with scratch() as place, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(pool, "LEAST_HANDED_OVER_BYTES", 1)
+            log_dir = make_log_dir(place / "d", {"orders-0": partition})
+            _spoil(log_dir, random.Random(seed))
+            small = replace(resources(chunk_bytes=chunk_bytes, max_unpacked_bytes=largest), workers=threads)
+            result = clean(log_dir, CleaningOptions(now_ms=NOW_MS, force=True), config("orders"), small)
+            reason = result.reason.replace(str(place), "")
+            found.append((_segments(log_dir, "orders-0"), type(result.error), reason, result.dropped))
     assert found[0] == found[1]
 
 

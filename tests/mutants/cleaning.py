@@ -60,6 +60,22 @@ CLEANING = (
         ("tests/log/test_pool.py::test_segment_after_segment",),
     ),
     Mutant(
+        "zeros-end-a-part",
+        "OP-2",
+        "cleanerd/log/pool.py",
+        "replace(segment, size_bytes=end, is_active=False)",
+        "replace(segment, size_bytes=end)",
+        ("tests/log/test_pool.py::test_zeros_between_batches_are_damage",),
+    ),
+    Mutant(
+        "read-back-while-workers-read",
+        "S-29",
+        "cleanerd/log/pool.py",
+        "with self.at_rest(), contextlib.ExitStack() as opened:",
+        "with contextlib.ExitStack() as opened:",
+        ("tests/log/test_pool.py::test_staged_files_are_read_when_nobody_reads_the_log",),
+    ),
+    Mutant(
         "rewrite-begins-at-the-chunks-first-batch",
         "OP-2",
         EVIDENCE,
