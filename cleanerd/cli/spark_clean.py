@@ -31,7 +31,8 @@ def _check(given: Mapping[str, Any]) -> None:
     from cleanerd.spark.launch import require_packages  # noqa: PLC0415
 
     require_packages()
-    from cleanerd.spark.archive.target import check_apart, check_new, target_of  # noqa: PLC0415 - pyarrow
+    from cleanerd.spark.archive.apart import check_apart  # noqa: PLC0415 - pyarrow
+    from cleanerd.spark.archive.target import check_new, target_of  # noqa: PLC0415 - pyarrow
 
     check_apart(given["output"], given["log_dirs"])
     check_new(target_of(given["output"]))

@@ -16,10 +16,12 @@ from cleanerd.spark.watch import Heard, Watch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pyspark import SparkContext
     from pyspark.accumulators import Accumulator
     from pyspark.sql import SparkSession
 
 _MORE_THAN_CORES: Final = 1 << 20
+_OF_A_GROUP: Final = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 _cores: Final[WeakKeyDictionary[SparkSession, int]] = WeakKeyDictionary()
 """Of sessions of Connect, as it takes a job to know."""
 
@@ -45,6 +47,28 @@ def cores_of(session: SparkSession) -> int:
 
 
 @contextlib.contextmanager
+def job_group(context: SparkContext, group: str, said: str) -> Iterator[None]:
+    """Jobs of the block are of this group, called ``said``; those of this thread that follow are what they were before.
+
+    After a signal, when Java may be gone or slow, nobody waits to tell it that.
+    """
+    before = {key: context.getLocalProperty(key) for key in _OF_A_GROUP}
+
+    def put_back() -> None:
+        for key, value in before.items():
+            context.setLocalProperty(key, value)  # type: ignore[arg-type]  # None: there was none
+
+    context.setJobGroup(group, said, interruptOnCancel=False)
+    try:
+        yield
+    except Exception:
+        with contextlib.suppress(Exception):
+            put_back()
+        raise
+    put_back()
+
+
+@contextlib.contextmanager
 def named_jobs(
     session: SparkSession, said: str, advance: Callable[[int], None], work_bytes: int, steps: int
 ) -> Iterator[Accumulator[int] | None]:
@@ -56,9 +80,9 @@ def named_jobs(
     """
     name = f"cleanerd-{uuid.uuid4().hex}"
     if not is_connect(session):
-        session.sparkContext.setJobGroup(name, said, interruptOnCancel=False)
         read = session.sparkContext.accumulator(0)
-        with Watch(lambda: read.value / max(steps * work_bytes, 1), advance, work_bytes):
+        share = lambda: read.value / max(steps * work_bytes, 1)  # noqa: E731 - asked for again and again
+        with job_group(session.sparkContext, name, said), Watch(share, advance, work_bytes):
             yield read
         return
     tag = f"{said} ({name})".replace(",", ";")  # no tag may have a comma

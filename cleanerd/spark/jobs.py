@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from cleanerd.errors import CleanerdError, MachineError
-from cleanerd.spark.asked import cores_of
+from cleanerd.spark.asked import cores_of, job_group
 from cleanerd.spark.gave_up import hint_of, java_is_there, reason_of, spark_errors
 from cleanerd.spark.launch import SAME_WORKERS
 from cleanerd.spark.rows import SCHEMA, Row, RowFunction, for_spark
@@ -98,10 +98,13 @@ class Jobs:
         group = f"{self._plan_id}-{self._number}"
         parts = [(name, len(tasks)), *((each.name, each.partitions) for each in stages)]
         phases = ", ".join(f"{phase} by {counted(count, 'task')}" for phase, count in parts)
-        context.setJobGroup(group, f"cleanerd clean {self._partition}: {phases}", interruptOnCancel=False)
+        said = f"cleanerd clean {self._partition}: {phases}"
         self._progress.phase(name, work_bytes)
         try:
-            with Watch(by_tasks(self._session, group), self._progress.advance, work_bytes):
+            with (
+                job_group(context, group, said),
+                Watch(by_tasks(self._session, group), self._progress.advance, work_bytes),
+            ):
                 return self._collected(name, tasks, function, stages)
         except spark_errors() as error:
             reason = reason_of(error)

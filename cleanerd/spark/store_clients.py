@@ -117,7 +117,12 @@ def _azure(host: str) -> pafs.FileSystem:
 def _connection_string() -> dict[str, str]:
     fields = os.environ.get("AZURE_STORAGE_CONNECTION_STRING", "").split(";")
     said = dict(each.strip().partition("=")[::2] for each in fields if "=" in each)
-    return AZURITE if said.get("UseDevelopmentStorage", "").lower() == "true" else said
+    if said.get("UseDevelopmentStorage", "").lower() == "true":
+        return AZURITE
+    if "AccountName" not in said and "BlobEndpoint" in said:  # so the portal says a signature
+        url = urlsplit(said["BlobEndpoint"])
+        said["AccountName"] = url.path.strip("/") or url.netloc.partition(".")[0]
+    return said
 
 
 def _said_of_azure(account: str, said: dict[str, str]) -> dict[str, Any]:

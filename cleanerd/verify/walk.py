@@ -183,7 +183,12 @@ def _opened(path: Path, upto: int, check: Callable[[StatResult], None] | None = 
     with _file(path, upto) as file:
         if check is not None:
             check(_status(path, file))
-        yield file
+        try:
+            yield file
+        except CorruptionError:
+            if isinstance(file, Ranges):
+                file.require_unchanged()  # the bytes of two objects are no damage of either
+            raise
         if upto and isinstance(file, Ranges):
             file.require_unchanged()
 

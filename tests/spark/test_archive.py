@@ -10,8 +10,9 @@ import pytest
 
 from cleanerd.errors import SegmentChangedError
 from cleanerd.spark.archive import partition, source
+from cleanerd.spark.archive.apart import check_apart
 from cleanerd.spark.archive.source import contents_of
-from cleanerd.spark.archive.target import MANIFEST, check_apart
+from cleanerd.spark.archive.target import MANIFEST
 from cleanerd.spark.stores import path_of
 from tests.kafka.judge import ToLoad
 from tests.spark.archives import (
@@ -193,6 +194,8 @@ def test_urls_that_overlap() -> None:
     check_apart(path_of("s3://c/backup/1"), [near])
     with pytest.raises(Exception, match="lies in the source"):
         check_apart(path_of("abfss://c@a.dfs.core.windows.net/x"), [path_of("abfs://c@a.dfs.core.windows.net/x/y")])
+    with pytest.raises(Exception, match="lies in the source"):
+        check_apart(path_of("abfs://c@a.blob.core.windows.net/x"), [path_of("abfs://c@a.dfs.core.windows.net/x/y")])
     check_apart(path_of("abfss://d@a.dfs.core.windows.net/x"), [path_of("abfs://c@a.dfs.core.windows.net/x/y")])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 from types import SimpleNamespace
@@ -49,6 +50,23 @@ def test_one_job_of_several(spark: SparkSession) -> None:
             numbered(spark, items, tell)
         until(lambda: sum(told), 600)
     assert sum(told) == 600
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_whose_jobs_follow(spark: SparkSession, fails: bool) -> None:
+    """A notebook's own, with the group and the name that they had before, if any."""
+    context = spark.sparkContext
+    keys = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
+    for mine in (("mine", "my jobs"), None):
+        if mine is not None:
+            context.setJobGroup(*mine, interruptOnCancel=True)
+        before = [context.getLocalProperty(key) for key in keys]
+        with contextlib.suppress(ZeroDivisionError), queries(spark, "test", 10):
+            assert context.getLocalProperty(keys[1]) == "cleanerd test"
+            numbered(spark, [(10, {"number": 1 // (not fails)})], tell)
+        assert [context.getLocalProperty(key) for key in keys] == before
+        for key in keys:
+            context.setLocalProperty(key, None)
 
 
 def test_outside_of_a_block(spark: SparkSession) -> None:

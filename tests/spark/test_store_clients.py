@@ -65,6 +65,11 @@ def authorities(blob: str, dfs: str, scheme: str = "https") -> dict[str, str]:
             "c@mine.dfs.core.windows.net",
             authorities(".blob.core.windows.net", ".dfs.core.windows.net") | {"sas_token": "?sv=1&sig=a%3D"},
         ),
+        (
+            "BlobEndpoint=https://mine.blob.near.example/;QueueEndpoint=https://x/;SharedAccessSignature=sv=1&sig=a%3D",
+            "c@mine.dfs.core.windows.net",
+            authorities(".blob.near.example", ".dfs.near.example") | {"sas_token": "?sv=1&sig=a%3D"},
+        ),
     ],
 )  # fmt: skip
 def test_azure(monkeypatch: pytest.MonkeyPatch, said: str, host: str, words: dict[str, str]) -> None:

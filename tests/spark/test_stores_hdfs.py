@@ -7,20 +7,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.errors import ConfigError, MachineError, SegmentChangedError
+from cleanerd.errors import ConfigError, MachineError, RefusedError, SegmentChangedError
 from cleanerd.spark import store_tries, stores
 from cleanerd.spark.api import Logs
-from cleanerd.spark.archive.target import target_of
+from cleanerd.spark.archive.target import MANIFEST, target_of
 from cleanerd.spark.stores import StorePath, path_of
 from tests.cleaner.driver import NAME
 from tests.spark.archives import archived, cleaned_twin, files_of, make_archive, manifest_of
 from tests.spark.hdfs.cluster import started_hdfs
+from tests.spark.in_tasks import check_read_in_tasks, told_to_workers
 from tests.spark.reading import EVERYTHING, offsets, read_rows
 from tests.spark.rich_log import NOW_MS, RichLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
     from tests.spark.hdfs.cluster import HdfsCluster
 
@@ -97,6 +100,12 @@ def test_verbs(root: str, url: str, log_dir: Path) -> None:
     assert Logs(None, url).audit(log_dir, up_to=0, now_ms=NOW_MS, digest_key=bytes(16)).found == 0
 
 
+def test_a_read_in_tasks(hdfs: HdfsCluster, url: str, log_dir: Path, spark: SparkSession) -> None:
+    """By Spark's workers, each of which starts Java for libhdfs."""
+    with told_to_workers(spark, hdfs.environment):
+        check_read_in_tasks(spark, url, log_dir)
+
+
 def test_refused(hdfs: HdfsCluster, root: str, log_dir: Path) -> None:
     """No such directory, one that is not ours to read: in words, at once."""
     with pytest.raises(ConfigError, match=rf"^{root}/nothing: no such directory$"):
@@ -159,5 +168,11 @@ def test_a_cleaned_copy(root: str, tmp_path: Path, capsys: pytest.CaptureFixture
     (one,) = manifest_of(tmp_path / "out")["log_dirs"]
     assert files_of(tmp_path / "out" / one["path"]) == cleaned_twin(capsys, log_dir)
     target = target_of(place)
+    before = (place / MANIFEST).small()  # type: ignore[attr-defined]
+    with pytest.raises(RefusedError, match="another run has written its archive here"):
+        target.put_new(MANIFEST, b"another")
+    target._moved(MANIFEST, b"another, later")  # type: ignore[attr-defined]  # as if both had looked at once
+    assert (place / MANIFEST).small() == before  # type: ignore[attr-defined]
+    assert len(target.names()) == 2
     target.remove(one["path"].partition("/")[0])
     assert target.names() == ["cleanerd-archive.json"]

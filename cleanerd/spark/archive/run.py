@@ -15,11 +15,12 @@ from cleanerd.log.log_dir import (
     CHECKPOINTS,
     CLEANER_CHECKPOINT,
 )
+from cleanerd.spark.archive.apart import check_apart
 from cleanerd.spark.archive.look import Looked, copied, look
 from cleanerd.spark.archive.manifest import CleanedDir, manifest_bytes
 from cleanerd.spark.archive.partition import COLUMNS, SCHEMA, Done, Job, clean_one
 from cleanerd.spark.archive.scratch import scratch
-from cleanerd.spark.archive.target import MANIFEST, Target, check_apart, check_new, new_run, target_of
+from cleanerd.spark.archive.target import MANIFEST, Target, check_new, new_run, target_of
 from cleanerd.spark.spread import nobody, queries, spread
 from cleanerd.words import counted
 

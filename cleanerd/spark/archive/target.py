@@ -2,7 +2,8 @@
 
 Each run writes below a directory of its own, ``run-ID``, so that neither another run at the same time nor what one has
 left can be mixed up with it. What is written has its name only when it is whole: here by a rename of what is on the
-disk, in a store because an object appears with its last byte. The manifest is put last, and only where there is none.
+disk, in a store because an object appears with its last byte; in HDFS, where it does not, the manifest by a rename.
+What an attempt that failed has left, whole or not, is in no manifest. That is put last, and only where there is none.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from cleanerd.spark.store_tries import tried
 from cleanerd.spark.stores import StorePath
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
 MANIFEST: Final = "cleanerd-archive.json"
 RUN: Final = "run-"
@@ -156,47 +157,6 @@ def check_new(target: Target) -> list[str]:
     return sorted(name for name in names if name.startswith(RUN) and target.sizes_below(name))
 
 
-def check_apart(target: Path, sources: Sequence[Path]) -> None:
-    """What is written lies neither in a source nor around one.
-
-    Raises:
-        ConfigError: it does.
-    """
-    for source in sources:
-        if _overlap(target, source):
-            raise ConfigError(
-                f"lies in the source {source}, is it, or is around it", where=str(target), hint="name a place beside it"
-            )
-
-
-def _overlap(one: Path, other: Path) -> bool:
-    if isinstance(one, StorePath) != isinstance(other, StorePath):
-        return False
-    if isinstance(one, StorePath):
-        pairs = zip(_in_one_spelling(one), _in_one_spelling(other), strict=False)
-        return all(first == second for first, second in pairs)
-    return _is_within(one, other) or _is_within(other, one)
-
-
-def _in_one_spelling(path: Path) -> tuple[str, ...]:
-    scheme, *rest = path.parts
-    return ({"abfss:": "abfs:", "viewfs:": "hdfs:"}.get(scheme, scheme), *rest)
-
-
-def _is_within(one: Path, other: Path) -> bool:
-    """Whether ``one`` is ``other`` or lies below it, by whatever names."""
-    real = Path(os.path.realpath(one))
-    if real.is_relative_to(os.path.realpath(other)):
-        return True
-    with contextlib.suppress(OSError):  # a mount may show the same directory twice
-        found = os.stat(other)
-        for place in (real, *real.parents):
-            with contextlib.suppress(OSError):
-                if os.path.samestat(os.stat(place), found):
-                    return True
-    return False
-
-
 def _pieces(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         while piece := file.read(PIECE_BYTES):
@@ -234,10 +194,32 @@ class _InStore(Target):
         """Where it is not there yet. Whoever looks afterwards and finds another run's has lost."""
         path = self._at(name)
         if path.status() is None:
-            self.put(name, lambda: iter((data,)), modified_ns=0)
+            if path.parts[0] in ("hdfs:", "viewfs:"):
+                self._moved(name, data)
+            else:
+                self.put(name, lambda: iter((data,)), modified_ns=0)
         with path.opened() as file:
             if file.readall() != data:
                 raise _not_first(path)
+
+    def _moved(self, name: str, data: bytes) -> None:
+        """In HDFS a file has its name from its first byte on; a rename there replaces none."""
+        temporary, path = self._at(f".{name}.{secrets.token_hex(4)}.tmp"), self._at(name)
+        self.put(temporary.name, lambda: iter((data,)), modified_ns=0)
+        try:
+            tried(path, "cannot be written", lambda: self._renamed(temporary, path))
+        finally:
+            with contextlib.suppress(Exception):
+                self.remove(temporary.name)
+
+    @staticmethod
+    def _renamed(temporary: StorePath, path: StorePath) -> None:
+        try:
+            path.writing_system.move(temporary.inner, path.inner)
+        except OSError:
+            # Carried out, and the answer was lost; or another's is there: who looks afterwards sees whose.
+            if path.status() is None:
+                raise
 
     def flush(self, name: str) -> None:
         """Nothing: what was sent is there."""

@@ -1,0 +1,26 @@
+"""Executors read Google's and Microsoft's stores themselves, with what their environment says of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.spark.in_tasks import check_read_in_tasks, told_to_workers
+from tests.spark.rich_log import RichLog
+from tests.spark.served import STARTERS, serving
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.parametrize("kind", list(STARTERS))
+def test_a_read_in_tasks(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """What workers get is what they get of the directory."""
+    log_dir = RichLog(3, transactions=True).write(tmp_path / "logs", 2, 20)
+    with serving(kind) as store, told_to_workers(spark, store.environment):
+        url = store.put(log_dir, "backup/1/data")
+        store.control.clear()
+        check_read_in_tasks(spark, url, log_dir)
