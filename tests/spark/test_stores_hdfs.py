@@ -154,8 +154,10 @@ def test_nodes_that_stop(
     assert offsets(url) == offsets(log_dir)
 
 
-def test_a_cleaned_copy(root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """From HDFS and to it: what ``clean`` makes of a copy of the archive."""
+def test_a_cleaned_copy(
+    root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From HDFS and to it: what ``clean`` makes of a copy of the archive; the manifest is named when it is whole."""
     log_dir = make_archive(tmp_path / "data", "offset-0", "transactions-1")
     code, _, told = archived(capsys, put(log_dir, f"{root}/archives/data"), f"{root}/cleaned", tmp_path / "state")
     assert code == 0, told
@@ -171,8 +173,12 @@ def test_a_cleaned_copy(root: str, tmp_path: Path, capsys: pytest.CaptureFixture
     before = (place / MANIFEST).small()  # type: ignore[attr-defined]
     with pytest.raises(RefusedError, match="another run has written its archive here"):
         target.put_new(MANIFEST, b"another")
-    target._moved(MANIFEST, b"another, later")  # type: ignore[attr-defined]  # as if both had looked at once
     assert (place / MANIFEST).small() == before  # type: ignore[attr-defined]
     assert len(target.names()) == 2
+    new, sent = target_of(path_of(f"{root}/renamed")), []
+    real = new.put
+    monkeypatch.setattr(new, "put", lambda name, pieces, **more: (sent.append(name), real(name, pieces, **more)))
+    new.put_new(MANIFEST, b"whole")
+    assert (len(sent), MANIFEST in sent, new.names()) == (1, False, [MANIFEST])
     target.remove(one["path"].partition("/")[0])
     assert target.names() == ["cleanerd-archive.json"]

@@ -203,7 +203,7 @@ class _InStore(Target):
                 raise _not_first(path)
 
     def _moved(self, name: str, data: bytes) -> None:
-        """In HDFS a file has its name from its first byte on; a rename there replaces none."""
+        """In HDFS a file has its name from its first byte on. pyarrow's rename there replaces what has the name."""
         temporary, path = self._at(f".{name}.{secrets.token_hex(4)}.tmp"), self._at(name)
         self.put(temporary.name, lambda: iter((data,)), modified_ns=0)
         try:
@@ -217,7 +217,7 @@ class _InStore(Target):
         try:
             path.writing_system.move(temporary.inner, path.inner)
         except OSError:
-            # Carried out, and the answer was lost; or another's is there: who looks afterwards sees whose.
+            # It may have been carried out, and the answer was lost: who looks afterwards sees whose is there.
             if path.status() is None:
                 raise
 
