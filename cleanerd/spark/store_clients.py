@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
 ANSWER_SECONDS: Final = 30.0
+
+_ADDRESS: Final = re.compile(r"([A-Za-z0-9._-]+|\[[0-9a-fA-F:.]+\])(:[0-9]+)?", re.ASCII)
 
 HDFS_NEEDS: Final = (
     "HDFS needs JAVA_HOME, libhdfs.so below HADOOP_HOME or in ARROW_LIBHDFS_DIR, Hadoop's jars in CLASSPATH"
@@ -56,7 +59,7 @@ def account_of(host: str, where: str) -> tuple[str, str]:
     container, _, address = host.rpartition("@")
     account, _, rest = address.partition(".")
     kind, _, suffix = rest.partition(".")
-    if not container or not account or not suffix or kind not in ("dfs", "blob"):
+    if not container or not account or not _is_address(suffix) or kind not in ("dfs", "blob"):
         raise ConfigError(
             "names no container and account",
             where=where,
@@ -65,11 +68,21 @@ def account_of(host: str, where: str) -> tuple[str, str]:
     return account, suffix
 
 
+def _is_address(text: str) -> bool:
+    """Whether it is a server's, with a port or without, and without a login. Of others Microsoft's library dies."""
+    try:
+        port = urlsplit(f"//{text}").port
+    except ValueError:
+        return False
+    return _ADDRESS.fullmatch(text) is not None and port != 0
+
+
 def _s3(bucket: str, tries: int) -> pafs.FileSystem:
     import pyarrow.fs as pafs  # noqa: PLC0415
 
     settings: dict[str, Any] = {}
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    name = "AWS_ENDPOINT_URL_S3" if os.environ.get("AWS_ENDPOINT_URL_S3") else "AWS_ENDPOINT_URL"
+    endpoint = os.environ.get(name)
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if region:
         settings["region"] = region
@@ -78,7 +91,7 @@ def _s3(bucket: str, tries: int) -> pafs.FileSystem:
         with contextlib.suppress(OSError):
             settings["region"] = pafs.resolve_s3_region(bucket)
     if endpoint:
-        scheme, address = _endpoint(endpoint)
+        scheme, address = _endpoint(name, endpoint)
         settings |= {"endpoint_override": address, "scheme": scheme}
     return pafs.S3FileSystem(
         **settings,
@@ -95,7 +108,7 @@ def _gs(tries: int) -> pafs.FileSystem:
     settings: dict[str, Any] = {}
     emulator = os.environ.get("STORAGE_EMULATOR_HOST")
     if emulator:
-        scheme, address = _endpoint(emulator, "http")
+        scheme, address = _endpoint("STORAGE_EMULATOR_HOST", emulator, "http")
         settings = {"endpoint_override": address, "scheme": scheme, "anonymous": True}
     # This library is told how long it may try, in whole seconds; who reads asks again himself.
     limit = timedelta(seconds=ANSWER_SECONDS if tries > 1 else 1)
@@ -130,11 +143,15 @@ def _said_of_azure(account: str, said: dict[str, str]) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     scheme = said.get("DefaultEndpointsProtocol", "https")
     if "EndpointSuffix" in said:
+        if not _is_address(said["EndpointSuffix"]):
+            raise ConfigError("EndpointSuffix in AZURE_STORAGE_CONNECTION_STRING is no address")
         settings = {f"{kind}_storage_authority": f".{kind}.{said['EndpointSuffix']}" for kind in ("blob", "dfs")}
     if "BlobEndpoint" in said:
         url = urlsplit(said["BlobEndpoint"])
         scheme, path = url.scheme, url.path.strip("/")
         own, _, rest = url.netloc.partition(".")
+        if not _is_address(url.netloc):
+            path = own = ""
         if path == account:
             settings = {f"{kind}_storage_authority": url.netloc for kind in ("blob", "dfs")}
         elif own == account and not path:
@@ -155,7 +172,13 @@ def _said_of_azure(account: str, said: dict[str, str]) -> dict[str, Any]:
     return settings
 
 
-def _endpoint(text: str, scheme: str = "https") -> tuple[str, str]:
-    """Scheme and address of a server, with the one that is meant where none is said."""
+def _endpoint(name: str, text: str, scheme: str = "https") -> tuple[str, str]:
+    """Scheme and address of the server in the variable ``name``, with the scheme that is meant where none is said.
+
+    Raises:
+        ConfigError: it is none.
+    """
     said, _, address = text.rpartition(SEPARATOR)
+    if not _is_address(address.partition("/")[0]):
+        raise ConfigError(f"{name} is no address of a server", hint="https://HOST:PORT, without a login")
     return said or scheme, address.rstrip("/")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.errors import ConfigError
+from cleanerd.spark import stores
 from cleanerd.spark.store_clients import AZURITE, client_of
 from cleanerd.spark.stores import path_of
 from tests.compatibility.page import TOP
@@ -88,9 +89,29 @@ def test_an_address_of_another_account(monkeypatch: pytest.MonkeyPatch) -> None:
     assert KEY not in str(raised.value)
 
 
+@pytest.mark.parametrize("address", ["me:SECRET@127.0.0.1:9", "127.0.0.1:x", "127.0.0.1:99999", "a b:9", ""])
+@pytest.mark.parametrize("url", ["s3://c/x", "gs://c/x", "abfs://c@mine.dfs.core.windows.net/x"])
+def test_what_is_no_address(monkeypatch: pytest.MonkeyPatch, url: str, address: str) -> None:
+    """Refused, without what may be a secret in it: Microsoft's library ends the process."""
+    stores._system.cache_clear()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{address}")
+    monkeypatch.setenv("AWS_REGION", "x")
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://{address}")
+    monkeypatch.setenv(SAID, f"AccountName=mine;AccountKey={KEY};BlobEndpoint=http://{address}/mine")
+    with pytest.raises(ConfigError, match="is no address of") as raised:
+        path_of(url).status()  # type: ignore[attr-defined]
+    assert "SECRET" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     "url",
-    ["abfs://c/x", "abfss://mine.dfs.core.windows.net/c/x", "abfs://c@mine/x", "abfs://c@mine.file.core.windows.net/x"],
+    [
+        "abfs://c@mine.dfs.core.windows.net:x/x",
+        "abfs://c/x",
+        "abfss://mine.dfs.core.windows.net/c/x",
+        "abfs://c@mine/x",
+        "abfs://c@mine.file.core.windows.net/x",
+    ],
 )
 def test_a_url_without_an_account(url: str) -> None:
     """Of these pyarrow takes some, and looks for other containers than are meant."""
