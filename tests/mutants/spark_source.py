@@ -85,4 +85,20 @@ SPARK_SOURCE = (
         "                if offset > end and offset < 0:\n",
         ("tests/spark/test_source_stream.py::test_a_topic_that_was_created_again",),
     ),
+    Mutant(
+        "store-takes-a-position-for-an-answer",
+        "D-06",
+        "cleanerd/spark/store_tries.py",
+        r"Read out of bounds|status code: 416",
+        r"Read out of bounds|416",
+        ("tests/spark/test_stores_that_err.py::test_a_position_that_looks_like_an_answer",),
+    ),
+    Mutant(
+        "store-believes-a-whole-object-for-a-part",
+        "D-06",
+        "cleanerd/spark/stores.py",
+        "!= head[1:]:",
+        "== b'':",
+        ("tests/spark/test_stores_that_err.py::test_all_of_an_object_for_a_part",),
+    ),
 )

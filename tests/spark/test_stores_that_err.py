@@ -1,4 +1,4 @@
-"""What a store holds or answers that nobody should believe: odd names, other bytes than were asked for."""
+"""What a store holds or answers that nobody should believe: odd names, other bytes than were asked for (D-06)."""
 
 from __future__ import annotations
 
