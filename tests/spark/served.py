@@ -25,6 +25,8 @@ def serving(kind: str) -> Iterator[OtherStore]:
     with pytest.MonkeyPatch.context() as patch:
         for key, value in store.environment.items():
             patch.setenv(key, value)
-        yield store
-        store.stop()
-        stores._system.cache_clear()
+        try:
+            yield store
+        finally:
+            store.stop()
+            stores._system.cache_clear()
