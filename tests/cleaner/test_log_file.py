@@ -125,8 +125,8 @@ def test_files_share_a_buffer_one_after_the_other(directory: Path, behind: bool)
     buffer.close()
 
 
-def test_written_behind(directory: Path) -> None:
-    """Several buffers full, by a thread: the halves are not mixed up, whatever the pieces are."""
+def assert_written_behind(directory: Path) -> None:
+    """What fills several buffers, in pieces of an odd size, stands in the file as it came."""
     buffer = WriteBuffer(behind=True)
     content = _bytes(5 * BUFFER_BYTES + 1234)
     output = _open(directory / "a", buffer)
@@ -136,6 +136,11 @@ def test_written_behind(directory: Path) -> None:
     output.close()
     buffer.close()
     assert (directory / "a").read_bytes() == content.tobytes()
+
+
+def test_written_behind(directory: Path) -> None:
+    """Several buffers full, by a thread: the halves are not mixed up, whatever the pieces are."""
+    assert_written_behind(directory)
 
 
 def test_a_failure_behind_is_told(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,15 +204,7 @@ def test_behind_without_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", limited)
-    buffer = WriteBuffer(behind=True)
-    content = _bytes(3 * BUFFER_BYTES + 1234)
-    output = _open(tmp_path / "a", buffer)
-    for at in range(0, len(content), 1_000_003):
-        output.write(content[at : at + 1_000_003])
-    output.finish()
-    output.close()
-    buffer.close()
-    assert (tmp_path / "a").read_bytes() == content.tobytes()
+    assert_written_behind(tmp_path)
 
 
 def _is_direct(descriptor: int) -> bool:
