@@ -65,7 +65,7 @@ CLEANING = (
         "cleanerd/log/pool.py",
         "replace(segment, size_bytes=end, is_active=False)",
         "replace(segment, size_bytes=end)",
-        ("tests/log/test_pool.py::test_zeros_between_batches_are_damage",),
+        ("tests/log/test_pool_that_errs.py::test_zeros_between_batches_are_damage",),
     ),
     Mutant(
         "read-back-while-workers-read",
@@ -73,7 +73,7 @@ CLEANING = (
         "cleanerd/log/pool.py",
         "with self.at_rest(), contextlib.ExitStack() as opened:",
         "with contextlib.ExitStack() as opened:",
-        ("tests/log/test_pool.py::test_staged_files_are_read_when_nobody_reads_the_log",),
+        ("tests/log/test_pool_that_errs.py::test_staged_files_are_read_when_nobody_reads_the_log",),
     ),
     Mutant(
         "rewrite-begins-at-the-chunks-first-batch",
