@@ -32,7 +32,10 @@ _HADOOP: Final = "what Hadoop says of it stands on standard error, a task's on i
 _ABSENT: Final = re.compile("No such file or directory")
 """What Google's library says without the number of that error."""
 
-_OBJECT_GONE: Final = re.compile(r"NO_SUCH_KEY|\[BlobNotFound\]")
+_OBJECT_GONE: Final = re.compile(r"NO_SUCH_KEY|\[BlobNotFound\]|RESOURCE_NOT_FOUND during GetObject")
+"""The last is the status alone: pyarrow has S3's answer written to the memory that waits for the object's bytes, and
+the library reads all of it; where older bytes lie behind the answer, it finds no error in it."""
+
 _TOO_SHORT: Final = re.compile(r"INVALID_RANGE|\[InvalidRange\]|Read out of bounds|status code: 416|HTTP status 416")
 """By whole words: the number alone may be a part of a position or of a request's name."""
 

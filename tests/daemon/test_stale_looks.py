@@ -193,7 +193,7 @@ def test_a_look_at_everything_surveys_what_nobody_has_seen(root: Path, monkeypat
             await until("the job ended", lambda: service.fleet.stale_looks.jobs_ended == 1)
             go_on.set()
             await until("seen", lambda: not service.fleet.stale_looks.keys())
-            assert outcomes(service.view()) == ["cleaned"]
+            await until("shown", lambda: outcomes(service.view()) == ["cleaned"])
             assert not service.dispatcher.running
 
         serve(assignments(root), story)

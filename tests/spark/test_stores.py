@@ -11,6 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from cleanerd.cli.main import run
@@ -197,13 +198,18 @@ def test_an_object_that_is_replaced_while_it_is_read(store: Store, log_dir: Path
         [list(reader.read(split)) for split in splits]
 
 
-def test_an_object_that_goes_while_it_is_read(store: Store) -> None:
-    """Told at once, as what it is."""
+@pytest.mark.parametrize("before", [b"\0", b"<"])
+def test_an_object_that_goes_while_it_is_read(store: Store, before: bytes) -> None:
+    """Told at once, as what it is; whatever lay in the memory where pyarrow has the store's answer written to."""
     store.client.put_object(Bucket=s3.BUCKET, Key="going", Body=bytes(70_000))
     with path_of("s3://archive/going").opened() as file:  # type: ignore[attr-defined]
         store.client.delete_object(Bucket=s3.BUCKET, Key="going")
+        for count in (65_536, 70_000) * 20:
+            memoryview(pa.allocate_buffer(count)).cast("B")[:] = before * count
+        asked = len(store.requests)
         with pytest.raises(SegmentChangedError, match="it is gone"):
             file.readall()
+        assert len(store.requests) == asked + 1
 
 
 def test_a_checkpoint_that_is_replaced_after_its_size_was_asked_for(store: Store) -> None:
