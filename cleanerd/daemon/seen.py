@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name
-from cleanerd.log.directory_time import tells_changes
+from cleanerd.log.directory_time import NEVER, directory_time
 from cleanerd.log.partition import number_of
 
 if TYPE_CHECKING:
@@ -73,10 +73,9 @@ class Seen:
 def mtime_ns(path: str) -> int:
     """When a name in the directory changed last; -1 when it cannot be asked, or a later change may have that time."""
     try:
-        changed_ns = os.stat(path).st_mtime_ns
+        return directory_time(path).to_compare_ns
     except OSError:
-        return -1
-    return changed_ns if tells_changes(changed_ns) else -1
+        return NEVER
 
 
 def listed(path: str) -> list[tuple[str, int]] | None:

@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
+import os
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CLOCK_TICK_NS: Final = 10_000_000
 """A directory's time is that of the kernel's last tick, 10 ms ago at most: two changes in one tick look like one."""
 
+NEVER: Final = -1
+"""No directory's time."""
 
-def tells_changes(changed_ns: int) -> bool:
-    """Whether a directory whose time is ``changed_ns`` gets another one when a name in it changes now."""
-    return abs(time.time_ns() - changed_ns) > CLOCK_TICK_NS
+
+class DirectoryTime(NamedTuple):
+    """``tells_changes``: whatever changes from the moment on that it was asked for gives the directory another time."""
+
+    changed_ns: int
+    tells_changes: bool
+
+    @property
+    def to_compare_ns(self) -> int:
+        """What its time is compared with later: ``NEVER`` where a later change may leave it as it is."""
+        return self.changed_ns if self.tells_changes else NEVER
+
+
+def directory_time(directory: int | str | Path) -> DirectoryTime:
+    """When a name in it changed last; to be asked for before the names are, however long that takes.
+
+    Raises:
+        OSError: it cannot be asked.
+    """
+    now_ns = time.time_ns()  # first: what changes between the two calls must not be taken for older
+    changed_ns = os.stat(directory).st_mtime_ns
+    return DirectoryTime(changed_ns, abs(now_ns - changed_ns) > CLOCK_TICK_NS)

@@ -11,7 +11,7 @@ from cleanerd.errors import ConfigError, system_error
 from cleanerd.format.checkpoint import offset_in_checkpoint, read_offset_checkpoint
 from cleanerd.format.meta import MetaProperties, read_meta_properties
 from cleanerd.format.names import TopicPartition, parse_future_dir, parse_topic_partition_dir
-from cleanerd.log.directory_time import tells_changes
+from cleanerd.log.directory_time import directory_time
 from cleanerd.log.remote import RemotePath
 from cleanerd.log.safe_open import MAX_FACTS_BYTES, MAX_IDENTITY_BYTES
 from cleanerd.log.small_file import read_small_file, unreadable
@@ -141,10 +141,11 @@ def moved_here(log_dir: Path) -> frozenset[TopicPartition]:
     None where it cannot be read: nothing comes to life there, and the other directories are not held up by it.
     """
     try:
-        status = os.stat(log_dir)
-        if not tells_changes(status.st_mtime_ns):  # a broker begins to move many at once
+        written = directory_time(log_dir)
+        if not written.tells_changes:  # a broker begins to move many at once
             return _list_moved_here(log_dir)
-        return _moved_here(log_dir, (status.st_dev, status.st_ino, status.st_mtime_ns))
+        status = os.stat(log_dir)
+        return _moved_here(log_dir, (status.st_dev, status.st_ino, written.changed_ns))
     except OSError:
         return frozenset()
 

@@ -23,7 +23,7 @@ from cleanerd.format.names import (
     TopicPartition,
     parse_file_name,
 )
-from cleanerd.log.directory_time import CLOCK_TICK_NS, tells_changes
+from cleanerd.log.directory_time import CLOCK_TICK_NS, directory_time
 from cleanerd.log.plain_file import open_place
 from cleanerd.log.safe_open import MAX_FACTS_BYTES, MAX_IDENTITY_BYTES, close_quietly
 from cleanerd.log.segment import Segment
@@ -187,16 +187,16 @@ def _list(path: Path, directory: int) -> _Listing:
     between two names.
     """
     for attempt in range(_ATTEMPTS):
-        before_ns = os.fstat(directory).st_mtime_ns
+        before = directory_time(directory)
         try:
             found = _list_once(path, directory)
         except FileNotFoundError:
             if attempt == _ATTEMPTS - 1:
                 raise
             continue
-        if before_ns == os.fstat(directory).st_mtime_ns:
-            if tells_changes(before_ns):
-                found.changed_ns = before_ns
+        if before.changed_ns == directory_time(directory).changed_ns:
+            found.changed_ns = before.to_compare_ns
+            if before.tells_changes:
                 break
             # A claim that was just taken is such a change. What two listings in a row show stood there in between.
             if found.names == _names(directory):

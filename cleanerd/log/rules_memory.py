@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from cleanerd.log.directory_time import directory_time
 from cleanerd.log.safe_open import MAX_FACTS_BYTES, names_in, read_whole
 from cleanerd.log.state_files import DAMAGE, DAMAGED, Unread, damage_in_words, held
 
@@ -24,9 +24,6 @@ T = TypeVar("T")
 PARTITIONS: Final = "partitions"
 SUFFIX: Final = ".json"
 
-_TICK_NS: Final = 20_000_000
-"""Longer than the kernel's clock for files stands still: 10 ms at most."""
-_NEVER: Final = -1
 _MOST_TOPICS: Final = 20_000
 """Answers are kept of so many, each once for each log directory; a cluster makes and deletes topics for years."""
 
@@ -80,15 +77,15 @@ class RulesMemory:
         place = self._root / directory
 
         def look(opened: int) -> str | Unread | None:
-            written_ns = os.fstat(opened).st_mtime_ns
+            written = directory_time(opened)
             known = self._rules.get((directory, topic))
-            if known is None or known[0] != written_ns:
+            if known is None or known[0] != written.changed_ns:
                 found = _first(_told(place, stem, opened) for stem in self._stems(directory, topic, opened))
                 if isinstance(found, Unread):
                     return found  # whoever mends it may leave the directory's time as it is
                 if len(self._rules) >= _MOST_TOPICS:
                     self._rules.clear()
-                known = self._rules[directory, topic] = _lasting(written_ns), found
+                known = self._rules[directory, topic] = written.to_compare_ns, found
             return known[1]
 
         return self._in(place, look)
@@ -117,10 +114,10 @@ class RulesMemory:
 
     def _stems(self, directory: str, topic: str, opened: int) -> list[str]:
         """Of a topic's state files in ``directory``, which is open, ascending; also of those that were set aside."""
-        written_ns = os.fstat(opened).st_mtime_ns
+        written = directory_time(opened)
         known = self._names.get(directory)
-        if known is None or known[0] != written_ns:
-            known = self._names[directory] = _lasting(written_ns), sorted(names_in(".", opened))
+        if known is None or known[0] != written.changed_ns:
+            known = self._names[directory] = written.to_compare_ns, sorted(names_in(".", opened))
         names, begin = known[1], f"{topic}-"
         first, end = bisect_left(names, begin), bisect_left(names, f"{topic}.")  # "." comes after "-"
         split = [os.path.splitext(name) for name in names[first:end]]
@@ -137,11 +134,6 @@ class RulesMemory:
             return None
         except OSError as error:
             return Unread.refused(place, error)
-
-
-def _lasting(written_ns: int) -> int:
-    """What a directory's time is compared with later; nothing equals it while the same tick may bring a change."""
-    return written_ns if time.time_ns() - written_ns > _TICK_NS else _NEVER
 
 
 def rules_in(document: dict[str, Any]) -> str | None:

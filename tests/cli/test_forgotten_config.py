@@ -6,15 +6,16 @@ import errno
 import json
 import os
 import shutil
-import time
 import uuid
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cleanerd.format.names import uuid_to_base64
-from cleanerd.log import rules_memory, safe_open
+from cleanerd.log import directory_time, rules_memory, safe_open
 from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState, StateStore
+from cleanerd.log.directory_time import CLOCK_TICK_NS
 from cleanerd.log.gone_partitions import Elsewhere, Swept, forget_gone
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
@@ -221,22 +222,36 @@ def test_the_memory_of_a_topic_is_listed_once(tmp_path: Path) -> None:
     assert (directory / f"{name}-6.json").exists(), "who only looks sets nothing aside"
 
 
-def test_what_came_within_a_tick_of_the_clock_is_seen(tmp_path: Path) -> None:
-    """U-6: another process remembers rules just when the directory was listed: its time may be the same as before."""
+@pytest.mark.parametrize("seconds", [0, 1])
+def test_what_came_within_a_tick_of_the_clock_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    """U-6: another process remembers rules just when the directory was listed: its time may be the same as before.
+
+    However many ``seconds`` the listing takes: the tick may be over when it ends.
+    """
     path = make(tmp_path)
     store, log_dir = StateStore(tmp_path / "state"), read_log_dir(path)
     log = read_partition(log_dir, log_dir.partitions[0])
     directory = store.path(log_dir, log).parent
     directory.mkdir(parents=True)
-    now_ns = time.time_ns() + 3_600_000_000_000  # "just now", however slow the machine is
-    os.utime(directory, ns=(now_ns, now_ns))
+    changed_ns = directory.stat().st_mtime_ns
+    now_ns, real = changed_ns + CLOCK_TICK_NS // 2, safe_open.names_in
+
+    def names_in(*place: Any) -> Any:
+        nonlocal now_ns
+        now_ns += seconds * 10**9
+        return real(*place)
+
+    monkeypatch.setattr("cleanerd.log.rules_memory.names_in", names_in)
+    monkeypatch.setattr(directory_time, "time", SimpleNamespace(time_ns=lambda: now_ns))
     assert store.rules_of(log_dir, log, None) is None
     rules = "strategy=timestamp;tombstone.mode=null"
     other = StateStore(tmp_path / "state")
     other.save(log_dir, log, PartitionState(None, None, None, rules=rules))
     name = other.path(log_dir, log)
     name.rename(name.with_name(name.name.replace("-0.json", "-7.json")))
-    os.utime(directory, ns=(now_ns, now_ns))
+    os.utime(directory, ns=(changed_ns, changed_ns))
     assert store.rules_of(log_dir, log, None) == rules
 
 

@@ -6,6 +6,7 @@ import errno
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from cleanerd.format.names import file_name
 from cleanerd.log import directory_time
 from cleanerd.log import partition as listing
 from cleanerd.log.aborted import read_aborted
+from cleanerd.log.directory_time import CLOCK_TICK_NS
 from cleanerd.log.kernel_errors import kernel_errors_told
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import PartitionLog, read_partition
@@ -198,17 +200,23 @@ def test_a_listing_shows_one_moment(log: PartitionLog, monkeypatch: pytest.Monke
     assert_listed_again(log, monkeypatch, lambda: replaced(file_of(log, 0)))
 
 
-def test_two_changes_in_one_tick(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The directory's time does not tell the second one: names and inodes, listed once more, do."""
+@pytest.mark.parametrize("seconds", [0, 1])
+def test_two_changes_in_one_tick(log: PartitionLog, monkeypatch: pytest.MonkeyPatch, seconds: int) -> None:
+    """The directory's time does not tell the second one: names and inodes, listed once more, do.
+
+    However many ``seconds`` the listing takes: the tick may be over when it ends.
+    """
+    (log.path / "changed").touch()
+    times = log.path.stat()
+    now_ns = times.st_mtime_ns + CLOCK_TICK_NS // 2
+    monkeypatch.setattr(directory_time, "time", SimpleNamespace(time_ns=lambda: now_ns))
 
     def in_the_same_tick() -> None:
-        time = log.path.stat()
+        nonlocal now_ns
         replaced(file_of(log, 0))
-        os.utime(log.path, ns=(time.st_atime_ns, time.st_mtime_ns))
+        os.utime(log.path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        now_ns += seconds * 10**9
 
-    # A busy machine lists later than a real tick after the change.
-    monkeypatch.setattr(directory_time, "CLOCK_TICK_NS", 60 * 10**9)
-    (log.path / "changed").touch()
     assert_listed_again(log, monkeypatch, in_the_same_tick)
 
 

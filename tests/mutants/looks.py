@@ -44,12 +44,20 @@ LOOKS = (
         "the-tick-of-the-look-is-over",
         "a directory's time is too coarse",
         "cleanerd/log/directory_time.py",
-        "return abs(time.time_ns() - changed_ns) > CLOCK_TICK_NS",
-        "return changed_ns > 0",
+        "abs(now_ns - changed_ns) > CLOCK_TICK_NS",
+        "changed_ns > 0",
         (
             "tests/daemon/test_log_dir_looker.py::test_what_changes_in_the_tick_of_the_look",
             "tests/cli/test_moving.py::test_many_are_moved_at_once",
         ),
+    ),
+    Mutant(
+        "the-tick-was-over-when-the-listing-ended",
+        "D-06",
+        "cleanerd/log/partition.py",
+        "            if before.tells_changes:",
+        "            if directory_time(directory).tells_changes:",
+        ("tests/log/test_same_file.py::test_two_changes_in_one_tick",),
     ),
     Mutant(
         "one-log-directory-asks-for-all",

@@ -203,8 +203,8 @@ STRATEGIES = (
         "only-the-partition-itself-remembers",
         "U-6",
         "cleanerd/log/rules_memory.py",
-        "_lasting(written_ns), found\n",
-        "_lasting(written_ns), None\n",
+        "written.to_compare_ns, found\n",
+        "written.to_compare_ns, None\n",
         ("tests/cli/test_forgotten_config.py::test_clean_without_its_settings_is_refused",),
     ),
     Mutant(
@@ -286,8 +286,8 @@ STRATEGIES = (
         "a-directorys-time-tells-of-every-change",
         "U-6",
         "cleanerd/log/rules_memory.py",
-        "return written_ns if time.time_ns() - written_ns > _TICK_NS else _NEVER",
-        "return written_ns",
+        "= written.to_compare_ns, found",
+        "= directory_time(opened).to_compare_ns, found",
         ("tests/cli/test_forgotten_config.py::test_what_came_within_a_tick_of_the_clock_is_seen",),
     ),
     Mutant(
