@@ -56,6 +56,11 @@ _ANSWERS = {
 }
 
 
+class _Azurite(Served):
+    def in_pages(self, path: str) -> str:
+        return f"{path}&maxresults={self.page}" if self.page and "comp=list" in path else path
+
+
 @functools.cache
 def program() -> Path:
     """Azurite's, of the release that ``azurite/package-lock.json`` pins, fetched if need be."""
@@ -92,7 +97,7 @@ def serve(script: str) -> tuple[Served, Callable[[], None]]:
         blob_storage_scheme="http", dfs_storage_scheme="http",
     )  # fmt: skip
     system.create_dir(BUCKET)
-    store = Served("", _ANSWERS, system=system)
+    store = _Azurite("", _ANSWERS, system=system)
     stop_proxy = put_before(store, ("127.0.0.1", port))
 
     def stop() -> None:

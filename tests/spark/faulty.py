@@ -28,13 +28,14 @@ class Faulty:
 
     None: what should. ``drop``: no answer; ``cut``: half of one; ``whole``: all of an object in the place of a range;
     another word: what ``answers`` has for it, as the store says it: ``slow`` when it throttles, ``denied`` when it does
-    not know who asks.
+    not know who asks. ``page``: so many names a listing answers with at most; 0: as many as the server likes.
     """
 
     endpoint: str
     answers: Mapping[str, Answer]
     fault: Callable[[int, str, str, str], str | None] | None = None
     requests: list[tuple[str, str, str]] = field(default_factory=list)
+    page: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def asked(self, method: str, path: str, wanted: str) -> str | None:
@@ -43,6 +44,14 @@ class Faulty:
             number = len(self.requests)
             self.requests.append((method, path, wanted))
         return None if self.fault is None else self.fault(number, method, path, wanted)
+
+    def in_pages(self, path: str) -> str:
+        """A request by which the server answers with a page, where it can."""
+        return path
+
+    def a_page(self, _path: str, data: bytes) -> bytes:
+        """Of the server's answer to a listing, where the server cannot."""
+        return data
 
 
 def now_and_then(fault: str) -> Callable[[int, str, str, str], str | None]:
@@ -83,9 +92,9 @@ class _Proxy(BaseHTTPRequestHandler):
         if fault == "whole":
             hops += ("range", "x-ms-range")
         headers = {key: value for key, value in self.headers.items() if key.lower() not in hops}
-        connection.request(self.command, self.path, body, headers)
+        connection.request(self.command, self.store.in_pages(self.path), body, headers)
         answer = connection.getresponse()
-        data = answer.read()
+        data = self.store.a_page(self.path, answer.read())
         kept = {k: v for k, v in answer.getheaders() if k.lower() not in ("connection", "transfer-encoding", "server")}
         connection.close()
         self._answer(answer.status, data, kept, half=fault == "cut")

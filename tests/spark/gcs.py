@@ -1,13 +1,15 @@
 """A server of Google Cloud Storage of this process, gcp-storage-emulator's, behind a proxy that fails (``faulty.py``).
 
-It answers with all names of a bucket at once, and does not look which generation of an object is asked for.
+It answers with all names of a bucket at once, of which the proxy makes pages as Google does, and does not look which
+generation of an object is asked for.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote, urlsplit
 from urllib.request import Request, urlopen
 
 import pyarrow.fs as pafs
@@ -40,6 +42,23 @@ _ANSWERS = {
 }  # fmt: skip
 
 
+class _Emulator(Served):
+    def a_page(self, path: str, data: bytes) -> bytes:
+        url = urlsplit(path)
+        if not self.page or not url.path.endswith("/o"):
+            return data
+        answer = json.loads(data)
+        found = [("items", each, each["name"]) for each in answer.pop("items", [])]
+        found += [("prefixes", each, each) for each in answer.pop("prefixes", [])]
+        found.sort(key=lambda each: each[2])
+        begin = int(parse_qs(url.query).get("pageToken", ["0"])[0])
+        for kind, each, _ in found[begin : begin + self.page]:
+            answer.setdefault(kind, []).append(each)
+        if begin + self.page < len(found):
+            answer["nextPageToken"] = str(begin + self.page)
+        return json.dumps(answer).encode()
+
+
 def serve() -> tuple[Served, Callable[[], None]]:
     """The store of this process, and what stops it."""
     logging.getLogger("gcp_storage_emulator").setLevel(logging.ERROR)
@@ -47,7 +66,7 @@ def serve() -> tuple[Served, Callable[[], None]]:
     server.start()
     behind = server._api._httpd.server_address[:2]
     system = pafs.GcsFileSystem(anonymous=True, scheme="http", endpoint_override="{}:{}".format(*behind))
-    store = Served("", _ANSWERS, system=system)
+    store = _Emulator("", _ANSWERS, system=system)
     stop_proxy = put_before(store, behind)
 
     def stop() -> None:

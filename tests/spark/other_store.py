@@ -107,8 +107,12 @@ class _Control:
     def requests(self) -> list[tuple[str, str, str]]:
         return list(self._store.requests)
 
+    def page(self, names: int) -> None:
+        self._store.page = names
+
     def clear(self) -> None:
         self._store.fault = None
+        self._store.page = 0
         self._store.requests.clear()
 
     def put_bytes(self, name: str, data: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,9 @@ class Store(Faulty):
     """``client``: past the proxy."""
 
     client: Any = None
+
+    def in_pages(self, path: str) -> str:
+        return re.sub(r"max-keys=\d+", f"max-keys={self.page}", path) if self.page else path
 
     def put(self, directory: Path, prefix: str) -> str:
         """Upload all of a directory; its URL."""

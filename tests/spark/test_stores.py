@@ -66,6 +66,17 @@ def test_the_same_rows(store: Store, url: str, log_dir: Path) -> None:
     assert offsets("s3://archive/back*/?/data") == offsets(log_dir) == offsets(f"{url}/{NAME}")
 
 
+def test_a_listing_in_pages(store: Store, url: str, log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S3 answers with a thousand names at once: here with three."""
+    files = sum(path.is_file() for path in log_dir.rglob("*"))
+    expected, asked = offsets(log_dir), len(store.requests)
+    monkeypatch.setattr(store, "page", 3)
+    assert offsets(url) == expected
+    assert len(path_of(url).files_below()) == files  # type: ignore[attr-defined]
+    listings = [path for _, path, _ in store.requests[asked:] if "list-type" in path]
+    assert len(listings) > files // 3
+
+
 @pytest.mark.parametrize("fault", ["slow", "drop", "cut"])
 def test_a_store_that_fails_now_and_then(store: Store, url: str, log_dir: Path, fault: str) -> None:
     """Each request is throttled once, not answered, or broken off half way: nothing is missing, nothing twice."""
