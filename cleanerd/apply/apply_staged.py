@@ -116,7 +116,8 @@ def _apply(
         raise
     fingerprint_of_plan = manifest.strategy_fingerprint
     locked.store.require_rules(locked.log_dir, read_partition(locked.log_dir, name), fingerprint_of_plan)
-    with taken_back(partial(abandon, files)):
+    # who is ended between two groups goes on with the next one another time.
+    with taken_back(partial(abandon, files, keep_ready=True)):
         for group in manifest.groups:  # S-30: ascending
             if group.base not in done:
                 if keep is not None:

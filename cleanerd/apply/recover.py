@@ -141,10 +141,15 @@ def recover(files: PartitionFiles, *, now_ms: int | None = None, keep_ready: boo
     )
 
 
-def abandon(files: PartitionFiles) -> None:
-    """Tidy up after a failure; when that fails too, the next run or the broker's next start does it."""
+def abandon(files: PartitionFiles, *, keep_ready: bool = False) -> None:
+    """Tidy up after a failure; when that fails too, the next run or the broker's next start does it.
+
+    ``keep_ready``: as in :func:`recover`, but for a plan of which a group was undone: its staged files are gone.
+    """
     with contextlib.suppress(CleanerdError), signals_wait():
-        recover(files)
+        left = recover(files, keep_ready=keep_ready)
+        for manifest in left.ready if left.rolled_back else ():
+            finish_plan(files, manifest.plan)
 
 
 @contextlib.contextmanager
