@@ -49,6 +49,7 @@ def applied(path: Path) -> CleaningResult:
 
 def fail_at(monkeypatch: pytest.MonkeyPatch, base: int, how: BaseException) -> None:
     """``how`` comes just before the group ``base`` is swapped."""
+
     def swap(files: object, plan: object, group: object, *more: object, **named: object) -> None:
         if group.base == base:  # type: ignore[attr-defined]
             raise how
