@@ -128,11 +128,11 @@ def _apply(
                     )
     finish_plan(files, manifest.plan)
     after = read_partition(locked.log_dir, name)
+    last_base = manifest.groups[-1].base if manifest.groups else None
     if clean_to is not None:
-        last_base = manifest.groups[-1].base if manifest.groups else None
         remember_clean(locked, after, clean_to, fingerprint_of_plan, result, last_base=last_base)
     else:
-        remember_unmoved(locked.store, locked.log_dir, after, fingerprint_of_plan, found.standing)
+        remember_unmoved(locked.store, locked.log_dir, after, fingerprint_of_plan, found.standing, last_base=last_base)
     return result
 
 

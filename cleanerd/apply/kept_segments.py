@@ -147,11 +147,23 @@ class KeptSegments:
         self._root = root
         self.path = root / KEPT_DIR
         self.warnings: list[str] = []
+        self.newer: dict[str, UnsupportedLogError] = {}
+        """By plan: what a newer release wrote. It stays, and stands in nobody's way."""
 
     def entries(self) -> tuple[KeptEntry, ...]:
-        """All of them, the oldest first. A damaged file is set aside with a warning and counts as absent."""
-        found = (self.entry(plan) for plan in self._plans())
+        """All of them, the oldest first by the clock. A damaged file is set aside with a warning and counts as absent.
+
+        So does one of a newer release, which is told in :attr:`newer`.
+        """
+        found = (self._known(plan) for plan in self._plans())
         return tuple(sorted((e for e in found if e is not None), key=lambda entry: (entry.cleaned_ms, entry.plan)))
+
+    def _known(self, plan: str) -> KeptEntry | None:
+        try:
+            return self.entry(plan)
+        except UnsupportedLogError as error:
+            self.newer[plan] = error.without_frames()
+            return None
 
     def _plans(self) -> list[str]:
         try:
@@ -185,7 +197,7 @@ class KeptSegments:
             file = self._signature(plan)
             one = before.get(plan)
             if one is None or one.file != file:
-                entry = self.entry(plan)
+                entry = self._known(plan)
                 if entry is None:
                     continue
                 one = KeptSize(replace(entry, groups=(), sources={}), entry.kept_bytes, file)
@@ -284,7 +296,8 @@ def _parse(data: bytes, plan: str, where: str) -> KeptEntry:
     document = json.loads(first)
     version = int(document["format"])
     if version > FORMAT:
-        raise UnsupportedLogError(f"format {version} is unknown, only {FORMAT} is", where=where)
+        hint = "a newer cleanerd kept segments: undo that with the newer one"
+        raise UnsupportedLogError(f"format {version} is unknown, only {FORMAT} is", where=where, hint=hint)
     entry = adapter_of(KeptEntry).validate_json(json.dumps(document["entry"]))
     if entry.plan != plan:
         raise ValueError("it is another plan's")

@@ -239,7 +239,7 @@ class ByAgent(Put):
                     standing = None
             except CleanerdError:
                 standing = None
-        remember_unmoved(self.store, self.log_dir, after, plan.fingerprint, standing)
+        remember_unmoved(self.store, self.log_dir, after, plan.fingerprint, standing, last_base=self.last_base)
 
     def _tell_checkpoint(self, facts: LogFacts, offset: int, clean: BrokerSegment) -> None:
         """A-20; the broker's cleaner glances at every compacted log now and then, and is asked again.

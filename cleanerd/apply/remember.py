@@ -41,7 +41,7 @@ def remember(
         offset = max(plan.end_offset, found.proven_offset)
         remember_clean(locked, after, offset, plan.fingerprint, result, last_base=last_base)
     else:
-        remember_unmoved(locked.store, locked.log_dir, after, plan.fingerprint, found.standing)
+        remember_unmoved(locked.store, locked.log_dir, after, plan.fingerprint, found.standing, last_base=last_base)
 
 
 def remember_clean(
@@ -116,25 +116,33 @@ def _known_output(store: StateStore, log_dir: LogDir, after: PartitionLog) -> La
 
 
 def remember_unmoved(
-    store: StateStore, log_dir: LogDir, after: PartitionLog, fingerprint: str, standing: CleanPoint | None
+    store: StateStore,
+    log_dir: LogDir,
+    after: PartitionLog,
+    fingerprint: str,
+    standing: CleanPoint | None,
+    *,
+    last_base: int | None,
 ) -> None:
     """A cleaning that moves no clean point chose winners all the same (U-6).
 
     ``standing``: the clean point that described the log before. It is known by its files, and these may have been put
-    anew; without them the next cleaning would begin at the log's start.
+    anew; without them the next cleaning would begin at the log's start. ``last_base``: see :func:`save_clean_point`.
     """
     state = store.load(log_dir, after) or PartitionState(None, None, None)
     if standing is not None and state.clean_point == standing:
-        state = replace(state, clean_point=_with_files_of(after, standing))
+        state = replace(state, clean_point=_with_files_of(after, standing, last_base))
     store.save(log_dir, after, replace(state, rules=fingerprint))
 
 
-def _with_files_of(log: PartitionLog, point: CleanPoint) -> CleanPoint:
-    """What is clean stays so, whichever files it lies in."""
+def _with_files_of(log: PartitionLog, point: CleanPoint, last_base: int | None) -> CleanPoint:
+    """What is clean stays so, whichever files it lies in; a segment above it may have been put last."""
     last, output = last_below(log, point.offset), point.last_output
     if last is None:
         return point
-    output = None if output is None else segment_at(log, output.base)
+    if last_base is None and output is not None:
+        last_base = output.base
+    output = None if last_base is None else segment_at(log, last_base)
     return replace(point, last_segment=LastSegment.of(last), last_output=output)
 
 

@@ -30,11 +30,12 @@ from cleanerd.apply.validate import file_fact, has_fact
 from cleanerd.cleaner.manifest import STAGING, staged_name, staging_path
 from cleanerd.cleaner.plan import new_plan_id
 from cleanerd.errors import CleanerdError, StalePlanError, as_cleanerd_error
-from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState
+from cleanerd.log.clean_point import CleanPoint, LastSegment
 from cleanerd.log.partition import PartitionLog, read_partition
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Self
 
     from cleanerd.apply.session import LockedDir
     from cleanerd.format.names import TopicPartition
@@ -59,6 +60,11 @@ class UndoResult:
     bytes_after: int = 0
     earlier: int = 0
     error: CleanerdError | None = None
+
+    @classmethod
+    def refused(cls, log_dir: LogDir, entry: KeptEntry, error: CleanerdError) -> Self:
+        """Nothing was changed."""
+        return cls(entry.name, str(log_dir.path), entry.plan, "refused", str(error), error=error.without_frames())
 
     def to_json(self) -> dict[str, Any]:
         """The entry of ``undo --json``."""
@@ -88,8 +94,7 @@ def undo_cleaning(
     try:
         return _undo(locked, undoable, entry, keep_replaced)
     except (CleanerdError, OSError) as caught:
-        error = as_cleanerd_error(caught, where)
-        return UndoResult(entry.name, where, entry.plan, "refused", str(error), error=error)
+        return UndoResult.refused(locked.log_dir, entry, as_cleanerd_error(caught, where))
 
 
 def _undo(locked: LockedDir, undoable: KeptSegments, entry: KeptEntry, named: Path | None) -> UndoResult:
@@ -163,12 +168,26 @@ def groups_in_place(files: PartitionFiles, log: PartitionLog, entry: KeptEntry) 
 
 
 def entries_of(undoable: KeptSegments, log_dir: LogDir) -> list[KeptEntry]:
-    """The cleanings of the log directory that can be undone, the newest first.
+    """The cleanings of the log directory that can be undone, of each partition the newest first.
 
     Raises:
         CleanerdError: ``trash/`` cannot be read.
     """
-    return [entry for entry in reversed(undoable.entries()) if is_of(entry, log_dir)]
+    newest: list[KeptEntry] = []
+    for entry in undoable.entries():
+        if is_of(entry, log_dir):
+            # The clock may have been set back since. What a cleaning found says more: an older one's outputs.
+            rests = (row for row, later in enumerate(newest) if _rests_on(later, entry))
+            newest.insert(max(rests, default=-1) + 1, entry)
+    return newest
+
+
+def _rests_on(later: KeptEntry, entry: KeptEntry) -> bool:
+    """Whether ``later`` began with what ``entry`` had put in."""
+    if later.name != entry.name:
+        return False
+    found = ((group.output_log, later.sources.get(group.base)) for group in entry.groups)
+    return any(source is not None and source.inode == mark.inode and mark.is_of(source) for mark, source in found)
 
 
 def is_of(entry: KeptEntry, log_dir: LogDir) -> bool:
@@ -185,9 +204,20 @@ def _refuse_if_cleaned_again(locked: LockedDir, log: PartitionLog, entry: KeptEn
     point = None if state is None else state.clean_point
     if point is not None and point.offset > entry.end_offset:
         raise _stale(log, f"it was cleaned again, up to offset {point.offset}")
+    above = None if point is None else _put_above(point, entry)
+    if above is not None:
+        # The marker of what was aborted below may have gone, and no clean point have moved (--first-dirty).
+        raise _stale(log, f"it was cleaned again: segment {above.base} was replaced after it")
     end = max(group.end for group in entry.groups)
     if not locked.log_dir.clean_shutdown and log.recovery_point < end:
         raise _stale(log, f"the broker was not stopped cleanly, and the recovery point is below {end}")
+
+
+def _put_above(point: CleanPoint, entry: KeptEntry) -> LastSegment | None:
+    """The segment above all that ``entry`` covered that a later cleaning wrote, if one did."""
+    before, output = _point(entry.clean_point), point.last_output
+    known = None if before is None else before.last_output
+    return output if output is not None and output != known and output.base > max(entry.sources) else None
 
 
 def _stage(
@@ -243,7 +273,14 @@ def _set_back(locked: LockedDir, log: PartitionLog, entry: KeptEntry) -> None:
     state = locked.store.load(locked.log_dir, log)
     known = len(locked.store.warnings)
     if state is not None:
-        told = PartitionState(_point(entry.clean_point), state.quarantine, None, rules=state.cleaned_by)
+        told = replace(
+            state,
+            clean_point=_point(entry.clean_point),
+            last_result=None,
+            next_purge_ms=None,
+            purge_as_of=None,
+            rules=state.cleaned_by,
+        )
         locked.store.save(locked.log_dir, log, told)
     if len(locked.store.warnings) > known:
         raise CleanerdError("the clean point cannot be set back", where=str(locked.store.root), hint="make it writable")

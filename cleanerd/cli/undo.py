@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
     from cleanerd.format.names import TopicPartition
+    from cleanerd.scope.broker_facts import BrokerFacts
     from cleanerd.scope.selection import Selection
     from cleanerd.settings import Settings
 
@@ -61,12 +62,15 @@ def undo(
     failures: list[CleanerdError] = []
     for path in log_dirs:
         try:
-            results += _undo_dir(common.output, settings, path, wanted, undoable, kept)
+            results += _undo_dir(common.output, settings, path, log_dirs, wanted, undoable, kept)
         except CleanerdError as error:
             common.output.warning(str(error))
             failures.append(error)
     for warning in undoable.warnings:
         common.output.warning(warning)
+    for newer in undoable.newer.values():
+        common.output.warning(str(newer))
+        failures.append(newer)
     if kept is not None and not results and not failures:
         _require_described(kept, undoable, state_dir)
     _tell(common.output, results, failures, state_dir)
@@ -81,7 +85,8 @@ def _require_described(kept: Path, undoable: KeptSegments, state_dir: Path) -> N
     """
     known = {(entry.plan, str(entry.name)) for entry in undoable.entries()}
     for place in sorted(kept.glob("*/*/")):
-        if parse_topic_partition_dir(place.name) and (place.parent.name, place.name) not in known:
+        is_known = (place.parent.name, place.name) in known or place.parent.name in undoable.newer
+        if parse_topic_partition_dir(place.name) and not is_known:
             raise RefusedError(
                 f"holds what a cleaning of {place.name} replaced, and {state_dir} does not know of it",
                 where=str(place.parent),
@@ -107,6 +112,7 @@ def _undo_dir(
     output: Output,
     settings: Settings,
     path: Path,
+    paths: Sequence[Path],
     wanted: Selection,
     undoable: KeptSegments,
     kept: Path | None,
@@ -116,7 +122,8 @@ def _undo_dir(
     with LogDirLock.acquire(path, wait_seconds=LOCK_WAIT_SECONDS) as lock:
         log_dir = read_log_dir(path)
         store = StateStore(settings.daemon.cleanerd_state_dir)
-        locked = LockedDir(log_dir, lock, store, broker_facts(settings, log_dir, []).resources())
+        facts = broker_facts(settings, log_dir, [other for other in paths if other != path])
+        locked = LockedDir(log_dir, lock, store, facts.resources())
         results = []
         entries = entries_of(undoable, log_dir)
         kept_of = Counter(entry.name for entry in entries)
@@ -125,7 +132,7 @@ def _undo_dir(
                 output.note(f"{name}: is no longer in {path}; what was kept of it stays in {entry.kept}")
                 continue
             earlier = kept_of[name] - 1
-            results.append(replace(undo_cleaning(locked, undoable, entry, keep_replaced=kept), earlier=earlier))
+            results.append(replace(_undo_one(locked, facts, undoable, entry, kept), earlier=earlier))
             if results[-1].error is not None:
                 output.warning(f"{name}: {results[-1].reason}")
             elif earlier:
@@ -135,6 +142,17 @@ def _undo_dir(
         for warning in store.warnings:
             output.warning(warning)
         return results
+
+
+def _undo_one(
+    locked: LockedDir, facts: BrokerFacts, undoable: KeptSegments, entry: KeptEntry, kept: Path | None
+) -> UndoResult:
+    """What was copied of a replica that is being moved would stay cleaned, and the rest come as it was before."""
+    try:
+        facts.require_in_place(entry.name)
+    except RefusedError as error:
+        return UndoResult.refused(locked.log_dir, entry, error)
+    return undo_cleaning(locked, undoable, entry, keep_replaced=kept)
 
 
 def _newest(entries: Sequence[KeptEntry], wanted: Selection) -> dict[TopicPartition, KeptEntry]:
@@ -153,7 +171,7 @@ def _list(output: Output, undoable: KeptSegments, paths: Sequence[Path], wanted:
         for entry in entries_of(undoable, read_log_dir(path))
         if not wanted or entry.name in wanted
     ]
-    for warning in undoable.warnings:
+    for warning in (*undoable.warnings, *map(str, undoable.newer.values())):
         output.warning(warning)
     if output.as_json:
         output.json({"cleanings": [_json(entry) for entry in entries]})

@@ -101,13 +101,18 @@ def test_killed_between_two_groups(root: Path, monkeypatch: pytest.MonkeyPatch, 
             act(root, VERSIONED)
     assert known == [RULES, RULES], "before the first swap"
     assert remembered(root) == RULES
-    before = tree(root / NAME)
+    before = log_tree(root)
     assert {"a", "b", "c"} > {name.decode() for name in first_keys(root)}, "one group was swapped"
     refused = clean(root, force(), TOPIC)
-    assert (refused.outcome, tree(root / NAME)) == ("skipped", before)
+    assert (refused.outcome, log_tree(root)) == ("skipped", before)
     assert "was last cleaned by timestamp; these settings say offset (was --config forgotten?" in refused.reason
     (root / CLEAN_SHUTDOWN).touch()
     assert clean(root, force(), VERSIONED).outcome == "cleaned"
+
+
+def log_tree(root: Path) -> dict[str, tuple[object, ...]]:
+    """The log, without what waits beside it for another ``apply``."""
+    return {name: told for name, told in tree(root / NAME).items() if not name.startswith(".kstage")}
 
 
 def first_keys(root: Path) -> set[bytes]:

@@ -243,7 +243,10 @@ STRATEGIES = (
         "first-dirty-remembers-no-rules",
         "U-6",
         "cleanerd/apply/remember.py",
-        "        remember_unmoved(locked.store, locked.log_dir, after, plan.fingerprint, found.standing)\n",
+        """        remember_unmoved(
+            locked.store, locked.log_dir, after, plan.fingerprint, found.standing, last_base=last_base
+        )
+""",
         "        pass\n",
         ("tests/cli/test_forgotten_config.py::test_a_word_for_kafkas_rules_is_remembered_too",),
     ),
@@ -302,8 +305,8 @@ STRATEGIES = (
         "undo-forgets-rules-while-half-is-left",
         "U-6",
         "cleanerd/apply/undo.py",
-        "None, rules=state.cleaned_by)",
-        "None, rules=entry.rules)",
+        "            rules=state.cleaned_by,\n",
+        "            rules=entry.rules,\n",
         ("tests/apply/test_rules_first.py::test_an_undo_that_is_killed",),
     ),
     Mutant(

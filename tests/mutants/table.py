@@ -21,6 +21,7 @@ from tests.mutants.spark_source import SPARK_SOURCE
 from tests.mutants.spark_tables import SPARK_TABLES
 from tests.mutants.spark_values import SPARK_VALUES
 from tests.mutants.strategies import STRATEGIES
+from tests.mutants.undoing import UNDOING
 
 MUTANTS = (
     *RETENTION,
@@ -28,6 +29,7 @@ MUTANTS = (
     *CLEANING,
     *MOVING_LOGS,
     *REPLACING,
+    *UNDOING,
     *NAMES,
     *BESIDE_BROKERS,
     *LOOPBACK,

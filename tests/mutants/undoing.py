@@ -1,0 +1,67 @@
+"""Mistakes about what is put back, and about a plan that was applied in part (S-26, S-40, X-20)."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+UNDO = "cleanerd/apply/undo.py"
+ORDER = "tests/apply/test_undo_order.py"
+
+UNDOING = (
+    Mutant(
+        "an-apply-that-is-ended-drops-its-plan",
+        "X-20",
+        "cleanerd/apply/apply_staged.py",
+        "taken_back(partial(abandon, files, keep_ready=True))",
+        "taken_back(partial(abandon, files))",
+        ("tests/apply/test_apply_ended.py::test_goes_on_with_the_next_group",),
+    ),
+    Mutant(
+        "a-plan-of-which-a-part-was-undone-waits",
+        "S-28",
+        "cleanerd/apply/recover.py",
+        "        for manifest in left.ready if left.rolled_back else ():\n",
+        "        for manifest in ():\n",
+        ("tests/apply/test_apply_ended.py::test_a_group_that_was_undone_takes_its_plan_with_it",),
+    ),
+    Mutant(
+        "undo-under-what-was-cleaned-above",
+        "S-40",
+        UNDO,
+        "    above = None if point is None else _put_above(point, entry)\n",
+        "    above = None\n",
+        (f"{ORDER}::test_a_cleaning_above_took_the_marker",),
+    ),
+    Mutant(
+        "first-dirty-forgets-what-it-wrote-last",
+        "S-40",
+        "cleanerd/apply/remember.py",
+        "    if last_base is None and output is not None:\n",
+        "    if output is not None:\n",
+        (f"{ORDER}::test_a_cleaning_above_took_the_marker",),
+    ),
+    Mutant(
+        "undo-refuses-for-what-was-put-above-before",
+        "S-40",
+        UNDO,
+        "output is not None and output != known and output.base",
+        "output is not None and output.base",
+        (f"{ORDER}::test_what_was_put_above_before_does_not_matter",),
+    ),
+    Mutant(
+        "undo-goes-by-the-clock-alone",
+        "S-40",
+        UNDO,
+        "            newest.insert(max(rests, default=-1) + 1, entry)\n",
+        "            newest.insert(0, entry)\n",
+        (f"{ORDER}::test_a_clock_that_was_set_back",),
+    ),
+    Mutant(
+        "undo-while-the-replica-is-moved",
+        "S-21",
+        "cleanerd/cli/undo.py",
+        "        facts.require_in_place(entry.name)\n",
+        "        pass\n",
+        ("tests/cli/test_undo.py::test_not_while_it_is_moved",),
+    ),
+)
