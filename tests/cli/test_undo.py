@@ -306,62 +306,6 @@ def test_damaged_trash(root: Path, shell: Shell) -> None:
     assert entry_file.with_suffix(".damaged").exists()
 
 
-def test_a_newer_entry_is_in_nobodys_way(root: Path, shell: Shell) -> None:
-    """What this release cannot read it leaves, says so, and undoes what it can: exit code 6, some were done."""
-    path = make(root)
-    clean(shell, path)
-    newer = root / "state" / "trash" / "20260101t000000-00000000.json"
-    newer.write_text('{"format": 2}\n')
-    listed = shell("undo", path, "--list", "--json")
-    assert (listed.code, len(listed.json["cleanings"])) == (0, 1)
-    assert "undo that with the newer one" in listed.err
-    answer = undo(shell, path)
-    assert answer.code == 6
-    assert answer.err.count("undo that with the newer one") == 1
-    assert keys(path / "orders-0") == DIRTY
-    assert newer.exists()
-    (root / "kept" / "20260101t000000-00000000" / "orders-0").mkdir(parents=True)
-    assert undo(shell, path, "--keep-replaced", root / "kept").code == 4, "it is known, and not by this release"
-
-
-def test_not_while_it_is_moved(root: Path, shell: Shell) -> None:
-    """The broker has copied a part of the cleaned log to another directory, and would copy the rest as it was before.
-
-    What a tombstone hid could follow it there without it (by version it may lie above).
-    """
-    path = make(root)
-    clean(shell, path)
-    other = make_log_dir(root / "other", {})
-    future = other / f"orders-0.{'a' * 32}-future"
-    future.mkdir()
-    before = tree(root, without=())
-    answer = undo(shell, path, other, "--json")
-    assert answer.code == 4
-    assert entry(answer)["outcome"] == "refused"
-    assert f"it is being moved to another log directory, {other}" in entry(answer)["reason"]
-    assert tree(root, without=(".lock",)) == {name: told for name, told in before.items() if name[-5:] != ".lock"}
-    future.rmdir()
-    assert undo(shell, path, other).code == 0
-    assert keys(path / "orders-0") == DIRTY
-
-
-def test_why_it_was_quarantined_since(root: Path, shell: Shell) -> None:
-    """Which segment that is about, and when it is tried again, stay remembered: with the segment the reason goes."""
-    path = make(root)
-    clean(shell, path)
-    (state,) = (root / "state" / "partitions").rglob("*.json")
-    document = json.loads(state.read_text())
-    retry = {"since_ms": NOW, "failures": 2, "at_ms": NOW + 1}
-    about = document["clean_point"]["last_segment"]
-    document |= {"quarantine": "damaged", "retry": retry, "quarantined_segment": about}
-    state.write_text(json.dumps(document))
-    assert undo(shell, path).code == 0
-    found = json.loads(state.read_text())
-    assert (found["quarantine"], found["retry"], found["quarantined_segment"]) == ("damaged", retry, about)
-    told = shell("explain", "orders-0", path, *COMPACT).out
-    assert "The segment that this is about was replaced or deleted since" in told
-
-
 def test_another_state_directory(root: Path, shell: Shell) -> None:
     """What is kept is there, and nobody knows where it belongs: refused, by name, instead of nothing to undo."""
     path = make(root)

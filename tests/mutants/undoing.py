@@ -62,6 +62,6 @@ UNDOING = (
         "cleanerd/cli/undo.py",
         "        facts.require_in_place(entry.name)\n",
         "        pass\n",
-        ("tests/cli/test_undo.py::test_not_while_it_is_moved",),
+        ("tests/cli/test_undo_beside.py::test_not_while_it_is_moved",),
     ),
 )
