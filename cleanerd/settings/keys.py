@@ -331,11 +331,11 @@ def kind_of(field: FieldInfo) -> Kind:
     return next(mark for mark in (*field.metadata, *inner) if isinstance(mark, Kind))
 
 
-def valid_values(field: FieldInfo) -> str:
-    """What a key takes, for people; the ends of Java's types are left out."""
+def valid_values(field: FieldInfo, said: str | None = None) -> str:
+    """What a key takes, for people; the ends of Java's types are left out. ``said``: instead of the kind's words."""
     least = [mark.ge for mark in field.metadata if isinstance(mark, Ge)]
     most = [mark.le for mark in field.metadata if isinstance(mark, Le)]
-    text = kind_of(field).valid
+    text = said or kind_of(field).valid
     if least:
         text += f"; at least {least[0]}"
     if most and most[0] != LONG_MAX:

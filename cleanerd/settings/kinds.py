@@ -185,6 +185,16 @@ _HOST: Final = re.compile(r"(?!.{254})[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*", re
 _HOSTS_HINT: Final = "a list of host names, without ports"
 
 
+def _count(text: str) -> int:
+    """As Kafka reads it: neither ``1_0`` nor ``1.0`` is a whole number."""
+    if not re.fullmatch(r"[+-]?[0-9]{1,20}", text.strip(), re.ASCII):
+        raise ValueError(_COUNT_HINT)
+    return int(text)
+
+
+_COUNT_HINT: Final = "a whole number"
+
+
 def _keys(text: str) -> int | None:
     word = text.strip()
     if word == "never":
@@ -234,7 +244,7 @@ RetentionMinutes = Annotated[int, BeforeValidator(partial(_read_retention, unit_
 RetentionHours = Annotated[
     int, BeforeValidator(partial(_read_retention, unit_ms=3_600_000)), _retention_kind(3_600_000)
 ]
-Count = Annotated[int, Kind("a whole number")]
+Count = Annotated[int, BeforeValidator(_count), Kind(_COUNT_HINT)]
 Fraction = Annotated[float, BeforeValidator(Ratio().read), Kind(Ratio().valid)]
 CleanupPolicy = Annotated[frozenset[str], BeforeValidator(Policy().read), Kind(Policy().valid, write_policy)]
 Strategy = Annotated[str, BeforeValidator(_STRATEGY.read), Kind(_STRATEGY.valid)]

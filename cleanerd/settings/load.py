@@ -167,7 +167,9 @@ def _checked(assignment: Assignment) -> Any:
     except ValidationError as error:
         wrong = error.errors()[0]
         reason = wrong.get("ctx", {}).get("error")
-        allowed = str(reason) if isinstance(reason, ValueError) else valid_values(fields[assignment.key])
+        allowed = valid_values(fields[assignment.key], str(reason) if isinstance(reason, ValueError) else None)
+        if wrong["type"] == "less_than_equal" and "at most" not in allowed:
+            allowed += "; at most 2^63-1"
         about = f" of topic {assignment.topic}" if assignment.topic else ""
         return ConfigError(
             f"{assignment.key}{about} is {shown(assignment.text)}, must be {allowed}", where=assignment.where()

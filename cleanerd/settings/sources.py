@@ -47,6 +47,8 @@ _PARSED_FOR_LINES: Final = 1 << 20
 
 _IS_IT: Final = "is it a file of cleanerd's settings? 'cleanerd config generate' writes one"
 _MAX_FILE_BYTES: Final = 1 << 20
+_MOST_BITS: Final = 4096
+"""Of a number that is written out; no setting takes one that is as large as that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,13 +188,19 @@ def _from_file(path: Path) -> Iterator[Found]:
     except ConfigError as error:
         yield error
         return
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        written = 'keys and text are written in quotes: "cleanerd.log.dirs" = "/var/lib/kafka/data"'
-        yield ConfigError(f"not a TOML file: {error}", where=str(path), hint=written)
+    except (ValueError, RecursionError) as error:
+        yield _no_toml(path, error)
         return
     document, wrong = _Document(path, text), 0
+    first: dict[tuple[str | None, str], str] = {}
     for parts, value in leaves:
         found = _from_leaf(document, parts, value)
+        if isinstance(found, Assignment):
+            # TOML takes "a.b" and [a] b for two things, so it lets both stand; here they are one key.
+            key, written = (found.topic, found.key), _as_written(parts)
+            other = first.setdefault(key, written)
+            if other != written:
+                found = ConfigError(f"{found.key} is set twice, here and as {other}", where=found.where())
         yield found
         wrong += isinstance(found, ConfigError)
         if wrong == _MOST_WRONG:
@@ -200,18 +208,40 @@ def _from_file(path: Path) -> Iterator[Found]:
             return
 
 
+def _as_written(parts: tuple[str, ...]) -> str:
+    """The key with its quotes where it has dots in them: ``log."cleaner.threads"``."""
+    return ".".join(part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else f'"{part}"' for part in parts)
+
+
+def _no_toml(path: Path, error: ValueError | RecursionError) -> ConfigError:
+    """What keeps it from being TOML, and what to do about that."""
+    what, hint = str(error), 'keys and text are written in quotes: "cleanerd.log.dirs" = "/var/lib/kafka/data"'
+    if isinstance(error, RecursionError):
+        what, hint = "its values are nested too deeply", _IS_IT
+    elif not isinstance(error, tomllib.TOMLDecodeError):  # what int() says of thousands of digits
+        what, hint = "a number in it has thousands of digits", _IS_IT
+    elif what.startswith("Cannot "):
+        hint = "a key, and a [table], may stand in a file only once"
+    elif what.startswith(("Illegal character", "Unterminated")) or "end of document" in what:
+        hint = "was it written to the end? 'cleanerd config check' reads it again"
+    return ConfigError(f"not a TOML file: {what}", where=str(path), hint=hint)
+
+
 def _read_text(path: Path) -> str:
     try:
         with path.open("rb") as file:
             data = file.read(_MAX_FILE_BYTES + 1)
-        text = data.decode()
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}", where=str(path)) from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"not a TOML file: no UTF-8 at byte {error.start}", where=str(path)) from error
     if len(data) > _MAX_FILE_BYTES:
-        raise ConfigError("larger than 1 MiB, which no settings file is", where=str(path))
-    return text
+        raise ConfigError("larger than 1 MiB, which no settings file is", where=str(path), hint=_IS_IT)
+    try:
+        # Editors of Windows begin a file with a byte order mark, which no one sees.
+        return data.decode().removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"not a TOML file: no UTF-8 at byte {error.start}", where=str(path), hint="save it as UTF-8"
+        ) from error
 
 
 def _leaves(table: Mapping[str, object], above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
@@ -243,6 +273,8 @@ def _text_of(value: object) -> str | None:
         return "true" if value else "false"
     if isinstance(value, str):
         return value
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        return hex(value)  # repr() takes no number of thousands of digits
     if isinstance(value, (int, float)):
         return repr(value)
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
@@ -255,7 +287,8 @@ class _Document:
 
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
-        self._lines = text.split("\n")
+        # As TOML has them: a document that is cut between \r and \n is none.
+        self._lines = text.replace("\r\n", "\n").split("\n")
         self._left = _PARSED_FOR_LINES
 
     def where(self, parts: tuple[str, ...]) -> str:

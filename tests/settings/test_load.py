@@ -244,7 +244,79 @@ def test_files_that_are_none(tmp_path: Path, toml: Path) -> None:
     assert str(toml) in refused(files=(toml,))
 
 
+def test_a_file_with_a_byte_order_mark(toml: Path) -> None:
+    """Editors of Windows write one; it was "Invalid statement (at line 1, column 1)", about a line that looks right."""
+    toml.write_bytes(b'\xef\xbb\xbf"log.segment.bytes" = 100\r\n"log.segment.byte" = 5\r\n')
+    assert refused(files=(toml,)).startswith(f"{toml}:2: unknown key log.segment.byte (")
+    toml.write_bytes(b'\xef\xbb\xbf"log.segment.bytes" = 100\r\n')
+    assert load(files=(toml,)).daemon.log_segment_bytes == 100
+
+
+NO_TOML = [
+    ('"cleanerd.mode" = "obs', "Unterminated string", "was it written to the end?"),
+    ('"cleanerd.mode"', "Expected '='", "was it written to the end?"),
+    ('"cleanerd.mode" = "\0"', "Illegal character", "was it written to the end?"),
+    ('"cleanerd.mode" = "live"\n"cleanerd.mode" = "auto"\n', "Cannot overwrite a value", "only once"),
+    ("[topics.a]\n[topics.a]\n", "Cannot declare", "only once"),
+    ("cleanerd.mode = live\n", "Invalid value", "keys and text are written in quotes"),
+    ("x = " + "[" * 5000, "nested too deeply", "is it a file of cleanerd's settings?"),
+    (f"x = {'1' * 5000}", "a number in it has thousands of digits", "is it a file of cleanerd's settings?"),
+]
+
+
+@pytest.mark.parametrize(("document", "said", "hint"), NO_TOML)
+def test_what_is_no_toml_says_what_to_do(toml: Path, document: str, said: str, hint: str) -> None:
+    """To a file that was torn, or that has a key twice, it was said that text is written in quotes.
+
+    And int() refuses thousands of digits with a ValueError that is none of TOML's: that got out of everything.
+    """
+    toml.write_text(document)
+    message = refused(files=(toml,))
+    assert message.startswith(f"{toml}: not a TOML file: ")
+    assert said in message
+    assert hint in message
+
+
+@pytest.mark.parametrize("number", ["0x" + "f" * 5000, "1" * 100, "-" + "1" * 100])
+def test_a_number_of_any_length_is_a_value_like_any_other(toml: Path, number: str) -> None:
+    toml.write_text(f'"log.cleaner.threads" = {number}\n')
+    assert refused(files=(toml,)).startswith(f"{toml}:1: log.cleaner.threads is '")
+
+
+TWICE = [
+    ('"cleanerd.mode" = "observe"\n[cleanerd]\nmode = "live"\n', 3, "cleanerd.mode", '"cleanerd.mode"'),
+    ('log.segment.bytes = 100\n"log.segment.bytes" = 200\n', 2, SEGMENT, SEGMENT),
+    (
+        '"topics.orders.cleanup.policy" = "delete"\n[topics.orders]\ncleanup.policy = "compact"\n',
+        3,
+        "cleanup.policy",
+        '"topics.orders.cleanup.policy"',
+    ),
+]
+
+
+@pytest.mark.parametrize(("document", "line", "key", "other"), TWICE)
+def test_a_key_that_a_file_sets_in_two_ways_of_writing(
+    toml: Path, document: str, line: int, key: str, other: str
+) -> None:
+    """TOML lets both stand, and the last one won without a word: of a generated file that observes, the mode below."""
+    toml.write_text(document)
+    assert refused(files=(toml,)) == f"{toml}:{line}: {key} is set twice, here and as {other}"
+
+
+def test_the_same_key_of_two_topics_or_two_files_is_set_once_each(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.toml", tmp_path / "b.toml"
+    first.write_text('"log.segment.bytes" = 100\n[topics.a]\n"cleanup.policy" = "compact"\n')
+    second.write_text('log.segment.bytes = 200\n[topics.b]\n"cleanup.policy" = "compact"\n')
+    assert load(files=(first, second)).daemon.log_segment_bytes == 200
+
+
 BAD_VALUES = [
+    ("log.cleaner.threads=1_0", "must be a whole number; at least 1; at most 1024"),
+    ("log.cleaner.threads=1.0", "must be a whole number; at least 1; at most 1024"),
+    ("cleanerd.metrics.partitions.max=1e3", "must be a whole number; at least 0; at most 2^31-1"),
+    ("log.cleaner.backoff.ms=soon", "or a number of milliseconds; at least 0"),
+    ("log.cleaner.backoff.ms=9223372036854775808", "at least 0; at most 2^63-1"),
     ("log.cleaner.dedupe.buffer.size=1MiB", "at least 1048577"),
     ("log.cleaner.dedupe.buffer.size=128MB", "is '128MB', must be a size such as 128MiB"),
     ("log.cleaner.min.cleanable.ratio=1.5", "a number from 0 to 1"),
