@@ -16,7 +16,7 @@ import stat
 import struct
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import structlog
 
@@ -28,15 +28,21 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path
 
-MAX_REQUEST_BYTES: Final = 65_536
+MAX_REQUEST_BYTES: Final = 4 << 20
+"""More than a command line can hold: a shell that names ten thousand partitions is heard."""
 MAX_CLIENTS: Final = 32
 IDLE_SECONDS: Final = 300.0
 ALONE_SECONDS: Final = 10.0
 """Another daemon that starts keeps the directory for milliseconds; anybody who can read it can keep it for ever."""
+_TOO_LONG: Final = b"\0"
+"""Instead of a line that nobody can hold; no line is that, for each ends with a line feed."""
 _CREDENTIALS: Final = struct.Struct("=iII")
 """``struct ucred``: process, user, group."""
 
 _log = structlog.get_logger()
+
+Handler: TypeAlias = "Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any] | bytes]]"
+"""What does an operation, given the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +56,15 @@ class Peer:
 class ControlServer:
     """Listens on ``path``. ``handlers`` by the name of the operation; a CleanerdError is an answer too.
 
+    A handler whose result is large returns it as JSON: what thousands of partitions take to write holds up the loop.
+
     ``note`` is told of every operation that a handler answered: its name, the request, who asked, why it was refused.
     """
 
     def __init__(
         self,
         path: Path,
-        handlers: Mapping[str, Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]],
+        handlers: Mapping[str, Handler],
         *,
         note: Callable[[str, Mapping[str, Any], Peer, str], None] = lambda *_: None,
     ) -> None:
@@ -147,11 +155,13 @@ class ControlServer:
             return
         self._clients.add(task)
         try:
-            while line := await within(IDLE_SECONDS, reader.readline()):
+            while line := await within(IDLE_SECONDS, _line(reader)):
                 answer = await self._answer(line, peer)
-                writer.write(json.dumps(answer, default=str).encode() + b"\n")
+                writer.write(_encoded(answer))
                 # Who does not read is not waited for.
                 await within(IDLE_SECONDS, writer.drain())
+                if line == _TOO_LONG:
+                    return
         except (TimeoutError, OSError, ValueError, asyncio.CancelledError):
             return
         finally:
@@ -159,6 +169,8 @@ class ControlServer:
             writer.close()
 
     async def _answer(self, line: bytes, peer: Peer) -> dict[str, Any]:
+        if line == _TOO_LONG:
+            return {"ok": False, "error": f"the request is longer than {MAX_REQUEST_BYTES} bytes", "code": 2}
         try:
             request = json.loads(line)
         except (ValueError, RecursionError):
@@ -177,6 +189,20 @@ class ControlServer:
             return {"ok": False, "error": f"unexpected error: {type(error).__name__}: {error}", "code": 1}
         self._note(str(operation), request, peer, "")
         return {"ok": True, "result": result}
+
+
+async def _line(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.readline()
+    except ValueError:  # what StreamReader makes of a line above its limit
+        return _TOO_LONG
+
+
+def _encoded(answer: Mapping[str, Any]) -> bytes:
+    result = answer.get("result")
+    if isinstance(result, bytes):
+        return b'{"ok": true, "result": ' + result + b"}\n"
+    return json.dumps(answer, default=str).encode() + b"\n"
 
 
 def _peer_of(writer: asyncio.StreamWriter) -> Peer:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.daemon.asking import UNKNOWN
 from cleanerd.daemon.fleet.pauses import save_pauses
+from cleanerd.daemon.http.status_body import StatusBody
 from cleanerd.daemon.operations import JOURNALED, Operation, Operations, read_operations
 from cleanerd.daemon.showing.view_parts import partition_view
 from cleanerd.daemon.workers import WorkerDiedError
@@ -21,10 +22,10 @@ from cleanerd.scope.selection import METAVAR, select
 from cleanerd.words import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Callable, Mapping
 
     from cleanerd.daemon.configuration import Configuration
-    from cleanerd.daemon.control import Peer
+    from cleanerd.daemon.control import Handler, Peer
     from cleanerd.daemon.dispatcher import Dispatcher
     from cleanerd.daemon.fleet.fleet import Fleet
     from cleanerd.daemon.fleet.tracked import Tracked
@@ -55,8 +56,10 @@ class ControlApi:
         self._look_loop = look_loop
         self._reload_settings = reload
         self._journal = Operations(self._state_dir)
+        self._status_body = StatusBody()
+        self._status_turn = asyncio.Lock()
 
-    def handlers(self) -> dict[str, Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]]:
+    def handlers(self) -> dict[str, Handler]:
         """The operations by name."""
         return {
             "status": self._status,
@@ -95,9 +98,10 @@ class ControlApi:
         daemon = {"phase": view.phase, "mode": view.mode, "reason": view.reason, "next_purge_ms": view.next_purge_ms}
         return {**answer, "daemon": daemon}
 
-    async def _status(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def _status(self, _request: Mapping[str, Any]) -> bytes:
         # Thousands of partitions take a while to spell out, and nobody else should wait for it.
-        return await asyncio.to_thread(self._publisher.view.to_json)
+        async with self._status_turn:
+            return await asyncio.to_thread(self._status_body.plain, self._publisher.view)
 
     async def _explain(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         return await self.explain(next(iter(_words(request)), ""))

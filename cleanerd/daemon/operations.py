@@ -24,6 +24,9 @@ KEPT: Final = 500
 MOST_WORDS: Final = 20
 """So many names of one operation are kept; the others are counted."""
 
+MOST_CHARACTERS: Final = 1000
+"""Of a name and of what was answered: the file is written anew each time, with all that it keeps."""
+
 _FILE: Final = "operations.json"
 _FORMAT: Final = 1
 
@@ -74,7 +77,8 @@ class Operations:
         words = operation.partitions
         if len(words) > MOST_WORDS:
             words = (*words[:MOST_WORDS], f"and {len(words) - MOST_WORDS} more")
-        operation = replace(operation, partitions=words)
+        words = tuple(_cut(word) for word in words)
+        operation = replace(operation, partitions=words, refused=_cut(operation.refused))
         told = {key: value for key, value in asdict(operation).items() if value not in (None, "", ())}
         told.pop("at_ms")  # the log has its own
         _log.info("asked for", **told)
@@ -87,6 +91,10 @@ class Operations:
             self.unwritten = ""
         except OSError as error:
             self.unwritten = f"{self._state_dir / _FILE}: cannot be written ({error.strerror}); see the daemon's log"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 3]}..."
 
 
 def read_operations(state_dir: Path) -> Sequence[Operation]:

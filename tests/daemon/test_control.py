@@ -15,7 +15,7 @@ import uvloop
 
 from cleanerd.daemon import control
 from cleanerd.daemon.asking import ask, control_socket, find_control_socket
-from cleanerd.daemon.control import ControlServer
+from cleanerd.daemon.control import MAX_REQUEST_BYTES, ControlServer
 from cleanerd.daemon.service import Service
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 from cleanerd.settings import load_settings
@@ -196,6 +196,24 @@ def test_several_names_are_all_or_nothing(root: Path) -> None:
         serve(assignments(root), story)
 
 
+def test_as_many_names_as_a_command_line_holds(root: Path) -> None:
+    """``xargs cleanerd pause`` gives 128 KiB of them: it was told that no daemon answers, as from 64 KiB on."""
+    names = [f"orders-{number}" for number in range(20_000)]
+    with broker(root):
+        control = asking(root)
+
+        async def story(service: Service) -> None:
+            await until("ready", lambda: service.view().ready)
+            with pytest.raises(
+                CleanerdError, match=r"^orders-1, orders-2, .* and 19,979 more: the daemon knows no such"
+            ):
+                await control("pause", partitions=names)
+            (noted,) = (await control("operations"))["operations"]
+            assert len(json.dumps(noted)) < 4096, "what was refused is kept, not all that was typed"
+
+        serve(assignments(root), story)
+
+
 def test_what_is_said_of_pauses_and_failures_is_true(root: Path) -> None:
     """``resume orders-0`` does not end the pause of everything; ``retry`` of a healthy partition tries nothing."""
     with broker(root, 2) as agent:
@@ -326,8 +344,9 @@ def test_hostile_clients_do_not_disturb(root: Path) -> None:
             for line in (b"rubbish", b"[]", b'{"op": 7}', b'{"op": "no"}', b'{"op": "pause", "partition": 7}'):
                 writer.write(line + b"\n")
                 assert json.loads(await reader.readline())["ok"] is False
-            writer.write(b"x" * 200_000)
-            assert await reader.read() == b""
+            writer.write(b"x" * (MAX_REQUEST_BYTES + 1))
+            assert json.loads(await reader.readline())["error"] == "the request is longer than 4194304 bytes"
+            assert await reader.read() == b"", "and no more: what follows is the rest of it"
             others = [await asyncio.open_unix_connection(str(path)) for _ in range(40)]
             for other in others:
                 other[1].close()

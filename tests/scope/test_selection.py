@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
+from typing import TYPE_CHECKING
+
 import pytest
 
 from cleanerd.errors import ConfigError, RefusedError
 from cleanerd.format.names import TopicPartition
 from cleanerd.scope.selection import EVERYTHING, Selection, select
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 KNOWN = [
     TopicPartition(topic, number)
@@ -48,6 +54,30 @@ def test_all_or_nothing() -> None:
     with pytest.raises(ConfigError) as caught:
         chosen("orders-0", "nope-0", "cart", "x*")
     assert str(caught.value) == "nope-0, cart, x*: no such partition (did you mean carts? in /logs)"
+
+
+def test_many_names_that_mean_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is near is found all the same.
+
+    The daemon's loop waits for it: beside 13,000 partitions each word took a second, and a list of another host's names
+    was the end of it by systemd's watchdog.
+    """
+    known = [TopicPartition(f"service-{topic}.events", number) for topic in range(1000) for number in range(10)]
+    compared: list[str] = []
+    nearest = difflib.get_close_matches
+
+    def counting(word: str, names: Sequence[str], **more: int) -> list[str]:
+        compared.extend(names)
+        return nearest(word, names, **more)
+
+    monkeypatch.setattr(difflib, "get_close_matches", counting)
+    words = ["service-777.event-7", *(f"nope-{number}" for number in range(499))]
+    with pytest.raises(ConfigError) as caught:
+        select(words, known, what="unknown", hint="")
+    told = str(caught.value)
+    assert told.startswith("service-777.event-7, nope-0, nope-1, ")
+    assert " and 480 more: unknown (did you mean service-777.events-7" in told
+    assert len(compared) <= 3 * 500
 
 
 def test_words_that_mean_nothing_are_not_everything() -> None:

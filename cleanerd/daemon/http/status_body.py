@@ -39,13 +39,14 @@ class StatusBody:
         """That of ``view``: ``view.to_json()``, as text."""
         if self._body is not None and self._view is view:
             return self._body
-        plain = self._encode(view)
+        plain = self.plain(view)
         self._count += 1
         etag = f"{view.started_ms:x}-{view.made_ms:x}-{self._count:x}"
         self._view, self._body = view, Body(plain, gzip.compress(plain, _LEVEL, mtime=0), etag)
         return self._body
 
-    def _encode(self, view: DaemonView) -> bytes:
+    def plain(self, view: DaemonView) -> bytes:
+        """``view.to_json()`` as text, without the packing."""
         texts: dict[int, tuple[PartitionView, str]] = {}
         for partition in view.partitions:
             known = self._texts.get(id(partition))
