@@ -33,6 +33,7 @@ from cleanerd.daemon.fleet.pauses import load_pauses
 from cleanerd.daemon.kept_savings import KeptSavings
 from cleanerd.daemon.look_loop import LookLoop
 from cleanerd.daemon.notify import Notifier
+from cleanerd.daemon.overtaken import is_overtaken
 from cleanerd.daemon.showing.counters import Counters
 from cleanerd.daemon.showing.publisher import Publisher
 from cleanerd.daemon.showing.standing_warnings import StandingWarnings
@@ -321,14 +322,16 @@ class Service:
         Raises:
             CleanerdError: they are wrong; the old ones stay.
         """
+        before = self.configuration.settings
         self.notifier.reloading()
         try:
             change = self.configuration.reload()
-        except CleanerdError as error:
+        except Exception as caught:
+            error = caught if isinstance(caught, CleanerdError) else _unexpected(caught)
             self.publisher.not_reloaded(f"settings not reloaded: {error}")
-            self._ready()
-            raise
-        self._apply_settings()
+            self._ready()  # systemd waits for the end of every reload
+            raise error from caught
+        self._apply_settings(before)
         self.publisher.reloaded([f"{key} was changed: takes effect at the next start" for key in change.need_restart])
         _log.info("settings reloaded", changed=list(change.keys), next_start=list(change.need_restart))
         self._ready()
@@ -339,7 +342,7 @@ class Service:
             "generation": self.configuration.generation,
         }
 
-    def _apply_settings(self) -> None:
+    def _apply_settings(self, before: Settings) -> None:
         settings, log_dirs = self.configuration.settings, self.configuration.log_dirs
         self._throttle.set_rates(Rates.of(settings))
         self.dispatcher.workers.resize(settings.daemon.log_cleaner_threads)
@@ -347,5 +350,10 @@ class Service:
         gone = self.look_loop.threads.attend(log_dirs)
         for path in gone:
             self.fleet.forget_dir(str(path))
-        observes = settings.daemon.cleanerd_mode == "observe"
-        self.dispatcher.interrupt(lambda job: job.path in gone or (observes and job.kind in {"live", "stage"}))
+        self.dispatcher.interrupt(lambda job: job.path in gone or is_overtaken(job, before, settings))
+
+
+def _unexpected(bug: Exception) -> CleanerdError:
+    """Reading the settings failed in a way that nobody thought of: those that count go on counting."""
+    _log.exception("a reload failed", exc_info=bug)
+    return CleanerdError(f"unexpected error: {type(bug).__name__}: {bug}")

@@ -219,6 +219,14 @@ DAEMON = (
         ("tests/daemon/test_ends.py::test_a_signal_is_heard_before_anybody_can_see_the_daemon",),
     ),
     Mutant(
+        "a-reload-stops-only-what-is-not-allowed",
+        "reload",
+        "cleanerd/daemon/overtaken.py",
+        " or _rules(before, topic) != _rules(after, topic)",
+        "",
+        ("tests/daemon/test_reload.py::test_whom_a_reload_overtakes",),
+    ),
+    Mutant(
         "any-name-is-answered",
         "DNS rebinding",
         "cleanerd/daemon/http/hosts.py",

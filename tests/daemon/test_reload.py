@@ -1,0 +1,137 @@
+"""Settings that are read again while the daemon works: what runs goes by them too, and nothing gets stuck."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import pytest
+import uvloop
+
+from cleanerd.daemon.notify import Notifier
+from cleanerd.daemon.overtaken import is_overtaken
+from cleanerd.daemon.service import Service
+from cleanerd.errors import CleanerdError
+from cleanerd.format.names import TopicPartition
+from cleanerd.settings import Settings, load_settings
+from tests.daemon.process import Daemon
+from tests.daemon.scene import assignments, broker, until
+from tests.daemon.test_process import large, leftovers, newest
+from tests.support.patience import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd.daemon.work.job import Job
+
+RUNS = ["cleanerd.mode=auto"]
+CHANGES = {
+    "excluded": ("cleanerd.topics.exclude=ord*", {"live", "stage", "observe", "estimate"}),
+    "no longer included": ("cleanerd.topics.include=carts", {"live", "stage", "observe", "estimate"}),
+    "observes": ("cleanerd.mode=observe", {"live", "stage"}),
+    "only stages": ("cleanerd.mode=on-start", {"live"}),
+    "only live": ("cleanerd.mode=live", {"stage"}),
+    "other rules": ("topics.orders.compaction.strategy=timestamp", {"live", "stage"}),
+    "other rules for all": ("log.cleaner.compaction.strategy=timestamp", {"live", "stage"}),
+    "younger records": ("topics.ord*.min.compaction.lag.ms=1d", {"live", "stage"}),
+    "tombstones stay": ("topics.orders.tombstone.guard=forever", {"live", "stage"}),
+    "producers are forgotten": ("producer.id.expiration.ms=1h", {"live", "stage"}),
+    "rules of another topic": ("topics.carts.compaction.strategy=timestamp", set()),
+    "another topic is excluded": ("cleanerd.topics.exclude=carts", set()),
+    "more at once": ("log.cleaner.threads=7", set()),
+    "outside of the windows": ("cleanerd.windows=Mon 00:00-00:01", set()),
+    "a higher ratio": ("log.cleaner.min.cleanable.ratio=0.9", set()),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_whom_a_reload_overtakes(change: str) -> None:
+    """Whoever would not be begun now, or by other rules; a round of hours is not begun again for anything else."""
+    told, kinds = CHANGES[change]
+    before, after = load_settings([], RUNS, {}), load_settings([], [*RUNS, told], {})
+    jobs = {kind: job(kind) for kind in ("live", "stage", "observe", "estimate")}
+    assert {kind for kind, each in jobs.items() if is_overtaken(each, before, after)} == kinds
+    assert not any(is_overtaken(each, after, after) for kind, each in jobs.items() if kind not in kinds)
+
+
+def job(kind: str) -> Job:
+    """As far as it is asked."""
+    return cast("Job", SimpleNamespace(kind=kind, name=TopicPartition("orders", 0)))
+
+
+@pytest.mark.parametrize("change", ["excluded", "other rules"])
+def test_a_cleaning_that_a_reload_overtakes(root: Path, change: str) -> None:
+    """It stops between two chunks: it went on to its end, whatever the settings said by then."""
+    config = root.parent / "cleanerd.toml"
+    config.write_text("")
+    with broker(root, {"orders-0": large(12, 30)}) as agent:
+        before = newest(root, "orders-0")
+        settings = assignments(root, cleanerd_io_write_max_bytes_per_second="30KiB")
+        with Daemon(settings, root.parent, config=config) as daemon:
+            view = daemon.until("it rewrites", lambda view: any(each["phase"] == "rewrite" for each in view["running"]))
+            (began,) = (each["started_ms"] for each in view["running"])
+            key, _, value = CHANGES[change][0].partition("=")
+            config.write_text(f'"{key}" = "{value}"\n')
+            swaps = len(agent.asked("swap"))
+            daemon.ask("reload")
+            daemon.until("it ended", lambda view: all(each["started_ms"] != began for each in view["running"]))
+            assert len(agent.asked("swap")) <= swaps + 1, "no group more than the one that was being swapped"
+            assert not daemon.ask("status")["totals"]["cleans"]
+            assert daemon.end(signal.SIGTERM) == 143
+        assert newest(root, "orders-0") == before
+        assert not leftovers(root)
+
+
+def test_a_cleaning_goes_on_by_what_is_no_rule(root: Path) -> None:
+    config = root.parent / "cleanerd.toml"
+    config.write_text("")
+    with broker(root, {"orders-0": large(4, 30)}):
+        settings = assignments(root, cleanerd_io_write_max_bytes_per_second="60KiB")
+        with Daemon(settings, root.parent, config=config) as daemon:
+            view = daemon.until("it rewrites", lambda view: any(each["phase"] == "rewrite" for each in view["running"]))
+            (began,) = (each["started_ms"] for each in view["running"])
+            config.write_text(
+                '"cleanerd.topics.exclude" = "carts"\n[topics.carts]\n"compaction.strategy" = "timestamp"\n'
+            )
+            daemon.ask("reload")
+            view = daemon.until("it is done", lambda view: view["totals"]["cleans"].get("cleaned") == 1)
+            assert view["history"][0]["started_ms"] == began
+
+
+class Told(Notifier):
+    """What systemd would be told."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.words: list[str] = []
+
+    def _send(self, message: str) -> None:
+        self.words.append(message.partition("\n")[0])
+
+
+def test_a_reload_that_fails_in_a_way_of_its_own(root: Path) -> None:
+    """A bug, or memory that runs out: the old settings stay, it is told, and systemd does not wait for ever."""
+    told = Told()
+
+    def broken() -> Settings:
+        raise ValueError("nobody thought of that")
+
+    async def main() -> None:
+        service = Service(load_settings([], assignments(root), {}), broken, notifier=told)
+        running = asyncio.create_task(service.run())
+        try:
+            await until("ready", lambda: service.view().ready)
+            with pytest.raises(CleanerdError, match="unexpected error: ValueError: nobody thought of that"):
+                service.reload()
+            assert "settings not reloaded: unexpected error: ValueError" in service.view().warnings[0]
+            assert service.configuration.generation == 1
+        finally:
+            service.stop()
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await running
+
+    with broker(root), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
+    assert told.words == ["READY=1", "RELOADING=1", "READY=1", "STOPPING=1"]
