@@ -60,7 +60,9 @@ def ask(path: Path, operation: str, *, timeout_seconds: float = 30.0, **values: 
                 data = answers.readline(MAX_ANSWER_BYTES)
         return _result(json.loads(data))
     except (OSError, *DAMAGE) as error:
-        why = getattr(error, "strerror", None) or "it sent nothing, or what is no answer of a daemon"
+        why = "it sent nothing, or what is no answer of a daemon"
+        if isinstance(error, OSError):
+            why = error.strerror or str(error)  # a path that is too long, and time that ran out, have no number
         hint = "is cleanerd run running, and as which user? see cleanerd.control.socket"
         if isinstance(error, PermissionError):
             hint = "only the daemon's user and root may ask it: run this as one of them"

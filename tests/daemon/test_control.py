@@ -372,6 +372,13 @@ def test_where_the_socket_is(tmp_path: Path) -> None:
 def test_nobody_there(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="does not answer"):
         ask(tmp_path / "none", "status")
+    with pytest.raises(RefusedError, match="does not answer: AF_UNIX path too long"):
+        ask(tmp_path / ("n" * 120), "status")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:
+        silent.bind(str(tmp_path / "silent"))
+        silent.listen()
+        with pytest.raises(RefusedError, match="does not answer: timed out"):
+            ask(tmp_path / "silent", "status", timeout_seconds=0.05)
     assert os.path.exists(tmp_path)
 
 

@@ -387,5 +387,17 @@ def test_listen_mistakes_are_told(listen: str) -> None:
 def test_a_port_that_is_taken_is_told() -> None:
     with serving(view()) as first:
         taken = f"127.0.0.1:{first.port}"
-        with pytest.raises(ConfigError, match=r"cleanerd\.http\.listen"), serving(view(), listen=taken):
+        with (
+            pytest.raises(ConfigError, match=r"cleanerd\.http\.listen.*another process has"),
+            serving(view(), listen=taken),
+        ):
             pass
+
+
+@pytest.mark.parametrize("listen", ["a..b:1", "no.such.host.invalid:1", "999.1.1.1:1", "192.0.2.1:1"])
+def test_an_address_that_is_none_is_told(listen: str) -> None:
+    """A name with an empty label was an unexpected error; of all others it was said that their port may be taken."""
+    with pytest.raises(ConfigError) as raised, serving(view(), listen=listen):
+        pass
+    assert str(raised.value).startswith(f"cleanerd.http.listen = {listen}: cannot listen there: ")
+    assert "name an address of this host" in str(raised.value)

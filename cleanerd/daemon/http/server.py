@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import functools
 import gzip
 import ipaddress
@@ -65,6 +66,13 @@ _HEADERS: Final = {
 }
 
 _NOT_YET: Final = "not ready: the log directories have not all been looked at yet\n"
+
+
+_LISTEN_HINTS: Final = {
+    errno.EADDRINUSE: "another process has the port: ss -ltnp names it",
+    errno.EACCES: "ports below 1024 are for root: take a higher one",
+}
+"""What to do about what the system refused."""
 
 
 class HttpServer:
@@ -134,12 +142,12 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(self._connections, self._host, self._port)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # a name with an empty label is none that can be written for DNS
             self._thread.shutdown(wait=False)
             raise ConfigError(
-                f"cannot listen there: {error.strerror or error}",
+                f"cannot listen there: {getattr(error, 'strerror', None) or 'no name of a host'}",
                 where=f"cleanerd.http.listen = {self._listen}",
-                hint="another process has the port, or the address is not this host's",
+                hint=_LISTEN_HINTS.get(getattr(error, "errno", 0), "name an address of this host"),
             ) from error
         addresses = [_address_of(each) for each in self._server.sockets]
         self._port = addresses[0][1]
