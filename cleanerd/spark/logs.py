@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import ConfigError
 from cleanerd.log.log_dir import CLEANER_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT
+from cleanerd.spark.listed import list_whole, surroundings_of
 from cleanerd.spark.record_scan import Fact, SegmentWork
 from cleanerd.spark.sides import partition_dirs
-from cleanerd.verify.finding import Findings
-from cleanerd.verify.listing import NO_END, list_partition
-from cleanerd.verify.log_dir import read_surroundings
+from cleanerd.verify.listing import NO_END
 from cleanerd.verify.rules import KAFKAS_RULES
 from cleanerd.words import counted
 
@@ -63,11 +62,13 @@ def find_logs(
 
     Raises:
         ConfigError: there is none, a wanted one is missing, or one is in two directories: a replica, or a move.
+        CorruptionError: where its logs start is not known.
+        RefusedError: a partition is between the two names of a swap, and stays so.
         CleanerdError: a directory cannot be listed.
     """
     found: dict[TopicPartition, Log] = {}
     for log_dir in log_dirs:
-        around = read_surroundings(log_dir, Findings())
+        around = surroundings_of(log_dir)
         for name, path in partition_dirs(log_dir).items():
             if (wanted and name not in wanted) or not chosen(log_dir, name):
                 continue
@@ -75,7 +76,7 @@ def find_logs(
                 raise ConfigError(
                     f"is in {found[name].log_dir} too", where=str(path), hint="name the directories of one broker only"
                 )
-            listing = list_partition(path)
+            listing = list_whole(path)
             if listing.segments:
                 last = NO_END if around.clean_shutdown else listing.segments[-1].base
                 found[name] = Log(

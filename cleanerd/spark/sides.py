@@ -22,9 +22,9 @@ from cleanerd.format.names import (
 )
 from cleanerd.log.log_dir import LOG_START_CHECKPOINT
 from cleanerd.log.remote import RemotePath
-from cleanerd.verify.finding import Findings
+from cleanerd.spark.listed import list_whole, surroundings_of
 from cleanerd.verify.listing import STAGING, dirs_in, in_order, list_partition
-from cleanerd.verify.log_dir import partitions_in, read_surroundings
+from cleanerd.verify.log_dir import partitions_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -114,11 +114,11 @@ def sides_of(before: Path, after: Path, wanted: Sequence[TopicPartition] = ()) -
         raise ConfigError("holds no partition to compare", where=str(before), hint="a copy, or a --keep-replaced DIR")
     # A partition of which nothing was replaced is as it was; one that is not in a copy has nothing to be held against.
     missing = [] if plans else [name for name in sorted(now) if name not in then and (not wanted or name in wanted)]
-    starts = [read_surroundings(path, Findings()) for path in (before, after)]
+    starts = [surroundings_of(path) for path in (before, after)]
     found = []
     for name in names:
         start = max(around.of(LOG_START_CHECKPOINT, name) or 0 for around in starts)
-        live = list_partition(now[name]).segments if name in now else ()
+        live = list_whole(now[name]).segments if name in now else ()
         found.append(_sides(name, then[name], live, start, is_whole=not plans))
     return found, [f"{after / str(name)}: not in {before}, so it is compared with nothing" for name in missing]
 
@@ -136,7 +136,7 @@ def _sides(
 ) -> Sides:
     if is_whole:
         (copy,) = dirs
-        copied = list_partition(copy).segments
+        copied = list_whole(copy).segments
         return Sides(name, copied, copied, live, log_start)
     # Backwards in time: what each cleaning replaced stands in the place of what it made of it.
     files = {file.base: file.path for file in live}

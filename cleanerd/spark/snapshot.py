@@ -162,8 +162,8 @@ def _taken(
         Taken(
             log.name,
             log.rules.strategy,
-            max(log.log_start, log.segments[0].base),
-            walked.stable_end,
+            begin := max(log.log_start, log.segments[0].base),
+            max(walked.stable_end, begin),
             *counts.get(log.name, (0, 0)),
         )
         for log, walked in zip(logs, walks, strict=True)

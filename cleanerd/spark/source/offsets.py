@@ -83,8 +83,8 @@ def first_at(log: Log, time_ms: int, first: int, last: int, *, skip_damage: bool
     for segment in log.segments:
         if segment.end <= first or segment.base >= last:
             continue
-        times = time_entries(segment)
-        if segment.sealed and len(times) and int(times["timestamp"][-1]) < time_ms:
+        times, is_whole = time_entries(segment)
+        if is_whole and int(times["timestamp"][-1]) < time_ms:
             continue
         found = _first_in(segment, _position_before(segment, times, time_ms), time_ms, first, skip_damage=skip_damage)
         if found is not None:

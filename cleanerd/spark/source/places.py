@@ -87,13 +87,19 @@ def offset_entries(segment: SegmentFile) -> NDArray[np.void]:
         return np.zeros(0, OFFSET_ENTRY)
 
 
-def time_entries(segment: SegmentFile) -> NDArray[np.void]:
-    """The time index, empty where there is none that can be read."""
+def time_entries(segment: SegmentFile) -> tuple[NDArray[np.void], bool]:
+    """The time index, empty where there is none that can be read, and whether its last entry is of the segment's end.
+
+    Whoever closes a segment adds that entry and takes away the room behind it. An index that has room was copied
+    before, and more may have been written after its last entry.
+    """
     path = segment.companion(TIMEINDEX_SUFFIX)
     try:
-        return read_time_index(bytes_of(path, has_room=True) or b"", str(path))
+        data = bytes_of(path, has_room=True) or b""
+        entries = read_time_index(data, str(path))
     except CleanerdError:
-        return np.zeros(0, TIME_ENTRY)
+        return np.zeros(0, TIME_ENTRY), False
+    return entries, segment.sealed and len(entries) > 0 and len(data) == entries.nbytes
 
 
 def is_batch(segment: SegmentFile, position: int, least: int, most: int) -> bool:

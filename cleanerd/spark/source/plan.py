@@ -145,6 +145,7 @@ def reach_of(log: Log, options: Options) -> Reach:
     acknowledged = NO_END if whole or log.high_watermark is None else log.high_watermark
     first = log.segments[0].base if options.view == RAW else max(log.log_start, log.segments[0].base)
     last = min(acknowledged, stable) if options.view in (COMMITTED, LATEST) else acknowledged
+    last = max(first, last)  # DeleteRecords passed an open transaction, or a checkpoint is older than the other one
     begin = start_of(log, options.starting, first, last, skip_damage=options.skip_damage)
     end = end_of(log, options.ending, first, last, skip_damage=options.skip_damage)
     return Reach(

@@ -61,7 +61,8 @@ class Reading:
         Raises:
             CorruptionError, SegmentChangedError, CleanerdError: as :func:`read_split`.
         """
-        markers = [Markers(reach.acknowledged) for reach in self._split.reaches]
+        skip = self._how.skip_damage
+        markers = [Markers(reach.acknowledged, skip_damage=skip) for reach in self._split.reaches]
         for piece in self._split.pieces:
             reach = self._split.reaches[piece.reach]
             for decoded in self._chunks(piece, reach, hash_key):

@@ -13,11 +13,13 @@ import numpy as np
 from cleanerd import _kernel
 from cleanerd.format.batch import CONTROL, TRANSACTIONAL
 from cleanerd.format.control import ControlType
-from cleanerd.verify.listing import list_partition
+from cleanerd.log.same_file import changed
+from cleanerd.spark.listed import list_whole
+from cleanerd.spark.source.stable import told
 from cleanerd.verify.walk import walk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -37,10 +39,13 @@ class Markers:
     """The markers of one log, in the order of offsets; chunks are asked about in that order too.
 
     ``end``: nothing is looked for from this offset on, as it is not acknowledged: what has no marker below is open.
+    ``skip_damage``: data whose marker was lost in bytes that cannot be read counts as not committed; else they are an
+    error, wherever they lie.
     """
 
-    def __init__(self, end: int) -> None:
+    def __init__(self, end: int, *, skip_damage: bool) -> None:
         self._end = end
+        self._skip_damage = skip_damage
         self._known_to = -1
         self._offsets: dict[int, list[int]] = {}
         self._aborts: dict[int, list[bool]] = {}
@@ -54,6 +59,8 @@ class Markers:
         ``stop`` is the position in ``segment`` behind ``batches``.
 
         Raises:
+            CorruptionError: the markers lie behind bytes that cannot be read, and these are not to be skipped.
+            SegmentChangedError: ``segment`` is no longer there.
             CleanerdError: a file cannot be read.
         """
         if not len(batches):
@@ -96,20 +103,24 @@ class Markers:
             self._aborts.setdefault(producer, []).append(bool(batches.control_type[row] == ControlType.ABORT))
         last = int(batches.last_offset[-1])
         self._known_to = max(self._known_to, last + 1)
-        self._is_over = self._is_over or last >= self._end
+        self._is_over = self._is_over or last + 1 >= self._end
 
     def _read_on(self, segment: SegmentFile, stop: int) -> Iterator[_kernel.Batches]:
         """The headers behind ``stop``, to the end of the log."""
-        for each in list_partition(segment.path.parent).segments:
+        segments = list_whole(segment.path.parent).segments
+        if segment.base not in {each.base for each in segments}:
+            # Its markers may lie in a segment that begins before it now.
+            raise changed("the segment is no longer there", str(segment.path))
+        for each in segments:
             if each.base < segment.base:
                 continue
             start = stop if each.base == segment.base else 0
             size = min(each.size_bytes, segment.size_bytes) if segment.sealed and start else each.size_bytes
             for _, batches in walk(
-                each.path, size, _kernel.scan_headers, _pass_over, chunk_bytes=_AHEAD_BYTES, start=start
+                each.path, size, _kernel.scan_headers, self._told(each), chunk_bytes=_AHEAD_BYTES, start=start
             ):
                 yield batches
 
-
-def _pass_over(_damage: Damage) -> None:
-    """Damage is told where records are read; a marker that it took leaves its transaction without an end."""
+    def _told(self, segment: SegmentFile) -> Callable[[Damage], None]:
+        """Where records are read damage is told there; but nobody may read so far."""
+        return told(segment, skip=self._skip_damage)

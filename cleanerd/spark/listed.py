@@ -1,0 +1,79 @@
+"""What lies in a log directory, for whoever only reads it: said so that no record is missed, or told that it is not.
+
+Who cleans takes the old segments away and gives the new one its name in two steps. Whoever lists between them sees
+neither, and would read a log without their records as a whole one. Whoever takes a damaged checkpoint of log starts
+for none would read what was deleted.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.errors import CorruptionError, RefusedError
+from cleanerd.format.names import DELETED_SUFFIX, SEGMENT_SUFFIX, SWAP_SUFFIX, parse_file_name
+from cleanerd.log.log_dir import LOG_START_CHECKPOINT
+from cleanerd.log.remote import RemotePath
+from cleanerd.verify.finding import Findings
+from cleanerd.verify.listing import list_partition
+from cleanerd.verify.log_dir import read_surroundings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd.verify.listing import Listing
+    from cleanerd.verify.log_dir import Surroundings
+
+TRIES: Final = 20
+PAUSE_SECONDS: Final = 0.1
+"""A broker swaps in milliseconds; what is still there after these two seconds, nobody is at work on."""
+
+
+def surroundings_of(log_dir: Path) -> Surroundings:
+    """The checkpoints of a log directory, when it is known where its logs start.
+
+    Raises:
+        CorruptionError: the checkpoint that says it cannot be read: a broker takes the directory offline for this.
+        CleanerdError: a file cannot be read.
+    """
+    around = read_surroundings(log_dir, Findings())
+    if LOG_START_CHECKPOINT not in around.offsets:
+        raise CorruptionError(
+            "is damaged: where logs start, and so which records were deleted, is not known",
+            where=str(log_dir / LOG_START_CHECKPOINT),
+            hint="copy it again; without the file logs start with their first segments",
+        )
+    return around
+
+
+def list_whole(path: Path) -> Listing:
+    """List the partition directory ``path``, when no swap is half done there.
+
+    Raises:
+        RefusedError: one is, and stays so.
+        CleanerdError: it cannot be listed.
+    """
+    for number in range(TRIES):
+        listing = list_partition(path)
+        if not _is_between(listing):
+            return listing
+        if isinstance(path, RemotePath):
+            break  # a copy: nobody is at work there
+        if number < TRIES - 1:
+            time.sleep(PAUSE_SECONDS)
+    raise RefusedError(
+        "a cleaning was cut off while it put a new segment in the place of old ones: which records there are, only the "
+        "broker's next start settles",
+        where=str(path),
+        hint="start the broker once, or copy the directory again",
+    )
+
+
+def _is_between(listing: Listing) -> bool:
+    """Whether old segments may be gone whose new one has not its name yet. With all of them there, nothing is."""
+    found = [parsed for each in listing.leftovers if (parsed := parse_file_name(each.name)) is not None]
+    waiting = [base for base, suffix in found if suffix == SEGMENT_SUFFIX + SWAP_SUFFIX]
+    if not waiting:
+        return False
+    gone = [base for base, suffix in found if suffix == SEGMENT_SUFFIX + DELETED_SUFFIX and base >= min(waiting)]
+    return bool(gone) or not set(waiting) <= {segment.base for segment in listing.segments}
