@@ -11,6 +11,7 @@ OFFSETS = "cleanerd/spark/source/offsets.py"
 LATEST = "cleanerd/spark/source/latest.py"
 STREAM = "cleanerd/spark/source/stream.py"
 READ = "tests/spark/test_source_read.py"
+STATES = "tests/spark/test_source_states.py"
 
 SPARK_SOURCE = (
     Mutant(
@@ -56,10 +57,34 @@ SPARK_SOURCE = (
     Mutant(
         "source-time-of-the-active-segment-by-its-index",
         "F-7",
-        OFFSETS,
-        "        if segment.sealed and len(times)",
-        "        if len(times)",
+        PLACES,
+        "return entries, segment.sealed and len(entries) > 0",
+        "return entries, len(entries) > 0",
         (f"{READ}::test_times",),
+    ),
+    Mutant(
+        "source-time-index-with-room-is-whole",
+        "F-7",
+        PLACES,
+        " and len(data) == entries.nbytes",
+        "",
+        (f"{STATES}::test_a_time_index_that_was_not_finished",),
+    ),
+    Mutant(
+        "source-marker-behind-damage",
+        "U-12",
+        VISIBLE,
+        "return told(segment, skip=self._skip_damage)",
+        "return told(segment, skip=True)",
+        (f"{STATES}::test_a_marker_that_was_lost",),
+    ),
+    Mutant(
+        "source-swap-half-done",
+        "S-36",
+        "cleanerd/spark/listed.py",
+        "        if not _is_between(listing):",
+        "        if listing.segments:",
+        (f"{STATES}::test_a_swap_that_was_cut_off", f"{STATES}::test_a_swap_that_goes_on"),
     ),
     Mutant(
         "source-latest-forgets-other-shards",
