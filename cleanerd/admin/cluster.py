@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -68,10 +69,10 @@ class KeyValue:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """A topic as the cluster knows it. ``topic_id`` is empty for brokers that do not tell it. Only keys of U-24."""
+    """A topic as the cluster knows it. ``topic_id`` is None for brokers that do not tell it. Only keys of U-24."""
 
     topic: str
-    topic_id: str
+    topic_id: uuid.UUID | None
     values: Mapping[str, KeyValue]
 
     @property
@@ -248,7 +249,8 @@ def require_bootstrap(servers: str | None, client: ClientConfig) -> str:
 
 def _facts(topic: str, topic_id: object, values: Mapping[str, Any]) -> TopicFacts:
     known = {key: _value(value) for key, value in values.items() if key in READABLE_TOPIC_KEYS}
-    return TopicFacts(topic, str(topic_id or ""), known)
+    # The library shows an id as Python does, with hyphens; Kafka, and the names of our files, in base64.
+    return TopicFacts(topic, uuid.UUID(str(topic_id)) if topic_id else None, known)
 
 
 def _value(value: Mapping[str, Any]) -> KeyValue:

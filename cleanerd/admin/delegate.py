@@ -73,7 +73,7 @@ def delegate(cluster: Cluster, delegations: Delegations, topic: str, now_ms: int
         saved = _same_topic(file.find(cluster_id, topic), facts)
         wanted = changes_to_delegate(facts.values, saved)
         if saved is None or saved.changes != wanted:
-            file.put(SavedDelegation(cluster_id, topic, facts.topic_id, now_ms, wanted))
+            file.put(SavedDelegation(cluster_id, topic, str(facts.topic_id or ""), now_ms, wanted))
         try:
             return _delegate(cluster, facts, cluster_id, wanted, dry_run=False)
         except RefusedError:
@@ -198,7 +198,7 @@ def same(key: str, one: str | None, other: str | None) -> bool:
 
 def _same_topic(saved: SavedDelegation | None, facts: TopicFacts) -> SavedDelegation | None:
     """What is saved of a topic that was deleted and created again is of another topic."""
-    if saved is None or (saved.topic_id and facts.topic_id and saved.topic_id != facts.topic_id):
+    if saved is None or (saved.topic_id and facts.topic_id and saved.topic_id != str(facts.topic_id)):
         return None
     return saved
 

@@ -81,7 +81,7 @@ def read_cluster_metadata(directory: Path, *, only_before_ms: int | None, younge
     that is read as well, beside it; as far as it can be read, for a running broker may be about to write it.
 
     Raises:
-        CorruptionError: damaged files, a gap between snapshot and log, transaction records out of order.
+        CorruptionError: damaged files, a gap between snapshot and log or in the log, transaction records out of order.
         UnsupportedLogError: a newer version of a record that matters.
         CleanerdError: the directory is missing or cannot be read.
     """
@@ -141,13 +141,21 @@ def _read(directory: Path, only_before_ms: int | None, *, younger: bool) -> Clus
 
 
 def _after(directory: Path, bases: list[int], start: int) -> Iterator[_Batch]:
-    """The batches of the log's segments ``bases`` that reach offset ``start`` or beyond."""
+    """The batches of the log's segments ``bases`` that reach offset ``start`` or beyond, each after the one before.
+
+    Nothing is ever compacted away there: what is missing was lost, and a setting with it.
+    """
+    end = start
     for base in bases:
         path = directory / file_name(base, SEGMENT_SUFFIX)
         position = _position_of(directory, base, start) if base < start else 0
         for batch in _batches(path, position, is_last=base == bases[-1]):
-            if batch.header.last_offset >= start:
-                yield batch
+            if batch.header.last_offset < start:
+                continue
+            if batch.header.base_offset > end:
+                raise batch.stored.error(f"the batch begins at offset {batch.header.base_offset}: {end} is missing")
+            end = batch.header.last_offset + 1
+            yield batch
 
 
 def _names_in(directory: Path) -> list[str]:

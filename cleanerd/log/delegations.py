@@ -49,7 +49,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class SavedDelegation:
-    """One delegated topic of one cluster. ``topic_id`` is empty where the broker did not tell it."""
+    """One delegated topic of one cluster. ``topic_id``, with hyphens, is empty where the broker did not tell it."""
 
     cluster_id: str
     topic: str

@@ -11,11 +11,13 @@ import os
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from cleanerd.format.names import uuid_to_base64
 from cleanerd.log.directory_time import directory_time
 from cleanerd.log.safe_open import MAX_FACTS_BYTES, names_in, read_whole
 from cleanerd.log.state_files import DAMAGE, DAMAGED, Unread, damage_in_words, held
 
 if TYPE_CHECKING:
+    import uuid
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
@@ -90,8 +92,8 @@ class RulesMemory:
 
         return self._in(place, look)
 
-    def of_name(self, topic: str, topic_id: str) -> list[str | Unread]:
-        """What a topic's partitions tell in all log directories, each answer once; ``topic_id`` as Kafka does."""
+    def of_name(self, topic: str, topic_id: uuid.UUID | None) -> list[str | Unread]:
+        """What a topic's partitions tell in all log directories, each answer once."""
         listed = self._directories()
         if isinstance(listed, Unread):
             return [listed]
@@ -100,7 +102,7 @@ class RulesMemory:
             place = self._root / directory
 
             def look(opened: int, directory: str = directory, place: Path = place) -> None:
-                topics = (topic_id, f"name-{topic}")
+                topics = [f"name-{topic}"] if topic_id is None else [uuid_to_base64(topic_id), f"name-{topic}"]
                 stems = [stem for each in topics for stem in self._stems(directory, each, opened)]
                 told = (_told(place, stem, opened) for stem in stems)
                 found.update(dict.fromkeys(each for each in told if each is not None))

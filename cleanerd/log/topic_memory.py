@@ -26,7 +26,10 @@ KEPT_MS: Final = 7 * 24 * 60 * 60_000
 
 @dataclass(frozen=True, slots=True)
 class ToldTopic:
-    """A topic's id (empty: it has none, or the broker does not tell it) and its configuration at ``asked_ms``."""
+    """A topic's id, with hyphens (empty: it has none, or the broker does not tell it), and its configuration.
+
+    ``asked_ms``: when it was.
+    """
 
     topic_id: str
     values: Mapping[str, str]

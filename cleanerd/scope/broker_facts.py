@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from cleanerd.cleaner.resources import Resources
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 from cleanerd.format.meta import read_meta_properties
-from cleanerd.format.names import uuid_from_base64, uuid_to_base64
+from cleanerd.format.names import uuid_to_base64
 from cleanerd.log.cluster_metadata import ClusterMetadata, read_cluster_metadata
 from cleanerd.log.delegations import Delegations
 from cleanerd.log.log_dir import META_PROPERTIES, moved_here
@@ -30,7 +31,6 @@ from cleanerd.scope.log_dirs import log_dirs_in, server_properties
 from cleanerd.scope.told_topics import ORIGIN, Told, is_zookeeper_mode, told_topics
 
 if TYPE_CHECKING:
-    import uuid
     from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
@@ -185,7 +185,7 @@ class BrokerFacts:
             return self.metadata.topics.get(topic)
         told = self.told.get(topic)
         try:
-            return None if told is None or not told.topic_id else uuid_from_base64(told.topic_id)
+            return None if told is None or not told.topic_id else uuid.UUID(told.topic_id)
         except ValueError:
             return None
 

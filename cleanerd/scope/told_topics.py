@@ -122,7 +122,7 @@ def _ask(
         now_ms,
         {
             name: ToldTopic(
-                facts.topic_id,
+                str(facts.topic_id or ""),
                 {key: value.effective for key, value in facts.values.items() if key in TOPIC_KEYS},
                 now_ms,
             )

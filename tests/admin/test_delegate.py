@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -28,7 +29,7 @@ class DictCluster:
         self.inherited = {RATIO: "0.5", LAG: FOREVER, ROLL: "604800000", "cleanup.policy": "delete"} | {
             key.replace("_", "."): text for key, text in inherited.items()
         }
-        self.topic_id = "id-1"
+        self.topic_id = uuid.UUID(int=1)
         self.there = True
         self.refuses = False
         self.altered: list[dict[str, str | None]] = []
@@ -141,7 +142,7 @@ def test_it_says_what_it_changed_and_what_was_there(store: Delegations) -> None:
         "warnings": [],
     }
     (saved,) = store.load()
-    assert (saved.topic_id, saved.delegated_ms) == ("id-1", 1234)
+    assert (saved.topic_id, saved.delegated_ms) == ("00000000-0000-0000-0000-000000000001", 1234)
     # U-9: by these cleanerd decides when to clean
     assert saved.effective == {RATIO: "0.5", LAG: "3600000", ROLL: "604800000"}
 
@@ -250,7 +251,7 @@ def test_topics_that_are_gone_or_others_now(store: Delegations) -> None:
     """What was saved of a deleted topic is not put on one that has its name."""
     cluster = DictCluster({LAG: "5000"})
     do(cluster, store)
-    cluster.topic_id, cluster.own = "id-2", {"cleanup.policy": "compact", RATIO: "1", LAG: FOREVER}
+    cluster.topic_id, cluster.own = uuid.UUID(int=2), {"cleanup.policy": "compact", RATIO: "1", LAG: FOREVER}
     assert undo(cluster, store).action == "forgotten"
     assert cluster.own[LAG] == FOREVER
     do(cluster, store)

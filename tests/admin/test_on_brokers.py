@@ -17,7 +17,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from cleanerd.admin.cluster import Cluster
 from cleanerd.cli.main import run
 from cleanerd.errors import CleanerdError, RefusedError
+from cleanerd.format.names import TopicPartition
+from cleanerd.log.clean_point import state_file_name
 from cleanerd.log.delegations import Delegations
+from cleanerd.log.log_dir import read_log_dir
+from cleanerd.scope.targets import topic_id_of
 from cleanerd_lab.demo.broker import STARTED
 from cleanerd_lab.demo.ports import free_port
 from tests.brokers.node import wait_until
@@ -128,6 +132,16 @@ def test_there_and_back(broker: Broker, tmp_path: Path, capsys: pytest.CaptureFi
     code, _, err = cli("hand-back", "orders", "--set", "topics.orders.compaction.strategy=timestamp")
     assert code == 4, "nobody to ask"
     assert "--yes" in err
+    assert own(broker, "orders") == expected
+    # U-6: the state files have the name by which the broker's own directory knows the topic.
+    (log_dir,) = broker.log_dirs
+    name = TopicPartition("orders", 0)
+    file = tmp_path / "state" / "partitions" / "here" / state_file_name(name, topic_id_of(read_log_dir(log_dir), name))
+    assert not file.name.startswith("name-")
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"format": 1, "clean_point": None, "rules": "strategy=timestamp;tombstone.mode=null"}))
+    code, _, err = cli("hand-back", "orders", "--set", "topics.orders.compaction.strategy=offset")
+    assert (code, "orders was last cleaned by timestamp; these settings say offset" in err) == (4, True)
     assert own(broker, "orders") == expected
     assert cli.json("hand-back", "orders")["action"] == "handed back"
     assert own(broker, "orders") == before["orders"]

@@ -20,7 +20,8 @@ HEADER = (
 )  # fmt: skip
 
 
-ID = "id-1"
+ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+"""The topic's, as Kafka writes it and as the names of state files do."""
 
 
 class Connected(DictCluster):

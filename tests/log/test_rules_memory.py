@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -48,7 +49,7 @@ def test_a_topic_is_not_one_whose_name_begins_alike(tmp_path: Path, place: Path)
     memory = RulesMemory(tmp_path)
     told = {topic: memory.of_topic(DIRECTORY, f"name-{topic}") for topic in ("a", "a-b", "a.b", "ab", "a-b-c", "x")}
     assert told == {"a": "of a", "a-b": "of a-b", "a.b": "of a.b", "ab": "of ab", "a-b-c": None, "x": None}
-    assert memory.of_name("a-b", "id") == ["of a-b"]
+    assert memory.of_name("a-b", uuid.UUID(int=1)) == ["of a-b"]
 
 
 def test_a_directory_is_listed_once_for_all_topics(

@@ -53,7 +53,8 @@ class Asked:
         return CLUSTER_ID
 
     def topics(self, names: list[str]) -> dict[str, TopicFacts]:
-        return {name: TopicFacts(name, "", {"cleanup.policy": KeyValue("compact", "compact", None)}) for name in names}
+        policy = {"cleanup.policy": KeyValue("compact", "compact", None)}
+        return {name: TopicFacts(name, None, policy) for name in names}
 
 
 @pytest.fixture

@@ -14,9 +14,11 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from cleanerd.cli.main import run
+from cleanerd.format.names import TopicPartition
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.policy.legacy import converts
 from cleanerd.scope.broker_facts import broker_facts
+from cleanerd.scope.targets import topic_id_of
 from cleanerd.scope.told_topics import ORIGIN, UNASKED_MS
 from cleanerd.settings import load_settings
 from tests.kafka.judge import fetch_jars
@@ -108,7 +110,7 @@ def test_asked_while_it_runs_and_believed_when_it_does_not(
 
     down = facts(directory, state, running=False)
     assert down.topic_config("orders") == config
-    assert down.told["orders"].topic_id
+    assert down.topic_id("orders") == topic_id_of(read_log_dir(directory), TopicPartition("orders", 0)) is not None
     convert, why = down.resources().convert_legacy, down.resources().profile_origin
     assert (convert, "ZooKeeper mode" in why) == (False, True)
     # What was asked long before the broker last ran is no configuration that it is known to go by.

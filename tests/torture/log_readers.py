@@ -236,7 +236,7 @@ def beside_logs(root: Path, log_dir: LogDir, state: bytes) -> list[Found]:
 
     def forget(data: bytes) -> None:
         put_gone(data)
-        RulesMemory(root).of_name("gone", "")
+        RulesMemory(root).of_name("gone", None)
         forget_gone(StateStore(root), log_dir, Elsewhere((log_dir.path,)))
 
     def mark(data: bytes) -> None:
