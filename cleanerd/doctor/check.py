@@ -17,7 +17,14 @@ from cleanerd.doctor.host import (
     check_state_directory,
 )
 from cleanerd.doctor.log_dir import check_broker, check_checkpoints, check_directory, check_metadata, check_owner
-from cleanerd.doctor.partitions import check_leftovers, check_quarantine, check_space, read_partitions
+from cleanerd.doctor.partitions import (
+    check_leftovers,
+    check_quarantine,
+    check_rules,
+    check_space,
+    check_topics,
+    read_partitions,
+)
 from cleanerd.errors import ConfigError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.scope.log_dirs import log_dirs_of
@@ -74,7 +81,9 @@ def _check_log_dir(
     check_owner(findings, path, logs, Process.current())
     check_mode(findings, log_dir, others, settings.daemon.cleanerd_agent_socket)
     facts = check_metadata(findings, settings, log_dir, others)
+    compacted = [] if facts is None else check_topics(findings, facts, log_dir, logs)
     if facts is not None:
-        check_space(findings, facts, log_dir, logs)
+        check_space(findings, facts, log_dir, compacted)
     check_leftovers(findings, logs, running=running)
     check_quarantine(findings, log_dir, logs, store)
+    check_rules(findings, log_dir, compacted, store)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.broker.lease import LeaseResult, probe_lease
@@ -19,10 +18,12 @@ from cleanerd.log.log_dir import (
     read_log_dir,
 )
 from cleanerd.scope.broker_facts import BrokerFacts, broker_facts
+from cleanerd.scope.log_dirs import log_dirs_in
 from cleanerd.words import counted, user_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from cleanerd.doctor.findings import Findings
     from cleanerd.doctor.host import Process
@@ -176,21 +177,14 @@ def _check_partition_owners(
 def check_metadata(
     findings: Findings, settings: Settings, log_dir: LogDir, others: Sequence[Path]
 ) -> BrokerFacts | None:
-    """KRaft metadata and ``server.properties``; None when one of them is there and cannot be read."""
+    """Where topics' configuration is from, and ``server.properties``; None when one is there and cannot be read."""
     try:
         facts = broker_facts(settings, log_dir, others)
     except CleanerdError as error:
         findings.failed("configuration", error, "see cleanerd.metadata.log.dir and cleanerd.broker.properties")
         return None
-    if facts.metadata is None:
-        findings.warning(
-            "KRaft metadata",
-            "not found: topics are compacted only if the settings say so",
-            log_dir.path,
-            "set cleanerd.metadata.log.dir to the directory that holds __cluster_metadata-0",
-        )
-    else:
-        findings.ok("KRaft metadata", f"{counted(len(facts.metadata.topics), 'topic', 'is')} known", log_dir.path)
+    _check_topics(findings, facts, log_dir.path)
+    _check_delegations(findings, facts)
     if facts.server_properties is None:
         findings.note(
             "server.properties",
@@ -200,14 +194,53 @@ def check_metadata(
         )
         return facts
     properties = settings.daemon.cleanerd_broker_properties
-    listed = facts.server_properties.get("log.dirs") or facts.server_properties.get("log.dir") or ""
-    directories = {Path(entry.strip()).resolve() for entry in listed.split(",") if entry.strip()}
+    directories = {path.resolve() for path in log_dirs_in(facts.server_properties)}
     if directories and log_dir.path.resolve() not in directories:
         fix = "name the server.properties of the broker whose log directory this is"
         findings.warning("server.properties", f"its log.dirs do not name {log_dir.path}", properties, fix)
     else:
         findings.ok("server.properties", "it is read for log and cleaner keys", properties)
     return facts
+
+
+def _check_topics(findings: Findings, facts: BrokerFacts, path: Path) -> None:
+    """Who says what topics' configuration is: the metadata log, or in ZooKeeper mode the broker (U-40)."""
+    if facts.metadata is not None:
+        known = f"{counted(len(facts.metadata.topics), 'topic', 'is')} known"
+        findings.ok("KRaft metadata", known, facts.metadata_dir or path)
+    elif not facts.zookeeper:
+        findings.warning(
+            "KRaft metadata",
+            "not found: topics are compacted only if the settings say so",
+            path,
+            "set cleanerd.metadata.log.dir to the directory that holds __cluster_metadata-0",
+        )
+    else:
+        fix = "set bootstrap.servers, and run cleanerd plan or the daemon while the broker runs: it is asked then"
+        unread = "" if facts.saved_unread is None else facts.saved_unread.warning
+        said = [warning for warning in facts.warnings if warning != unread]
+        for warning in said:
+            where, _, what = warning.partition(": ")
+            findings.warning("topics", what, where, fix)
+        if facts.told:
+            told = f"ZooKeeper mode: the broker told of {counted(len(facts.told), 'topic')} when it was last asked"
+            findings.ok("topics", told, path)
+        elif not said:
+            what = "ZooKeeper mode: the broker has never been asked for them: compacted is only what the settings say"
+            findings.warning("topics", what, path, fix)
+
+
+def _check_delegations(findings: Findings, facts: BrokerFacts) -> None:
+    """U-6: topics may be delegated without anybody's knowing it."""
+    unread = facts.saved_unread
+    if unread is None:
+        return
+    findings.warning(
+        "delegations",
+        f"{unread.why}: nobody can tell which topics are delegated, and what was set on them before",
+        unread.where,
+        "restore it, or make it readable; remove it only where no topic is delegated",
+    )
 
 
 def _some(names: Iterable[str]) -> str:

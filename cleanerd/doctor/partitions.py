@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.cleaner.manifest import STAGING
 from cleanerd.cleaner.resources import disk_reserve_bytes
+from cleanerd.cleaner.rules_change import rules_change
+from cleanerd.cleaner.verdict import of_rules
 from cleanerd.errors import CleanerdError
 from cleanerd.format.names import DELETED_SUFFIX, parse_topic_partition_dir
 from cleanerd.log.partition import PartitionLog, read_partition
@@ -107,15 +109,16 @@ def check_quarantine(findings: Findings, log_dir: LogDir, logs: Sequence[Partiti
             findings.warning("quarantine", state.quarantine, log.path, fix)
     for warning in store.warnings[known:]:
         where, _, what = warning.partition(": ")
-        findings.warning(
-            "state directory", what, where, "make it readable, or delete it: that costs cleaning work, no data"
-        )
+        fix = "make it readable; whoever deletes it forgets how far, and by which strategy, the partition was cleaned"
+        findings.warning("state directory", what, where, fix)
     if not count:
         findings.ok("quarantine", "none", log_dir.path)
 
 
-def check_space(findings: Findings, facts: BrokerFacts, log_dir: LogDir, logs: Sequence[PartitionLog]) -> None:
-    """Free space against the reserve and the most that one group per thread may need at once (U-16)."""
+def check_topics(
+    findings: Findings, facts: BrokerFacts, log_dir: LogDir, logs: Sequence[PartitionLog]
+) -> list[tuple[PartitionLog, TopicConfig]]:
+    """What keeps topics from being cleaned whatever their logs hold; those that are compacted."""
     by_name = {log.name: log for log in logs}
     targets = ByDisk(log_dir, facts).admitted()
     for target in targets:
@@ -123,11 +126,34 @@ def check_space(findings: Findings, facts: BrokerFacts, log_dir: LogDir, logs: S
             findings.failed("topic configuration", target.error, "correct it; until then the partition is skipped")
     _check_delegation(findings, targets)
     compacted = [(by_name[t.name], t.config) for t in targets if t.config is not None and t.name in by_name]
-    if not compacted:
+    if compacted:
+        findings.ok("compacted partitions", f"{len(compacted)} of {len(log_dir.partitions)}", log_dir.path)
+    else:
         fix = "see cleanerd.metadata.log.dir, or --set topics.NAME.cleanup.policy=compact"
         findings.note("compacted partitions", "none found", log_dir.path, fix)
+    return compacted
+
+
+def check_rules(
+    findings: Findings, log_dir: LogDir, compacted: Sequence[tuple[PartitionLog, TopicConfig]], store: StateStore
+) -> None:
+    """Topics that would be cleaned by other rules than before, and nobody said that this is meant (U-6)."""
+    told = set()
+    for log, config in compacted:
+        if config.topic in told or not config.delegation.permits:
+            continue
+        refused = of_rules(rules_change(config, store.rules_of(log_dir, log, store.load(log_dir, log))))
+        if refused is not None:
+            told.add(config.topic)
+            findings.problem("strategy", refused.reason, config.topic, refused.changes, exit_code=4)
+
+
+def check_space(
+    findings: Findings, facts: BrokerFacts, log_dir: LogDir, compacted: Sequence[tuple[PartitionLog, TopicConfig]]
+) -> None:
+    """Free space against the reserve and the most that one group per thread may need at once (U-16)."""
+    if not compacted:
         return
-    findings.ok("compacted partitions", f"{len(compacted)} of {len(log_dir.partitions)}", log_dir.path)
     try:
         resources = facts.resources()
         status = os.statvfs(log_dir.path)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
+    from cleanerd.format.meta import MetaProperties
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.log_dir import LogDir
     from cleanerd.log.state_files import Unread
@@ -248,7 +249,7 @@ def broker_facts(
 
     Raises:
         CorruptionError, CleanerdError: the metadata log or server.properties is there and cannot be read.
-        ConfigError: server.properties is another node's.
+        ConfigError: server.properties is another node's, or the metadata log that the settings name another cluster's.
     """
     configured = settings.daemon.cleanerd_metadata_log_dir
     properties_path = settings.daemon.cleanerd_broker_properties
@@ -259,6 +260,8 @@ def broker_facts(
     own = [log_dir.path, *(path for path in places if _is_of_broker(log_dir, path))]
     candidates = [configured] if configured is not None else own
     found = [path / "__cluster_metadata-0" for path in candidates if (path / "__cluster_metadata-0").is_dir()]
+    if configured is not None:
+        _require_same_cluster(configured, log_dir)
     if configured is not None and not found:
         raise ConfigError(
             "holds no __cluster_metadata-0",
@@ -290,11 +293,35 @@ def broker_facts(
 
 def _is_of_broker(log_dir: LogDir, path: Path) -> bool:
     """Whether ``path`` is a log directory of the broker that ``log_dir`` belongs to."""
+    meta = _meta_of(path)
+    own = log_dir.meta
+    return meta is not None and (meta.cluster_id, meta.node_id) == (own.cluster_id, own.node_id)
+
+
+def _require_same_cluster(path: Path, log_dir: LogDir) -> None:
+    """The settings may name the metadata log of any of the cluster's nodes, a copy too, which need not say whose it is.
+
+    Topics without an id would go by another cluster's topics of that name, and all by its brokers' settings.
+
+    Raises:
+        ConfigError: it is another cluster's.
+    """
+    meta = _meta_of(path)
+    known = log_dir.meta.cluster_id
+    if meta is not None and known is not None and meta.cluster_id not in (None, known):
+        raise ConfigError(
+            f"belongs to cluster {meta.cluster_id}, {log_dir.path} to {known}",
+            where=f"cleanerd.metadata.log.dir={path}",
+            hint="name the metadata.log.dir of a node of that cluster",
+        )
+
+
+def _meta_of(path: Path) -> MetaProperties | None:
+    """What a directory says whose it is; None when it does not."""
     try:
-        meta = read_meta_properties(read_plain(path / META_PROPERTIES), str(path / META_PROPERTIES))
+        return read_meta_properties(read_plain(path / META_PROPERTIES), str(path / META_PROPERTIES))
     except (OSError, CleanerdError):
-        return False
-    return (meta.cluster_id, meta.node_id) == (log_dir.meta.cluster_id, log_dir.meta.node_id)
+        return None
 
 
 def _server_properties(path: Path, log_dir: LogDir) -> Mapping[str, str]:

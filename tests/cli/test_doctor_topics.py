@@ -1,0 +1,99 @@
+"""What ``cleanerd doctor`` says of topics: where their configuration is from, by which rules they were cleaned."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.log.topic_memory import ToldTopic, ToldTopics, TopicMemory
+from tests.cli.clean_log_dirs import dirty, make, write_metadata
+from tests.cli.test_doctor import findings
+from tests.cli.test_forgotten_config import clean, remember_delegation, sold
+from tests.cli.test_strategies import HEADER
+from tests.support.log_dirs import CLUSTER_ID, Partition, make_log_dir
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.clean_log_dirs import Answer, Shell
+
+
+def problems(answer: Answer) -> list[str]:
+    """What is said of topics' rules beside what may surprise."""
+    return [what for level, what in findings(answer, "strategy") if level == "problem"]
+
+
+def test_rules_that_were_forgotten(root: Path, shell: Shell) -> None:
+    """U-6: what ``clean`` would refuse is a problem here, once a topic, with the same reason and exit code."""
+    path = sold(root)
+    assert clean(shell, path, *HEADER).code == 0
+    refused = clean(shell, path)
+    answer = shell("doctor", path, "--json")
+    assert (refused.code, answer.code) == (4, 4)
+    (what,) = problems(answer)
+    assert what in refused.err
+    assert "was last cleaned by header:v" in what
+    assert not problems(shell("doctor", path, "--json", *HEADER))
+
+
+@pytest.mark.parametrize("kind", ["damaged", "set aside", "newer"])
+def test_delegations_that_cannot_be_read(root: Path, shell: Shell, kind: str) -> None:
+    """U-6: such a file may tell of the topic's delegation, so by Kafka's rules the topic is not cleaned."""
+    path = sold(root)
+    remember_delegation(root)
+    file = root / "state" / "delegations.json"
+    assert not findings(shell("doctor", path, "--json", *HEADER), "delegations")
+    if kind == "newer":
+        file.write_text(json.dumps({"format": 99}))
+    elif kind == "damaged":
+        file.write_text("{")
+    else:
+        file.rename(file.with_suffix(".damaged"))
+    answer = shell("doctor", path, "--json", *HEADER)
+    ((level, what),) = findings(answer, "delegations")
+    assert (level, answer.code) == ("warning", 0)
+    assert {"damaged": "damaged", "set aside": "set aside", "newer": "newer cleanerd"}[kind] in what
+    answer = shell("doctor", path, "--json")
+    assert answer.code == 4
+    assert "cannot be told" in problems(answer)[0]
+
+
+def test_a_broker_in_zookeeper_mode(root: Path, shell: Shell) -> None:
+    """U-40: no metadata log is missing there; what the broker said is what counts, or why it does not."""
+    path = make(root)
+    (path / "meta.properties").write_text(f"version=0\nbroker.id=1\ncluster.id={CLUSTER_ID}\n")
+    answer = shell("doctor", path, "--json")
+    assert not findings(answer, "KRaft metadata")
+    ((level, what),) = findings(answer, "topics")
+    assert (level, "never been asked" in what) == ("warning", True)
+    now_ms = time.time_ns() // 1_000_000
+    told = {"orders": ToldTopic("", {"cleanup.policy": "compact"}, now_ms)}
+    TopicMemory(root / "state").put(ToldTopics(CLUSTER_ID, 1, now_ms, told))
+    answer = shell("doctor", path, "--json")
+    assert findings(answer, "topics") == [("ok", "ZooKeeper mode: the broker told of 1 topic when it was last asked")]
+    assert findings(answer, "compacted partitions") == [("ok", "1 of 1")]
+    (root / "state" / "topics.json").write_text("{")
+    assert "damaged" in findings(shell("doctor", path, "--json"), "topics")[0][1]
+
+
+def test_a_metadata_log_of_another_cluster(root: Path, shell: Shell) -> None:
+    """Its topics are others of the same name, and so are its brokers' settings: nothing is cleaned by them."""
+    path = make_log_dir(root / "logs", {"orders-0": dirty(topic_id=None)})
+    other = make_log_dir(root / "other", {"x-0": Partition({0: b""}, topic_id=uuid.UUID(int=5))})
+    write_metadata(other, topics={"orders": {"cleanup.policy": "compact"}})
+    named = ("--set", f"cleanerd.metadata.log.dir={other}")
+    meta = other / "meta.properties"
+    text = meta.read_text().replace("node.id=1", "node.id=7")
+    meta.write_text(text.replace(CLUSTER_ID, "another"))
+    before = [segment.stat().st_size for segment in sorted((path / "orders-0").glob("*.log"))]
+    answer = shell("clean", path, "--yes", "--force", *named)
+    assert answer.code == 3, answer.out
+    assert f"belongs to cluster another, {path} to {CLUSTER_ID}" in answer.err
+    assert findings(shell("doctor", path, "--json", *named), "configuration")[0][0] == "problem"
+    assert [segment.stat().st_size for segment in sorted((path / "orders-0").glob("*.log"))] == before
+    meta.write_text(text)
+    assert shell("clean", path, "--yes", "--force", *named).code == 0, "a controller of the same cluster"
