@@ -243,10 +243,8 @@ STRATEGIES = (
         "first-dirty-remembers-no-rules",
         "U-6",
         "cleanerd/apply/remember.py",
-        """        remember_unmoved(
-            locked.store, locked.log_dir, after, plan.fingerprint, found.standing, last_base=last_base
-        )
-""",
+        "        remember_unmoved(locked.store, locked.log_dir, after, plan.fingerprint, found.standing, "
+        "last_base=last_base)\n",
         "        pass\n",
         ("tests/cli/test_forgotten_config.py::test_a_word_for_kafkas_rules_is_remembered_too",),
     ),
