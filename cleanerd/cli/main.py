@@ -17,7 +17,14 @@ import click
 from cleanerd import __version__
 from cleanerd.cli.complete import VARIABLE as COMPLETE
 from cleanerd.cli.complete import complete
-from cleanerd.cli.output import begin_command, flush_result, print_error, print_json_error, print_traceback
+from cleanerd.cli.output import (
+    begin_command,
+    flush_result,
+    let_go_of_stderr,
+    print_error,
+    print_json_error,
+    print_traceback,
+)
 from cleanerd.cli.streams import have_streams
 from cleanerd.cli.verbs import VerbGroup, VerbTable
 from cleanerd.errors import CleanerdError
@@ -109,7 +116,9 @@ def main() -> NoReturn:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if COMPLETE in os.environ:
         sys.exit(complete(cli))
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    let_go_of_stderr()
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -130,7 +139,8 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         return _reader_went_away()
     except click.ClickException as usage:
-        usage.show()
+        with contextlib.suppress(OSError):  # nobody reads why: the code tells
+            usage.show()
         code, error = usage.exit_code, {"message": usage.format_message()}
     except click.Abort:
         print_error("aborted")

@@ -148,9 +148,10 @@ def print_error(text: str) -> None:
 
 @dataclass(slots=True)
 class _Told:
-    """What of this command line is printed already; ``--json`` means one object."""
+    """What of this command line is printed already; ``--json`` means one object. ``lost``: why stderr took nothing."""
 
     json: bool = False
+    lost: str = ""
 
 
 _told = _Told()
@@ -223,10 +224,13 @@ class _Stderr:
     """Whatever ``sys.stderr`` is at the time: a progress bar puts itself there, and log lines must go above it."""
 
     def write(self, text: str) -> int:
-        return sys.stderr.write(text)
+        with _written(sys.stderr):
+            sys.stderr.write(text)
+        return len(text)
 
     def flush(self) -> None:
-        sys.stderr.flush()
+        with _written(sys.stderr):
+            sys.stderr.flush()
 
 
 def colours(stream: Any) -> bool:
@@ -324,11 +328,31 @@ def _write(stream: Any, text: str) -> None:
 
 @contextlib.contextmanager
 def _written(stream: Any) -> Iterator[None]:
-    """A disk that is full of what we print is not one with logs on it: say which."""
+    """A disk that is full of what we print is not one with logs on it: say which.
+
+    What goes to stderr is told beside the result: where nobody takes it the work goes on, and the exit code stays.
+    """
     try:
         yield
-    except BrokenPipeError:
-        raise
     except OSError as error:
-        where = "standard error" if stream is sys.stderr else "standard output"
-        raise system_error("what was done cannot be told", where, error) from error
+        if stream is sys.stderr:
+            _told.lost = error.strerror or str(error)
+            return
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise system_error("what was done cannot be told", "standard output", error) from error
+
+
+def lost_lines() -> list[str]:
+    """That lines of the log or notes were lost since this was asked last, and why."""
+    why, _told.lost = _told.lost, ""
+    return [f"lines of the log are lost: standard error takes nothing ({why})"] if why else []
+
+
+def let_go_of_stderr() -> None:
+    """What it did not take must not be tried again at the interpreter's end, which would change the exit code."""
+    try:
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())

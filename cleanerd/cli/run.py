@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
+from cleanerd.cli.output import lost_lines
 from cleanerd.daemon.heap import give_back_free_memory, keep_few_heaps
 from cleanerd.daemon.http.server import HttpServer
 from cleanerd.daemon.service import Service
@@ -32,7 +33,7 @@ def run_daemon(common: Common) -> int:
         hosts=settings.daemon.cleanerd_http_hosts,
         partitions_max=settings.daemon.cleanerd_metrics_partitions_max,
     )
-    service = Service(settings, common.load_settings, http=http, hand_over=HandOver(require_spark))
+    service = Service(settings, common.load_settings, http=http, hand_over=HandOver(require_spark), news=lost_lines)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         number = runner.run(service.run())
     common.output.note(f"stopped by {signal.Signals(number).name}")

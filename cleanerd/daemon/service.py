@@ -74,7 +74,7 @@ _log = structlog.get_logger()
 
 
 class Service:
-    """The daemon. ``reread`` reads the settings again; ``hand_over`` gives to Spark.
+    """The daemon. ``reread`` reads the settings again; ``hand_over`` gives to Spark; ``news``: what else to warn of.
 
     ``http`` makes the server from HOST:PORT, the view of the moment and ``explain``.
     """
@@ -87,6 +87,7 @@ class Service:
         http: Callable[..., HttpServer] | None = None,
         notifier: Notifier | None = None,
         hand_over: HandOver | None = None,
+        news: Callable[[], list[str]] = list,
     ) -> None:
         daemon = settings.daemon
         self.configuration = Configuration(settings, reread)
@@ -121,7 +122,7 @@ class Service:
             self.fleet,
             self.dispatcher.running,
             counters,
-            lambda: [*warnings.passed(), *hand_over.told(), *self._keeping.told()],
+            lambda: [*warnings.passed(), *hand_over.told(), *self._keeping.told(), *news()],
             self._trend,
             version=__version__,
             started_ms=wall_ms(),

@@ -207,6 +207,24 @@ def test_a_full_disk_on_stdout_is_a_failure() -> None:
     assert "standard output: what was done cannot be told: No space left on device" in " ".join(done.stderr.split())
 
 
+@pytest.mark.parametrize("stderr", ["a full disk", "a reader that went away"])
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [("status --no-config --set cleanerd.state.dir=/nowhere", 4), ("nope", 2), ("config generate --no-config", 0)],
+)
+def test_an_exit_code_is_the_same_where_stderr_takes_nothing(stderr: str, arguments: str, code: int) -> None:
+    """4 and 2 were 1, with a traceback that nobody could read."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open("/dev/full", "w") as full, os.fdopen(writer, "w") as broken:
+        done = subprocess.run(
+            [sys.executable, "-m", "cleanerd", *arguments.split()], cwd=ROOT, stdout=subprocess.PIPE,
+            stderr=full if stderr == "a full disk" else broken, timeout=PATIENCE_SECONDS, check=False,
+        )  # fmt: skip
+    assert done.returncode == code
+    assert bool(done.stdout) == (code == 0)
+
+
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
 def test_closed_streams(tmp_path: Path, closed: tuple[int, ...]) -> None:
     """``>&-``: no file that is opened gets the number of a stream, where what anybody prints would go into it."""

@@ -264,6 +264,21 @@ def test_systemd_is_told(root: Path) -> None:
                 message = listener.recv(4096).decode()
 
 
+def test_its_log_takes_nothing(root: Path) -> None:
+    """On a full disk, or with a journal that went away: it works on, says so where it is looked at, and ends as ever.
+
+    It ended with the first line that it could not write.
+    """
+    with broker(root):
+        nowhere = ["sh", "-c", 'exec "$@" 2>/dev/full', "sh"]
+        with Daemon(assignments(root), root.parent, prefix=nowhere) as daemon:
+            view = daemon.until("clean", lambda view: view["totals"]["cleans"].get("cleaned") == 1)
+            assert daemon.ask("reload")["generation"] == 2
+            daemon.until("told", lambda view: any("lines of the log are lost" in text for text in view["warnings"]))
+            assert not view["totals"]["dead_workers"]
+            assert daemon.end(signal.SIGTERM) == 143
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
