@@ -277,7 +277,7 @@ def _aligned(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[i
 
 
 def _below(cell: str, width: int) -> str:
-    return _INDENT + _wrapped(cell, width - len(_INDENT), indent="").replace("\n", f"\n{_INDENT}")
+    return _INDENT + _wrapped(cell, max(1, width - len(_INDENT)), indent="").replace("\n", f"\n{_INDENT}")
 
 
 def _fitted(stream: Any, text: str, *, indent: str | None = None) -> str:

@@ -110,6 +110,18 @@ def test_a_narrow_terminal_gets_the_reason_below(
     ]
 
 
+@pytest.mark.parametrize("columns", ["1", "4", "5"])
+def test_a_terminal_of_hardly_any_width(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    """As some pseudo-terminals are: every word is there. The indent alone left no width at all: an unexpected error."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("NO_COLOR", "1")
+    Output().table(LONG, [["orders-0", "10", REASON]])
+    assert capsys.readouterr().out.split() == ["partition", "size", "why", "not", "orders-0", "10", *REASON.split()]
+
+
 def test_a_long_name_folds_the_whole_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Every number stays under its title and no name is cut, however narrow the terminal."""
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
