@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import json
 import os
 import shutil
@@ -122,6 +123,8 @@ class Output:
         from rich.console import Console  # noqa: PLC0415 - 60 ms that plain output need not pay
         from rich.live import Live  # noqa: PLC0415
 
+        if isinstance(sys.stdout, io.TextIOWrapper):  # what is cut ends with a sign that not every locale has
+            sys.stdout.reconfigure(errors="replace")
         with Live(console=Console(), screen=True, auto_refresh=False) as screen:
             for frame in frames:
                 screen.update(frame, refresh=True)

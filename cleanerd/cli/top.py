@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -42,8 +43,8 @@ _ORDER = {
 @click.option("--frames", type=click.IntRange(min=1), metavar="N", help="End after N updates. Default: at Ctrl-C.")
 def top(common: Common, seconds: float, frames: int | None) -> None:
     """Show running cleanings with their progress, and the partitions with most to do, until Ctrl-C."""
-    if common.output.as_json or not sys.stdout.isatty():
-        raise RefusedError("top needs a terminal", hint="cleanerd status --json")
+    if common.output.as_json or not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
+        raise RefusedError("top needs a terminal that can draw", hint="cleanerd status --json")
     socket = find_control_socket(common.load_settings())
     common.output.live(_frames(socket, frames), seconds=seconds)
 

@@ -309,6 +309,28 @@ def test_colours_only_on_a_terminal_and_not_with_no_color(environ: dict[str, str
     assert "\x1b[2J" not in shown  # not even there does a name from a log directory clear the screen
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "ascii"])
+def test_live_in_any_encoding(encoding: str) -> None:
+    """A cell that is cut ends with "…", which Latin-1 has not: ``top`` was an unexpected error there."""
+    code = (
+        "from rich.table import Table; from rich.text import Text; from cleanerd.cli.output import Output\n"
+        "table = Table(box=None, width=20)\n"
+        "table.add_row(Text('orders-' + 'x' * 40, no_wrap=True, overflow='ellipsis'))\n"
+        "Output().live([table], seconds=0)\n"
+    )
+    main, terminal = pty.openpty()
+    with os.fdopen(terminal, "wb") as stdout:
+        environ = {**os.environ, "TERM": "xterm", "PYTHONIOENCODING": encoding}
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, stdout=stdout, stderr=subprocess.PIPE, env=environ,
+            timeout=PATIENCE_SECONDS, check=False,
+        )  # fmt: skip
+    shown = os.read(main, 20_000).decode(encoding)
+    os.close(main)
+    assert done.returncode == 0, done.stderr
+    assert "orders-xxxxx" in shown
+
+
 @pytest.mark.parametrize(("extra", "bar"), [([], True), (["--quiet"], False)])
 def test_progress_only_on_a_terminal_and_on_stderr(extra: list[str], bar: bool) -> None:
     """Progress bars only on a terminal."""
