@@ -8,6 +8,7 @@ SIFT = "cleanerd/spark/tables/sift.py"
 REFUSALS = "cleanerd/spark/tables/refusals.py"
 MERGE = "cleanerd/spark/tables/merge.py"
 DELTA = "cleanerd/spark/tables/delta.py"
+STATES = "tests/spark/test_table_states.py"
 TESTS = "tests/spark/test_tables.py"
 REFUSED = "tests/spark/test_tables_refused.py"
 
@@ -75,5 +76,29 @@ SPARK_TABLES = (
         "return self if before is None or self.topic_id is not None else",
         "return self if before is None or self.topic_id is None else",
         ("tests/spark/test_tables_refused.py::test_a_copy_that_does_not_say_which_topic_it_is",),
+    ),
+    Mutant(
+        "table-of-a-log-that-was-cut",
+        "F-9",
+        REFUSALS,
+        "and epoch != mark.leader_epoch:",
+        "and epoch < mark.leader_epoch:",
+        (f"{STATES}::test_cut_and_grown_again",),
+    ),
+    Mutant(
+        "table-with-rows-of-another-writer",
+        "R280-14",
+        DELTA,
+        'changed = f"{operation}, version {version}" if self._changes_rows(version) else ""',
+        'changed = ""',
+        (f"{STATES}::test_rows_that_somebody_else_changed",),
+    ),
+    Mutant(
+        "table-that-somebody-else-compacted-is-refused",
+        "R280-14",
+        DELTA,
+        'each.get(kind, {}).get("dataChange", False)',
+        "kind in each",
+        (f"{STATES}::test_what_changes_no_row",),
     ),
 )

@@ -64,7 +64,7 @@ SPARK_VALUES = (
         "values-side-table-is-made-once",
         "OP-10",
         UNDECODED,
-        "    if now is None or (side.exists and side.remembered() == now):\n",
+        "    if now is None or (side.exists and _is_of(side, now)):\n",
         "    if now is None or side.exists:\n",
         (f"{TESTS}::test_tables",),
     ),

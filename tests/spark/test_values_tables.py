@@ -235,6 +235,29 @@ def test_killed_between_a_table_and_its_side(
     assert delta.commits() == 1
 
 
+def test_written_anew_by_another_schema(tables: Tables, registry: RegistryServer, log: Growing) -> None:
+    """Of the same log, as of the same offsets and time: the side table kept what was wrong by the schema before."""
+    path = path_of(log)
+    wrong = Logs(None, path, decode=Decode(registry.url, framing="none")).latest()
+    (taken,) = wrong.write_table(tables.target)
+    assert (taken.undecoded, len(side_of(tables))) == (4, 4)
+    right = Logs(None, path, decode=Decode(registry.url)).latest()
+    right.write_table(tables.target, replace=True)
+    assert side_of(tables) == [SIDE]
+    commits = side_commits(tables)
+    right.merge_into(tables.target)
+    assert side_commits(tables) == commits
+
+
+def test_a_side_table_that_somebody_else_changed(delta: Tables, registry: RegistryServer, log: Growing) -> None:
+    """It is ours, and made of the table: made anew."""
+    latest = Logs(None, path_of(log), decode=Decode(registry.url)).latest()
+    latest.write_table(delta.target)
+    DeltaTable(f"{delta.uri}_undecoded").delete()
+    latest.merge_into(delta.target)
+    assert side_of(delta) == [SIDE]
+
+
 def test_too_many_change_nothing(tables: Tables, registry: RegistryServer, log: Growing) -> None:
     """Over the limit a table is neither made nor changed, and no file is left."""
     Logs(None, path_of(log), decode=Decode(registry.url)).latest().write_table(tables.target)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,7 @@ from cleanerd.errors import ConfigError, MachineError, RefusedError
 from cleanerd.log.remote import SEPARATOR, shown_url
 from cleanerd.spark.tables.opened import OpenTable, TableFile, conflict
 from cleanerd.spark.tables.place import PREFIX, DeltaPlace
+from cleanerd.spark.tables.refusals import changed_by_another, partitioned
 from cleanerd.spark.tables.remembered import PROPERTY, Remembered
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 _STEPS: Final = (1, 100, None)
 """So many of the newest commits are looked through for one of ours."""
 _UNDONE: Final = "RESTORE"
+_LOG: Final = "_delta_log"
+_ENTRY: Final = re.compile(r"[0-9]+\.json|.*\.parquet|_last_checkpoint|.*\.crc")
+"""What is in the log of a table that has a commit. Who is killed in the first one leaves other files, or none."""
 
 
 class DeltaOpen(OpenTable):
@@ -51,7 +56,8 @@ class DeltaOpen(OpenTable):
                 return cls(root, columns, DeltaTable(root, without_files=False))
             except TableNotFoundError:
                 found = cls(root, columns, None)
-        strange = [name for name in DeltaPlace(root).names() if not name.startswith(PREFIX)]
+        strange = [name for name in DeltaPlace(root).names() if name != _LOG and not name.startswith(PREFIX)]
+        strange += [f"{_LOG}/{name}" for name in DeltaPlace(root).names(_LOG) if _ENTRY.fullmatch(name)]
         if strange:
             raise ConfigError(
                 f"is no Delta table, and holds {strange[0]}", where=where, hint="name a new directory, or a Delta table"
@@ -75,16 +81,36 @@ class DeltaOpen(OpenTable):
 
     def remembered(self) -> Remembered | None:
         """From the newest commit of ours, if the table was not put back to an earlier version since."""
+        looked_at, changed = None, ""
         for limit in _STEPS:
             with _told("cannot be read", self.where):
                 commits = self._there.history(limit)
             for commit in commits:
+                version, operation = commit["version"], commit.get("operation")
                 text = commit.get(PROPERTY)
                 if isinstance(text, str):
+                    if changed:
+                        raise changed_by_another(changed, self.where)
                     return Remembered.from_text(text, self.where)
-                if commit.get("operation") == _UNDONE:
+                if operation == _UNDONE:
                     return None
+                if not changed and (looked_at is None or version < looked_at):
+                    looked_at = version
+                    changed = f"{operation}, version {version}" if self._changes_rows(version) else ""
         return None
+
+    def _changes_rows(self, version: int) -> bool:
+        """Whether a commit does more than put the same rows into other files."""
+        path = f"{_LOG}/{version:020d}.json"
+        with self.place.reading(path) as file, _told("cannot be read", f"{self.where}/{path}"):
+            actions = [json.loads(line) for line in file.read().splitlines()]
+            return any(each.get(kind, {}).get("dataChange", False) for each in actions for kind in ("add", "remove"))
+
+    def require_ours(self) -> None:
+        """And without a partitioning, of which our files say nothing."""
+        super().require_ours()
+        if self._there.metadata().partition_columns:
+            raise partitioned(self.where)
 
     def files(self) -> list[TableFile]:
         """By the table's log."""

@@ -15,12 +15,13 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.table import TableProperties
-from pyiceberg.table.snapshots import ancestors_of
+from pyiceberg.table.snapshots import Operation, ancestors_of
 from pyiceberg.types import IntegerType, StringType
 
 from cleanerd.errors import CleanerdError, ConfigError, MachineError, RefusedError
 from cleanerd.spark.tables.opened import OpenTable, TableFile, conflict
 from cleanerd.spark.tables.place import IcebergPlace
+from cleanerd.spark.tables.refusals import changed_by_another, partitioned
 from cleanerd.spark.tables.remembered import PROPERTY, Remembered
 
 if TYPE_CHECKING:
@@ -78,19 +79,32 @@ class IcebergOpen(OpenTable):
 
     def remembered(self) -> Remembered | None:
         """From the newest snapshot of ours among those that what is there now follows from."""
+        changed = ""
         for snapshot in ancestors_of(self._table.current_snapshot(), self._table.metadata):
             text = None if snapshot.summary is None else snapshot.summary.additional_properties.get(PROPERTY)
+            if text is not None and changed:
+                raise changed_by_another(changed, self.where)
             if text is not None:
                 return Remembered.from_text(text, self.where)
+            operation = None if snapshot.summary is None else snapshot.summary.operation
+            if operation != Operation.REPLACE:
+                name = "an unknown operation" if operation is None else operation.value
+                changed = changed or f"{name}, snapshot {snapshot.snapshot_id}"
         return None
+
+    def require_ours(self) -> None:
+        """And without a partitioning."""
+        super().require_ours()
+        if len(self._table.spec().fields):
+            raise partitioned(self.where)
 
     def files(self) -> list[TableFile]:
         """What its manifests name."""
         with _told("cannot be read", self.where):
             found = list(self._table.scan().plan_files())
-        if any(each.delete_files for each in found) or len(self._table.spec().fields):
+        if any(each.delete_files for each in found):
             raise RefusedError(
-                "another writer left delete files or a partitioning there",
+                "another writer left delete files there",
                 where=self.where,
                 hint="rewrite its data files without them, or name a new table",
             )

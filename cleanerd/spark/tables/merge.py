@@ -23,8 +23,8 @@ from cleanerd.spark.spread import ROWS_AN_ARROW_BATCH, nobody, queries
 from cleanerd.spark.tables import refusals
 from cleanerd.spark.tables.finish import finish
 from cleanerd.spark.tables.latest import write_latest
-from cleanerd.spark.tables.parts import Part, as_of, first_of, topics_of
-from cleanerd.spark.tables.remembered import Remembered
+from cleanerd.spark.tables.parts import Part, as_of, first_of, leader_epoch_at, leader_epochs_of, topics_of
+from cleanerd.spark.tables.remembered import UNKNOWN_EPOCH, Remembered
 from cleanerd.spark.tables.shuffled import write_found
 from cleanerd.spark.tables.sift import sift
 from cleanerd.spark.tables.tasks import Tasks
@@ -104,7 +104,7 @@ def write_table(
             session, logs, [NO_END if whole_log else high_watermark_of(log) for log in logs], whole_log=whole_log
         )
         parts = [
-            Part(log, first := first_of(log), first, max(walked.stable_end, first), None, topic, as_of(log, now))
+            _whole_part(log, walked, topic, now)
             for log, walked, topic in zip(logs, walks, topics_of(logs, tombstones=tombstones), strict=True)
         ]
         written = _write_all(session, tasks, parts, walks, advance)
@@ -116,6 +116,13 @@ def write_table(
         )
         tasks.commit(files, removed, remember)
     return [_taken(part, written.get(number), tombstones=tombstones) for number, part in enumerate(parts)]
+
+
+def _whole_part(log: Log, walked: Walked, topic: Topic, now_ms: int) -> Part:
+    first = first_of(log)
+    end = max(walked.stable_end, first)
+    epoch = leader_epoch_at(leader_epochs_of(log), end - 1)
+    return Part(log, first, first, end, None, topic, as_of(log, now_ms), epoch)
 
 
 def _write_all(
@@ -258,9 +265,15 @@ def _new_parts(
     for log, topic, begin, walked in zip(logs, topics, begins, walks, strict=True):
         first, mark = first_of(log), before.marks.get(log.name)
         end = max(walked.stable_end, first)
+        epoch = UNKNOWN_EPOCH if mark is None else mark.leader_epoch
         if mark is not None:
             refusals.require_range(table.where, log, mark, first, end)
-        parts.append(Part(log, first, begin, max(end, begin), mark, topic, as_of(log, now_ms)))
+        if mark is None or end > mark.end_offset:
+            epochs = leader_epochs_of(log)
+            if mark is not None:
+                refusals.require_not_cut(table.where, log, mark, epochs)
+            epoch = leader_epoch_at(epochs, end - 1)
+        parts.append(Part(log, first, begin, max(end, begin), mark, topic, as_of(log, now_ms), epoch))
     return parts
 
 

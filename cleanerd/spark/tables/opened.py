@@ -66,6 +66,7 @@ class OpenTable(ABC):
 
         Raises:
             ConfigError: it cannot be read.
+            RefusedError: another writer changed rows since.
             CleanerdError: the table cannot be read.
         """
 
@@ -91,7 +92,7 @@ class OpenTable(ABC):
         """Nothing, when the table has the columns that we write.
 
         Raises:
-            RefusedError: it has others.
+            RefusedError: it has others, or is partitioned.
         """
         differ = other_columns(self.schema(), self.columns)
         if differ:

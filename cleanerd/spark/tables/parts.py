@@ -10,12 +10,15 @@ from cleanerd.format.meta import read_partition_metadata
 from cleanerd.log.log_dir import HIGH_WATERMARK_CHECKPOINT
 from cleanerd.log.partition import PARTITION_METADATA
 from cleanerd.log.remote import RemotePath
-from cleanerd.spark.tables.remembered import Mark, Topic
+from cleanerd.spark.tables.remembered import UNKNOWN_EPOCH, Mark, Topic
+from cleanerd.verify.epochs import read_epochs
+from cleanerd.verify.finding import Findings
 from cleanerd.verify.listing import bytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cleanerd.format.checkpoint import EpochStart
     from cleanerd.spark.logs import Log
 
 
@@ -31,6 +34,8 @@ class Part:
     mark: Mark | None
     topic: Topic
     as_of_ms: int
+    leader_epoch: int = UNKNOWN_EPOCH
+    """By whom the last offset below ``end`` was written."""
 
     @property
     def is_moved(self) -> bool:
@@ -41,7 +46,7 @@ class Part:
     def now(self) -> Mark:
         """What is to be remembered of it."""
         as_of_ms = self.as_of_ms if self.mark is None else max(self.as_of_ms, self.mark.as_of_ms)
-        return Mark(self.first, self.end, as_of_ms)
+        return Mark(self.first, self.end, as_of_ms, self.leader_epoch)
 
 
 def topics_of(logs: Sequence[Log], *, tombstones: bool) -> list[Topic]:
@@ -64,6 +69,20 @@ def _topic_id(log: Log) -> str | None:
 def first_of(log: Log) -> int:
     """The first offset that it holds."""
     return max(log.log_start, log.segments[0].base)
+
+
+def leader_epochs_of(log: Log) -> list[EpochStart]:
+    """Where the epochs of its leaders begin; none where its directory does not say, or nobody can read it.
+
+    Raises:
+        CleanerdError: the file cannot be read.
+    """
+    return read_epochs(log.segments[0].path.parent, Findings())
+
+
+def leader_epoch_at(starts: Sequence[EpochStart], offset: int) -> int:
+    """By whom ``offset`` was written, -1: not known."""
+    return next((each.epoch for each in reversed(starts) if each.start_offset <= offset), UNKNOWN_EPOCH)
 
 
 def as_of(log: Log, now_ms: int) -> int:

@@ -92,12 +92,12 @@ class DeltaPlace(Place):
 
         return pafs.PyFileSystem(DeltaStorageHandler(self.root))
 
-    def names(self) -> list[str]:
-        """What lies in it, one level deep."""
+    def names(self, below: str = "") -> list[str]:
+        """What lies in it, or in a directory ``below`` it, one level deep."""
         import pyarrow.fs as pafs  # noqa: PLC0415
 
         with told("cannot be listed", self.root):
-            found = self._system().get_file_info(pafs.FileSelector("", allow_not_found=True))
+            found = self._system().get_file_info(pafs.FileSelector(below, allow_not_found=True))
         return [info.path.rstrip("/").rpartition("/")[2] for info in found]
 
     def _reading(self, path: str) -> Any:

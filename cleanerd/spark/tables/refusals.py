@@ -5,8 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import RefusedError
+from cleanerd.spark.tables.parts import leader_epoch_at
+from cleanerd.spark.tables.remembered import UNKNOWN_EPOCH
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cleanerd.format.checkpoint import EpochStart
     from cleanerd.spark.logs import Log
     from cleanerd.spark.tables.remembered import Mark, Remembered, Topic
 
@@ -67,6 +72,39 @@ def require_range(where: str, log: Log, mark: Mark, begin: int, end: int) -> Non
             where=where,
             hint=f"an older copy, another replica, or a log that was cut; if it is right, {_ANEW}",
         )
+
+
+def require_not_cut(where: str, log: Log, mark: Mark, epochs: Sequence[EpochStart]) -> None:
+    """Nothing, when the last offset that is in the table was not written by another leader than now, if anybody knows.
+
+    ``epochs``: where those of the log begin. Where a log was cut, whoever became its leader then writes in an epoch of
+    his own; so a log that has grown again beyond ``mark`` is known by it.
+
+    Raises:
+        RefusedError: it was cut below ``mark``, and what is there now are other records.
+    """
+    epoch = leader_epoch_at(epochs, mark.end_offset - 1)
+    if UNKNOWN_EPOCH not in (epoch, mark.leader_epoch) and epoch != mark.leader_epoch:
+        raise _refused(
+            f"{log.name} was cut and has grown again since the table was written: offset {mark.end_offset - 1} is of "
+            f"leader epoch {epoch}, in the table it is of epoch {mark.leader_epoch}",
+            where,
+        )
+
+
+def changed_by_another(what: str, where: str) -> RefusedError:
+    """``what`` another writer's commit is called."""
+    return _refused(
+        f"somebody else changed rows of the table since ({what}): what is merged into it would be no latest state",
+        where,
+    )
+
+
+def partitioned(where: str) -> RefusedError:
+    """By another writer, as we make none."""
+    return RefusedError(
+        "another writer left a partitioning there", where=where, hint="rewrite it without one, or name a new table"
+    )
 
 
 def require_complete(where: str, log: Log, mark: Mark, missing: int, *, now_ms: int, retention_ms: int) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+import uuid
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.errors import ConfigError
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 PROPERTY: Final = "cleanerd.snapshot"
 """Its name among the properties of a commit."""
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
+_WITHOUT_EPOCHS: Final = 1
+UNKNOWN_EPOCH: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +43,28 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What the log held from ``log_start`` to ``end_offset`` (exclusive) at ``as_of_ms`` is in the table."""
+    """What the log held from ``log_start`` to ``end_offset`` (exclusive) at ``as_of_ms`` is in the table.
+
+    ``leader_epoch``: by whom the last offset of that was written, -1: not known.
+    """
 
     log_start: int
     end_offset: int
     as_of_ms: int
+    leader_epoch: int = UNKNOWN_EPOCH
 
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """``whole_log``: records that were not acknowledged too, so nobody knows whether they stayed."""
+    """``whole_log``: records that were not acknowledged too, so nobody knows whether they stayed.
+
+    ``run``: which commit it is of. The same log by other schemas makes other rows with all else alike.
+    """
 
     topics: Mapping[str, Topic]
     marks: Mapping[TopicPartition, Mark]
     whole_log: bool = False
+    run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def to_text(self) -> str:
         """As a commit carries it."""
@@ -62,9 +73,16 @@ class Remembered:
             for name, each in sorted(self.topics.items())
         }
         marks = {
-            str(name): [mark.log_start, mark.end_offset, mark.as_of_ms] for name, mark in sorted(self.marks.items())
+            str(name): [mark.log_start, mark.end_offset, mark.as_of_ms, mark.leader_epoch]
+            for name, mark in sorted(self.marks.items())
         }
-        document = {"format": _FORMAT, "whole_log": self.whole_log, "topics": topics, "partitions": marks}
+        document = {
+            "format": _FORMAT,
+            "whole_log": self.whole_log,
+            "run": self.run,
+            "topics": topics,
+            "partitions": marks,
+        }
         return json.dumps(document, separators=(",", ":"))
 
     @classmethod
@@ -85,7 +103,10 @@ class Remembered:
 
 
 def _from(document: Any) -> Remembered:
-    if document["format"] != _FORMAT or not isinstance(document["whole_log"], bool):
+    is_old = document["format"] == _WITHOUT_EPOCHS
+    run = "" if is_old else document["run"]
+    is_known = is_old or document["format"] == _FORMAT
+    if not (is_known and isinstance(document["whole_log"], bool) and isinstance(run, str)):
         raise ValueError
     topics = {}
     for name, each in document["topics"].items():
@@ -94,11 +115,14 @@ def _from(document: Any) -> Remembered:
             raise ValueError
         topics[name] = Topic(topic_id, rules_from_item(each["rules"]), each["keep_deleted"])
     marks = {}
-    for text, numbers in document["partitions"].items():
+    for text, said in document["partitions"].items():
         name = parse_topic_partition_dir(text)
-        if name is None or not all(type(each) is int and each >= 0 for each in numbers):
+        begin, end, as_of_ms, epoch = numbers = [*said, UNKNOWN_EPOCH] if is_old else said
+        if name is None or any(type(each) is not int for each in numbers):
             raise ValueError
-        marks[name] = Mark(*numbers)
+        if min(begin, end, as_of_ms, epoch - UNKNOWN_EPOCH) < 0:
+            raise ValueError
+        marks[name] = Mark(begin, end, as_of_ms, epoch)
     if not {name.topic for name in marks} <= topics.keys():
         raise ValueError
-    return Remembered(topics, marks, document["whole_log"])
+    return Remembered(topics, marks, document["whole_log"], run)

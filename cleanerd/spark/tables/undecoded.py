@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cleanerd.errors import CleanerdError, MachineError
+from cleanerd.errors import CleanerdError, ConfigError, MachineError, RefusedError
 from cleanerd.spark.tables.files import write_rows
 from cleanerd.spark.tables.place import told
 from cleanerd.spark.values.said import SOURCES, error_name
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from cleanerd.spark.tables.opened import OpenTable, TableFile
     from cleanerd.spark.tables.place import Place
+    from cleanerd.spark.tables.remembered import Remembered
     from cleanerd.spark.tables.target import Delta, Iceberg
 
 _WHERE = ["topic", "partition", "offset"]
@@ -36,7 +37,7 @@ def write_undecoded(target: Delta | Iceberg, columns: pa.Schema) -> None:
     """
     table, side = target.open(columns), target.beside().open(SIDE)
     now = table.remembered()
-    if now is None or (side.exists and side.remembered() == now):
+    if now is None or (side.exists and _is_of(side, now)):
         return
     if side.exists:
         side.require_ours()
@@ -52,6 +53,14 @@ def write_undecoded(target: Delta | Iceberg, columns: pa.Schema) -> None:
         for file in files:
             side.place.remove(file.path)
         raise
+
+
+def _is_of(side: OpenTable, now: Remembered) -> bool:
+    """Whether it was made of that commit, and nobody has changed it since."""
+    try:
+        return side.remembered() == now
+    except (ConfigError, RefusedError):
+        return False
 
 
 def _rows(table: OpenTable) -> Iterator[pa.RecordBatch]:

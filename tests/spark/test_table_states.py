@@ -1,0 +1,201 @@
+"""Tables and logs as no healthy ones are: what somebody else did to a table, what a log is not any more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from cleanerd.errors import RefusedError
+from cleanerd.spark.api import Logs
+from cleanerd.spark.logs import find_logs
+from cleanerd.spark.tables.merge import write_table
+from cleanerd.verify.rules import KAFKAS_RULES
+from tests.spark.growing import Growing, merged, values
+from tests.spark.tables import Tables
+from tests.support.log_dirs import Partition, make_log_dir
+from tests.support.logs import Record, encode_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def deleted(tables: Tables) -> None:
+    if tables.kind == "delta":
+        DeltaTable(tables.uri).delete("offset = 0")
+    else:
+        tables.iceberg().delete("offset = 0")
+
+
+def added(tables: Tables) -> None:
+    rows = tables.read().slice(0, 1)
+    if tables.kind == "delta":
+        write_deltalake(tables.uri, rows, mode="append")
+    else:
+        tables.iceberg().append(rows)
+
+
+def overwritten(tables: Tables) -> None:
+    rows = tables.read().slice(0, 1)
+    if tables.kind == "delta":
+        write_deltalake(tables.uri, rows, mode="overwrite")
+    else:
+        tables.iceberg().overwrite(rows)
+
+
+@pytest.mark.parametrize("change", [deleted, added, overwritten])
+def test_rows_that_somebody_else_changed(tables: Tables, tmp_path: Path, change: Callable[[Tables], None]) -> None:
+    """What was merged on top was no snapshot of the log: a row was missing, or a key was there twice."""
+    log = Growing(tmp_path, "orders-0")
+    log.put("orders-0", a="1", b="1")
+    write_table(None, tables.target.open(), log.write())
+    change(tables)
+    commits = tables.commits()
+    log.put("orders-0", c="1")
+    logs = log.write()
+    with pytest.raises(RefusedError, match=r"somebody else changed rows of the table .*--replace"):
+        merged(tables, logs)
+    assert tables.commits() == commits
+    write_table(None, tables.target.open(), logs, anew=True)
+    assert values(tables) == {"orders-0": {"a": "1", "b": "1", "c": "1"}}
+    assert merged(tables, logs)[0].written == 0
+
+
+def test_a_table_of_somebody_elses(delta: Tables, tmp_path: Path) -> None:
+    """With our columns, and no commit of ours: nobody has changed anything."""
+    log = Growing(tmp_path, "orders-0")
+    log.put("orders-0", a="1")
+    logs = log.write()
+    write_table(None, delta.target.open(), logs)
+    other = Tables("delta", tmp_path / "other")
+    write_deltalake(other.uri, delta.read())
+    with pytest.raises(RefusedError, match="does not say up to which offsets"):
+        merged(other, logs)
+
+
+def test_what_changes_no_row(delta: Tables, tmp_path: Path) -> None:
+    """Compacted, vacuumed, with another property, more than once: it goes on from our commit below."""
+    log = Growing(tmp_path, "orders-0", "orders-1")
+    log.put("orders-0", a="1")
+    log.put("orders-1", a="1")
+    write_table(None, delta.target.open(), log.write())
+    table = DeltaTable(delta.uri)
+    table.optimize.compact()
+    table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    table.alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
+    log.put("orders-0", a="2")
+    merged(delta, log.write())
+    assert values(delta) == {"orders-0": {"a": "2"}, "orders-1": {"a": "1"}}
+
+
+def test_partitioned_by_somebody_else(delta: Tables, tmp_path: Path) -> None:
+    """Our files say nothing of partitions."""
+    log = Growing(tmp_path, "orders-0")
+    log.put("orders-0", a="1")
+    logs = log.write()
+    write_table(None, delta.target.open(), logs)
+    write_deltalake(delta.uri, delta.read(), mode="overwrite", partition_by=["topic"], schema_mode="overwrite")
+    for do in (lambda: merged(delta, logs), lambda: write_table(None, delta.target.open(), logs, anew=True)):
+        with pytest.raises(RefusedError, match="partitioning"):
+            do()
+
+
+@pytest.mark.parametrize("left", [(), ("00000000000000000000.json#1", "_commit_4f.json.tmp")])
+def test_killed_in_the_first_commit(delta: Tables, tmp_path: Path, left: tuple[str, ...]) -> None:
+    """Between the directory of the table's log and its first entry: the next run took it for somebody else's."""
+    place = tmp_path / "table" / "_delta_log"
+    place.mkdir(parents=True)
+    (place.parent / "cleanerd-1.snappy.parquet").touch()
+    for name in left:
+        (place / name).write_text("{")
+    log = Growing(tmp_path, "orders-0")
+    log.put("orders-0", a="1")
+    assert not delta.target.open().exists
+    write_table(None, delta.target.open(), log.write())
+    assert values(delta) == {"orders-0": {"a": "1"}}
+
+
+def test_cut_and_grown_again(tables: Tables, tmp_path: Path) -> None:
+    """An unclean leader: offsets that the table has are other records now. Only the leader epochs say so."""
+    log = Growing(tmp_path, "orders-0", "orders-1")
+    log.put("orders-0", a="1", b="1", c="1")
+    log.put("orders-1", a="1")
+    write_table(None, tables.target.open(), log.write(epochs=((4, 0),)))
+    log.put("orders-0", d="1")
+    merged(tables, log.write(epochs=((4, 0), (5, 3))))
+    other = Growing(tmp_path / "other", "orders-0", "orders-1")
+    other.put("orders-0", a="1", b="1", x="1", y="1", z="1")
+    other.put("orders-1", a="1")
+    logs = other.write(epochs=((4, 0), (6, 2)))
+    commits = tables.commits()
+    with pytest.raises(
+        RefusedError, match=r"orders-0 was cut .* offset 3 is of leader epoch 6, .* epoch 5 .*--replace"
+    ):
+        merged(tables, logs)
+    assert tables.commits() == commits
+    write_table(None, tables.target.open(), logs, anew=True)
+    assert values(tables)["orders-0"] == {"a": "1", "b": "1", "x": "1", "y": "1", "z": "1"}
+    assert merged(tables, logs)[0].written == 0
+
+
+def test_other_leaders_are_no_cut(delta: Tables, tmp_path: Path) -> None:
+    """Epochs that begin where the table ends, that retention forgot, and a copy that does not say them."""
+    log = Growing(tmp_path, "orders-0")
+    log.put("orders-0", a="1", b="1", c="1", d="1")
+    write_table(None, delta.target.open(), log.write(epochs=((4, 0),)))
+    log.put("orders-0", e="1")
+    merged(delta, log.write(epochs=((4, 0), (7, 4))))
+    log.put("orders-0", f="1")
+    logs = log.write()
+    (logs[0].segments[0].path.parent / "leader-epoch-checkpoint").unlink()
+    merged(delta, logs)
+    log.put("orders-0", g="1")
+    merged(delta, log.write(epochs=((9, 6),), log_start_offset=6))
+    assert values(delta) == {"orders-0": {"g": "1"}}
+
+
+def test_an_empty_topic(tables: Tables, tmp_path: Path) -> None:
+    """A table without a row, and the first ones that come."""
+    log = Growing(tmp_path, "orders-0")
+    write_table(None, tables.target.open(), log.write())
+    assert tables.rows() == []
+    assert merged(tables, log.write())[0].written == 0
+    log.put("orders-0", a="1")
+    merged(tables, log.write())
+    log.put("orders-0", a=None)
+    merged(tables, log.write())
+    assert tables.rows() == []
+
+
+STRANGE = [
+    Record(b"", b"1"), Record(b"k" * 2**20, b"1"), Record(b"t", b"1", timestamp=-1),
+    Record(b"u", b"1", timestamp=2**63 - 1), Record(None, b"no key"), Record(b"\xff\x00", b""), Record(b"a.b`c", b"1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("base", [0, 2**63 - 40])
+def test_strange_records(tables: Tables, tmp_path: Path, base: int) -> None:
+    """Empty keys, large ones, none; times that nobody has; offsets that end where numbers do."""
+
+    def logs_with(*more: Record) -> Any:
+        path = tmp_path / f"logs-{len(more)}"
+        records = [*STRANGE, *more]
+        data = b"".join(encode_batch([each], base_offset=base + at) for at, each in enumerate(records))
+        make_log_dir(path, {"t-0": Partition({base: data}, topic_id=None)})
+        return find_logs([path], (), lambda _topic: KAFKAS_RULES)
+
+    logs = logs_with()
+    write_table(None, tables.target.open(), logs)
+    keys = {each.key: base + at for at, each in enumerate(STRANGE) if each.key is not None}
+    assert tables.state() == keys
+    times = {row["key"]: row["timestamp"] for row in tables.rows()}
+    assert times[b"t"] is None
+    assert times[b"u"] is None
+    more = [Record(b"", b"2"), Record(b"k" * 2**20, None), Record(b"t", b"2", timestamp=2**63 - 1)]
+    (told,) = merged(tables, logs_with(*more))
+    assert (told.written, told.removed) == (2, 3)
+    del keys[b"k" * 2**20]
+    assert tables.state() == {**keys, b"": base + 7, b"t": base + 9}
+    assert Logs(None, tmp_path / "logs-3").latest().write_parquet(tmp_path / "out")[0].keys == len(keys)
