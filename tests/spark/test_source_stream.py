@@ -94,7 +94,29 @@ def test_a_topic_that_was_created_again(path: Path) -> None:
     for ask in (lambda: stream(path).latestOffset(start), lambda: stream(path).partitions(start, start)):
         with pytest.raises(ConfigError, match="t-0 ends at 6, and was read up to 30: its topic was created again"):
             ask()
-    assert stream(path, failOnDataLoss="false").latestOffset(start) == start
+    # It stayed at 30 then, and all that the new topic got up to there was passed over.
+    reader = stream(path, failOnDataLoss="false")
+    end: Offsets = {"t": {"0": 6, "1": 30}}
+    assert reader.latestOffset(start) == end
+    assert batch(reader, start, end) == []
+    write_segment(path / "t-0", 6, segment(6, 4))
+    write_segment(path / "t-0", 10, b"")
+    (path / "replication-offset-checkpoint").write_text("0\n2\nt 0 10\nt 1 30\n")
+    after = reader.latestOffset(end)
+    assert batch(reader, end, after) == [(0, at) for at in range(6, 10)]
+
+
+def test_a_batch_that_is_tried_again_after_a_cut(path: Path) -> None:
+    """Its end was never acknowledged here: what is left of it was taken for all, and what came after was missed."""
+    start: Offsets = {"t": {"0": 5, "1": 30}}
+    planned: Offsets = {"t": {"0": 30, "1": 30}}
+    (path / "replication-offset-checkpoint").write_text("0\n2\nt 0 12\nt 1 30\n")
+    for base in (20, 30):
+        for file in (path / "t-0").glob(f"{base:020d}.*"):
+            file.unlink()
+    with pytest.raises(ConfigError, match="t-0 ends at 12, and was read up to 30"):
+        stream(path).partitions(start, planned)
+    assert batch(stream(path, failOnDataLoss="false"), start, planned) == [(0, at) for at in range(5, 10)]
 
 
 def test_starts(path: Path) -> None:

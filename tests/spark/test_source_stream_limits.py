@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from cleanerd.spark.source.stream import Offsets
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
@@ -50,6 +52,16 @@ def test_limits(path: Path, limit: Any, first: dict[str, int]) -> None:
         assert len(seen) == len(set(seen))
 
 
+def test_a_log_that_was_cut(path: Path) -> None:
+    """With ``failOnDataLoss`` false it goes on from its end; that takes nothing of what the others may."""
+    start: Offsets = {"t": {"0": 0, "1": 35}}
+    (path / "replication-offset-checkpoint").write_text("0\n2\nt 0 40\nt 1 30\n")
+    reader = stream(path, failOnDataLoss="false")
+    assert reader.latestOffset(start, ReadMaxFiles(1)) == {"t": {"0": 10, "1": 30}}
+    assert reader.latestOffset(start, ReadMinRows(20)) == {"t": {"0": 30, "1": 30}}
+    assert reader.latestOffset({"t": {"0": 30, "1": 35}}, ReadMaxRows(7)) == {"t": {"0": 30, "1": 30}}
+
+
 def test_limits_by_option(path: Path) -> None:
     """The words of Spark's own sources."""
     assert stream(path, maxOffsetsPerTrigger="7").getDefaultReadLimit() == ReadMaxRows(7)
@@ -65,6 +77,17 @@ def test_a_spark_without_limits(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         with pytest.raises(ConfigError, match=f"{option}.*limits.*Spark 4.2"):
             stream(path, **{option: "7"})
     assert stream(path).latestOffset() == {"t": {"0": 30, "1": 30}}
+
+
+def test_a_start_in_what_is_not_closed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark 4.1 would take where that begins for the first batch's end, and go on from there, below the start."""
+    starting = {"t": {"0": 33, "1": 30}}
+    assert stream(path, startingOffsets=starting).initialOffset() == starting
+    assert stream(path).latestOffset(starting) == starting
+    monkeypatch.setattr(streams, "HAS_LIMITS", False)
+    with pytest.raises(ConfigError, match="offset 33 of t-0 lies above 30, where what is closed ends"):
+        stream(path, startingOffsets=starting).initialOffset()
+    assert stream(path, startingOffsets="latest").initialOffset() == {"t": {"0": 30, "1": 30}}
 
 
 def test_in_spark(spark: SparkSession, path: Path, tmp_path: Path) -> None:

@@ -59,16 +59,23 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """From where a new query reads: ``startingOffsets`` and its kin.
 
         Raises:
-            ConfigError: an offset that is no more, or not that of a partition.
+            ConfigError: an offset that is no more, or of no partition; with Spark 4.1 one in what is not closed.
             CleanerdError: a directory or file cannot be read, or is damaged.
         """
         found = self._reaches(self._options)
         self._options.starting.require_all([log.name for log, _ in found])
-        skip = self._options.skip_damage
-        return _by_topic({
-            log.name: start_of(log, self._options.starting, reach.begin, reach.end, skip_damage=skip)
-            for log, reach in found
-        })  # fmt: skip
+        starts = {}
+        for log, reach in found:
+            start = start_of(log, self._options.starting, reach.begin, reach.end, skip_damage=self._options.skip_damage)
+            if start > reach.end and not HAS_LIMITS:
+                # It would ask for the end alone, take it for where the first batch ended, and begin there.
+                raise ConfigError(
+                    f"offset {start} of {log.name} lies above {reach.end}, where what is closed ends",
+                    where="startingOffsets",
+                    hint="begin at -1 (latest) or lower, or update pyspark to 4.2",
+                )
+            starts[log.name] = start
+        return _by_topic(starts)
 
     def latestOffset(self, start: Offsets | None = None, limit: ReadLimit | None = None) -> Offsets:  # noqa: N802
         """Up to where the next batch reads: what is closed now, no more than ``limit``, and at least one segment.
@@ -85,7 +92,9 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return _by_topic(ends)
         self._require_there(start, {log.name: log for log, _ in found})
         begins = {log.name: _of(start, log.name, reach.begin) for log, reach in found}
-        ends = {name: max(end, begins[name]) for name, end in ends.items()}
+        # One that ends below what was read is another log, or was cut: nothing that is written from now on is missed.
+        cut = {log.name for log, _ in found if begins[log.name] > _end_of(log, begins[log.name])}
+        ends = {name: end if name in cut else max(end, begins[name]) for name, end in ends.items()}
         if limit is not None:
             ends = _limited([log for log, _ in found], begins, ends, _Budget.of(limit))
         return {**{topic: dict(each) for topic, each in start.items()}, **_merged(start, _by_topic(ends))}
@@ -122,10 +131,14 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             CleanerdError: a directory or file cannot be read, or is damaged.
         """
         found = self._reaches(self._options)
-        self._require_there(start, {log.name: log for log, _ in found})
+        logs = {log.name: log for log, _ in found}
+        self._require_there(start, logs)
+        self._require_up_to(end, logs)
         wanted = []
         for log, reach in found:
             upto = _of(end, log.name, -1)
+            if not self._options.fail_on_data_loss:
+                upto = min(upto, reach.end)
             begin = max(_of(start, log.name, reach.begin), reach.begin)
             if begin < upto:
                 wanted.append((log, replace(reach, begin=begin, end=upto)))
@@ -162,11 +175,24 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 first = max(log.log_start, log.segments[0].base)
                 if offset < first:
                     raise _lost(f"{log.name} begins at {first}, and was read up to {offset}")
-                # Below where it was read it does not end by itself: what is written there anew would be passed over.
-                end = max(first, log.segments[-1].base, offset if log.high_watermark is None else log.high_watermark)
-                if offset > end:
-                    why = "its topic was created again, it was cut, or this is an older copy"
-                    raise _lost(f"{log.name} ends at {end}, and was read up to {offset}: {why}")
+        self._require_up_to(start, logs)
+
+    def _require_up_to(self, offsets: Offsets, logs: dict[TopicPartition, Log]) -> None:
+        """The logs do not end below ``offsets``, which a log does not by itself: what is new there would be missed."""
+        if not self._options.fail_on_data_loss:
+            return
+        for name, log in logs.items():
+            offset = _of(offsets, name, 0)
+            end = _end_of(log, offset)
+            if offset > end:
+                why = "its topic was created again, it was cut, or this is an older copy"
+                raise _lost(f"{log.name} ends at {end}, and was read up to {offset}: {why}")
+
+
+def _end_of(log: Log, offset: int) -> int:
+    """Up to where ``log`` is acknowledged; ``offset``, where nobody says it."""
+    first = max(log.log_start, log.segments[0].base)
+    return max(first, log.segments[-1].base, offset if log.high_watermark is None else log.high_watermark)
 
 
 def _require_no_limit(options: Options) -> None:
@@ -219,9 +245,9 @@ def _limited(
     logs: Sequence[Log], begins: dict[TopicPartition, int], ends: dict[TopicPartition, int], budget: _Budget
 ) -> dict[TopicPartition, int]:
     """Ends that the budget allows: a segment of each log in turn, so that none waits for another."""
-    if sum(ends[name] - begins[name] for name in ends) < budget.least_offsets:
+    if sum(max(ends[name] - begins[name], 0) for name in ends) < budget.least_offsets:
         return begins
-    reached = dict(begins)
+    reached = {name: min(begins[name], ends[name]) for name in ends}
     waiting = {log.name: [each for each in log.segments if each.end > begins[log.name]] for log in logs}
     while any(waiting.values()):
         for name, segments in waiting.items():
