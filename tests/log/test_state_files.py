@@ -37,11 +37,17 @@ def test_one_that_is_given_back_is_had(tmp_path: Path) -> None:
     """Others that change the file are waited for."""
     descriptor = os.open(tmp_path / "x.lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    timer = threading.Timer(0.3, os.close, [descriptor])
+    given_back: list[bool] = []
+
+    def give_back() -> None:
+        given_back.append(True)
+        os.close(descriptor)
+
+    timer = threading.Timer(0.3, give_back)
     timer.start()
     with state_files.locked(tmp_path / "x.lock", tmp_path.stat()):
-        timer.join(0)
-        assert not timer.is_alive()
+        assert given_back
+    timer.join()
 
 
 @pytest.mark.parametrize(
