@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,8 @@ import pytest
 from cleanerd.cleaner.survey import CleaningOptions
 from tests.apply.live_scene import content
 from tests.cleaner.driver import NAME, clean, config
-from tests.daemon.scene import assignments, broker, is_clean, partition, serve, until
+from tests.daemon.scene import assignments, broker, partition, serve, until
+from tests.support.fake_agent import wait_for
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import Record, encode_batch, keyed_batch
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.daemon.service import Service
+    from cleanerd.daemon.view import DaemonView
 
 
 def now_ms() -> int:
@@ -39,19 +42,25 @@ def keys(root: Path) -> list[bytes | None]:
 
 def test_tombstones_go_in_time_from_an_idle_partition(root: Path) -> None:
     """R534-6: known, shown, done, and not tried again."""
+    seen = threading.Event()
     with broker(root, {"orders-0": with_tombstone()}) as agent:
         agent.settings |= {"delete.retention.ms": "2500", "file.delete.delay.ms": "100"}
+        # The purge's swap waits, however late somebody looks at what was there before it.
+        agent.fail("swap", lambda _agent, _request: None, wait_for(seen))
+
+        def is_known(view: DaemonView) -> bool:
+            return len(view.history) == 1 and partition(view).next_purge_ms is not None
 
         async def story(service: Service) -> None:
-            await until("cleaned", lambda: len(service.view().history) == 1)
-            await until("clean", lambda: is_clean(service.view(), 4))
-            await until("known", lambda: partition(service.view()).next_purge_ms is not None)
+            await until("cleaned", lambda: is_known(service.view()))
             due_ms = partition(service.view()).next_purge_ms
             assert due_ms is not None
             clean = partition(service.view()).last_clean
             assert clean is not None
             assert clean.started_ms + 2500 <= due_ms <= clean.ended_ms + 2500
+            assert partition(service.view()).clean_offset == 4
             assert keys(root) == [b"b", b"a", b"c"]
+            seen.set()
             await until("purged", lambda: len(service.view().history) == 2)
             last = service.view().history[0]
             assert last.trigger == "purge"
