@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.broker.reading import PartitionReading
+from cleanerd.daemon import look_loop
 from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
 from cleanerd.daemon.partition_look import PartitionLook
 from cleanerd.daemon.seen import Seen, files_in
@@ -21,6 +22,7 @@ from tests.daemon.scene import assignments, broker, serve, until
 from tests.daemon.test_fleet import CLEAN, KEY, NOW, dir_look, fleet_with, job_on, look, result, tracked, triggers
 from tests.daemon.test_log_dir_looker import world
 from tests.support.log_dirs import make_log_dir, write_segment
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,6 +86,8 @@ def test_it_tells_what_a_look_tells(root: Path, monkeypatch: pytest.MonkeyPatch)
         return seen[-1]
 
     monkeypatch.setattr("cleanerd.daemon.dispatcher.run", run)
+    # The file system tells of the swap too; who is told looks a second later, also at what the other job has at work then.
+    monkeypatch.setattr(look_loop, "DEBOUNCE_SECONDS", PATIENCE_SECONDS)
     with broker(root, 2) as agent:
 
         async def story(service: Service) -> None:
