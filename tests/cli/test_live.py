@@ -333,10 +333,7 @@ def test_killed_between_stage_and_swap(tmp_path: Path, agent: FakeAgent, shell: 
     assert code == (-signal.SIGKILL if number == signal.SIGKILL else 128 + signal.SIGTERM)
     if number == signal.SIGTERM:
         assert not leftovers(agent.log_dir), "stopped in order: the swap under way is waited for"
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while agent.busy():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    agent.wait_until_left()
     assert shell(*live(shell, agent.log_dir)).code == 0
     values = [value for _, _, value in content(agent.log_dir)]
     assert values == [b"1", b"x" * 3000, b"2", b"3"]

@@ -100,6 +100,7 @@ def kill_again_and_again(root: Path, kills: int) -> None:
                 in_the_middle += bool(view["running"])
                 time.sleep(dice.uniform(0.0, 0.4))
                 assert daemon.end(signal.SIGKILL) == -signal.SIGKILL
+            agent.wait_until_left()
             assert {name: newest(root, name) for name in names} == before
         with Daemon(assignments(root, **waits), root.parent) as daemon:
             daemon.until("all is clean", is_done)

@@ -109,6 +109,7 @@ def starts_and_stops(root: Path, times: int) -> None:
                 number = dice.choice((signal.SIGTERM, signal.SIGKILL))
                 # Before its handlers are set a signal ends it as it ends any program.
                 assert daemon.end(number) in {143, -signal.SIGTERM, -signal.SIGKILL}, daemon.log.read_text()
+            agent.wait_until_left()
             assert {name: newest(root, name) for name in names} == before
         waits = {"cleanerd_retry_backoff_ms": "200", "cleanerd_retry_backoff_max_ms": "1000"}
         with Daemon(assignments(root, **waits), root.parent) as daemon:

@@ -119,6 +119,17 @@ class FakeAgent:
         """Whether somebody is being served, also one who is dead meanwhile."""
         return bool(self._connections)
 
+    def wait_until_left(self) -> None:
+        """Until nobody is served: what a client asked for that was killed is done all the same, as by a broker."""
+        with socket.socket(socket.AF_UNIX) as last, last.makefile("rb") as answer:
+            last.connect(str(self.socket_path))  # who came before is let in before
+            last.sendall(b'{"id": 0, "op": "info"}\n')
+            assert answer.readline()
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while self.busy():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
     def asked(self, operation: str) -> list[dict[str, Any]]:
         """The requests of one kind so far."""
         return [request for request in self.requests if request["op"] == operation]
