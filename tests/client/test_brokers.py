@@ -169,7 +169,8 @@ def test_idempotence(broker: Broker, mode: str) -> None:
 def test_flags(broker: Broker, codec: str | None) -> None:
     """U-25, R87-2: on the disk with bit 5 and otherwise as sent, read back by the helper, read by librdkafka."""
     name = topic(broker)
-    with FlagProducer(bootstrap_servers=broker.bootstrap, compression_type=codec, linger_ms=200) as producer:
+    # One batch, however long it takes to fill it: it ends with the flush.
+    with FlagProducer(bootstrap_servers=broker.bootstrap, compression_type=codec, linger_ms=60_000) as producer:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             futures = [
@@ -179,7 +180,7 @@ def test_flags(broker: Broker, codec: str | None) -> None:
                 producer.send(name, b"c", None),  # KIP-87: as it was, a null value deletes
             ]
         producer.flush(PATIENCE_SECONDS)
-        assert [future.get(30).offset for future in futures] == [0, 1, 2, 3]
+        assert [future.get(PATIENCE_SECONDS).offset for future in futures] == [0, 1, 2, 3]
     stored = records_on_disk(broker, name)
     assert [record.attributes for record in stored] == [0, 0x20, 0, 0x20]
     assert [record.timestamp for record in stored[:2]] == [1000, 900]
@@ -221,10 +222,10 @@ def test_flags_and_recompression(broker: Broker) -> None:
 def test_flags_of_a_batch_that_is_split(broker: Broker) -> None:
     """U-25: the broker finds the batch too large; its halves arrive with their flags, in order, once."""
     name = topic(broker, max_message_bytes="600")
-    with FlagProducer(bootstrap_servers=broker.bootstrap, linger_ms=300) as producer:
+    with FlagProducer(bootstrap_servers=broker.bootstrap, linger_ms=60_000) as producer:
         futures = [producer.send(name, b"k%d" % n, b"v" * 100, tombstone=n % 3 == 0 or None) for n in range(12)]
         producer.flush(PATIENCE_SECONDS)
-        assert [future.get(30).offset for future in futures] == list(range(12))
+        assert [future.get(PATIENCE_SECONDS).offset for future in futures] == list(range(12))
     batches = on_disk(broker, name)
     assert len(batches) > 2
     stored = [record for batch in batches for record in batch.records]
