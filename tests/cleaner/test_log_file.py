@@ -7,8 +7,11 @@ import fcntl
 import itertools
 import os
 import signal
+import sys
 import tempfile
 import threading
+import time
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -178,13 +181,20 @@ def test_a_signal_while_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         threading.Timer(0.2, go_on.set).start()
         raise _SignalledError
 
+    def signal_who_waits(main: int) -> None:
+        calls = [""]
+        while calls[0] != "wait" or "finish" not in calls:
+            time.sleep(0.01)
+            calls = [each.f_code.co_name for each, _ in traceback.walk_stack(sys._current_frames()[main])]
+        signal.pthread_kill(main, signal.SIGALRM)
+
     buffer = WriteBuffer(behind=True)
     output = _open(tmp_path / "a", buffer)
     monkeypatch.setattr(os, "write", slow)
     before = signal.signal(signal.SIGALRM, signalled)
     try:
         output.write(_in_a_page(_bytes(0), _bytes(BUFFER_BYTES), shift=8))
-        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        threading.Thread(target=signal_who_waits, args=[threading.get_ident()]).start()
         with pytest.raises(_SignalledError):
             output.finish()
         output.close()
