@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-import time
+import sys
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -217,16 +218,17 @@ def test_the_most_interesting_come_first(limit: int) -> None:
 
 
 def test_a_scrape_of_2000_partitions_is_quick() -> None:
-    """Below 100 ms. CPU time, because other tests run beside this one."""
+    """Below 100 ms, counted in calls, which a slow machine, or another test beside this one, makes no more of."""
     shown = busy(2000)
     exposition = Exposition(lambda: shown)
     exposition.render()
-    taken = []
-    for _ in range(5):
-        began = time.process_time()
+    calls: Counter[str] = Counter()
+    sys.setprofile(lambda _frame, event, _argument: calls.update((event,)))
+    try:
         exposition.render()
-        taken.append(time.process_time() - began)
-    assert min(taken) < 0.1
+    finally:
+        sys.setprofile(None)
+    assert 0 < calls["call"] + calls["c_call"] < 200_000  # 162,000 took 54 to 90 ms
 
 
 def test_no_value_is_nan() -> None:
