@@ -40,7 +40,7 @@ class Page:
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """One command and its answer."""
-        return self._loop.run_until_complete(asyncio.wait_for(self._call(method, parameters), 20))
+        return self._loop.run_until_complete(asyncio.wait_for(self._call(method, parameters), PATIENCE_SECONDS))
 
     async def _call(self, method: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         number = next(self._ids)
@@ -130,7 +130,7 @@ def chromium() -> Iterator[Page]:
             loop.run_until_complete(session.close())
     finally:
         process.terminate()
-        loop.run_until_complete(asyncio.wait_for(process.wait(), 20))
+        loop.run_until_complete(asyncio.wait_for(process.wait(), PATIENCE_SECONDS))
         loop.close()
         shutil.rmtree(profile, ignore_errors=True)
 
@@ -141,11 +141,11 @@ async def _session() -> aiohttp.ClientSession:
 
 async def _socket(session: aiohttp.ClientSession, profile: Path) -> aiohttp.ClientWebSocketResponse:
     told = profile / "DevToolsActivePort"
-    for _ in range(600):
-        if told.exists() and re.match(r"\d+\n", told.read_text()):
-            break
-        await asyncio.sleep(0.05)
-    port = told.read_text().split("\n")[0]
-    async with session.get(f"http://127.0.0.1:{port}/json/list") as answer:
-        (tab,) = (each for each in await answer.json() if each["type"] == "page")
-    return await session.ws_connect(tab["webSocketDebuggerUrl"], max_msg_size=0)
+    tabs: list[str] = []
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not tabs:  # it listens before it has one
+            await asyncio.sleep(0.05)
+            if told.exists() and (port := re.match(r"(\d+)\n", told.read_text())):
+                async with session.get(f"http://127.0.0.1:{port[1]}/json/list") as answer:
+                    tabs = [each["webSocketDebuggerUrl"] for each in await answer.json() if each["type"] == "page"]
+    return await session.ws_connect(tabs[0], max_msg_size=0)
