@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import gc
 import io
 import os
 import socket
@@ -16,6 +17,7 @@ from cleanerd.daemon.http import server as daemon_http
 from cleanerd.daemon.http.connections import Connections
 from tests.daemon.serving import explain_little, serving
 from tests.daemon.views import NOW_MS, busy, view
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,7 +86,7 @@ def test_more_clients_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) ->
 def test_connections_that_do_nothing_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(daemon_http, "Connections", lambda server: Connections(server, idle_seconds=0.5))
     with serving(view()) as served, socket.create_connection(("127.0.0.1", served.port)) as idle:
-        idle.settimeout(3)
+        idle.settimeout(PATIENCE_SECONDS)
         assert _has_ended(idle)
         assert served.get("/healthz").status == 200
 
@@ -101,12 +103,15 @@ def test_it_can_be_started_again(served: Served) -> None:
 
 def test_what_is_no_http_is_a_400_and_no_noise(served: Served, caplog: pytest.LogCaptureFixture) -> None:
     """Anybody could fill the journal otherwise."""
+    gc.collect()  # what an earlier test left may be told of when it goes
+    caplog.clear()
     for nonsense in (b"\x16\x03\x01\x02\x00\x01\r\n\r\n", b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n"):
         with socket.create_connection(("127.0.0.1", served.port)) as client:
-            client.settimeout(3)
+            client.settimeout(PATIENCE_SECONDS)
             client.sendall(nonsense)
             assert client.recv(100).startswith(b"HTTP/1.0 400")
-    assert caplog.records == []
+    # Of the server: the libraries of other tests in this process speak up whenever they like.
+    assert [each for each in caplog.records if each.name.startswith(("aiohttp", "asyncio", "cleanerd"))] == []
     assert served.get("/healthz").status == 200
 
 
@@ -132,9 +137,14 @@ def test_nothing_is_left_behind() -> None:
     before = (len(os.listdir("/proc/self/fd")), threading.active_count())
     for _ in range(50):
         once()
-    after = (len(os.listdir("/proc/self/fd")), threading.active_count())
-    assert after[0] <= before[0] + 1
-    assert after[1] <= before[1] + 1
+
+    def more() -> tuple[int, int]:
+        return len(os.listdir("/proc/self/fd")) - before[0], threading.active_count() - before[1]
+
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while max(more()) > 1:  # a thread that has nothing to do any more ends when it has its turn
+        assert time.monotonic() < deadline, more()
+        time.sleep(0.01)
 
 
 def _has_ended(connection: socket.socket) -> bool:
