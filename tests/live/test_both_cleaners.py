@@ -66,12 +66,13 @@ def has_cleaned(daemon: Daemon) -> bool:
 
 
 def at_rest(daemon: Daemon) -> tuple[dict[str, Any], str]:
-    """Its view and what it said, of one moment: it logged nothing while it was asked."""
+    """Its view and what it said, of one moment: it logged nothing until the view was made."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
-        said = daemon.log.read_text()
-        time.sleep(2)  # longer than it takes until a view is published
-        view = daemon.until("nothing runs", lambda view: not view["running"])
+        said, read_ms = daemon.log.read_text(), time.time_ns() // 1_000_000
+        view = daemon.until(
+            "nothing runs", lambda view, read_ms=read_ms: view["made_ms"] > read_ms and not view["running"]
+        )
         if daemon.log.read_text() == said:
             return view, said
         assert time.monotonic() < deadline, said[-3000:]

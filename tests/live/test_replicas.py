@@ -109,7 +109,7 @@ def test_replicas_agree(nodes: tuple[Broker, Broker], tmp_path: Path, deaths: in
     with load:
         for _ in range(deaths):
             deadline = time.monotonic() + 5
-            while time.monotonic() < deadline or not all(groups_of(rounds) >= 2 for rounds in both):
+            while time.monotonic() < deadline or not all(groups_of(rounds) >= 4 for rounds in both):
                 assert time.monotonic() < deadline + PATIENCE_SECONDS
                 for rounds in both:
                     rounds.clean()
