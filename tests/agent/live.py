@@ -98,7 +98,7 @@ class Topic:
         plain = self._producer(**{"enable.idempotence": True, "compression.type": "lz4"})
         writers = [self._producer(**{"transactional.id": f"{self.name}-{i}"}) for i in range(2 if transactions else 0)]
         for writer in writers:
-            writer.init_transactions(30)
+            writer.init_transactions(PATIENCE_SECONDS)
         for turn in range(12):
             self._write(plain, chance, 40)
             if not writers:
@@ -108,13 +108,13 @@ class Topic:
             aborts = turn % 3 == 2
             self._write(writer, chance, 8, counts=not aborts)
             if aborts:
-                writer.abort_transaction(30)
+                writer.abort_transaction(PATIENCE_SECONDS)
             else:
-                writer.commit_transaction(30)
+                writer.commit_transaction(PATIENCE_SECONDS)
         for writer in (*writers, *writers):
             writer.begin_transaction()
             self._write(writer, chance, 4, counts=False)
-            writer.abort_transaction(30)
+            writer.abort_transaction(PATIENCE_SECONDS)
         for number in range(100):  # they roll the last full segment, and their keys are written once only
             key = f"tail-{number}".encode()
             self.latest[key] = chance.randbytes(200)

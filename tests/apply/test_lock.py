@@ -140,7 +140,7 @@ from cleanerd.apply.lock import LogDirLock
 lock = LogDirLock.acquire(Path(sys.argv[1]))
 child = os.fork()
 if child == 0:
-    time.sleep(20)
+    time.sleep(600)
     os._exit(0)
 print(child, flush=True)
 os._exit(0)  # without unlocking, like a killed process

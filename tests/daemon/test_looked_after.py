@@ -86,7 +86,7 @@ def test_it_tells_what_a_look_tells(root: Path, monkeypatch: pytest.MonkeyPatch)
         return seen[-1]
 
     monkeypatch.setattr("cleanerd.daemon.dispatcher.run", run)
-    # The file system tells of the swap too; who is told looks a second later, also at what the other job has at work then.
+    # The file system tells of the swap too; who is told looks a second later, also at what the other job has at work.
     monkeypatch.setattr(look_loop, "DEBOUNCE_SECONDS", PATIENCE_SECONDS)
     with broker(root, 2) as agent:
 

@@ -342,7 +342,7 @@ class Load:
             assert written is not None
             asked_ms = written.timestamp_ms
             try:
-                (answer,) = consumer.offsets_for_times([TopicPartition(place.topic, place.partition, asked_ms)], 20)
+                (answer,) = consumer.offsets_for_times([TopicPartition(place.topic, place.partition, asked_ms)], 60)
             except KafkaException as error:
                 if not (self.brokers_come_and_go and error.args[0].code() in _LEADERSHIP):
                     self.ledger.complain(f"offsets_for_times: {error}")

@@ -60,7 +60,7 @@ def read(broker: Broker, topic: str, isolation: str = "read_uncommitted") -> dic
     })  # fmt: skip
     try:
         place = TopicPartition(topic, 0)
-        begin, end = consumer.get_watermark_offsets(place, 30)
+        begin, end = consumer.get_watermark_offsets(place, PATIENCE_SECONDS)
         consumer.assign([TopicPartition(topic, 0, begin)])
         found: dict[bytes, bytes] = {}
         deadline = time.monotonic() + PATIENCE_SECONDS

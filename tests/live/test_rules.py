@@ -56,14 +56,14 @@ def test_d01_the_marker_is_segments_away(rounds: Rounds) -> None:
     broker = rounds.broker
     create_topics(broker, ["d01"])
     writer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "d01"})
-    writer.init_transactions(30)
+    writer.init_transactions(PATIENCE_SECONDS)
     for value, ends in ((b"committed", writer.commit_transaction), (b"aborted", writer.abort_transaction)):
         writer.begin_transaction()
         writer.produce("d01", key=b"key", value=value, partition=0)
         writer.flush(PATIENCE_SECONDS)
         if value == b"aborted":
             write_unflushed(broker, "d01", 600)
-        ends(30)
+        ends(PATIENCE_SECONDS)
         wait_until_ended(broker.bootstrap, Partition("d01", 0))
     latest = write(broker, "d01")
     entries = sizes(directory_of(broker, "d01"), "*.txnindex")
