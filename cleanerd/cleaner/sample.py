@@ -59,8 +59,8 @@ class Sample:
     the dirty part and the clean one have in all, and how many bytes. Of a record: ``key_hash``, 0 where it takes no
     part in the contest of its key; ``present``, ``version`` and ``offset``, by which the records of a key are ranked;
     ``stretch`` and ``batch``, its rows in the sample; ``fate``, one of STAYS, GOES, CONTESTS, MAY_GO; ``dirty``.
-    Of a batch: ``batch_emptied``, its header stays when all of its records go; ``batch_rebuilt``, it gets a header of
-    v2 when one of them stays.
+    A batch that holds none counts as one record. Of a batch: ``batch_emptied``, its header stays when all of its
+    records go; ``batch_rebuilt``, it gets a header of v2 when one of them stays.
     """
 
     stretches: NDArray[np.bool_]
@@ -202,6 +202,8 @@ class _Gathered:
         before = len(evidence.batch_flags())
         evidence.add(chunk)
         flags = evidence.batch_flags()[before:]
+        # What ends a segment stays as a header too (U-13).
+        flags[batches.position.astype(np.int64) + batches.size == stretch.source.segment.size_bytes] |= BATCH_PROTECTED
         counts = np.diff(batches.first_record).astype(np.int64)
         inside = (batches.position >= stretch.start) & (batches.position < stretch.end)
         rows = np.repeat(inside, counts)
@@ -217,12 +219,17 @@ class _Gathered:
             "fate": fates,
             "dirty": records.offset >= plan.first_dirty_offset,
         }
-        self._rows.append({name: column[rows] for name, column in columns.items()})
-        self._rows[-1]["stretch"] = np.full(int(rows.sum()), len(self._dirty), dtype=np.int32)
+        headers = np.flatnonzero(inside & (counts == 0))
+        for found in (
+            {name: column[rows] for name, column in columns.items()},
+            _headers(plan, batches.base_offset[headers], of_batch[headers], flags[headers]),
+        ):
+            found["stretch"] = np.full(len(found["batch"]), len(self._dirty), dtype=np.int32)
+            self._rows.append(found)
+            self.records += len(found["batch"])
         sizes = batches.size[inside].astype(np.int64)
-        self._batches.append((sizes, counts[inside], flags[inside]))
+        self._batches.append((sizes, np.maximum(counts[inside], 1), flags[inside]))
         self._batch_count += len(sizes)
-        self.records += len(self._rows[-1]["stretch"])
         return int(sizes.sum())
 
     def sample(self, parts: tuple[tuple[int, int], tuple[int, int]]) -> Sample:
@@ -249,6 +256,22 @@ class _Gathered:
             batch_emptied=(flags & BATCH_PROTECTED) != 0,
             batch_rebuilt=(flags & BATCH_REBUILT) != 0,
         )
+
+
+def _headers(
+    plan: CleaningPlan, offset: NDArray[np.int64], batch: NDArray[np.int64], flags: NDArray[np.uint8]
+) -> dict[str, NDArray[Any]]:
+    """A row for each batch without records: it goes, unless something hangs on it."""
+    stays = (flags & BATCH_PROTECTED) != 0
+    return {
+        "key_hash": np.zeros(len(offset), dtype=np.uint64),
+        "present": np.zeros(len(offset), dtype=np.bool_),
+        "version": np.zeros(len(offset), dtype=np.int64),
+        "offset": offset,
+        "batch": batch.astype(np.int32),
+        "fate": np.where(stays, np.uint8(STAYS), np.uint8(GOES)),
+        "dirty": offset >= plan.first_dirty_offset,
+    }
 
 
 def _fates(

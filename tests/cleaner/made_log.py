@@ -41,7 +41,8 @@ class Written:
     ``value_bytes`` [batches]: of each record's value, -1 for tombstones. ``versions`` [n]: what their header ``v``
     says. ``horizons``: tombstones' batches are past their delete horizon. ``aborted`` [batches]: every batch is a
     transaction, with a marker behind it, and these were aborted; of ``producers`` that take turns. ``magic`` 0 and 1:
-    each record is a message of its own, or with a ``codec`` each batch a wrapper.
+    each record is a message of its own, or with a ``codec`` each batch a wrapper. ``emptied`` [batches]: only the
+    header is left of it, which an earlier cleaning kept for a producer that has expired since.
     """
 
     keys: NDArray[np.int64]
@@ -53,6 +54,7 @@ class Written:
     producers: int = 1
     magic: int = 2
     codec: int = 0
+    emptied: NDArray[np.bool_] | None = None
 
     @property
     def offsets_a_batch(self) -> int:
@@ -116,6 +118,8 @@ def _encoded(log: Written, number: int) -> bytes:
     """A batch, and the marker behind it where there are transactions."""
     if log.magic < 2:
         return _legacy(log, number)
+    if log.emptied is not None and log.emptied[number]:
+        return _header(log, number)
     data = _batch(log, number)
     if log.aborted is None:
         return data
@@ -128,6 +132,18 @@ def _encoded(log: Written, number: int) -> bytes:
         producer_id=_producer(log, number),
     )
     return seal(bytes(batch)) + marker
+
+
+def _header(log: Written, number: int) -> bytes:
+    return encode_batch(
+        [],
+        base_offset=number * log.offsets_a_batch,
+        last_offset_delta=log.batch_records - 1,
+        producer_id=_producer(log, number),
+        producer_epoch=0,
+        base_sequence=0,
+        max_timestamp=BASE_TIMESTAMP_MS,
+    )
 
 
 def _legacy(log: Written, number: int) -> bytes:

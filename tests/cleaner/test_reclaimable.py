@@ -103,6 +103,12 @@ def _a_producer_a_batch(dice: np.random.Generator) -> Written:
     )
 
 
+def _headers_of_nobody(dice: np.random.Generator) -> Written:
+    """What cleanings left of batches for producers that have expired since; nine of ten batches hold no record."""
+    count = RECORDS // 4
+    return Written(dice.permutation(count), 1, np.full(count, 70), producers=count, emptied=dice.random(count) < 0.9)
+
+
 def _v1(dice: np.random.Generator) -> Written:
     return Written(dice.integers(0, RECORDS // 3, RECORDS), BATCH, SMALL, magic=1)
 
@@ -127,8 +133,8 @@ def _v0_wrappers(dice: np.random.Generator) -> Written:
 
 LOGS: tuple[Callable[[np.random.Generator], Written], ...] = (
     _uniform, _hot, _once, _bursts, _written_twice, _large_values_of_few, _tombstones, _only_tombstones, _single,
-    _versions, _transactions, _only_aborted, _a_producer_a_batch, _v1, _v0_once, _v1_tombstones, _v1_wrappers,
-    _v0_wrappers,
+    _versions, _transactions, _only_aborted, _a_producer_a_batch, _headers_of_nobody, _v1, _v0_once, _v1_tombstones,
+    _v1_wrappers, _v0_wrappers,
 )  # fmt: skip
 
 

@@ -42,6 +42,14 @@ ESTIMATES = (
         (TRUTH,),
     ),
     Mutant(
+        "batches-without-records-stay-in-a-sample",
+        "U-41",
+        "cleanerd/cleaner/sample.py",
+        "np.where(stays, np.uint8(STAYS), np.uint8(GOES))",
+        "np.full(len(stays), STAYS, dtype=np.uint8)",
+        (TRUTH,),
+    ),
+    Mutant(
         "headers-of-v2-cost-nothing-in-a-sample",
         "U-41",
         RECLAIMABLE,
