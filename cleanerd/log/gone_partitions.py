@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class Elsewhere:
     """Where a topic may live on: in ``log_dirs``, the broker's others, or in the cluster, which ``topic_id`` asks.
 
-    ``all_seen``: no log directory is silent; else every topic may be in that one.
+    ``all_seen``: no log directory is silent, and the cluster's topics are known; else every topic may be there.
     """
 
     log_dirs: tuple[Path, ...] = ()

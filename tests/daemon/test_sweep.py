@@ -16,6 +16,7 @@ from cleanerd.daemon.looking.modes import DirMode
 from cleanerd.daemon.looking.sweep import Sweeper
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import PartitionState, StateStore
+from cleanerd.log.cluster_metadata import ClusterMetadata
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
 from cleanerd.scope.broker_facts import BrokerFacts
@@ -44,9 +45,18 @@ def remembered(root: Path) -> int:
     return len(list((root.parent / "state" / "partitions").rglob("*.json")))
 
 
-def look(root: Path, *present: TopicPartition, work: str = "live", log_dirs: tuple[Path, ...] = ()) -> LogDirLook:
+NO_TOPICS = ClusterMetadata({}, {}, {}, {}, {}, {}, as_of=1, as_of_ms=1)
+
+
+def look(
+    root: Path,
+    *present: TopicPartition,
+    work: str = "live",
+    log_dirs: tuple[Path, ...] = (),
+    metadata: ClusterMetadata | None = NO_TOPICS,
+) -> LogDirLook:
     mode = DirMode("live", "", work)  # type: ignore[arg-type]
-    facts = BrokerFacts(None, None, None, load_settings([], [], {}), log_dirs=log_dirs)
+    facts = BrokerFacts(metadata, None, None, load_settings([], [], {}), log_dirs=log_dirs)
     return LogDirLook(root, online=True, error="", mode=mode, choice=None, facts=facts, total_bytes=0, free_bytes=0,
                    present=frozenset(present))  # fmt: skip
 
@@ -115,6 +125,22 @@ def test_rules_that_stay_are_asked_after_again(root: Path, monkeypatch: pytest.M
     assert remembered(root) == 2
     sweeper.after(seen, store)
     assert sweeper._kept_until[root] == float("inf"), "and then no more"
+
+
+def test_where_nobody_knows_the_topics_none_is_gone(root: Path) -> None:
+    """U-6: a live daemon needs no metadata log, and none was named. The partition may be on another broker now.
+
+    When it comes back its winners are those of the rules by which its topic was cleaned here.
+    """
+    store = StateStore(root.parent / "state")
+    log_dir = read_log_dir(root)
+    store.require_rules(log_dir, read_partition(log_dir, NAMES[0]), "strategy=timestamp;tombstone.mode=null")
+    for name in NAMES[:2]:
+        shutil.rmtree(root / str(name))
+    Sweeper(0.0).after(look(root, NAMES[2], log_dirs=(root,), metadata=None), store)
+    assert remembered(root) == 2, "nothing but Kafka's rules is told of the other one"
+    Sweeper(0.0).after(look(root, NAMES[2], log_dirs=(root,)), store)
+    assert remembered(root) == 1
 
 
 def test_a_disk_that_is_away_may_hold_it(root: Path) -> None:

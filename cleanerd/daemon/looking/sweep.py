@@ -69,7 +69,9 @@ def _sweep(look: LogDirLook, store: StateStore, log_dirs: Collection[Path] | Non
     try:
         # Of a disk that is not mounted nobody knows whose it is, and what lies on it: the metadata log, maybe.
         all_seen = log_dirs is not None and all((path / META_PROPERTIES).exists() for path in log_dirs)
-        elsewhere = Elsewhere(others, facts.topic_id, all_seen)
+        # A live daemon needs no metadata log; in ZooKeeper mode the broker is asked for the topics that it has. Without
+        # one the topic may be on another broker now.
+        elsewhere = Elsewhere(others, facts.topic_id, all_seen and facts.metadata is not None)
         swept = forget_gone(store, read_log_dir(look.path), elsewhere)
     except (CleanerdError, OSError):
         return Swept()  # it, or the state directory, went away just now: whoever needs it says so
