@@ -17,7 +17,7 @@ from tests.brokers.node import wait_until
 from tests.kafka.judge import fetch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from types import TracebackType
 
 
@@ -34,7 +34,9 @@ class Stopping:
 
 
 @contextmanager
-def stopping_broker(release: str, build: Callable[[Path], Path], *, log_dirs: int = 1) -> Iterator[Stopping]:
+def stopping_broker(
+    release: str, build: Callable[[Path], Path], *, log_dirs: int = 1, properties: Mapping[str, str] = PROPERTIES
+) -> Iterator[Stopping]:
     """A broker of ``release`` with the agent that ``build`` makes in the directory it is given."""
     jars = fetch(release)
     work_dir = Path(tempfile.mkdtemp(prefix=f"stopping-{release}-"))
@@ -45,7 +47,7 @@ def stopping_broker(release: str, build: Callable[[Path], Path], *, log_dirs: in
         jars.libs,
         work_dir / "broker",
         version=jars.version,
-        properties=PROPERTIES,
+        properties=dict(properties),
         jvm_args=arguments,
         log_dirs=log_dirs,
     )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd_lab.demo.broker import Broker
-from tests.agent.asking import Asking, RefusedError
+from tests.agent.asking import Asking
 from tests.agent.building import build
 from tests.agent.live import JAR, PROPERTIES, Live, attach, build_of, is_another_build
 from tests.brokers.node import wait_until
@@ -169,20 +169,6 @@ def test_a_moment_without_threads(listening: Threadless) -> None:
     wait_until("it listens", lambda: serves(live))
     with live.asking() as asking:
         assert any("unable to create native thread" in error for error in asking.ask("info")["errors"])
-
-
-def test_no_thread_to_pause_with(listening: Threadless) -> None:
-    """A-16, A-27: it is busy, and goes on swapping when there is one again."""
-    topic = listening.live.topic("paused-later", transactions=False)
-    request = topic.request(topic.stage(output_bytes=60_000))
-    none = listening.deny("cleanerd-agent-pause")
-    with listening.live.asking() as asking:
-        with pytest.raises(RefusedError) as refused:
-            asking.ask("swap", **request)
-        assert refused.value.code == "busy"
-        none.unlink()
-        assert asking.ask("info")["accepting_swaps"] is True
-        assert asking.ask("swap", **request)["done"] == [0]
 
 
 def test_the_sockets_file_is_deleted(listening: Threadless) -> None:

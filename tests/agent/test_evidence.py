@@ -49,7 +49,7 @@ HALF = """
                         throw new IOException("half-way");
                     }
 """
-REPLACED = "                    log.replace(attempt.output, sources);\n"
+REPLACED = "                    attempt.replace(sources);\n"
 FIRST_LINE = "        Preconditions.check(log, request);\n        evidence.renew();\n"
 
 
@@ -137,21 +137,29 @@ def test_cut_and_grown_again(cutting: tuple[Live, Path]) -> None:
 
 
 def test_a_swap_of_ours_that_stopped_half_way(cutting: tuple[Live, Path]) -> None:
-    """U-34: a listing that is good for hours is not good after that: the next group is refused until it is settled."""
+    """U-34: a listing that is good for hours is not good after that: the next group is refused until it is settled.
+
+    And so long the broker's cleaner stays paused.
+    """
     live, cut = cutting
     topic = live.topic("half", transactions=False)
     manifest = topic.stage(output_bytes=4_000)
     assert len(manifest.groups) > 2
     first, second, third, *_ = requests_of(topic, manifest)
+    both = {**second, "groups": [*second["groups"], *third["groups"]]}
     with live.asking() as asking:
         assert not asking.ask("swap", **first).get("warnings"), "U-26: so there is a listing"
         cut.with_name("half").touch()
-        done = asking.ask("swap", **second)
-        assert done["done"] == [manifest.groups[1].base]
-        assert "half-way" in str(done["warnings"])
-        assert code(asking, third) == "busy"
+        with pytest.raises(RefusedError) as refused:
+            asking.ask("swap", **both)
+        assert refused.value.code == "busy"
+        assert refused.value.answer["done"] == [manifest.groups[1].base]
+        assert "is left of a swap that failed" in str(refused.value)
+        assert asking.ask("log", topic=topic.name, partition=0)["cleaning"] == "paused"
+        assert asking.ask("info")["failed_resumes"] == [f"{topic.name}-0"]
         (left,) = topic.directory.glob("*.swap")
         left.unlink()
+        wait_until("it is resumed", lambda: asking.ask("info")["failed_resumes"] == [])
         again = {**third, "witnesses": witnesses_of(asking, topic, manifest)}
         assert asking.ask("swap", **again)["done"] == [manifest.groups[2].base]
     assert topic.read() == topic.latest

@@ -44,6 +44,8 @@ DO: Final = """
                             IOException.class);
                     String logDir = log.dir().getParent().toString();
                     Reflect.call(giveUp, channel, logDir, "a test", new IOException("gone"));
+                } else if (what.equals("close")) { // as a broker does that stops
+                    Reflect.call(Reflect.method(log.log.getClass(), "close"), log.log);
                 } else { // as a follower's log is cut, whose leader has another history
                     var cut = Reflect.method(log.log.getClass(), "truncateTo", long.class);
                     Reflect.call(cut, log.log, Long.valueOf(what));
@@ -53,26 +55,12 @@ DO: Final = """
             }
         }
 """
-HELD: Final = "                held.add(name);\n"
-NO_MEMORY: Final = """
-                if (java.nio.file.Files.exists(
-                        java.nio.file.Path.of(System.getProperty("cleanerd.test.moments"), name + ".no-memory"))) {
-                    throw new OutOfMemoryError("a test");
-                }
-"""
-TEXT: Final = "        return name.toString();\n"
-NO_TEXT: Final = """
-        if (Thread.currentThread().getName().equals("cleanerd-agent-pause") && java.nio.file.Files.exists(
-                java.nio.file.Path.of(System.getProperty("cleanerd.test.moments"), name + ".no-memory"))) {
-            throw new OutOfMemoryError("a test");
-        }
-"""
-KEPT: Final = "        pauses.put(partition, pause);\n"
-NO_ROOM: Final = """
-        if (java.nio.file.Files.exists(
-                java.nio.file.Path.of(System.getProperty("cleanerd.test.moments"), partition + ".no-room"))) {
-            throw new IllegalStateException("a test");
-        }
+WRITTEN: Final = "            log.writeCheckpoint(offset);\n"
+NO_FACTS: Final = """
+            if (java.nio.file.Files.exists(
+                    java.nio.file.Path.of(System.getProperty("cleanerd.test.moments"), log + ".no-facts"))) {
+                throw new OutOfMemoryError("a test");
+            }
 """
 FIRST_LINE: Final = "        String cleaning = log.cleaningState();\n"
 MOVED_ON: Final = {
@@ -86,9 +74,7 @@ def stopping(request: pytest.FixtureRequest) -> Iterator[Stopping]:
     """A broker whose agent stops at named moments; asked about a log it does first what ``TOPIC-0.do`` says."""
 
     def build(work_dir: Path) -> Path:
-        changed_source(work_dir, "moments", "Pauses.java", (HELD, NO_MEMORY + HELD))
-        changed_source(work_dir, "moments", "BrokerLog.java", (TEXT, NO_TEXT + TEXT))
-        changed_source(work_dir, "moments", "Session.java", (KEPT, NO_ROOM + KEPT))
+        changed_source(work_dir, "moments", "Checkpoint.java", (WRITTEN, WRITTEN + NO_FACTS))
         return stopping_build(work_dir, "LogAnswer.java", (FIRST_LINE, DO + FIRST_LINE))
 
     with stopping_broker(request.param, build, log_dirs=2) as started:
@@ -211,29 +197,6 @@ def test_it_is_not_compacted_for_a_while(stopping: Stopping, back: bool) -> None
         assert swap.answer["done"] == [group.base for group in manifest.groups]
         assert topic.read() == topic.latest
     released(stopping, topic)
-
-
-def test_no_memory_when_it_is_paused(stopping: Stopping) -> None:
-    """A-22: the broker's cleaner is paused by then, and nobody is told so; it is let go of all the same.
-
-    Nor is there memory for its name, without which it was not let go of.
-    """
-    topic = stopping.live.topic("no-memory", transactions=False)
-    request = topic.request(topic.stage(output_bytes=OUTPUT_BYTES))
-    place = stopping.place / f"{topic.name}-0.no-memory"
-    place.touch()
-    with stopping.live.asking() as agent:
-        with pytest.raises(RefusedError, match="cannot be paused"):
-            agent.ask("swap", **request)
-        place.unlink()
-        released(stopping, topic)
-        place = place.with_suffix(".no-room")
-        place.touch()
-        with pytest.raises(RefusedError, match="a test"):
-            agent.ask("pause", topic=topic.name, partition=0)
-        place.unlink()
-        released(stopping, topic)
-        assert agent.ask("swap", **request)["warnings"] == []
 
 
 def test_records_are_deleted_below_a_group(stopping: Stopping) -> None:
@@ -362,6 +325,33 @@ def test_its_log_directory_is_given_up(stopping: Stopping) -> None:
     topic.broker.start()
     assert sealed(topic) == before
     assert topic.read() == topic.latest
+
+
+def test_a_broker_that_stops(stopping: Stopping) -> None:
+    """K-8: its logs are closed one after the other, and a swap that comes a moment later goes in all the same."""
+    topic = stopping.live.topic("closed", transactions=False)
+    manifest = topic.stage(output_bytes=OUTPUT_BYTES)
+    with stopping.at("opened", topic.request(manifest)) as swap:
+        (stopping.place / f"{topic.name}-0.do").write_text("close")
+        asked(topic)
+    assert isinstance(swap.answer, dict)
+    assert swap.answer["done"] == [group.base for group in manifest.groups]
+    topic.broker.kill()
+    topic.broker.start()
+    assert topic.read() == topic.latest
+
+
+def test_an_error_when_a_clean_point_was_told(stopping: Stopping) -> None:
+    """S-50: of another log by then; it is taken back after an Error too."""
+    topic = stopping.live.topic("told-erring", transactions=False)
+    request = cleaned(topic)
+    with stopping.at("checkpoint", request, "checkpoint") as told:
+        cut(stopping, topic, request["clean"]["base"] + 1)
+        (stopping.place / f"{topic.name}-0.no-facts").touch()
+    (stopping.place / f"{topic.name}-0.no-facts").unlink()
+    assert told.code == "internal"
+    assert request["offset"] not in cleaners_offsets(topic)
+    released(stopping, topic)
 
 
 def sealed(topic: Topic) -> dict[str, tuple[int, int, int]]:

@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from tests.agent.asking import Asking, RefusedError
-from tests.agent.building import stopping_build
+from tests.agent.building import changed_source, stopping_build
 from tests.agent.live import JAR, attach, build_of, is_another_build
 from tests.agent.stopping import Stopping, stopping_broker
 from tests.brokers.node import error_lines, wait_until
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
 SET = AlterConfigOpType.SET
+STATE = "String state = log.cleaningState();"
 
 
 @pytest.fixture(scope="module", params=["4.3", pytest.param("3.9", marks=pytest.mark.long)])
@@ -36,6 +37,7 @@ def stopping(request: pytest.FixtureRequest) -> Iterator[Stopping]:
     """A broker of each release with the build that stops."""
 
     def build(work_dir: Path) -> Path:
+        changed_source(work_dir, "moments", "Pauses.java", (STATE, 'Moment.reached("asleep");\n            ' + STATE))
         # A name that comes in between is seen at once, however long the machine took to list the directory before.
         return stopping_build(work_dir, "Evidence.java", ("LISTING_TIMES = 20;", "LISTING_TIMES = 0;"))
 
@@ -153,6 +155,19 @@ def test_a_staged_file_is_changed_after_the_check(stopping: Stopping, topic: Top
     assert topic.listing() == before
 
 
+def test_a_staged_log_is_removed_once_it_is_moved_in(stopping: Stopping) -> None:
+    """A-18: the broker opens what is not there as an empty file, and would have a segment without records."""
+    topic = stopping.live.topic("moved-in", transactions=False)
+    manifest = topic.stage(output_bytes=6_000)
+    before = topic.listing()
+    with stopping.at("moved", topic.request(manifest)) as swap:
+        (topic.directory / f"{manifest.groups[0].base:020d}.log.cleaned").unlink()
+    assert swap.code == "log_changed", swap.answer
+    assert unfinished(topic) == []
+    assert topic.listing() == before
+    assert topic.read() == topic.latest
+
+
 @pytest.mark.parametrize("kind", ["log", "index", "timeindex"])
 def test_the_broker_fails_inside_of_its_swap(stopping: Stopping, topic: Topic, kind: str) -> None:
     """A-24, LT-6: an I/O error between its renames.
@@ -172,17 +187,21 @@ def test_the_broker_fails_inside_of_its_swap(stopping: Stopping, topic: Topic, k
         assert (info["log_dirs"], info["pauses"]) == ([str(topic.log_dir)], [])
 
 
-def test_the_cleaner_does_not_let_go(stopping: Stopping, topic: Topic) -> None:
-    """A-16: busy after some seconds; the pause that comes too late is ended at once."""
+def test_the_cleaner_does_not_let_go(stopping: Stopping) -> None:
+    """A-16: of its lock, as when it hangs with a disk: busy after some seconds, also to who only asks, and then not."""
+    topic = stopping.live.topic("asleep", transactions=False)
     manifest = topic.stage(output_bytes=6_000)
     with stopping.live.asking() as agent:
-        with stopping.at("pausing", topic.request(manifest)) as swap:
-            wait_until("an answer", lambda: swap.answer != "none")
-            assert swap.code == "busy"
-        wait_until("the late pause", (stopping.place / "pausing.left").exists)
-        wait_until("it is free", lambda: agent.ask("log", topic=topic.name, partition=0)["cleaning"] != "paused")
-        wait_until("it is told", lambda: agent.ask("info")["pauses"] == [])
-        assert agent.ask("info")["failed_resumes"] == []
+        with stopping.at("asleep", topic.request(manifest)) as swap:
+            begun = time.monotonic()
+            with pytest.raises(RefusedError, match="its lock is held") as refused:
+                agent.ask("log", topic=topic.name, partition=0)
+            assert refused.value.code == "busy"
+            assert 4 < time.monotonic() - begun < 60
+        assert isinstance(swap.answer, dict)
+        assert swap.answer["done"] == [group.base for group in manifest.groups]
+        assert agent.ask("log", topic=topic.name, partition=0)["cleaning"] != "paused"
+        assert agent.ask("info")["pauses"] == agent.ask("info")["failed_resumes"] == []
 
 
 def test_one_at_a_time_and_a_client_that_went(stopping: Stopping, topic: Topic) -> None:
@@ -201,12 +220,16 @@ def test_one_at_a_time_and_a_client_that_went(stopping: Stopping, topic: Topic) 
         assert other.ask("swap", **request) == {**swap.answer, "repeated": True}
 
 
-def test_a_swap_in_doubt_stops_the_next(stopping: Stopping) -> None:
-    """U-34: a ``.swap`` of any base offset, there before or come in between; nothing is moved, nothing is lost."""
-    topic = stopping.live.topic("in-doubt", transactions=False)
+@pytest.mark.parametrize("ending", ["index.swap", "timeindex.cleaned"])
+def test_a_swap_in_doubt_stops_the_next(stopping: Stopping, ending: str) -> None:
+    """U-34: a ``.swap`` of any base offset, there before or come in between; nothing is moved, nothing is lost.
+
+    Nor beside a ``.cleaned``: killed in its own swap a broker would throw that away for it, when the sources are gone.
+    """
+    topic = stopping.live.topic(f"in-doubt-{ending}", transactions=False)
     manifest = topic.stage(output_bytes=6_000)
     request = topic.request(manifest)
-    doubt = topic.directory / f"{manifest.groups[-1].sources[-1]:020d}.index.swap"
+    doubt = topic.directory / f"{manifest.groups[-1].sources[-1]:020d}.{ending}"
     staged = topic.directory / ".kstage" / manifest.plan
     before, files = topic.listing(), sorted(path.name for path in staged.iterdir())
     with stopping.live.asking() as agent:

@@ -6,10 +6,14 @@ import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.Lock;
 import java.util.stream.Collectors;
 
 /** One partition's log inside the broker: the {@code UnifiedLog} object and the LogManager it belongs to. */
 class BrokerLog {
+    private static final long STATE_SECONDS = 5;
+
     final Broker broker;
     final Object manager;
     final Object name;
@@ -160,9 +164,12 @@ class BrokerLog {
         return segmentsIn(Reflect.call(members.segmentsBetween, log, from, to));
     }
 
-    /** The segment that the broker appends to. */
-    BrokerSegment active() throws IOException {
-        return new BrokerSegment(members, Reflect.call(members.activeSegment, log));
+    /** Of all {@link #segments}, the one that the broker appends to; log_changed where a deleted log has none any more. */
+    BrokerSegment activeOf(List<BrokerSegment> segments) throws Refusal {
+        if (segments.isEmpty()) {
+            throw new Refusal("log_changed", this + " is being deleted");
+        }
+        return segments.get(segments.size() - 1);
     }
 
     private List<BrokerSegment> segmentsIn(Object collection) throws IOException {
@@ -185,13 +192,41 @@ class BrokerLog {
                 broker.values.listFor(list, sources.stream().map(source -> source.segment).collect(Collectors.toList())));
     }
 
-    /** none, in_progress, aborted, paused, unknown; no_cleaner when the broker runs without one. */
-    String cleaningState() throws IOException {
+    /**
+     * The lock that guards what the cleaner does with which partition, held; null when the broker runs without a cleaner.
+     * Busy when it is not to be had in time: with a disk that hangs, the cleaner hangs in its files with this lock held.
+     */
+    Lock lockCleaner(long patienceSeconds) throws IOException, Refusal {
         Object cleanerManager = cleanerManager();
         if (cleanerManager == null) {
+            return null;
+        }
+        Lock lock = (Lock) Reflect.get(members.cleanerLock, cleanerManager);
+        boolean held = false;
+        try {
+            held = lock.tryLock(patienceSeconds, TimeUnit.SECONDS);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+        if (!held) {
+            throw new Refusal("busy", "the broker's cleaner did not let " + this + " be asked for within " + patienceSeconds
+                    + " s: its lock is held");
+        }
+        return lock;
+    }
+
+    /** none, in_progress, aborted, paused, unknown; no_cleaner when the broker runs without one. */
+    String cleaningState() throws IOException, Refusal {
+        Lock lock = lockCleaner(STATE_SECONDS);
+        if (lock == null) {
             return "no_cleaner";
         }
-        Object state = broker.values.orNull(Reflect.call(members.cleaningState, cleanerManager, name));
+        Object state;
+        try {
+            state = cleaningStateObject();
+        } finally {
+            lock.unlock();
+        }
         if (state == null) {
             return "none";
         }
@@ -199,6 +234,13 @@ class BrokerLog {
         return text.contains("InProgress") ? "in_progress"
                 : text.contains("Aborted") ? "aborted"
                 : text.contains("Paused") ? "paused" : "unknown";
+    }
+
+    /** The broker's own object, another one after each change; null: nobody cleans or pauses. */
+    Object cleaningStateObject() throws IOException {
+        Object cleanerManager = cleanerManager();
+        return cleanerManager == null ? null
+                : broker.values.orNull(Reflect.call(members.cleaningState, cleanerManager, name));
     }
 
     void writeCheckpoint(long offset) throws IOException {
@@ -216,7 +258,7 @@ class BrokerLog {
         Reflect.call(members.updateCheckpoints, cleanerManager(), dir().getParent().toFile(), added, removed);
     }
 
-    /** Waits until the cleaner lets go of the partition; without a limit. */
+    /** Waits without a limit for a cleaner that is at work there. */
     void pauseCleaning() throws IOException {
         Reflect.call(members.pause, manager, name);
     }

@@ -9,6 +9,9 @@ import java.util.List;
  * is still that log is asked here, because the pause of the cleaner keeps neither a deletion nor a truncation away.
  */
 final class Checkpoint {
+    private static final int MOST_TRIES = 5;
+    private static final long TRY_AGAIN_MS = 100;
+
     private Checkpoint() {}
 
     /**
@@ -17,9 +20,8 @@ final class Checkpoint {
      * the checkpoint. So what was written before they looked they take back, and what was written after is taken back here.
      */
     static void write(BrokerLog log, long offset, SegmentFacts clean) throws IOException, Refusal {
-        requireCurrent(log); // one that was deleted has no segments
-        List<BrokerSegment> segments = log.segments();
-        long active = segments.get(segments.size() - 1).base();
+        requireCurrent(log);
+        long active = log.activeOf(log.segments()).base();
         if (offset < log.logStartOffset() || offset > active) {
             throw new Refusal("bad_plan", "a clean point lies from " + log.logStartOffset() + " to " + active);
         }
@@ -30,12 +32,24 @@ final class Checkpoint {
         SegmentFacts wanted = clean == null ? found : clean;
         require(log, offset, found, wanted);
         Moment.reached("checkpoint");
-        log.writeCheckpoint(offset);
         try {
+            log.writeCheckpoint(offset);
             require(log, offset, factsBelow(log, offset), wanted);
-        } catch (IOException | Refusal | RuntimeException e) {
-            log.removeCheckpoint(); // too low costs work only
+        } catch (Throwable e) { // an Error, too, and whatever came after it was written
+            takeBack(log);
             throw e;
+        }
+    }
+
+    /** Too low costs work only. It is tried a few times: an Error may pass. */
+    private static void takeBack(BrokerLog log) {
+        for (int tries = 0; tries < MOST_TRIES; tries++) {
+            try {
+                log.removeCheckpoint();
+                return;
+            } catch (Throwable e) {
+                Threads.pause(TRY_AGAIN_MS);
+            }
         }
     }
 

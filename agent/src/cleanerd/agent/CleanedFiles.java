@@ -22,15 +22,18 @@ final class CleanedFiles {
 
     /**
      * A swap in doubt stops the next one (U-34): a {@code .swap} of any base offset can be the file of a live segment
-     * whose renames stopped half-way, and a restart would finish it.
+     * whose renames stopped half-way, and a restart would finish it. And a {@code .cleaned} that somebody could not remove:
+     * a start throws each {@code .swap} of its base offset or a higher one away, also that of a swap after which the
+     * sources are gone.
      */
     void requireNoSwap() throws IOException, Refusal {
         String[] names = directory.toFile().list();
         if (names == null) {
             throw new IOException(directory + " cannot be listed");
         }
+        String ours = Group.brokerName(base, "");
         for (String name : names) {
-            if (name.endsWith(SWAP)) {
+            if (name.endsWith(SWAP) || name.endsWith(CLEANED) && !name.startsWith(ours)) {
                 throw new Refusal("busy", directory.resolve(name) + " is left of a swap that failed; a restart of the "
                         + "broker resolves it");
             }
@@ -113,6 +116,16 @@ final class CleanedFiles {
         for (String kind : Group.KINDS) {
             Files.deleteIfExists(path(kind, SWAP));
         }
+    }
+
+    /** Whether any of the temporary names is there. */
+    boolean areLeft() throws IOException {
+        for (String kind : Group.KINDS) {
+            if (isThere(path(kind, SWAP)) || isThere(path(kind, CLEANED))) {
+                return true;
+            }
+        }
+        return false;
     }
 
     void removeCleaned() throws IOException {

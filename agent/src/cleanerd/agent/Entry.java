@@ -18,6 +18,7 @@ public final class Entry implements AutoCloseable, BooleanSupplier {
     private static final int LOOKS = 1200; // five minutes, then less often
     private static final long WATCH_MS = 1_000;
     private static final long LISTEN_AGAIN_MS = 3_000;
+    private static final long END_MS = 2_000;
 
     private final Options options;
     private final Instrumentation instrumentation;
@@ -67,6 +68,10 @@ public final class Entry implements AutoCloseable, BooleanSupplier {
             }
             Threads.pause(wait);
         }
+        // Another build has taken over. What this one could not resume it goes on trying to.
+        for (Server left = server; left != null && left.keepsPauses(); ) {
+            Threads.pause(WATCH_MS);
+        }
     }
 
     /** Whatever is to be done now; the time until the next look, in ms. */
@@ -88,10 +93,13 @@ public final class Entry implements AutoCloseable, BooleanSupplier {
             begin(finder.foundVia());
         }
         broker.tryOut(journal);
-        if (!server.listens()) {
-            listen();
+        try {
+            if (!server.listens()) {
+                listen();
+            }
+        } finally {
+            server.watch();
         }
-        server.watch();
         return WATCH_MS;
     }
 
@@ -163,14 +171,21 @@ public final class Entry implements AutoCloseable, BooleanSupplier {
         }
     }
 
+    /** The JVM ends when this does: it does not wait for a keeper that hangs with a disk, nor for a trial. */
     private void removeSocket(Server serving) {
         closed = true;
         try {
-            synchronized (this) { // not while it listens anew
-                serving.closeSocket();
-            }
-        } catch (IOException | RuntimeException e) {
-            journal.warn("the socket stays: " + e);
+            Threads.start("cleanerd-agent-end", () -> {
+                try {
+                    synchronized (this) { // not while it listens anew
+                        serving.closeSocket();
+                    }
+                } catch (IOException | RuntimeException e) {
+                    journal.warn("the socket stays: " + e);
+                }
+            }).join(END_MS);
+        } catch (InterruptedException | OutOfMemoryError e) {
+            journal.tryToWarn("the socket stays: " + e);
         }
     }
 }

@@ -132,12 +132,12 @@ final class Evidence {
 
     private void prove() throws IOException, Refusal {
         listed = false;
-        if (!log.isCurrent()) { // one that was deleted has no segments
+        if (!log.isCurrent()) {
             throw new Refusal("log_changed", log + " is another log by now");
         }
-        BrokerSegment active = log.active(); // first of all: what is truncated from now on takes it along
-        long last = expected.get(expected.size() - 1).base();
         List<BrokerSegment> all = log.segments();
+        BrokerSegment active = log.activeOf(all); // before any file is looked at: what is truncated from now on takes it along
+        long last = expected.get(expected.size() - 1).base();
         int start = startIn(all);
         for (int i = 0; i < expected.size(); i++) {
             checkSegment(start + i < all.size() ? all.get(start + i) : null, i);

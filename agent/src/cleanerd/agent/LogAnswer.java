@@ -30,7 +30,7 @@ final class LogAnswer {
             answer.put("log_start", log.logStartOffset());
             answer.put("recovery_point", log.recoveryPoint());
             segments = log.segments();
-            active = row(segments.get(segments.size() - 1)); // as long as the log end offset says
+            active = row(log.activeOf(segments)); // as long as the log end offset says
             answer.put("producers", log.producers());
             answer.put("future", log.hasFuture());
             answer.put("deleted", !log.isCurrent());

@@ -36,6 +36,7 @@ final class Members {
     final Method resume;
     final Method cleaner;
     final Method cleanerManager;
+    final Field cleanerLock;
     final Method cleaningState;
     final Method updateCheckpoints;
 
@@ -54,7 +55,6 @@ final class Members {
     final Method recoveryPoint;
     final Method segments;
     final Method segmentsBetween;
-    final Method activeSegment;
     final Method replaceSegments;
     final Method lastRecords;
     final Field lastDataOffset;
@@ -94,6 +94,7 @@ final class Members {
         cleaner = method(logManager, "cleaner");
         cleanerManager = method(resultOf(cleaner), "cleanerManager");
         Class<?> managerClass = resultOf(cleanerManager);
+        cleanerLock = field(managerClass, "lock");
         cleaningState = method(managerClass, "cleaningState", partitionClass);
         updateCheckpoints = threeArguments(managerClass, "updateCheckpoints");
 
@@ -114,7 +115,6 @@ final class Members {
         recoveryPoint = method(log, "recoveryPoint");
         segments = method(log, "logSegments");
         segmentsBetween = method(log, "logSegments", long.class, long.class);
-        activeSegment = method(log, "activeSegment");
         replaceSegments = replaceSegments();
         lastRecords = method(log, "lastRecordsOfActiveProducers");
         Class<?> lastRecord = moved("LastRecord");

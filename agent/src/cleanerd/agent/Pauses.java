@@ -2,120 +2,165 @@ package cleanerd.agent;
 
 import java.io.IOException;
 import java.util.List;
-import java.util.concurrent.ConcurrentLinkedQueue;
-import java.util.concurrent.CountDownLatch;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicReference;
+import java.util.concurrent.locks.Lock;
+import java.util.function.Predicate;
+import java.util.stream.Collectors;
 
 /**
  * Pauses of the broker's own cleaner (A-16, A-22). A pause also stops retention of the partition, so each is ended
- * exactly once, whatever happens, and those that could not be ended are told.
+ * exactly once, whatever happens. One that cannot be ended is told, and tried again every second.
+ *
+ * <p>States are looked at and changed with the cleaner manager's lock held: Kafka's methods tell its log of what they did,
+ * and may fail over that. So whether a pause is there, and whose it is, is known from the state before and after.
  */
 final class Pauses {
     private static final long PATIENCE_SECONDS = 5;
 
     private final AgentLog journal;
-    private final ConcurrentLinkedQueue<String> held = new ConcurrentLinkedQueue<>();
-    private final ConcurrentLinkedQueue<String> failed = new ConcurrentLinkedQueue<>();
+    private final Set<Pause> all = ConcurrentHashMap.newKeySet();
 
     Pauses(AgentLog journal) {
         this.journal = journal;
     }
 
-    /** The partitions whose cleaning the agent has paused at this moment. */
-    List<String> held() {
-        return List.copyOf(held);
+    /** Whether what a pause is kept for is over. */
+    interface Settled {
+        boolean now() throws IOException;
     }
 
-    /** The partitions that stay paused until the broker is restarted. */
+    /** The partitions whose cleaning the agent has paused at this moment. */
+    List<String> held() {
+        return names(pause -> !pause.kept);
+    }
+
+    /** The partitions that stay paused, for now or until the broker is restarted. */
     List<String> failed() {
-        return List.copyOf(failed);
+        return names(pause -> pause.kept);
+    }
+
+    private List<String> names(Predicate<Pause> wanted) {
+        return all.stream().filter(wanted).map(pause -> pause.name).collect(Collectors.toUnmodifiableList());
     }
 
     /**
-     * Keeps the broker's cleaner away from {@code log}; busy when it, or somebody's pause, is there already. The broker's
-     * call waits for its cleaner without a limit (134 s were seen), so a thread of its own makes it, which resumes at
-     * once when it comes back too late.
+     * Keeps the broker's cleaner away from {@code log}; busy when it, or somebody's pause, is there already. With the lock
+     * held it cannot begin in between: for one at work the broker's call waits without a limit (134 s were seen), and
+     * whatever else of the broker wants to pause it meanwhile, to delete or truncate the log, fails.
      */
     Pause take(BrokerLog log) throws IOException, Refusal {
-        String state = log.cleaningState();
-        if (state.equals("no_cleaner")) {
+        Moment.reached("pausing");
+        Lock lock = log.lockCleaner(PATIENCE_SECONDS);
+        if (lock == null) {
             return new Pause(null, "");
         }
-        if (!state.equals("none")) {
-            throw new Refusal("busy", "the broker's cleaner works on " + log + ", or is paused there: " + state);
-        }
-        AtomicReference<String> outcome = new AtomicReference<>("waiting");
-        AtomicReference<Throwable> failure = new AtomicReference<>();
-        CountDownLatch done = new CountDownLatch(1);
-        String name = log.toString(); // now: there may be no memory for it when the pause is to be ended
-        Pause pause = new Pause(log, name);
-        Runnable help = () -> {
-            boolean isPaused = false;
-            try {
-                Moment.reached("pausing");
-                log.pauseCleaning();
-                isPaused = true;
-                held.add(name);
-                if (!outcome.compareAndSet("waiting", "paused")) {
-                    pause.close();
-                }
-            } catch (Throwable e) {
-                failure.set(e);
-                if (isPaused) {
-                    pause.close();
-                }
-            } finally {
-                done.countDown();
-            }
-        };
         try {
-            Threads.start("cleanerd-agent-pause", help);
-        } catch (OutOfMemoryError e) { // nothing has begun: another time there will be a thread
-            throw new Refusal("busy", "the broker's process has no thread to spare: " + e.getMessage());
+            String state = log.cleaningState();
+            if (!state.equals("none")) {
+                throw new Refusal("busy", "the broker's cleaner works on " + log + ", or is paused there: " + state);
+            }
+            Pause pause = new Pause(log, log.toString()); // its name now: there may be no memory for it when it is to end
+            all.add(pause);
+            try {
+                log.pauseCleaning();
+                return pause;
+            } catch (Throwable e) {
+                pause.close(); // it may have been paused all the same
+                throw new IllegalStateException("the cleaning of " + pause.name + " cannot be paused", e);
+            }
+        } finally {
+            lock.unlock();
         }
-        if (!await(done) && outcome.compareAndSet("waiting", "given up")) {
-            throw new Refusal("busy", "the broker's cleaner did not let go of " + log + " within " + PATIENCE_SECONDS
-                    + " s");
-        }
-        if (failure.get() != null) {
-            throw new IllegalStateException("the cleaning of " + log + " cannot be paused", failure.get());
-        }
-        return pause;
     }
 
-    private static boolean await(CountDownLatch done) {
-        try {
-            return done.await(PATIENCE_SECONDS, TimeUnit.SECONDS);
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
-            return false;
+    /** To be called now and then: ends what could not be ended before; whether some is left. Waits for nobody. */
+    boolean tryAgain() {
+        boolean left = false;
+        for (Pause pause : all) {
+            if (pause.kept) {
+                pause.end(0);
+                left = true;
+            }
         }
+        return left;
     }
 
     /** One pause that is held; closing it resumes. */
     final class Pause implements AutoCloseable {
         private final String name;
         private BrokerLog log;
+        private Settled settled;
+        private volatile boolean kept;
 
         private Pause(BrokerLog log, String name) {
             this.log = log;
             this.name = name;
         }
 
+        /** Resumes as soon as {@code condition} holds. Until then nothing of the broker's cleaner may come near the log. */
+        void closeWhen(Settled condition) {
+            settled = condition;
+            if (log != null) {
+                kept = true;
+                tell("a swap left files with temporary names in ", "; until they are gone, or the broker is restarted, its "
+                        + "cleaner and retention stay paused there", "");
+            }
+        }
+
         @Override
-        public synchronized void close() {
+        public void close() {
+            end(PATIENCE_SECONDS);
+        }
+
+        private synchronized void end(long patienceSeconds) {
             if (log == null) {
                 return;
             }
-            BrokerLog paused = log;
-            log = null;
-            held.remove(name);
             try {
-                paused.resumeCleaning();
+                if (settled == null || settled.now()) {
+                    resume(patienceSeconds);
+                    log = null;
+                    all.remove(this);
+                }
             } catch (Throwable e) {
-                failed.add(name);
-                journal.warn("the cleaning of " + name + " cannot be resumed, the broker must be restarted: " + e);
+                boolean known = kept;
+                kept = true;
+                if (!known) {
+                    tell("the cleaning cannot be resumed of ", ", it is tried every second; a restart of the broker helps: ", e);
+                }
+            }
+        }
+
+        /** Or not, when there is no memory for it. */
+        private void tell(String before, String after, Object reason) {
+            try {
+                journal.warn(before + name + after + reason);
+            } catch (Throwable e) {
+                return;
+            }
+        }
+
+        private void resume(long patienceSeconds) throws IOException, Refusal {
+            Lock lock = log.lockCleaner(patienceSeconds);
+            if (lock == null) {
+                return; // the cleaner is gone, its pauses with it
+            }
+            try {
+                Object before = log.cleaningStateObject();
+                if (!log.cleaningState().equals("paused")) {
+                    return; // it was not paused after all
+                }
+                try {
+                    log.resumeCleaning();
+                } catch (Throwable e) {
+                    if (log.cleaningStateObject() == before) {
+                        throw e;
+                    }
+                }
+            } finally {
+                lock.unlock();
             }
         }
     }

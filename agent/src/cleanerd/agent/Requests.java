@@ -42,6 +42,11 @@ final class Requests {
         closing = true;
     }
 
+    /** To be called now and then: ends pauses that could not be ended before; whether some are left. */
+    boolean watch() {
+        return pauses.tryAgain();
+    }
+
     /** The answer to one line, never null. Whatever goes wrong is an answer. */
     Map<String, Object> answer(String line, Session session) {
         Object id = null;
@@ -201,7 +206,8 @@ final class Requests {
         if (log.topicId() == null ? topicId != null : !log.topicId().equals(topicId)) {
             throw new Refusal("topic_id", "the id of " + log.topic() + " is " + log.topicId());
         }
-        enter(log.toString());
+        String name = log.toString(); // once: there may be no memory for it when it is to be let go
+        enter(name);
         try {
             Pauses.Pause pause = pauses.take(log);
             try {
@@ -210,7 +216,7 @@ final class Requests {
                 pause.close();
             }
         } finally {
-            busy.remove(log.toString());
+            busy.remove(name);
         }
         return Map.of("offset", offset);
     }
@@ -218,17 +224,18 @@ final class Requests {
     private Map<String, Object> pause(Fields fields, Session session) throws IOException, Refusal {
         BrokerLog log = partition(fields);
         fields.end();
-        enter(log.toString());
+        String name = log.toString();
+        enter(name);
         try {
             Pauses.Pause pause = pauses.take(log);
             try {
-                session.keep(log.toString(), pause);
+                session.keep(name, pause);
             } catch (Throwable e) { // nobody else knows of it
                 pause.close();
                 throw e;
             }
         } finally {
-            busy.remove(log.toString());
+            busy.remove(name);
         }
         return Map.of("paused", true);
     }

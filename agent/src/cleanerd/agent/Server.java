@@ -53,14 +53,20 @@ final class Server implements AutoCloseable {
         return current != null && current.path().equals(path) && current.isThere();
     }
 
-    /** To be called now and then: hangs up on whoever is late, and has clients accepted when nobody does that. */
+    /** To be called now and then: hangs up on whoever is late, ends pauses that could not be ended, and has clients accepted when nobody does that. */
     void watch() {
         long now = System.nanoTime();
         connections.forEach(connection -> connection.closeIfLate(now));
+        requests.watch();
         Thread thread = accepting;
         if (socket != null && !closed && (thread == null || !thread.isAlive())) {
             accepting = Threads.start("cleanerd-agent-accept", this::accept);
         }
+    }
+
+    /** Tries to end the pauses that could not be ended; whether some are left. */
+    boolean keepsPauses() {
+        return requests.watch();
     }
 
     private void accept() {

@@ -2,7 +2,6 @@ package cleanerd.agent;
 
 import java.io.IOException;
 import java.nio.file.Path;
-import java.nio.file.attribute.FileTime;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.locks.ReentrantLock;
@@ -19,6 +18,7 @@ final class Swap {
     private final Outcome outcome;
     private final Evidence evidence;
     private final ReentrantLock oneAtATime;
+    private Attempt unsettled;
 
     /** {@code oneAtATime}: held for the locked phase; the same for all partitions of a log directory. */
     Swap(BrokerLog log, SwapRequest request, Evidence evidence, Outcome outcome, ReentrantLock oneAtATime) {
@@ -46,7 +46,11 @@ final class Swap {
             checkpoint();
             Moment.reached("swapped");
         } finally {
-            pause.close();
+            if (unsettled != null) {
+                pause.closeWhen(unsettled);
+            } else {
+                pause.close();
+            }
         }
     }
 
@@ -86,30 +90,24 @@ final class Swap {
     }
 
     private void swap(Group group, Staging staging) throws IOException, Refusal {
-        CleanedFiles files = new CleanedFiles(log.dir(), group.base());
-        Attempt attempt = new Attempt();
+        Attempt attempt = new Attempt(log, staging, group.base(), unsettled);
         try {
-            evidence.requireNoSwap(files);
-            files.moveIn(staging);
-            attempt.output = log.openCleaned(group.base());
-            attempt.output.flush();
-            attempt.output.setLastModified(group.sources().get(group.sources().size() - 1).modifiedMs());
-            attempt.directory = files.directoryChanged();
+            evidence.requireNoSwap(attempt.files);
+            attempt.open(group);
             Moment.reached("opened");
-            while (!replaced(group, staging, files, attempt)) {
+            while (!replaced(group, attempt)) {
                 if (++attempt.tries == MOST_TRIES) {
                     throw new Refusal("log_changed", log + " changes all the time");
                 }
             }
         } catch (Throwable e) {
-            afterFailure(group, staging, files, attempt, e);
+            afterFailure(group, attempt, e);
         }
         done(group, attempt.output);
     }
 
     /** Everything that takes time is done before the lock is; false when there was a change in between. */
-    private boolean replaced(Group group, Staging staging, CleanedFiles files, Attempt attempt)
-            throws IOException, Refusal {
+    private boolean replaced(Group group, Attempt attempt) throws IOException, Refusal {
         evidence.renew();
         List<BrokerSegment> sources = evidence.sourcesOf(group);
         boolean moved;
@@ -119,12 +117,10 @@ final class Swap {
                 long start = System.nanoTime();
                 Preconditions.check(log, request);
                 // Old files that go, or a segment that is rolled, change the directory too: that is looked into twice.
-                moved = attempt.tries < 2 && !files.directoryChanged().equals(attempt.directory);
+                moved = attempt.tries < 2 && !attempt.files.directoryChanged().equals(attempt.directory);
                 if (!moved && evidence.holdsFor(group)) {
                     Moment.reached("locked");
-                    attempt.entered = true;
-                    log.replace(attempt.output, sources);
-                    files.finish(staging);
+                    attempt.replace(sources);
                     outcome.heldUs.add(microsSince(start));
                     return true;
                 }
@@ -133,54 +129,48 @@ final class Swap {
             oneAtATime.unlock();
         }
         if (moved) {
-            attempt.directory = files.directoryChanged();
-            evidence.requireNoSwap(files);
+            attempt.directory = attempt.files.directoryChanged();
+            evidence.requireNoSwap(attempt.files);
         }
         return false;
     }
 
-    /** Comes back only when the broker has the new segment in spite of the failure. */
-    private void afterFailure(Group group, Staging staging, CleanedFiles files, Attempt attempt, Throwable failure)
-            throws IOException, Refusal {
-        BrokerSegment output = attempt.output;
-        if (attempt.entered && inTheLog(output)) {
-            try {
-                files.finish(staging);
-            } catch (IOException | RuntimeException e) {
-                failure.addSuppressed(e);
+    /**
+     * A-24. Comes back only when the broker has the new segment in spite of the failure. Whatever fails in here, for want
+     * of memory too, the cleaner stays paused until all is settled.
+     */
+    private void afterFailure(Group group, Attempt attempt, Throwable failure) throws IOException, Refusal {
+        unsettled = attempt;
+        boolean swapped = false;
+        try {
+            swapped = attempt.inTheLog();
+            if (swapped) {
+                evidence.listAgain();
             }
-            evidence.listAgain();
-            outcome.heldUs.add(0L);
-            outcome.warnings.add("group " + group.base() + " is swapped, but some files keep temporary names "
-                    + "until the broker restarts: " + failure);
-        } else {
-            try {
-                if (attempt.entered) {
-                    files.removeSwap();
-                }
-                if (output != null) {
-                    output.deleteIfExists();
-                }
-                files.removeCleaned();
-            } catch (IOException | RuntimeException e) {
-                failure.addSuppressed(e);
+            if (attempt.now()) {
+                unsettled = null;
             }
+        } catch (Throwable e) {
+            suppress(failure, e);
+        }
+        if (!swapped) {
             rethrow(failure);
         }
+        outcome.heldUs.add(0L);
+        outcome.warnings.add("group " + group.base() + " is swapped, but not in every detail: " + failure
+                + (unsettled == null ? "" : "; some files keep temporary names until the broker restarts, and its cleaner "
+                + "and retention are paused there until then"));
         if (failure instanceof Error) {
-            done(group, output);
+            done(group, attempt.output);
             throw (Error) failure;
         }
     }
 
-    private boolean inTheLog(BrokerSegment output) throws IOException {
-        synchronized (log.monitor()) {
-            for (BrokerSegment segment : log.segments(output.base(), output.base() + 1)) {
-                if (segment.segment == output.segment) {
-                    return true;
-                }
-            }
-            return false;
+    private static void suppress(Throwable failure, Throwable another) {
+        try {
+            failure.addSuppressed(another);
+        } catch (Throwable e) {
+            return; // no memory for that
         }
     }
 
@@ -202,14 +192,6 @@ final class Swap {
         } catch (Refusal | IOException | RuntimeException e) {
             outcome.warnings.add("the broker's cleaner checkpoint was not moved: " + e.getMessage());
         }
-    }
-
-    /** How far the swap of one group came. */
-    private static final class Attempt {
-        private BrokerSegment output;
-        private FileTime directory;
-        private boolean entered;
-        private int tries;
     }
 
     private static long microsSince(long start) {

@@ -14,6 +14,7 @@ import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.locks.Lock;
 
 /**
  * A log that the broker's own classes make for a trial, away from its log directories. No LogManager knows it. It has a
@@ -167,8 +168,8 @@ final class TrialLog extends BrokerLog implements AutoCloseable {
 
     /** The broker's cleaner does not know this log, so it need not be kept away. */
     @Override
-    String cleaningState() {
-        return "no_cleaner";
+    Lock lockCleaner(long patienceSeconds) {
+        return null;
     }
 
     /** Its metrics go, and its files. */

@@ -1,0 +1,85 @@
+package cleanerd.agent;
+
+import java.io.IOException;
+import java.nio.file.attribute.FileTime;
+import java.util.List;
+
+/** The swap of one group: how far it came, and what is done about it when it did not come to its end. */
+final class Attempt implements Pauses.Settled {
+    final CleanedFiles files;
+    BrokerSegment output;
+    FileTime directory;
+    boolean entered;
+    int tries;
+
+    private final BrokerLog log;
+    private final Staging staging;
+    private final Attempt earlier;
+
+    /** {@code earlier}: one of the same request that is not settled; null: there is none. */
+    Attempt(BrokerLog log, Staging staging, long base, Attempt earlier) throws IOException {
+        this.log = log;
+        this.staging = staging;
+        this.earlier = earlier;
+        this.files = new CleanedFiles(log.dir(), base);
+    }
+
+    /** Moves the staged files in and opens them: the very files, as the broker makes an empty one where there is none. */
+    void open(Group group) throws IOException, Refusal {
+        files.moveIn(staging);
+        Moment.reached("moved");
+        output = log.openCleaned(group.base());
+        output.flush();
+        FileFacts opened = FileFacts.of(output.file());
+        FileFacts staged = staging.facts().get("log");
+        if (opened.inode() != staged.inode() || output.size() != staged.size()) {
+            throw new Refusal("log_changed", output.file() + " is not the file that was staged: somebody removed that");
+        }
+        output.setLastModified(group.sources().get(group.sources().size() - 1).modifiedMs());
+        directory = files.directoryChanged();
+    }
+
+    /** The broker's own swap; with the monitor held. */
+    void replace(List<BrokerSegment> sources) throws IOException {
+        entered = true;
+        log.replace(output, sources);
+        files.finish(staging);
+    }
+
+    /** Whether the broker has the new segment. */
+    boolean inTheLog() throws IOException {
+        if (!entered) {
+            return false;
+        }
+        synchronized (log.monitor()) {
+            for (BrokerSegment segment : log.segments(output.base(), output.base() + 1)) {
+                if (segment.segment == output.segment) {
+                    return true;
+                }
+            }
+            return false;
+        }
+    }
+
+    /**
+     * After a failure: puts right what can be, and says whether no temporary name is left. As long as one is, the broker's
+     * cleaner must not come near. It would give its own files the names that a live segment still goes by; and a start
+     * throws a {@code .swap} away, be it a live segment's only file, if there is a {@code .cleaned} of its base offset or
+     * a lower one. A log that is the broker's no more does not matter.
+     */
+    @Override
+    public boolean now() throws IOException {
+        if (inTheLog()) {
+            files.finish(staging);
+        } else {
+            if (entered) {
+                files.removeSwap();
+            }
+            if (output != null) {
+                output.deleteIfExists();
+            }
+            files.removeCleaned();
+        }
+        return (!files.areLeft() || !log.isCurrent()) && (earlier == null || earlier.now());
+    }
+}

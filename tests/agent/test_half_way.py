@@ -1,0 +1,215 @@
+"""A swap that the broker cannot bring to its end, and a pause of its cleaner that does not end with the swap.
+
+What its own cleaner, a kill and a topic of that name make of it, and what becomes of it without memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from confluent_kafka.admin import ResourceType
+
+from tests.agent.asking import RefusedError
+from tests.agent.building import changed_source, stopping_build
+from tests.agent.live import PROPERTIES
+from tests.agent.stopping import Stopping, stopping_broker
+from tests.agent.test_meanwhile import asked, released
+from tests.brokers.node import wait_until
+from tests.live.scene import alter, ask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.agent.live import Topic
+
+pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+
+IN_THE_LOG: Final = "        if (!entered) {\n"
+NO_LOOK: Final = """
+        if (java.nio.file.Files.exists(
+                java.nio.file.Path.of(System.getProperty("cleanerd.test.moments"), log + ".no-look"))) {
+            throw new OutOfMemoryError("a test");
+        }
+"""
+
+PAUSED: Final = "                log.pauseCleaning();\n"
+NO_MEMORY: Final = """
+                java.nio.file.Path place = java.nio.file.Path.of(System.getProperty("cleanerd.test.moments"));
+                if (java.nio.file.Files.exists(place.resolve(pause.name + ".no-memory"))) {
+                    java.nio.file.Files.createFile(place.resolve(pause.name + ".no-text"));
+                    throw new OutOfMemoryError("a test");
+                }
+"""
+RESUMED: Final = "                    log.resumeCleaning();\n"
+NOT_RESUMED: Final = """
+                    java.nio.file.Path place = java.nio.file.Path.of(System.getProperty("cleanerd.test.moments"));
+                    if (java.nio.file.Files.exists(place.resolve(name + ".no-resume"))) {
+                        throw new OutOfMemoryError("a test");
+                    }
+"""
+NOT_TOLD: Final = """
+                    if (java.nio.file.Files.deleteIfExists(place.resolve(name + ".not-told"))) {
+                        throw new OutOfMemoryError("a test");
+                    }
+"""
+TEXT: Final = "        return name.toString();\n"
+NO_TEXT: Final = """
+        if (java.nio.file.Files.exists(
+                java.nio.file.Path.of(System.getProperty("cleanerd.test.moments"), name + ".no-text"))) {
+            throw new OutOfMemoryError("a test");
+        }
+"""
+KEPT: Final = "        pauses.put(partition, pause);\n"
+NO_ROOM: Final = """
+        if (java.nio.file.Files.exists(
+                java.nio.file.Path.of(System.getProperty("cleanerd.test.moments"), partition + ".no-room"))) {
+            throw new IllegalStateException("a test");
+        }
+"""
+
+
+@pytest.fixture(scope="module", params=["4.3", pytest.param("3.9", marks=pytest.mark.long)])
+def stopping(request: pytest.FixtureRequest) -> Iterator[Stopping]:
+    """A broker whose cleaner is eager, with the build that stops."""
+
+    def build(work_dir: Path) -> Path:
+        changed_source(work_dir, "moments", "Attempt.java", (IN_THE_LOG, NO_LOOK + IN_THE_LOG))
+        pauses = ((PAUSED, PAUSED + NO_MEMORY), (RESUMED, NOT_RESUMED + RESUMED + NOT_TOLD))
+        changed_source(work_dir, "moments", "Pauses.java", *pauses)
+        changed_source(work_dir, "moments", "BrokerLog.java", (TEXT, NO_TEXT + TEXT))
+        changed_source(work_dir, "moments", "Session.java", (KEPT, NO_ROOM + KEPT))
+        return stopping_build(work_dir, "Evidence.java", ("LISTING_TIMES = 20;", "LISTING_TIMES = 0;"))
+
+    properties = {**PROPERTIES, "log.cleaner.backoff.ms": "300"}
+    with stopping_broker(request.param, build, log_dirs=2, properties=properties) as started:
+        yield started
+
+
+def half_way(stopping: Stopping, topic: Topic) -> None:
+    """A source cannot be renamed, once the broker has the new segment; then the disk is well again."""
+    manifest = topic.stage(output_bytes=60_000)
+    group = manifest.groups[0]
+    assert len(group.sources) > 2
+    obstacle = topic.directory / f"{group.sources[1]:020d}.log.deleted" / "x"
+    with stopping.at("locked", topic.request(manifest)) as swap:
+        obstacle.mkdir(parents=True)
+    obstacle.rmdir()
+    obstacle.parent.rmdir()
+    assert isinstance(swap.answer, dict)
+    assert swap.answer["done"] == [group.base]
+    assert "DirectoryNotEmptyException" in str(swap.answer["warnings"])
+    assert (topic.directory / f"{group.base:020d}.log.swap").exists(), "U-26"
+
+
+def kept(stopping: Stopping, topic: Topic) -> tuple[str, list[str]]:
+    """The state of the broker's cleaner there, and which pauses are not ended."""
+    with stopping.live.asking() as agent:
+        return agent.ask("log", topic=topic.name, partition=0)["cleaning"], agent.ask("info")["failed_resumes"]
+
+
+def clean_always(topic: Topic) -> int:
+    """The broker's own cleaner has work there now; returns what its first segment's file is."""
+    topic.fill(transactions=False)
+    alter(topic.broker, ResourceType.TOPIC, topic.name, "min.cleanable.dirty.ratio", "0")
+    return (topic.directory / f"{0:020d}.log").stat().st_ino
+
+
+def test_the_brokers_cleaner_stays_away(stopping: Stopping) -> None:
+    """U-34, A-22: it gave its files the names that the new segment went by, and the next start threw that away."""
+    topics = [stopping.live.topic(f"half-{number}", transactions=False) for number in range(4)]
+    topic = next(each for each in topics if each.log_dir == stopping.live.broker.log_dirs[1])
+    other = next(each for each in topics if each is not topic)
+    half_way(stopping, topic)
+    assert kept(stopping, topic) == ("paused", [f"{topic.name}-0"])
+    topic.fill(transactions=False)
+    alter(topic.broker, ResourceType.TOPIC, topic.name, "min.cleanable.dirty.ratio", "0")
+    inode = clean_always(other)
+    wait_until("another log is cleaned", lambda: (other.directory / f"{0:020d}.log").stat().st_ino != inode)
+    assert (topic.directory / f"{0:020d}.log.swap").exists()
+    topic.broker.kill()
+    topic.broker.start()
+    assert topic.read() == topic.latest
+    wait_until("it is free", lambda: kept(stopping, topic)[1] == [])
+
+
+def test_a_topic_of_its_name(stopping: Stopping) -> None:
+    """A-22: is not left without a cleaner."""
+    topic = stopping.live.topic("half-again", transactions=False)
+    half_way(stopping, topic)
+    assert kept(stopping, topic) == ("paused", [f"{topic.name}-0"])
+    directory = topic.directory
+    ask(topic.broker, "delete_topics", [topic.name])
+    wait_until("it is gone", lambda: not list(directory.parent.glob(f"{directory.name}*")))
+    stopping.live.topic(topic.name, transactions=False)
+    wait_until("it is free", lambda: kept(stopping, topic)[1] == [] and kept(stopping, topic)[0] != "paused")
+
+
+def test_no_memory_to_look_with(stopping: Stopping) -> None:
+    """A-24: whether the broker has the new segment cannot be found out; that is put right as soon as it can."""
+    topic = stopping.live.topic("no-look", transactions=False)
+    manifest = topic.stage(output_bytes=6_000)
+    before = topic.listing()
+    place = stopping.place / f"{topic.name}-0.no-look"
+    base = f"{manifest.groups[0].base:020d}"
+    obstacle = topic.directory / f"{base}.index.swap" / "x"
+    with stopping.at("locked", topic.request(manifest)) as swap:
+        obstacle.mkdir(parents=True)
+        place.touch()
+    assert (swap.code, swap.answer["done"]) == ("io_error", [])  # type: ignore[index]
+    assert kept(stopping, topic) == ("paused", [f"{topic.name}-0"])
+    assert (topic.directory / f"{base}.log.swap").exists(), "U-26: a start would bring it into the log"
+    obstacle.rmdir()
+    obstacle.parent.rmdir()
+    place.unlink()
+    wait_until("it is settled", lambda: kept(stopping, topic)[1] == [])
+    assert topic.listing() == before
+    assert topic.read() == topic.latest
+
+
+def test_no_memory_when_it_is_paused(stopping: Stopping) -> None:
+    """A-22: the broker's cleaner is paused by then, and nobody is told so; it is let go of all the same.
+
+    Nor is there memory for its name, without which it was not let go of.
+    """
+    topic = stopping.live.topic("no-memory", transactions=False)
+    request = topic.request(topic.stage(output_bytes=6_000))
+    place = stopping.place / f"{topic.name}-0.no-memory"
+    place.touch()
+    with stopping.live.asking() as agent:
+        with pytest.raises(RefusedError, match="cannot be paused"):
+            agent.ask("swap", **request)
+        place.unlink()
+        place.with_suffix(".no-text").unlink()
+        released(stopping, topic)
+        place = place.with_suffix(".no-room")
+        place.touch()
+        with pytest.raises(RefusedError, match="a test"):
+            agent.ask("pause", topic=topic.name, partition=0)
+        place.unlink()
+        released(stopping, topic)
+        assert agent.ask("swap", **request)["warnings"] == []
+
+
+def test_no_memory_when_it_is_to_be_resumed(stopping: Stopping) -> None:
+    """A-22: it is told, and tried again until it is resumed; Kafka may also have done it, and failed to say so."""
+    topic = stopping.live.topic("no-resume", transactions=False)
+    first, second, *_ = (topic.request(m, (g,)) for m in (topic.stage(output_bytes=6_000),) for g in m.groups)
+    none = stopping.place / f"{topic.name}-0.no-resume"
+    none.touch()
+    with stopping.live.asking() as agent:
+        assert agent.ask("swap", **first)["warnings"] == []
+        assert agent.ask("info")["failed_resumes"] == [f"{topic.name}-0"]
+        assert asked(topic)["cleaning"] == "paused"
+        none.unlink()
+        wait_until("it is resumed", lambda: agent.ask("info")["failed_resumes"] == [])
+        released(stopping, topic)
+        none.with_suffix(".not-told").touch()
+        assert agent.ask("pause", topic=topic.name, partition=0) == {"paused": True}
+        agent.ask("resume", topic=topic.name, partition=0)
+        assert not none.with_suffix(".not-told").exists()
+        assert agent.ask("info")["failed_resumes"] == []
+        released(stopping, topic)
+        after = {name: value for name, value in second.items() if name != "witnesses"}
+        assert agent.ask("swap", **after)["warnings"] == []
