@@ -36,6 +36,7 @@ from cleanerd.cleaner.verdict import of_delegation
 from cleanerd.errors import CleanerdError, CorruptionError, MachineError, RefusedError, StalePlanError
 from cleanerd.format.names import SNAPSHOT_SUFFIX, parse_file_name
 from cleanerd.log.fingerprint import fingerprint, fingerprint_in_words, parts_of
+from cleanerd.log.kernel_errors import kernel_errors_told
 from cleanerd.log.partition import read_partition
 from cleanerd.log.read import SegmentReader
 from cleanerd.log.torn import decided_aborted
@@ -70,8 +71,9 @@ def apply_partition(
     ``config`` is None when the topic's configuration is not known or is wrong.
     """
     where = str(locked.log_dir.path)
+    path = locked.log_dir.path / str(name)
     try:
-        with PartitionFiles(locked.log_dir.path / str(name)) as files:
+        with kernel_errors_told(str(path)), PartitionFiles(path) as files:
             left = enter_partition(locked, files, keep_ready=True)
             if not left.ready:
                 finished = (

@@ -95,6 +95,8 @@ def _tries(put: Put, files: PartitionFiles, progress: Progress, cleaning_of: Cle
         except (CleanerdError, OSError) as caught:
             error = put.explained(as_cleanerd_error(caught, str(files.path)))
             wait = next(waits, None) if error.plan_again else None
+            if wait is None and error is caught:
+                raise  # not from itself
             if wait is None:
                 raise error from caught
         time.sleep(wait)

@@ -31,6 +31,7 @@ from cleanerd.cleaner.manifest import STAGING, staged_name, staging_path
 from cleanerd.cleaner.plan import new_plan_id
 from cleanerd.errors import CleanerdError, StalePlanError, as_cleanerd_error
 from cleanerd.log.clean_point import CleanPoint, LastSegment
+from cleanerd.log.kernel_errors import kernel_errors_told
 from cleanerd.log.partition import PartitionLog, read_partition
 
 if TYPE_CHECKING:
@@ -92,7 +93,8 @@ def undo_cleaning(
     """
     where = str(locked.log_dir.path)
     try:
-        return _undo(locked, undoable, entry, keep_replaced)
+        with kernel_errors_told(where):
+            return _undo(locked, undoable, entry, keep_replaced)
     except (CleanerdError, OSError) as caught:
         return UndoResult.refused(locked.log_dir, entry, as_cleanerd_error(caught, where))
 

@@ -12,8 +12,9 @@ import click
 from cleanerd.cli.clean_end import clean_end
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules, select_in
-from cleanerd.errors import CleanerdError, CorruptionError, worst_exit_code
+from cleanerd.errors import CleanerdError, CorruptionError, MachineError, as_cleanerd_error, worst_exit_code
 from cleanerd.format.names import SNAPSHOT_SUFFIX, parse_file_name, parse_topic_partition_dir
+from cleanerd.log.kernel_errors import kernel_errors_told
 from cleanerd.log.safe_open import PlantedError
 from cleanerd.log.topic_config import resolve_producer_id_expiration_ms
 from cleanerd.verify.finding import Findings
@@ -106,7 +107,7 @@ def _verify(
         if question.clean_to is not None:
             raise click.UsageError("--clean-to is for a partition, not for a log directory")
         findings = Findings(question.limit)
-        around = read_surroundings(path, findings)
+        around = read_surroundings(path, findings, unread)
         yield Verdict(str(path), findings)
         for partition in _chosen(path, wanted):
             if partition.is_symlink():
@@ -122,14 +123,25 @@ def _verify(
                 copy = None
             try:
                 asked = _ruled(replace(question, against=copy), partition, settings)
-                yield verify_in_surroundings(partition, around, asked)
-            except CleanerdError as error:
+                with kernel_errors_told(str(partition)):
+                    verdict = verify_in_surroundings(partition, around, asked)
+            except (CleanerdError, OSError) as caught:
                 # One partition that cannot be read stops no other one.
+                error = as_cleanerd_error(caught, str(partition))
                 findings.error(Kind.NOT_VERIFIED, str(partition), f"cannot be verified: {error}")
-                if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, PlantedError):
+                if _is_of_machine(caught):
                     unread.append(error.without_frames())
+                continue
+            yield verdict
     else:
         yield _verify_partition(path, _ruled(question, path, settings))
+
+
+def _is_of_machine(caught: CleanerdError | OSError) -> bool:
+    """Whether a disk, or a lack of memory, and not what lies there, is why something could not be verified."""
+    if isinstance(caught, OSError | MachineError):
+        return True
+    return isinstance(caught.__cause__, OSError) and not isinstance(caught.__cause__, PlantedError)
 
 
 def _chosen(log_dir: Path, wanted: Selection) -> list[Path]:

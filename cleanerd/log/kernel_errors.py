@@ -6,22 +6,24 @@ import contextlib
 from typing import TYPE_CHECKING, Final
 
 from cleanerd import _kernel
-from cleanerd.errors import BatchTooLargeError, CorruptionError, KernelError
+from cleanerd.errors import BatchTooLargeError, CorruptionError, KernelError, MachineError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _REPORT: Final = "please report it; the log is unchanged"
+_MORE_MEMORY: Final = "raise the memory limit of cleanerd, or lower log.cleaner.threads"
 
 
 @contextlib.contextmanager
 def kernel_errors_told(where: str) -> Iterator[None]:
-    """What the kernel raises in the block is told as an error about ``where``.
+    """What the kernel raises in the block, or the machine's lack of memory, is told as an error about ``where``.
 
     Raises:
         CorruptionError: bytes are not what the format says.
         BatchTooLargeError: a batch would take more memory than it may (U-35).
         KernelError: arguments do not fit together, as keep bits of another file; or a panic was caught.
+        MachineError: there is no memory left (U-38).
     """
     try:
         yield
@@ -31,6 +33,8 @@ def kernel_errors_told(where: str) -> Iterator[None]:
         raise KernelError(f"the log does not match what was decided: {error}", where=where, hint=_REPORT) from error
     except _kernel.KernelBugError as error:
         raise KernelError(f"internal error: {error}", where=where, hint=_REPORT) from error
+    except MemoryError as error:
+        raise MachineError("there is no memory left", where=where, hint=_MORE_MEMORY) from error
 
 
 def bad_batch(error: _kernel.CorruptLogError, where: str) -> CorruptionError | BatchTooLargeError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from cleanerd.errors import CorruptionError
+from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.format.checkpoint import read_epoch_checkpoint, read_offset_checkpoint
 from cleanerd.format.meta import read_meta_properties
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
@@ -47,11 +47,13 @@ def is_log_dir(path: Path) -> bool:
     return (path / META_PROPERTIES).is_file()
 
 
-def read_surroundings(path: Path, findings: Findings) -> Surroundings:
+def read_surroundings(path: Path, findings: Findings, unread: list[CleanerdError] | None = None) -> Surroundings:
     """The small files of a log directory; damaged ones become findings.
 
+    ``unread`` gets why one cannot be read, which is a finding then, and what it says counts as not said.
+
     Raises:
-        CleanerdError: one cannot be read.
+        CleanerdError: one cannot be read, and there is no ``unread``.
     """
     meta = path / META_PROPERTIES
     try:
@@ -68,6 +70,11 @@ def read_surroundings(path: Path, findings: Findings) -> Surroundings:
         except CorruptionError as error:
             what = f"{error.message}; a broker takes the whole log directory offline for this"
             findings.error(Kind.CHECKPOINT_DAMAGED, str(file), what, position=error.position)
+        except CleanerdError as error:
+            if unread is None:
+                raise
+            findings.error(Kind.NOT_VERIFIED, str(file), f"{error.message}; nothing was compared with it")
+            unread.append(error.without_frames())
     return Surroundings(path, offsets, is_there(path / CLEAN_SHUTDOWN))
 
 

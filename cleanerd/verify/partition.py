@@ -241,6 +241,8 @@ class _Against:
         walk = HeaderWalk(told, question.clock, question.advance, indexes=False)
         self.log = walk.walk(files)
         copied = [facts for facts in self.log.segments if facts.file.path not in self.shared]
+        if not copied:
+            raise CleanerdError("is the log itself, and no copy to compare it with", where=str(question.against))
         self.copy_end = max(facts.end_offset for facts in copied)
         for finding in told.kept:
             if finding.file.startswith(str(question.against)):

@@ -124,3 +124,20 @@ def test_what_the_kernel_refuses(way: str, raised: Exception, root: Path, monkey
     assert isinstance(result.error, KernelError)
     assert "please report it" in result.reason
     assert exit_code([result]) == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_memory(way: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-38, OP-10: one partition has failed, without a quarantine; the others get their turn, and its memory back."""
+
+    def refuses(*_: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(cleaner, "group", refuses)
+    result = round_of(way, root)
+    assert (result.outcome, exit_code([result])) == ("failed", 1)
+    assert "there is no memory left" in result.reason
+    assert result.error is not None
+    assert isinstance(result.error.__cause__, MemoryError)
+    assert result.error.__traceback__ is result.error.__cause__.__traceback__ is None
+    assert not list((root.parent / "state").rglob("*.json"))

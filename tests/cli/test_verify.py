@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import errno
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cleanerd.cli import verify as verify_module
+from cleanerd.errors import system_error
+from cleanerd.scope.selection import Selection
+from cleanerd.settings import load_settings
+from cleanerd.verify.log_dir import verify_in_surroundings
+from cleanerd.verify.partition import Question
 from tests.cleaner.strategy_cases import batches, rec
 from tests.cli.clean_log_dirs import COMPACT, Shell, dirty, make
 from tests.support.log_dirs import CLEANER_CHECKPOINT, Partition, make_log_dir, read_checkpoint
@@ -14,7 +22,7 @@ from tests.verify import scene as s
 from tests.verify.scene import NOW, Scene, make_scene
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from cleanerd.errors import CleanerdError
 
 
 @pytest.fixture
@@ -158,6 +166,64 @@ def test_one_bad_partition_stops_no_other(root: Path, shell: Shell) -> None:
     assert (code, [each["rule"] for each in found]) == (5, ["OP-10"])
     (path / "orders-0" / f"{0:020d}.log.swap").write_bytes(b"")
     assert {each["rule"] for each in _verify(shell, path)[1]} == {"OP-10", "S-21"}
+
+
+def test_what_a_disk_does_not_give(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told, and kept without its frames: each of thousands would hold buffers and a table of keys."""
+    path = make(root)
+
+    def refuses(_path: Path, *_: object) -> None:
+        held = bytearray(1)
+        del held
+        raise system_error("cannot be read", str(_path), OSError(errno.EIO, "Input/output error")) from OSError(5, "")
+
+    unread: list[CleanerdError] = []
+    monkeypatch.setattr(verify_module, "verify_in_surroundings", refuses)
+    verdicts = list(verify_module._verify(path, Question(now_ms=NOW), load_settings(), Selection(), unread))
+    assert [verdict.findings.errors for verdict in verdicts] == [1]
+    (error,) = unread
+    assert error.__traceback__ is None
+    assert error.__cause__ is not None
+    assert error.__cause__.__traceback__ is None
+
+
+@pytest.mark.parametrize("failure", [MemoryError(), OSError(errno.ENOSPC, "No space left on device")])
+def test_what_a_machine_lacks(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch, failure: Exception) -> None:
+    """OP-10: memory, or room for the keys, in one partition: the others are verified, and no damage is told."""
+    path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty()})
+    def refuses(partition: Path, *more: Any) -> Any:
+        if partition.name == "orders-0":
+            raise failure
+        return verify_in_surroundings(partition, *more)
+
+    monkeypatch.setattr(verify_module, "verify_in_surroundings", refuses)
+    answer = shell("verify", path, "--json", "--quiet")
+    assert answer.code == 1
+    assert [Path(each["path"]).name for each in answer.json["verified"]] == ["logs", "orders-1"]
+    (found,) = answer.json["verified"][0]["findings"]
+    assert (found["kind"], Path(found["file"]).name) == ("not-verified", "orders-0")
+
+
+def test_a_checkpoint_that_cannot_be_read(root: Path, shell: Shell) -> None:
+    """Where a disk fails it says least of all to say nothing: all else is verified."""
+    path = make(root)
+    (path / CLEANER_CHECKPOINT).unlink(missing_ok=True)
+    (path / CLEANER_CHECKPOINT).mkdir()
+    answer = shell("verify", path, "--json", "--quiet")
+    assert answer.code == 1
+    around, partition = answer.json["verified"]
+    assert [(each["kind"], Path(each["file"]).name) for each in around["findings"]] == [
+        ("not-verified", CLEANER_CHECKPOINT)
+    ]
+    assert (partition["segments"], partition["errors"]) == (4, 0)
+
+
+def test_against_itself(root: Path, shell: Shell) -> None:
+    """A slip of the hand: told as that."""
+    path = make(root) / "orders-0"
+    answer = shell("verify", path, "--against", path)
+    assert answer.code == 1
+    assert "is the log itself, and no copy to compare it with" in answer.err
 
 
 @pytest.mark.parametrize("count", [1, 5])

@@ -13,7 +13,14 @@ import numpy as np
 import pytest
 
 from cleanerd import _kernel
-from cleanerd.errors import CleanerdError, CorruptionError, KernelError, SegmentChangedError, StalePlanError
+from cleanerd.errors import (
+    CleanerdError,
+    CorruptionError,
+    KernelError,
+    MachineError,
+    SegmentChangedError,
+    StalePlanError,
+)
 from cleanerd.format.names import file_name
 from cleanerd.log import directory_time
 from cleanerd.log import partition as listing
@@ -250,6 +257,12 @@ def test_kernel_errors_have_one_class(raised: Exception, told: str) -> None:
     with pytest.raises(KernelError, match=told) as caught, kernel_errors_told("orders-0"):
         raise raised
     assert caught.value.where == "orders-0"
+
+
+def test_no_memory_is_the_machines(log: PartitionLog) -> None:
+    """U-38: nothing is wrong with the log, and the next one may fit."""
+    with pytest.raises(MachineError, match="there is no memory left"), kernel_errors_told(str(log.path)):
+        np.empty(1 << 60, np.uint8)
 
 
 def test_bits_of_another_file(log: PartitionLog) -> None:
