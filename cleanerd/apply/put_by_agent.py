@@ -20,6 +20,7 @@ from cleanerd.apply.keep import Keeper
 from cleanerd.apply.put import Put
 from cleanerd.apply.remember import remember_unmoved, require_below, save_clean_point
 from cleanerd.apply.swap import drop_plans, drop_work, finish_plan, names_staged
+from cleanerd.apply.unfinished import refuse_strange_staging
 from cleanerd.broker.live_log import held_as, read_live
 from cleanerd.broker.reading import PartitionReading
 from cleanerd.cleaner.refusals import refuse_live
@@ -98,6 +99,7 @@ class ByAgent(Put):
     def enter(self, files: PartitionFiles) -> None:
         """The broker looks after the rest."""
         self._is_read, self._facts = False, None
+        refuse_strange_staging(files)
         files.claim()
         left = names_staged(files)
         self._some_wait = drop_plans(files, left, keep_ready=True)  # the others are of a cleanerd that was killed

@@ -19,7 +19,7 @@ from cleanerd.apply.purged_keys import stage_purged_keys
 from cleanerd.apply.put import Put
 from cleanerd.apply.ready_file import Ready
 from cleanerd.apply.swap import drop_plans, drop_work, names_staged
-from cleanerd.apply.unfinished import refuse_unfinished
+from cleanerd.apply.unfinished import refuse_strange_staging, refuse_unfinished
 from cleanerd.apply.validate import CurrentFacts, validate_plan
 from cleanerd.broker.lock_file import Owner
 from cleanerd.broker.reading import PartitionReading
@@ -69,6 +69,7 @@ class Staged(Put):
     def enter(self, files: PartitionFiles) -> None:
         """A broker may be at work, but not half-way through a replacement."""
         self._is_read, self._listed = False, None
+        refuse_strange_staging(files)
         files.claim()
         refuse_unfinished(files, files.names())
         drop_work(files, names_staged(files))

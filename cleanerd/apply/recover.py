@@ -36,7 +36,7 @@ from cleanerd.apply.swap import (
 )
 from cleanerd.apply.validate import has_fact
 from cleanerd.cleaner.manifest import MANIFEST, PLAN_ID, READY, RESTORE, STAGING, Manifest, staging_path
-from cleanerd.errors import CleanerdError, CorruptionError, LogDirBusyError, RefusedError, UnsupportedLogError
+from cleanerd.errors import CleanerdError, CorruptionError, LogDirBusyError, UnsupportedLogError
 from cleanerd.format.names import CLEANED_SUFFIX, SWAP_SUFFIX
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ def _sweep(files: PartitionFiles, unknown: list[str], now_ms: int) -> list[str]:
     for path in unknown:
         status = files.stat(path)
         if status is not None and now_ms - status.st_mtime_ns // 10**6 > SWEEP_AGE_MS:
-            with contextlib.suppress(RefusedError):  # it is in nobody's way
+            with contextlib.suppress(CleanerdError):  # it is in nobody's way
                 remove_tree(files, path)
                 swept.append(path)
     remove_staging_if_empty(files)

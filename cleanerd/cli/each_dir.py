@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from cleanerd.errors import CleanerdError
+from cleanerd.errors import CleanerdError, as_cleanerd_error
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 
@@ -83,9 +83,10 @@ def collected(failures: list[CleanerdError], output: Output) -> Iterator[None]:
     """An error in the block is told and remembered; the next directory gets its turn."""
     try:
         yield
-    except CleanerdError as error:
+    except (CleanerdError, OSError) as caught:
+        error = as_cleanerd_error(caught, "")
         output.warning(str(error))
-        failures.append(error)
+        failures.append(error.without_frames())
 
 
 def read_each(output: Output, paths: Sequence[Path]) -> tuple[list[LogDir], list[CleanerdError]]:

@@ -14,6 +14,7 @@ from cleanerd.apply.kept_segments import KeptEntry, KeptSegments
 from cleanerd.apply.lock import LogDirLock
 from cleanerd.apply.session import LockedDir
 from cleanerd.apply.undo import UndoResult, entries_of, undo_cleaning
+from cleanerd.cli.each_dir import collected
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import select_in
 from cleanerd.errors import CleanerdError, RefusedError, worst_exit_code
@@ -61,11 +62,8 @@ def undo(
     results: list[UndoResult] = []
     failures: list[CleanerdError] = []
     for path in log_dirs:
-        try:
+        with collected(failures, common.output):
             results += _undo_dir(common.output, settings, path, log_dirs, wanted, undoable, kept)
-        except CleanerdError as error:
-            common.output.warning(str(error))
-            failures.append(error)
     for warning in undoable.warnings:
         common.output.warning(warning)
     for newer in undoable.newer.values():

@@ -119,9 +119,20 @@ def read_log_dir(path: Path, memory: LogDirMemory | None = None) -> LogDir:
         log_start_offsets=_checkpoint(path / LOG_START_CHECKPOINT, known) or {},
         high_watermarks=high_watermarks or {},
         has_high_watermarks=high_watermarks is not None,
-        clean_shutdown=(path / CLEAN_SHUTDOWN).exists(),
+        clean_shutdown=_is_there(path / CLEAN_SHUTDOWN),
         linked=_partitions(entry.name for entry in entries if entry.is_symlink()),
     )
+
+
+def _is_there(path: Path) -> bool:
+    """Whether anything has that name; a disk that does not say so is no answer."""
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise unreadable("cannot be looked at", path, error) from error
+    return True
 
 
 def partition_names(path: Path) -> tuple[TopicPartition, ...]:
