@@ -59,6 +59,8 @@ def _try_link(kept: Path, log_dir: Path) -> None:
     probe = f"{_PROBE}-{os.getpid()}"
     try:
         with opened(log_dir) as source, opened(kept) as place:
+            with suppress(FileNotFoundError):
+                os.unlink(probe, dir_fd=place)  # of one that was killed; in a container all have the same number
             os.link(META_PROPERTIES, probe, src_dir_fd=source, dst_dir_fd=place, follow_symlinks=False)
             with suppress(OSError):
                 os.unlink(probe, dir_fd=place)
@@ -111,7 +113,7 @@ class Keeper:
         before = None if state is None or state.clean_point is None else asdict(state.clean_point)
         begun = self._kept_segments.entry(plan_id)
         self._entry = (
-            begun
+            self._gone_on_with(begun)
             if begun is not None
             else KeptEntry(
                 plan=plan_id,
@@ -156,6 +158,21 @@ class Keeper:
                 for source in plan.sources
             },
         )
+
+    def _gone_on_with(self, begun: KeptEntry) -> KeptEntry:
+        """What was kept of the plan before it was cut short. ``undo`` looks for all of it in one place.
+
+        Raises:
+            RefusedError: it lies in another one than what is to be kept now.
+        """
+        kept = str(self._place / self._directory)
+        if os.path.realpath(kept) != os.path.realpath(begun.kept) and os.path.isdir(begun.kept):
+            raise RefusedError(
+                f"what this plan has replaced so far is kept in {begun.kept}",
+                where=str(self._place),
+                hint="name the directory that it was kept in",
+            )
+        return replace(begun, kept=kept)
 
     def keep(self, staged: StagedGroup) -> None:
         """Link the sources of ``staged``, which is about to be swapped in. On the disk when this returns.
@@ -231,14 +248,22 @@ class Keeper:
             if self._files.stat(name) is None:
                 continue
             if not self._is_kept(place, name):
+                if place.stat(f"{self._directory}/{name}") is not None:
+                    # An apply was cut short, and a broker made this one anew. Its segment is not swapped yet.
+                    self._require_decided(base, self._files.stat(file_name(base, ".log")))
+                    place.unlink(f"{self._directory}/{name}")
                 place.link_from(self._files, name, f"{self._directory}/{name}")
             status = place.stat(f"{self._directory}/{name}")
             if status is None or not stat.S_ISREG(status.st_mode):
                 raise RefusedError("is not a plain file: it is not kept", where=self._files.where(name))
             marks[kind] = FileMark.of(status)
-        if marks.get("log") != self._entry.sources.get(base):
-            raise StalePlanError(f"segment {base} was replaced before it could be kept", where=str(self._files.path))
+        self._require_decided(base, place.stat(f"{self._directory}/{file_name(base, '.log')}"))
         return KeptSegment(base, marks)
+
+    def _require_decided(self, base: int, found: os.stat_result | None) -> None:
+        """Raises StalePlanError when ``found`` is not the log of the segment that was decided on."""
+        if found is None or FileMark.of(found) != self._entry.sources.get(base):
+            raise StalePlanError(f"segment {base} was replaced before it could be kept", where=str(self._files.path))
 
     def _is_kept(self, place: PartitionFiles, name: str) -> bool:
         """Whether ``name`` is the same file in the log and in the place."""

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from cleanerd.apply import apply_staged
+from cleanerd.apply.swap import swap_group
 from tests.cleaner.driver import scratch
 from tests.cli.clean_log_dirs import CLEANED, COMPACT, NOW, Answer, Shell, batch, keys, make
 from tests.support.failing_files import Injector, Killed
@@ -173,3 +175,59 @@ def test_no_room_in_the_kept_directory(root: Path, shell: Shell, monkeypatch: py
     assert answer.code == 1
     assert "No space left" in answer.err
     assert keys(path / "orders-0") == before
+
+
+def cut_short(shell: Shell, path: Path, monkeypatch: pytest.MonkeyPatch, base: int, *more: object) -> None:
+    """An apply that is ended when the group ``base`` is kept and not swapped yet."""
+
+    def swap(files: Any, plan: Any, group: Any, *others: Any, **named: Any) -> None:
+        if group.base == base:
+            raise KeyboardInterrupt
+        swap_group(files, plan, group, *others, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(apply_staged, "swap_group", swap)
+        assert shell("apply", path, "--quiet", *COMPACT, *SMALL, *more).code == 130
+
+
+def test_a_broker_made_an_index_anew(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two tries: the one that was kept before is not that of the segment any more, and in nobody's way."""
+    path = three_groups(root)
+    before = keys(path / "orders-0")
+    stage(shell, path, "--keep-replaced", root / "kept", *SMALL)
+    cut_short(shell, path, monkeypatch, 2)
+    index = path / "orders-0" / f"{2:020d}.index"
+    data = index.read_bytes()
+    index.unlink()
+    index.write_bytes(data)
+    assert outcome(apply(shell, path, *SMALL)) == "cleaned"
+    assert outcome(undo(shell, path)) == "undone"
+    assert keys(path / "orders-0") == before
+    assert not [file for file in (root / "kept").rglob("*") if file.is_file()]
+
+
+def test_kept_in_two_places(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``undo`` looks in one: the second try is told to name it, and the plan waits for that."""
+    path = three_groups(root)
+    before = keys(path / "orders-0")
+    stage(shell, path, "--keep-replaced", root / "kept", *SMALL)
+    cut_short(shell, path, monkeypatch, 2)
+    half = keys(path / "orders-0")
+    assert half != before
+    (root / "other").mkdir()
+    answer = apply(shell, path, *SMALL, "--keep-replaced", root / "other")
+    assert (answer.code, outcome(answer)) == (0, "skipped")
+    assert f"what this plan has replaced so far is kept in {root / 'kept'}/" in answer.err
+    assert keys(path / "orders-0") == half
+    (root / "link").symlink_to(root / "kept")
+    assert outcome(apply(shell, path, *SMALL, "--keep-replaced", root / "link")) == "cleaned"
+    assert outcome(undo(shell, path)) == "undone"
+    assert keys(path / "orders-0") == before
+
+
+def test_a_probe_that_was_left(root: Path, shell: Shell) -> None:
+    """Of one that was killed: in a container each has the same number."""
+    path = make(root)
+    (root / "kept" / f".cleanerd-link-probe-{os.getpid()}").write_text("")
+    stage(shell, path, "--keep-replaced", root / "kept")
+    assert list((root / "kept").iterdir()) == []
