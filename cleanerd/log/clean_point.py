@@ -18,7 +18,7 @@ from cleanerd.errors import machine_error
 from cleanerd.format.names import TopicPartition, uuid_to_base64
 from cleanerd.log.documents import document_bytes
 from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT, fingerprint_in_words
-from cleanerd.log.rules_memory import RulesMemory
+from cleanerd.log.rules_memory import RulesMemory, by_name
 from cleanerd.log.safe_open import MAX_FACTS_BYTES
 from cleanerd.log.state_files import (
     DAMAGE,
@@ -312,7 +312,7 @@ def state_file_name(name: TopicPartition, topic_id: uuid.UUID | None) -> str:
 
 
 def _topic_part(name: TopicPartition, topic_id: uuid.UUID | None) -> str:
-    return f"name-{name.topic}" if topic_id is None else uuid_to_base64(topic_id)
+    return by_name(name.topic) if topic_id is None else uuid_to_base64(topic_id)
 
 
 def state_document(name: TopicPartition, state: PartitionState) -> dict[str, Any]:

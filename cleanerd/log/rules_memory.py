@@ -6,6 +6,7 @@ is damaged, may have said anything: that is an answer of its own, ``Unread``.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from bisect import bisect_left
@@ -26,8 +27,20 @@ T = TypeVar("T")
 PARTITIONS: Final = "partitions"
 SUFFIX: Final = ".json"
 
+_LONGEST_NAME: Final = 255 - len("name-") - len("-2147483647") - len(DAMAGED)
+_NAME_KEPT: Final = 180
 _MOST_TOPICS: Final = 20_000
 """Answers are kept of so many, each once for each log directory; a cluster makes and deletes topics for years."""
+
+
+def by_name(topic: str) -> str:
+    """What the state files of a topic without an id begin with.
+
+    A name may be so long that no file can be called by it and a partition's number; ``=`` is in no topic's name.
+    """
+    if len(topic) <= _LONGEST_NAME:
+        return f"name-{topic}"
+    return f"name-{topic[:_NAME_KEPT]}={hashlib.sha256(topic.encode()).hexdigest()[:32]}"
 
 
 class RulesMemory:
@@ -102,7 +115,7 @@ class RulesMemory:
             place = self._root / directory
 
             def look(opened: int, directory: str = directory, place: Path = place) -> None:
-                topics = [f"name-{topic}"] if topic_id is None else [uuid_to_base64(topic_id), f"name-{topic}"]
+                topics = [by_name(topic)] if topic_id is None else [uuid_to_base64(topic_id), by_name(topic)]
                 stems = [stem for each in topics for stem in self._stems(directory, each, opened)]
                 told = (_told(place, stem, opened) for stem in stems)
                 found.update(dict.fromkeys(each for each in told if each is not None))

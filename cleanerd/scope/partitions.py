@@ -108,13 +108,13 @@ class ByDisk(Partitions):
             config = self._require_cleanable(name)
             self.facts.require_same_topic(name, topic_id_of(self.log_dir, name))
         except CleanerdError as error:
-            return Target(name, None, error)
+            return Target(name, None, error.without_frames())
         return Target(name, config, None)
 
     def _require_cleanable(self, name: TopicPartition) -> TopicConfig:
         config = self._config(name.topic)
         if isinstance(config, CleanerdError):
-            raise config
+            raise config.without_frames()  # of the last one who met it: a topic may have thousands of partitions
         if not config.policy_known:
             self._require_old_enough(config.topic)
         require_compacted(config)
@@ -139,7 +139,7 @@ class ByDisk(Partitions):
             try:
                 self._configs[topic] = self.facts.topic_config(topic)
             except CleanerdError as error:
-                self._configs[topic] = error
+                self._configs[topic] = error.without_frames()
         return self._configs[topic]
 
 
@@ -224,14 +224,14 @@ class ByBroker(Partitions):
     def _ask(self, name: TopicPartition) -> LogFacts:
         """Who tries once only waits once: after an answer that was waited for in vain nothing else is asked for."""
         if self._silent is not None:
-            raise self._silent
+            raise self._silent.without_frames()
         started = time.monotonic()
         try:
             return self._broker.log(name)
         except AgentUnavailableError as error:
             patience = self._broker.patience
             if patience.tries == 1 and time.monotonic() - started >= patience.answer_seconds:
-                self._silent = error
+                self._silent = error.without_frames()
             raise
 
     def _hint(self, topic: str) -> TopicConfig | None:

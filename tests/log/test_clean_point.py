@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.format.checkpoint import EpochStart
-from cleanerd.format.names import parse_topic_partition_dir, uuid_to_base64
+from cleanerd.format.names import TopicPartition, parse_topic_partition_dir, uuid_to_base64
 from cleanerd.log import clean_point
 from cleanerd.log.clean_point import (
     STATE_FORMAT,
@@ -25,6 +25,8 @@ from cleanerd.log.clean_point import (
 )
 from cleanerd.log.log_dir import LogDir, read_log_dir
 from cleanerd.log.partition import PartitionLog, read_partition
+from cleanerd.log.rules_memory import RulesMemory
+from cleanerd.log.state_files import set_aside
 from tests.cleaner.driver import scratch
 from tests.support.log_dirs import DIRECTORY_ID, Partition, make_log_dir
 from tests.support.logs import keyed_batch
@@ -148,6 +150,29 @@ def test_round_trip(tmp_path: Path, found: tuple[LogDir, PartitionLog]) -> None:
     store.save(*found, replace(state_of(found[1]), clean_point=None, quarantine="bad"))
     assert store.load(*found) == PartitionState(None, "bad", {"outcome": "cleaned"})
     assert store.warnings == []
+
+
+@pytest.mark.parametrize("length", [1, 231, 232, 249])
+def test_a_topic_without_an_id_has_any_name(found: tuple[LogDir, PartitionLog], tmp_path: Path, length: int) -> None:
+    """U-6: as long as Kafka lets it be, with any number behind it: what a file is called may be shorter than that."""
+    log_dir, log = found
+    store = StateStore(tmp_path / "state")
+    states = {}
+    for last in ("a", "b"):
+        for partition in (0, 2**31 - 1):
+            name = TopicPartition("t" * (length - 1) + last, partition)
+            log = replace(log, name=name, topic_id=None)
+            states[name] = replace(state_of(log), rules=f"rules of {last}")
+            store.save(log_dir, log, states[name])
+    assert not store.warnings
+    again = StateStore(tmp_path / "state")
+    for name, state in states.items():
+        log = replace(log, name=name)
+        assert again.load(log_dir, log) == state
+        assert again.rules_of(log_dir, replace(log, name=TopicPartition(name.topic, 1)), None) == state.rules
+        assert RulesMemory(tmp_path / "state").of_name(name.topic, "none") == [state.rules]
+    for name in states:
+        set_aside(again.path(log_dir, replace(log, name=name)), tmp_path / "state")
 
 
 def test_created_again(tmp_path: Path, found: tuple[LogDir, PartitionLog]) -> None:
