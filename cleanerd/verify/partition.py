@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 DEFAULT_MEMORY_BYTES: Final = 128 * 1024 * 1024
 _MOST_DELETED_NAMED: Final = 3
+_BY_WHOM: Final = ": a broker does it after file.delete.delay.ms, or when it starts"
 
 
 def _nobody(_bytes: int) -> None:
@@ -149,11 +150,12 @@ def _count(verdict: Verdict, log: LogFacts) -> None:
 def _tell_deleted(paths: Sequence[Path], findings: Findings) -> None:
     """After a live cleaning there are hundreds for a minute: more than a few are one line."""
     if len(paths) > _MOST_DELETED_NAMED:
-        what = f"{len(paths)} files wait to be deleted, such as {paths[0].name}; their records can still be read"
+        what = f"{len(paths)} files wait to be deleted, such as {paths[0].name}{_BY_WHOM}; their records can still be read"
         findings.warning(Kind.DELETED_FILE_LEFT, str(paths[0].parent), what)
         return
     for path in paths:
-        findings.warning(Kind.DELETED_FILE_LEFT, str(path), "waits to be deleted; its records can still be read")
+        what = f"waits to be deleted{_BY_WHOM}; its records can still be read"
+        findings.warning(Kind.DELETED_FILE_LEFT, str(path), what)
 
 
 def _check_files(listing: Listing, findings: Findings) -> None:
@@ -165,7 +167,8 @@ def _check_files(listing: Listing, findings: Findings) -> None:
             what = "a replacement that was given up; a broker removes it when it starts"
             findings.warning(Kind.UNFINISHED_REPLACEMENT, str(path), what)
         elif path.name == STAGING:
-            findings.warning(Kind.STAGED_FILES_LEFT, str(path), "staged segments of a cleaning that did not end")
+            what = "staged segments of a cleaning that is at work, waits for cleanerd apply, or was cut short"
+            findings.warning(Kind.STAGED_FILES_LEFT, str(path), what)
     _tell_deleted([path for path in listing.leftovers if path.name.endswith(DELETED_SUFFIX)], findings)
     for path in listing.orphans:
         what = "belongs to no segment; a broker removes it when it starts"

@@ -233,15 +233,20 @@ def test_how_many_damages() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "rule"),
-    [(".log.cleaned", "S-21"), (".index.deleted", "F-12"), (".index", "F-6")],
+    ("name", "rule", "told"),
+    [
+        (".log.cleaned", "S-21", "a broker removes it when it starts"),
+        (".index.deleted", "F-12", "a broker does it after file.delete.delay.ms, or when it starts"),
+        (".index", "F-6", "a broker removes it when it starts"),
+    ],
 )
-def test_warnings(scene: Scene, name: str, rule: str) -> None:
+def test_warnings(scene: Scene, name: str, rule: str, told: str) -> None:
     """What a broker removes when it starts is told, but is no error: a segment's files without it."""
     scene.file(3, name).write_bytes(b"")
     (found,) = findings(scene, None)
     assert (found.severity, found.rule) == (Severity.WARNING, rule)
     assert found.file.endswith(name)
+    assert told in found.what
 
 
 def test_many_files_that_wait_to_be_deleted(scene: Scene) -> None:
@@ -254,6 +259,7 @@ def test_many_files_that_wait_to_be_deleted(scene: Scene) -> None:
     (found,) = findings(scene, None)
     assert (found.severity, found.rule) == (Severity.WARNING, "F-12")
     assert found.what.startswith("4 files wait to be deleted, such as 0000")
+    assert ": a broker does it after file.delete.delay.ms, or when it starts;" in found.what
 
 
 def test_snapshot_of_a_log_that_was_cut(scene: Scene) -> None:
