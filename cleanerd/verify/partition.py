@@ -150,7 +150,8 @@ def _count(verdict: Verdict, log: LogFacts) -> None:
 def _tell_deleted(paths: Sequence[Path], findings: Findings) -> None:
     """After a live cleaning there are hundreds for a minute: more than a few are one line."""
     if len(paths) > _MOST_DELETED_NAMED:
-        what = f"{len(paths)} files wait to be deleted, such as {paths[0].name}{_BY_WHOM}; their records can still be read"
+        waiting = f"{len(paths)} files wait to be deleted, such as {paths[0].name}"
+        what = f"{waiting}{_BY_WHOM}; their records can still be read"
         findings.warning(Kind.DELETED_FILE_LEFT, str(paths[0].parent), what)
         return
     for path in paths:
