@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from cleanerd.scope.log_dirs import log_dirs_of
+from cleanerd.scope.log_dirs import log_dirs_of, require_outside
 from cleanerd.settings.names import TOPICS
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ class Configuration:
         before = self.settings
         settings = self.reread()
         log_dirs = log_dirs_of(settings, known=self.log_dirs)
+        # The state directory of the next start was looked at just now; it is this one that is written to until then.
+        require_outside(before.daemon.cleanerd_state_dir, [path for path in log_dirs if path not in self.log_dirs])
         keys = tuple(key for key in settings.origins if settings.value(key) != before.value(key))
         later = tuple(key for key in keys if key in NEEDS_RESTART)
         keys += _changed_topics(before, settings)

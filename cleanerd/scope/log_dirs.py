@@ -24,6 +24,7 @@ _ANSWER_SECONDS: Final = 2.0
 def log_dirs_of(settings: Settings, known: Collection[Path] = ()) -> tuple[Path, ...]:
     """``cleanerd.log.dirs``, else ``log.dirs`` or ``log.dir`` of the broker's ``server.properties``.
 
+    Each directory once, by its first name: one that is named by a link as well would be looked after twice.
     ``known``: are not looked at, because they may lie on a disk that hangs by now.
 
     Raises:
@@ -37,8 +38,13 @@ def log_dirs_of(settings: Settings, known: Collection[Path] = ()) -> tuple[Path,
             where="cleanerd.log.dirs",
             hint="set it, or set cleanerd.broker.properties to the broker's server.properties",
         )
-    require_outside(daemon.cleanerd_state_dir, [path for path in found if path not in known])
-    return tuple(dict.fromkeys(found))
+    real = _resolved([path for path in found if path not in known])
+    _require_outside(daemon.cleanerd_state_dir, real)
+    real |= {path: os.path.abspath(path) for path in known}
+    first: dict[str, Path] = {}
+    for path in found:
+        first.setdefault(real[path], path)
+    return tuple(first.values())
 
 
 def require_outside(state_dir: Path, log_dirs: Sequence[Path]) -> None:
@@ -49,8 +55,12 @@ def require_outside(state_dir: Path, log_dirs: Sequence[Path]) -> None:
     Raises:
         ConfigError: the state directory lies in one of ``log_dirs``.
     """
+    _require_outside(state_dir, _resolved(log_dirs))
+
+
+def _require_outside(state_dir: Path, log_dirs: Mapping[Path, str]) -> None:
     place = Path(os.path.realpath(state_dir))
-    for path, real in _resolved(log_dirs).items():
+    for path, real in log_dirs.items():
         if place.is_relative_to(real) or place.is_relative_to(Path(os.path.abspath(path))):
             raise ConfigError(
                 f"lies in the log directory {path}, where only the broker makes directories",

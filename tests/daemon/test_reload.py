@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, cast
 import pytest
 import uvloop
 
+from cleanerd.daemon.configuration import Configuration
 from cleanerd.daemon.notify import Notifier
 from cleanerd.daemon.overtaken import is_overtaken
 from cleanerd.daemon.service import Service
-from cleanerd.errors import CleanerdError
+from cleanerd.errors import CleanerdError, ConfigError
 from cleanerd.format.names import TopicPartition
 from cleanerd.settings import Settings, load_settings
 from tests.daemon.process import Daemon
@@ -98,6 +99,16 @@ def test_a_cleaning_goes_on_by_what_is_no_rule(root: Path) -> None:
             daemon.ask("reload")
             view = daemon.until("it is done", lambda view: view["totals"]["cleans"].get("cleaned") == 1)
             assert view["history"][0]["started_ms"] == began
+
+
+def test_a_log_directory_around_the_state_that_is_written_to(tmp_path: Path) -> None:
+    """Another state directory counts from the next start on: until then a broker's directory may not hold this one."""
+    before = [f"cleanerd.log.dirs={tmp_path}/logs", f"cleanerd.state.dir={tmp_path}/kafka/state"]
+    after = [f"cleanerd.log.dirs={tmp_path}/kafka", f"cleanerd.state.dir={tmp_path}/state"]
+    configuration = Configuration(load_settings([], before, {}), lambda: load_settings([], after, {}))
+    with pytest.raises(ConfigError, match=r"cleanerd\.state\.dir=.*/kafka/state: lies in the log directory"):
+        configuration.reload()
+    assert (configuration.generation, configuration.log_dirs) == (1, (tmp_path / "logs",))
 
 
 class Told(Notifier):

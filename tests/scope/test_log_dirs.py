@@ -33,3 +33,15 @@ def test_log_directories_of_the_broker(tmp_path: Path, key: str) -> None:
     properties.unlink()
     with pytest.raises(ConfigError, match="cannot be read"):
         log_dirs_of(settings(tmp_path, told))
+
+
+def test_a_directory_that_has_two_names(tmp_path: Path) -> None:
+    """By the first one: the daemon refused to start, because "cleanerd run" - it itself - had the directory already."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "link").symlink_to("a")
+    named = ",".join(f"{tmp_path}/{name}" for name in ("link", "b", "a", "b/../a", "none", "none/."))
+    first, second, third = (tmp_path / name for name in ("link", "b", "none"))
+    found = settings(tmp_path, f"cleanerd.log.dirs={named}")
+    assert log_dirs_of(found) == (first, second, third)
+    assert log_dirs_of(found, known=(tmp_path / "a",)) == (first, second, third), "a reload that adds the link"
