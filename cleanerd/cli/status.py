@@ -86,8 +86,9 @@ def tell(output: Output, view: Mapping[str, Any], rows: Sequence[Mapping[str, An
     output.table(
         [Column("log directory"), Column("mode"), Column("free", right=True), Column("why")],
         [
-            [d["path"], d["mode"] if d["online"] else "offline!", human_bytes(d["free_bytes"]), d["error"] or
-             d["mode_reason"]]
+            [d["path"], d["mode"], human_bytes(d["free_bytes"]), d["error"] or d["mode_reason"]]
+            if d["online"]
+            else [d["path"], "offline!", "?", d["error"] or d["mode_reason"]]
             for d in view["log_dirs"]
         ],
     )  # fmt: skip

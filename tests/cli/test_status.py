@@ -83,6 +83,14 @@ def test_several_log_directories_have_a_column(capsys: pytest.CaptureFixture[str
     assert "/data-1" not in row
 
 
+def test_a_log_directory_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    """How much is free there nobody knows; it was told as 0 B."""
+    gone = log_dir("/data-1", online=False, total_bytes=0, free_bytes=0, error="does not exist")
+    tell(Output(), view(log_dirs=(gone,)).to_json(), [])
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("/data-1")]
+    assert row.split() == ["/data-1", "offline!", "?", "does", "not", "exist"]
+
+
 def test_no_partition_at_all(capsys: pytest.CaptureFixture[str]) -> None:
     """An empty table is no answer: a topic that was made just now is missing, and will come."""
     tell(Output(), view().to_json(), [])

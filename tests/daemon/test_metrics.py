@@ -175,6 +175,16 @@ def test_log_dirs_have_complete_sums_whatever_the_limit() -> None:
     assert value(found, "cleanerd_log_dir_agent", log_dir="/var/lib/kafka/data-3") == 0
 
 
+def test_a_directory_that_cannot_be_read_has_no_space_that_is_known() -> None:
+    """With ``cleanerd.disk.reserve`` set its 0 bytes were below that: an alert about a disk that was not mounted."""
+    gone = log_dir(online=False, total_bytes=0, free_bytes=0, reserve_bytes=GIB, error="does not exist")
+    found = samples(view(log_dirs=(gone, log_dir("/other"))))
+    for name in ("size", "free", "reserve"):
+        assert value(found, f"cleanerd_log_dir_{name}_bytes", log_dir=gone.path) is None
+        assert value(found, f"cleanerd_log_dir_{name}_bytes", log_dir="/other") is not None
+    assert value(found, "cleanerd_log_dir_online", log_dir=gone.path) == 0
+
+
 def test_counters_begin_with_zeros() -> None:
     """``increase()`` does not see the first failure when the series begins with it."""
     found = samples(view())

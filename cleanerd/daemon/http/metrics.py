@@ -230,9 +230,10 @@ def _log_dirs(families: _Families, view: DaemonView) -> None:
         families.add("cleanerd_log_dir_online", labels, log_dir.online)
         families.info("cleanerd_log_dir_mode", log_dir.path, log_dir.mode)
         families.add("cleanerd_log_dir_agent", labels, log_dir.agent is not None)
-        families.add("cleanerd_log_dir_size_bytes", labels, log_dir.total_bytes)
-        families.add("cleanerd_log_dir_free_bytes", labels, log_dir.free_bytes)
-        families.add("cleanerd_log_dir_reserve_bytes", labels, log_dir.reserve_bytes)
+        if log_dir.online:  # else nobody knows, and nothing free would be told as a disk at its reserve
+            families.add("cleanerd_log_dir_size_bytes", labels, log_dir.total_bytes)
+            families.add("cleanerd_log_dir_free_bytes", labels, log_dir.free_bytes)
+            families.add("cleanerd_log_dir_reserve_bytes", labels, log_dir.reserve_bytes)
     for path, partitions in _by_log_dir(view).items():
         states = Counter(partition.phase for partition in partitions)
         for state in STATES:

@@ -74,7 +74,7 @@ function logDirCard(logDir, sum) {
     logDir.error ? h("p", { class: "reason" }, logDir.error) : null,
     disk.element,
     facts([
-      ["Free", `${bytes(logDir.free_bytes)} of ${bytes(logDir.total_bytes)} (${percent(logDir.total_bytes ? logDir.free_bytes / logDir.total_bytes : 0)})`],
+      ["Free", logDir.online ? `${bytes(logDir.free_bytes)} of ${bytes(logDir.total_bytes)} (${percent(logDir.total_bytes ? logDir.free_bytes / logDir.total_bytes : 0)})` : "not known"],
       ["Kept free", bytes(logDir.reserve_bytes)],
       ["Mode", logDir.mode_reason ? `${logDir.mode} (${logDir.mode_reason})` : logDir.mode],
       ["Partitions", h("a", { href: viewLink("", { q: logDir.path }), "data-inside": true, "data-focus": logDir.path }, plural(sum.number, "partition"))],
