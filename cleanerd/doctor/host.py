@@ -12,7 +12,7 @@ from cleanerd.admin.client_config import read_client_config
 from cleanerd.cleaner.keep_dir import on_its_file_system, require_keep_dir
 from cleanerd.errors import CleanerdError
 from cleanerd.log.mounts import IN_MEMORY, file_system_of, is_remote
-from cleanerd.settings.check import missing_paths, nearest_existing, wrong_state_dir
+from cleanerd.settings.check import contradictions, is_missing, missing_paths, nearest_existing, wrong_state_dir
 from cleanerd.settings.load import read_settings
 from cleanerd.words import human_bytes
 
@@ -48,9 +48,12 @@ class Process:
 def check_settings(findings: Findings, paths: Sequence[Path], assignments: Sequence[str]) -> Settings | None:
     """As ``config check``; None when the settings cannot be used."""
     settings, problems = read_settings(paths, assignments)
-    found = problems if settings is None else list(missing_paths(settings))
+    warnings: list[str] = []
+    found = problems if settings is None else [*missing_paths(settings), *contradictions(settings, warnings)]
     for problem in found:
         findings.failed("settings", problem, "see cleanerd config check")
+    for text in warnings:
+        findings.note("settings", text, "files, environment and --set")
     for text in () if settings is None else settings.stray:
         findings.warning(
             "settings",
@@ -67,7 +70,7 @@ def check_settings(findings: Findings, paths: Sequence[Path], assignments: Seque
 
 def check_client_config(findings: Findings, path: Path | None) -> None:
     """Kafka's client properties, where the settings name some: whether they can be used. Nobody is connected to."""
-    if path is None or not path.exists():
+    if path is None or is_missing(path):
         return  # that it is missing was said with the settings
     try:
         client = read_client_config(path)
@@ -98,13 +101,15 @@ def check_keep_dir(findings: Findings, places: Sequence[Path], log_dir: Path) ->
 
 def check_map_dir(findings: Findings, place: Path | None, log_dirs: Sequence[Path]) -> None:
     """Where offset maps may be files, if the settings say so. What is wrong there costs time, nothing else (U-43)."""
-    if place is None or not place.exists():
+    if place is None or is_missing(place):
         return  # that it is missing was said with the settings
     what = "offset map in a file"
     in_passes = "the keys are read in several passes instead"
-    kind = file_system_of(place)
-    device = place.stat().st_dev
-    shared = next((path for path in log_dirs if path.exists() and path.stat().st_dev == device), None)
+    kind, device = file_system_of(place), _device_of(place)
+    if device is None:
+        findings.warning(what, f"cannot be looked at by this user: {in_passes}", place, "let cleanerd's user in")
+        return
+    shared = next((path for path in log_dirs if _device_of(path) == device), None)
     if not place.is_dir():
         findings.warning(what, f"is not a directory: {in_passes}", place, "correct cleanerd.map.dir")
     elif not os.access(place, os.W_OK | os.X_OK, effective_ids=True):
@@ -164,6 +169,13 @@ def check_file_system(findings: Findings, path: Path) -> None:
         findings.note("file system", f"{kind}: gone after a reboot, and fsync means nothing there", path)
     else:
         findings.ok("file system", kind, path)
+
+
+def _device_of(path: Path) -> int | None:
+    try:
+        return os.stat(path).st_dev
+    except OSError:
+        return None
 
 
 def _effective_capabilities() -> int:

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.errors import ConfigError
+from cleanerd.errors import ConfigError, CorruptionError
 from cleanerd.format.properties import read_properties
 
 if TYPE_CHECKING:
@@ -95,14 +95,17 @@ def server_properties(file: Path) -> Mapping[str, str]:
     """What a broker's ``server.properties`` says.
 
     Raises:
-        ConfigError: it cannot be read, or holds a NUL, which no path and no setting of a broker has.
-        CorruptionError: it is no properties file.
+        ConfigError: it cannot be read, is no properties file, or holds a NUL, which no setting of a broker has.
     """
     try:
         data = file.read_bytes()
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}", where=str(file), hint=_HINT) from error
-    properties = read_properties(data, str(file))
+    try:
+        properties = read_properties(data, str(file))
+    except CorruptionError as error:
+        # Nothing of a log is damaged: no broker starts with such a file.
+        raise ConfigError(error.message, where=str(file), hint="Kafka would not read it either: correct it") from error
     if any("\0" in text for text in properties.values()):
         raise ConfigError("holds a NUL: it is no file of settings", where=str(file), hint=_HINT)
     return properties

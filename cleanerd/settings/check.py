@@ -32,11 +32,11 @@ def missing_paths(settings: Settings) -> Iterator[ConfigError]:
     for key in _PATHS:
         value = settings.value(key)
         for path in value if isinstance(value, tuple) else [value]:
-            if path is not None and _is_missing(path):
+            if path is not None and is_missing(path):
                 yield ConfigError(f"{key}: {path} does not exist", where=settings.origins[key])
 
 
-def _is_missing(path: Path | str) -> bool:
+def is_missing(path: Path | str) -> bool:
     """Whether nothing is there. What a disk that fails says is no answer: whoever opens the path tells it."""
     try:
         os.stat(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 from typing import TYPE_CHECKING
@@ -9,9 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.doctor import host
+from cleanerd.doctor.check import check_host
 from cleanerd.doctor.findings import Finding, Findings
 from cleanerd.doctor.host import check_file_system, check_limits, check_map_dir
 from cleanerd.log.mounts import file_system_of
+from tests.cleaner.driver import scratch
+from tests.support.root import as_somebody, needs_root
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,3 +87,42 @@ def test_an_open_file_has_a_file_system_too(tmp_path: Path) -> None:
     """Of a file without a name there is no path to ask about."""
     with (tmp_path / "file").open("w") as file:
         assert file_system_of(file.fileno()) == file_system_of(tmp_path)
+
+
+def problems(found: list[Finding], check: str) -> list[tuple[str, str, int]]:
+    return [(each.where, each.what, each.exit_code) for each in found if (each.check, each.level) == (check, "problem")]
+
+
+def test_a_broken_file_of_the_broker_is_a_finding(tmp_path: Path) -> None:
+    """It was the end of ``doctor``, with exit code 5, and all else that it looks at was not told."""
+    properties = tmp_path / "server.properties"
+    properties.write_text("log.dirs=\\uZZZZ\n")
+    found = check_host([], [], [f"cleanerd.broker.properties={properties}", f"cleanerd.state.dir={tmp_path / 'state'}"])
+    told = (str(properties), "line 1: \\u needs four hexadecimal digits", 3)
+    assert problems(found, "log directory") == [told]
+    assert "open files" in {each.check for each in found}
+
+
+def test_settings_that_contradict_are_found(tmp_path: Path) -> None:
+    """As ``config check`` finds them; it said that all were in order."""
+    lags = ["topics.o.min.compaction.lag.ms=2d", "topics.o.max.compaction.lag.ms=1d"]
+    found = check_host([], [], [*lags, f"cleanerd.state.dir={tmp_path / 'state'}", f"cleanerd.log.dirs={tmp_path}"])
+    (problem,) = problems(found, "settings")
+    assert problem[1] == "min.compaction.lag.ms of topic o is 172800000, above max.compaction.lag.ms 86400000 (--set)"
+
+
+@needs_root
+def test_files_that_are_closed_to_us_are_findings() -> None:
+    """``Path.exists`` raises for them: the first one was the end of ``doctor``."""
+    with scratch() as root:
+        closed = root / "closed"
+        (closed / "map").mkdir(parents=True)
+        (closed / "client.properties").write_text("security.protocol=PLAINTEXT\n")
+        closed.chmod(0o700)
+        settings = [f"cleanerd.command.config={closed}/client.properties", f"cleanerd.map.dir={closed}/map"]
+        settings += [f"cleanerd.state.dir={root}/state", f"cleanerd.log.dirs={root}/logs"]
+        told = as_somebody(lambda: json.dumps([each.to_json() for each in check_host([], [], settings)]))
+        by_check = {each["check"]: each for each in json.loads(told)}
+        assert "Permission denied" in by_check["client properties"]["what"]
+        assert by_check["offset map in a file"]["level"] == "warning"
+        assert "cannot be looked at by this user" in by_check["offset map in a file"]["what"]

@@ -45,3 +45,12 @@ def test_a_directory_that_has_two_names(tmp_path: Path) -> None:
     found = settings(tmp_path, f"cleanerd.log.dirs={named}")
     assert log_dirs_of(found) == (first, second, third)
     assert log_dirs_of(found, known=(tmp_path / "a",)) == (first, second, third), "a reload that adds the link"
+
+
+def test_a_file_of_the_broker_that_is_none(tmp_path: Path) -> None:
+    """It was damage, exit code 5, as of a log."""
+    properties = tmp_path / "server.properties"
+    properties.write_text("# ours\nlog.dirs=\\uZZZZ\n")
+    with pytest.raises(ConfigError) as raised:
+        log_dirs_of(settings(tmp_path, f"cleanerd.broker.properties={properties}"))
+    assert str(raised.value).startswith(f"{properties}: line 2: \\u needs four hexadecimal digits (")
