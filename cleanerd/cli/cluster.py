@@ -108,14 +108,15 @@ def _ask(target: str, url: str) -> Answer:
     try:
         with _OPENER.open(url, timeout=ANSWER_SECONDS) as answer:
             body = answer.read(MOST_BYTES + 1)
-        document = json.loads(body)
-        compare([Answer(target, document)])  # whether it has all that is compared
     except urllib.error.HTTPError as error:
         return Answer(target, None, f"answers {error.code} ({error.reason}): see cleanerd.http.hosts")
-    except (OSError, HTTPException, ValueError, RecursionError) as error:
+    except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", None) or error
         return Answer(target, None, f"does not answer: {getattr(reason, 'strerror', None) or reason}")
-    except (KeyError, TypeError, AttributeError):
+    try:
+        document = json.loads(body)
+        compare([Answer(target, document)])  # whether it has all that is compared
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError, OverflowError):
         return Answer(target, None, "answers, but is no cleanerd of a release that this one knows")
     return Answer(target, document)
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import socket
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cleanerd.cli import cluster
 from cleanerd.cli.cluster import DEFAULT_PORT, read_targets, status_url
 from cleanerd.cli.cluster_compare import SIZES_DIFFER_BYTES, Answer, compare
 from cleanerd.daemon.view import QuarantineView, Totals
@@ -121,11 +123,35 @@ def test_what_answers_and_is_no_daemon(shell: Shell) -> None:
     with serving(daemon()) as served:
         answer = shell("cluster", "status", f"http://127.0.0.1:{served.port}/page/app.js?", "--json")
     assert answer.code == 4
-    assert answer.json["rows"][0]["told"].startswith("does not answer: Expecting value"), answer.out
+    assert answer.json["rows"][0]["told"] == "answers, but is no cleanerd of a release that this one knows"
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         deaf.listen()
         port = deaf.getsockname()[1]
     assert shell("cluster", "status", f"127.0.0.1:{port}").code == 4
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"\xff", b"[]", b"[" * 100_000, b'{"partitions": [], "totals": {"bytes_before": 1e999, "bytes_after": 0}}',
+     b'{"partitions": [{"topic": "a", "partition": "first"}], "totals": {}}'],
+)  # fmt: skip
+def test_an_answer_that_makes_no_sense(shell: Shell, monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
+    """It answers, and is told as that; an endless number was the end of the command, others of it were not told."""
+    monkeypatch.setattr(cluster, "_OPENER", Says(body))
+    answer = shell("cluster", "status", "kafka-1", "--json")
+    assert answer.code == 4
+    assert answer.json["rows"][0]["told"] == "answers, but is no cleanerd of a release that this one knows"
+
+
+@dataclass(frozen=True)
+class Says:
+    """Whatever is asked."""
+
+    body: bytes
+
+    def open(self, _url: str, timeout: float) -> io.BytesIO:
+        assert timeout
+        return io.BytesIO(self.body)
 
 
 def test_targets_of_prometheus(tmp_path: Path, shell: Shell) -> None:
