@@ -18,14 +18,23 @@ class Notifier:
         environment = os.environ if environ is None else environ
         self._address = environment.get("NOTIFY_SOCKET", "")
         self.watchdog_seconds = _watchdog_seconds(environment)
+        self._shown = ""
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody listens."""
+        return self._address.startswith(("/", "@"))
 
     def ready(self, status: str) -> None:
         """Started, or done with reloading."""
-        self._send(f"READY=1\nSTATUS={_line(status)}")
+        self._shown = _line(status)
+        self._send(f"READY=1\nSTATUS={self._shown}")
 
     def status(self, text: str) -> None:
-        """One line for ``systemctl status``."""
-        self._send(f"STATUS={_line(text)}")
+        """One line for ``systemctl status``, where it is another one than before."""
+        if (line := _line(text)) != self._shown:
+            self._shown = line
+            self._send(f"STATUS={line}")
 
     def reloading(self) -> None:
         """Settings are being read; ``ready`` ends it."""
@@ -40,7 +49,7 @@ class Notifier:
         self._send("WATCHDOG=1")
 
     def _send(self, message: str) -> None:
-        if not self._address.startswith(("/", "@")):
+        if not self.is_heard:
             return
         # A name that begins with @ is one in the abstract namespace.
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address

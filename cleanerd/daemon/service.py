@@ -70,6 +70,9 @@ WRITE_SECONDS: Final = 5.0
 
 TICK_SECONDS: Final = 1.0
 
+STATUS_SECONDS: Final = 5.0
+"""The line of ``systemctl status`` is looked at so often."""
+
 _log = structlog.get_logger()
 
 
@@ -268,6 +271,7 @@ class Service:
     async def _ticks(self) -> None:
         """Progress is shown every second, and systemd is told that somebody is alive."""
         watchdog, told_at = self.notifier.watchdog_seconds, 0.0
+        status_at = time.monotonic()
         while True:
             await asyncio.sleep(min(TICK_SECONDS, watchdog or TICK_SECONDS))
             if self.dispatcher.running or self.publisher.is_stale():
@@ -275,6 +279,9 @@ class Service:
             if watchdog is not None and time.monotonic() - told_at >= watchdog / 2:
                 told_at = time.monotonic()
                 self.notifier.watchdog()
+            if self.publisher.ready and self.notifier.is_heard and time.monotonic() - status_at >= STATUS_SECONDS:
+                status_at = time.monotonic()
+                self.notifier.status(self.publisher.status_line())
 
     def _write(self, work: Callable[[], str], done: Callable[[str], None]) -> None:
         """By one thread, in the order of the calls: a disk that hangs holds up no view."""

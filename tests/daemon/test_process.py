@@ -242,7 +242,10 @@ def test_a_key_that_needs_a_restart_is_named(root: Path) -> None:
 
 
 def test_systemd_is_told(root: Path) -> None:
-    """sd_notify: READY once everything was looked at, WATCHDOG in time, RELOADING, STOPPING."""
+    """sd_notify: READY once everything was looked at, WATCHDOG in time, RELOADING, STOPPING; STATUS when it changes.
+
+    The line that ``systemctl status`` shows was that of the start, whatever was quarantined since.
+    """
     with broker(root), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         path = root.parent / "notify.sock"
         listener.bind(str(path))
@@ -255,6 +258,10 @@ def test_systemd_is_told(root: Path) -> None:
             assert message.startswith("READY=1\nSTATUS=auto: 1 partition,")
             while message != "WATCHDOG=1":
                 message = listener.recv(4096).decode()
+            daemon.ask("pause")
+            while not (message.startswith("STATUS=") and ", paused" in message):
+                message = listener.recv(4096).decode()
+            assert message == "STATUS=auto: 1 partition, 0 being cleaned, 0 quarantined, paused"
             daemon.process.send_signal(signal.SIGHUP)
             while not message.startswith("RELOADING=1\nMONOTONIC_USEC="):
                 message = listener.recv(4096).decode()

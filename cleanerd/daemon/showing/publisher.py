@@ -143,12 +143,14 @@ class Publisher:
         return list(self._events)
 
     def status_line(self) -> str:
-        """The line that ``systemctl status`` shows."""
+        """The line that ``systemctl status`` shows: how it is now, and what is wrong with it."""
         partitions = self._fleet.partitions
         bad = sum(tracked.quarantine is not None for tracked in partitions.values())
         return (
             f"{self._configuration.settings.daemon.cleanerd_mode}: {counted(len(partitions), 'partition')}, "
             f"{len(self._running)} being cleaned, {bad} quarantined"
+            + (", paused" if self.view.paused else "")
+            + ("" if self.view.healthy else f"; unhealthy: {self.view.unhealthy_reason}")
         )
 
     def _make(self) -> DaemonView:
