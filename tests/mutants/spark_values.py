@@ -68,4 +68,20 @@ SPARK_VALUES = (
         "    if now is None or side.exists:\n",
         (f"{TESTS}::test_tables",),
     ),
+    Mutant(
+        "values-default-is-shared",
+        "OP-10",
+        "cleanerd/spark/values/shapes.py",
+        "        changed = dict(value)",
+        "        changed = value",
+        ("tests/spark/test_values_avro.py::test_defaults",),
+    ),
+    Mutant(
+        "values-default-of-bytes-as-text",
+        "OP-10",
+        "cleanerd/spark/values/avro_defaults.py",
+        'said.encode("latin-1")',
+        "said.encode()",
+        ("tests/spark/test_values_avro.py::test_defaults",),
+    ),
 )

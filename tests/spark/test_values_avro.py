@@ -124,6 +124,57 @@ def test_evolution(registry: RegistryServer, name: str) -> None:
     assert values == [{"id": 7, "name": "x", **more}]
 
 
+BYTE = "\u00ff"
+MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
+INNER = record(("at", MILLIS), name="Inner")
+EPOCH = datetime.fromtimestamp(0.005, UTC)
+DEFAULTS: dict[str, tuple[Any, Any, Any]] = {
+    "bytes": ("bytes", BYTE, b"\xff"),
+    "fixed": ({"type": "fixed", "name": "F", "size": 1}, BYTE, b"\xff"),
+    "decimal": ({"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}, "\u0001", Decimal("0.01")),
+    "a whole number for a double": ("double", 0, 0.0),
+    "no number": ("double", "NaN", None),
+    "bytes or null": (["bytes", "null"], BYTE, b"\xff"),
+    "not the first of a union": (["int", "null"], None, None),
+    "double or text": (["double", "string"], 7, {"double": 7.0, "string": None}),
+    "bytes or a number": (["bytes", "int"], BYTE, {"bytes": b"\xff", "int": None}),
+    "a record": (INNER, {"at": 5}, {"at": EPOCH}),
+    "records": ({"type": "array", "items": INNER}, [{"at": 5}], [{"at": EPOCH}]),
+    "times by name": ({"type": "map", "values": MILLIS}, {"x": 5}, [("x", EPOCH)]),
+    "a record with a default of its own": (
+        record(("b", "bytes"), {"name": "c", "type": "int", "default": 3}, name="Inner"),
+        {"b": BYTE}, {"b": b"\xff", "c": 3},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_defaults(registry: RegistryServer, name: str) -> None:
+    """Of a field that was added, as Avro 1.12.1 for Java has them: the same for every record, and no text for bytes."""
+    kind, default, expected = DEFAULTS[name]
+    values = avro(registry, record(("id", "long")), {"id": 7}, {"id": 8}, {"id": 9})
+    registry.register(
+        "orders-value", json.dumps(record(("id", "long"), {"name": "w", "type": kind, "default": default}))
+    )
+    _, found, reasons = decoded(registry, values)
+    assert reasons == [None] * 3
+    assert [row["id"] for row in found] == [7, 8, 9]
+    for row in found:
+        assert row["w"] == expected or (name == "no number" and row["w"] != row["w"])
+
+
+def test_defaults_of_the_writer(registry: RegistryServer) -> None:
+    """They say nothing of a record; those of the column's schema have to be values."""
+    old = record(("id", "long"), {"name": "w", "type": "long", "default": "?"})
+    number = registry.register("orders-value", json.dumps(old))
+    registry.register("orders-value", json.dumps(record(("id", "long"))))
+    _, found, reasons = decoded(registry, [b"\x00" + number.to_bytes(4, "big") + b"\x0e\x02"])
+    assert (found, reasons) == ([{"id": 7}], [None])
+    registry.register("orders-value", json.dumps(old))
+    with pytest.raises(ConfigError, match=r"the default of w is no value of its type: \?"):
+        decoded(registry, [], value_schema="orders-value:1")
+
+
 REFUSED = {
     "no default": (record(("id", "long")), record(*BASE), "name"),
     "other type": (record(("id", "string")), record(("id", "long")), "long"),

@@ -89,6 +89,8 @@ def test_everything_that_a_serializer_writes(registry: RegistryServer) -> None:
         ("[" * 200_000, "is not JSON"),
         ('{"price": 1' + "0" * 400 + "}", "price is beyond all numbers"),
         ('{"id": 1' + "0" * 5000 + "}", "is not JSON"),
+        ('{"price": -1e400}', "price is beyond all numbers"),
+        ('{"anything": {"a": [1e400]}}', "anything has a number beyond all"),
     ],
 )
 def test_what_is_no_value(tmp_path: Path, text: str, why: str) -> None:
@@ -98,6 +100,20 @@ def test_what_is_no_value(tmp_path: Path, text: str, why: str) -> None:
     assert values == [None]
     assert reasons[0] is not None
     assert reasons[0].startswith(why)
+
+
+def test_as_deep_as_python_goes(reader: JsonReader) -> None:
+    """A few levels could be read and not be written again, and one such record ended the query."""
+    decode = reader.decoder(None, "it")
+    for depth in range(700, 1100):
+        try:
+            decode(b'{"anything": ' + b"[" * depth + b"]" * depth + b"}", ())
+        except UndecodableError as error:
+            reason = str(error)
+            break
+    assert reason.startswith(("anything lies too deep", "is not JSON"))
+    with pytest.raises(UndecodableError):
+        decode(b'{"anything": ' + b"[" * 5000 + b"]" * 5000 + b"}", ())
 
 
 def test_values_at_the_edge(tmp_path: Path) -> None:

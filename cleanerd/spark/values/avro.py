@@ -14,6 +14,7 @@ import fastavro
 import pyarrow as pa
 from fastavro.schema import SchemaParseException, UnknownType
 
+from cleanerd.spark.values.avro_defaults import put_aside, put_back
 from cleanerd.spark.values.schemas import Schema, UndecodableError, parsed_json
 from cleanerd.spark.values.shapes import (
     LOCAL_MICROS,
@@ -86,7 +87,7 @@ def _unmarked(text: str, label: str) -> Any:
     found = parsed_json(text, label)
     if any(mark in json.dumps(found) for mark in _MARKS):
         raise UndecodableError(f"{label} is no Avro schema: it has names that only fastavro gives")
-    return found
+    return put_aside(found)
 
 
 class AvroReader:
@@ -97,7 +98,7 @@ class AvroReader:
             raise UndecodableError(f"{label} is an Avro schema, which has no message {message}")
         self._reader = Parsed(schema, label)
         self._shape = _shape(self._reader, self._reader.root, Budget(label))
-        self._plain = _without_logical(self._reader)
+        self._plain = _with_defaults(_without_logical(self._reader), label)
         self.kind = self._shape.kind
 
     def decoder(self, writer: Schema | None, label: str) -> Callable[[bytes, Sequence[int]], Any]:
@@ -126,6 +127,35 @@ class AvroReader:
             return value if change is None or value is None else change(value)
 
         return decode
+
+
+def _with_defaults(plain: Any, label: str) -> Any:
+    """The same schema, which fastavro has parsed, with the values of its fields' defaults."""
+    names: dict[str, Any] = {}
+    records: list[Any] = []
+
+    def collect(node: Any) -> None:
+        if isinstance(node, list):
+            for each in node:
+                collect(each)
+        elif isinstance(node, dict):
+            if "name" in node:
+                names[node["name"]] = node
+            for inner in ("type", "items", "values"):
+                collect(node.get(inner))
+            for field in node.get("fields", ()):
+                collect(field["type"])
+            if "fields" in node:
+                records.append(node)
+
+    def of(node: Any) -> Any:
+        node = names.get(node, {"type": node}) if isinstance(node, str) else node
+        return of(node["type"]) if isinstance(node, dict) and isinstance(node["type"], dict | list) else node
+
+    collect(plain)
+    for record in records:
+        put_back(record["fields"], of, label)
+    return plain
 
 
 def _shape(schema: Parsed, node: Any, budget: Budget) -> Shape:

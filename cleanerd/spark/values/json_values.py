@@ -7,6 +7,7 @@ of what it names are required; its other rules (lengths, patterns, required) are
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -160,9 +161,12 @@ def _number(value: Any) -> float:
     if type(value) not in (int, float):
         raise _is_no("number", value)
     try:
-        return float(value)
+        found = float(value)
     except OverflowError:
-        raise UndecodableError(" is beyond all numbers of 64 bits") from None
+        found = math.inf
+    if math.isinf(found):  # JSON has no word for it: it was 1e400
+        raise UndecodableError(" is beyond all numbers of 64 bits")
+    return found
 
 
 def _string(value: Any) -> str:
@@ -185,7 +189,16 @@ def _no_number(text: str) -> Any:
 
 def _text() -> Shape:
     """Whatever it is, as JSON."""
-    return Shape(pa.string(), lambda value: json.dumps(value, separators=(",", ":")))
+    return Shape(pa.string(), _as_text)
+
+
+def _as_text(value: Any) -> str:
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        raise UndecodableError(" has a number beyond all of 64 bits") from None
+    except RecursionError:  # what could just be read is one level too deep to be written
+        raise UndecodableError(" lies too deep in itself") from None
 
 
 _SIMPLE: Final = {

@@ -94,11 +94,12 @@ def record_shape(name: str, fields: Mapping[str, Shape]) -> Shape:
         return Shape(kind)
 
     def convert(value: Any) -> Any:
+        changed = dict(value)  # a default is the same object for all records
         for each, change in work:
             found = value.get(each)
             if found is not None:
-                value[each] = change(found)
-        return value
+                changed[each] = change(found)
+        return changed
 
     return Shape(kind, convert)
 

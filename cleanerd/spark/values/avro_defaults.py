@@ -1,0 +1,101 @@
+"""Defaults of Avro's fields, as the values that they stand for.
+
+A schema is JSON, and so are its defaults: bytes are text there, a 7 may be a double, and a record leaves out what has a
+default of its own. fastavro hands them on as they stand, and to every record the same object; and it refuses schemas
+that Java writes (``"type": "double", "default": 0``). So it gets schemas without defaults, and then the values.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from cleanerd.spark.values.schemas import UndecodableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ASIDE: Final = "cleanerd.default"
+"""Where a field's default waits: fastavro keeps attributes that it does not know."""
+_DEFAULT: Final = "default"
+_WORDS: Final = ("NaN", "Infinity", "-Infinity")
+_WHOLE: Final = {"int": 2**31, "long": 2**63}
+
+
+def put_aside(node: Any) -> Any:
+    """A schema, as JSON, with each field's default under :data:`ASIDE`; that of an enum is none of a field."""
+    if isinstance(node, list):
+        return [put_aside(each) for each in node]
+    if not isinstance(node, dict):
+        return node
+    found = {key: put_aside(value) if key in ("type", "items", "values") else value for key, value in node.items()}
+    if isinstance(node.get("fields"), list):
+        found["fields"] = [_without(field) for field in node["fields"]]
+    return found
+
+
+def _without(field: Any) -> Any:
+    if not isinstance(field, dict):
+        return field
+    found = put_aside({key: value for key, value in field.items() if key not in (_DEFAULT, ASIDE)})
+    return {**found, ASIDE: field[_DEFAULT]} if _DEFAULT in field else found
+
+
+def put_back(fields: list[Any], of: Callable[[Any], Any], label: str) -> None:
+    """Give the ``fields`` of a record, as fastavro has parsed it, the values of their defaults.
+
+    ``of``: a type that is named or written out, as a dictionary or the list of a union.
+
+    Raises:
+        UndecodableError: a default is no value of its field.
+    """
+    for field in fields:
+        if ASIDE in field:
+            try:
+                field[_DEFAULT] = _value(field["type"], field[ASIDE], of)
+            except ValueError:
+                raise UndecodableError(
+                    f"{label}: the default of {field['name']} is no value of its type: {str(field[ASIDE])[:60]}"
+                ) from None
+
+
+def _value(node: Any, said: Any, of: Callable[[Any], Any]) -> Any:  # noqa: PLR0911 - a type each
+    """What a default stands for, as fastavro reads such a value; raises ValueError."""
+    node = of(node)
+    if isinstance(node, list):
+        return _first(node, said, of)
+    kind = node["type"]
+    if kind == "record" and isinstance(said, dict):
+        return {field["name"]: _of_field(field, said, of) for field in node["fields"]}
+    if kind == "array" and isinstance(said, list):
+        return [_value(node["items"], each, of) for each in said]
+    if kind == "map" and isinstance(said, dict):
+        return {name: _value(node["values"], each, of) for name, each in said.items()}
+    if kind in ("bytes", "fixed") and isinstance(said, str):
+        found = said.encode("latin-1")
+        return found if len(found) == node.get("size", len(found)) else _misfit()
+    if kind in ("float", "double") and (type(said) in (int, float) or said in _WORDS):
+        return float(said)
+    if kind in _WHOLE and type(said) is int and -_WHOLE[kind] <= said < _WHOLE[kind]:
+        return said
+    fits = {"null": said is None, "boolean": isinstance(said, bool), "string": isinstance(said, str)}
+    return said if fits.get(kind, kind == "enum" and said in node["symbols"]) else _misfit()
+
+
+def _first(union: list[Any], said: Any, of: Callable[[Any], Any]) -> Any:
+    """By the first type of a union that it is a value of; Avro before 1.12 has only the very first."""
+    for each in union:
+        try:
+            return _value(each, said, of)
+        except ValueError:
+            continue
+    return _misfit()
+
+
+def _of_field(field: Any, said: dict[str, Any], of: Callable[[Any], Any]) -> Any:
+    if field["name"] not in said and ASIDE not in field:
+        return _misfit()
+    return _value(field["type"], said.get(field["name"], field.get(ASIDE)), of)
+
+
+def _misfit() -> Any:
+    raise ValueError
