@@ -188,6 +188,24 @@ REFUSED = {
         record(("id", {"type": "long", "logicalType": "timestamp-micros"})),
         "schema 1 has timestamp-millis where the column's schema has timestamp-micros",
     ),
+    "other unit in a union": (
+        record(("id", ["null", MILLIS, "string"])),
+        record(("id", ["null", {"type": "long", "logicalType": "timestamp-micros"}, "string"])),
+        "timestamp-millis where the column's schema has timestamp-micros",
+    ),
+    "other unit in a union in a map": (
+        record(("id", {"type": "map", "values": MILLIS})),
+        record(("id", {"type": "map", "values": [{"type": "long", "logicalType": "timestamp-micros"}, "string"]})),
+        "timestamp-millis where",
+    ),
+    "days as milliseconds": (
+        record(("id", {"type": "int", "logicalType": "date"})), record(("id", MILLIS)), "date where",
+    ),
+    "other scale in a union": (
+        record(("id", ["int", {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}])),
+        record(("id", ["int", {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 3}])),
+        "another scale",
+    ),
     "other scale": (
         record(("id", {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2})),
         record(("id", {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 3})),
@@ -233,6 +251,7 @@ def test_what_the_newest_schema_cannot_read(registry: RegistryServer, name: str)
         (record(("next", ["null", "Order"])), "Order contains itself"),
         (record(("a", ["string", {"type": "enum", "name": "E", "symbols": ["A"]}])), "cannot be told"),
         (record(("a", "int"), ("A", "int")), "does not tell apart"),
+        (record(("a", [{"type": "int", "logicalType": "date"}, MILLIS])), "cannot be told"),
         ({"type": "record"}, "no Avro schema"),
         ({"type": "nonsense"}, "no Avro schema"),
         (

@@ -45,7 +45,7 @@ _TIMES: Final = {
     "local-timestamp-micros": micros_shape(1, kind=LOCAL_MICROS),
     "local-timestamp-nanos": micros_shape(1000, divide=True, kind=LOCAL_MICROS),
 }
-_COUNTED: Final = frozenset({*_TIMES, "time-millis", "time-micros"})
+_COUNTED: Final = frozenset({*_TIMES, "time-millis", "time-micros", "date"})
 """The same number means another moment under each of them."""
 
 _MARKS: Final = ("__fastavro_parsed__", "__named_schemas")
@@ -205,7 +205,7 @@ def _union_shape(schema: Parsed, union: list[Any], budget: Budget) -> Shape:
     """One type beside null is that type; several are a struct with a field for each, of which one is not null."""
     members = [each for each in map(schema.of, union) if each["type"] != "null"]
     kinds = {each["type"] for each in members}
-    if kinds in _WIDER:
+    if kinds in _WIDER and not any("logicalType" in each for each in members):
         members = [{"type": "long" if "long" in kinds else "double"}]
     if not members:
         raise UndecodableError(f"{budget.label}: a type that is always null makes no column")
@@ -262,9 +262,15 @@ def _require_finite(schema: Parsed, node: Any, budget: Budget) -> int:
 def _require_same_units(writer: Parsed, reader: Parsed, written: Any, read: Any, budget: Budget) -> None:
     """Nothing, when a number means the same in both. Avro does not look at it; milliseconds are no microseconds."""
     budget.spend()
-    written, read = _only(writer, written), _only(reader, read)
-    if written is None or read is None:
-        return
+    members = _members(reader, read)
+    for each in _members(writer, written):
+        alike = [other for other in members if other["type"] == each["type"]]
+        for other in alike or [other for other in members if (each["type"], other["type"]) == ("int", "long")]:
+            _require_same_unit(writer, reader, each, other, budget)
+
+
+def _require_same_unit(writer: Parsed, reader: Parsed, written: Any, read: Any, budget: Budget) -> None:
+    """The same of two types, neither of them a union."""
     was, now = written.get("logicalType"), read.get("logicalType")
     if was != now and (was in _COUNTED and now in _COUNTED):
         raise UndecodableError(f"{budget.label} has {was} where the column's schema has {now}")
@@ -282,13 +288,10 @@ def _require_same_units(writer: Parsed, reader: Parsed, written: Any, read: Any,
             _require_same_units(writer, reader, other["type"], field["type"], budget)
 
 
-def _only(schema: Parsed, node: Any) -> Any:
-    """A type, or the one beside null; None: there are several."""
+def _members(schema: Parsed, node: Any) -> list[Any]:
+    """A type alone, or those of a union."""
     node = schema.of(node)
-    if not isinstance(node, list):
-        return node
-    members = [each for each in map(schema.of, node) if each["type"] != "null"]
-    return members[0] if len(members) == 1 else None
+    return [schema.of(each) for each in node] if isinstance(node, list) else [node]
 
 
 def _without_logical(schema: Parsed) -> Any:
