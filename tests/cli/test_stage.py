@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cleanerd.apply.put_staged import Staged
 from cleanerd.format.batch import HAS_DELETE_HORIZON
 from cleanerd.scope import broker_facts, settled
 from tests.cleaner.driver import DAY_MS
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.log.cluster_metadata import ClusterMetadata
 
 DIRTY = {0: [(0, "a"), (1, "b")], 2: [(2, "a"), (3, "")], 4: [(4, "b"), (5, "b")], 6: [(6, "z")]}
@@ -141,15 +143,22 @@ def test_several_groups_are_all_staged_first(root: Path, shell: Shell) -> None:
     assert sum(len(records) for records in keys(path / "orders-0").values()) == 5 + 2
 
 
-def test_the_horizon(root: Path, shell: Shell) -> None:
+def test_the_horizon(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-15: the old values can be read until the plan is applied, so tombstones stay that much longer."""
+    real, planned_ms = Staged.plan, []
+
+    def plan(staged: Staged, *arguments: Any) -> CleaningPlan:
+        planned_ms.append(time.time_ns() // 1_000_000)
+        while time.time_ns() // 1_000_000 == planned_ms[-1]:
+            time.sleep(0.001)
+        return real(staged, *arguments)
+
+    monkeypatch.setattr(Staged, "plan", plan)
     path = make_log_dir(root / "logs", {"orders-0": Partition({0: batch(0, ("a", None)), 1: batch(1, ("b", "1"))})})
     stage(shell, path, "--set", "cleanerd.plan.max.age.ms=3d", "--set", "topics.orders.delete.retention.ms=2d")
     manifest = json.loads((staged_dir(path) / "manifest.json").read_text())
     assert manifest["max_age_ms"] == 3 * DAY_MS
-    begun_ms = (staged_dir(path) / "plan.json").stat().st_mtime_ns // 1_000_000
-    # File times come from the clock's last tick.
-    assert manifest["created_ms"] <= begun_ms + 10, "its age counts from before the first byte was staged"
+    assert manifest["created_ms"] <= planned_ms[0], "its age counts from before the first byte was staged"
     assert entry(apply(shell, path))["outcome"] == "cleaned"
     header = read_segments(path / "orders-0")[0][0].header
     assert header.attributes & HAS_DELETE_HORIZON

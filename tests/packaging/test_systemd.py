@@ -115,8 +115,8 @@ def test_no_hook_keeps_the_broker_from_starting(tmp_path: Path) -> None:
     assert found is not None
     assert int(found[1]) + int(found[2]) < 60
     hook = line.removeprefix("-").replace("/opt/cleanerd/bin/cleanerd", str(tmp_path / "cleanerd"))
-    hook = hook.replace(f"={found[1]}s", "=0.5s").replace(f" {found[2]}s", " 0.3s")
     assert subprocess.run(hook.split(), capture_output=True, check=False).returncode == 127
+    hook = hook.replace(f"={found[1]}s", "=0.5s").replace(f" {found[2]}s", " 0.3s")
     (tmp_path / "cleanerd").write_text("#!/bin/sh\ntrap '' TERM\nsleep 30 & wait\nsleep 30\n")
     (tmp_path / "cleanerd").chmod(0o755)
     assert subprocess.run(hook.split(), capture_output=True, check=False, timeout=240).returncode in {124, 137, -9}
