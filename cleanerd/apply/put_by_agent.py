@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.clean_point import StateStore
     from cleanerd.log.log_dir import LogDir
+    from cleanerd.log.partition import PartitionLog
     from cleanerd.log.read import SegmentReader
 
 
@@ -218,9 +219,7 @@ class ByAgent(Put):
             if held_as(last) != swapper.segment_below(offset):
                 return (f"the broker changed segment {last.base} after the swap: the clean point was not moved",)
             save_clean_point(self.store, log_dir, after, offset, plan.fingerprint, result, last_base=self.last_base)
-            if plan.fingerprint == KAFKAS_FINGERPRINT and (
-                after.cleaner_offset is None or after.cleaner_offset < offset
-            ):
+            if plan.fingerprint == KAFKAS_FINGERPRINT and _is_to_say(offset, found.log, after):
                 self._tell_checkpoint(facts, offset, held_as(last))
                 log_dir = replace(log_dir, cleaner_offsets={self.name: offset})
                 after = replace(after, cleaner_offset=offset)
@@ -258,6 +257,15 @@ class ByAgent(Put):
                 time.sleep(wait)
             else:
                 return
+
+
+def _is_to_say(offset: int, before: PartitionLog, after: PartitionLog) -> bool:
+    """Whether Kafka's checkpoint is to say ``offset``: it says less, or what was not believed ``before`` (S-50).
+
+    What it says beyond that since then is the broker's cleaner's own word.
+    """
+    said = after.cleaner_offset
+    return said is None or said < offset or offset < said == before.cleaner_offset
 
 
 @contextmanager

@@ -97,6 +97,7 @@ def save_clean_point(
         fingerprint=fingerprint,
         last_segment=LastSegment.of(last),
         last_output=_known_output(store, log_dir, after) if last_base is None else segment_at(after, last_base),
+        checkpoint=after.cleaner_offset,
     )
     state = PartitionState(
         clean_point=point,

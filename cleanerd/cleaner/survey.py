@@ -176,9 +176,10 @@ def _clean_point(
     ``point``: our own clean point, ``outdated``: why it no longer describes the log. ``refused``: today's rules are, so
     that nobody needs to know what they would leave as it is.
 
-    Kafka's checkpoint counts where Kafka's own rules do, and where it is not what we said there ourselves of a log that
-    went its own way since. Other rules than those that the clean part was cleaned by are no reason to clean it again
-    (R280-11).
+    Kafka's checkpoint counts where Kafka's own rules do, and where it says something else than when the clean point was
+    remembered: what we said there ourselves, or what stood there before, tells nothing of a log that went its own way
+    since, and a broker whose cleaner is off does not take it back when the log is truncated. Other rules than those
+    that the clean part was cleaned by are no reason to clean it again (R280-11).
     """
     notes: list[str] = []
     theirs = log.cleaner_offset if config.is_kafkas else None
@@ -190,10 +191,9 @@ def _clean_point(
         return kafka.offset, origin, notes
     if outdated is not None:
         told = f"cleanerd's own clean point is outdated: {outdated}"
-        if theirs == point.offset:
-            notes.append(told)
-            # Our own word. A broker whose cleaner is off does not take it back when the log is truncated.
-            notes.append(f"cleaner-offset-checkpoint says {theirs} too, as cleanerd wrote it: all of the log is dirty")
+        if theirs is not None and theirs in {point.offset, point.checkpoint}:
+            said = "too, as cleanerd wrote it" if theirs == point.offset else "as it did before that"
+            notes += [told, f"cleaner-offset-checkpoint says {theirs} {said}: all of the log is dirty"]
             return log.log_start_offset, "log start offset", notes
         notes.append(f"{told}, as when the broker cleaned it since; {origin} counts")
         return kafka.offset, origin, notes
@@ -204,7 +204,7 @@ def _clean_point(
             "--from-start cleans them by the new settings too"
         )
     # Under `offset` the broker's cleaner proves as much as ours, so the further of the two is right.
-    if kafka.offset > point.offset:
+    if kafka.offset > point.offset and theirs != point.checkpoint:
         return kafka.offset, origin, notes
     return point.offset, "cleanerd's own state", notes
 

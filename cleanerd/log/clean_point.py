@@ -68,8 +68,8 @@ class LastSegment:
 class CleanPoint:
     """Everything below ``offset`` is clean under the rules that ``fingerprint`` stands for.
 
-    ``last_output`` is the last segment that a cleaning wrote. Of a log that was put back to what it was before that,
-    as a volume is from a snapshot, all that follows may be the same, the last segment too. None: it is not known.
+    ``last_output``: the last segment that a cleaning wrote. Of a log that was put back to what it was before that, as a
+    volume is, all that follows may be the same. ``checkpoint``: what Kafka's said until then. None: it is not known.
     """
 
     offset: int
@@ -77,6 +77,7 @@ class CleanPoint:
     fingerprint: str
     last_segment: LastSegment
     last_output: LastSegment | None = None
+    checkpoint: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,8 +303,7 @@ class StateStore:
 
 def last_closed(log: PartitionLog) -> LastSegment | None:
     """The last segment but the active one."""
-    closed = log.segments[:-1]
-    return LastSegment.of(closed[-1]) if closed else None
+    return LastSegment.of(log.segments[-2]) if len(log.segments) > 1 else None
 
 
 def state_file_name(name: TopicPartition, topic_id: uuid.UUID | None) -> str:
@@ -373,16 +373,16 @@ def segment_at(log: PartitionLog, base: int) -> LastSegment | None:
 
 def _from_json(document: dict[str, Any]) -> PartitionState:
     require_format(document, STATE_FORMAT)
-    point = document["clean_point"]
     return PartitionState(
         clean_point=None
-        if point is None
+        if (point := document["clean_point"]) is None
         else CleanPoint(
             offset=int(point["offset"]),
             leader_epoch=int(point["leader_epoch"]),
             fingerprint=str(point["fingerprint"]),
             last_segment=_segment(point["last_segment"]),
             last_output=None if (output := point.get("last_output")) is None else _segment(output),
+            checkpoint=None if (said := point.get("checkpoint")) is None else int(said),
         ),
         quarantine=document["quarantine"],
         last_result=document["last_result"],

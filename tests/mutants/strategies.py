@@ -13,6 +13,7 @@ PURGE = "cleanerd/cleaner/purge.py"
 TABLE = "tests/cleaner/test_strategies_table.py::test_strategy"
 DELETED = "tests/cleaner/test_strategies_table.py::test_tombstones"
 ROUNDS = "tests/cleaner/test_strategy_rounds.py"
+STALE = "tests/apply/test_stale_checkpoint.py"
 
 STRATEGIES = (
     Mutant(
@@ -156,9 +157,44 @@ STRATEGIES = (
         "our-own-word-in-kafkas-checkpoint-believed",
         "U-10",
         "cleanerd/cleaner/survey.py",
-        "if theirs == point.offset:",
-        "if False:",
+        "if theirs is not None and theirs in {point.offset, point.checkpoint}:",
+        "if theirs is not None and theirs == point.checkpoint:",
         ("tests/apply/test_offline.py::test_our_own_word_does_not_outlive_the_log",),
+    ),
+    Mutant(
+        "what-the-brokers-cleaner-said-long-ago-believed",
+        "U-10",
+        "cleanerd/cleaner/survey.py",
+        "theirs in {point.offset, point.checkpoint}",
+        "theirs == point.offset",
+        (
+            f"{STALE}::test_what_the_brokers_cleaner_said_before_it_was_switched_off",
+            f"{STALE}::test_what_was_said_before_another_strategy",
+        ),
+    ),
+    Mutant(
+        "what-was-not-believed-is-believed-later",
+        "U-10",
+        "cleanerd/cleaner/survey.py",
+        "if kafka.offset > point.offset and theirs != point.checkpoint:",
+        "if kafka.offset > point.offset:",
+        (f"{STALE}::test_a_word_that_was_not_believed_is_not_believed_later",),
+    ),
+    Mutant(
+        "what-was-not-believed-stays-in-kafkas-checkpoint",
+        "S-50",
+        "cleanerd/apply/put_by_agent.py",
+        "return said is None or said < offset or offset < said == before.cleaner_offset",
+        "return said is None or said < offset",
+        (f"{STALE}::test_what_was_not_believed_is_taken_back",),
+    ),
+    Mutant(
+        "what-the-brokers-cleaner-said-meanwhile-is-taken-back",
+        "U-10",
+        "cleanerd/apply/put_by_agent.py",
+        "return said is None or said < offset or offset < said == before.cleaner_offset",
+        "return said != offset",
+        (f"{STALE}::test_what_the_brokers_cleaner_said_meanwhile_stays",),
     ),
     Mutant(
         "verify-knows-offsets-alone",
