@@ -277,7 +277,9 @@ def _facts(
     tombstone = rules.tombstones(kernel_flags, is_old)
     _, has_version = rules.versions(records)
     now_ms = -1 if work.now_ms is None else work.now_ms
-    late = is_old | ((horizon != NO_HORIZON) & (horizon <= now_ms)) | work.many_rounds
+    # Whoever has a horizon keeps it, however many cleanings follow (C-49); the others may have got one and passed it.
+    may_be_late = (horizon == NO_HORIZON) | (work.now_ms is None)
+    late = is_old | ((horizon != NO_HORIZON) & (horizon <= now_ms)) | (work.many_rounds & may_be_late)
     live = (offset >= work.log_start) & (offset < work.bound)
     clean_end = NO_END if work.clean_end is None else work.clean_end
     bits: list[tuple[Fact, NDArray[np.bool_] | bool]] = [

@@ -50,7 +50,8 @@ _POSITION_MASK: Final = np.uint64((1 << 32) - 1)
 class Range:
     """Offsets ``start .. end`` (exclusive) in which keys are compared; ``clean``: the range has been cleaned.
 
-    ``many_rounds``: several cleanings lie between old and new, so a tombstone may have got a horizon and passed it.
+    ``many_rounds``: several cleanings lie between old and new, so a tombstone may have got a horizon and passed it. One
+    that had a horizon kept that (C-49).
     """
 
     start: int
@@ -193,11 +194,10 @@ class KeyedRecords:
         elif self._rules.by_version and others and not self._where.many_rounds:
             kind = Kind.TOMBSTONE_TOO_EARLY
             problem = f"is a tombstone that went while there were {others} more records of its key"
+        elif not facts & int(_MAY_BE_GONE) and facts & int(_HAS_HORIZON):
+            problem = "is a tombstone that went before its delete horizon"
         elif not facts & int(_MAY_BE_GONE) and not self._where.many_rounds:
-            if facts & int(_HAS_HORIZON):
-                problem = "is a tombstone that went before its delete horizon"
-            else:
-                problem = "is a tombstone that went without a delete horizon, in one cleaning"
+            problem = "is a tombstone that went without a delete horizon, in one cleaning"
         return kind, problem
 
     def _tell(self, kind: Kind, row: np.void, what: str) -> None:

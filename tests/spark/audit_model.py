@@ -169,7 +169,7 @@ class Pair:
         if not known.tombstone or (self.rules.strategy != "offset" and self.rules.tombstone_guard == "forever"):
             return False
         if self.many_rounds:
-            return True
+            return known.horizon <= NOW
         alone = sum(other.record.key == known.record.key for other in self._rivals(self.known())) == 1
         return 0 <= known.horizon <= NOW and (alone or self.rules.strategy == "offset")
 

@@ -134,6 +134,9 @@ CASES = {
     "the same over many rounds": Case(
         {0: one(1, record("a", None, 0)) + OTHER}, {0: OTHER}, {}, many_rounds=True
     ),
+    "a horizon stays, however many rounds follow": Case(
+        {0: one(1, record("a", None, 0), **LATER) + OTHER}, {0: OTHER}, {"lost": 1}, many_rounds=True
+    ),
     "tombstone of magic 1 gone": Case(
         {0: encode_legacy(1, b"a", None, magic=1, timestamp=T) + OTHER}, {0: OTHER}, {}
     ),

@@ -339,7 +339,10 @@ def test_expired_tombstone(scene: Scene) -> None:
     """R534-2: past its horizon a tombstone may go; without a horizon only if several rounds lie between."""
     scene.put(7, b"".join(s.TRANSACTIONS) + TIMELESS)
     assert {each.rule for each in findings(scene, scene.copy)} == {"R280-9"}
+    # A horizon stays what it is, however many cleanings follow.
+    assert {each.rule for each in findings(scene, scene.copy, many_rounds=True)} == {"R280-9"}
     assert findings(scene, scene.copy, now_ms=s.HORIZON) == []
+    assert findings(scene, scene.copy, now_ms=s.HORIZON, many_rounds=True) == []
     plain = encode_batch(s.TOMBSTONE, base_offset=11)
     (scene.copy / f"{7:020d}.log").write_bytes(s.OLD[7][: -len(s.HELD)] + plain)
     assert {each.rule for each in findings(scene, scene.copy, now_ms=s.HORIZON)} == {"R280-9"}
