@@ -75,7 +75,9 @@ def verify(
     with common.output.progress("verify", total=_work(paths, wanted, passes=2 if against is None else 5)) as advance:
         for path in paths:
             verdicts += _verify(path, replace(question, advance=advance), settings, wanted, unread)
-    _show(common.output, verdicts)
+    if against is not None:
+        verdicts += _only_in(against, paths, wanted, limit or None)
+    _show(common.output, verdicts, compared=against is not None)
     # A disk that does not answer says nothing of the bytes on it.
     found = sum(verdict.findings.errors for verdict in verdicts) - len(unread)
     return worst_exit_code({error.exit_code for error in unread} | ({CorruptionError.exit_code} if found else set()))
@@ -148,6 +150,20 @@ def _chosen(log_dir: Path, wanted: Selection) -> list[Path]:
     return [path for path in partitions_in(log_dir) if not wanted or parse_topic_partition_dir(path.name) in wanted]
 
 
+def _only_in(copy: Path, paths: Sequence[Path], wanted: Selection, limit: int | None) -> list[Verdict]:
+    """The partitions of a log directory's copy that none of the log directories has."""
+    places = [path for path in paths if is_log_dir(path)]
+    if not places or not is_log_dir(copy):
+        return []
+    here = {partition.name for path in places for partition in partitions_in(path)}
+    findings = Findings(limit)
+    for partition in _chosen(copy, wanted):
+        if partition.name not in here:
+            what = f"is not in {', '.join(map(str, places))}: it was deleted or moved away, or is lost"
+            findings.warning(Kind.NOT_COMPARED, str(partition), what)
+    return [Verdict(str(copy), findings)] if findings.kept else []
+
+
 def _verify_partition(path: Path, question: Question) -> Verdict:
     if not list_partition(path).segments:
         raise click.UsageError(f"{str(path)!r} has neither segments nor a meta.properties")
@@ -199,7 +215,8 @@ def _work(paths: Sequence[Path], wanted: Selection, passes: int) -> int:
     return total * passes
 
 
-def _show(output: Output, verdicts: list[Verdict]) -> None:
+def _show(output: Output, verdicts: list[Verdict], *, compared: bool) -> None:
+    """``compared``: with a copy."""
     errors = sum(verdict.findings.errors for verdict in verdicts)
     warnings = sum(verdict.findings.warnings for verdict in verdicts)
     if output.as_json:
@@ -216,18 +233,19 @@ def _show(output: Output, verdicts: list[Verdict]) -> None:
         f"{counted(segments, 'segment')}, {counted(batches, 'batch')}, {counted(records, 'record')}, "
         f"{human_bytes(size)}: {counted(errors, 'error')}, {counted(warnings, 'warning')}"
     )
-    _tell_unknown(output, [verdict for verdict in verdicts if verdict.segments and verdict.clean_to is None])
+    unknown = [verdict for verdict in verdicts if verdict.segments and verdict.clean_to is None]
+    _tell_unknown(output, unknown, "all of it counts as cleaned" if compared else "keys were not compared")
 
 
-def _tell_unknown(output: Output, verdicts: list[Verdict]) -> None:
-    """Whose keys were not compared. In one line: most topics of a broker may not be compacted at all."""
+def _tell_unknown(output: Output, verdicts: list[Verdict], so: str) -> None:
+    """What follows from that. In one line: most topics of a broker may not be compacted at all."""
     if len(verdicts) == 1:
-        output.note(f"{verdicts[0].path}: nothing says how far it is clean (--clean-to), so keys were not compared")
+        output.note(f"{verdicts[0].path}: nothing says how far it is clean (--clean-to), so {so}")
     elif verdicts:
         names = ", ".join(str(verdict.path) for verdict in verdicts[:3]) + (", ..." if len(verdicts) > 3 else "")
         output.note(
             f"{len(verdicts)} partitions: nothing says how far they are clean (--clean-to), as of topics that are not "
-            f"compacted, so keys were not compared: {names}"
+            f"compacted, so {so}: {names}"
         )
 
 

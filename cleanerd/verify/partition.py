@@ -258,8 +258,19 @@ class _Against:
         comparison = Comparison(self._findings, log_start=log_start, clean_to=clean_to, old_end=self.copy_end)
         old = [facts.file for facts in self.log.segments if facts.file.path not in self.shared]
         comparison.run([facts.file for facts in compared], old, self._question.advance)
+        self._check_start(log_start)
         check_ends(log, self.log, log_start, self._findings)
         check_producers(log, self.log, log_start, self._question.clock, self._findings)
+
+    def _check_start(self, log_start: int) -> None:
+        """No cleaning takes the beginning of a log away. Of what went, at most a checkpoint says that it was to go."""
+        begun = [facts.file for facts in self.log.segments if facts.batches and facts.file.path not in self.shared]
+        if begun and begun[0].base < log_start and log_start > self._question.log_start:
+            what = (
+                f"the log begins at offset {log_start}, the copy at {begun[0].base}: what lies between was deleted by "
+            )
+            what += "retention or on request, or is lost; it was compared with nothing"
+            self._findings.warning(Kind.NOT_COMPARED, str(begun[0].path), what, offset=begun[0].base)
 
     def _untouched(self, facts: SegmentFacts) -> bool:
         """A segment that is not in the copy, nor within one of its segments: it was not replaced."""

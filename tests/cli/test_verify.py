@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -121,6 +122,18 @@ def test_against_a_directory_without_the_partition(scene: Scene, shell: Shell) -
     assert (code, finding["severity"], finding["file"]) == (0, "warning", str(scene.partition))
 
 
+def test_a_partition_that_only_the_copy_has(root: Path, shell: Shell) -> None:
+    """Nobody can say that nothing is lost of a log directory without it."""
+    names = ("orders-0", "orders-1", "carts-0")
+    copy = make_log_dir(root / "copy", {name: dirty() for name in names})
+    path = make_log_dir(root / "logs", {"orders-0": dirty()})
+    code, found = _verify(shell, path, "--against", copy)
+    assert (code, {each["severity"] for each in found}) == (0, {"warning"})
+    assert [each["file"] for each in found] == [str(copy / "carts-0"), str(copy / "orders-1")]
+    assert all(f"is not in {path}: " in each["what"] for each in found)
+    assert _verify(shell, path, "--against", copy, "--partition", "orders-0") == (0, [])
+
+
 def test_staged_file(scene: Scene, shell: Shell) -> None:
     """A segment that waits to be swapped in or deleted can be verified by its name."""
     path = scene.file(0, ".log.cleaned")
@@ -234,6 +247,11 @@ def test_whose_keys_were_not_compared(root: Path, shell: Shell, count: int) -> N
     assert len(said) == 1
     assert said[0].startswith(f"{path / 'events-0'}: nothing" if count == 1 else "5 partitions: nothing says")
     assert said[0].endswith("compared" if count == 1 else f"{path / 'events-2'}, ...")
+    copy = shutil.copytree(path, root / "copy")
+    (said_of_a_copy,) = [
+        line for line in shell("verify", path, "--against", copy).err.splitlines() if "nothing" in line
+    ]
+    assert "so all of it counts as cleaned" in said_of_a_copy, "keys are compared with the copy's then"
 
 
 def test_partition_that_is_a_link(root: Path, shell: Shell) -> None:

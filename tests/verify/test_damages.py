@@ -361,6 +361,17 @@ def test_only_the_replaced_segments(scene: Scene) -> None:
     assert {each.rule for each in findings(scene, scene.copy)} == {"R280-9"}
 
 
+def test_the_beginning_of_the_log_is_gone(scene: Scene) -> None:
+    """No cleaning takes a first segment: that somebody asked for its end is said by the checkpoint, else by nobody."""
+    for file in scene.partition.glob(f"{0:020d}.*"):
+        file.unlink()
+    (found,) = findings(scene, scene.copy)
+    assert (found.severity, found.kind.words, found.offset) == (Severity.WARNING, "not-compared", 0)
+    assert "the log begins at offset 7, the copy at 0" in found.what
+    write_checkpoint(scene.log_dir / LOG_STARTS, {s.NAME: 7})
+    assert findings(scene, scene.copy) == []
+
+
 def test_log_has_grown_since_the_copy(scene: Scene) -> None:
     """What was written after the copy was made is not missing from it, and may supersede what is in it."""
     later = encode_batch([record("d", "6", 0)], base_offset=18, leader_epoch=1)
