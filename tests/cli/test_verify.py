@@ -204,6 +204,7 @@ def test_what_a_disk_does_not_give(root: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_what_a_machine_lacks(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch, failure: Exception) -> None:
     """OP-10: memory, or room for the keys, in one partition: the others are verified, and no damage is told."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty()})
+
     def refuses(partition: Path, *more: Any) -> Any:
         if partition.name == "orders-0":
             raise failure
