@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from cleanerd.format.names import TopicPartition
 
 _BYTES_PER_SECOND: Final = 20_000_000
-"""Slow disks: the agent reads and checks what is staged before it swaps."""
+"""Slow disks: the agent reads and checks what is staged before it swaps, and the headers of all sources (A-23.3)."""
 
 
 class SwappingBroker(LiveBroker):
@@ -27,7 +27,8 @@ class SwappingBroker(LiveBroker):
             AgentUnavailableError: it was not sent.
         """
         client = self.connected()
-        limit = self.patience.swap_seconds + staged_bytes / _BYTES_PER_SECOND
+        read_bytes = staged_bytes + sum(source["size"] for group in request["groups"] for source in group["sources"])
+        limit = self.patience.swap_seconds + read_bytes / _BYTES_PER_SECOND
         return ask_swap(client, request, timeout_seconds=limit)
 
     def checkpoint(self, name: TopicPartition, facts: LogFacts, offset: int, clean: BrokerSegment) -> None:

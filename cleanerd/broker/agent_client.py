@@ -33,6 +33,8 @@ CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 30.0
 """For everything but a swap: the agent only looks."""
 MAX_REQUEST_BYTES: Final = 4 << 20
+MAX_REQUEST_VALUES: Final = 200_000
+"""So many values an agent reads in a line (A-32): a segment is five."""
 MAX_ANSWER_BYTES: Final = 64 << 20
 """A partition with a hundred thousand segments, several times over."""
 
@@ -224,13 +226,20 @@ def _encode(request: dict[str, Any]) -> bytes:
         RefusedError: longer than an agent takes.
     """
     line = line_bytes(request) + b"\n"
-    if len(line) > MAX_REQUEST_BYTES:
+    if len(line) > MAX_REQUEST_BYTES or _most_values(line) > MAX_REQUEST_VALUES:
         raise RefusedError(
             f"a request of {len(line)} bytes is larger than an agent accepts",
             where=str(request.get("topic", "")),
             hint="it has too many segments: clean it once with stage and apply, or with the broker stopped",
         )
     return line
+
+
+def _most_values(line: bytes) -> int:
+    """As many values as stand in it, or more where a name holds such a letter."""
+    if len(line) <= MAX_REQUEST_VALUES:
+        return 0  # it cannot be too many
+    return 1 + sum(line.count(letter) for letter in (b",", b"[", b"{"))
 
 
 @functools.cache

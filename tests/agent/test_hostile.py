@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from cleanerd.broker.agent_client import AgentClient
+from cleanerd.errors import AgentRefusalError
+from cleanerd.errors import RefusedError as UnsentError
 from tests.agent.asking import Asking, RefusedError
 from tests.brokers.node import error_lines, wait_until
 from tests.support.patience import PATIENCE_SECONDS
@@ -257,6 +260,19 @@ def test_another_user(live: Live) -> None:
             place.chmod(mode)
     with live.asking() as asking:
         assert "a connection of user nobody was refused" in asking.ask("info")["errors"]
+
+
+def test_as_many_segments_as_a_request_can_name(live: Live) -> None:
+    """A-32: what an agent does not take cleanerd does not send: it would be told as a connection that broke."""
+    rows = [
+        {"base": 1000 * number, "size": 1_000_000, "ino": 10_000_000 + number, "mtime_ms": 1_764_000_000_000}
+        for number in range(41_000)
+    ]
+    with AgentClient.connect(live.socket) as client:
+        with pytest.raises(AgentRefusalError, match="a string expected"):
+            client.call("swap", witnesses=rows[:39_000])
+        with pytest.raises(UnsentError, match="too many segments"):
+            client.call("swap", witnesses=rows)
 
 
 def test_the_broker_did_not_mind(live: Live) -> None:

@@ -317,9 +317,12 @@ def test_an_agent_that_hung_up_meanwhile(root: Path, monkeypatch: pytest.MonkeyP
         assert len(agent.asked("swap")) == 2
 
 
-def test_more_segments_than_a_request_can_name(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("limit", "most"), [("MAX_REQUEST_BYTES", 700), ("MAX_REQUEST_VALUES", 50)])
+def test_more_segments_than_a_request_can_name(
+    root: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+) -> None:
     """Nothing is sent, and nothing tried twice."""
-    monkeypatch.setattr(agent_client, "MAX_REQUEST_BYTES", 700)
+    monkeypatch.setattr(agent_client, limit, most)
     with running(root) as agent:
         before = tree(root / NAME)
         result = clean_beside(agent)

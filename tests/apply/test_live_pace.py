@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,14 +15,15 @@ import pytest
 from cleanerd.apply import agent_swap
 from cleanerd.apply.agent_swap import _sources_for
 from cleanerd.apply.files import PartitionFiles
-from cleanerd.broker.agent_client import AgentClient
+from cleanerd.apply.swapping_broker import SwappingBroker
+from cleanerd.broker.agent_client import AgentClient, AgentLostError
 from cleanerd.broker.agent_transport import SOCKET
 from cleanerd.cleaner.cleaner import Cleaning
 from cleanerd.cleaner.manifest import MANIFEST, READY, STAGING
 from cleanerd.errors import AgentUnavailableError
 from cleanerd.log.log_dir import CLEANER_CHECKPOINT, cleaner_offset
 from cleanerd.policy.grouping import MAX_SOURCES
-from tests.apply.live_scene import clean_beside, content, offline_twin, running
+from tests.apply.live_scene import QUICK, clean_beside, content, offline_twin, running
 from tests.cleaner.driver import NAME, config, scratch
 from tests.support.fake_agent import Refusal, refuse
 from tests.support.log_dirs import write_checkpoint
@@ -40,6 +43,22 @@ NOBODY = 65534
 def root() -> Iterator[Path]:
     with scratch() as path:
         yield path / "logs"
+
+
+def test_sources_take_their_time(root: Path) -> None:
+    """A-15: the agent reads the headers of all sources, and forty of them may be a hundred times what is staged."""
+
+    def late(_agent: FakeAgent, request: dict[str, Any]) -> bytes:
+        time.sleep(1.5)
+        return json.dumps({"id": request["id"], "ok": True, "result": {"done": [0]}}).encode() + b"\n"
+
+    patience = replace(QUICK, swap_seconds=0.3)
+    with running(root) as agent, SwappingBroker(agent.socket_path, patience) as broker:
+        agent.fail("swap", late, late)
+        sources = [{"base": base, "size": 1 << 30} for base in range(2)]
+        assert broker.swap({"groups": [{"base": 0, "sources": sources}]}, 1000).done == [0]
+        with pytest.raises(AgentLostError):
+            broker.swap({"groups": [{"base": 0, "sources": [{"base": 0, "size": 1000}]}]}, 1000)
 
 
 def test_witnesses_are_named_once(root: Path) -> None:
