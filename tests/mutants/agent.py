@@ -276,6 +276,14 @@ AGENT = (
         ("tests/agent/test_half_way.py::test_no_memory_when_it_is_to_be_resumed",),
     ),
     Mutant(
+        "agent-holds-up-the-brokers-end",
+        "R-3",
+        f"{SOURCES}/Entry.java",
+        "}).join(END_MS);",
+        "}).join();",
+        ("tests/agent/test_end.py::test_while_the_agent_hangs",),
+    ),
+    Mutant(
         "agent-resumes-once",
         "A-22",
         f"{SOURCES}/Pauses.java",
