@@ -170,7 +170,7 @@ def test_a_topic_without_an_id_has_any_name(found: tuple[LogDir, PartitionLog], 
         log = replace(log, name=name)
         assert again.load(log_dir, log) == state
         assert again.rules_of(log_dir, replace(log, name=TopicPartition(name.topic, 1)), None) == state.rules
-        assert RulesMemory(tmp_path / "state").of_name(name.topic, "none") == [state.rules]
+        assert RulesMemory(tmp_path / "state").of_name(name.topic, None) == [state.rules]
     for name in states:
         set_aside(again.path(log_dir, replace(log, name=name)), tmp_path / "state")
 
