@@ -20,6 +20,7 @@ from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.scope.broker_facts import broker_facts
+from cleanerd.scope.log_dirs import require_outside
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +48,7 @@ def apply(
     """What ``cleanerd apply`` does; its command line is in ``cleaning_verbs.py``."""
     settings = common.load_settings()
     wanted = select_in(partitions, log_dirs)
+    require_outside(settings.daemon.cleanerd_state_dir, log_dirs)
     if kept is not None:
         require_keep_dir(kept, log_dirs)
     results: list[CleaningResult] = []

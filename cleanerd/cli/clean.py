@@ -69,10 +69,10 @@ def clean(
         return preview(common, settings, log_dirs, wanted, options, exact=True, kept=kept)
     if live and options.unclean:
         raise click.UsageError("--live cannot be combined with --unclean: the broker knows how far its log is flushed")
+    require_outside(settings.daemon.cleanerd_state_dir, log_dirs)
     if kept is not None:
         require_keepable(kept, log_dirs)
         KeptSegments(settings.daemon.cleanerd_state_dir).require_writable(kept.stat())
-    require_outside(settings.daemon.cleanerd_state_dir, log_dirs)
     tell_costs(common.output, settings, log_dirs, wanted, options)
     if not yes:
         question = clean_question(common.output, settings, log_dirs, wanted, options, live=live)

@@ -23,6 +23,7 @@ from cleanerd.cli.results import tell, tell_notes
 from cleanerd.cli.scope import select_in, tell_warnings, tell_young_topics
 from cleanerd.errors import CleanerdError
 from cleanerd.scope.broker_facts import broker_facts
+from cleanerd.scope.log_dirs import require_outside
 from cleanerd.scope.partitions import BesideBroker, ByDisk
 from cleanerd.scope.settled import read_twice
 from cleanerd.words import counted, human_ms
@@ -99,6 +100,7 @@ def stage_all(
     settings = common.load_settings()
     wanted = select_in(given.pop("partitions"), log_dirs)
     options = options_from(given, common.output, settings)
+    require_outside(settings.daemon.cleanerd_state_dir, log_dirs)
     if kept is not None:
         require_keepable(kept, log_dirs)
         KeptSegments(settings.daemon.cleanerd_state_dir).require_writable(kept.stat())

@@ -22,6 +22,7 @@ from cleanerd.format.names import parse_topic_partition_dir
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.scope.broker_facts import broker_facts
+from cleanerd.scope.log_dirs import require_outside
 from cleanerd.words import counted, human_bytes
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def undo(
     """What ``cleanerd undo`` does; its command line is in ``cleaning_verbs.py``."""
     settings = common.load_settings()
     state_dir = settings.daemon.cleanerd_state_dir
+    require_outside(state_dir, log_dirs)
     undoable = KeptSegments(state_dir)
     # What is kept of a partition outlives it.
     wanted = select_in(partitions, log_dirs, also=[entry.name for entry in undoable.entries()] if partitions else ())

@@ -216,16 +216,26 @@ def test_damaged_state_file(root: Path, shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("place", ["logs", "logs/orders-0", "link"])
-def test_state_in_a_log_directory(root: Path, shell: Shell, place: str) -> None:
-    """A directory that is no partition's keeps a broker from starting: none is made in a log directory."""
+@pytest.mark.parametrize("verb", ["clean", "stage", "apply", "undo", "clean and keep", "stage and keep"])
+def test_state_in_a_log_directory(root: Path, shell: Shell, place: str, verb: str) -> None:
+    """H-21: a directory that is no partition's keeps a broker from starting: none is made in a log directory.
+
+    Least of all by the hook that comes before its start.
+    """
     path = make(root)
+    (root / "kept").mkdir()
     (root / "link").symlink_to(path)
-    before = tree(path)
+    if verb == "apply":
+        assert shell("stage", path, "--force", "--quiet", "--now-ms", NOW, *COMPACT).code == 0
+    before = tree(path, without=())
     shell.root = root / place
-    answer = shell.clean(path)
+    kept = ("--keep-replaced", root / "kept") if verb.endswith("keep") else ()
+    verb = verb.partition(" ")[0]
+    words = {"apply": (), "undo": ("--yes",), "stage": ("--force",), "clean": ("--force", "--yes")}[verb]
+    answer = shell(verb, path, "--quiet", *words, *kept, *(() if verb == "undo" else COMPACT))
     assert answer.code == 3
     assert "lies in the log directory" in answer.err
-    assert tree(path) == before
+    assert tree(path, without=()) == before
 
 
 def test_no_state_directory(root: Path, shell: Shell) -> None:
