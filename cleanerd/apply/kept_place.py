@@ -33,7 +33,11 @@ _SUFFIXES: Final = frozenset(f".{kind}" for kind in KINDS)
 
 def note_name(log_dir: Path) -> str:
     """The file that says: what is replaced in ``log_dir`` may be kept here."""
-    return _NOTE + hashlib.sha256(os.fsencode(log_dir.resolve())).hexdigest()[:16]
+    return _note_of(str(log_dir.resolve()))
+
+
+def _note_of(resolved: str) -> str:
+    return _NOTE + hashlib.sha256(os.fsencode(resolved)).hexdigest()[:16]
 
 
 def agree(place: PartitionFiles, plan_id: str, log_dir: Path) -> None:
@@ -150,12 +154,14 @@ def forget_kept(place: PartitionFiles, entry: KeptEntry, log_dir: Path) -> None:
             place.unlink(f"{partition}/{name}")
     if place.is_directory(partition) and not place.names(partition):
         place.rmdir(partition)
-    _remove_if_empty(place, entry.plan, log_dir)
+    _remove_if_empty(place, entry, log_dir)
 
 
-def _remove_if_empty(place: PartitionFiles, plan_id: str, log_dir: Path) -> None:
+def _remove_if_empty(place: PartitionFiles, entry: KeptEntry, log_dir: Path) -> None:
+    """The log directory may have had another path when the note was made: its disk was mounted elsewhere."""
+    plan_id = entry.plan
     names = place.names(plan_id)
-    if names <= {note_name(log_dir)} and place.is_directory(plan_id):
+    if names <= {note_name(log_dir), _note_of(entry.log_dir)} and place.is_directory(plan_id):
         for name in names:
             place.unlink(f"{plan_id}/{name}")
         place.rmdir(plan_id)

@@ -36,6 +36,8 @@ KEPT_DIR: Final = "trash"
 
 _Moment = Annotated[int, Field(ge=0, le=253_402_300_799_999)]
 """Milliseconds; up to the year 9999, which is as far as they can be shown."""
+_Path = Annotated[str, Field(pattern=r"^[^\x00]*$")]
+"""No system call takes a NUL."""
 _STRICT = ConfigDict(strict=True, extra="forbid")
 
 
@@ -104,8 +106,8 @@ class KeptEntry:
     partition: int
     topic_id: _KafkaUuid | None
     directory_id: _KafkaUuid | None
-    log_dir: str
-    kept: str
+    log_dir: _Path
+    kept: _Path
     cleaned_ms: _Moment
     end_offset: Offset
     checkpoint: Long | None

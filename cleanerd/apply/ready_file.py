@@ -37,7 +37,7 @@ class _Document:
     strategy: str
     result: dict[str, Any]
     purged: _Keys | None
-    keep_replaced: str | None = None
+    keep_replaced: Annotated[str, Field(pattern=r"^/[^\x00]*$")] | None = None
     change_strategy: bool = False
 
     __pydantic_config__ = _STRICT

@@ -30,9 +30,10 @@ from cleanerd.apply.validate import file_fact, has_fact
 from cleanerd.cleaner.manifest import STAGING, staged_name, staging_path
 from cleanerd.cleaner.plan import new_plan_id
 from cleanerd.errors import CleanerdError, StalePlanError, as_cleanerd_error
-from cleanerd.log.clean_point import CleanPoint, LastSegment
+from cleanerd.log.clean_point import CleanPoint, LastSegment, clean_point_in
 from cleanerd.log.kernel_errors import kernel_errors_told
 from cleanerd.log.partition import PartitionLog, read_partition
+from cleanerd.log.state_files import DAMAGE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -300,16 +301,9 @@ def _set_rules_back(locked: LockedDir, log: PartitionLog, entry: KeptEntry) -> N
 
 
 def _point(document: dict[str, Any] | None) -> CleanPoint | None:
-    if document is None:
-        return None
     try:
-        output = document.get("last_output")
-        segments = {
-            "last_segment": LastSegment(**document["last_segment"]),
-            "last_output": None if output is None else LastSegment(**output),
-        }
-        return CleanPoint(**{**document, **segments})
-    except (KeyError, TypeError):
+        return None if document is None else clean_point_in(document)
+    except DAMAGE:
         return None  # it costs work only
 
 

@@ -374,16 +374,7 @@ def segment_at(log: PartitionLog, base: int) -> LastSegment | None:
 def _from_json(document: dict[str, Any]) -> PartitionState:
     require_format(document, STATE_FORMAT)
     return PartitionState(
-        clean_point=None
-        if (point := document["clean_point"]) is None
-        else CleanPoint(
-            offset=int(point["offset"]),
-            leader_epoch=int(point["leader_epoch"]),
-            fingerprint=str(point["fingerprint"]),
-            last_segment=_segment(point["last_segment"]),
-            last_output=None if (output := point.get("last_output")) is None else _segment(output),
-            checkpoint=None if (said := point.get("checkpoint")) is None else int(said),
-        ),
+        clean_point=None if (point := document["clean_point"]) is None else clean_point_in(point),
         quarantine=document["quarantine"],
         last_result=document["last_result"],
         # What releases before the daemon did not write.
@@ -392,6 +383,18 @@ def _from_json(document: dict[str, Any]) -> PartitionState:
         purge_as_of=None if (offset := document.get("purge_as_of")) is None else int(offset),
         rules=None if (rules := document.get("rules")) is None else str(rules),
         quarantined_segment=None if (about := document.get("quarantined_segment")) is None else _segment(about),
+    )
+
+
+def clean_point_in(document: dict[str, Any]) -> CleanPoint:
+    """The clean point that a file of ours holds; raises one of ``DAMAGE``."""
+    return CleanPoint(
+        offset=int(document["offset"]),
+        leader_epoch=int(document["leader_epoch"]),
+        fingerprint=str(document["fingerprint"]),
+        last_segment=_segment(document["last_segment"]),
+        last_output=None if (output := document.get("last_output")) is None else _segment(output),
+        checkpoint=None if (said := document.get("checkpoint")) is None else int(said),
     )
 
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cli.clean_log_dirs import CLEANED, COMPACT, NOW, Answer, Shell, keys, make
+from tests.cli.clean_log_dirs import CLEANED, COMPACT, NOW, Answer, Shell, dirty, keys, make
 from tests.support.hostile import OWNER, Victim, give_all
+from tests.support.log_dirs import make_log_dir
 from tests.support.root import needs_root
 
 if TYPE_CHECKING:
@@ -84,6 +85,35 @@ def test_what_else_a_record_may_say(root: Path, shell: Shell, values: dict[str, 
     assert keys(path / "orders-0") == CLEANED
 
 
+@pytest.mark.parametrize("field", ["kept", "log_dir"])
+def test_a_path_that_no_system_call_takes(root: Path, shell: Shell, field: str) -> None:
+    """It is damage of that entry, and ends nothing."""
+    path = cleaned(shell)
+    (plan,) = [each.name for each in (root / "kept").iterdir()]
+    change(root, **{field: f"/a\0b/{plan}/orders-0"})
+    answer = undo(shell, path)
+    assert answer.code == 0
+    assert "damaged; set aside" in answer.err
+    assert keys(path / "orders-0") == CLEANED
+
+
+@pytest.mark.parametrize("change_of", [{"offset": "x"}, {"offset": 1e400}, {"last_segment": {}}, {"last_output": 7}])
+def test_a_clean_point_that_is_none(root: Path, shell: Shell, change_of: dict[str, Any]) -> None:
+    """It is not believed, costs work only, and what is remembered afterwards can be read again."""
+    path = make(root)
+    assert shell.clean(path, "--up-to", 4).code == 0
+    assert shell.clean(path, "--keep-replaced", root / "kept").code == 0
+    (entry_file,) = (root / "state" / "trash").iterdir()
+    point = json.loads(entry_file.read_text().splitlines()[0])["entry"]["clean_point"]
+    change(root, clean_point=point | change_of)
+    assert undo(shell, path).code == 0
+    (state,) = (root / "state" / "partitions").rglob("*.json")
+    assert json.loads(state.read_text())["clean_point"] is None
+    answer = shell.clean(path)
+    assert (answer.code, answer.err) == (0, "")
+    assert keys(path / "orders-0") == CLEANED
+
+
 def test_the_operator_says_where_it_is(root: Path, shell: Shell) -> None:
     """Also of what an earlier release kept, which left no word there; and then nothing of it is left."""
     path = cleaned(shell)
@@ -112,6 +142,20 @@ def staged(shell: Shell) -> Path:
     cleaning = ("--force", "--quiet", "--now-ms", NOW, "--keep-replaced", shell.root / "kept", *COMPACT)
     assert shell("stage", path, *cleaning).code == 0
     return path
+
+
+@pytest.mark.parametrize("place", ["/a\0b", "", "kept"])
+def test_a_place_to_keep_in_that_is_none(root: Path, shell: Shell, place: str) -> None:
+    """``stage`` writes no such thing: the plan is none, and the other partitions' are applied (OP-10)."""
+    path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty()})
+    cleaning = ("--force", "--quiet", "--now-ms", NOW, "--keep-replaced", shell.root / "kept", *COMPACT)
+    assert shell("stage", path, *cleaning).code == 0
+    (ready,) = (path / "orders-0" / ".kstage").glob("*/ready.json")
+    ready.write_text(json.dumps({**json.loads(ready.read_text()), "keep_replaced": place}))
+    answer = shell("apply", path, "--quiet", *COMPACT)
+    assert answer.code == 0
+    assert "is no record of a staged plan" in answer.err
+    assert (keys(path / "orders-0"), keys(path / "orders-1")) == (DIRTY, CLEANED)
 
 
 @needs_root

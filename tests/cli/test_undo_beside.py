@@ -71,3 +71,16 @@ def test_why_it_was_quarantined_since(root: Path, shell: Shell) -> None:
     assert (found["quarantine"], found["retry"], found["quarantined_segment"]) == ("damaged", retry, about)
     told = shell("explain", "orders-0", path, *COMPACT).out
     assert "The segment that this is about was replaced or deleted since" in told
+
+
+def test_a_disk_that_was_mounted_elsewhere(root: Path, shell: Shell) -> None:
+    """The log directory is known by its id; who says where it was kept gets it back, and nothing of it is left."""
+    path = make(root)
+    clean(shell, path)
+    moved = path.rename(root / "moved")
+    refused = undo(shell, moved)
+    assert refused.code == 4
+    assert "nothing in it says that segments of" in refused.err
+    assert undo(shell, moved, "--keep-replaced", root / "kept").code == 0
+    assert keys(moved / "orders-0") == DIRTY
+    assert list((root / "kept").iterdir()) == []
