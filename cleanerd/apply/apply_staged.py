@@ -27,7 +27,7 @@ from cleanerd.apply.ready_file import Ready
 from cleanerd.apply.recover import abandon, taken_back
 from cleanerd.apply.remember import not_cleaned, remember_clean, remember_unmoved
 from cleanerd.apply.signals import signals_wait
-from cleanerd.apply.swap import SOURCE_SUFFIXES, finish_plan, swap_group
+from cleanerd.apply.swap import SOURCE_SUFFIXES, files_of, finish_plan, swap_group
 from cleanerd.apply.validate import CurrentFacts, validate_plan
 from cleanerd.cleaner.manifest import READY, STAGING, staging_path
 from cleanerd.cleaner.result import CleaningResult
@@ -35,7 +35,7 @@ from cleanerd.cleaner.rules_change import rules_change
 from cleanerd.cleaner.survey import CleaningOptions, Survey, survey
 from cleanerd.cleaner.verdict import of_delegation
 from cleanerd.errors import CleanerdError, CorruptionError, MachineError, RefusedError, StalePlanError
-from cleanerd.format.names import SNAPSHOT_SUFFIX, parse_file_name
+from cleanerd.format.names import SNAPSHOT_SUFFIX
 from cleanerd.log.fingerprint import fingerprint, fingerprint_in_words, parts_of
 from cleanerd.log.kernel_errors import kernel_errors_told
 from cleanerd.log.partition import read_partition
@@ -329,10 +329,9 @@ def _require_theirs(files: PartitionFiles, place: PartitionFiles) -> None:
 def _source_files(files: PartitionFiles, group: ManifestGroup) -> dict[int, list[str]]:
     """The plan was validated under the lock, so what is there now is what was planned with."""
     found: dict[int, list[str]] = {source: [] for source in group.sources}
-    for name in sorted(files.names()):
-        place = parse_file_name(name)
-        if place is not None and place[0] in found and place[1] in _NAMES:
-            found[place[0]].append(name)
+    for name, (base, suffix) in sorted(files_of(group, files.names())):
+        if suffix in _NAMES:
+            found[base].append(name)
     return found
 
 

@@ -268,13 +268,14 @@ def _is_committed(files: PartitionFiles, group: RestoreGroup, names: frozenset[s
 def _roll_back(files: PartitionFiles, group: RestoreGroup) -> None:
     """Undo the undo. The first segment's ``.cleaned`` files protect the rest, so they go last."""
     first, *later = group.segments
+    names = files.names()
     for step in (
         [swap_name(s.base, kind) for s in group.segments for kind in s.kinds() if kind != "log"],
         [swap_name(s.base, "log") for s in reversed(group.segments)],
         [cleaned_name(s.base, kind) for s in later for kind in s.kinds()],
         [cleaned_name(first.base, kind) for kind in first.kinds()],
     ):
-        present = [name for name in step if name in files.names()]
+        present = [name for name in step if name in names]
         for name in present:
             files.unlink(name)
         if present:

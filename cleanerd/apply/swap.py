@@ -158,7 +158,7 @@ def retired_names(group: ManifestGroup, names: Collection[str]) -> list[str]:
     newest_snapshot = max((place[0] for place in snapshots if place is not None), default=-1)
     return sorted(
         name
-        for name, (base, suffix) in _files_of(group, names)
+        for name, (base, suffix) in files_of(group, names)
         if (suffix in SOURCE_SUFFIXES and name not in arrived)
         or (suffix == SNAPSHOT_SUFFIX and base not in {group.base, newest_snapshot})
     )
@@ -312,7 +312,7 @@ def final_name(base: int, kind: FileKind) -> str:
 def _check_sources(files: PartitionFiles, group: ManifestGroup, source_files: Mapping[int, Collection[str]]) -> None:
     """Refuse a group whose source files are not those that were planned with (S-29)."""
     planned = {name for source in group.sources for name in source_files[source] if _is_segment_file(name)}
-    found = {name for name, (_, suffix) in _files_of(group, files.names()) if suffix in SOURCE_SUFFIXES}
+    found = {name for name, (_, suffix) in files_of(group, files.names()) if suffix in SOURCE_SUFFIXES}
     if planned != found:
         changed = ", ".join(sorted(planned ^ found))
         raise StalePlanError(
@@ -330,10 +330,10 @@ def _is_segment_file(name: str) -> bool:
 def _deleted_names(group: ManifestGroup, names: Collection[str]) -> list[str]:
     """Files of the sources that S-35 renamed: ``.deleted`` files of others are the broker's to remove."""
     ours = {suffix + DELETED_SUFFIX for suffix in (*SOURCE_SUFFIXES, SNAPSHOT_SUFFIX)}
-    return sorted(name for name, (_, suffix) in _files_of(group, names) if suffix in ours)
+    return sorted(name for name, (_, suffix) in files_of(group, names) if suffix in ours)
 
 
-def _files_of(group: ManifestGroup, names: Iterable[str]) -> Iterator[tuple[str, tuple[int, str]]]:
+def files_of(group: ManifestGroup, names: Iterable[str]) -> Iterator[tuple[str, tuple[int, str]]]:
     """Those of ``names`` that are files of the sources, with base and suffix.
 
     Beside them lie the files of thousands of other segments, once more for each group: only these are taken apart.

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.apply.restore import RestoredSegment, RestoreGroup, RestorePlan
+from cleanerd.apply.files import HERE, PartitionFiles
+from cleanerd.apply.restore import RestoredSegment, RestoreGroup, RestorePlan, settle_restore
+from cleanerd.apply.swap import cleaned_name
 from cleanerd.cleaner.manifest import FileFact
 from cleanerd.errors import CorruptionError, UnsupportedLogError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 LOG = FileFact(5, 7)
 PLAN = RestorePlan(
@@ -61,3 +64,33 @@ def test_other_formats() -> None:
         RestorePlan.from_json(json.dumps(body).encode(), "x")
     with pytest.raises(CorruptionError):
         RestorePlan.from_json(b"{", "x")
+
+
+class CountingFiles(PartitionFiles):
+    """Counts how often the directory is listed: beside a group lie the files of thousands of other segments."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.listed = 0
+
+    def names(self, directory: str = HERE) -> frozenset[str]:
+        self.listed += directory == HERE
+        return super().names(directory)
+
+
+def test_a_large_group_that_is_undone(tmp_path: Path) -> None:
+    """Before its commit point: whatever the number of its segments, the directory is listed as often."""
+    listed = set()
+    for count in (2, 20):
+        path = tmp_path / f"t-{count}"
+        path.mkdir()
+        segments = tuple(RestoredSegment(base, {"log": LOG, "index": LOG}) for base in range(count))
+        for segment in segments:
+            for kind in segment.kinds():
+                (path / cleaned_name(segment.base, kind)).write_bytes(b"")
+        with CountingFiles(path) as files:
+            plan = RestorePlan(PLAN.plan, (RestoreGroup(0, count, segments),))
+            assert settle_restore(files, plan) == ([], [0])
+            listed.add(files.listed)
+        assert list(path.iterdir()) == []
+    assert len(listed) == 1

@@ -92,7 +92,8 @@ class Keeping:
         kept = keep_within(kept_segments, log_dir, place, limits, now_ms, room_bytes=room_bytes, known=self._known)
         with self._lock:
             self._size_bytes[log_dir.path] = kept.size_bytes
-        for told in (*kept_segments.warnings, *kept.problems):
+        newer = (f"{error}; it counts for no limit" for error in kept_segments.newer.values())
+        for told in (*kept_segments.warnings, *newer, *kept.problems):
             self._tell(told)
 
     def _tell(self, told: str) -> None:
