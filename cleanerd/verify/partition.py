@@ -251,6 +251,14 @@ class _Against:
         for finding in told.kept:
             if finding.file.startswith(str(question.against)):
                 findings.error(finding.kind, finding.file, f"in the copy: {finding.what}", position=finding.position)
+        self._tell_missing(findings)
+
+    def _tell_missing(self, findings: Findings) -> None:
+        """A segment that reaches into one of the copy's replaced that one too, and the copy lacks its beginning."""
+        for facts in self.log.segments:
+            if facts.file.path in self.shared and facts.end_offset > facts.file.end:
+                what = f"{self._question.against} lacks segments that this one stands for: it is compared with a part"
+                findings.warning(Kind.NOT_COMPARED, str(facts.file.path), what)
 
     def compare(self, log: LogFacts, log_start: int, clean_to: int) -> None:
         """Compare batches, segments' ends and producers with the copy's."""

@@ -311,3 +311,19 @@ def test_only_some_partitions(root: Path, shell: Shell) -> None:
         told = shell("verify", path, "--partition", word, "--json", "--quiet").json["verified"]
         assert [each["path"] for each in told] == [str(path), *(str(path / name) for name in expected)]
     assert shell("verify", path, "--partition", "nope").code == 3
+
+
+@pytest.mark.usefixtures("kept")
+def test_against_kept_segments_of_which_some_are_gone(root: Path, shell: Shell) -> None:
+    """What nobody can compare is told: with the first one gone the rest looked like all that there was."""
+    path = make(root)
+    assert shell.clean(path, "--keep-replaced", root / "kept").code == 0
+    (plan,) = (root / "kept").iterdir()
+    whole = shell("verify", path, "--against", plan, "--json", "--quiet").json
+    assert (whole["errors"], whole["warnings"]) == (0, 0)
+    for file in (plan / "orders-0").glob(f"{0:020d}.*"):
+        file.unlink()
+    answer = shell("verify", path, "--against", plan, "--json", "--quiet")
+    found = [each for verified in answer.json["verified"] for each in verified["findings"]]
+    told = [each["file"] for each in found if each["kind"] == "not-compared"]
+    assert told == [str(path / "orders-0" / f"{0:020d}.log")]
