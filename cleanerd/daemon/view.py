@@ -246,7 +246,7 @@ class DaemonView:
     """Everything at one moment, of the machine ``host``. ``ready``: every log directory was looked at since the start.
 
     ``map_utilization``: the fullest any clean's offset map was in its last round; ``last_round_ms``: when the scheduler
-    last looked at everything.
+    last looked at everything, ``round_every_ms``: how often it does (log.cleaner.backoff.ms).
     """
 
     version: str
@@ -270,6 +270,7 @@ class DaemonView:
     totals: Totals = field(default_factory=Totals)
     host: str = ""
     trend: Trend | None = None
+    round_every_ms: int = 15_000
 
     def to_json(self) -> dict[str, Any]:
         """The body of ``/status`` (schema 1)."""

@@ -103,6 +103,7 @@ DAEMON: Final = (
     _gauge("cleanerd_warnings", "Number of warnings on the status page."),
     _gauge("cleanerd_view_timestamp_seconds", "Time at which these metrics were collected."),
     _gauge("cleanerd_last_round_timestamp_seconds", "Time at which the scheduler last looked at every partition."),
+    _gauge("cleanerd_round_interval_seconds", "How often it looks at every partition (log.cleaner.backoff.ms)."),
     _gauge("cleanerd_workers", "Worker threads that should run (log.cleaner.threads)."),
     _gauge("cleanerd_dead_workers", "Worker threads that died and were not restarted yet."),
     _gauge("cleanerd_running_cleans", "Cleans that run now.", "log_dir"),

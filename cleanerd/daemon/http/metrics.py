@@ -166,6 +166,7 @@ def _daemon(families: _Families, view: DaemonView, now_ms: int) -> None:
         "cleanerd_warnings": len(view.warnings),
         "cleanerd_view_timestamp_seconds": _seconds(view.made_ms),
         "cleanerd_last_round_timestamp_seconds": _seconds(view.last_round_ms),
+        "cleanerd_round_interval_seconds": view.round_every_ms / 1000,
         "cleanerd_workers": view.threads,
         "cleanerd_dead_workers": dead_workers(view),
         "cleanerd_map_utilization_ratio": view.map_utilization,

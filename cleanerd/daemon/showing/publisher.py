@@ -181,6 +181,7 @@ class Publisher:
             totals=totals,
             host=self._host,
             trend=self._trend.observe(now_ms, totals, held, lambda: sum(each.dirty_bytes for each in views)),
+            round_every_ms=daemon.log_cleaner_backoff_ms,
         )
 
     def _why_unhealthy(self) -> str:

@@ -74,7 +74,7 @@ export function drawChips(parent, status) {
 }
 
 export function drawNotices(parent, status) {
-  const stale = status.last_round_ms !== null && now() - status.last_round_ms > STALE_MS;
+  const stale = status.last_round_ms !== null && now() - status.last_round_ms > Math.max(STALE_MS, 4 * status.round_every_ms);
   redraw(parent, [status.mode, status.healthy, status.unhealthy_reason, status.paused, status.warnings, stale], () => [
     status.healthy ? null : notice("bad", `cleanerd cannot do its work: ${status.unhealthy_reason || "no reason known"}`),
     stale ? notice("bad", "The scheduler has not looked at the partitions since ", time(status.last_round_ms), ".") : null,
@@ -97,7 +97,7 @@ export function drawLooked(element, status) {
 
 export function drawFooter(element, status) {
   redraw(element, [status.version, status.started_ms, status.threads, status.settings_generation], () => [
-    `cleanerd ${status.version}, since `, time(status.started_ms), `, ${plural(status.threads, "worker")}, ${plural(status.settings_generation, "reload")}. `,
+    `cleanerd ${status.version}, since `, time(status.started_ms), `, ${plural(status.threads, "worker")}, ${plural(status.settings_generation - 1, "reload")}. `,
     "The same data: ", h("a", { href: viewLink("status") }, "JSON"), " and ", h("a", { href: viewLink("metrics") }, "metrics"), ".",
   ]);
 }
