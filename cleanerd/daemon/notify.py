@@ -22,7 +22,7 @@ class Notifier:
 
     @property
     def is_heard(self) -> bool:
-        """Whether anybody listens."""
+        """Whether a service manager listens: without one nothing need be put into words."""
         return self._address.startswith(("/", "@"))
 
     def ready(self, status: str) -> None:
