@@ -200,9 +200,10 @@ def configure_logging(*, verbose: bool, quiet: bool) -> None:
     import structlog  # noqa: PLC0415 - not needed for --help
 
     level = 10 if verbose else 40 if quiet else 20
-    # The console renderer shows tracebacks itself; a log line gets them as one field.
+    # The console renderer shows tracebacks itself, by default with all local variables, a password among them; a log
+    # line gets them as one field.
     renderers: list[Any] = (
-        [structlog.dev.ConsoleRenderer(colors=colours(sys.stderr))]
+        [structlog.dev.ConsoleRenderer(colors=colours(sys.stderr), exception_formatter=structlog.dev.plain_traceback)]
         if sys.stderr.isatty()
         else [
             structlog.processors.format_exc_info,

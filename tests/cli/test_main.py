@@ -309,6 +309,24 @@ def test_colours_only_on_a_terminal_and_not_with_no_color(environ: dict[str, str
     assert "\x1b[2J" not in shown  # not even there does a name from a log directory clear the screen
 
 
+def test_a_traceback_on_a_terminal_has_no_variables() -> None:
+    """What goes wrong while somebody logs in must not show the password."""
+    code = (
+        "import structlog; from cleanerd.cli.output import configure_logging\n"
+        "configure_logging(verbose=False, quiet=False)\n"
+        "def log_in(password):\n    raise ValueError('a bug')\n"
+        "try:\n    log_in('sec' + 'ret')\n"
+        "except ValueError:\n    structlog.get_logger().exception('a job failed')\n"
+    )
+    main, terminal = pty.openpty()
+    with os.fdopen(terminal, "wb") as stderr:
+        subprocess.run([sys.executable, "-c", code], cwd=ROOT, stderr=stderr, timeout=PATIENCE_SECONDS, check=True)
+    shown = os.read(main, 100_000).decode()
+    os.close(main)
+    assert "ValueError: a bug" in shown
+    assert "secret" not in shown
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "ascii"])
 def test_live_in_any_encoding(encoding: str) -> None:
     """A cell that is cut ends with "…", which Latin-1 has not: ``top`` was an unexpected error there."""

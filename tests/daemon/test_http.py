@@ -18,7 +18,7 @@ from cleanerd.daemon.http.hosts import Hosts, name_of, own_names
 from cleanerd.daemon.http.server import parse_listen
 from cleanerd.errors import ConfigError, CorruptionError, LogDirBusyError
 from tests.daemon.serving import serving
-from tests.daemon.views import busy, clean, partition, view
+from tests.daemon.views import busy, clean, log_dir, partition, view
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -165,6 +165,20 @@ def test_health_and_readiness_say_why() -> None:
         assert served.get("/healthz").status == 503
         assert "no worker is left" in served.get("/healthz").text
         assert "no worker is left" in served.get("/readyz").text
+
+
+def test_a_path_that_is_no_utf8_is_no_500() -> None:
+    """As ``--set`` may name it: metrics and both probes were "Internal error", so that no alert worked any more."""
+    odd = "/data/\udcff\u00e4"
+    shown = view(log_dirs=(log_dir(odd),), partitions=(partition(log_dir=odd),), unhealthy_reason=odd)
+    with serving(shown) as served:
+        assert 'cleanerd_partition_size_bytes{log_dir="/data/?\u00e4",' in served.get("/metrics").text
+        assert 'cleanerd_log_dir_online{log_dir="/data/?\u00e4"} 1.0' in served.get("/metrics").text
+        assert served.get("/readyz").text.startswith("ready\n/data/?\u00e4: live")
+        served.stage.change(lambda before: replace(before, healthy=False))
+        assert served.get("/healthz").text == "unhealthy: /data/?\u00e4\n"
+        assert served.get("/readyz").text == "not ready: /data/?\u00e4\n"
+        assert served.get("/status").json()["log_dirs"][0]["path"] == odd
 
 
 def test_metrics_in_both_formats(served: Served) -> None:

@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from cleanerd.cleaner.result import Dropped, Outcome
 from cleanerd.daemon.http import metric_names, partition_series
-from cleanerd.daemon.http.partition_series import is_overdue
+from cleanerd.daemon.http.partition_series import as_utf8, is_overdue
 from cleanerd.daemon.view import PartitionPhase
 
 if TYPE_CHECKING:
@@ -105,6 +105,7 @@ class _Families:
 
     def add(self, name: str, labels: tuple[str, ...], value: float | None) -> None:
         """A sample; None is none."""
+        labels = tuple(map(as_utf8, labels))
         if value is None or (name, labels) in self._seen:
             return
         self._seen.add((name, labels))

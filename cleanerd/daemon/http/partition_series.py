@@ -89,5 +89,10 @@ def _seconds(time_ms: int | None) -> float | None:
     return None if time_ms is None else time_ms / 1000
 
 
+def as_utf8(text: str) -> str:
+    """What can be sent of a text: a path may hold bytes that are no UTF-8, which are lone surrogates here."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
 def _escaped(label: str) -> str:
-    return label.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+    return as_utf8(label).replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

@@ -27,6 +27,7 @@ from cleanerd.daemon.http.connections import Connections
 from cleanerd.daemon.http.hosts import Hosts
 from cleanerd.daemon.http.metrics import DEFAULT_PARTITIONS_MAX, Exposition
 from cleanerd.daemon.http.page_files import PageFile, PageFiles
+from cleanerd.daemon.http.partition_series import as_utf8
 from cleanerd.daemon.http.status_body import StatusBody, encode
 from cleanerd.daemon.within import within
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
@@ -230,16 +231,16 @@ class HttpServer:
         view = self._view()
         if view.healthy:
             return web.Response(text="ok\n")
-        return web.Response(status=503, text=f"unhealthy: {view.unhealthy_reason or 'no reason known'}\n")
+        return web.Response(status=503, text=as_utf8(f"unhealthy: {view.unhealthy_reason or 'no reason known'}\n"))
 
     async def _readyz(self, _request: web.BaseRequest) -> web.Response:
         view = self._view()
         if not view.ready:
             return web.Response(status=503, text=_NOT_YET)
         if not view.healthy:
-            return web.Response(status=503, text=f"not ready: {view.unhealthy_reason or 'no reason known'}\n")
+            return web.Response(status=503, text=as_utf8(f"not ready: {view.unhealthy_reason or 'no reason known'}\n"))
         how = (f"{each.path}: {each.mode}: {each.error or each.mode_reason}\n" for each in view.log_dirs)
-        return web.Response(text="ready\n" + "".join(how))
+        return web.Response(text=as_utf8("ready\n" + "".join(how)))
 
     async def _whole_status(self, request: web.BaseRequest) -> web.Response:
         body = await self._in_thread(functools.partial(self._status.of, self._view()))
