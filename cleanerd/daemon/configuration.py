@@ -64,6 +64,8 @@ class Configuration:
         keys = tuple(key for key in settings.origins if settings.value(key) != before.value(key))
         later = tuple(key for key in keys if key in NEEDS_RESTART)
         keys += _changed_topics(before, settings)
+        if log_dirs != self.log_dirs and not {"cleanerd.log.dirs", "cleanerd.broker.properties"}.intersection(keys):
+            keys += (f"log.dirs in {settings.daemon.cleanerd_broker_properties}",)
         kept = {key.replace(".", "_"): before.value(key) for key in later}
         self.settings = replace(settings, daemon=settings.daemon.model_copy(update=kept))
         self.log_dirs = log_dirs

@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 class Kind:
     """What sort of value a key has: how to say it to people, and how to write it so that it reads back the same.
 
-    ``writes_none``: there is a word for "no value" that can be written and read.
+    ``writes_none``: there is a word for "no value" that can be written and read. ``is_list``: of several words.
     """
 
     valid: str
     write: Callable[[Any], str] = str
     writes_none: bool = False
+    is_list: bool = False
 
 
 _VERSION_HINT: Final = "auto, or a release such as 3.9"
@@ -246,20 +247,22 @@ RetentionHours = Annotated[
 ]
 Count = Annotated[int, BeforeValidator(_count), Kind(_COUNT_HINT)]
 Fraction = Annotated[float, BeforeValidator(Ratio().read), Kind(Ratio().valid)]
-CleanupPolicy = Annotated[frozenset[str], BeforeValidator(Policy().read), Kind(Policy().valid, write_policy)]
+CleanupPolicy = Annotated[
+    frozenset[str], BeforeValidator(Policy().read), Kind(Policy().valid, write_policy, is_list=True)
+]
 Strategy = Annotated[str, BeforeValidator(_STRATEGY.read), Kind(_STRATEGY.valid)]
 Encoding = Annotated[str, BeforeValidator(_ENCODING.read), Kind(_ENCODING.valid)]
 TombstoneMode = Annotated[str, BeforeValidator(_TOMBSTONE_MODE.read), Kind(_TOMBSTONE_MODE.valid)]
 Guard = Annotated[str, BeforeValidator(_GUARD.read), Kind(_GUARD.valid)]
 Header = Annotated[str, BeforeValidator(HeaderName().read), Kind(HeaderName().valid)]
-Topics = Annotated[tuple[str, ...], BeforeValidator(_topics), Kind(_TOPICS_HINT, write_topics)]
-Servers = Annotated[str, BeforeValidator(_servers), Kind(_SERVERS_HINT)]
-Paths = Annotated[tuple[Path, ...], BeforeValidator(_paths), Kind(_PATHS_HINT, _write_paths)]
+Topics = Annotated[tuple[str, ...], BeforeValidator(_topics), Kind(_TOPICS_HINT, write_topics, is_list=True)]
+Servers = Annotated[str, BeforeValidator(_servers), Kind(_SERVERS_HINT, is_list=True)]
+Paths = Annotated[tuple[Path, ...], BeforeValidator(_paths), Kind(_PATHS_HINT, _write_paths, is_list=True)]
 Rate = Annotated[int | None, BeforeValidator(_rate), Kind(_RATE_HINT, _write_rate, writes_none=True)]
 Listen = Annotated[
     tuple[str, int] | None, BeforeValidator(_listen), Kind(_LISTEN_HINT, _write_listen, writes_none=True)
 ]
-Hosts = Annotated[tuple[str, ...], BeforeValidator(_hosts), Kind(_HOSTS_HINT, write_topics)]
+Hosts = Annotated[tuple[str, ...], BeforeValidator(_hosts), Kind(_HOSTS_HINT, write_topics, is_list=True)]
 Flag = Annotated[bool, BeforeValidator(_bool), Kind(_BOOL_HINT, _write_bool)]
 KeyThreshold = Annotated[int | None, BeforeValidator(_keys), Kind(_KEYS_HINT, _write_keys, writes_none=True)]
 Master = Annotated[str, BeforeValidator(_master), Kind(_MASTER_HINT)]

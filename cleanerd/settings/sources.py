@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from cleanerd.errors import ConfigError
 from cleanerd.log.config_values import shown
 from cleanerd.settings.kafka_names import is_broker_name, topic_names
-from cleanerd.settings.keys import DAEMON_FIELDS, TOPIC_FIELDS
+from cleanerd.settings.keys import DAEMON_FIELDS, TOPIC_FIELDS, kind_of, valid_values
 from cleanerd.settings.names import (
     TOPICS,
     bad_topic_name,
@@ -199,7 +199,10 @@ def _from_file(path: Path) -> Iterator[Found]:
             # TOML takes "a.b" and [a] b for two things, so it lets both stand; here they are one key.
             key, written = (found.topic, found.key), _as_written(parts)
             other = first.setdefault(key, written)
-            if other != written:
+            field = (DAEMON_FIELDS if found.topic is None else TOPIC_FIELDS)[found.key]
+            if isinstance(value, list) and not kind_of(field).is_list:
+                found = ConfigError(f"{found.key} is a list, must be {valid_values(field)}", where=found.where())
+            elif other != written:
                 found = ConfigError(f"{found.key} is set twice, here and as {other}", where=found.where())
         yield found
         wrong += isinstance(found, ConfigError)

@@ -111,6 +111,18 @@ def test_a_log_directory_around_the_state_that_is_written_to(tmp_path: Path) -> 
     assert (configuration.generation, configuration.log_dirs) == (1, (tmp_path / "logs",))
 
 
+def test_log_directories_that_the_brokers_file_has_now(tmp_path: Path) -> None:
+    """No key of ours changed: it was said that nothing had, while a directory was given up and another one taken on."""
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"log.dirs={tmp_path}/a\n")
+    told = [f"cleanerd.broker.properties={properties}", f"cleanerd.state.dir={tmp_path}/state"]
+    configuration = Configuration(load_settings([], told, {}), lambda: load_settings([], told, {}))
+    assert configuration.reload().keys == ()
+    properties.write_text(f"log.dirs={tmp_path}/b\n")
+    assert configuration.reload().keys == (f"log.dirs in {properties}",)
+    assert configuration.log_dirs == (tmp_path / "b",)
+
+
 class Told(Notifier):
     """What systemd would be told."""
 

@@ -283,6 +283,32 @@ def test_a_number_of_any_length_is_a_value_like_any_other(toml: Path, number: st
     assert refused(files=(toml,)).startswith(f"{toml}:1: log.cleaner.threads is '")
 
 
+LISTS = [
+    ('"cleanerd.state.dir" = ["/a", "/b"]', "cleanerd.state.dir is a list, must be a path"),
+    ('"cleanerd.windows" = ["Mon", "Sat"]', "cleanerd.windows is a list, must be times such as 22:00-06:00"),
+    ('[topics.o]\n"compaction.strategy.header" = ["v", "w"]', "compaction.strategy.header is a list, must be the name"),
+    ('"log.cleaner.threads" = ["2"]', "log.cleaner.threads is a list, must be a whole number; at least 1"),
+]
+
+
+@pytest.mark.parametrize(("document", "said"), LISTS)
+def test_a_list_where_one_value_goes(toml: Path, document: str, said: str) -> None:
+    """The words were put together with a comma: state lay in the directory "/a,/b"."""
+    toml.write_text(document)
+    assert said in refused(files=(toml,))
+
+
+def test_a_list_where_several_words_go(toml: Path) -> None:
+    toml.write_text(
+        '"cleanerd.log.dirs" = ["/a", "/b"]\n"cleanerd.topics.exclude" = ["x-*"]\n"cleanerd.http.hosts" = ["h", "i"]\n'
+        '"bootstrap.servers" = ["a:1", "b:2"]\n"log.cleanup.policy" = ["compact", "delete"]\n'
+    )
+    daemon = load(files=(toml,)).daemon
+    assert (len(daemon.cleanerd_log_dirs), daemon.cleanerd_topics_exclude) == (2, ("x-*",))
+    assert (daemon.cleanerd_http_hosts, daemon.bootstrap_servers) == (("h", "i"), "a:1,b:2")
+    assert daemon.log_cleanup_policy == {"compact", "delete"}
+
+
 TWICE = [
     ('"cleanerd.mode" = "observe"\n[cleanerd]\nmode = "live"\n', 3, "cleanerd.mode", '"cleanerd.mode"'),
     ('log.segment.bytes = 100\n"log.segment.bytes" = 200\n', 2, SEGMENT, SEGMENT),
