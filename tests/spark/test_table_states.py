@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from cleanerd.errors import RefusedError
+from cleanerd.errors import ConfigError, RefusedError
 from cleanerd.spark.api import Logs
 from cleanerd.spark.logs import find_logs
 from cleanerd.spark.tables.merge import write_table
@@ -88,6 +88,25 @@ def test_what_changes_no_row(delta: Tables, tmp_path: Path) -> None:
     log.put("orders-0", a="2")
     merged(delta, log.write())
     assert values(delta) == {"orders-0": {"a": "2"}, "orders-1": {"a": "1"}}
+
+
+@pytest.mark.parametrize("name", ["a b", "a+b=ü"])
+def test_names_of_directories(tmp_path: Path, name: str) -> None:
+    """By path and by URL the same; what delta-rs would look for elsewhere is refused before anything is written."""
+    log = Growing(tmp_path, "orders-0")
+    log.put("orders-0", a="1", b="1")
+    root = tmp_path / name
+    (path,) = {each.log_dir for each in log.write()}
+    Logs(None, path).latest().write_table(root.as_uri())
+    log.put("orders-0", b=None)
+    (path,) = {each.log_dir for each in log.write()}
+    Logs(None, path).latest().merge_into(root)
+    assert DeltaTable(str(root)).to_pyarrow_table().num_rows == 1
+    assert sorted(each.name for each in tmp_path.iterdir()) == [name, "logs-1", "logs-2"]
+    for other in ("a#b", "a?b", "a%20b"):
+        with pytest.raises(ConfigError, match="name another directory"):
+            Logs(None, path).latest().write_table(tmp_path / other)
+        assert not (tmp_path / other).exists()
 
 
 def test_partitioned_by_somebody_else(delta: Tables, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import os
 import re
 import time
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _STEPS: Final = (1, 100, None)
 """So many of the newest commits are looked through for one of ours."""
 _UNDONE: Final = "RESTORE"
+_OF_URLS: Final = ("#", "?", "%")
+"""It writes such a table, and then finds no history of it, or its files elsewhere."""
 _LOG: Final = "_delta_log"
 _ENTRY: Final = re.compile(r"[0-9]+\.json|.*\.parquet|_last_checkpoint|.*\.crc")
 """What is in the log of a table that has a commit. Who is killed in the first one leaves other files, or none."""
@@ -47,10 +50,15 @@ class DeltaOpen(OpenTable):
     @classmethod
     def at(cls, uri: str, columns: pa.Schema) -> DeltaOpen:
         """The table there; raises as :meth:`Delta.open`."""
-        root = uri if SEPARATOR in uri else os.path.abspath(uri)
-        if root.startswith("file://"):
-            root = root.removeprefix("file://")
+        root = unquote(uri.removeprefix("file://")) if uri.startswith("file://") else uri
+        root = root if SEPARATOR in root else os.path.abspath(root)
         where = shown_url(root) if SEPARATOR in root else root
+        if SEPARATOR not in root and any(each in root for each in _OF_URLS):
+            raise ConfigError(
+                f"delta-rs takes {' '.join(_OF_URLS)} in a path for parts of a URL",
+                where=where,
+                hint="name another directory",
+            )
         with _told("cannot be read", where):
             try:
                 return cls(root, columns, DeltaTable(root, without_files=False))
