@@ -74,6 +74,7 @@ def _document(each: Divergence) -> dict[str, object]:
         "other": replica(each.other),
         "begin_offset": each.begin,
         "end_offset": each.end,
+        "compared": not each.is_apart,
         "records_in_both": each.records,
         "cleaned_in_one": each.cleaned,
         "expired_in_one": each.expired,
@@ -101,8 +102,11 @@ def _tell(common: Common, compared: Comparison) -> None:
     kinds = [kind for kind in KINDS if any(each.findings[kind] for each in compared.partitions)]
     for kind in kinds:
         common.output.line(f"{kind}: {KINDS[kind]}")
+    apart = sum(each.is_apart for each in compared.partitions)
+    if apart:
+        common.output.line(f"{counted(apart, 'pair')} of replicas with no offset that both have: not compared")
     if not kinds:
-        pairs = counted(len(compared.partitions), "pair")
+        pairs = counted(len(compared.partitions) - apart, "pair")
         common.output.line(f"{pairs} of replicas: no difference that cleanings do not explain")
 
 
@@ -115,5 +119,5 @@ def _row(each: Divergence) -> list[str]:
         human_count(each.records),
         human_count(each.cleaned),
         human_count(each.expired),
-        ", ".join(found) or "the same",
+        ", ".join(found) or ("no offset in both" if each.is_apart else "the same"),
     ]

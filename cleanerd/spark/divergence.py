@@ -93,10 +93,15 @@ class Divergence:
         """How much there is that nothing explains."""
         return sum(self.findings.values())
 
+    @property
+    def is_apart(self) -> bool:
+        """Whether both have offsets, and none that both have: nothing was compared."""
+        return self.begin >= self.end and min(each.end_offset - each.begin for each in (self.one, self.other)) > 0
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What :meth:`~cleanerd.spark.api.Logs.compare_replicas` found. ``notes``: what was not compared."""
+    """What :meth:`~cleanerd.spark.api.Logs.compare_replicas` found. ``notes``: what is in one of them only."""
 
     partitions: tuple[Divergence, ...]
     notes: tuple[str, ...]

@@ -172,6 +172,25 @@ def test_right_cleanings_explain_all(told: dict[str, Divergence]) -> None:
     assert sum(each.cleaned for each in others.values()) > 50
 
 
+def test_replicas_that_have_no_offset_in_common(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is far behind where the other begins: they were called the same."""
+    monkeypatch.delenv(DRIVER_MARK, raising=False)
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
+    for name, start, end in (("one", None, 10), ("other", 12, 20), ("new", None, 0)):
+        records = log({0: K1, 9: L1, 12: K2}) if end else {0: b""}
+        make_log_dir(tmp_path / name, {"t-0": Partition(records, high_watermark=end, log_start_offset=start)})
+    paths = [str(tmp_path / name) for name in ("one", "other", "new")]
+    assert run(["spark", "divergence", *paths, "--json"]) == 0
+    assert [each["compared"] for each in json.loads(capsys.readouterr().out)["partitions"]] == [False, True]
+    assert run(["spark", "divergence", *paths]) == 0
+    told = capsys.readouterr().out
+    assert "no offset in both" in told
+    assert "1 pair of replicas with no offset that both have: not compared" in told
+    assert "1 pair of replicas: no difference" in told
+
+
 def test_damage_is_told_with_its_place(spark: SparkSession, tmp_path: Path) -> None:
     """Also what only decoding finds, in either replica, where both are damaged at the same byte; a place once."""
     bad = encode_batch([K1], base_offset=0, payload=b"\x0e\x00\x00\x00\x02k\x02")
