@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import CleanerdError
 from cleanerd.log.log_dir import read_log_dir
@@ -19,11 +19,16 @@ if TYPE_CHECKING:
     from cleanerd.settings import Settings
 
 
-def delete_retention(settings: Settings, log_dirs: Sequence[Path]) -> Callable[[str], int]:
+_KEY: Final = "delete.retention.ms"
+_OF_BROKER: Final = "log.cleaner.delete.retention.ms"
+
+
+def delete_retention(settings: Settings, log_dirs: Sequence[Path], note: Callable[[str], None]) -> Callable[[str], int]:
     """By topic its ``delete.retention.ms``: what our settings say, else the KRaft metadata in ``log_dirs``, else Kafka.
 
-    Where directories tell differently the least counts.
+    Where directories tell differently the least counts. Where nobody tells, that is noted, once.
     """
+    noted: list[str] = []
     known: list[BrokerFacts] = []
     here = [path for path in log_dirs if not isinstance(path, RemotePath)]
     for path in here:
@@ -36,8 +41,15 @@ def delete_retention(settings: Settings, log_dirs: Sequence[Path]) -> Callable[[
         if known:
             return min(facts.topic_config(topic).delete_retention_ms for facts in known)
         overrides, defaults = settings.topic_overrides(topic), settings.broker_defaults()
-        return resolve_topic_config(
+        found = resolve_topic_config(
             topic, overrides=overrides, topic_configs=None, settings_defaults=defaults
         ).delete_retention_ms
+        if _KEY not in overrides and _OF_BROKER not in defaults and not noted:
+            noted.append(topic)
+            note(
+                f"{_KEY} of {topic} is not known here, and taken for {found} ms: where it is lower, deleted keys can "
+                f"stay (--set topics.{topic}.{_KEY}=...)"
+            )
+        return found
 
     return of_topic

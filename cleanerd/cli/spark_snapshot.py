@@ -99,7 +99,7 @@ def snapshot(
             if target.table is None:
                 done = latest.write_parquet(target.where, advance=advance)
             elif target.incremental:
-                retention = delete_retention(settings, log_dirs)
+                retention = delete_retention(settings, log_dirs, common.output.note)
                 done = latest.merge_into(target.table, delete_retention_ms=retention, advance=advance)
             else:
                 done = latest.write_table(target.table, replace=target.replace, advance=advance)

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from cleanerd.cli.main import run
 from cleanerd.errors import ConfigError, RefusedError
 from cleanerd.spark.api import Logs
+from cleanerd.spark.launch import DRIVER_MARK
 from cleanerd.spark.logs import find_logs
 from cleanerd.spark.tables.merge import write_table
 from cleanerd.verify.rules import KAFKAS_RULES
@@ -218,3 +220,25 @@ def test_strange_records(tables: Tables, tmp_path: Path, base: int) -> None:
     del keys[b"k" * 2**20]
     assert tables.state() == {**keys, b"": base + 7, b"t": base + 9}
     assert Logs(None, tmp_path / "logs-3").latest().write_parquet(tmp_path / "out")[0].keys == len(keys)
+
+
+def test_a_retention_that_nobody_tells(
+    delta: Tables, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory without the metadata log: a day is taken, which a topic's own may be less than; it is said."""
+    monkeypatch.delenv(DRIVER_MARK, raising=False)
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
+    log = Growing(tmp_path, "orders-0", "users-0")
+    log.put("orders-0", a="1")
+    log.put("users-0", a="1")
+    (path,) = {each.log_dir for each in log.write()}
+    asked = ["spark", "snapshot", str(path), "--format", "delta", "--out", delta.uri]
+    assert run(asked) == 0
+    said = "delete.retention.ms of orders is not known here, and taken for 86400000 ms"
+    assert said not in capsys.readouterr().err
+    assert run([*asked, "--incremental"]) == 0
+    assert capsys.readouterr().err.count("delete.retention.ms of") == 1
+    known = ("topics.orders.delete.retention.ms=1000", "topics.users.delete.retention.ms=1000")
+    for more in (["--set", known[0], "--set", known[1]], ["--set", "log.cleaner.delete.retention.ms=1"], ["--quiet"]):
+        assert run([*asked, "--incremental", *more]) == 0
+        assert "delete.retention.ms of" not in capsys.readouterr().err
