@@ -84,4 +84,12 @@ SPARK_VALUES = (
         "said.encode()",
         ("tests/spark/test_values_avro.py::test_defaults",),
     ),
+    Mutant(
+        "values-enum-without-a-name-is-left-out",
+        "OP-10",
+        "cleanerd/spark/values/protobuf.py",
+        "_pool_of(_with_numbers(file) for file in",
+        "_pool_of(file for file in",
+        ("tests/spark/test_values_protobuf.py::test_enums_without_a_name",),
+    ),
 )

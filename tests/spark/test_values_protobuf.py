@@ -186,6 +186,38 @@ def test_imports(registry: RegistryServer, tmp_path: Path) -> None:
     assert not Path("/tmp/line.proto").exists()  # noqa: S108
 
 
+ENUMS = """syntax = "proto2";
+message Order {
+  enum State { OPEN = 0; CLOSED = 1; }
+  optional State state = 1 [default = CLOSED];
+  repeated State many = 2;
+  map<string, State> named = 3;
+  repeated State packed = 4 [packed = true];
+  oneof either { State one = 5; string other = 6; }
+  optional Inner inner = 7;
+  message Inner { optional State state = 1; }
+}
+"""
+
+
+def test_enums_without_a_name(tmp_path: Path) -> None:
+    """Of proto2 a field was null, a list shorter and an entry gone, where the number had no name; as of proto3."""
+    (tmp_path / "orders-value.proto").write_text(ENUMS)
+    rows = [b"\x08\x05", b"\x10\x00\x10\x05\x10\x01", b"\x1a\x05\x0a\x01k\x10\x05", b"\x22\x02\x01\x05",
+            b"\x28\x05", b"\x3a\x02\x08\x05", b"\x08" + b"\xff" * 9 + b"\x01", b"\x08\x01"]  # fmt: skip
+    _, values, reasons = decoded(str(tmp_path), rows, framing="none")
+    assert reasons == [None] * len(rows)
+    assert values[0]["state"] == "5"
+    assert values[1]["many"] == ["OPEN", "5", "CLOSED"]
+    assert values[2]["named"] == [("k", "5")]
+    assert values[3]["packed"] == ["CLOSED", "5"]
+    assert (values[4]["one"], values[4]["other"]) == ("5", None)
+    assert values[5]["inner"] == {"state": "5"}
+    assert values[6]["state"] == "-1"
+    assert values[7]["state"] == "CLOSED"
+    assert values[3]["state"] is None
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

@@ -35,7 +35,7 @@ from cleanerd.spark.values.schemas import Schema, UndecodableError
 from cleanerd.spark.values.shapes import UTC_MICROS, Budget, Shape, list_shape, map_shape, record_shape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
@@ -72,6 +72,7 @@ class ProtobufReader:
     """Values of a column that is the message ``message`` of the schema; None: its first."""
 
     def __init__(self, schema: Schema, label: str, message: str | None = None) -> None:
+        self._schema = schema
         self._file, self._pool = _compiled(schema, label)
         self._label = label
         if message is None:
@@ -94,8 +95,9 @@ class ProtobufReader:
         Raises:
             UndecodableError: nothing that was written with it can be.
         """
-        make = message_factory.GetMessageClass(self._message)
         full_name = self._message.full_name
+        opened = _pool_of(_with_numbers(file) for file in _files_of(self._schema, self._label))
+        make = message_factory.GetMessageClass(opened.FindMessageTypeByName(full_name))
         known: dict[tuple[int, ...], str] = {}
         written = None if writer is None else _compiled(writer, label)
         convert = self._convert
@@ -218,19 +220,49 @@ def _compiled(schema: Schema, label: str) -> tuple[descriptor_pb2.FileDescriptor
     Raises:
         UndecodableError: the compiler does not take it.
     """
-    files = _described(schema, label)
-    if files is None:
-        files = _from_text(schema, label)
-    pool = descriptor_pool.DescriptorPool()
+    files = _files_of(schema, label)
     try:
-        for file in files:
-            pool.Add(file)
-            pool.FindFileByName(file.name)
+        pool = _pool_of(files)
     except (TypeError, KeyError) as error:
         raise UndecodableError(f"{label} does not go together: {str(error)[:200]}") from None
     if not files[-1].message_type:
         raise UndecodableError(f"{label} has no message")
     return files[-1], pool
+
+
+@lru_cache(maxsize=256)
+def _files_of(schema: Schema, label: str) -> list[descriptor_pb2.FileDescriptorProto]:
+    """What the schema needs, each after what itself needs, and last its own."""
+    files = _described(schema, label)
+    return _from_text(schema, label) if files is None else files
+
+
+def _pool_of(files: Iterable[descriptor_pb2.FileDescriptorProto]) -> descriptor_pool.DescriptorPool:
+    pool = descriptor_pool.DescriptorPool()
+    for file in files:
+        pool.Add(file)
+        pool.FindFileByName(file.name)
+    return pool
+
+
+def _with_numbers(file: descriptor_pb2.FileDescriptorProto) -> descriptor_pb2.FileDescriptorProto:
+    """The same with enums as the numbers that they are: of proto2 one without a name would be left out on reading."""
+    if file.name.startswith(_GOOGLE_FILES):
+        return file
+    opened = descriptor_pb2.FileDescriptorProto()
+    opened.CopyFrom(file)
+    waiting: list[Any] = list(opened.message_type)
+    fields: list[Any] = list(opened.extension)
+    while waiting:
+        message = waiting.pop()
+        fields += [*message.field, *message.extension]
+        waiting += message.nested_type
+    for field in fields:
+        if field.type == descriptor_pb2.FieldDescriptorProto.TYPE_ENUM:
+            field.type = descriptor_pb2.FieldDescriptorProto.TYPE_INT32
+            field.ClearField("type_name")
+            field.ClearField("default_value")
+    return opened
 
 
 def _described(schema: Schema, label: str) -> list[descriptor_pb2.FileDescriptorProto] | None:
