@@ -177,6 +177,21 @@ def test_other_leaders_are_no_cut(delta: Tables, tmp_path: Path) -> None:
     assert values(delta) == {"orders-0": {"g": "1"}}
 
 
+def test_what_is_left_of_a_deleted_topic(delta: Tables, tmp_path: Path) -> None:
+    """On another disk lies a partition of the topic that had the name before: its rows went in."""
+    log = Growing(tmp_path, "orders-0")
+    log.put("orders-0", a="1")
+    old = make_log_dir(tmp_path / "old", {"orders-3": Partition({0: encode_batch([Record(b"z", b"1")])})})
+    logs = log.write()
+    both = find_logs([logs[0].log_dir, old], (), lambda _topic: KAFKAS_RULES)
+    with pytest.raises(RefusedError, match="orders-3 is of another topic than other partitions of orders"):
+        write_table(None, delta.target.open(), both)
+    write_table(None, delta.target.open(), logs)
+    with pytest.raises(RefusedError, match=r"another topic .*--partition"):
+        merged(delta, both)
+    assert values(delta) == {"orders-0": {"a": "1"}}
+
+
 def test_an_empty_topic(tables: Tables, tmp_path: Path) -> None:
     """A table without a row, and the first ones that come."""
     log = Growing(tmp_path, "orders-0")

@@ -104,7 +104,7 @@ def write_table(
             session, logs, [NO_END if whole_log else high_watermark_of(log) for log in logs], whole_log=whole_log
         )
         parts = [
-            _whole_part(log, walked, topic, now)
+            _whole_part(table.where, log, walked, topic, now)
             for log, walked, topic in zip(logs, walks, topics_of(logs, tombstones=tombstones), strict=True)
         ]
         written = _write_all(session, tasks, parts, walks, advance)
@@ -118,7 +118,8 @@ def write_table(
     return [_taken(part, written.get(number), tombstones=tombstones) for number, part in enumerate(parts)]
 
 
-def _whole_part(log: Log, walked: Walked, topic: Topic, now_ms: int) -> Part:
+def _whole_part(where: str, log: Log, walked: Walked, topic: Topic, now_ms: int) -> Part:
+    refusals.require_one_topic(where, log, topic)
     first = first_of(log)
     end = max(walked.stable_end, first)
     epoch = leader_epoch_at(leader_epochs_of(log), end - 1)
@@ -269,6 +270,7 @@ def _new_parts(
         if mark is not None:
             refusals.require_range(table.where, log, mark, first, end)
         if mark is None or end > mark.end_offset:
+            refusals.require_one_topic(table.where, log, topic)
             epochs = leader_epochs_of(log)
             if mark is not None:
                 refusals.require_not_cut(table.where, log, mark, epochs)

@@ -55,12 +55,18 @@ def topics_of(logs: Sequence[Log], *, tombstones: bool) -> list[Topic]:
     for log in logs:
         known = found.get(log.name.topic)
         if known is None or known.topic_id is None:
-            topic_id = _topic_id(log)
+            topic_id = topic_id_of(log)
             found[log.name.topic] = Topic(topic_id, log.rules, tombstones or log.rules.by_version)
     return [found[log.name.topic] for log in logs]
 
 
-def _topic_id(log: Log) -> str | None:
+def topic_id_of(log: Log) -> str | None:
+    """Hexadecimal, None where its directory does not say.
+
+    Raises:
+        CorruptionError: what says it does not parse.
+        CleanerdError: it cannot be read.
+    """
     path = log.segments[0].path.parent / PARTITION_METADATA
     data = bytes_of(path)
     return None if data is None else read_partition_metadata(data, str(path)).hex

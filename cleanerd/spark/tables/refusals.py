@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import RefusedError
-from cleanerd.spark.tables.parts import leader_epoch_at
+from cleanerd.spark.tables.parts import leader_epoch_at, topic_id_of
 from cleanerd.spark.tables.remembered import UNKNOWN_EPOCH
 
 if TYPE_CHECKING:
@@ -41,6 +41,22 @@ def require_same_topic(where: str, log: Log, was: Topic, now: Topic) -> None:
             f"the table {kept} rows for the deleted keys of {log.name.topic}",
             where=where,
             hint=f"{said} --tombstones; {_ANEW}",
+        )
+
+
+def require_one_topic(where: str, log: Log, topic: Topic) -> None:
+    """Nothing, when ``log`` is a partition of ``topic``, as others of that name are.
+
+    Raises:
+        RefusedError: it was left over from a topic of that name which was deleted.
+    """
+    found = topic_id_of(log)
+    if None not in (found, topic.topic_id) and found != topic.topic_id:
+        raise RefusedError(
+            f"{log.log_dir / str(log.name)} is of another topic than other partitions of {log.name.topic}: id {found}, "
+            f"not {topic.topic_id}",
+            where=where,
+            hint="leave out what is left of a topic that was deleted (--partition)",
         )
 
 
