@@ -3,7 +3,9 @@
 import os
 import signal
 
+import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 pytest_plugins = ["tests.kafka.fixtures", "tests.support.failing_files", "tests.support.order"]
 
@@ -13,6 +15,14 @@ pytest_plugins = ["tests.kafka.fixtures", "tests.support.failing_files", "tests.
 settings.register_profile("same", deadline=None, derandomize=True, max_examples=60)
 settings.register_profile("drawn", deadline=None)
 settings.load_profile("same")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure() -> None:
+    """Numbers and texts of our modules would be drawn too: of those that some test before has had imported."""
+    if settings.get_current_profile_name() == "same":
+        providers._get_local_constants = providers.Constants
+
 
 # A shell has what it starts in the background ignore SIGINT, and what the tests start would inherit that.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
