@@ -22,6 +22,7 @@ import pyarrow.fs as pafs
 import pytest
 
 from cleanerd.spark.store_clients import AZURITE
+from cleanerd_lab.demo.ports import free_port
 from tests.compatibility.page import TOP
 from tests.spark.faulty import put_before
 from tests.spark.other_store import BUCKET, Served, started
@@ -86,8 +87,7 @@ def program() -> Path:
 
 def serve(script: str) -> tuple[Served, Callable[[], None]]:
     """The store of this process, and what stops it."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     words = ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--inMemoryPersistence", "--disableTelemetry"]
     process = subprocess.Popen(["node", script, *words, "--silent", "--skipApiVersionCheck"], stdout=subprocess.DEVNULL)
     _wait(process, port)

@@ -6,12 +6,13 @@ python -m tests.spark.connect_server PORT       until its standard input ends
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from cleanerd_lab.demo.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,9 +40,7 @@ def serve(port: int) -> None:
 @contextmanager
 def started_server(**environment: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Its address, as ``remote()`` takes it, and its process, with some more ``environment``."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.spark.connect_server", str(port)],
         cwd=TOP,

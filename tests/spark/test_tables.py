@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -29,6 +28,7 @@ from cleanerd.spark.tables.merge import merge_into, write_table
 from cleanerd.spark.tables.place import DeltaPlace
 from cleanerd.spark.tables.shuffled import write_segments
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
+from cleanerd_lab.demo.ports import free_port
 from tests.spark.rich_log import RichLog
 from tests.spark.tables import Tables
 from tests.support.log_dirs import HIGH_WATERMARKS, set_mtime
@@ -270,9 +270,7 @@ def by_tasks(spark: SparkSession, tables: Tables, root: Path) -> list[Log]:
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
     """An S3 server in a process of its own: delta-rs lets no other thread of this one run while it waits."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     said = {
