@@ -99,7 +99,7 @@ class Decision:
     ``map_note``: why the map is a file, or is none although one may be; "" where there is nothing to tell.
     ``index_seconds`` and ``decide_seconds`` are what the two phases took, all shards together. ``purge_note`` says why
     no tombstone could be shown to be free to go, if that is so. ``next_purge_ms``: when the next tombstones or
-    markers of what stays reach their delete horizon, None when none waits. ``map_utilization``: entries by room of the
+    markers of what stays may go, None when none waits for a time. ``map_utilization``: entries by room of the
     fullest shard's map, 0 to 1.
     """
 
@@ -197,7 +197,13 @@ def _settle(plan: CleaningPlan, decoder: Decoder, found: _Evidence, started: flo
 
 
 def next_purge_ms(plan: CleaningPlan, decided: Sequence[SegmentDecision]) -> int | None:
-    """The earliest horizon ahead: of those that are there, and of those that this cleaning sets (C-48)."""
+    """The earliest horizon ahead: of those that are there, and of those that this cleaning sets (C-48).
+
+    At once where tombstones past theirs wait for another record of their key, and records go now (R534-6).
+    """
+    waits = plan.rules.versioned and plan.rules.tombstone_guard == "horizon" and any(each.waiting for each in decided)
+    if waits and any(each.kept < each.records for each in decided):
+        return plan.now_ms
     horizons = [decision.next_horizon_ms for decision in decided]
     if any(decision.horizons_begun for decision in decided):
         begun = new_horizon_ms(plan.now_ms, plan.delete_retention_ms)

@@ -107,11 +107,25 @@ def test_a_deleted_key_does_not_come_back_between_two_groups(tmp_path: Path) -> 
     assert (offsets(log_dir / NAME, 5), result.tombstones_waiting, result.dropped.tombstone) == ([4], 0, 1)
 
 
+@pytest.mark.parametrize(("guard", "due"), [("horizon", NOW), ("forever", None)])
+def test_a_tombstone_that_waits_for_what_goes_now_is_due_at_once(tmp_path: Path, guard: str, due: int | None) -> None:
+    """R534-6, U-1: remembered, or on a quiet topic it stays for ever once the daemon, or the broker, begins anew."""
+    topic = config(**BY_HEADER, segment_bytes=100, tombstone_guard=guard)
+    gone = encode_batch([rec("k", 9, value=None), rec("a", 1)], delete_horizon=NOW)
+    log_dir = log_of(tmp_path, {0: gone, 2: batches(rec("k", 1), first=2), 3: b""})
+    for kept, next_purge_ms in (([0, 1], due), ([1] if due else [0, 1], None)):
+        result = clean(log_dir, CleaningOptions(now_ms=NOW, force=True, purge=True), topic)
+        assert (offsets(log_dir / NAME, 3), result.next_purge_ms) == (kept, next_purge_ms)
+        (state,) = (tmp_path / "state" / "partitions").rglob("*.json")
+        assert json.loads(state.read_bytes())["next_purge_ms"] == next_purge_ms
+
+
 def test_a_tombstone_waits_for_late_data_in_the_tail(tmp_path: Path) -> None:
     """U-1: what is not cleaned yet counts as evidence, and wins nothing."""
     gone = encode_batch([rec("k", 9, value=None)], delete_horizon=NOW)
     log_dir = log_of(tmp_path, {0: gone, 1: batches(rec("k", 10), first=1)})
-    assert next_round(log_dir).tombstones_waiting == 1
+    result = next_round(log_dir)
+    assert (result.tombstones_waiting, result.next_purge_ms) == (1, None), "nothing changes before that is cleaned"
     grow(log_dir, 2, b"")
     assert next_round(log_dir).dropped.superseded == 1
     assert offsets(log_dir / NAME, 2) == [1]

@@ -253,18 +253,11 @@ def test_nothing_is_left_to_reclaim_of_what_somebody_else_cleaned() -> None:
 
 
 def test_tombstones_that_waited_for_what_went_now_have_another_turn() -> None:
-    """R534-6, U-1: under a versioned strategy, unless they stay for ever (U-4)."""
-    from cleanerd.cleaner.result import Dropped  # noqa: PLC0415
-
-    waiting = result(tombstones_waiting=1, dropped=Dropped(superseded=1))
-    versioned = look(strategy="timestamp", **CLEAN)
-    for guard, expected in (("horizon", ["purge"]), ("forever", [])):
-        fleet = fleet_with(replace(versioned, config=config(compaction_strategy="timestamp", tombstone_guard=guard)))
-        done(fleet, result=waiting)
+    """R534-6: their cleaning says that the next one is due at once; what is only staged has not gone yet."""
+    for outcome, expected in (("cleaned", ["purge"]), ("staged", [])):
+        fleet = fleet_with(look(strategy="timestamp", **CLEAN))
+        done(fleet, result=result(outcome, next_purge_ms=NOW))
         assert triggers(fleet) == expected
-    fleet = fleet_with(versioned)
-    done(fleet, result=replace(waiting, dropped=Dropped()))
-    assert triggers(fleet) == [], "what they wait for is still there: in the tail"
 
 
 def test_a_staged_plan_is_made_anew_when_it_is_old_or_much_was_written() -> None:

@@ -114,6 +114,22 @@ STRATEGIES = (
         (DELETED,),
     ),
     Mutant(
+        "a-tombstone-that-waits-for-what-goes-now-is-forgotten",
+        "R534-6",
+        "cleanerd/cleaner/decide.py",
+        "if waits and any(each.kept < each.records for each in decided):",
+        "if False:",
+        (f"{ROUNDS}::test_a_tombstone_that_waits_for_what_goes_now_is_due_at_once",),
+    ),
+    Mutant(
+        "a-tombstone-that-waits-for-nothing-is-due-at-once",
+        "R534-6",
+        "cleanerd/cleaner/decide.py",
+        "if waits and any(each.kept < each.records for each in decided):",
+        "if waits:",
+        (f"{ROUNDS}::test_a_tombstone_waits_for_late_data_in_the_tail",),
+    ),
+    Mutant(
         "a-tombstone-holds-itself-back",
         "R534-6",
         PURGE,

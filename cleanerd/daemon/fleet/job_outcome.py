@@ -62,7 +62,3 @@ def _note_cleaned(tracked: Tracked, done: JobDone, result: CleaningResult) -> No
         tracked.done_to = look.bound_offset
         if done.job.kind == "live":
             tracked.purge_to = max(tracked.purge_to, look.bound_offset)
-    guards = look.config.tombstone_guard == "horizon"
-    if result.tombstones_waiting and result.dropped.total and guards and look.strategy != "offset":
-        # What they waited for went in this very round (R534-6): another one finds out.
-        tracked.next_purge_ms = done.ended_ms
