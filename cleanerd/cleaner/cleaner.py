@@ -127,7 +127,7 @@ class Cleaning:
         oddities = decision.oddities
         waiting = sum(segment.waiting for segment in decision.segments)
         told = [] if not decision.purge_note else [decision.purge_note]
-        if waiting and rules.tombstone_guard == "forever":
+        if waiting and rules.versioned and rules.tombstone_guard == "forever":
             told.append(f"{waiting} tombstones past their delete horizon stay (tombstone.guard=forever)")
         elif waiting and not rules.versioned:
             told.append(

@@ -218,13 +218,13 @@ class _Part:
         self._costs = header_costs(sample)
 
     def low(self) -> float:
-        """Bytes that go at the least."""
+        """Bytes that go at the least, less what is added: below 0 where the part grows."""
         if not self._read:
             return 0.0
         known = self._share(self._found.goes, self._at_least)
         unseen = self._unseen(self._at_least, least_unseen)
         cost, doubt = self._cost()
-        return self._bytes * max(known - self._doubt(self._found.goes, self._at_least) + unseen - cost - doubt, 0.0)
+        return self._bytes * (max(known - self._doubt(self._found.goes, self._at_least) + unseen, 0.0) - cost - doubt)
 
     def high(self) -> float:
         """Bytes that go at the most."""

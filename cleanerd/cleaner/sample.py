@@ -290,7 +290,7 @@ def _fates(
         untouched |= records.offset < plan.log_start_offset
     contests = keyed_rows(chunk, everywhere) & ~untouched & ~control & ~aborted
     fates = np.where(contests, np.uint8(CONTESTS), np.uint8(GOES))
-    if rules.tombstone_guard != "forever":
+    if not rules.versioned or rules.tombstone_guard != "forever":
         late = tombstones(records.flags, rules.tombstone_mode, legacy_rows(chunk.batches)) & past_horizon
         guarded = rules.versioned or plan.proven_offset < plan.first_dirty_offset
         fates[late & contests] = MAY_GO if guarded else GOES

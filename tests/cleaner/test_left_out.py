@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from cleanerd.cleaner.result import CleaningResult
 
-TOPIC = config(segment_bytes=100, delete_retention_ms=500)
+TOPIC = config(segment_bytes=100, delete_retention_ms=500, tombstone_guard="forever")
+"""The guard is about versions (U-4)."""
 LOG = {
     0: batches(rec("k", value="old")),
     1: batches(rec("k", value=None), rec("x"), first=1),

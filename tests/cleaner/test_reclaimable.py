@@ -118,6 +118,13 @@ def _v0_once(dice: np.random.Generator) -> Written:
     return Written(dice.permutation(RECORDS), BATCH, SMALL, magic=0)
 
 
+def _v1_that_grows(dice: np.random.Generator) -> Written:
+    """What nothing supersedes becomes larger as v2, and takes off from what goes behind it."""
+    once = RECORDS * 6 // 10
+    keys = np.concatenate([dice.permutation(once), RECORDS + dice.integers(0, 99, RECORDS - once)])
+    return Written(keys, BATCH, SMALL, magic=1)
+
+
 def _v1_tombstones(dice: np.random.Generator) -> Written:
     sizes = np.where(dice.random(BATCHES) < 0.3, -1, 70)
     return Written(dice.integers(0, RECORDS // 3, RECORDS), BATCH, sizes, magic=1)
@@ -133,8 +140,8 @@ def _v0_wrappers(dice: np.random.Generator) -> Written:
 
 LOGS: tuple[Callable[[np.random.Generator], Written], ...] = (
     _uniform, _hot, _once, _bursts, _written_twice, _large_values_of_few, _tombstones, _only_tombstones, _single,
-    _versions, _transactions, _only_aborted, _a_producer_a_batch, _headers_of_nobody, _v1, _v0_once, _v1_tombstones,
-    _v1_wrappers, _v0_wrappers,
+    _versions, _transactions, _only_aborted, _a_producer_a_batch, _headers_of_nobody, _v1, _v0_once, _v1_that_grows,
+    _v1_tombstones, _v1_wrappers, _v0_wrappers,
 )  # fmt: skip
 
 
@@ -147,8 +154,8 @@ def _looked_at(path: Path, log: Written, dirty_from: float, **settings: object) 
     return log_dir, survey(log_dir, PARTITION, topic, StateStore(path / "state"), options)
 
 
-def _plan_and_truth(path: Path, log: Written, dirty_from: float) -> tuple[CleaningPlan, int]:
-    log_dir, found = _looked_at(path, log, dirty_from)
+def _plan_and_truth(path: Path, log: Written, dirty_from: float, **settings: object) -> tuple[CleaningPlan, int]:
+    log_dir, found = _looked_at(path, log, dirty_from, **settings)
     with ReaderPool(str(found.log.path), workers=1, chunk_bytes=1 << 20) as pool:
         options = CleaningOptions(now_ms=NOW_MS, force=True)
         plan = make_plan(log_dir, found, resources(map_bytes=1 << 23), options, pool.reader)
@@ -173,6 +180,13 @@ def test_the_truth_lies_within_the_bounds(
     drawn = [_drawn(plan, part, draw) for part in (3, 12) for draw in range(DRAWS)]
     assert sum(each.low <= truth <= each.high for each in drawn) >= 2 * DRAWS - 1
     assert all(each.low <= each.bytes <= each.high for each in drawn)
+
+
+def test_tombstones_that_a_guard_for_versions_keeps_by_offset_too(tmp_path: Path) -> None:
+    """U-41, U-4: tombstone.guard=forever means nothing where offsets decide: they go, and nothing else does."""
+    log = _only_tombstones(np.random.default_rng(1))
+    plan, truth = _plan_and_truth(tmp_path, log, 0.0, tombstone_guard="forever")
+    assert all(0 < each.low <= truth <= each.high for each in [_drawn(plan, 3, draw) for draw in range(2)])
 
 
 def test_clean_records_beat_each_other_by_version(tmp_path: Path) -> None:

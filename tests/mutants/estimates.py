@@ -50,6 +50,22 @@ ESTIMATES = (
         (TRUTH,),
     ),
     Mutant(
+        "the-guard-keeps-tombstones-by-offset-in-a-sample",
+        "U-4",
+        "cleanerd/cleaner/sample.py",
+        'if not rules.versioned or rules.tombstone_guard != "forever":',
+        'if rules.tombstone_guard != "forever":',
+        ("tests/cleaner/test_reclaimable.py::test_tombstones_that_a_guard_for_versions_keeps_by_offset_too",),
+    ),
+    Mutant(
+        "what-one-part-grows-takes-nothing-off-the-other",
+        "U-41",
+        RECLAIMABLE,
+        "unseen, 0.0) - cost - doubt)",
+        "unseen - cost - doubt, 0.0))",
+        (TRUTH,),
+    ),
+    Mutant(
         "headers-of-v2-cost-nothing-in-a-sample",
         "U-41",
         RECLAIMABLE,
