@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import os
 import re
+import ssl
 import subprocess
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -43,7 +44,10 @@ def trusted_certificates(path: Path, password: str | None) -> str:
     """
     data = _read(path)
     if data[:4] == JKS_MAGIC:
-        pem = "".join(map(_certificate_pem, _jks(path, data, password, None).trusted))
+        store = _jks(path, data, password, None)
+        # A store of keys may serve as both: of each key Java trusts its own certificate, not those that signed it.
+        own = (key.chain[0] for key in store.keys if key.chain)
+        pem = "".join(map(_certificate_pem, (*store.trusted, *own)))
     elif data[:1] == b"\x30":
         pem = _openssl(path, password, "-nokeys")
     else:
@@ -61,6 +65,8 @@ def key_pair(path: Path, password: str | None, key_password: str | None) -> KeyP
     if data[:4] == JKS_MAGIC:
         keys = _jks(path, data, password, key_password or password).keys
         _require_one(len(keys), str(path))
+        if not keys[0].key:
+            raise ConfigError("it holds a private key, and no password is given", where=str(path))
         return KeyPair("".join(map(_certificate_pem, keys[0].chain)), _pem("PRIVATE KEY", keys[0].key))
     if data[:1] == b"\x30":
         if key_password is not None and key_password != password:
@@ -95,6 +101,30 @@ def certificates_in(pem: str, where: str) -> str:
     if not found:
         raise ConfigError("it holds no certificate", where=where, hint="is it PEM, PKCS12 or JKS?")
     return "".join(found)
+
+
+def valid_until(chain: str) -> float | None:
+    """When the first certificate of a PEM text expires, in seconds; None where there is no ``openssl`` to ask."""
+    try:
+        done = subprocess.run(
+            ["openssl", "x509", "-noout", "-enddate"],
+            input=chain.encode("latin-1"), capture_output=True, check=True, timeout=_OPENSSL_SECONDS,
+        )  # fmt: skip
+        return float(ssl.cert_time_to_seconds(done.stdout.decode("ascii").strip().partition("=")[2]))
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+
+
+def trusted_until(trusted: str) -> float | None:
+    """When the last of these authorities expires, in seconds; None where there is none among them.
+
+    Raises:
+        ssl.SSLError: they are no certificates.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=trusted)
+    ends = (str(each["notAfter"]) for each in context.get_ca_certs())
+    return max(map(float, map(ssl.cert_time_to_seconds, ends)), default=None)
 
 
 def _read(path: Path) -> bytes:

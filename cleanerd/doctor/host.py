@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import resource
+import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.admin.client_config import read_client_config
+from cleanerd.admin.key_stores import trusted_until, valid_until
 from cleanerd.cleaner.keep_dir import on_its_file_system, require_keep_dir
 from cleanerd.errors import CleanerdError
 from cleanerd.log.mounts import IN_MEMORY, file_system_of, is_remote
@@ -17,8 +20,9 @@ from cleanerd.settings.load import read_settings
 from cleanerd.words import human_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from cleanerd.admin.client_config import ClientConfig
     from cleanerd.doctor.findings import Findings
     from cleanerd.settings import Settings
 
@@ -82,8 +86,25 @@ def check_client_config(findings: Findings, path: Path | None) -> None:
     for warning in client.warnings:
         where, _, what = warning.partition(": ")
         findings.warning("client properties", what, where, "chmod o-rwx, and change the password")
-    if not client.warnings:
+    expired = list(_expired(client))
+    for what in expired:
+        findings.warning("client properties", what, path, "renew it: no connection comes about with it")
+    if not client.warnings and not expired:
         findings.ok("client properties", f"can be used: {client.protocol}", path)
+
+
+def _expired(client: ClientConfig) -> Iterator[str]:
+    """Certificates that nobody takes any more."""
+    own = None if client.own is None else valid_until(client.own.chain)
+    if own is not None and own < time.time():
+        yield f"the certificate in its key store expired on {_day(own)}"
+    trusted = None if client.trusted is None else trusted_until(client.trusted)
+    if trusted is not None and trusted < time.time():
+        yield f"the last authority in its trust store expired on {_day(trusted)}"
+
+
+def _day(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d")
 
 
 def check_keep_dir(findings: Findings, places: Sequence[Path], log_dir: Path) -> None:

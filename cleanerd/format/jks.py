@@ -26,7 +26,7 @@ class JksError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class JksKey:
-    """A private key (PKCS #8, DER, in clear) and its certificates (DER), its own one first."""
+    """A private key (PKCS #8, DER, in clear; empty: nobody asked) and its certificates (DER), its own one first."""
 
     alias: str
     key: bytes = field(repr=False)
@@ -42,7 +42,9 @@ class JksStore:
 
 
 def read_jks(data: bytes, password: str | None, key_password: str | None) -> JksStore:
-    """The entries of a store. Without a ``password`` the seal is not checked, as in Java; keys need ``key_password``.
+    """The entries of a store. Without a ``password`` the seal is not checked, as in Java.
+
+    Without ``key_password`` no private key is opened.
 
     Raises:
         JksError: see there; never with a password in it.
@@ -66,9 +68,7 @@ def read_jks(data: bytes, password: str | None, key_password: str | None) -> Jks
         elif tag == _KEY:
             hidden = reader.take(reader.number())
             chain = tuple(reader.certificate(version) for _ in range(reader.number()))
-            if key_password is None:
-                raise JksError("it holds a private key, and no password is given")
-            keys.append(JksKey(alias, _revealed(hidden, key_password), chain))
+            keys.append(JksKey(alias, b"" if key_password is None else _revealed(hidden, key_password), chain))
         else:
             raise JksError(f"an entry of kind {tag} is not known")
     return JksStore(tuple(trusted), tuple(keys))

@@ -30,6 +30,14 @@ def test_a_jks_trust_store_needs_no_password(made: Certificates) -> None:
     assert trusted_certificates(made.path("trust.jks"), None).split() == made.text("ca.crt").split()
 
 
+def test_a_jks_key_store_that_is_the_trust_store_too(made: Certificates) -> None:
+    """As Java's TrustManagerFactory takes it (tried with 17): its trusted certificates, and of a key its own one."""
+    assert trusted_certificates(made.path("client.jks"), PASSWORD).split() == made.text("client.crt").split()
+    assert trusted_certificates(made.path("client.jks"), None).split() == made.text("client.crt").split()
+    with pytest.raises(ConfigError, match="no password is given"):
+        key_pair(made.path("client.jks"), None, None)
+
+
 @pytest.mark.parametrize("name", ["client.pem", "client.p12", "client.jks"])
 def test_key_stores(made: Certificates, name: str) -> None:
     """The client's own certificate comes first, then the one that signed it."""

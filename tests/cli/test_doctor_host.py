@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import resource
+import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,9 +14,10 @@ import pytest
 from cleanerd.doctor import host
 from cleanerd.doctor.check import check_host
 from cleanerd.doctor.findings import Finding, Findings
-from cleanerd.doctor.host import check_file_system, check_limits, check_map_dir
+from cleanerd.doctor.host import check_client_config, check_file_system, check_limits, check_map_dir
 from cleanerd.log.mounts import file_system_of
 from tests.cleaner.driver import scratch
+from tests.support.certificates import PASSWORD, make_certificates
 from tests.support.root import as_somebody, needs_root
 
 if TYPE_CHECKING:
@@ -81,6 +84,36 @@ def test_where_a_map_may_be_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     wrong["not writable"] = found(place, "ext4")
     for part, ((told, said),) in wrong.items():
         assert (told, part in said) == ("warning", True), said
+
+
+@pytest.mark.parametrize("kind", ["PEM", "JKS", "PKCS12"])
+def test_certificates_that_have_expired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """A file that can be read and that nobody lets in by is not fine."""
+    made = make_certificates(tmp_path / "made")
+    trust, store = {
+        "PEM": ("ca.pem", "client.pem"), "JKS": ("trust.jks", "client.jks"), "PKCS12": ("trust.p12", "client.p12"),
+    }[kind]  # fmt: skip
+    made.path(store).chmod(0o600)
+    file = tmp_path / "client.properties"
+    file.write_text(
+        f"security.protocol=SSL\nssl.truststore.type={kind}\nssl.truststore.location={made.path(trust)}\n"
+        f"ssl.keystore.type={kind}\nssl.keystore.location={made.path(store)}\n"
+        + "".join(f"ssl.{each}.password={PASSWORD}\n" for each in ("truststore", "keystore") if kind != "PEM")
+    )
+    file.chmod(0o600)
+
+    def said() -> list[tuple[str, str]]:
+        findings = Findings()
+        check_client_config(findings, file)
+        return [(each.level, each.what) for each in findings.all]
+
+    assert said() == [("ok", "can be used: SSL")]
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 31 * 86_400)
+    around = {datetime.fromtimestamp(now + 30 * 86_400 + by, UTC).strftime("%Y-%m-%d") for by in (-60, 0)}
+    (own, trusted) = said()
+    assert own in {("warning", f"the certificate in its key store expired on {day}") for day in around}
+    assert trusted in {("warning", f"the last authority in its trust store expired on {day}") for day in around}
 
 
 def test_an_open_file_has_a_file_system_too(tmp_path: Path) -> None:
