@@ -181,20 +181,39 @@ class Cluster:
             )
         return _facts(topic, found["topic_id"], values)
 
-    def topics(self, names: Sequence[str]) -> dict[str, TopicFacts]:
-        """The configurations of many topics, those left out that are not there or that we may not see."""
+    def topics(self, names: Sequence[str], node_id: int) -> dict[str, TopicFacts]:
+        """The configurations of many topics by the word of one broker, which knows its own server.properties.
+
+        Those are left out that are not there or that we may not see.
+
+        Raises:
+            CleanerdError: it is not there, or does not answer.
+        """
         found: dict[str, TopicFacts] = {}
+        with self._errors("the cluster"):
+            known = {each["broker_id"] for each in self._client.describe_cluster()["brokers"]}
+        if node_id not in known:
+            raise CleanerdError(
+                f"the cluster at {self._bootstrap} does not know broker {node_id} now", where=f"broker {node_id}"
+            )
         for start in range(0, len(names), _AT_ONCE):
             some = list(names[start : start + _AT_ONCE])
             with self._errors("the cluster"):
                 described = self._client.describe_topics(some)
                 there = {each["name"]: each["topic_id"] for each in described if not each["error_code"]}
                 resources = [ConfigResource(ConfigResourceType.TOPIC, topic) for topic in there]
-                answer = self._client.describe_configs(resources, include_synonyms=True, config_filter="all")
+                answer = self._client._manager.run(self._told_by, resources, node_id)  # noqa: SLF001 - see there
             for topic, values in answer.get("topic", {}).items():
                 if values:
                     found[topic] = _facts(topic, there[topic], values)
         return found
+
+    async def _told_by(self, resources: list[Any], node_id: int) -> dict[str, dict[str, Any]]:
+        """As the library's ``describe_configs``, which asks any broker: each has its own where a topic has none."""
+        client = self._client
+        request = client._describe_configs_request(resources, include_synonyms=True)  # noqa: SLF001
+        response = await client._manager.send(request, node_id=node_id)  # noqa: SLF001
+        return dict(client._describe_configs_process_responses([response], "all"))  # noqa: SLF001
 
     def alter(self, topic: str, changes: Mapping[str, str | None], *, dry_run: bool) -> None:
         """Set keys of the topic, or unset those with None; ``dry_run`` only asks whether the cluster would do it.

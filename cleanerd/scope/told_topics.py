@@ -115,7 +115,7 @@ def _ask(
                 f"the log directory belongs to cluster {cluster_id}, that one is {found}",
                 where=f"bootstrap.servers={servers}",
             )
-        told = cluster.topics(list(names))
+        told = cluster.topics(list(names), node_id)
     return ToldTopics(
         cluster_id,
         node_id,

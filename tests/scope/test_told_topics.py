@@ -52,7 +52,8 @@ class Asked:
     def cluster_id(self) -> str:
         return CLUSTER_ID
 
-    def topics(self, names: list[str]) -> dict[str, TopicFacts]:
+    def topics(self, names: list[str], node_id: int) -> dict[str, TopicFacts]:
+        assert node_id == 1
         policy = {"cleanup.policy": KeyValue("compact", "compact", None)}
         return {name: TopicFacts(name, None, policy) for name in names}
 
@@ -137,10 +138,10 @@ def test_log_directories_that_ask_at_the_same_time(
     told = settings(tmp_path, LOGIN)
 
     class Slow(Asked):
-        def topics(self, names: list[str]) -> dict[str, TopicFacts]:
+        def topics(self, names: list[str], node_id: int) -> dict[str, TopicFacts]:
             if names == ["users"]:
                 told_topics(told, log_dir, running=True)
-            return super().topics(names)
+            return super().topics(names, node_id)
 
     monkeypatch.setattr(cluster_module, "Cluster", Slow)
     told_topics(told, read_log_dir(path), running=True)

@@ -134,6 +134,43 @@ def test_asked_while_it_runs_and_believed_when_it_does_not(
     assert len(left) < 60
 
 
+class SecondBroker(ZooKeeperBroker):
+    """Another one of the cluster, with settings of its own."""
+
+    def __init__(self, first: ZooKeeperBroker, work_dir: Path) -> None:
+        super().__init__(first.libs_dir, work_dir, version=first.version)
+        self._zookeeper_port, self._zookeeper = first._zookeeper_port, first._zookeeper
+
+    def properties(self) -> dict[str, str]:
+        return {**super().properties(), "broker.id": "2", "log.cleaner.min.compaction.lag.ms": "86400000"}
+
+
+def test_the_broker_itself_is_asked(broker: ZooKeeperBroker, tmp_path: Path) -> None:
+    """U-40, U-24: any broker of a cluster answers, each by its own server.properties. Whichever is named as server."""
+    if not broker.running:
+        broker.start()
+    second = SecondBroker(broker, tmp_path / "second")
+    second.start()
+    try:
+        for number in range(4):
+            for asked, lag_ms in ((broker, 0), (second, 86_400_000)):
+                copy = tmp_path / f"{asked is broker}-{number}"
+                copy.mkdir()
+                shutil.copy(asked.log_dirs[0] / "meta.properties", copy)
+                (copy / "orders-0").mkdir()
+                for servers in (broker.bootstrap, second.bootstrap):
+                    found = facts(copy, tmp_path / f"state-{number}-{servers[-5:]}", servers, running=True)
+                    assert found.warnings == ()
+                    assert found.topic_config("orders").min_compaction_lag_ms == lag_ms
+        (copy / "meta.properties").write_text(
+            (copy / "meta.properties").read_text().replace("broker.id=2", "broker.id=3")
+        )
+        (warning,) = facts(copy, tmp_path / "none", broker.bootstrap, running=True).warnings
+        assert "does not know broker 3 now" in warning
+    finally:
+        second.kill()
+
+
 def test_another_cluster_is_not_believed(broker: ZooKeeperBroker, tmp_path: Path) -> None:
     """U-40: the log directory of one cluster and the address of another: nothing is kept of what it says."""
     copied = tmp_path / "copy"
