@@ -28,7 +28,7 @@ from cleanerd.log.topic_config import (
 from cleanerd.log.topic_keys import INTERNAL_SEGMENT_BYTES, TOPIC_KEYS
 from cleanerd.policy import legacy
 from cleanerd.scope.log_dirs import log_dirs_in, server_properties
-from cleanerd.scope.told_topics import ORIGIN, Told, is_zookeeper_mode, told_topics
+from cleanerd.scope.told_topics import ORIGIN, Told, is_zookeeper_mode, told_topics, was_left_behind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -241,7 +241,8 @@ def broker_facts(
 
     The metadata log may lie in any of its log directories (``others``), or where its server.properties says.
     Directories of other brokers among ``others`` are passed over. Where two of them hold a metadata log, one was left
-    behind when ``metadata.log.dir`` changed: the one that goes further counts.
+    behind when ``metadata.log.dir`` changed: the one that goes further counts. In ZooKeeper mode none does that was
+    left behind when the cluster went back to that.
     Beside a ``running`` broker the youngest metadata is left out: it may be uncommitted (U-23). ``younger``: it is read
     as well, beside what counts.
     ``silent``: directories that do not answer, in which nothing is read.
@@ -272,6 +273,8 @@ def broker_facts(
     read = read_metadata or partial(read_cluster_metadata, younger=younger)
     copies = [(read(path, only_before_ms=only_before_ms), path.parent) for path in found]
     metadata, metadata_dir = max(copies, key=lambda copy: copy[0].as_of, default=(None, None))
+    if metadata is not None and was_left_behind(log_dir, metadata.as_of_ms):
+        metadata = metadata_dir = None
     zookeeper = metadata is None and is_zookeeper_mode(log_dir)
     said = told_topics(settings, log_dir, running=running) if zookeeper else Told({}, ())
     delegations = Delegations(settings.daemon.cleanerd_state_dir)

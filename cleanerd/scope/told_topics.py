@@ -50,6 +50,15 @@ def is_zookeeper_mode(log_dir: LogDir) -> bool:
     return log_dir.meta.version == 0
 
 
+def was_left_behind(log_dir: LogDir, as_of_ms: int) -> bool:
+    """Whether the metadata log of a broker in ZooKeeper mode ends ``as_of_ms``, long before the broker last ran.
+
+    While a cluster moves to KRaft its controllers write there all the time. A cluster that went back leaves it as it
+    was, and the broker goes by ZooKeeper.
+    """
+    return is_zookeeper_mode(log_dir) and _last_alive_ms(log_dir) - as_of_ms > UNASKED_MS
+
+
 def told_topics(settings: Settings, log_dir: LogDir, *, running: bool) -> Told:
     """What is known of the topics of a broker in ZooKeeper mode. Never fails: what is in the way is a warning."""
     cluster_id, node_id = log_dir.meta.cluster_id, log_dir.meta.node_id

@@ -13,9 +13,12 @@ from cleanerd.admin import cluster as cluster_module
 from cleanerd.admin.cluster import KeyValue, NotLetInError, TopicFacts
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.scope import told_topics as told_module
+from cleanerd.scope.broker_facts import broker_facts
 from cleanerd.scope.told_topics import UNASKED_MS, told_topics
 from cleanerd.settings import load_settings
 from tests.apply.offline_scene import two_groups
+from tests.cli.clean_log_dirs import write_metadata
+from tests.support.format_bytes import metadata, metadata_batch
 from tests.support.log_dirs import CLUSTER_ID, HIGH_WATERMARKS, make_log_dir
 
 if TYPE_CHECKING:
@@ -73,6 +76,24 @@ def settings(tmp_path: Path, text: str, *more: str) -> Settings:
     path.chmod(0o600)
     words = [f"cleanerd.command.config={path}", f"cleanerd.state.dir={tmp_path / 'state'}", *more]
     return load_settings([], words, environ={})
+
+
+def test_a_metadata_log_that_was_left_behind(tmp_path: Path, log_dir: LogDir) -> None:
+    """U-40: the cluster had begun to move to KRaft and went back: its topics go by ZooKeeper, whatever stands there.
+
+    While it moves its controllers write to that log twice a second.
+    """
+    directory = write_metadata(log_dir.path, topics={"orders": {"cleanup.policy": "delete"}})
+    none = load_settings([], [f"cleanerd.state.dir={tmp_path / 'none'}"], environ={})
+    old = broker_facts(none, log_dir, [])
+    assert (old.zookeeper, old.topic_config("orders").policy_known) == (True, False)
+    asked = broker_facts(settings(tmp_path, LOGIN), log_dir, [], running=True)
+    assert asked.topic_config("orders").is_compacted
+    alive_ms = os.stat(log_dir.path / HIGH_WATERMARKS).st_mtime_ns // 1_000_000
+    with (directory / f"{0:020d}.log").open("ab") as log:
+        log.write(metadata_batch(2, metadata(20), timestamp=alive_ms - UNASKED_MS + 1000))
+    moving = broker_facts(none, log_dir, [])
+    assert (moving.zookeeper, moving.topic_config("orders").cleanup_policy) == (False, frozenset({"delete"}))
 
 
 def test_the_broker_is_asked_with_the_login_of_the_file(tmp_path: Path, log_dir: LogDir) -> None:
