@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from cleanerd.admin.client_config import read_client_config
 from cleanerd.admin.key_stores import trusted_until, valid_until
 from cleanerd.cleaner.keep_dir import on_its_file_system, require_keep_dir
-from cleanerd.errors import CleanerdError
+from cleanerd.errors import CleanerdError, as_cleanerd_error
 from cleanerd.log.mounts import IN_MEMORY, file_system_of, is_remote
 from cleanerd.settings.check import contradictions, is_missing, missing_paths, nearest_existing, wrong_state_dir
 from cleanerd.settings.load import read_settings
@@ -114,7 +114,8 @@ def check_keep_dir(findings: Findings, places: Sequence[Path], log_dir: Path) ->
     try:
         place = on_its_file_system(places, log_dir)
         require_keep_dir(place, [log_dir])
-    except CleanerdError as error:
+    except (CleanerdError, OSError) as caught:
+        error = as_cleanerd_error(caught, str(log_dir))
         findings.failed("replaced segments", error, error.hint or "correct cleanerd.keep.replaced.dir")
     else:
         findings.ok("replaced segments", "are kept for cleanerd undo", place)
@@ -126,12 +127,13 @@ def check_map_dir(findings: Findings, place: Path | None, log_dirs: Sequence[Pat
         return  # that it is missing was said with the settings
     what = "offset map in a file"
     in_passes = "the keys are read in several passes instead"
-    kind, device = file_system_of(place), _device_of(place)
+    kind = file_system_of(place)
+    device = _device_of(place)
+    shared = next((path for path in log_dirs if device is not None and _device_of(path) == device), None)
     if device is None:
-        findings.warning(what, f"cannot be looked at by this user: {in_passes}", place, "let cleanerd's user in")
-        return
-    shared = next((path for path in log_dirs if _device_of(path) == device), None)
-    if not place.is_dir():
+        fix = "let cleanerd's user search the directories on the way, or correct cleanerd.map.dir"
+        findings.warning(what, f"cannot be looked at by this user: {in_passes}", place, fix)
+    elif not place.is_dir():
         findings.warning(what, f"is not a directory: {in_passes}", place, "correct cleanerd.map.dir")
     elif not os.access(place, os.W_OK | os.X_OK, effective_ids=True):
         fix = "let cleanerd's user write there; under systemd it belongs into ReadWritePaths"
@@ -146,6 +148,14 @@ def check_map_dir(findings: Findings, place: Path | None, log_dirs: Sequence[Pat
     else:
         disk = os.statvfs(place)
         findings.ok(what, f"{human_bytes(disk.f_bavail * disk.f_frsize)} free", place)
+
+
+def _device_of(path: Path) -> int | None:
+    """None: nobody says, or nothing is there."""
+    try:
+        return path.stat().st_dev
+    except OSError:
+        return None
 
 
 def check_state_directory(findings: Findings, root: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from cleanerd.broker.lease import LeaseResult, probe_lease
 from cleanerd.broker.lock_file import LOCK_FILE, ask_lock, neighbour_owner, worker_of
 from cleanerd.broker.mode import told_of_others
-from cleanerd.errors import CleanerdError
+from cleanerd.errors import CleanerdError, as_cleanerd_error
 from cleanerd.log.log_dir import (
     CLEAN_SHUTDOWN,
     HIGH_WATERMARK_CHECKPOINT,
@@ -180,7 +180,8 @@ def check_metadata(
     """Where topics' configuration is from, and ``server.properties``; None when one is there and cannot be read."""
     try:
         facts = broker_facts(settings, log_dir, others)
-    except CleanerdError as error:
+    except (CleanerdError, OSError) as caught:
+        error = as_cleanerd_error(caught, str(log_dir.path))
         findings.failed("configuration", error, "see cleanerd.metadata.log.dir and cleanerd.broker.properties")
         return None
     _check_topics(findings, facts, log_dir.path)

@@ -10,6 +10,7 @@ import pytest
 
 from cleanerd.broker.lease import LeaseResult
 from cleanerd.doctor import log_dir, partitions
+from cleanerd.doctor.check import check_host
 from cleanerd.doctor.findings import Finding, Findings, exit_code
 from cleanerd.doctor.host import Process
 from cleanerd.doctor.log_dir import check_owner
@@ -23,7 +24,7 @@ from tests.support.log_dirs import (
     make_log_dir,
     tree,
 )
-from tests.support.root import needs_root
+from tests.support.root import as_somebody, needs_root
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -221,6 +222,36 @@ def test_who_may_write(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_root
+@needs_root
+@pytest.mark.parametrize(
+    ("key", "check", "level"),
+    [
+        ("cleanerd.command.config", "client properties", "problem"),
+        ("cleanerd.map.dir", "offset map in a file", "warning"),
+        ("cleanerd.keep.replaced.dir", "replaced segments", "problem"),
+        ("cleanerd.metadata.log.dir", "configuration", "problem"),
+        ("cleanerd.broker.properties", "configuration", "problem"),
+    ],
+)
+def test_places_that_this_user_may_not_reach(root: Path, key: str, check: str, level: str) -> None:
+    """What cannot be looked at is a finding, no end of all checks: root's own directory in a setting, say."""
+    path = make(root)
+    for each in (root, path, *path.rglob("*")):
+        each.chmod(0o755 if each.is_dir() else 0o644)
+    closed = root / "closed"
+    (closed / "there").mkdir(parents=True)
+    closed.chmod(0o700)
+
+    def found() -> list[tuple[str, str, str]]:
+        told = check_host([path], [], [f"{key}={closed / 'there'}", f"cleanerd.state.dir={root / 'state'}"])
+        return [(each.level, each.check, each.what) for each in told]
+
+    told = as_somebody(found)
+    (what,) = [what for said, about, what in told if (said, about) == (level, check)]
+    assert "Permission denied" in what or "cannot be looked at" in what
+    assert "quarantine" in {about for _, about, _ in told}, "the checks go on"
+
+
 def test_segments_of_somebody_else(root: Path, shell: Shell) -> None:
     """A restore by root is the usual way to a broker that does not start."""
     path = make(root)
