@@ -102,6 +102,18 @@ def test_a_file_that_may_be_read_now(tmp_path: Path) -> None:
     assert cache.get(known, log_dir, running=False) is not first
 
 
+def test_a_damaged_file_that_was_removed(tmp_path: Path) -> None:
+    """U-6: until then nobody could tell which topics are delegated; beside a stopped broker nothing else changes."""
+    root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
+    known, log_dir, cache = looked(tmp_path), read_log_dir(root), FactsCache()
+    aside = tmp_path / "state" / "delegations.damaged"
+    aside.parent.mkdir()
+    aside.write_text("[]")
+    assert cache.get(known, log_dir, running=False).saved_unread is not None
+    aside.unlink()
+    assert cache.get(known, log_dir, running=False).saved_unread is None
+
+
 def test_rubbish_in_a_staging_directory_is_no_plan(tmp_path: Path) -> None:
     plan = tmp_path / ".kstage" / "20260101t000000-00000000"
     assert staged_plan(tmp_path) is None

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.daemon.looking.metadata_readings import MetadataReadings, files_of
 from cleanerd.errors import CleanerdError
+from cleanerd.log import delegations
 from cleanerd.log.log_dir import META_PROPERTIES, METADATA_TOPIC
+from cleanerd.log.state_files import DAMAGED
 from cleanerd.scope.broker_facts import BrokerFacts, broker_facts
 from cleanerd.scope.told_topics import ASK_EVERY_MS, is_zookeeper_mode
 
@@ -108,7 +110,8 @@ def _files(settings: Settings, paths: Sequence[Path]) -> Iterator[tuple[int, ...
     """What seldom changes; whose directories they are is said by each of them."""
     daemon = settings.daemon
     identities = [path / META_PROPERTIES for path in paths]
-    for file in (daemon.cleanerd_broker_properties, daemon.cleanerd_state_dir / "delegations.json", *identities):
+    saved = daemon.cleanerd_state_dir / delegations.FILE_NAME
+    for file in (daemon.cleanerd_broker_properties, saved, saved.with_suffix(DAMAGED), *identities):
         try:
             status = None if file is None else os.stat(file)
         except OSError:
