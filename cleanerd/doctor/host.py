@@ -202,13 +202,6 @@ def check_file_system(findings: Findings, path: Path) -> None:
         findings.ok("file system", kind, path)
 
 
-def _device_of(path: Path) -> int | None:
-    try:
-        return os.stat(path).st_dev
-    except OSError:
-        return None
-
-
 def _effective_capabilities() -> int:
     try:
         for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
