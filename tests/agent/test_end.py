@@ -1,4 +1,4 @@
-"""A broker that stops does not wait for its agent (R-3)."""
+"""How an agent begins and ends on a disk that fails: neither keeps a broker from its work (R-3, R-10)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from cleanerd_lab.demo.broker import Broker
-from tests.agent.building import changed_build
+from tests.agent.building import changed_build, changed_source
 from tests.agent.live import PROPERTIES, Live
 from tests.brokers.node import wait_until
 from tests.kafka.judge import fetch
@@ -28,6 +28,35 @@ HANGS: Final = """
             Threads.pause(100);
         }
 """
+MOVE_IN: Final = "        files.moveIn(staging);\n"
+NO_ROOM: Final = """
+        if (java.nio.file.Files.exists(java.nio.file.Path.of(System.getProperty("cleanerd.test.full")))) {
+            throw new IOException("No space left on device");
+        }
+"""
+
+
+def test_no_room_for_the_trial() -> None:
+    """R-10: says nothing of the release. It kept the agent from swapping until it was attached anew."""
+    jars = fetch("4.3")
+    work_dir = Path(tempfile.mkdtemp(prefix="agent-begin-"))
+    changed_source(work_dir, "full", "Broker.java", ("= 60_000_000_000L;", "= 1_000_000_000L;"))
+    jar = changed_build(work_dir, "full", "Attempt.java", (MOVE_IN, NO_ROOM + MOVE_IN))
+    full = work_dir / "full"
+    full.touch()
+    arguments = [f"-Dcleanerd.test.full={full}", f"-javaagent:{jar}"]
+    broker = Broker(jars.libs, work_dir / "broker", version=jars.version, properties=PROPERTIES, jvm_args=arguments)
+    try:
+        broker.start()
+        with Live(broker).asking() as agent:
+            told = agent.ask("info")
+            assert (told["self_test"], told["capable"]) == ("not_run", True), told
+            assert "No space left" in told["self_test_told"]
+            full.unlink()
+            wait_until("it is tried again", lambda: agent.ask("info")["self_test"] == "passed")
+    finally:
+        broker.kill()
+        shutil.rmtree(work_dir)
 
 
 def test_while_the_agent_hangs() -> None:

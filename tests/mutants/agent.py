@@ -276,6 +276,14 @@ AGENT = (
         ("tests/agent/test_half_way.py::test_no_memory_when_it_is_to_be_resumed",),
     ),
     Mutant(
+        "agent-takes-a-full-disk-for-another-release",
+        "R-10",
+        f"{SOURCES}/Trial.java",
+        'isOfNames(e) ? "failed" : "not_run"',
+        'e != null ? "failed" : "not_run"',
+        ("tests/agent/test_end.py::test_no_room_for_the_trial",),
+    ),
+    Mutant(
         "agent-holds-up-the-brokers-end",
         "R-3",
         f"{SOURCES}/Entry.java",

@@ -15,6 +15,7 @@ final class Attempt implements Pauses.Settled {
     private final BrokerLog log;
     private final Staging staging;
     private final Attempt earlier;
+    private boolean removed;
 
     /** {@code earlier}: one of the same request that is not settled; null: there is none. */
     Attempt(BrokerLog log, Staging staging, long base, Attempt earlier) throws IOException {
@@ -75,8 +76,9 @@ final class Attempt implements Pauses.Settled {
             if (entered) {
                 files.removeSwap();
             }
-            if (output != null) {
-                output.deleteIfExists();
+            if (output != null && !removed) {
+                output.deleteIfExists(); // once: the broker's log tells of each time
+                removed = true;
             }
             files.removeCleaned();
         }

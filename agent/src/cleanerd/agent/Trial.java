@@ -1,8 +1,12 @@
 package cleanerd.agent;
 
+import java.io.FileNotFoundException;
 import java.io.IOException;
+import java.nio.file.DirectoryNotEmptyException;
+import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.FileVisitResult;
 import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.nio.file.SimpleFileVisitor;
 import java.nio.file.attribute.BasicFileAttributes;
@@ -137,10 +141,18 @@ final class Trial {
             return new Result("passed", "files, offsets, indexes, producers, appends and deletions were as they should be");
         } catch (VirtualMachineError e) { // the JVM's trouble, which says nothing of the release
             return new Result("not_run", "it was cut short: " + e);
+        } catch (IOException e) {
+            return new Result(isOfNames(e) ? "failed" : "not_run", e.toString());
         } catch (Throwable e) {
             String text = e instanceof Refusal ? e.getMessage() : e.toString();
             return new Result("failed", text);
         }
+    }
+
+    /** Whether a release may be at fault that calls its files something else; else the disk is, or has no room. */
+    private static boolean isOfNames(IOException e) {
+        return e instanceof NoSuchFileException || e instanceof FileNotFoundException
+                || e instanceof FileAlreadyExistsException || e instanceof DirectoryNotEmptyException;
     }
 
     private static Path stage(Path partition) throws IOException {
