@@ -342,7 +342,7 @@ def test_a_broker_that_stops(stopping: Stopping) -> None:
 
 
 def test_an_error_when_a_clean_point_was_told(stopping: Stopping) -> None:
-    """S-50: of another log by then; it is taken back after an Error too."""
+    """S-50, A-27: of another log by then; it is taken back after an Error too, and nothing is swapped any more."""
     topic = stopping.live.topic("told-erring", transactions=False)
     request = cleaned(topic)
     with stopping.at("checkpoint", request, "checkpoint") as told:
@@ -352,6 +352,11 @@ def test_an_error_when_a_clean_point_was_told(stopping: Stopping) -> None:
     assert told.code == "internal"
     assert request["offset"] not in cleaners_offsets(topic)
     released(stopping, topic)
+    with stopping.live.asking() as agent:
+        assert agent.ask("info")["accepting_swaps"] is False
+        with pytest.raises(RefusedError) as refused:
+            agent.ask("swap", **topic.request(topic.stage(output_bytes=OUTPUT_BYTES)))
+        assert refused.value.code == "stopped"
 
 
 def sealed(topic: Topic) -> dict[str, tuple[int, int, int]]:

@@ -46,7 +46,7 @@ def root() -> Iterator[Path]:
 
 
 def test_sources_take_their_time(root: Path) -> None:
-    """A-15: the agent reads the headers of all sources, and forty of them may be a hundred times what is staged."""
+    """A-23.3: the agent reads the headers of all sources, and forty of them may be a hundred times what is staged."""
 
     def late(_agent: FakeAgent, request: dict[str, Any]) -> bytes:
         time.sleep(1.5)

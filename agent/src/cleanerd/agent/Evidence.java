@@ -136,7 +136,7 @@ final class Evidence {
             throw new Refusal("log_changed", log + " is another log by now");
         }
         List<BrokerSegment> all = log.segments();
-        BrokerSegment active = log.activeOf(all); // before any file is looked at: what is truncated from now on takes it along
+        BrokerSegment active = log.activeOf(all); // before any file is looked at: a truncation from now on takes it along
         long last = expected.get(expected.size() - 1).base();
         int start = startIn(all);
         for (int i = 0; i < expected.size(); i++) {

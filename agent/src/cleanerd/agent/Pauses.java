@@ -128,7 +128,8 @@ final class Pauses {
                 boolean known = kept;
                 kept = true;
                 if (!known) {
-                    tell("the cleaning cannot be resumed of ", ", it is tried every second; a restart of the broker helps: ", e);
+                    tell("the cleaning cannot be resumed of ", ", it is tried every second; a restart of the broker helps: ",
+                            e);
                 }
             }
         }

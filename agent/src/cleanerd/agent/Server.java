@@ -53,7 +53,10 @@ final class Server implements AutoCloseable {
         return current != null && current.path().equals(path) && current.isThere();
     }
 
-    /** To be called now and then: hangs up on whoever is late, ends pauses that could not be ended, and has clients accepted when nobody does that. */
+    /**
+     * To be called now and then: hangs up on whoever is late, ends pauses that could not be ended, and has clients
+     * accepted when nobody does that.
+     */
     void watch() {
         long now = System.nanoTime();
         connections.forEach(connection -> connection.closeIfLate(now));
