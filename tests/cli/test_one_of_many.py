@@ -20,6 +20,14 @@ STAGE = ("--force", "--quiet", "--now-ms", NOW, *COMPACT)
 
 
 def by_somebody(shell: Shell, *words: object) -> Answer:
+    """What is loaded later is loaded before: another user may not be able to read where it lies."""
+    root, shell.root = shell.root, shell.root / "before"
+    path = make_log_dir(shell.root / "logs", {"orders-0": dirty()})
+    assert shell("stage", path, *STAGE).code == 0
+    assert shell("apply", path, *COMPACT).code == 0
+    assert shell.clean(path, "--from-start").code == 0
+    shell.root = root
+
     def call() -> list[object]:
         answer = shell(*words)  # type: ignore[arg-type]
         return [answer.code, answer.out, answer.err]
