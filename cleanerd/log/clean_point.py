@@ -368,7 +368,7 @@ def last_below(log: PartitionLog, offset: int) -> Segment | None:
 
 def segment_at(log: PartitionLog, base: int) -> LastSegment | None:
     """What identifies the segment ``base`` as it lies there now; None when there is none."""
-    return next((LastSegment.of(segment) for segment in log.segments if segment.base == base), None)
+    return next((LastSegment.of(each) for each in log.segments if each.base == base), None)
 
 
 def _from_json(document: dict[str, Any]) -> PartitionState:
