@@ -197,8 +197,7 @@ class StateStore:
         if state is not None and state.cleaned_by is not None:
             return state.cleaned_by
         directory = self.directory(log_dir).name
-        own = self._rules.of_partition(directory, self.path(log_dir, log).stem)
-        if own is not None:
+        if (own := self._rules.of_partition(directory, self.path(log_dir, log).stem)) is not None:
             return own
         look_up = self._rules.of_topic if log.topic_id is None else self._rules.of_topic_id
         return look_up(directory, _topic_part(log.name, log.topic_id))
