@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import stat
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,10 +16,12 @@ from cleanerd.daemon.heap import give_back_free_memory, keep_few_heaps
 from cleanerd.daemon.http.server import HttpServer
 from cleanerd.daemon.service import Service
 from cleanerd.daemon.work.hand_over import HandOver
+from cleanerd.errors import ConfigError
 from cleanerd.spark.launch import require_spark
 
 if TYPE_CHECKING:
     from cleanerd.cli.options import Common
+    from cleanerd.settings import Settings
 
 
 def run_daemon(common: Common) -> int:
@@ -33,8 +37,28 @@ def run_daemon(common: Common) -> int:
         hosts=settings.daemon.cleanerd_http_hosts,
         partitions_max=settings.daemon.cleanerd_metrics_partitions_max,
     )
-    service = Service(settings, common.load_settings, http=http, hand_over=HandOver(require_spark), news=lost_lines)
+    service = Service(settings, partial(reread, common), http=http, hand_over=HandOver(require_spark), news=lost_lines)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         number = runner.run(service.run())
     common.output.note(f"stopped by {signal.Signals(number).name}")
     return 128 + number
+
+
+def reread(common: Common) -> Settings:
+    """The settings once more, for a reload.
+
+    Raises:
+        ConfigError: they are wrong; or a file of them is a pipe, which is empty by now or blocks whoever opens it.
+    """
+    for path in common.config_paths:
+        try:
+            mode = os.stat(path).st_mode
+        except OSError:
+            continue  # whoever reads it says so
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise ConfigError(
+                "is no file that can be read again",
+                where=str(path),
+                hint="restart the daemon, with a file in its place",
+            )
+    return common.load_settings()

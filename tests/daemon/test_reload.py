@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
 import uvloop
 
+from cleanerd.cli.options import Common
+from cleanerd.cli.output import Output
+from cleanerd.cli.run import reread
 from cleanerd.daemon.configuration import Configuration
 from cleanerd.daemon.notify import Notifier
 from cleanerd.daemon.overtaken import is_overtaken
@@ -23,8 +28,6 @@ from tests.daemon.test_process import large, leftovers, newest
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from cleanerd.daemon.work.job import Job
 
 RUNS = ["cleanerd.mode=auto"]
@@ -121,6 +124,19 @@ def test_log_directories_that_the_brokers_file_has_now(tmp_path: Path) -> None:
     properties.write_text(f"log.dirs={tmp_path}/b\n")
     assert configuration.reload().keys == (f"log.dirs in {properties}",)
     assert configuration.log_dirs == (tmp_path / "b",)
+
+
+def test_settings_that_came_through_a_pipe(tmp_path: Path) -> None:
+    """``--config <(...)``: read again it is empty, and all that it said were defaults from then on; a FIFO blocks."""
+    pipe, file = tmp_path / "pipe", tmp_path / "file"
+    os.mkfifo(pipe)
+    file.write_text(f'"cleanerd.state.dir" = "{tmp_path}/state"\n"log.cleaner.threads" = 3\n')
+    for first in (pipe, Path("/dev/null")):
+        with pytest.raises(ConfigError, match="is no file that can be read again"):
+            reread(Common(Output(), (first, file), (), verbose=False))
+    assert reread(Common(Output(), (file,), (), verbose=False)).daemon.log_cleaner_threads == 3
+    with pytest.raises(ConfigError, match="No such file"):
+        reread(Common(Output(), (tmp_path / "none",), (), verbose=False))
 
 
 class Told(Notifier):
