@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -35,10 +36,22 @@ _ORDER = {
 }
 
 
+def _a_number(_context: click.Context, _option: click.Parameter, seconds: float) -> float:
+    """Not ``nan``, which is neither below nor above any limit."""
+    if math.isnan(seconds):
+        raise click.BadParameter("nan is no number of seconds")
+    return seconds
+
+
 @click.command("top")
 @common_options
 @click.option(
-    "--seconds", type=click.FloatRange(min=0.1), default=1.0, metavar="N", help="Seconds between updates. Default: 1."
+    "--seconds",
+    type=click.FloatRange(min=0.1, max=86_400),
+    default=1.0,
+    metavar="N",
+    callback=_a_number,
+    help="Seconds between updates. Default: 1.",
 )
 @click.option("--frames", type=click.IntRange(min=1), metavar="N", help="End after N updates. Default: at Ctrl-C.")
 def top(common: Common, seconds: float, frames: int | None) -> None:

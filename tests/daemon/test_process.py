@@ -331,6 +331,12 @@ def test_the_verbs(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
             assert verb(root, capsys, "top").code == 4
 
 
+@pytest.mark.parametrize("seconds", ["nan", "inf", "0", "-1", "1e9", "soon"])
+def test_how_often_top_cannot_look(seconds: str) -> None:
+    """Bad usage; ``nan`` and ``inf`` were unexpected errors, after the first picture."""
+    assert main.run(["top", "--seconds", seconds]) == 2
+
+
 def test_the_picture_of_top() -> None:
     """Every part of a status that it shows, in a narrow terminal too."""
     from rich.console import Console  # noqa: PLC0415
