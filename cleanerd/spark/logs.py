@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cleanerd.spark.header_walk import Walked
     from cleanerd.spark.spread import Item
     from cleanerd.verify.listing import SegmentFile
+    from cleanerd.verify.log_dir import Surroundings
     from cleanerd.verify.rules import KeyRules
 
 _MOST_NAMES: Final = 4
@@ -29,7 +30,7 @@ _MOST_NAMES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """One partition in one log directory. ``high_watermark``: None when no checkpoint has it.
+    """One partition in one log directory. ``high_watermark``: None when no checkpoint has it, and there are records.
 
     ``clean_end``: up to where Kafka's cleaner came, None when no checkpoint says. ``snapshots``: where producer states
     were written down that can be believed: all of them after a clean shutdown, else those of closed segments.
@@ -84,7 +85,7 @@ def find_logs(
                     name,
                     listing.segments,
                     log_start=around.of(LOG_START_CHECKPOINT, name) or 0,
-                    high_watermark=around.of(HIGH_WATERMARK_CHECKPOINT, name),
+                    high_watermark=_high_watermark(around, name, listing.segments),
                     rules=rules_of(name.topic),
                     clean_end=around.of(CLEANER_CHECKPOINT, name),
                     snapshots=tuple(offset for offset in listing.snapshots if offset <= last),
@@ -96,6 +97,14 @@ def find_logs(
     if not found:
         raise ConfigError("holds no partition", where=where)
     return [found[name] for name in sorted(found)]
+
+
+def _high_watermark(around: Surroundings, name: TopicPartition, segments: Sequence[SegmentFile]) -> int | None:
+    """What the checkpoint says; of a log without a byte, as one is that was made a moment ago, its beginning."""
+    found = around.of(HIGH_WATERMARK_CHECKPOINT, name)
+    if found is None and not any(each.size_bytes for each in segments):
+        return segments[-1].base
+    return found
 
 
 def known_clean_end(log: Log) -> int | None:

@@ -9,6 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from cleanerd.errors import ConfigError
+from tests.spark.reading import offsets
 from tests.spark.streaming import batch, grow, run_query, segment, stream, two_partitions
 from tests.support.log_dirs import Partition, make_log_dir, write_segment
 from tests.support.logs import Record, encode_batch, encode_marker
@@ -130,6 +131,26 @@ def test_starts(path: Path) -> None:
                     {"maxFilesPerTrigger": "1", "maxOffsetsPerTrigger": "1"}):  # fmt: skip
         with pytest.raises(ConfigError, match=r"a stream has no|one limit at most"):
             stream(path, **options)
+
+
+def test_a_partition_that_was_made_just_now(path: Path) -> None:
+    """No checkpoint speaks of it yet, for some seconds: that ended the query. What is closed has to be known."""
+    known: Offsets = {"t": {"0": 30, "1": 30}}
+    (path / "t-2").mkdir()
+    write_segment(path / "t-2", 0, b"")
+    assert stream(path).latestOffset(known) == {"t": {"0": 30, "1": 30, "2": 0}}
+    assert offsets(path, partitions="t-2") == []
+    write_segment(path / "t-2", 0, segment(0))
+    assert stream(path).latestOffset(known) == {"t": {"0": 30, "1": 30, "2": 0}}
+    with pytest.raises(ConfigError, match="the high watermark of t-2 is not known"):
+        offsets(path, partitions="t-2")
+    write_segment(path / "t-2", 10, b"")
+    with pytest.raises(ConfigError, match="the high watermark of t-2 is not known"):
+        stream(path).latestOffset(known)
+    (path / "replication-offset-checkpoint").write_text("0\n3\nt 0 40\nt 1 40\nt 2 10\n")
+    reader = stream(path)
+    end = reader.latestOffset({"t": {"0": 30, "1": 30, "2": 0}})
+    assert batch(reader, {"t": {"0": 30, "1": 30, "2": 0}}, end) == [(2, at) for at in range(10)]
 
 
 def test_available_now(path: Path) -> None:

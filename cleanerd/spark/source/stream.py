@@ -157,7 +157,11 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The logs, each from its beginning to the end of what is closed and stable."""
         whole = replace(options, starting=_WHOLE[0], ending=_WHOLE[1])
         found = []
-        for log in find_asked(options):
+        for each in find_asked(options):
+            log = each
+            if log.high_watermark is None and len(log.segments) == 1:
+                # A new partition, of which the checkpoint is to speak in some seconds: nothing of it is closed.
+                log = replace(log, high_watermark=log.segments[0].base)
             reach = reach_of(log, whole)
             found.append((log, replace(reach, end=max(reach.begin, min(reach.end, log.segments[-1].base)))))
         return found
