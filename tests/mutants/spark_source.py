@@ -106,8 +106,8 @@ SPARK_SOURCE = (
         "source-stream-passes-over-a-topic-that-was-created-again",
         "S-51",
         STREAM,
-        "            if offset > end:\n",
-        "            if offset > end and offset < 0:\n",
+        "                if offset > end:\n",
+        "                if offset > end and offset < 0:\n",
         ("tests/spark/test_source_stream.py::test_a_topic_that_was_created_again",),
     ),
     Mutant(

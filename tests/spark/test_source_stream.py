@@ -118,6 +118,12 @@ def test_a_batch_that_is_tried_again_after_a_cut(path: Path) -> None:
     with pytest.raises(ConfigError, match="t-0 ends at 12, and was read up to 30"):
         stream(path).partitions(start, planned)
     assert batch(stream(path, failOnDataLoss="false"), start, planned) == [(0, at) for at in range(5, 10)]
+    new: Offsets = {"t": {"0": 5, "1": 30, "2": 10}}
+    with pytest.raises(ConfigError, match="t-2 is gone"):
+        stream(path).partitions({"t": {"0": 5, "1": 30}}, new)
+    (path / "log-start-offset-checkpoint").write_text("0\n1\nt 1 12\n")
+    with pytest.raises(ConfigError, match="t-1 begins at 12, and was read up to 10"):
+        stream(path).partitions({"t": {"0": 5}}, {"t": {"0": 5, "1": 10}})
 
 
 def test_starts(path: Path) -> None:

@@ -133,7 +133,7 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = self._reaches(self._options)
         logs = {log.name: log for log, _ in found}
         self._require_there(start, logs)
-        self._require_up_to(end, logs)
+        self._require_there(end, logs)
         wanted = []
         for log, reach in found:
             upto = _of(end, log.name, -1)
@@ -167,7 +167,7 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _require_there(self, start: Offsets, logs: dict[TopicPartition, Log]) -> None:
-        """What this query has read up to is still there, unless ``failOnDataLoss`` is false."""
+        """What was read up to ``start``, or is to be, is still there, unless ``failOnDataLoss`` is false."""
         if not self._options.fail_on_data_loss:
             return
         known = {str(name): log for name, log in logs.items()}
@@ -179,18 +179,11 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 first = max(log.log_start, log.segments[0].base)
                 if offset < first:
                     raise _lost(f"{log.name} begins at {first}, and was read up to {offset}")
-        self._require_up_to(start, logs)
-
-    def _require_up_to(self, offsets: Offsets, logs: dict[TopicPartition, Log]) -> None:
-        """The logs do not end below ``offsets``, which a log does not by itself: what is new there would be missed."""
-        if not self._options.fail_on_data_loss:
-            return
-        for name, log in logs.items():
-            offset = _of(offsets, name, 0)
-            end = _end_of(log, offset)
-            if offset > end:
-                why = "its topic was created again, it was cut, or this is an older copy"
-                raise _lost(f"{log.name} ends at {end}, and was read up to {offset}: {why}")
+                # Below where it was read it does not end by itself: what is written there anew would be passed over.
+                end = _end_of(log, offset)
+                if offset > end:
+                    why = "its topic was created again, it was cut, or this is an older copy"
+                    raise _lost(f"{log.name} ends at {end}, and was read up to {offset}: {why}")
 
 
 def _end_of(log: Log, offset: int) -> int:
