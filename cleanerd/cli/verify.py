@@ -15,8 +15,10 @@ from cleanerd.cli.scope import key_rules, select_in
 from cleanerd.errors import CleanerdError, CorruptionError, MachineError, as_cleanerd_error, worst_exit_code
 from cleanerd.format.names import SNAPSHOT_SUFFIX, parse_file_name, parse_topic_partition_dir
 from cleanerd.log.kernel_errors import kernel_errors_told
+from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.safe_open import PlantedError
 from cleanerd.log.topic_config import resolve_producer_id_expiration_ms
+from cleanerd.scope.broker_facts import broker_facts
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.kinds import Kind
 from cleanerd.verify.listing import NO_END, SegmentFile, list_partition, size_of
@@ -60,10 +62,8 @@ def verify(
         raise click.UsageError("--partition goes with log directories")
     settings = common.load_settings()
     wanted = select_in(partitions, paths)
-    expiration_ms, _ = resolve_producer_id_expiration_ms(settings_defaults=settings.broker_defaults())
     question = Question(
         now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms,
-        producer_expiration_ms=expiration_ms,
         clean_to=clean_to,
         against=against,
         many_rounds=many_rounds,
@@ -74,13 +74,31 @@ def verify(
     unread: list[CleanerdError] = []
     with common.output.progress("verify", total=_work(paths, wanted, passes=2 if against is None else 5)) as advance:
         for path in paths:
-            verdicts += _verify(path, replace(question, advance=advance), settings, wanted, unread)
+            expiration_ms = _producer_expiration_ms(path, paths, settings, common.output)
+            asked = replace(question, advance=advance, producer_expiration_ms=expiration_ms)
+            verdicts += _verify(path, asked, settings, wanted, unread)
     if against is not None:
         verdicts += _only_in(against, paths, wanted, limit or None)
     _show(common.output, verdicts, compared=against is not None)
     # A disk that does not answer says nothing of the bytes on it.
     found = sum(verdict.findings.errors for verdict in verdicts) - len(unread)
     return worst_exit_code({error.exit_code for error in unread} | ({CorruptionError.exit_code} if found else set()))
+
+
+def _producer_expiration_ms(path: Path, paths: Sequence[Path], settings: Settings, output: Output) -> int:
+    """As the broker goes by it whose log directory ``path`` is, or lies in (R192-2); else as the settings say.
+
+    Raises:
+        ConfigError: they say what Kafka would not take.
+    """
+    place = next((each for each in (path, *path.absolute().parents[:2]) if is_log_dir(each)), None)
+    try:
+        if place is not None:
+            others = [other for other in paths if other != place and is_log_dir(other)]
+            return broker_facts(settings, read_log_dir(place), others).producer_id_expiration_ms()
+    except (CleanerdError, OSError) as error:
+        output.note(f"producer.id.expiration.ms of the broker is not known, the settings' counts: {error}")
+    return resolve_producer_id_expiration_ms(settings_defaults=settings.broker_defaults())[0]
 
 
 def _ruled(question: Question, partition: Path, settings: Settings) -> Question:

@@ -153,9 +153,6 @@ class BrokerFacts:
             ConfigError: ``producer.id.expiration.ms`` has a value that Kafka would not take.
         """
         daemon = self.settings.daemon
-        expiration_ms, _ = resolve_producer_id_expiration_ms(
-            settings_defaults=self.settings.broker_defaults(), **self._broker_layers()
-        )
         convert_legacy, profile_origin = self._profile()
         share = share_of(
             measured_lately(),
@@ -173,12 +170,21 @@ class BrokerFacts:
             max_unpacked_bytes=share.batch_bytes,
             facts_bytes=share.facts_bytes,
             disk_reserve_bytes=daemon.cleanerd_disk_reserve,
-            producer_id_expiration_ms=expiration_ms,
+            producer_id_expiration_ms=self.producer_id_expiration_ms(),
             lease_required=daemon.cleanerd_lease_probe == "required",
             plan_max_age_ms=daemon.cleanerd_plan_max_age_ms,
             convert_legacy=convert_legacy,
             profile_origin=profile_origin,
         )
+
+    def producer_id_expiration_ms(self) -> int:
+        """How long the broker remembers a producer that writes nothing (R192-2).
+
+        Raises:
+            ConfigError: ``producer.id.expiration.ms`` has a value that Kafka would not take.
+        """
+        defaults = self.settings.broker_defaults()
+        return resolve_producer_id_expiration_ms(settings_defaults=defaults, **self._broker_layers())[0]
 
     def topic_id(self, topic: str) -> uuid.UUID | None:
         """The id of a topic of the cluster, as far as it is known."""
