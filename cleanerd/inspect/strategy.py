@@ -28,12 +28,13 @@ from cleanerd.policy.strategy import STRATEGIES
 from cleanerd.scope.broker_facts import broker_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from cleanerd._kernel import Chunk
+    from cleanerd.format.names import TopicPartition
     from cleanerd.inspect.report import Selection
     from cleanerd.log.log_dir import LogDir
     from cleanerd.scope.broker_facts import BrokerFacts
@@ -64,23 +65,28 @@ def topic_table(path: Path, settings: Settings, selection: Selection) -> Table:
     log_dir = read_log_dir(path)
     facts, problem = _facts(settings, log_dir)
     table = Table("topics", TOPIC_COLUMNS, selection.limit)
-    for topic in sorted({name.topic for name in log_dir.partitions} - NEVER_CLEANED):
+    by_topic: dict[str, list[TopicPartition]] = {}
+    for name in log_dir.partitions:
+        by_topic.setdefault(name.topic, []).append(name)
+    for topic in sorted(by_topic.keys() - NEVER_CLEANED):
         if table.is_full:
             table.omitted += 1
         else:
-            table.add(_topic_row(log_dir, topic, facts, problem))
+            table.add(_topic_row(log_dir, topic, by_topic[topic], facts, problem))
     return table
 
 
 def _facts(settings: Settings, log_dir: LogDir) -> tuple[BrokerFacts | None, str]:
     try:
-        return broker_facts(settings, log_dir, []), ""
+        others = [path for path in settings.daemon.cleanerd_log_dirs if path != log_dir.path]
+        return broker_facts(settings, log_dir, others), ""
     except CleanerdError as error:
         return None, str(error)
 
 
-def _topic_row(log_dir: LogDir, topic: str, facts: BrokerFacts | None, problem: str) -> dict[str, object]:
-    names = [name for name in log_dir.partitions if name.topic == topic]
+def _topic_row(
+    log_dir: LogDir, topic: str, names: Sequence[TopicPartition], facts: BrokerFacts | None, problem: str
+) -> dict[str, object]:
     magics = []
     problems = [problem] if problem else []
     for name in names:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cleanerd.cli.main import run
+from tests.cli.clean_log_dirs import write_metadata
 from tests.cli.inspecting import GOLDEN, LOG, Capture, inspected, segment, shown
 from tests.format.worked_examples import F0, F1, A, G
 from tests.support.format_bytes import batch, record, snapshot, topic
@@ -192,6 +193,14 @@ def test_topics_with_old_formats(capsys: Capture, tmp_path: Path) -> None:
     assert (rows["old"]["partitions"], rows["old"]["lowest_magic"], rows["old"]["highest_magic"]) == (2, 0, 2)
     assert rows["none"]["lowest_magic"] is None
     assert "0-2" in shown(capsys, tmp_path / "d")
+
+
+def test_the_metadata_log_lies_in_another_log_directory(capsys: Capture, tmp_path: Path) -> None:
+    """As for every other verb: the settings name the broker's directories, and one of them says what its topics are."""
+    path, other = (make_log_dir(tmp_path / name, {f"{name}-0": Partition({0: b""})}) for name in ("a", "b"))
+    write_metadata(other, topics={"a": {"max.message.bytes": "77"}})
+    (row,) = inspected(capsys, path, "--set", f"cleanerd.log.dirs={path},{other}")["topics"]
+    assert (row["max_message_bytes"], row["max_message_bytes_origin"]) == (77, "topic configuration")
 
 
 def test_a_topic_with_a_wrong_setting_does_not_hide_the_others(capsys: Capture, tmp_path: Path) -> None:

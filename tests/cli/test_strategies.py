@@ -117,7 +117,7 @@ def test_a_brokers_lag_defeats_the_ratio(root: Path, shell: Shell) -> None:
     size = (metadata / f"{0:020d}.log").stat().st_size
     assert size
     with (metadata / f"{0:020d}.log").open("ab") as file:
-        file.write(metadata_batch(10, config_record(4, "", "log.cleaner.max.compaction.lag.ms", "1000")))
+        file.write(metadata_batch(3, config_record(4, "", "log.cleaner.max.compaction.lag.ms", "1000")))
     states["cluster default"] = state(*read)
     assert states == {
         "not looked": "unknown",
@@ -151,7 +151,7 @@ def test_a_plan_staged_before_the_topic_was_handed_back_is_dropped(root: Path, s
     staged = shell("stage", path, "--force", "--json", *TIMESTAMP, *QUIET)
     assert one(staged)["outcome"] == "staged"
     with (metadata / f"{0:020d}.log").open("ab") as file:
-        file.write(metadata_batch(10, config_record(2, "orders", "min.cleanable.dirty.ratio", "0.5")))
+        file.write(metadata_batch(4, config_record(2, "orders", "min.cleanable.dirty.ratio", "0.5")))
     before = keys(path / "orders-0")
     answer = shell("apply", path, "--json", *TIMESTAMP, *QUIET)
     assert answer.code == 0, "the broker starts with the log as it is"
