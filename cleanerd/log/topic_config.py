@@ -48,6 +48,13 @@ PROPERTIES_ORIGIN: Final = "server.properties"
 INTERNAL_ORIGIN: Final = "internal topic"
 SAVED_ORIGIN: Final = "saved by cleanerd delegate"
 
+_PROVIDED: Final = "${"
+_PROVIDED_HINT: Final = (
+    "a config provider fills it in for the broker, and cleanerd asks none: "
+    "name a copy of the file with the value itself"
+)
+"""For a value that a broker's ``config.providers`` give (KIP-297)."""
+
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
@@ -331,7 +338,8 @@ def _read(synonym: Synonym, text: str, origin: str, topic: str | None = None) ->
         value = synonym.value.read(text)
     except ValueError as error:
         about = f" of topic {topic}" if topic else ""
-        _reject(f"{synonym.name}{about} is {shown(text)}, must be {error}", origin)
+        hint = _PROVIDED_HINT if _PROVIDED in text else None
+        _reject(f"{synonym.name}{about} is {shown(text)}, must be {error}", origin, hint)
     if synonym.factor != 1 and isinstance(value, int):
         # -1 means for ever, whatever the unit.
         value = value * synonym.factor if value >= 0 else -1
@@ -347,5 +355,5 @@ def _check_lags(topic: str, values: Mapping[str, Any], origins: Mapping[str, str
         )
 
 
-def _reject(message: str, origin: str) -> NoReturn:
-    raise ConfigError(message, where=origin)
+def _reject(message: str, origin: str, hint: str | None = None) -> NoReturn:
+    raise ConfigError(message, where=origin, hint=hint)

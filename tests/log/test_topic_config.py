@@ -327,3 +327,14 @@ def test_producer_id_expiration(layers: dict[str, Any], value: int, origin: str)
 def test_producer_id_expiration_of_zero_is_refused() -> None:
     with pytest.raises(ConfigError, match="1 or more"):
         resolve_producer_id_expiration_ms(server_properties={"producer.id.expiration.ms": "0"})
+
+
+@pytest.mark.parametrize("text", ["${file:/etc/kafka/secrets:lag}", "${env:LAG}"])
+def test_what_a_config_provider_fills_in_is_refused(text: str) -> None:
+    """KIP-297: nobody here knows what the broker goes by, and the way out is told."""
+    with pytest.raises(ConfigError) as refused:
+        resolve(server_properties={"log.cleaner.min.compaction.lag.ms": text})
+    assert "a copy of the file with the value itself" in (refused.value.hint or "")
+    with pytest.raises(ConfigError) as plain:
+        resolve(server_properties={"log.cleaner.min.compaction.lag.ms": "1h"})
+    assert plain.value.hint is None
