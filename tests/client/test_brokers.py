@@ -284,7 +284,8 @@ def source(kind: str, broker: Broker, name: str) -> Any:
 def test_transactions(broker: Broker, kind: str) -> None:
     """U-2: an open transaction hides what follows, an aborted one takes no part; markers at the end do not matter."""
     name = topic(broker)
-    writer = confluent_kafka.Producer(config(broker, **{"transactional.id": name}))
+    longest = {"transaction.timeout.ms": 900_000}  # the broker ends it after a minute, which a slow machine needs
+    writer = confluent_kafka.Producer(config(broker, **{"transactional.id": name}, **longest))
     writer.init_transactions()
     with stock(broker) as plain:
         plain.produce(name, b"1", b"k")

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
+LONGEST_TRANSACTION_MS = 900_000
+"""As a broker lets it be: by itself it ends the open one after a minute, which a slow machine needs to compare."""
+
 PARTITIONS = [Partition("orders", 0), Partition("orders", 1)]
 SETTINGS = {
     "log.segment.bytes": "1048576",
@@ -50,8 +53,9 @@ def produce(broker: Broker, pick: random.Random) -> confluent_kafka.Producer:
     )
     writers = []
     for name in ("a", "b"):
-        writer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": name})
-        writer.init_transactions(30)
+        settings = {"bootstrap.servers": broker.bootstrap, "transaction.timeout.ms": LONGEST_TRANSACTION_MS}
+        writer = confluent_kafka.Producer({**settings, "transactional.id": name})
+        writer.init_transactions(PATIENCE_SECONDS)
         writers.append(writer)
     for _ in range(60):
         writer = pick.choice(writers)
@@ -60,10 +64,10 @@ def produce(broker: Broker, pick: random.Random) -> confluent_kafka.Producer:
             _send(writer, pick)
             _send(plain, pick)
         if pick.random() < 0.5:
-            writer.commit_transaction(30)
+            writer.commit_transaction(PATIENCE_SECONDS)
         else:
             writer.flush(PATIENCE_SECONDS)
-            writer.abort_transaction(30)
+            writer.abort_transaction(PATIENCE_SECONDS)
         if pick.random() < 0.2:
             plain.flush(PATIENCE_SECONDS)
     last = writers[0]

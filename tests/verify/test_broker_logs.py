@@ -44,7 +44,7 @@ def _transactions(broker: Broker, seed: int, count: int, codec: str) -> None:
     for row in range(2):
         settings = {"bootstrap.servers": broker.bootstrap, "linger.ms": 5, "compression.type": codec}
         producers.append(Producer({**settings, "transactional.id": f"{seed}-{row}"}))
-        producers[-1].init_transactions(30)
+        producers[-1].init_transactions(PATIENCE_SECONDS)
     for _ in range(count):
         for producer in producers:
             producer.begin_transaction()
@@ -55,9 +55,9 @@ def _transactions(broker: Broker, seed: int, count: int, codec: str) -> None:
         for producer in producers:
             if rng.random() < 0.33:
                 producer.flush(PATIENCE_SECONDS)
-                producer.abort_transaction(30)
+                producer.abort_transaction(PATIENCE_SECONDS)
             else:
-                producer.commit_transaction(30)
+                producer.commit_transaction(PATIENCE_SECONDS)
 
 
 def _cleaned_to(log_dir: Path) -> int:
