@@ -338,7 +338,7 @@ def test_given_up_when_it_has_just_begun_to_hang(root: Path, monkeypatch: pytest
     given: list[Path] = []
 
     def release(looker: LogDirLooker) -> None:
-        works.wait(5.0)
+        works.wait(PATIENCE_SECONDS)
         given.append(looker.path)
 
     monkeypatch.setattr(LogDirLooker, "release", release)

@@ -23,6 +23,7 @@ from cleanerd.settings import load_settings
 from tests.apply.offline_scene import two_groups
 from tests.support.format_bytes import config, metadata_batch, topic
 from tests.support.log_dirs import make_log_dir
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -149,7 +150,7 @@ def test_who_hangs_holds_up_nobody_for_good(directory: Path, monkeypatch: pytest
 
     comes = threading.Thread(target=read, daemon=True)
     comes.start()
-    comes.join(20)
+    comes.join(PATIENCE_SECONDS)
     reads.goes_on.set()
     hangs.join()
     assert found == [{"a"}]

@@ -11,6 +11,7 @@ import pytest
 
 from cleanerd_lab.demo import ports
 from cleanerd_lab.demo.ports import free_port
+from tests.support.patience import PATIENCE_SECONDS
 
 _ASK = "from cleanerd_lab.demo.ports import free_port; print(free_port(), flush=True); input()"
 
@@ -30,19 +31,19 @@ def test_no_two_processes_get_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(ports, "_ports", lambda: range(theirs, theirs + 1))
         with pytest.raises(OSError, match=f"between {theirs} and {theirs}"):
             free_port()
-        other.communicate("\n", timeout=30)
+        other.communicate("\n", timeout=PATIENCE_SECONDS)
     assert free_port() == theirs
 
 
 def test_one_that_somebody_listens_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next one is taken."""
-    taken = free_port()
+    taken, free = free_port(), free_port()  # both claimed: no other process takes one meanwhile
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", taken))
         listening.listen()
         monkeypatch.setattr(ports, "_claim", lambda _port: True)
-        monkeypatch.setattr(ports, "_ports", lambda: range(taken, taken + 2))
-        assert {free_port() for _ in range(20)} == {taken + 1}
+        monkeypatch.setattr(ports, "_ports", lambda: [taken, free])
+        assert {free_port() for _ in range(20)} == {free}
 
 
 def test_claims_do_not_add_up() -> None:

@@ -227,9 +227,10 @@ class Load:
 
     def end(self, producer: Producer, *, aborted: bool) -> bool:
         """End the transaction; where brokers come and go, as long as that takes. Whether it was aborted."""
+        limit = 30 if self.brokers_come_and_go else PATIENCE_SECONDS
         while True:
             try:
-                (producer.abort_transaction if aborted else producer.commit_transaction)(30)
+                (producer.abort_transaction if aborted else producer.commit_transaction)(limit)
             except KafkaException as error:
                 if not self.brokers_come_and_go:
                     raise
