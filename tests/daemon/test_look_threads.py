@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
 import time
@@ -18,6 +19,7 @@ from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
 from cleanerd.daemon.looking.modes import DirMode
 from cleanerd.daemon.looking.sweep import Sweeper
 from cleanerd.daemon.looking.watch import Watcher
+from cleanerd.daemon.workers import WorkerDiedError
 from cleanerd.errors import CleanerdError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.settings import load_settings
@@ -226,6 +228,30 @@ class Scene:
 
 def world(root: Path) -> LookContext:
     return LookContext(load_settings([], assignments(root), {}), (root,), StateStore(root.parent / "state"))
+
+
+def test_what_comes_of_a_question_that_nobody_waits_for(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asked was told that there is no answer: asyncio told of the error, with a traceback in the log."""
+    scene = Scene(root, monkeypatch)
+    told: list[str] = []
+
+    def question(_looker: LogDirLooker) -> None:
+        scene.works.wait(PATIENCE_SECONDS)
+        raise ZeroDivisionError
+
+    async def story() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context["message"]))
+        (thread,) = scene.looks._lookers[root].thread._threads.values()
+        with pytest.raises(WorkerDiedError, match="does not answer"):
+            await scene.looks.ask(root, question)
+        scene.works.set()
+        await asyncio.to_thread(thread.join, PATIENCE_SECONDS)
+        await asyncio.sleep(0)
+        gc.collect()
+
+    asyncio.run(story())
+    scene.looks.close()
+    assert told == []
 
 
 def test_two_looks_that_come_late(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,6 +118,7 @@ class LookThreads:
         answer = attended.thread.submit(lambda: question(attended.looker))
         await asyncio.wait([answer], timeout=ANSWER_SECONDS)
         if not answer.done():
+            answer.cancel()  # an error that comes of it later is nobody's, and asyncio would tell it with a traceback
             raise WorkerDiedError(f"{path} does not answer")
         return answer.result()
 
