@@ -13,6 +13,7 @@ from cleanerd.log.topic_config import INTERNAL_TOPICS, NEVER_CLEANED, resolve_to
 from cleanerd.scope.broker_facts import METADATA_AGE_MS
 from cleanerd.scope.partitions import ByDisk
 from cleanerd.scope.selection import select
+from cleanerd.scope.told_topics import ASK_IT, NEVER_ASKED
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 from cleanerd.words import counted
 
@@ -35,7 +36,10 @@ def tell_what_is_missing(output: Output, facts: BrokerFacts, log_dir: Path) -> N
     """A note when topic configurations are unknown: nothing found to clean may only mean nothing known."""
     for warning in facts.warnings:
         output.warning(warning)
-    if facts.metadata is None and not facts.told:
+    if facts.zookeeper:
+        if not facts.told and not facts.told_warnings:
+            output.note(f"{log_dir}: {NEVER_ASKED} ({ASK_IT})")
+    elif facts.metadata is None:
         output.note(
             f"{log_dir}: no KRaft metadata log found, so topics count as compacted only where settings say so "
             "(give the directory that has __cluster_metadata-0: --set cleanerd.metadata.log.dir=DIR)"

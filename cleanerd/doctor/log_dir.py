@@ -19,6 +19,7 @@ from cleanerd.log.log_dir import (
 )
 from cleanerd.scope.broker_facts import BrokerFacts, broker_facts
 from cleanerd.scope.log_dirs import log_dirs_in
+from cleanerd.scope.told_topics import ASK_IT, NEVER_ASKED
 from cleanerd.words import counted, user_name
 
 if TYPE_CHECKING:
@@ -217,18 +218,14 @@ def _check_topics(findings: Findings, facts: BrokerFacts, path: Path) -> None:
             "set cleanerd.metadata.log.dir to the directory that holds __cluster_metadata-0",
         )
     else:
-        fix = "set bootstrap.servers, and run cleanerd plan or the daemon while the broker runs: it is asked then"
-        unread = "" if facts.saved_unread is None else facts.saved_unread.warning
-        said = [warning for warning in facts.warnings if warning != unread]
-        for warning in said:
+        for warning in facts.told_warnings:
             where, _, what = warning.partition(": ")
-            findings.warning("topics", what, where, fix)
+            findings.warning("topics", what, where, ASK_IT)
         if facts.told:
             told = f"ZooKeeper mode: the broker told of {counted(len(facts.told), 'topic')} when it was last asked"
             findings.ok("topics", told, path)
-        elif not said:
-            what = "ZooKeeper mode: the broker has never been asked for them: compacted is only what the settings say"
-            findings.warning("topics", what, path, fix)
+        elif not facts.told_warnings:
+            findings.warning("topics", NEVER_ASKED, path, ASK_IT)
 
 
 def _check_delegations(findings: Findings, facts: BrokerFacts) -> None:

@@ -76,6 +76,12 @@ class BrokerFacts:
     zookeeper: bool = False
     told: Mapping[str, ToldTopic] = field(default_factory=dict)
 
+    @property
+    def told_warnings(self) -> tuple[str, ...]:
+        """Those of ``warnings`` that are about what a broker in ZooKeeper mode says of its topics (U-40)."""
+        unread = None if self.saved_unread is None else self.saved_unread.warning
+        return tuple(warning for warning in self.warnings if warning != unread)
+
     def topic_config(
         self, topic: str, *, effective: Mapping[str, str] | None = None, segment_bytes: int = 0
     ) -> TopicConfig:

@@ -32,6 +32,12 @@ UNASKED_MS: Final = 60 * 60_000
 
 ORIGIN: Final = "the broker, when it was last asked"
 
+NEVER_ASKED: Final = (
+    "ZooKeeper mode: the broker has never been asked for its topics, "
+    "so they are compacted only where the settings say so"
+)
+ASK_IT: Final = "set bootstrap.servers, and run cleanerd plan or the daemon while the broker runs: it is asked then"
+
 _SECONDS: Final = 5.0
 # Written while a broker runs, at least once a minute, and by nobody else.
 _SIGNS_OF_LIFE: Final = (HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT)

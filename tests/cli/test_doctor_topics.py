@@ -70,6 +70,8 @@ def test_a_broker_in_zookeeper_mode(root: Path, shell: Shell) -> None:
     assert not findings(answer, "KRaft metadata")
     ((level, what),) = findings(answer, "topics")
     assert (level, "never been asked" in what) == ("warning", True)
+    told_by_plan = shell("plan", path).err
+    assert ("never been asked" in told_by_plan, "__cluster_metadata-0" in told_by_plan) == (True, False)
     now_ms = time.time_ns() // 1_000_000
     told = {"orders": ToldTopic("", {"cleanup.policy": "compact"}, now_ms)}
     TopicMemory(root / "state").put(ToldTopics(CLUSTER_ID, 1, now_ms, told))
