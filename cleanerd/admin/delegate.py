@@ -20,7 +20,7 @@ from cleanerd.log.topic_config import INTERNAL_TOPICS, NEVER_CLEANED
 from cleanerd.log.topic_keys import TOPIC_RULES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from cleanerd.admin.cluster import Cluster, KeyValue, TopicFacts
     from cleanerd.log.delegations import Delegations
@@ -60,7 +60,7 @@ def delegate(cluster: Cluster, delegations: Delegations, topic: str, now_ms: int
 
     Raises:
         ConfigError: there is no such topic, or it is not compacted.
-        RefusedError: an internal topic, or the cluster does not take the change.
+        RefusedError: an internal topic, or the cluster does not take the change, or does not tell what is to be saved.
         CleanerdError: the cluster does not answer, or what is set now cannot be saved.
     """
     facts = _require_compacted(cluster.topic(topic), topic)
@@ -104,7 +104,7 @@ def hand_back(cluster: Cluster, delegations: Delegations, topic: str, *, dry_run
 
     Raises:
         ConfigError: there is no such topic, and nothing is saved of one.
-        RefusedError: it is delegated, but nothing is saved here; or the cluster does not take the change.
+        RefusedError: it is delegated, but nothing is saved here; the cluster does not take the change, or tell enough.
         CleanerdError: the cluster does not answer, or the state directory cannot be written.
     """
     facts = cluster.topic(topic)
@@ -121,6 +121,7 @@ def hand_back(cluster: Cluster, delegations: Delegations, topic: str, *, dry_run
                 file.remove(cluster_id, topic)
             gone = "the topic is gone" if facts is None else "the topic was created again since"
             return Outcome(topic, cluster_id, "forgotten", {}, (f"{gone}: its saved settings are dropped",))
+        _require_told(facts, saved.changes)
         restored, warnings = changes_to_hand_back(facts.values, saved.changes)
         if restored:
             cluster.alter(topic, {key: after for key, (_, after) in restored.items()}, dry_run=dry_run)
@@ -203,11 +204,19 @@ def _same_topic(saved: SavedDelegation | None, facts: TopicFacts) -> SavedDelega
     return saved
 
 
+def _require_told(facts: TopicFacts, keys: Iterable[str]) -> None:
+    """What some brokers that speak Kafka's protocol do not know nobody can put back either."""
+    missing = [key for key in keys if key not in facts.values]
+    if missing:
+        raise RefusedError(f"the cluster does not tell {', '.join(missing)} of the topic", where=facts.topic)
+
+
 def _require_compacted(facts: TopicFacts | None, topic: str) -> TopicFacts:
     if topic in INTERNAL_TOPICS | NEVER_CLEANED:
         raise RefusedError("is an internal topic: its strategy is always offset, and the broker cleans it", where=topic)
     if facts is None:
         raise ConfigError("no such topic", where=topic)
+    _require_told(facts, ("cleanup.policy", RATIO, MAX_LAG, SEGMENT_MS))
     policy = facts.values["cleanup.policy"].effective
     if "compact" not in policy:
         raise ConfigError(

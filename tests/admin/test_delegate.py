@@ -324,3 +324,21 @@ def test_a_newer_releases_file_is_not_overwritten(store: Delegations) -> None:
 )
 def test_values_are_compared_by_what_they_mean(key: str, one: str | None, other: str | None, equal: bool) -> None:
     assert same(key, one, other) is equal
+
+
+@pytest.mark.parametrize("key", [RATIO, LAG, ROLL, "cleanup.policy"])
+def test_a_cluster_that_tells_less(store: Delegations, key: str) -> None:
+    """Others than Kafka speak its protocol. What was not told could not be put back: nothing is changed or saved."""
+    cluster = DictCluster({})
+    cluster.inherited.pop(key)
+    with pytest.raises(RefusedError, match=f"does not tell {key} of the topic"):
+        delegate(cluster.as_cluster, store, "orders", 1, dry_run=False)
+    assert (cluster.altered, store.load()) == ([], [])
+    if key == "cleanup.policy":
+        return
+    cluster = DictCluster({LAG: "3600000"})
+    delegate(cluster.as_cluster, store, "orders", 1, dry_run=False)
+    cluster.inherited.pop(key)
+    with pytest.raises(RefusedError, match=f"does not tell {key} of the topic"):
+        hand_back(cluster.as_cluster, store, "orders", dry_run=False)
+    assert (len(cluster.altered), len(store.load())) == (1, 1)
