@@ -264,23 +264,13 @@ def broker_facts(
         CorruptionError, CleanerdError: the metadata log or server.properties is there and cannot be read.
         ConfigError: server.properties is another node's, or the metadata log that the settings name another cluster's.
     """
-    configured = settings.daemon.cleanerd_metadata_log_dir
     properties_path = settings.daemon.cleanerd_broker_properties
     properties = None if properties_path is None else _server_properties(properties_path, log_dir)
     told = Path((properties or {}).get("metadata.log.dir", "").strip())
     listed = [path for path in (told, *log_dirs_in(properties or {})) if path not in silent]
     places = dict.fromkeys((*others, *(path for path in listed if path.is_absolute() and path != log_dir.path)))
     own = [log_dir.path, *(path for path in places if _is_of_broker(log_dir, path))]
-    candidates = [configured] if configured is not None else own
-    found = [path / "__cluster_metadata-0" for path in candidates if (path / "__cluster_metadata-0").is_dir()]
-    if configured is not None:
-        _require_same_cluster(configured, log_dir)
-    if configured is not None and not found:
-        raise ConfigError(
-            "holds no __cluster_metadata-0",
-            where=f"cleanerd.metadata.log.dir={configured}",
-            hint="give the broker's metadata.log.dir or, when it has none, the first of its log.dirs",
-        )
+    found = _metadata_logs(settings.daemon.cleanerd_metadata_log_dir, own, log_dir)
     only_before_ms = time.time_ns() // 1_000_000 - METADATA_AGE_MS if running else None
     read = read_metadata or partial(read_cluster_metadata, younger=younger)
     copies = [(read(path, only_before_ms=only_before_ms), path.parent) for path in found]
@@ -304,6 +294,26 @@ def broker_facts(
         zookeeper=zookeeper,
         told=said.topics,
     )
+
+
+def _metadata_logs(configured: Path | None, own: Sequence[Path], log_dir: LogDir) -> list[Path]:
+    """Where the metadata log lies: as the settings say, else in any of the broker's ``own`` directories.
+
+    Raises:
+        ConfigError: it does not lie where the settings say, or is another cluster's.
+    """
+    found = [path / "__cluster_metadata-0" for path in (own if configured is None else [configured])]
+    found = [path for path in found if path.is_dir()]
+    if configured is None:
+        return found
+    _require_same_cluster(configured, log_dir)
+    if not found:
+        raise ConfigError(
+            "holds no __cluster_metadata-0",
+            where=f"cleanerd.metadata.log.dir={configured}",
+            hint="give the broker's metadata.log.dir or, when it has none, the first of its log.dirs",
+        )
+    return found
 
 
 def _is_of_broker(log_dir: LogDir, path: Path) -> bool:

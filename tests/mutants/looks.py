@@ -135,8 +135,8 @@ LOOKS = (
         "another-clusters-metadata-log",
         "U-23",
         "cleanerd/scope/broker_facts.py",
-        "        _require_same_cluster(configured, log_dir)\n",
-        "        pass\n",
+        "    _require_same_cluster(configured, log_dir)\n",
+        "",
         ("tests/cli/test_doctor_topics.py::test_a_metadata_log_of_another_cluster",),
     ),
     Mutant(
