@@ -15,7 +15,7 @@ from cleanerd.daemon.view import QuarantineView
 from cleanerd.errors import CorruptionError
 from tests.daemon.page_words import click, names, now_ms, text
 from tests.daemon.serving import Served, serving
-from tests.daemon.views import HOUR_MS, clean, partition, view
+from tests.daemon.views import HOUR_MS, clean, log_dir, partition, view
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,6 +54,20 @@ def test_running_cleans_move_without_a_reload(page: Page, busy_daemon: Served) -
     assert page.run("window.card === document.querySelector('article')")  # a card is moved on, not replaced
     busy_daemon.stage.change(lambda v: replace(v, running=()))
     page.wait("!document.querySelector('article')")
+
+
+def test_a_daemon_that_looks_seldom_does_not_stand_still(page: Page) -> None:
+    """Where log.cleaner.backoff.ms says so; nor was there a reload before somebody asked, or a disk's space known."""
+    seldom = view(last_round_ms=now_ms() - 20 * 60_000, round_every_ms=10 * 60_000)
+    gone = log_dir("/d", online=False, total_bytes=0, free_bytes=0, error="does not exist")
+    with serving(replace(seldom, log_dirs=(gone,))) as served:
+        page.open(f"{served.url}/log-dirs")
+        assert "has not looked" not in text(page, "#notices")
+        assert ", 0 reloads." in text(page, "#footer")
+        assert "not known" in text(page, "main")
+        served.stage.change(lambda before: replace(before, round_every_ms=15_000, settings_generation=2))
+        page.wait("document.querySelector('#notices').textContent.includes('has not looked')")
+        page.wait("document.querySelector('#footer').textContent.includes(', 1 reload.')")
 
 
 def test_history_has_before_and_after(page: Page) -> None:
