@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 STRATEGY = {"users": "header:version"}
+ORDERS_ID = uuid.UUID(int=7)
 
 
 def record(key: str, version: int, value: str | None) -> Record:
@@ -48,8 +50,8 @@ def path(tmp_path: Path) -> Path:
     orders = [Record(b"o%d" % (at % 3), b"%d" % at) for at in range(9)]
     partitions = {
         "users-0": Partition({0: encode_batch(users), 5: encode_batch([record("d", 1, "d")], base_offset=5)}),
-        "orders-0": Partition({0: encode_batch(orders), 9: b""}, cleaner_offset=9),
-        "orders-1": Partition({0: encode_batch(orders), 9: b""}),
+        "orders-0": Partition({0: encode_batch(orders), 9: b""}, cleaner_offset=9, topic_id=ORDERS_ID),
+        "orders-1": Partition({0: encode_batch(orders), 9: b""}, topic_id=ORDERS_ID),
     }
     return make_log_dir(tmp_path / "data", partitions)
 

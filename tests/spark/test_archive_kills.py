@@ -70,20 +70,27 @@ def test_a_driver_that_is_killed(tmp_path: Path, capsys: Capsys, monkeypatch: py
 
 
 HOLDING = f"""
-import time
+import signal, threading
 from cleanerd.cli.main import main
 from cleanerd.spark.archive.target import _Here
-real = _Here.put
+came, install, real = threading.Event(), signal.signal, _Here.put
+
+def noting(number, handler):
+    def noted(*about):
+        came.set()
+        return handler(*about)
+    return install(number, noted if callable(handler) else handler)
 
 def put(target, name, *arguments, **options):
     real(target, name, *arguments, **options)
     if name.endswith(".log"):
         print("one is there", flush=True)
-        time.sleep({PATIENCE_SECONDS})
+        came.wait({PATIENCE_SECONDS})
 
-_Here.put = put
+signal.signal, _Here.put = noting, put
 main()
 """
+"""A thread puts, which no signal ends: it goes on when one has come."""
 
 
 def test_a_signal(tmp_path: Path) -> None:
