@@ -331,10 +331,8 @@ def still_valid(point: CleanPoint, log: PartitionLog, log_end_offset: int) -> st
         return f"offset {point.offset} lies outside the log {log.log_start_offset}..{log_end_offset}"
     if log.leader_epoch_at(point.offset - 1) != point.leader_epoch:
         return f"the leader epoch at offset {point.offset} is no longer {point.leader_epoch}"
-    for known, found in _compared(point, log):
-        if found != known:
-            return f"segment {known.base} is not the file that was cleaned"
-    return None
+    changed = next((known for known, found in _compared(point, log) if found != known), None)
+    return None if changed is None else f"segment {changed.base} is not the file that was cleaned"
 
 
 def may_be_about(point: CleanPoint, log: PartitionLog) -> bool:

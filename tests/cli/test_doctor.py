@@ -10,10 +10,7 @@ import pytest
 
 from cleanerd.broker.lease import LeaseResult
 from cleanerd.doctor import log_dir, partitions
-from cleanerd.doctor.check import check_host
-from cleanerd.doctor.findings import Finding, Findings, exit_code
-from cleanerd.doctor.host import Process
-from cleanerd.doctor.log_dir import check_owner
+from cleanerd.doctor.findings import Findings, exit_code
 from cleanerd.words import human_bytes
 from tests.cli.clean_log_dirs import COMPACT, Answer, Shell, batch, dirty, good, lock_holder, make, write_metadata
 from tests.support.log_dirs import (
@@ -24,7 +21,6 @@ from tests.support.log_dirs import (
     make_log_dir,
     tree,
 )
-from tests.support.root import as_somebody, needs_root
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -198,66 +194,6 @@ def test_a_killed_broker(root: Path, shell: Shell) -> None:
     answer = shell("doctor", path)
     assert answer.code == 0
     assert "--unclean" in answer.out
-
-
-def owner_findings(path: Path, process: Process, monkeypatch: pytest.MonkeyPatch, *, writable: bool) -> list[Finding]:
-    """What is said of the owner of ``path`` to somebody else than its owner."""
-    monkeypatch.setattr(os, "access", lambda *_args, **_more: writable)
-    found = Findings()
-    check_owner(found, path, [], process)
-    return found.all
-
-
-def test_who_may_write(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S-60: whoever is neither the broker's user nor may give files away cannot stage here."""
-    path = make(root)
-    uid = os.stat(path).st_uid
-    own, other = Process(uid, may_chown=False), Process(uid + 1, may_chown=False)
-    strong = Process(uid + 1, may_chown=True)
-    assert [f.level for f in owner_findings(path, own, monkeypatch, writable=True)] == ["ok"]
-    assert [f.level for f in owner_findings(path, strong, monkeypatch, writable=True)] == ["ok"]
-    assert [(f.level, f.exit_code) for f in owner_findings(path, other, monkeypatch, writable=True)] == [("problem", 1)]
-    (refused,) = owner_findings(path, other, monkeypatch, writable=False)
-    assert "may not write" in refused.what
-
-
-@needs_root
-@needs_root
-@pytest.mark.parametrize(
-    ("key", "check", "level"),
-    [
-        ("cleanerd.command.config", "client properties", "problem"),
-        ("cleanerd.map.dir", "offset map in a file", "warning"),
-        ("cleanerd.keep.replaced.dir", "replaced segments", "problem"),
-        ("cleanerd.metadata.log.dir", "configuration", "problem"),
-        ("cleanerd.broker.properties", "configuration", "problem"),
-    ],
-)
-def test_places_that_this_user_may_not_reach(root: Path, key: str, check: str, level: str) -> None:
-    """What cannot be looked at is a finding, no end of all checks: root's own directory in a setting, say."""
-    path = make(root)
-    for each in (root, path, *path.rglob("*")):
-        each.chmod(0o755 if each.is_dir() else 0o644)
-    closed = root / "closed"
-    (closed / "there").mkdir(parents=True)
-    closed.chmod(0o700)
-
-    def found() -> list[tuple[str, str, str]]:
-        told = check_host([path], [], [f"{key}={closed / 'there'}", f"cleanerd.state.dir={root / 'state'}"])
-        return [(each.level, each.check, each.what) for each in told]
-
-    told = as_somebody(found)
-    (what,) = [what for said, about, what in told if (said, about) == (level, check)]
-    assert "Permission denied" in what or "cannot be looked at" in what
-    assert "quarantine" in {about for _, about, _ in told}, "the checks go on"
-
-
-def test_segments_of_somebody_else(root: Path, shell: Shell) -> None:
-    """A restore by root is the usual way to a broker that does not start."""
-    path = make(root)
-    os.chown(path / "orders-0" / f"{2:020d}.log", 12345, 12345)
-    answer = shell("doctor", path, "--json")
-    assert "warning" in [level for level, what in findings(answer, "owner") if "orders-0" in what]
 
 
 def test_partitions_that_do_not_parse(root: Path, shell: Shell) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pty
@@ -293,83 +292,6 @@ def test_json_is_one_object_with_the_schema_first() -> None:
     document = json.loads(python("-m", "tests.cli.verbs", "say", "--json").stdout)
     assert document == {"schema": 1, "partitions": ["a", "b"]}
     assert next(iter(document)) == "schema"
-
-
-def all_of(terminal: int) -> str:
-    """What a terminal was told that nobody has open any more: a read gives what the kernel has passed on by then."""
-    told = b""
-    with os.fdopen(terminal, "rb", buffering=0) as main, contextlib.suppress(OSError):
-        while piece := main.read(10_000):
-            told += piece
-    return told.decode()
-
-
-@pytest.mark.parametrize(("environ", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True)])
-def test_colours_only_on_a_terminal_and_not_with_no_color(environ: dict[str, str], coloured: bool) -> None:
-    """The NO_COLOR convention: set and not empty."""
-    main, terminal = pty.openpty()
-    with os.fdopen(terminal, "wb") as stdout:
-        subprocess.run(
-            [sys.executable, "-m", "tests.cli.verbs", "say"], cwd=ROOT, stdout=stdout, stderr=subprocess.DEVNULL,
-            env={**os.environ, "TERM": "xterm", "NO_COLOR": "", **environ}, timeout=PATIENCE_SECONDS, check=True,
-        )  # fmt: skip
-    shown = all_of(main)
-    assert ("\x1b[1mTOPIC" in shown) is coloured
-    assert "\x1b[2J" not in shown  # not even there does a name from a log directory clear the screen
-
-
-def test_a_traceback_on_a_terminal_has_no_variables() -> None:
-    """What goes wrong while somebody logs in must not show the password."""
-    code = (
-        "import structlog; from cleanerd.cli.output import configure_logging\n"
-        "configure_logging(verbose=False, quiet=False)\n"
-        "def log_in(password):\n    raise ValueError('a bug')\n"
-        "try:\n    log_in('sec' + 'ret')\n"
-        "except ValueError:\n    structlog.get_logger().exception('a job failed')\n"
-    )
-    main, terminal = pty.openpty()
-    with os.fdopen(terminal, "wb") as stderr:
-        subprocess.run([sys.executable, "-c", code], cwd=ROOT, stderr=stderr, timeout=PATIENCE_SECONDS, check=True)
-    shown = os.read(main, 100_000).decode()
-    os.close(main)
-    assert "ValueError: a bug" in shown
-    assert "secret" not in shown
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "ascii"])
-def test_live_in_any_encoding(encoding: str) -> None:
-    """A cell that is cut ends with "…", which Latin-1 has not: ``top`` was an unexpected error there."""
-    code = (
-        "from rich.table import Table; from rich.text import Text; from cleanerd.cli.output import Output\n"
-        "table = Table(box=None, width=20)\n"
-        "table.add_row(Text('orders-' + 'x' * 40, no_wrap=True, overflow='ellipsis'))\n"
-        "Output().live([table], seconds=0)\n"
-    )
-    main, terminal = pty.openpty()
-    with os.fdopen(terminal, "wb") as stdout:
-        environ = {**os.environ, "TERM": "xterm", "PYTHONIOENCODING": encoding}
-        done = subprocess.run(
-            [sys.executable, "-c", code], cwd=ROOT, stdout=stdout, stderr=subprocess.PIPE, env=environ,
-            timeout=PATIENCE_SECONDS, check=False,
-        )  # fmt: skip
-    shown = os.read(main, 20_000).decode(encoding)
-    os.close(main)
-    assert done.returncode == 0, done.stderr
-    assert "orders-xxxxx" in shown
-
-
-@pytest.mark.parametrize(("extra", "bar"), [([], True), (["--quiet"], False)])
-def test_progress_only_on_a_terminal_and_on_stderr(extra: list[str], bar: bool) -> None:
-    """Progress bars only on a terminal."""
-    main, terminal = pty.openpty()
-    with os.fdopen(terminal, "wb") as stderr:
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.cli.verbs", "say", *extra], cwd=ROOT, stdout=subprocess.PIPE, stderr=stderr,
-            env={**os.environ, "TERM": "xterm"}, text=True, timeout=PATIENCE_SECONDS, check=True,
-        )  # fmt: skip
-    shown = all_of(main)
-    assert ("working" in shown) is bar
-    assert "working" not in done.stdout
 
 
 def test_confirm_without_a_terminal_is_refused_unless_yes() -> None:

@@ -37,3 +37,11 @@ def several(tmp_path: Path) -> tuple[str, list[Segment]]:
     log_dir = make_log_dir(tmp_path / "s", {"orders-0": Partition({**segments, base: b""})})
     found = read_log_dir(log_dir)
     return str(log_dir / "orders-0"), list(read_partition(found, found.partitions[0]).segments[: len(counts)])
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Of a metadata log that has nothing yet."""
+    made = tmp_path / "__cluster_metadata-0"
+    made.mkdir()
+    return made

@@ -129,7 +129,7 @@ LOOKS = (
         "cleanerd/log/cluster_metadata.py",
         "batch.header.base_offset > end:",
         "batch.header.base_offset < 0:",
-        ("tests/log/test_cluster_metadata.py::test_gap_inside_the_log",),
+        ("tests/log/test_metadata_gaps.py::test_gap_inside_the_log",),
     ),
     Mutant(
         "another-clusters-metadata-log",

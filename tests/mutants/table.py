@@ -7,6 +7,7 @@ from tests.mutants.beside_brokers import BESIDE_BROKERS
 from tests.mutants.cleaning import CLEANING
 from tests.mutants.clients import CLIENTS
 from tests.mutants.daemon import DAEMON
+from tests.mutants.daemons_clock import DAEMONS_CLOCK
 from tests.mutants.estimates import ESTIMATES
 from tests.mutants.kernel import KERNEL
 from tests.mutants.looks import LOOKS
@@ -16,6 +17,7 @@ from tests.mutants.moving_logs import MOVING_LOGS
 from tests.mutants.names import NAMES
 from tests.mutants.replacing import REPLACING
 from tests.mutants.retention import RETENTION
+from tests.mutants.rules_memory import RULES_MEMORY
 from tests.mutants.spark_profile import SPARK_PROFILE
 from tests.mutants.spark_source import SPARK_SOURCE
 from tests.mutants.spark_tables import SPARK_TABLES
@@ -26,6 +28,7 @@ from tests.mutants.undoing import UNDOING
 MUTANTS = (
     *RETENTION,
     *STRATEGIES,
+    *RULES_MEMORY,
     *CLEANING,
     *MOVING_LOGS,
     *REPLACING,
@@ -35,6 +38,7 @@ MUTANTS = (
     *LOOPBACK,
     *CLIENTS,
     *DAEMON,
+    *DAEMONS_CLOCK,
     *ESTIMATES,
     *LOOKS,
     *MEMORY,

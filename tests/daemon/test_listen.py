@@ -1,0 +1,51 @@
+"""Where the daemon's HTTP server listens: the forms of an address, and what is said of one that cannot be."""
+
+from __future__ import annotations
+
+import pytest
+
+from cleanerd.daemon.http.server import parse_listen
+from cleanerd.errors import ConfigError
+from tests.daemon.serving import serving
+from tests.daemon.views import view
+
+
+@pytest.mark.parametrize(
+    ("listen", "meant"),
+    [
+        ("127.0.0.1:10280", ("127.0.0.1", 10280)),
+        ("[::1]:0", ("::1", 0)),
+        ("::1:80", ("::1", 80)),
+        (":9", (None, 9)),
+        ("localhost:1", ("localhost", 1)),
+    ],
+)
+def test_listen_forms(listen: str, meant: tuple[str | None, int]) -> None:
+    assert parse_listen(listen) == meant
+
+
+@pytest.mark.parametrize(
+    "listen", ["", "10280", "localhost", "a:b:80", "127.0.0.1:http", "127.0.0.1:70000", "127.0.0.1:-1"]
+)
+def test_listen_mistakes_are_told(listen: str) -> None:
+    with pytest.raises(ConfigError, match="HOST:PORT"):
+        parse_listen(listen)
+
+
+def test_a_port_that_is_taken_is_told() -> None:
+    with serving(view()) as first:
+        taken = f"127.0.0.1:{first.port}"
+        with (
+            pytest.raises(ConfigError, match=r"cleanerd\.http\.listen.*another process has"),
+            serving(view(), listen=taken),
+        ):
+            pass
+
+
+@pytest.mark.parametrize("listen", ["a..b:1", "no.such.host.invalid:1", "999.1.1.1:1", "192.0.2.1:1"])
+def test_an_address_that_is_none_is_told(listen: str) -> None:
+    """A name with an empty label was an unexpected error; of all others it was said that their port may be taken."""
+    with pytest.raises(ConfigError) as raised, serving(view(), listen=listen):
+        pass
+    assert str(raised.value).startswith(f"cleanerd.http.listen = {listen}: cannot listen there: ")
+    assert "name an address of this host" in str(raised.value)

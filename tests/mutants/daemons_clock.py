@@ -1,0 +1,40 @@
+"""Planted mistakes in which clock the daemon believes."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+DAEMONS_CLOCK = (
+    Mutant(
+        "a-start-believes-the-clock",
+        "U-42",
+        "cleanerd/log/last_time.py",
+        "last=found[0] if found else None",
+        "last=None",
+        ("tests/cli/test_clock.py::test_nothing_goes_by_a_clock_that_is_ahead",),
+    ),
+    Mutant(
+        "a-clock-that-is-behind-sets-horizons",
+        "U-42",
+        "cleanerd/log/clock.py",
+        "if abs(wall - expected) > STEP_MS else (wall, 0)",
+        "if wall - expected > STEP_MS else (wall, 0)",
+        ("tests/log/test_clock.py::test_a_step_back_is_gone_by_at_once_and_doubted_for_an_hour",),
+    ),
+    Mutant(
+        "another-machine-counted-the-time",
+        "U-42",
+        "cleanerd/log/clock.py",
+        "if last.boot and last.boot == self._boot and last.steady_ms <= steady:",
+        "if last.steady_ms <= steady:",
+        ("tests/log/test_clock.py::test_another_machine_that_has_run_for_longer",),
+    ),
+    Mutant(
+        "each-restart-begins-the-hour-anew",
+        "U-42",
+        "cleanerd/log/clock.py",
+        "(last.wall_ms, last.steady_ms), last.since, last.counted",
+        "(last.wall_ms, last.steady_ms), None, last.counted",
+        ("tests/log/test_clock.py::test_a_restart_believes_no_sooner",),
+    ),
+)

@@ -1,0 +1,191 @@
+"""Planted mistakes in what is remembered of the rules by which a topic was cleaned."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+RULES_MEMORY = (
+    Mutant(
+        "forgotten-settings-are-believed",
+        "U-6",
+        "cleanerd/cleaner/rules_change.py",
+        "    if before in (None, now) and not forgotten:\n        return None",
+        "    return None",
+        (
+            "tests/cleaner/test_rules_change.py::test_what_is_refused",
+            "tests/cli/test_forgotten_config.py::test_clean_without_its_settings_is_refused",
+            "tests/daemon/test_rules.py::test_nothing_is_cleaned_by_other_rules_without_a_word",
+        ),
+    ),
+    Mutant(
+        "a-delegated-topic-may-be-cleaned-by-offset",
+        "U-8",
+        "cleanerd/cleaner/rules_change.py",
+        "forgotten = config.delegated_here and config.is_kafkas",
+        "forgotten = False",
+        (
+            "tests/cleaner/test_rules_change.py::test_what_is_refused",
+            "tests/cli/test_forgotten_config.py::test_clean_without_its_settings_is_refused",
+        ),
+    ),
+    Mutant(
+        "one-word-stands-for-all-rules",
+        "U-6",
+        "cleanerd/cleaner/rules_change.py",
+        "    return all(",
+        "    return any(",
+        ("tests/cleaner/test_rules_change.py::test_what_is_refused",),
+    ),
+    Mutant(
+        "only-the-partition-itself-remembers",
+        "U-6",
+        "cleanerd/log/rules_memory.py",
+        "written.to_compare_ns, found\n",
+        "written.to_compare_ns, None\n",
+        ("tests/cli/test_forgotten_config.py::test_clean_without_its_settings_is_refused",),
+    ),
+    Mutant(
+        "what-cannot-be-read-says-nothing",
+        "U-6",
+        "cleanerd/cleaner/rules_change.py",
+        "        return before\n    may_be_forgotten",
+        "        return None\n    may_be_forgotten",
+        ("tests/cli/test_forgotten_config.py::test_a_word_is_enough_where_the_memory_cannot_be_read",),
+    ),
+    Mutant(
+        "lost-delegations-say-nothing",
+        "U-6",
+        "cleanerd/cleaner/rules_change.py",
+        "return config.delegations_unread if may_be_forgotten else None",
+        "return None",
+        ("tests/cli/test_refusals.py::test_plan_promises_nothing_that_is_refused",),
+    ),
+    Mutant(
+        "what-was-set-aside-says-nothing",
+        "U-6",
+        "cleanerd/log/rules_memory.py",
+        "if told is None and _is_there(stem + DAMAGED, directory):",
+        "if told is None and not stem:",
+        ("tests/cli/test_forgotten_config.py::test_a_quarantine_does_not_take_the_place_of_what_could_not_be_read",),
+    ),
+    Mutant(
+        "a-quarantine-replaces-what-could-not-be-read",
+        "U-6",
+        "cleanerd/log/clean_point.py",
+        "            set_aside(path, self.root)\n\n    def _failed",
+        "            pass\n\n    def _failed",
+        ("tests/cli/test_forgotten_config.py::test_a_quarantine_does_not_take_the_place_of_what_could_not_be_read",),
+    ),
+    Mutant(
+        "first-dirty-remembers-no-rules",
+        "U-6",
+        "cleanerd/apply/remember.py",
+        "        remember_unmoved(locked.store, locked.log_dir, after, plan.fingerprint, found.standing, "
+        "last_base=last_base)\n",
+        "        pass\n",
+        ("tests/cli/test_forgotten_config.py::test_a_word_for_kafkas_rules_is_remembered_too",),
+    ),
+    Mutant(
+        "rules-are-remembered-when-all-is-done",
+        "U-6",
+        "cleanerd/apply/round.py",
+        "        put.remember_rules(files, found, cleaning)\n",
+        "",
+        (
+            "tests/apply/test_rules_first.py::test_killed_between_two_groups",
+            "tests/apply/test_rules_first.py::test_what_cannot_be_remembered_is_not_done",
+        ),
+    ),
+    Mutant(
+        "apply-remembers-rules-when-all-is-done",
+        "U-6",
+        "cleanerd/apply/apply_staged.py",
+        "    locked.store.require_rules(locked.log_dir, read_partition(locked.log_dir, name), fingerprint_of_plan)\n",
+        "",
+        ("tests/apply/test_rules_first.py::test_killed_between_two_groups",),
+    ),
+    Mutant(
+        "rules-that-cannot-be-written-down-are-used",
+        "U-6",
+        "cleanerd/log/clean_point.py",
+        "            raise machine_error(error)(what, where=str(path), hint=hint) from error\n",
+        "            return\n",
+        ("tests/apply/test_rules_first.py::test_what_cannot_be_remembered_is_not_done",),
+    ),
+    Mutant(
+        "kafkas-rules-need-a-memory",
+        "U-10",
+        "cleanerd/log/clean_point.py",
+        "        if rules == KAFKAS_FINGERPRINT:\n            return\n",
+        "",
+        ("tests/apply/test_rules_first.py::test_what_everybody_knows_needs_no_memory",),
+    ),
+    Mutant(
+        "a-directorys-time-tells-of-every-change",
+        "U-6",
+        "cleanerd/log/rules_memory.py",
+        "= written.to_compare_ns, found",
+        "= directory_time(opened).to_compare_ns, found",
+        ("tests/cli/test_forgotten_config.py::test_what_came_within_a_tick_of_the_clock_is_seen",),
+    ),
+    Mutant(
+        "undo-keeps-rules-of-what-it-undid",
+        "U-6",
+        "cleanerd/apply/undo.py",
+        "        finish_plan(files, plan_id)\n        _set_rules_back(locked, log, entry)\n",
+        "        finish_plan(files, plan_id)\n",
+        ("tests/cli/test_forgotten_config.py::test_undo_forgets_what_it_undid_and_no_more",),
+    ),
+    Mutant(
+        "undo-forgets-rules-while-half-is-left",
+        "U-6",
+        "cleanerd/apply/undo.py",
+        "            rules=state.cleaned_by,\n",
+        "            rules=entry.rules,\n",
+        ("tests/apply/test_rules_first.py::test_an_undo_that_is_killed",),
+    ),
+    Mutant(
+        "undo-sets-back-what-the-cleaning-remembered",
+        "U-6",
+        "cleanerd/apply/put_by_rename.py",
+        """        self._keep = self._keeper(files, found, cleaning)
+        super().remember_rules(files, found, cleaning)
+""",
+        """        super().remember_rules(files, found, cleaning)
+        self._keep = self._keeper(files, found, cleaning)
+""",
+        ("tests/cli/test_forgotten_config.py::test_undo_forgets_what_it_undid_and_no_more",),
+    ),
+    Mutant(
+        "new-directories-of-the-state-are-not-flushed",
+        "U-6",
+        "cleanerd/log/state_files.py",
+        "                os.fsync(place)\n",
+        "                pass\n",
+        ("tests/apply/test_rules_first.py::test_new_directories_of_the_state_are_on_the_disk",),
+    ),
+    Mutant(
+        "each-log-directory-remembers-for-itself",
+        "U-6",
+        "cleanerd/log/rules_memory.py",
+        "*(self.of_topic(each, topic_id) for each in others)",
+        "",
+        ("tests/cli/test_forgotten_config.py::test_a_topic_in_several_log_directories",),
+    ),
+    Mutant(
+        "forgotten-settings-drop-a-staged-plan",
+        "U-6",
+        "cleanerd/apply/apply_staged.py",
+        "    _refuse_forgotten_settings(config, manifest, where)\n",
+        "",
+        ("tests/cli/test_forgotten_config.py::test_apply_without_its_settings_keeps_the_plan",),
+    ),
+    Mutant(
+        "an-unknown-topic-drops-a-staged-plan",
+        "S-29",
+        "cleanerd/apply/apply_staged.py",
+        "    if not config.policy_known:\n        raise KeptPlanError(",
+        "    if not config.policy_known:\n        raise StalePlanError(",
+        ("tests/cli/test_stage.py::test_unknown_is_not_changed",),
+    ),
+)

@@ -1,0 +1,16 @@
+"""What tests of settings share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def toml(tmp_path: Path) -> Path:
+    """A settings file that is not there yet."""
+    return tmp_path / "c.toml"

@@ -1,0 +1,22 @@
+"""What tests of verify share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cleaner.driver import scratch
+from tests.verify.scene import make_scene
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.verify.scene import Scene
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    """A partition that was cleaned, and a copy of before."""
+    with scratch() as root:
+        yield make_scene(root)
