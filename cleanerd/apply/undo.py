@@ -65,7 +65,7 @@ class UndoResult:
 
     @classmethod
     def refused(cls, log_dir: LogDir, entry: KeptEntry, error: CleanerdError) -> Self:
-        """Nothing was changed."""
+        """Of an entry that stays as it is, and why."""
         return cls(entry.name, str(log_dir.path), entry.plan, "refused", str(error), error=error.without_frames())
 
     def to_json(self) -> dict[str, Any]:

@@ -123,7 +123,7 @@ def _whole_part(where: str, log: Log, walked: Walked, topic: Topic, now_ms: int)
     first = first_of(log)
     end = max(walked.stable_end, first)
     epoch = leader_epoch_at(leader_epochs_of(log), end - 1)
-    return Part(log, first, first, end, None, topic, as_of(log, now_ms), epoch)
+    return Part(log, first, first, end, mark=None, topic=topic, as_of_ms=as_of(log, now_ms), leader_epoch=epoch)
 
 
 def _write_all(
@@ -275,7 +275,10 @@ def _new_parts(
             if mark is not None:
                 refusals.require_not_cut(table.where, log, mark, epochs)
             epoch = leader_epoch_at(epochs, end - 1)
-        parts.append(Part(log, first, begin, max(end, begin), mark, topic, as_of(log, now_ms), epoch))
+        as_of_ms = as_of(log, now_ms)
+        parts.append(
+            Part(log, first, begin, max(end, begin), mark=mark, topic=topic, as_of_ms=as_of_ms, leader_epoch=epoch)
+        )
     return parts
 
 
