@@ -72,9 +72,10 @@ def verify(
     )
     verdicts: list[Verdict] = []
     unread: list[CleanerdError] = []
+    untold: list[MachineError] = []
     with common.output.progress("verify", total=_work(paths, wanted, passes=2 if against is None else 5)) as advance:
         for path in paths:
-            expiration_ms = _producer_expiration_ms(path, paths, settings, common.output)
+            expiration_ms = _producer_expiration_ms(path, paths, settings, common.output, untold)
             asked = replace(question, advance=advance, producer_expiration_ms=expiration_ms)
             verdicts += _verify(path, asked, settings, wanted, unread)
     if against is not None:
@@ -82,11 +83,17 @@ def verify(
     _show(common.output, verdicts, compared=against is not None)
     # A disk that does not answer says nothing of the bytes on it.
     found = sum(verdict.findings.errors for verdict in verdicts) - len(unread)
-    return worst_exit_code({error.exit_code for error in unread} | ({CorruptionError.exit_code} if found else set()))
+    return worst_exit_code(
+        {error.exit_code for error in (*unread, *untold)} | ({CorruptionError.exit_code} if found else set())
+    )
 
 
-def _producer_expiration_ms(path: Path, paths: Sequence[Path], settings: Settings, output: Output) -> int:
+def _producer_expiration_ms(
+    path: Path, paths: Sequence[Path], settings: Settings, output: Output, untold: list[MachineError]
+) -> int:
     """As the broker goes by it whose log directory ``path`` is, or lies in (R192-2); else as the settings say.
+
+    ``untold`` gets the machine's error for which it is not known.
 
     Raises:
         ConfigError: they say what Kafka would not take.
@@ -96,8 +103,11 @@ def _producer_expiration_ms(path: Path, paths: Sequence[Path], settings: Setting
         if place is not None:
             others = [other for other in paths if other != place and is_log_dir(other)]
             return broker_facts(settings, read_log_dir(place), others).producer_id_expiration_ms()
-    except (CleanerdError, OSError) as error:
+    except (CleanerdError, OSError) as caught:
+        error = as_cleanerd_error(caught, str(place))
         output.note(f"producer.id.expiration.ms of the broker is not known, the settings' counts: {error}")
+        if isinstance(error, MachineError):
+            untold.append(error)
     return resolve_producer_id_expiration_ms(settings_defaults=settings.broker_defaults())[0]
 
 

@@ -1,7 +1,7 @@
 """Topics of a broker in ZooKeeper mode: what it says of their configuration, now or when it was last asked.
 
 Up to 3.9 a broker may keep its topics' configuration in ZooKeeper, and none of it on its disks. So it is asked while it
-runs, and what it said counts when it does not - unless it ran on for long without being asked.
+runs, and what it said counts when it does not - unless it ran on for long without being asked (U-40).
 """
 
 from __future__ import annotations

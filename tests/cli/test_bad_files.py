@@ -107,7 +107,7 @@ CASES: Final[dict[str, tuple[str, Callable[[Path], None], dict[str, int]]]] = {
         f"orders-0/{TWO}.log.swap", to_garbage, {**dict.fromkeys(CHANGING, 4), "verify": 5, "audit": 5},
     ),
     "a foreign .cleaned": (f"orders-0/{TWO}.index.cleaned", to_garbage, dict.fromkeys(CHANGING, 4)),
-    "a file as .kstage": ("orders-0/.kstage", to_garbage, {"clean": 4, "stage": 1, "undo": 4}),
+    "a file as .kstage": ("orders-0/.kstage", to_garbage, {"clean": 4, "stage": 4, "undo": 4}),
 }  # fmt: skip
 
 

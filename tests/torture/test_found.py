@@ -179,7 +179,7 @@ def test_a_disk_that_fails_is_no_corruption(
     assert run(["verify", str(root)]) == 5
 
 
-@pytest.mark.parametrize("failing", ["fstat", "scandir"])
+@pytest.mark.parametrize("failing", ["stat", "scandir"])
 def test_a_partition_that_cannot_be_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
     """OP-10: an error of ours with its path, wherever the disk fails; a worker of the daemon died of it."""
     root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
