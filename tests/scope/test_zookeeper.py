@@ -134,6 +134,20 @@ def test_asked_while_it_runs_and_believed_when_it_does_not(
     assert len(left) < 60
 
 
+def test_another_cluster_is_not_believed(broker: ZooKeeperBroker, tmp_path: Path) -> None:
+    """U-40: the log directory of one cluster and the address of another: nothing is kept of what it says."""
+    copied = tmp_path / "copy"
+    copied.mkdir()
+    text = (broker.log_dirs[0] / "meta.properties").read_text()
+    cluster = next(line for line in text.splitlines() if line.startswith("cluster.id="))
+    (copied / "meta.properties").write_text(text.replace(cluster, "cluster.id=another"))
+    (copied / "orders-0").mkdir()
+    found = facts(copied, tmp_path / "state", broker.bootstrap, running=True)
+    assert not found.topic_config("orders").policy_known
+    assert "the log directory belongs to cluster another" in found.warnings[0]
+    assert not (tmp_path / "state" / "topics.json").exists()
+
+
 class SecondBroker(ZooKeeperBroker):
     """Another one of the cluster, with settings of its own."""
 
@@ -146,7 +160,10 @@ class SecondBroker(ZooKeeperBroker):
 
 
 def test_the_broker_itself_is_asked(broker: ZooKeeperBroker, tmp_path: Path) -> None:
-    """U-40, U-24: any broker of a cluster answers, each by its own server.properties. Whichever is named as server."""
+    """U-40, U-24: any broker of a cluster answers, each by its own server.properties. Whichever is named as server.
+
+    It comes last: for a while the cluster goes on naming the second broker, which is gone.
+    """
     if not broker.running:
         broker.start()
     second = SecondBroker(broker, tmp_path / "second")
@@ -169,20 +186,6 @@ def test_the_broker_itself_is_asked(broker: ZooKeeperBroker, tmp_path: Path) -> 
         assert "does not know broker 3 now" in warning
     finally:
         second.kill()
-
-
-def test_another_cluster_is_not_believed(broker: ZooKeeperBroker, tmp_path: Path) -> None:
-    """U-40: the log directory of one cluster and the address of another: nothing is kept of what it says."""
-    copied = tmp_path / "copy"
-    copied.mkdir()
-    text = (broker.log_dirs[0] / "meta.properties").read_text()
-    cluster = next(line for line in text.splitlines() if line.startswith("cluster.id="))
-    (copied / "meta.properties").write_text(text.replace(cluster, "cluster.id=another"))
-    (copied / "orders-0").mkdir()
-    found = facts(copied, tmp_path / "state", broker.bootstrap, running=True)
-    assert not found.topic_config("orders").policy_known
-    assert "the log directory belongs to cluster another" in found.warnings[0]
-    assert not (tmp_path / "state" / "topics.json").exists()
 
 
 def test_zookeeper_mode_keeps_old_formats() -> None:
