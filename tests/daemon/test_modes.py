@@ -215,9 +215,15 @@ def test_a_log_that_became_shorter_a_moment_ago(
         return next((look.bound_offset for look in found if isinstance(look, PartitionLook)), -1)
 
     def bound_a_while_later() -> int:
-        with monkeypatch.context() as patched:
-            patched.setattr(settled, "SETTLE_SECONDS", 0)
-            return bound()
+        """All that was seen until now is two hours old."""
+        for seen in looker._seen.values():
+            seen.since -= 7200
+        readings = looker._readings
+        latest, earlier = readings._latest, readings._earlier
+        assert latest is not None
+        readings._latest = latest[0] - 7200, latest[1]
+        readings._earlier = readings._latest if earlier is latest else earlier
+        return bound()
 
     with held(root):
         assert bound() == 0, "one reading"
