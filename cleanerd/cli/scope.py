@@ -9,7 +9,7 @@ from cleanerd.errors import CleanerdError
 from cleanerd.format.names import parse_topic_partition_dir
 from cleanerd.log.log_dir import partition_names
 from cleanerd.log.remote import RemotePath
-from cleanerd.log.topic_config import INTERNAL_TOPICS, NEVER_CLEANED, resolve_topic_config
+from cleanerd.log.topic_config import INTERNAL_TOPICS, NEVER_CLEANED
 from cleanerd.scope.broker_facts import METADATA_AGE_MS
 from cleanerd.scope.partitions import ByDisk
 from cleanerd.scope.selection import select
@@ -73,14 +73,7 @@ def key_rules(settings: Settings, topic: str, said: tuple[str, str] | None = Non
     """
     if topic in NEVER_CLEANED:
         return KAFKAS_RULES
-    config = resolve_topic_config(
-        topic,
-        overrides=settings.topic_overrides(topic),
-        topic_configs=None,
-        settings_defaults=settings.broker_defaults(),
-        strategy_exclude=settings.daemon.cleanerd_strategy_exclude,
-    )
-    rules = KeyRules.of(config)
+    rules = KeyRules.of(settings.topic_config(topic))
     if said is None or topic in INTERNAL_TOPICS:
         return rules
     strategy, header = said

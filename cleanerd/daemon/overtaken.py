@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 from cleanerd.daemon.looking.modes import why_excluded
 from cleanerd.errors import CleanerdError
 from cleanerd.log.fingerprint import fingerprint
-from cleanerd.log.topic_config import resolve_topic_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,13 +43,7 @@ def _rules(settings: Settings, topic: str) -> tuple[object, ...]:
     once more for nothing.
     """
     try:
-        config = resolve_topic_config(
-            topic,
-            overrides=settings.topic_overrides(topic),
-            topic_configs=None,
-            settings_defaults=settings.broker_defaults(),
-            strategy_exclude=settings.daemon.cleanerd_strategy_exclude,
-        )
+        config = settings.topic_config(topic)
     except CleanerdError as error:
         return (str(error),)
     return (

@@ -7,7 +7,6 @@ import stat
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import ConfigError, RefusedError
-from cleanerd.log.topic_config import resolve_topic_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,13 +75,7 @@ def contradictions(settings: Settings, warnings: list[str]) -> Iterator[ConfigEr
     """
     for topic in dict.fromkeys(table.name for table in settings.tables):
         try:
-            found = resolve_topic_config(
-                topic,
-                overrides=settings.topic_overrides(topic),
-                topic_configs=None,
-                settings_defaults=settings.broker_defaults(),
-                strategy_exclude=settings.daemon.cleanerd_strategy_exclude,
-            )
+            found = settings.topic_config(topic)
         except ConfigError as error:
             yield error
         except RefusedError as error:

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from cleanerd.errors import ConfigError
 from cleanerd.log.config_values import shown
+from cleanerd.log.topic_config import resolve_topic_config
 from cleanerd.log.topic_keys import BROKER_KEYS
 from cleanerd.settings.keys import (
     DAEMON_FIELDS,
@@ -26,6 +27,8 @@ from cleanerd.settings.sources import Assignment, Stray, Unused, from_environmen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from cleanerd.log.topic_config import TopicConfig
 
 DEFAULT_ORIGIN: Final = "default"
 
@@ -81,6 +84,21 @@ class Settings:
             for key, origin in self.origins.items()
             if key in BROKER_KEYS and origin != DEFAULT_ORIGIN
         }
+
+    def topic_config(self, topic: str) -> TopicConfig:
+        """The topic's configuration as far as these settings say it; what is set on the topic itself is not known.
+
+        Raises:
+            ConfigError: a value that nobody knows.
+            RefusedError: the topic is never cleaned.
+        """
+        return resolve_topic_config(
+            topic,
+            overrides=self.topic_overrides(topic),
+            topic_configs=None,
+            settings_defaults=self.broker_defaults(),
+            strategy_exclude=self.daemon.cleanerd_strategy_exclude,
+        )
 
 
 def load_settings(
