@@ -65,6 +65,15 @@ class Rounds:
         """Those of which records went. The others gave markers their delete horizon (C-48), or joined segments."""
         return [swap for swap in self.swaps if swap.records_after < swap.records_before]
 
+    @property
+    def refused_for_good(self) -> list[str]:
+        """The agent's codes without ``busy``, after which a swap is asked for again.
+
+        In each of its rounds the broker's cleaner has every compacted log for a moment, to look for segments that
+        retention has passed (``LogCleanerManager.deletableLogs``), so that a swap may meet it at any time.
+        """
+        return [code for code in self.refused if code != "busy"]
+
     def note_swaps(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """From now on ``swaps`` fills up, ``refused`` gets the agent's codes, and ``before_swap`` is called."""
         rounds = self

@@ -182,12 +182,12 @@ def is_cleaned_by_either(rounds: Rounds, topic: str) -> None:
 
 def is_refused_by_log_start(rounds: Rounds, _topic: str) -> None:
     """U-2: the versioned plan is refused as log_start, and made again for what is left."""
-    assert (rounds.results[-1].outcome, rounds.refused) == ("cleaned", ["log_start"])
+    assert (rounds.results[-1].outcome, rounds.refused_for_good) == ("cleaned", ["log_start"])
 
 
 def is_cleaned(rounds: Rounds, _topic: str) -> None:
     """Kafka's own cleaner does not mind either."""
-    assert (rounds.results[-1].outcome, rounds.refused) == ("cleaned", [])
+    assert (rounds.results[-1].outcome, rounds.refused_for_good) == ("cleaned", [])
 
 
 def is_not_compacted(rounds: Rounds, _topic: str) -> None:
