@@ -51,6 +51,9 @@ MOST_GROWN_BYTES: Final = 256 << 20
 _GROUP: Final = 1000
 """So many inputs are drawn from one seed, and counted together."""
 
+_MANY: Final = 2000
+"""For fewer inputs than that it takes longer to install cleanerd's libraries for another Python than to be slow."""
+
 _MOST_WRONG: Final = 100
 """So many are kept and told in one run; the rest is counted."""
 
@@ -265,7 +268,7 @@ class Readers:
         self._waiting = [name for name in names if self._counts[name].inputs < options.count]
         self._waiting.sort(key=lambda name: self._counts[name].cpu_seconds / max(self._counts[name].inputs, 1))
         self._children: list[_Child] = []
-        self._python = quickest_python()
+        self._python = quickest_python() if options.count >= _MANY else sys.executable
         self.bad = 0
 
     def run(self) -> None:
