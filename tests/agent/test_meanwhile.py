@@ -108,12 +108,14 @@ def cut(stopping: Stopping, topic: Topic, offset: int) -> None:
         topic.fill(transactions=False)
 
 
-def recreate(_stopping: Stopping, topic: Topic) -> None:
-    """A topic of the same name; the broker's cleaner is eager to clean it."""
+def recreate(_stopping: Stopping, topic: Topic, ratio: str = "0") -> None:
+    """A topic of the same name; the broker's cleaner is eager to clean it, unless another ratio says so."""
     log_dirs = topic.broker.log_dirs
     ask(topic.broker, "delete_topics", [topic.name])
     wait_until("it is gone", lambda: not [path for each in log_dirs for path in each.glob(f"{topic.name}-0*")])
-    topic.latest = Live(topic.broker).topic(topic.name, transactions=False, **{"min.cleanable.dirty.ratio": "0"}).latest
+    topic.latest = (
+        Live(topic.broker).topic(topic.name, transactions=False, **{"min.cleanable.dirty.ratio": ratio}).latest
+    )
 
 
 def move_away(_stopping: Stopping, topic: Topic) -> None:
@@ -274,9 +276,13 @@ def test_a_clean_point_of_another_log(stopping: Stopping, what: str, moment: str
     with stopping.at(moment, request, "checkpoint") as told:
         if what == "cut":
             cut(stopping, topic, request["clean"]["base"] + 1)
+        elif what == "moved":
+            move_away(stopping, topic)
         else:
-            (move_away if what == "moved" else recreate)(stopping, topic)
-    assert told.code == ("evidence_changed" if what == "cut" else "log_changed")
+            recreate(stopping, topic, "1")  # else its cleaner comes to the same offset by itself
+    # What met the broker's cleaner, which glances at every log, is asked again, and finds a topic of another id.
+    codes = {"cut": {"evidence_changed"}, "moved": {"log_changed"}, "recreated": {"log_changed", "topic_id"}}
+    assert told.code in codes[what], told.answer
     assert request["offset"] not in cleaners_offsets(topic)
 
 
