@@ -58,7 +58,7 @@ demo: setup ## real brokers, real traffic: the daemon under load, then the offli
 	$(BIN)/cleanerd demo
 
 # Most tests wait for a broker or a disk most of the time. A file's tests share what they start; all of Spark's a session.
-BESIDE := -n 4 --dist loadfile
+BESIDE := -n 5 --dist loadfile
 # So many times as many histories, states and kills in test-all: 1 is about an hour on two cores.
 LENGTH ?= 1
 export LENGTH

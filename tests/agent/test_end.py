@@ -59,6 +59,7 @@ def test_no_room_for_the_trial() -> None:
         shutil.rmtree(work_dir)
 
 
+@pytest.mark.long
 def test_while_the_agent_hangs() -> None:
     """Its hook waited for the thread that looks after the agent, and the JVM waits for its hooks."""
     jars = fetch("4.3")

@@ -260,6 +260,7 @@ def _is_announced_anew(live: Live, seen: list[dict[str, Any]]) -> bool:
     return "secret" in text and json.loads(text) not in seen
 
 
+@pytest.mark.long
 def test_a_broker_that_is_killed(live: Live) -> None:
     """A-33: its file stays, and whoever gets its port learns nothing; the next start announces anew."""
     left = announced(live)
@@ -281,6 +282,7 @@ def test_a_broker_that_is_killed(live: Live) -> None:
         assert asking.ask("info")["ready"] is True
 
 
+@pytest.mark.long
 def test_a_place_where_another_agent_answers(live: Live) -> None:
     """A-28, A-33: whose file is not replaced, and a file that a dead one left is."""
     place = live.broker.work_dir / "taken"

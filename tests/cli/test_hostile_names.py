@@ -108,7 +108,9 @@ def check(shell: Shell, verb: str, name: str, what: str, victim: Victim, before:
 
 
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)])
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(
+    "verb", ["clean", "undo", *(pytest.param(verb, marks=pytest.mark.long) for verb in ("stage", "apply"))]
+)
 def test_names_that_were_planted_before(
     verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, every: bool
 ) -> None:

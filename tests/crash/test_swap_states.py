@@ -80,6 +80,7 @@ def test_every_prefix_and_subset_loads_as_old_or_new(
     assert min(seen[()], seen[(0,)], seen[(0, 60)], seen[(0, 60, 160)]) > 50
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("start", [start for start in STARTS if start != "clean"])
 def test_and_so_it_does_after_an_unclean_stop(
     scenario: Scenario, operations: list[Operation], classifier: Classifier, start: str

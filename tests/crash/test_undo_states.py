@@ -110,7 +110,10 @@ def test_every_prefix_and_subset_loads_as_old_or_new(
     assert min(seen[()], seen[(0,)], seen[(0, 60)], seen[(0, 60, 160)]) > 20
 
 
-@pytest.mark.parametrize("start", [start for start in STARTS if start != "clean"])
+@pytest.mark.parametrize(
+    "start",
+    [pytest.param(start, marks=[pytest.mark.long] * ("0" not in start)) for start in STARTS if start != "clean"],
+)
 def test_and_so_it_does_after_an_unclean_stop(
     scenario: Scenario, undo: list[Operation], classifier: Classifier, start: str
 ) -> None:
@@ -165,6 +168,7 @@ def test_power_fails_while_recovering(
     right(states, classifier.judged(states))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("wrong", ["no barrier before the first segment", "logs without barriers"])
 def test_the_barriers_are_needed(scenario: Scenario, undo: list[Operation], classifier: Classifier, wrong: str) -> None:
     """The test notices: without the barrier of step 2 or those of step 5 some state is neither old nor new."""

@@ -45,7 +45,16 @@ def without_barrier(operations: list[Operation], number: int) -> list[Operation]
     ]
 
 
-@pytest.mark.parametrize(("step", "number"), [("S-31", 0), ("S-34", 1), ("S-35", 2), ("S-36", 3)])
+@pytest.mark.parametrize(
+    ("step", "number"),
+    [
+        ("S-34", 1),
+        *(
+            pytest.param(step, number, marks=pytest.mark.long)
+            for step, number in (("S-31", 0), ("S-35", 2), ("S-36", 3))
+        ),
+    ],
+)
 def test_each_barrier_is_needed(
     scenario: Scenario, operations: list[Operation], classifier: Classifier, step: str, number: int
 ) -> None:

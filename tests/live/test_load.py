@@ -85,11 +85,8 @@ def check_broker(rounds: Rounds) -> None:
     assert verified.exit_code == 0, (verified.document, verified.stderr)
 
 
-@pytest.mark.parametrize(
-    ("rounds", "swaps"),
-    [("43", 15), *(pytest.param(release, 30, marks=pytest.mark.long) for release in ("43", "39"))],
-    indirect=["rounds"],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("rounds", "swaps"), [("43", 30), ("39", 30)], indirect=["rounds"])
 def test_some_swaps(rounds: Rounds, swaps: int) -> None:
     """LT-2, LT-10, D-08."""
     load = swap_under_load(rounds, swaps=swaps, partitions=1, seconds=600)

@@ -265,6 +265,7 @@ def test_the_brokers_own_cleaner_at_work(broker_43: StartBroker, tmp_path: Path,
     check_broker(broker)
 
 
+@pytest.mark.long
 def test_the_brokers_own_cleaner_is_slow(broker_43: StartBroker, tmp_path: Path, monkeypatch: Any) -> None:
     """LT-7, A-16: throttled, it has the partition for most of a minute; busy is the answer, and soon.
 

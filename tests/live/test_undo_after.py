@@ -85,7 +85,8 @@ AFTER: Final[dict[str, tuple[Callable[[Broker, str], None], str, str]]] = {
 """What happens after the cleaning, what comes of undo, and the words that it has for it."""
 
 
-@pytest.mark.parametrize("release", ["4.3", pytest.param("3.9", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("release", ["4.3", "3.9"])
 def test_after(release: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """S-40: each of them on a topic of its own; the broker starts on all that undo made of it, and serves it."""
     start: StartBroker = request.getfixturevalue(f"broker_{release.replace('.', '')}")

@@ -110,7 +110,7 @@ def test_between_store_and_disk(
     assert files_of(cleaned_dir(tmp_path / "out")) == cleaned_twin(capsys, log_dir)
 
 
-@pytest.mark.parametrize("fault", ["slow", "drop", "cut"])
+@pytest.mark.parametrize("fault", [*(pytest.param(each, marks=pytest.mark.long) for each in ("slow", "drop")), "cut"])
 def test_a_store_that_fails_now_and_then(
     store: Store, url: str, log_dir: Path, tmp_path: Path, capsys: Capsys, state: Path, fault: str
 ) -> None:

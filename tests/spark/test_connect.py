@@ -95,6 +95,7 @@ def test_a_stream(connect: SparkSession, path: Path) -> None:
     assert {topic for topic, _ in found} == {"users", "orders"}
 
 
+@pytest.mark.long
 def test_what_jobs_find(connect: SparkSession, path: Path, tmp_path: Path) -> None:
     """Profile, audit, comparison and search say what they say without any session; a snapshot has the same records."""
     there, here = Logs(connect, path, STRATEGY), Logs(None, path, STRATEGY)
@@ -190,6 +191,7 @@ sys.meta_path.insert(0, Refuses())
 """A ``sitecustomize`` of a server whose workers cannot import it."""
 
 
+@pytest.mark.long
 def test_a_server_without_cleanerd_and_one_that_is_gone(tmp_path: Path) -> None:
     """What to install is said; what the channel says when nobody answers is told in a line."""
     from pyspark.sql.connect.session import SparkSession as Remote  # noqa: PLC0415 - where its libraries are

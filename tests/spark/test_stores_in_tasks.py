@@ -8,7 +8,7 @@ import pytest
 
 from tests.spark.in_tasks import check_read_in_tasks, told_to_workers
 from tests.spark.rich_log import RichLog
-from tests.spark.served import STARTERS, serving
+from tests.spark.served import serving
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.mark.parametrize("kind", list(STARTERS))
+@pytest.mark.parametrize("kind", ["gs", pytest.param("abfs", marks=pytest.mark.long)])
 def test_a_read_in_tasks(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     """What workers get is what they get of the directory."""
     log_dir = RichLog(3, transactions=True).write(tmp_path / "logs", 2, 20)
