@@ -74,8 +74,13 @@ class HeldFile:
             close_quietly(directory)
             raise
 
-    def is_in_place(self) -> bool:
-        """Whether the name still leads to the file that is held: else somebody removed it, and others can hold one."""
+    def is_in_place(self, log_dir: Path | None = None) -> bool:
+        """Whether the name still leads to the file that is held: else somebody removed it, and others can hold one.
+
+        ``log_dir``: by that path. Another directory may have come there since: a disk that was mounted anew.
+        """
+        if log_dir is not None and not _leads_to(log_dir, self._directory):
+            return False
         return _is_there(self._name, self._directory, self._descriptor)
 
     def release(self) -> None:
@@ -178,6 +183,13 @@ def _is_there(name: str, directory: int, descriptor: int) -> bool:
     except OSError:
         return False
     return held.st_nlink >= 1 and (held.st_dev, held.st_ino) == (found.st_dev, found.st_ino)
+
+
+def _leads_to(log_dir: Path, directory: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(log_dir), os.fstat(directory))
+    except OSError:
+        return False
 
 
 def _say_who(descriptor: int) -> None:

@@ -12,7 +12,7 @@ from cleanerd.cli import main
 from cleanerd.daemon.looking import daemon_lock
 from cleanerd.daemon.looking.daemon_lock import DaemonLock
 from cleanerd.daemon.looking.modes import DirMode
-from cleanerd.errors import RefusedError
+from cleanerd.errors import LogDirBusyError, RefusedError
 from cleanerd_lab.demo.broker import STARTED
 from tests.apply.offline_scene import two_groups
 from tests.apply.test_held_file import other_process
@@ -66,6 +66,28 @@ def test_it_is_held_while_the_daemon_runs(root: Path) -> None:
 
         serve(assignments(root), story)
         assert not (root / DAEMON_FILE).exists()
+
+
+@pytest.mark.parametrize("by_link", [False, True])
+def test_another_directory_in_its_place_is_held(root: Path, *, by_link: bool) -> None:
+    """U-39: a disk that was mounted anew, a path that leads elsewhere: what is cleaned is locked, not what was."""
+    make_log_dir(root, {"orders-0": two_groups()})
+    hold, mode = DaemonLock(root), DirMode("live", "", "live")
+    hold.checked(mode)
+    old = root.rename(root.with_name("old"))
+    new = make_log_dir(root.with_name("new") if by_link else root, {"orders-0": two_groups()})
+    if by_link:
+        root.symlink_to(new)
+    with other_process(root, HOLD) as pid:
+        waits = hold.checked(mode)
+        assert (waits.work, f"process {pid}" in hold.taken) == (None, True)
+        assert holder_of(old, DAEMON_FILE) is None, "nobody looks after that one"
+        assert not (old / DAEMON_FILE).exists()
+        os.kill(pid, 9)
+    assert hold.checked(mode) == mode
+    with pytest.raises(LogDirBusyError):
+        HeldFile.take(root, DAEMON_FILE)
+    hold.end()
 
 
 def test_a_directory_of_a_reload_waits_until_it_is_free(root: Path) -> None:

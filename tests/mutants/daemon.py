@@ -275,6 +275,14 @@ DAEMON = (
         ("tests/daemon/test_one_daemon.py::test_a_directory_of_a_reload_waits_until_it_is_free",),
     ),
     Mutant(
+        "holds-a-directory-that-is-another-one-by-now",
+        "one daemon a log directory",
+        "cleanerd/daemon/looking/daemon_lock.py",
+        "not held.is_in_place(self._log_dir)",
+        "not held.is_in_place()",
+        ("tests/daemon/test_one_daemon.py::test_another_directory_in_its_place_is_held",),
+    ),
+    Mutant(
         "a-verb-is-taken-for-a-broker",
         "who holds .lock",
         "cleanerd/broker/mode.py",

@@ -39,7 +39,7 @@ class DaemonLock:
             self.release()
             return mode
         held = self._held  # which another thread may give back at any moment
-        if held is not None and not held.is_in_place():
+        if held is not None and not held.is_in_place(self._log_dir):
             self.release()
         if self._held is None and not self._ended.is_set():
             try:
