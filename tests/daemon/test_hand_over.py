@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -206,6 +207,34 @@ def test_its_failure_is_a_failed_job(root: Path, monkeypatch: pytest.MonkeyPatch
 
     with held(root):
         serve(threshold(root), story)
+    assert len(spark.commands) == 1
+
+
+@pytest.mark.parametrize("lacks", ["room for its files", "the program"])
+def test_what_the_machine_lacks_is_no_fault_of_the_log(root: Path, monkeypatch: pytest.MonkeyPatch, lacks: str) -> None:
+    """A full or missing /tmp, no more processes: the partition waits; it was quarantined, and a worker called dead."""
+    spark = Spark(root.parent, monkeypatch, STAGES)
+    make_log_dir(root, {"orders-0": two_groups()})
+    nowhere = root.parent / "nowhere"
+    with monkeypatch.context() as lacking:
+        if lacks == "the program":
+            lacking.setattr(hand_over, "spark_command", lambda _job, _settings: [str(nowhere)])
+        else:
+            lacking.setattr(tempfile, "tempdir", str(nowhere))
+
+        async def story(service: Service) -> None:
+            await until("it failed", lambda: outcomes(service.view()) == ["failed"])
+            found = partition(service.view())
+            assert (found.quarantine, service.view().totals.dead_workers) == (None, 0)
+            assert f"{nowhere}" in found.reason
+            assert "cannot be handed over to Spark: No such file or directory" in found.reason
+            lacking.undo()
+            for tracked in service.fleet.partitions.values():
+                tracked.asked = True
+            await until("staged", lambda: outcomes(service.view()) == ["failed", "staged"])
+
+        with held(root):
+            serve(threshold(root), story)
     assert len(spark.commands) == 1
 
 

@@ -28,7 +28,7 @@ from cleanerd.cleaner.estimate import distinct_keys
 from cleanerd.cleaner.planning import make_plan
 from cleanerd.cleaner.result import CleaningResult
 from cleanerd.cleaner.survey import survey
-from cleanerd.errors import Cause, CleanerdError, ReportedError
+from cleanerd.errors import Cause, CleanerdError, ReportedError, machine_error
 from cleanerd.log.read import SegmentReader
 from cleanerd.settings.written import as_toml, without_settings
 
@@ -89,7 +89,13 @@ class HandOver:
         with self._turn(job):
             master = job.facts.settings.daemon.cleanerd_spark_master
             _log.info("handed over to Spark", partition=str(job.name), keys=round(keys), master=master)
-            return _carried_out(job)
+            try:
+                return _carried_out(job)
+            except OSError as error:  # no room for its files, no more processes: nothing is wrong with the log
+                what = f"cannot be handed over to Spark: {error.strerror or error}"
+                where = str(error.filename or tempfile.tempdir or "the temporary directory")
+                told = machine_error(error)(what, where=where)
+                return CleaningResult.of_error(job.name, str(job.look.log_dir.path), told)
 
     @contextmanager
     def _turn(self, job: Job) -> Iterator[None]:
