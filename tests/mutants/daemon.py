@@ -283,6 +283,14 @@ DAEMON = (
         ("tests/daemon/test_one_daemon.py::test_another_directory_in_its_place_is_held",),
     ),
     Mutant(
+        "a-cleaning-takes-less-than-no-time",
+        "counters only grow",
+        "cleanerd/daemon/work/job.py",
+        "return min(self.job.started_ms, self.ended_ms)",
+        "return self.job.started_ms",
+        ("tests/daemon/test_counters.py::test_a_clock_that_is_set_back_in_the_middle_of_a_cleaning",),
+    ),
+    Mutant(
         "a-verb-is-taken-for-a-broker",
         "who holds .lock",
         "cleanerd/broker/mode.py",

@@ -224,4 +224,4 @@ def was_staged_lately(tracked: Tracked, now_ms: int) -> bool:
 def clean_view(done: JobDone, result: CleaningResult) -> CleanView:
     """What the history keeps of a cleaning that ended."""
     name, job = done.job.name, done.job
-    return CleanView(name.topic, name.partition, job.started_ms, done.ended_ms, job.trigger, result.to_json())
+    return CleanView(name.topic, name.partition, done.began_ms, done.ended_ms, job.trigger, result.to_json())

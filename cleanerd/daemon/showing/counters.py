@@ -54,7 +54,7 @@ class Counters:
         self._sums["refused_swaps"] += _is_refused_swap(done)
         if clean is None or done.failed or not result.is_done:
             return
-        self._durations = self._durations.plus((done.ended_ms - done.job.started_ms) / 1000)
+        self._durations = self._durations.plus((done.ended_ms - done.began_ms) / 1000)
         if "held" in result.seconds:
             self._held = self._held.plus(result.seconds["held"])
             self._longest_held = max(self._longest_held, result.seconds["held"])

@@ -38,7 +38,7 @@ def log_done(done: JobDone) -> None:
     elif result is not None:
         _log.info(result.outcome, partition=partition, trigger=job.trigger, bytes_before=result.bytes_before,
                   bytes_after=result.bytes_after, dropped=result.dropped.total,
-                  seconds=round((done.ended_ms - job.started_ms) / 1000, 3))  # fmt: skip
+                  seconds=round((done.ended_ms - done.began_ms) / 1000, 3))  # fmt: skip
 
 
 def log_look(before: LogDirLook | None, found: LogDirLook, is_full: Callable[[LogDirLook], bool]) -> None:

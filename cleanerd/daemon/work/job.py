@@ -131,3 +131,8 @@ class JobDone:
     horizons: bool = False
     next_purge_ms: int | None = None
     after: LookedAfter | None = None
+
+    @property
+    def began_ms(self) -> int:
+        """When it began; no later than it ended, where the clock was set back meanwhile: a sum of times never falls."""
+        return min(self.job.started_ms, self.ended_ms)

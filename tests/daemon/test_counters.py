@@ -1,0 +1,34 @@
+"""What the daemon counts only grows, whatever the clock does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cleanerd.daemon.http.metrics import Exposition
+from cleanerd.daemon.showing.counters import Counters
+from cleanerd.daemon.work.job import JobDone
+from cleanerd.daemon.work.throttle import Rates, Throttle
+from cleanerd.daemon.workers import WorkerPool
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.clock import Clock
+from tests.daemon.test_fleet import KEY, NOW, fleet_with, job_on, look, result
+from tests.daemon.views import view
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_clock_that_is_set_back_in_the_middle_of_a_cleaning(tmp_path: Path) -> None:
+    """A sum that falls is a counter that began anew: all of it counts once more. A cleaning took minus an hour."""
+    counters = Counters(StateStore(tmp_path), Clock(), Throttle(Rates()), WorkerPool(0, "test"))
+    fleet = fleet_with()
+    for ended_ms in (NOW + 5_000, NOW - 3_600_000):
+        fleet.begun(KEY, "ratio")
+        done = JobDone(job_on(look()), ended_ms, result=result())
+        counters.add(done, fleet.finished(done))
+    totals = counters.totals()
+    assert (totals.durations.sum, sum(totals.durations.counts)) == (5.0, 2)
+    assert [(each.ended_ms - each.started_ms) for each in counters.history] == [0, 5_000]
+    last = view(history=counters.history[:1])
+    body, _ = Exposition(lambda: last).render()
+    assert b"kafka_log_logcleaner_max_clean_time_secs 0.0" in body
