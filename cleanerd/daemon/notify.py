@@ -19,6 +19,8 @@ class Notifier:
         self._address = environment.get("NOTIFY_SOCKET", "")
         self.watchdog_seconds = _watchdog_seconds(environment)
         self._shown = ""
+        self._begun = False
+        self._owed = ""
 
     @property
     def is_heard(self) -> bool:
@@ -26,19 +28,31 @@ class Notifier:
         return self._address.startswith(("/", "@"))
 
     def ready(self, status: str) -> None:
-        """Started, or done with reloading."""
+        """Started, or done with reloading. Who never hears of it ends the daemon: see :meth:`again`."""
+        self._begun = True
         self._shown = _line(status)
-        self._send(f"READY=1\nSTATUS={self._shown}")
+        message = f"READY=1\nSTATUS={self._shown}"
+        self._owed = "" if self._send(message) else message
+
+    def again(self) -> None:
+        """Say what was not heard, because too much waited to be read there."""
+        if self._owed and self._send(self._owed):
+            self._owed = ""
 
     def status(self, text: str) -> None:
         """One line for ``systemctl status``, where it is another one than before."""
-        if (line := _line(text)) != self._shown:
+        if (line := _line(text)) != self._shown and self._send(f"STATUS={line}"):
             self._shown = line
-            self._send(f"STATUS={line}")
 
     def reloading(self) -> None:
-        """Settings are being read; ``ready`` ends it."""
-        self._send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
+        """Settings are being read; ``reloaded`` ends it. During the start nobody is told: it would end the start."""
+        if self._begun:
+            self._send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
+
+    def reloaded(self, status: str) -> None:
+        """They were read, or refused."""
+        if self._begun:
+            self.ready(status)
 
     def stopping(self) -> None:
         """The end has begun."""
@@ -48,16 +62,18 @@ class Notifier:
         """Tell systemd that the daemon is still alive."""
         self._send("WATCHDOG=1")
 
-    def _send(self, message: str) -> None:
+    def _send(self, message: str) -> bool:
+        """Whether it was heard, or there is nobody to hear it."""
         if not self.is_heard:
-            return
+            return True
         # A name that begins with @ is one in the abstract namespace.
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as line:
                 line.sendto(message.encode(), address)
         except OSError:
-            return
+            return False
+        return True
 
 
 def _watchdog_seconds(environ: Mapping[str, str]) -> float | None:

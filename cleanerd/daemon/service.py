@@ -268,6 +268,10 @@ class Service:
     def _ready(self) -> None:
         self.notifier.ready(self.publisher.status_line())
 
+    def _reloaded(self) -> None:
+        """Systemd waits for the end of every reload."""
+        self.notifier.reloaded(self.publisher.status_line())
+
     async def _ticks(self) -> None:
         """Progress is shown every second, and systemd is told that somebody is alive."""
         watchdog, told_at = self.notifier.watchdog_seconds, 0.0
@@ -276,6 +280,7 @@ class Service:
             await asyncio.sleep(min(TICK_SECONDS, watchdog or TICK_SECONDS))
             if self.dispatcher.running or self.publisher.is_stale():
                 self.publisher.publish()
+            self.notifier.again()
             if watchdog is not None and time.monotonic() - told_at >= watchdog / 2:
                 told_at = time.monotonic()
                 self.notifier.watchdog()
@@ -337,12 +342,12 @@ class Service:
         except Exception as caught:
             error = caught if isinstance(caught, CleanerdError) else _unexpected(caught)
             self.publisher.not_reloaded(f"settings not reloaded: {error}")
-            self._ready()  # systemd waits for the end of every reload
+            self._reloaded()
             raise error from caught
         self._apply_settings(before)
         self.publisher.reloaded([f"{key} was changed: takes effect at the next start" for key in change.need_restart])
         _log.info("settings reloaded", changed=list(change.keys), next_start=list(change.need_restart))
-        self._ready()
+        self._reloaded()
         self.look_loop.wake()
         return {
             "changed": list(change.keys),

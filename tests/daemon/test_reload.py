@@ -146,8 +146,9 @@ class Told(Notifier):
         super().__init__({})
         self.words: list[str] = []
 
-    def _send(self, message: str) -> None:
+    def _send(self, message: str) -> bool:
         self.words.append(message.partition("\n")[0])
+        return True
 
 
 def test_a_reload_that_fails_in_a_way_of_its_own(root: Path) -> None:
@@ -166,6 +167,29 @@ def test_a_reload_that_fails_in_a_way_of_its_own(root: Path) -> None:
                 service.reload()
             assert "settings not reloaded: unexpected error: ValueError" in service.view().warnings[0]
             assert service.configuration.generation == 1
+        finally:
+            service.stop()
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await running
+
+    with broker(root), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
+    assert told.words == ["READY=1", "RELOADING=1", "READY=1", "STOPPING=1"]
+
+
+def test_a_reload_during_the_start_does_not_end_it(root: Path) -> None:
+    """SIGHUP before everything was looked at: the unit counted as started, and was refused a moment later."""
+    told = Told()
+    settings = load_settings([], assignments(root), {})
+
+    async def main() -> None:
+        service = Service(settings, lambda: settings, notifier=told)
+        service.reload()
+        assert told.words == []
+        running = asyncio.create_task(service.run())
+        try:
+            await until("ready", lambda: "READY=1" in told.words)
+            service.reload()
         finally:
             service.stop()
             async with asyncio.timeout(PATIENCE_SECONDS):
