@@ -72,6 +72,7 @@ class ControlServer:
         self._handlers = handlers
         self._note = note
         self._server: asyncio.AbstractServer | None = None
+        self._bound: os.stat_result
         self._clients: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
@@ -121,6 +122,7 @@ class ControlServer:
         before = os.umask(0o177)
         try:
             listener.bind(str(self.path))
+            self._bound = os.lstat(self.path)
         finally:
             os.umask(before)
         self._server = await asyncio.start_unix_server(self._accept, sock=listener, limit=MAX_REQUEST_BYTES)
@@ -132,20 +134,26 @@ class ControlServer:
         self._server.close()
         for client in list(self._clients):
             client.cancel()
-        with contextlib.suppress(OSError):
-            self.path.unlink()
+        with contextlib.suppress(OSError):  # where somebody removed ours, another daemon's may be there by now
+            if os.path.samestat(os.lstat(self.path), self._bound):
+                self.path.unlink()
         self._server = None
 
     async def _remove_stale(self) -> None:
         if not self.path.is_socket():
             return
-        with contextlib.suppress(OSError):
+        try:
             _, writer = await asyncio.open_unix_connection(str(self.path))
-            writer.close()
-            raise RefusedError(
-                "another cleanerd answers there", where=str(self.path), hint="one daemon looks after a log directory"
-            )
-        self.path.unlink(missing_ok=True)
+        except (ConnectionRefusedError, FileNotFoundError):  # nobody listens there any more
+            self.path.unlink(missing_ok=True)
+            return
+        except OSError as error:  # another user's, or one of a process that is too busy to take us
+            message = f"another process listens there and does not answer: {error.strerror}"
+            raise RefusedError(message, where=str(self.path), hint="end it, or set cleanerd.control.socket") from error
+        writer.close()
+        raise RefusedError(
+            "another cleanerd answers there", where=str(self.path), hint="one daemon looks after a log directory"
+        )
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import socket
 from typing import TYPE_CHECKING
 
 import pytest
+import uvloop
 
 from cleanerd.daemon.asking import ask, control_socket, find_control_socket
+from cleanerd.daemon.control import ControlServer
 from cleanerd.errors import RefusedError
 from cleanerd.settings import load_settings
 from tests.cleaner.driver import scratch
@@ -60,3 +64,50 @@ def test_a_socket_that_is_closed_to_us() -> None:
         answer = as_somebody(told)
         assert f"{root / 'state' / 'control.sock'}: the daemon does not answer: Permission denied" in answer
         assert "the daemon's user and root" in answer
+
+
+def started(path: Path) -> None:
+    """A daemon's end of it, as the daemon runs."""
+
+    async def story() -> None:
+        server = ControlServer(path, {})
+        await server.start()
+        await server.stop()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(story())
+
+
+def test_a_socket_that_takes_nobody_is_not_stale(tmp_path: Path) -> None:
+    """A daemon that is stopped by a signal, or too busy: its socket was removed, and nobody could ask it any more."""
+    path = tmp_path / "control.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as busy, contextlib.ExitStack() as waiting:
+        busy.bind(str(path))
+        busy.listen(0)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                client = waiting.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+                client.setblocking(False)
+                client.connect(str(path))
+        inode = path.stat().st_ino
+        with pytest.raises(RefusedError, match="another process listens there and does not answer"):
+            started(path)
+        assert path.stat().st_ino == inode
+
+
+def test_the_socket_of_another_one_stays(tmp_path: Path) -> None:
+    """Somebody removed ours, and another daemon made its own: that one is not removed by our end."""
+    path = tmp_path / "control.sock"
+
+    async def story() -> None:
+        ours, others = ControlServer(path, {}), ControlServer(path, {})
+        await ours.start()
+        path.unlink()
+        await others.start()
+        await ours.stop()
+        assert path.is_socket()
+        await others.stop()
+        assert not path.exists()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(story())
