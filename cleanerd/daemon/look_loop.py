@@ -108,7 +108,6 @@ class LookLoop:
     async def watch(self) -> None:
         """For ever: have the file system tell what changes."""
         await self._watcher.run()
-        await asyncio.Event().wait()
 
     def wake(self) -> None:
         """Look at everything now."""

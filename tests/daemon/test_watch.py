@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from inotify_simple import Event, flags
+from inotify_simple import Event, INotify, flags
 
 from cleanerd.daemon.looking import watch
 from cleanerd.daemon.looking.watch import Watcher
@@ -16,7 +19,6 @@ from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from pathlib import Path
 
 ORDERS = TopicPartition("orders", 0)
 Noticed = list[tuple["Path", TopicPartition | None]]
@@ -134,5 +136,101 @@ def test_who_is_followed_no_longer_is_not_noticed(root: Path) -> None:
         await until(lambda: bool(noticed))
         assert noticed == [(root, None)]
         assert not watcher.lost
+
+    watching(story)
+
+
+def test_what_was_dropped_may_be_that_a_directory_went(root: Path) -> None:
+    """Its watch went with it, and nobody was told: the topic that was made again was never watched."""
+    queued = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+
+    async def story(watcher: Watcher, noticed: Noticed) -> None:
+        watcher.follow([root], [(root, ORDERS)])
+        for number in range(queued + 1):
+            (root / f"{number}").touch()
+        (root / "orders-0").rmdir()
+        (root / "orders-0").mkdir()
+        await until(lambda: watcher.lost)
+        assert noticed == [(root, None)]
+        watcher.follow([root], [(root, ORDERS)])
+        assert not watcher.lost
+        (root / "orders-0" / "00000000000000000000.log").touch()
+        await until(lambda: len(noticed) == 2)
+        assert noticed[-1] == (root, ORDERS)
+
+    watching(story)
+
+
+@pytest.mark.parametrize("moved", ["orders-0", "."])
+def test_another_directory_has_its_name_by_now(root: Path, moved: str) -> None:
+    """A topic that is deleted is renamed first; a log directory may be replaced. The old ones were watched."""
+    path = root / "logs"
+    (path / "orders-0").mkdir(parents=True)
+
+    async def story(watcher: Watcher, noticed: Noticed) -> None:
+        watcher.follow([path], [(path, ORDERS)])
+        (path / moved).resolve().rename(root / "orders-0.0f-delete")
+        (path / "orders-0").mkdir(parents=True)
+        await until(lambda: watcher.lost)
+        watcher.follow([path], [(path, ORDERS)])
+        await until(lambda: (path, None) in noticed)
+        for name in ("00000000000000000000.log", "00000000000000000009.log"):
+            (path / "orders-0" / name).touch()
+            await until(lambda: (path, ORDERS) in noticed)
+            noticed.clear()
+        (path / "payments-0").touch()
+        await until(lambda: noticed == [(path, None)])
+
+    watching(story)
+
+
+def test_a_limit_that_was_raised(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever does what the warning says need not start the daemon anew."""
+
+    def none_left(*_args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def story(watcher: Watcher, noticed: Noticed) -> None:
+        def told() -> tuple[bool, bool]:
+            return "max_user_watches" in watcher.warning, watcher.lost
+
+        with monkeypatch.context() as limited:
+            limited.setattr(INotify, "add_watch", none_left)
+            watcher.follow([root], [(root, ORDERS)])
+            assert told() == (True, False)
+        watcher.follow([root], [(root, ORDERS)])
+        assert told() == (True, False), "not at each look"
+        later = time.monotonic() + watch.AGAIN_SECONDS
+        monkeypatch.setattr(time, "monotonic", lambda: later)
+        assert told() == (True, True)
+        watcher.follow([root], [(root, ORDERS)])
+        assert told() == (False, False)
+        (root / "orders-0" / "00000000000000000000.log").touch()
+        monkeypatch.undo()
+        await until(lambda: noticed == [(root, ORDERS)])
+
+    watching(story)
+
+
+def test_too_many_instances(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """fs.inotify.max_user_instances: the same."""
+    monkeypatch.setattr(watch, "AGAIN_SECONDS", 0.01)
+    tries = [0]
+
+    def few() -> INotify:
+        tries[0] += 1
+        if tries[0] < 3:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return INotify()
+
+    monkeypatch.setattr(watch, "INotify", few)
+
+    async def story(watcher: Watcher, noticed: Noticed) -> None:
+        assert "max_user_instances" in watcher.warning
+        await until(lambda: tries[0] == 3 and watcher.lost)
+        watcher.follow([root], [(root, ORDERS)])
+        assert watcher.warning == ""
+        (root / "orders-0" / "00000000000000000000.log").touch()
+        await until(lambda: noticed == [(root, ORDERS)])
 
     watching(story)

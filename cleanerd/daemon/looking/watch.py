@@ -1,13 +1,15 @@
 """The file system's word that something happened: inotify on log directories and partition directories.
 
 Only a hint that makes the next look come sooner. Nothing depends on it: the service looks at everything every
-``log.cleaner.backoff.ms`` anyway, and where watches cannot be had that is all there is.
+``log.cleaner.backoff.ms`` anyway, and where watches cannot be had that is all there is, until they can.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import math
+import time
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -25,11 +27,22 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger()
 
-_MASK: Final = flags.CREATE | flags.DELETE | flags.MOVED_FROM | flags.MOVED_TO | flags.ONLYDIR | flags.DONT_FOLLOW
+_MASK: Final = (
+    flags.CREATE
+    | flags.DELETE
+    | flags.MOVED_FROM
+    | flags.MOVED_TO
+    | flags.MOVE_SELF
+    | flags.ONLYDIR
+    | flags.DONT_FOLLOW
+)
 _FULL: Final = frozenset({errno.ENOSPC, errno.EMFILE, errno.ENOMEM})
 
 _REST_SECONDS: Final = 0.1
 """A swap makes some dozens of events one after the other: they are read together, and most wait for no look."""
+
+AGAIN_SECONDS: Final = 600.0
+"""Where a limit of the system was reached that is asked again so often: somebody may have raised it."""
 
 
 class Watcher:
@@ -44,16 +57,24 @@ class Watcher:
         self._partitions: dict[str, tuple[Path, TopicPartition]] = {}
         self._log_dirs: dict[str, Path] = {}
         self.warning = ""
-        self.lost = False
-        """Whether something that is to be watched is not: it went away, and may be there again."""
+        self._lost = self._unsure = False
+        self._again_at = math.inf
+
+    @property
+    def lost(self) -> bool:
+        """Whether something is to be followed that is not: it may be there again by now, or a limit be raised."""
+        return self._lost or time.monotonic() >= self._again_at
 
     async def run(self) -> None:
-        """Until cancelled. Returns at once where there is no inotify."""
-        try:
-            self._inotify = INotify()
-        except OSError as error:
-            self._give_up(error)
-            return
+        """Until cancelled."""
+        while True:
+            try:
+                self._inotify = INotify()
+                break
+            except OSError as error:
+                self._give_up(error)
+                await asyncio.sleep(AGAIN_SECONDS)
+        self._lost = True  # of what is to be followed nothing is yet
         with self._inotify as events:
             while True:
                 await _is_readable(events.fileno())
@@ -63,28 +84,38 @@ class Watcher:
 
     def follow(self, log_dirs: Collection[Path], partitions: Iterable[tuple[Path, TopicPartition]]) -> None:
         """Watch these log directories, and these partitions in them, and no others."""
-        if self._inotify is None or self.warning:
+        if self._inotify is None or (self.warning and time.monotonic() < self._again_at):
             return
         self._partitions = {f"{log_dir}/{name}": (log_dir, name) for log_dir, name in partitions}
         self._log_dirs = {str(path): path for path in log_dirs}
         wanted = self._log_dirs.keys() | self._partitions.keys()
-        self.lost = False
         for path in self._watches.keys() - wanted:
             self._forget(path)
-        for path in wanted - self._watches.keys():
+        missing = wanted if self._unsure else wanted - self._watches.keys()
+        self.warning, self._again_at = "", math.inf
+        self._lost = self._unsure = False
+        for path in missing:
             try:
-                watch = self._inotify.add_watch(path, _MASK)
+                self._add(self._inotify, path)
             except OSError as error:
                 if error.errno in _FULL:
                     self._give_up(error)
                     return
-                self.lost = True  # it went away: the next look tells
-            else:
-                self._watches[path], self._paths[watch] = watch, path
+                self._lost = True  # it went away: the next look tells
+
+    def _add(self, inotify: INotify, path: str) -> None:
+        """Where it is watched already nothing changes; raises OSError."""
+        watch = inotify.add_watch(path, _MASK)
+        if self._watches.get(path) != watch:
+            if path in self._watches:
+                self._forget(path)
+            self._watches[path], self._paths[watch] = watch, path
 
     def _take(self, event: Event) -> None:
         if event.mask & flags.Q_OVERFLOW:
-            for each in {log_dir for log_dir, _ in self._partitions.values()}:
+            # That a directory went, and its watch with it, may be among what was dropped.
+            self._lost = self._unsure = True
+            for each in self._log_dirs.values():
                 self._changed(each, None)
             return
         path = self._paths.get(event.wd)
@@ -94,12 +125,23 @@ class Watcher:
             del self._paths[event.wd]
             if self._watches.get(path) == event.wd:
                 del self._watches[path]
-                self.lost = True
+                self._lost = True
+        elif event.mask & flags.MOVE_SELF:
+            self._moved(path)
         elif path in self._partitions:
             # Indexes and snapshots come with a segment; what is staged is ours.
             if SEGMENT_SUFFIX in event.name:
                 self._changed(*self._partitions[path])
         elif event.name in {LOCK_FILE, SOCKET} or parse_topic_partition_dir(event.name) is not None:
+            self._changed(self._log_dirs[path], None)
+
+    def _moved(self, path: str) -> None:
+        """The directory has another name: a topic that is deleted. Another one may have this name by now."""
+        self._forget(path)
+        self._lost = True
+        if path in self._log_dirs:
+            for each in [each for each in self._watches if each.startswith(f"{path}/")]:
+                self._forget(each)
             self._changed(self._log_dirs[path], None)
 
     def _forget(self, path: str) -> None:
@@ -114,8 +156,9 @@ class Watcher:
     def _give_up(self, error: OSError) -> None:
         self.warning = (
             f"inotify: {error.strerror}: changes are noticed every log.cleaner.backoff.ms only (raise "
-            "fs.inotify.max_user_watches or max_user_instances)"
+            "fs.inotify.max_user_watches or max_user_instances; it is tried again every ten minutes)"
         )
+        self._again_at = time.monotonic() + AGAIN_SECONDS
         _log.warning("not watching", reason=self.warning)
 
 
