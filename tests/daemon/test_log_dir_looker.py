@@ -29,6 +29,7 @@ from cleanerd.errors import (
     StalePlanError,
     UnsupportedLogError,
 )
+from cleanerd.format.names import TopicPartition
 from cleanerd.log import directory_time
 from cleanerd.log.at_work import PLACE, Marks
 from cleanerd.log.clean_point import StateStore
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.survey import Survey
     from cleanerd.daemon.looking.log_dir_look import LogDirLook
     from cleanerd.daemon.service import Service
-    from cleanerd.format.names import TopicPartition
     from cleanerd.log.log_dir import LogDir
     from cleanerd.log.partition import PartitionLog
 
@@ -258,6 +258,29 @@ def test_a_look_goes_by_the_time_of_jobs(root: Path) -> None:
     assert look.looked_ms == 1_700_000_000_000
 
 
+def die_at(store: StateStore, root: Path, name: TopicPartition) -> None:
+    pid = os.fork()
+    if pid == 0:
+        with Marks(store).working(read_log_dir(root), name):
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def test_whoever_was_killed_is_told_at_each_look(root: Path) -> None:
+    """U-35: a look at one partition, as after each job, told nothing of it: the warning came and went all the time."""
+    names = [TopicPartition("orders", n) for n in range(2)]
+    make_log_dir(root, {str(name): two_groups() for name in names})
+    made = world(root)
+    die_at(made.store, root, names[0])
+    looker, context = LogDirLooker(root), replace(made, marks=Marks(made.store))
+    told = [looker.look(context, only).warnings for only in (None, {names[1]}, {names[0]}, None)]
+    assert ["it is tried last" in " ".join(each) for each in told] == [True] * 4
+    with Marks(made.store).working(read_log_dir(root), names[0]):
+        pass
+    assert "it is tried last" not in " ".join(looker.look(context, {names[0]}).warnings)
+    looker.release()
+
+
 def test_a_death_after_the_work_was_done(root: Path) -> None:
     """U-35: a mark on a partition that waits for nothing blames nobody; on one that is dirty it does."""
     made = world(root)
@@ -271,11 +294,7 @@ def test_a_death_after_the_work_was_done(root: Path) -> None:
             looker.release()
 
     def killed_at(name: TopicPartition) -> None:
-        pid = os.fork()
-        if pid == 0:
-            with Marks(made.store).working(read_log_dir(root), name):
-                os.kill(os.getpid(), signal.SIGKILL)
-        os.waitpid(pid, 0)
+        die_at(made.store, root, name)
 
     async def until_clean(service: Service) -> None:
         await until("it is clean", lambda: is_clean(service.view(), 8))

@@ -60,6 +60,7 @@ class _Known:
     targets: Mapping[TopicPartition, Target]
     excluded: Mapping[TopicPartition, str]
     present: frozenset[TopicPartition]
+    has_suspects: bool
 
 
 class LogDirLooker:
@@ -147,8 +148,8 @@ class LogDirLooker:
             looks = tuple(self._looks(context, partitions, targets, mode, now_ms, only, excluded))
         same = before is not None and targets is before.targets
         present = before.present if before is not None and same else frozenset(targets)
-        self._last = _Known(log_dir, choice, facts, mode, targets, excluded, present)
-        suspects = {} if context.marks is None else _suspects(context.marks, log_dir, looks, now_ms)
+        suspects = _suspects(context.marks, log_dir, looks, now_ms)
+        self._last = _Known(log_dir, choice, facts, mode, targets, excluded, present, bool(suspects))
         if not same:
             for name in set(self._seen) - present:
                 del self._seen[name]
@@ -167,13 +168,7 @@ class LogDirLooker:
             looks=looks,
             present=present,
             excluded=excluded,
-            warnings=(
-                *facts.warnings,
-                *self._facts.warnings,
-                *self._lock.warnings,
-                *_links(log_dir),
-                *_killed(suspects),
-            ),
+            warnings=self._warnings(facts, log_dir, suspects),
             taken=self._lock.taken,
             suspects=suspects,
             resolved=self._resolved,
@@ -188,6 +183,7 @@ class LogDirLooker:
         targets = {name: known.targets[name] for name in only if name in known.targets}
         with self._partitions(known.log_dir, known.choice, known.facts) as partitions:
             looks = tuple(self._looks(context, partitions, targets, known.mode, now_ms, only, known.excluded))
+        suspects = _suspects(context.marks, known.log_dir, looks, now_ms) if known.has_suspects else {}
         return LogDirLook(
             self.path,
             online=True,
@@ -199,8 +195,14 @@ class LogDirLooker:
             free_bytes=free,
             looks=looks,
             resolved=self._resolved,
-            warnings=(*known.facts.warnings, *self._facts.warnings, *self._lock.warnings, *_links(known.log_dir)),
+            warnings=self._warnings(known.facts, known.log_dir, suspects),
         )
+
+    def _warnings(
+        self, facts: BrokerFacts, log_dir: LogDir, suspects: Mapping[TopicPartition, Suspect]
+    ) -> tuple[str, ...]:
+        killed = (f"{name}: {suspect.reason}" for name, suspect in suspects.items())
+        return (*facts.warnings, *self._facts.warnings, *self._lock.warnings, *_links(log_dir), *killed)
 
     def read(self, context: LookContext, name: TopicPartition) -> PartitionReading:
         """One partition now, for ``explain``.
@@ -344,19 +346,17 @@ def _space(path: Path) -> tuple[int, int]:
 
 
 def _suspects(
-    marks: Marks, log_dir: LogDir, looks: Iterable[PartitionLook | FailedLook], now_ms: int
+    marks: Marks | None, log_dir: LogDir, looks: Iterable[PartitionLook | FailedLook], now_ms: int
 ) -> dict[TopicPartition, Suspect]:
     """Those that a process was killed at (U-35); where nothing is left to do it had done its work before."""
+    if marks is None:
+        return {}
     suspects = marks.suspects(log_dir)
     for look in looks:
         if look.name in suspects and isinstance(look, PartitionLook) and look.has_nothing_to_do(now_ms):
             marks.outlived(log_dir, look.name)
             del suspects[look.name]
     return suspects
-
-
-def _killed(suspects: Mapping[TopicPartition, Suspect]) -> list[str]:
-    return [f"{name}: {suspect.reason}" for name, suspect in suspects.items()]
 
 
 def _links(log_dir: LogDir) -> tuple[str, ...]:
