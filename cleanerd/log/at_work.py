@@ -87,12 +87,13 @@ class _Mark:
 
 
 class Marks:
-    """The marks of one state directory."""
+    """The marks of one state directory; from any thread."""
 
     def __init__(self, store: StateStore) -> None:
         self._store = store
         self._lock = threading.Lock()
         self._held: dict[int, tuple[LogDir, str]] = {}
+        self._stuck: dict[int, tuple[LogDir, str]] = {}
         self._ends = False
 
     @contextlib.contextmanager
@@ -134,14 +135,35 @@ class Marks:
             held = self._held.pop(lock, None)
         if held is None:
             return  # it was let go
+        self._finish(lock, held)
+
+    def _finish(self, lock: int, held: tuple[LogDir, str]) -> None:
+        """Remove the mark, and let go of it then: whoever found one that nobody holds would say that we were killed.
+
+        One that cannot be removed, as on a file system that is read-only by now, is held until it can be.
+        """
         log_dir, name = held
-        with contextlib.suppress(OSError), self._place(log_dir) as place:
-            if _is_file(name, place, lock):
-                os.unlink(name, dir_fd=place)
+        try:
+            with self._place(log_dir) as place:
+                if _is_file(name, place, lock):
+                    os.unlink(name, dir_fd=place)
+        except FileNotFoundError:
+            pass
+        except OSError:
+            with self._lock:
+                self._stuck[lock] = held
+            return
         close_quietly(lock)
+
+    def _finish_stuck(self) -> None:
+        with self._lock:
+            stuck, self._stuck = self._stuck, {}
+        for lock, mark in stuck.items():
+            self._finish(lock, mark)
 
     def suspects(self, log_dir: LogDir) -> dict[TopicPartition, Suspect]:
         """Whose mark nobody holds; a death that is found is counted once, whoever looks again."""
+        self._finish_stuck()
         found: dict[TopicPartition, Suspect] = {}
         try:
             with self._place(log_dir) as place:

@@ -17,8 +17,10 @@ from cleanerd.log import at_work
 from cleanerd.log.at_work import Marks, Suspect
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
+from tests.cleaner.driver import scratch
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import keyed_batch
+from tests.support.root import SOMEBODY, as_somebody, needs_root
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -230,6 +232,26 @@ def test_a_state_directory_that_cannot_be_used_costs_no_cleaning(tmp_path: Path)
     with scene.marks().working(scene.log_dir, NAME):
         pass
     assert scene.suspects() == {}
+
+
+@needs_root
+def test_a_mark_that_cannot_be_removed_blames_nobody() -> None:
+    """The state directory became read-only meanwhile: the mark was let go of, and a death at it counted later."""
+    with scratch() as root:
+        os.chown(root, SOMEBODY, SOMEBODY)
+
+        def story() -> list[int]:
+            os.umask(0o022)
+            scene = Scene(root)
+            marks = scene.marks()
+            with marks.working(scene.log_dir, NAME):
+                scene.mark.parent.chmod(0o500)
+            left = scene.mark.exists()
+            scene.mark.parent.chmod(0o700)
+            found = [len(each.suspects(scene.log_dir)) for each in (scene.marks(), marks, scene.marks())]
+            return [left, *found, len(list(scene.mark.parent.iterdir()))]
+
+        assert as_somebody(story) == [True, 0, 0, 0, 0]
 
 
 def test_half_a_mark_is_swept(scene: Scene) -> None:
