@@ -106,11 +106,13 @@ class ControlServer:
                 fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() >= until:
-                    raise ConfigError(
+                    locked = ConfigError(
                         "another process keeps this directory locked",
                         where=str(self.path.parent),
                         hint="lslocks names the process; end it, or set cleanerd.control.socket to another directory",
-                    ) from None
+                    )
+                    locked.exit_code = RefusedError.exit_code  # it may pass: a unit is to be started again
+                    raise locked from None
                 await asyncio.sleep(0.05)
             else:
                 return

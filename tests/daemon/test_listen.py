@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from cleanerd.daemon.http.server import parse_listen
 from cleanerd.errors import ConfigError
+from tests.daemon.promtool import ROOT
 from tests.daemon.serving import serving
 from tests.daemon.views import view
 
@@ -49,3 +52,19 @@ def test_an_address_that_is_none_is_told(listen: str) -> None:
         pass
     assert str(raised.value).startswith(f"cleanerd.http.listen = {listen}: cannot listen there: ")
     assert "name an address of this host" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("listen", "code"),
+    [("TAKEN", 4), ("192.0.2.1:1", 4), ("no.such.host.invalid:1", 4), ("a..b:1", 3)],
+)
+def test_what_may_pass_does_not_end_the_unit_for_good(listen: str, code: int) -> None:
+    """At boot the address, or the name server, came later than the daemon: with 3 its unit is not started again."""
+    with serving(view()) as first:
+        taken = listen.replace("TAKEN", f"127.0.0.1:{first.port}")
+        with pytest.raises(ConfigError) as raised, serving(view(), listen=taken):
+            pass
+    assert raised.value.exit_code == code
+    unit = (ROOT / "systemd" / "cleanerd.service").read_text(encoding="utf-8")
+    (never,) = re.findall(r"^RestartPreventExitStatus=(.*)$", unit, re.MULTILINE)
+    assert (str(code) in never.split()) == (code == 3)

@@ -17,6 +17,7 @@ import functools
 import gzip
 import ipaddress
 import logging
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -33,7 +34,6 @@ from cleanerd.daemon.within import within
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Awaitable, Callable, Collection
 
     from cleanerd.daemon.view import DaemonView, PartitionView
@@ -74,6 +74,8 @@ _LISTEN_HINTS: Final = {
     errno.EACCES: "ports below 1024 are for root: take a higher one",
 }
 """What to do about what the system refused."""
+
+_MAY_PASS: Final = frozenset({errno.EADDRINUSE, errno.EADDRNOTAVAIL})
 
 
 class HttpServer:
@@ -145,11 +147,7 @@ class HttpServer:
             self._server = await loop.create_server(self._connections, self._host, self._port)
         except (OSError, UnicodeError) as error:  # a name with an empty label is none that can be written for DNS
             self._thread.shutdown(wait=False)
-            raise ConfigError(
-                f"cannot listen there: {getattr(error, 'strerror', None) or 'no name of a host'}",
-                where=f"cleanerd.http.listen = {self._listen}",
-                hint=_LISTEN_HINTS.get(getattr(error, "errno", 0), "name an address of this host"),
-            ) from error
+            raise _not_listening(self._listen, error) from error
         addresses = [_address_of(each) for each in self._server.sockets]
         self._port = addresses[0][1]
         loopback_only = all(ipaddress.ip_address(host).is_loopback for host, _ in addresses)
@@ -276,6 +274,22 @@ class HttpServer:
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+def _not_listening(listen: str, error: OSError | UnicodeError) -> ConfigError:
+    """What may pass has the exit code of what is refused, for which a unit is started again.
+
+    At boot an address, or the name server, may come later than the daemon; a port is free when whoever has it ends.
+    """
+    number = getattr(error, "errno", None) or 0
+    told = ConfigError(
+        f"cannot listen there: {getattr(error, 'strerror', None) or 'no name of a host'}",
+        where=f"cleanerd.http.listen = {listen}",
+        hint=_LISTEN_HINTS.get(number, "name an address of this host"),
+    )
+    if number in _MAY_PASS or isinstance(error, socket.gaierror):
+        told.exit_code = RefusedError.exit_code
+    return told
 
 
 def parse_listen(listen: str) -> tuple[str | None, int]:
