@@ -88,6 +88,26 @@ def test_what_happens_to_the_log_directory_is_noticed(root: Path, name: str) -> 
     watching(story)
 
 
+def test_a_log_directory_may_be_a_link_and_a_partition_not(root: Path) -> None:
+    """The operator's own link leads to his disk. It was not watched, and all were asked for again each time."""
+    link = root / "link"
+    (root / "disk" / "orders-0").mkdir(parents=True)
+    (root / "disk" / "orders-1").symlink_to(root / "orders-0")
+    link.symlink_to(root / "disk")
+
+    async def story(watcher: Watcher, noticed: Noticed) -> None:
+        watcher.follow([link], [(link, ORDERS)])
+        assert not watcher.lost
+        (root / "disk" / ".lock").touch()
+        await until(lambda: noticed == [(link, None)])
+        (root / "disk" / "orders-0" / "00000000000000000000.log").touch()
+        await until(lambda: noticed[1:] == [(link, ORDERS)])
+        watcher.follow([link], [(link, TopicPartition("orders", 1))])
+        assert watcher.lost
+
+    watching(story)
+
+
 def test_many_events_are_all_read(root: Path) -> None:
     """More than one buffer of them, before the first one is read."""
 

@@ -27,15 +27,7 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger()
 
-_MASK: Final = (
-    flags.CREATE
-    | flags.DELETE
-    | flags.MOVED_FROM
-    | flags.MOVED_TO
-    | flags.MOVE_SELF
-    | flags.ONLYDIR
-    | flags.DONT_FOLLOW
-)
+_MASK: Final = flags.CREATE | flags.DELETE | flags.MOVED_FROM | flags.MOVED_TO | flags.MOVE_SELF | flags.ONLYDIR
 _FULL: Final = frozenset({errno.ENOSPC, errno.EMFILE, errno.ENOMEM})
 
 _REST_SECONDS: Final = 0.1
@@ -105,7 +97,8 @@ class Watcher:
 
     def _add(self, inotify: INotify, path: str) -> None:
         """Where it is watched already nothing changes; raises OSError."""
-        watch = inotify.add_watch(path, _MASK)
+        # What the operator named may be a link; a partition is none.
+        watch = inotify.add_watch(path, _MASK if path in self._log_dirs else _MASK | flags.DONT_FOLLOW)
         if self._watches.get(path) != watch:
             if path in self._watches:
                 self._forget(path)
