@@ -13,14 +13,15 @@ mod shard;
 mod versioned;
 
 use std::hint::select_unpredictable;
+use std::sync::atomic::Ordering;
 
 use bytemuck::{cast_slice, cast_slice_mut};
-use memmap2::MmapMut;
 
 use crate::bits::words_for;
 use crate::error::{Error, invalid};
 
 use look::{Keys, Look, Task, Visitor};
+pub use memory::Memory;
 use memory::anonymous;
 pub use shard::Shard;
 use versioned::LINE_AND_VERSIONS_BYTES;
@@ -28,6 +29,8 @@ pub use versioned::Versions;
 
 const LINE_BYTES: usize = 64;
 const SLOTS: usize = 4;
+/// So many lines are gone through before it is asked whether the memory is lost.
+const LINES_AT_ONCE: usize = 16 << 10;
 /// Below this a key would be known by fewer than 96 bits. With versions it is half as much again.
 pub const SMALLEST_BYTES: usize = 48 << 10;
 
@@ -44,7 +47,7 @@ pub const MAX_ORDINAL: u64 = ORDINAL_MASK - 1;
 type Line = [u64; 8];
 
 pub struct OffsetMap {
-    memory: MmapMut,
+    memory: Memory,
     lines: usize,
     len: usize,
     capacity: usize,
@@ -83,12 +86,12 @@ impl OffsetMap {
         Self::in_memory(memory_bytes, load, true, |bytes| anonymous(bytes, huge_pages))
     }
 
-    /// In memory of the caller's: `make` is asked for so many bytes, all of them zero, that nobody else writes to.
+    /// In memory of the caller's: `make` is asked for so many bytes.
     pub fn in_memory(
         memory_bytes: i64,
         load: f64,
         versioned: bool,
-        make: impl FnOnce(usize) -> std::io::Result<MmapMut>,
+        make: impl FnOnce(usize) -> std::io::Result<Memory>,
     ) -> Result<Self, Error> {
         let line_bytes = if versioned { LINE_AND_VERSIONS_BYTES } else { LINE_BYTES };
         let lines = usize::try_from(memory_bytes).unwrap_or(0) / line_bytes;
@@ -100,8 +103,8 @@ impl OffsetMap {
             return invalid(format!("load {load} is not in (0, 1]"));
         }
         let memory = make(lines * line_bytes).map_err(Error::Memory)?;
-        if memory.len() != lines * line_bytes {
-            return invalid(format!("a map of {} bytes was given {}", lines * line_bytes, memory.len()));
+        if memory.bytes.len() != lines * line_bytes {
+            return invalid(format!("a map of {} bytes was given {}", lines * line_bytes, memory.bytes.len()));
         }
         let slots = lines * SLOTS;
         let capacity = ((slots as f64 * load) as usize).clamp(1, slots);
@@ -122,7 +125,7 @@ impl OffsetMap {
     }
 
     pub fn memory_bytes(&self) -> usize {
-        self.memory.len()
+        self.memory.bytes.len()
     }
 
     /// Does it hold a version for every key?
@@ -143,7 +146,13 @@ impl OffsetMap {
     pub fn clear(&mut self) {
         if self.len > 0 {
             // Words of versions are only read where an entry is.
-            self.memory[..self.lines * LINE_BYTES].fill(0);
+            let Memory { bytes, lost } = &mut self.memory;
+            for lines in bytes[..self.lines * LINE_BYTES].chunks_mut(LINES_AT_ONCE * LINE_BYTES) {
+                if lost.load(Ordering::Relaxed) {
+                    return;
+                }
+                lines.fill(0);
+            }
             self.len = 0;
         }
     }
@@ -215,19 +224,19 @@ impl OffsetMap {
         mask: &[bool],
         shard: Shard,
     ) -> Result<usize, Error> {
-        let keys = Keys { hashes: pairs(key_hash, mask)?, mask, shard };
+        let keys = self.keys(key_hash, mask, shard)?;
         if self.versioned {
             return invalid("a map with versions needs the rows' versions");
         }
         let first = ordinals(first_ordinal, mask.len(), MAX_ORDINAL)?;
-        let (lines, len, capacity) = (cast_slice_mut(&mut self.memory), &mut self.len, self.capacity);
+        let (lines, len, capacity) = (cast_slice_mut(&mut self.memory.bytes), &mut self.len, self.capacity);
         Ok(look::run(Put { keys, entries: Entries { lines, len, capacity, first } }))
     }
 
     /// Which rows of `mask` and `shard` have a key that the map holds.
     pub fn contains(&self, key_hash: &[u64], mask: &[bool], shard: Shard) -> Result<Vec<bool>, Error> {
-        let keys = Keys { hashes: pairs(key_hash, mask)?, mask, shard };
-        let (lines, _) = versioned::split(&self.memory, self.lines);
+        let keys = self.keys(key_hash, mask, shard)?;
+        let (lines, _) = versioned::split(&self.memory.bytes, self.lines);
         Ok(look::run(Contains { keys, found: Found { lines, rows: vec![false; mask.len()] } }))
     }
 
@@ -243,14 +252,25 @@ impl OffsetMap {
             return invalid(format!("ordinals {first} + {count} pass {}", self.max_ordinal()));
         }
         let mut bits = vec![0u64; words_for(count)];
-        let (lines, words) = versioned::split(&self.memory, self.lines);
-        if self.versioned {
-            mark(&mut bits, first, count, versioned::stored_ordinals(lines, words));
-        } else {
-            let stored = lines.iter().flat_map(|line| &line[SLOTS..]).map(|word| word & ORDINAL_MASK);
-            mark(&mut bits, first, count, stored);
+        let (lines, words) = versioned::split(&self.memory.bytes, self.lines);
+        let mut words = words.chunks(LINES_AT_ONCE * SLOTS);
+        for lines in lines.chunks(LINES_AT_ONCE) {
+            if self.memory.is_lost() {
+                break;
+            } else if self.versioned {
+                let words = words.next().unwrap_or_default();
+                mark(&mut bits, first, count, versioned::stored_ordinals(lines, words));
+            } else {
+                let stored = lines.iter().flat_map(|line| &line[SLOTS..]).map(|word| word & ORDINAL_MASK);
+                mark(&mut bits, first, count, stored);
+            }
         }
         Ok(bits)
+    }
+
+    /// The rows of a call.
+    fn keys<'a>(&self, key_hash: &'a [u64], mask: &'a [bool], shard: Shard) -> Result<Keys<'a>, Error> {
+        Ok(Keys { hashes: pairs(key_hash, mask)?, mask, shard, lost: self.memory.lost })
     }
 }
 

@@ -66,6 +66,11 @@ impl Range {
         Ok(Self(slot))
     }
 
+    /// Set as soon as a page of it is missing. It belongs to another mapping once this one is given back.
+    pub fn lost(&self) -> &'static AtomicBool {
+        &self.0.lost
+    }
+
     /// Does the memory hold all that was written to it?
     pub fn whole(&self) -> bool {
         !self.0.lost.load(Ordering::Acquire)

@@ -1,7 +1,7 @@
 //! `OffsetMap` and `IndexBuilder`: the two objects with a memory.
 
 use cleanerd_kernel::Error;
-use cleanerd_kernel::offset_map::{self, Shard, Versions};
+use cleanerd_kernel::offset_map::{self, Memory, Shard, Versions};
 use cleanerd_kernel::segment_index;
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
@@ -65,9 +65,10 @@ impl OffsetMap {
         let mut file = None;
         let map = run(py, || {
             offset_map::OffsetMap::in_memory(memory_bytes, load, versions, |bytes| {
-                let (memory, range) = file_map::map(fd, bytes)?;
+                let (bytes, range) = file_map::map(fd, bytes)?;
+                let lost = range.lost();
                 file = Some(range);
-                Ok(memory)
+                Ok(Memory { bytes, lost })
             })
         })?;
         Ok(Self { map: Some(map), file })

@@ -7,7 +7,7 @@
 use super::look::{self, Keys, Look, Task, Visitor};
 use super::{
     Error, GOES_ON, LINE_BYTES, Line, ORDINAL_BITS, ORDINAL_MASK, OffsetMap, Place, Probe, SLOTS, Shard, TAG_SHIFT,
-    cast_slice, cast_slice_mut, invalid, ordinals, pairs, select_unpredictable,
+    cast_slice, cast_slice_mut, invalid, ordinals, select_unpredictable,
 };
 
 /// Stands in an entry's line for "no version; the ordinal is in its word". The largest ordinal + 1, hence one fewer fits.
@@ -106,10 +106,10 @@ impl OffsetMap {
         versions: Versions<'_>,
         shard: Shard,
     ) -> Result<usize, Error> {
-        let keys = Keys { hashes: pairs(key_hash, mask)?, mask, shard };
+        let keys = self.keys(key_hash, mask, shard)?;
         let first = self.check(first_ordinal, mask, versions)?;
         let (len, capacity) = (&mut self.len, self.capacity);
-        let (lines, words) = split_mut(&mut self.memory, self.lines);
+        let (lines, words) = split_mut(&mut self.memory.bytes, self.lines);
         Ok(look::run(Put { keys, entries: Entries { lines, words, len, capacity, versions, first } }))
     }
 
@@ -122,9 +122,9 @@ impl OffsetMap {
         versions: Versions<'_>,
         shard: Shard,
     ) -> Result<Vec<bool>, Error> {
-        let keys = Keys { hashes: pairs(key_hash, mask)?, mask, shard };
+        let keys = self.keys(key_hash, mask, shard)?;
         let first = self.check(first_ordinal, mask, versions)?;
-        let (lines, words) = split_mut(&mut self.memory, self.lines);
+        let (lines, words) = split_mut(&mut self.memory.bytes, self.lines);
         let found = vec![false; mask.len()];
         Ok(look::run(Update { keys, entries: Known { lines, words, versions, first, found } }))
     }
