@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -63,3 +65,16 @@ def test_growth(count: int) -> None:
     found = bits(filled.words())
     assert sum(found) == 7 + count
     assert all(found[: 7 + count])
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_a_short_column_takes_little(count: int) -> None:
+    """U-35: a log may have thousands of segments of a few records, or of none, with several columns each."""
+    tracemalloc.start()
+    try:
+        columns = [BitColumn() for _ in range(1000)]
+        for each in columns:
+            each.append(np.ones(count, dtype=np.bool_))
+        assert tracemalloc.get_traced_memory()[0] < 512 * len(columns)
+    finally:
+        tracemalloc.stop()
