@@ -151,24 +151,24 @@ def rewrite_group(
 
     Raises:
         GroupTooLargeError: more than one source, and the output passes ``segment_bytes``.
-        UnsupportedLogError: one source alone gives more than a segment can hold (2^31 - 1 bytes).
+        UnsupportedLogError: the first source alone gives more than a segment can hold (2^31 - 1 bytes).
         CorruptionError: a batch that stays is damaged.
     """
     target = Target(plan, group[0].source.base, output)
     last = max((row for row, member in enumerate(group) if len(member.actions)), default=-1)
     alone = not any(member.keeps_batches for member in group)
-    limit = plan.limits.segment_bytes if len(group) > 1 else MAX_SEGMENT_BYTES
+    limit = min(plan.limits.segment_bytes, MAX_SEGMENT_BYTES)
     for row, member in enumerate(group):
         actions = member.actions_at(ends_group=row == last, alone=alone)
         for rewritten in _rewritten(plan, pool, member, actions, output):
-            if target.index.position + len(rewritten.written.data) > min(limit, MAX_SEGMENT_BYTES):
-                if row > 0:
-                    raise GroupTooLargeError(row)
-                if len(group) == 1:
-                    raise UnsupportedLogError(
-                        f"segment {member.source.base} grows past {MAX_SEGMENT_BYTES} bytes when it is cleaned",
-                        where=plan.path,
-                    )
+            grown_bytes = target.index.position + len(rewritten.written.data)
+            if row > 0 and grown_bytes > limit:
+                raise GroupTooLargeError(row)
+            if grown_bytes > MAX_SEGMENT_BYTES:
+                raise UnsupportedLogError(
+                    f"segment {member.source.base} grows past {MAX_SEGMENT_BYTES} bytes when it is cleaned",
+                    where=plan.path,
+                )
             target.append(rewritten)
             progress(rewritten.consumed)
     return target.finish(b"".join(member.txn_entries.tobytes() for member in group))
