@@ -16,7 +16,8 @@ class BitColumn:
     """Bits of the records of one segment, in file order."""
 
     def __init__(self) -> None:
-        self._words = np.zeros(0, dtype=np.uint64)  # a log may have thousands of segments, each with a few records or none
+        # No room beforehand: a log may have thousands of segments, each with a few records or none.
+        self._words = np.zeros(0, dtype=np.uint64)
         self.count = 0
 
     def append(self, values: NDArray[np.bool_]) -> None:

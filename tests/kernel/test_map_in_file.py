@@ -158,8 +158,10 @@ print(put(table), len(table))
     ],
 )
 def test_all_of_a_large_file_is_gone(tmp_path: Path, call: str) -> None:
-    """U-43: a disk that died takes every page. Each that is put in place is a mapping, of which a process has 65530, and
-    memory: so a call ends soon after the first, however many rows it has."""
+    """U-43: a disk that died takes every page, and a call ends soon after the first, however many rows it has.
+
+    For each page that is put in place is a mapping, of which a process has 65530, and memory.
+    """
     versions = "version=" in call
     done = _run(
         f"""
