@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -66,6 +68,42 @@ def test_many_small_records_count_too() -> None:
     with pytest.raises(_kernel.BatchTooLargeError, match=f"unpacks to {MANY} records, which need more memory than"):
         _decode(crowded_batch(0, MANY))
     assert len(_decode(crowded_batch(0, MANY), 2 * MIB).records) == MANY
+
+
+_LITTLE_MEMORY = """
+import resource, struct, sys
+from cleanerd import _kernel
+
+def frame(window_log):
+    data = b"hello"
+    head = struct.pack("<IBB", 0xFD2FB528, 0, window_log - 10 << 3)
+    return head + (len(data) << 3 | 1).to_bytes(3, "little") + data
+
+def unpack(window_log):
+    try:
+        print(_kernel.decompress(4, frame(window_log), 1000))
+    except _kernel.CorruptLogError as error:
+        print(type(error).__name__, error)
+
+unpack(27)
+unpack(28)
+with open("/proc/self/status") as status:
+    size = next(int(line.split()[1]) for line in status if line.startswith("VmSize")) * 1024
+resource.setrlimit(resource.RLIMIT_AS, (size + (40 << 20), -1))
+unpack(27)
+unpack(17)
+"""
+
+
+def test_a_window_that_there_is_no_memory_for() -> None:
+    """U-35, U-38: of a zstd frame with the largest window that brokers read, that is no damage. A larger one is told."""
+    done = subprocess.run([sys.executable, "-c", _LITTLE_MEMORY], capture_output=True, check=True, text=True)
+    assert done.stdout.splitlines() == [
+        "b'hello'",
+        "CorruptLogError zstd data with a window of more than 128 MiB, which no broker reads either",
+        "BatchTooLargeError needs more memory to be unpacked by zstd than the system has",
+        "b'hello'",
+    ]
 
 
 def test_a_count_that_lies_is_damage() -> None:

@@ -1,5 +1,6 @@
 //! zstd frames through one reused context for each direction.
 
+use zstd::zstd_safe::zstd_sys::ZSTD_ErrorCode;
 use zstd::zstd_safe::{CCtx, CParameter, DCtx, InBuffer, OutBuffer, ResetDirective, compress_bound};
 
 use super::scratch::Scratch;
@@ -31,7 +32,7 @@ impl Zstd {
     fn stream(&mut self, input: &[u8], output: &mut Scratch) -> Result<(), Reason> {
         let context = match &mut self.reader {
             Some(context) => context,
-            None => self.reader.insert(DCtx::try_create().ok_or_else(|| Reason::batch("zstd has no memory"))?),
+            None => self.reader.insert(DCtx::try_create().ok_or_else(no_memory)?),
         };
         context.reset(ResetDirective::SessionOnly).map_err(|_| damaged())?;
         let hint = input.len().saturating_mul(4);
@@ -41,7 +42,7 @@ impl Zstd {
             let room = output.some(hint)?;
             let room_bytes = room.len();
             let mut target = OutBuffer::around(room);
-            let to_come = context.decompress_stream(&mut target, &mut source).map_err(|_| damaged())?;
+            let to_come = context.decompress_stream(&mut target, &mut source).map_err(failed)?;
             let count = target.pos();
             output.advance(count)?;
             if source.pos() == input.len() {
@@ -78,6 +79,25 @@ impl Zstd {
         }
         Ok(())
     }
+}
+
+/// What an error of the library's is: the codes are negative numbers.
+#[cold]
+fn failed(code: usize) -> Reason {
+    let is = |known: ZSTD_ErrorCode| code == (known as usize).wrapping_neg();
+    if is(ZSTD_ErrorCode::ZSTD_error_memory_allocation) {
+        no_memory()
+    } else if is(ZSTD_ErrorCode::ZSTD_error_frameParameter_windowTooLarge) {
+        Reason::batch("zstd data with a window of more than 128 MiB, which no broker reads either")
+    } else {
+        damaged()
+    }
+}
+
+/// Nothing is known to be wrong with the batch.
+#[cold]
+fn no_memory() -> Reason {
+    Reason::too_large("needs more memory to be unpacked by zstd than the system has")
 }
 
 #[cold]
