@@ -23,6 +23,7 @@ CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 FRAME_BYTES: Final = 12
 """Offset and size; the size field counts what follows it."""
+SIZE_AT: Final = 8
 MAGIC_AT: Final = 16
 HEADER_BYTES: Final = 61
 SMALLEST_LEGACY_SIZE: Final = 14

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 import zlib
 from dataclasses import dataclass
 from typing import Final
 
 from cleanerd.errors import CorruptionError
-from cleanerd.format.batch import CODEC_MASK, FRAME_BYTES, TIMESTAMP_TYPE, parse_frame
+from cleanerd.format.batch import CODEC_MASK, FRAME_BYTES, SIZE_AT, SMALLEST_LEGACY_SIZE, TIMESTAMP_TYPE, parse_frame
 from cleanerd.format.reader import ByteReader
 from cleanerd.format.record import Record, unpack
 
@@ -102,7 +103,9 @@ def records_of_message(
             )
     append_time = message.magic == 1 and message.attributes & TIMESTAMP_TYPE
     return [
-        _as_record(part, base + part.offset, message.timestamp if append_time else part.timestamp) for part in inner
+        # To a consumer a message of magic 0 has no time, whatever is around it.
+        _as_record(part, base + part.offset, message.timestamp if append_time and part.magic else part.timestamp)
+        for part in inner
     ]
 
 
@@ -112,10 +115,10 @@ def _inner_messages(plain: bytes, *, where: str | None, position: int) -> list[L
     at = 0
     while True:
         try:
-            frame = parse_frame(plain, at)
-            if frame is None or at + frame.size_bytes > len(plain):
+            size_bytes = _size_of_whole(plain, at)
+            if size_bytes is None:
                 return messages
-            message = parse_message(plain[at : at + frame.size_bytes])
+            message = parse_message(plain[at : at + size_bytes])
         except CorruptionError as error:
             raise CorruptionError(
                 f"{error.message} (in a compressed message, byte {at} unpacked)", where=where, position=position
@@ -123,7 +126,18 @@ def _inner_messages(plain: bytes, *, where: str | None, position: int) -> list[L
         if message.codec != 0:
             raise CorruptionError("a compressed message inside a compressed message", where=where, position=position)
         messages.append(message)
-        at += frame.size_bytes
+        at += size_bytes
+
+
+def _size_of_whole(plain: bytes, at: int) -> int | None:
+    """How many bytes the message at ``at`` takes; None when it is cut off, of which its size alone is looked at."""
+    left = len(plain) - at
+    if left < FRAME_BYTES:
+        return None
+    length: int = struct.unpack_from(">i", plain, at + SIZE_AT)[0]
+    if length < SMALLEST_LEGACY_SIZE:
+        raise CorruptionError(f"batch size {length} is below {SMALLEST_LEGACY_SIZE}, the smallest of any magic")
+    return FRAME_BYTES + length if FRAME_BYTES + length <= left else None
 
 
 def _as_record(message: LegacyMessage, offset: int, timestamp: int) -> Record:

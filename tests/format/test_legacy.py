@@ -75,10 +75,26 @@ def test_append_time_is_the_wrappers() -> None:
     assert records(wrapper(9, 1, inner, attributes=1, timestamp=777))[0].timestamp == 5
 
 
+def test_append_time_is_not_that_of_magic_0_inside() -> None:
+    """F-3.1, KAFKA-4298: to a consumer such a message has no time, whatever is around it."""
+    inner = message(0, 1, b"a", b"1", timestamp=5) + message(1, 0, b"b", b"2")
+    assert [each.timestamp for each in records(wrapper(9, 1, inner, attributes=9, timestamp=777))] == [777, -1]
+
+
 def test_a_cut_inner_message_ends_silently() -> None:
     """F-3.1."""
     inner = message(0, 1, b"a", b"1") + message(1, 1, b"b", b"2")[:-1]
     assert [each.key for each in records(wrapper(9, 1, inner))] == [b"a"]
+
+
+@pytest.mark.parametrize("magic", [3, -1])
+def test_of_a_cut_inner_message_only_the_size_is_looked_at(magic: int) -> None:
+    """F-3.1: as in Kafka, which reads no further than that it is cut; a size below the smallest is damage."""
+    cut = message(1, 1, b"b", b"2")[:-1]
+    cut = cut[:16] + struct.pack(">b", magic) + cut[17:]
+    assert [each.key for each in records(wrapper(9, 1, message(0, 1, b"a", b"1") + cut))] == [b"a"]
+    with pytest.raises(CorruptionError, match="in a compressed message, byte 36"):
+        records(wrapper(9, 1, message(0, 1, b"a", b"1") + struct.pack(">qi", 1, 13)))
 
 
 @pytest.mark.parametrize("checksum", [0x1A, 0x82])
