@@ -119,6 +119,10 @@ impl Rewrite<'_> {
         (codecs, plain): (&mut Codecs, &mut Vec<u8>),
     ) -> Result<(), Reason> {
         let mut header = rebuilt_header(source, kept, first);
+        if source.magic == 0 {
+            // Magic 0 has no times, and those that messages of magic 1 inside of it had are gone.
+            header.max_timestamp = header::NONE;
+        }
         let append_time = source.has(LOG_APPEND_TIME);
         let time_bit = if append_time { LOG_APPEND_TIME as u8 } else { 0 };
         let wrapped = source.codec() != codec::NONE;

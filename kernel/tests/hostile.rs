@@ -251,6 +251,8 @@ proptest! {
         let hashes: Vec<u64> = rows.iter().flat_map(|row| source.records.key_hash[2 * row..2 * row + 2].to_vec()).collect();
         prop_assert_eq!(&result.records.key_hash, &hashes);
         prop_assert_eq!(&result.batches.size, &written.size);
+        prop_assert_eq!(&result.batches.last_offset, &written.last_offset);
+        prop_assert_eq!(&result.batches.max_timestamp, &written.max_timestamp);
         prop_assert_eq!(written.size.len(), actions.iter().filter(|&&action| action != ACTION_DROP).count());
     }
 }

@@ -50,14 +50,24 @@ def raw(base: int, last: int, data: bytes) -> Batch:
 
 
 def mixed(
-    name: str, wrapper_magic: int, inner_magics: tuple[int, ...], *, goes: bool, append_time: bool = False
+    name: str,
+    wrapper_magic: int,
+    inner_magics: tuple[int, ...],
+    *,
+    goes: bool,
+    append_time: bool = False,
+    timestamp: int = T0,
 ) -> Cell:
     """KAFKA-4298: a wrapper around messages of another magic, with or without one that goes."""
     first = 0 if wrapper_magic == 1 else 10
     keys = (b"a", b"b", b"a" if goes else b"c")
     messages = [(first + row, key, b"%d" % row) for row, key in enumerate(keys)]
     wrapper = encode_wrapper(
-        12, inner(messages, *inner_magics), magic=wrapper_magic, timestamp=T0 + 77, append_time=append_time
+        12,
+        inner(messages, *inner_magics, timestamp=timestamp),
+        magic=wrapper_magic,
+        timestamp=T0 + 77,
+        append_time=append_time,
     )
     return Cell(
         name,
@@ -183,6 +193,7 @@ CELLS = [
     mixed("v1 around v0, one goes", 1, (0,), goes=True),
     mixed("v0 around v1, all stay", 0, (1,), goes=False),
     mixed("v0 around v1, one goes", 0, (1,), goes=True),
+    mixed("v0 around v1 of times after all others", 0, (1,), goes=True, timestamp=T0 + 10_000),
     mixed("v1 around both", 1, (1, 0), goes=False),
     mixed("v1 around both, the odd one goes", 1, (0, 1), goes=True),
     mixed("v1 with append time around v0", 1, (0,), goes=False, append_time=True),

@@ -215,6 +215,7 @@ def test_rebuilt_of_one_magic(magic: int) -> None:
     written = _rewrite(data, [True] * 3, ACTION_REBUILD)
     assert _kernel.decode_chunk(written.data, 0).batches.mixed_magic.tolist() == []
     assert _rows(written.data.tobytes()) == [(50 + row, -1, 3) for row in range(3)]
+    assert written.max_timestamp.tolist() == [-1], "what is read of the batch, and what its indexes go by"
 
 
 def test_converted() -> None:

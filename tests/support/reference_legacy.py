@@ -171,6 +171,8 @@ def rebuilt_legacy(header: Header, kept: list[Message]) -> tuple[Header, bytes]:
     """The batch that F-3.2 makes of them, and its header."""
     codec, append_time = header.attributes & 7, header.attributes & APPEND_TIME
     rebuilt = _rebuilt(header, kept)
+    if header.magic == 0:
+        rebuilt = replace(rebuilt, max_timestamp=-1)
     subtract = kept[0].offset if codec and header.magic == 1 else 0
     plain = b"".join(
         encode_legacy(

@@ -199,6 +199,8 @@ fn check(data: &[u8], source: &Chunk, actions: &[u8], written: &Written, stays: 
     }
     let offsets: Vec<i64> = rows.iter().map(|&row| source.records.offset[row]).collect();
     assert_eq!(found.records.offset, offsets);
+    assert_eq!(found.batches.last_offset, written.last_offset);
+    assert_eq!(found.batches.max_timestamp, written.max_timestamp);
     let (before, after) = (digests(data), digests(written.output()));
     // Messages of another magic than their wrapper's do not keep their timestamp (KAFKA-4298).
     if source.batches.mixed_magic.is_empty() {
