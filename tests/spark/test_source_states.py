@@ -16,15 +16,19 @@ from cleanerd.spark import listed
 from cleanerd.spark.api import Logs
 from cleanerd.spark.logs import find_logs
 from cleanerd.spark.sides import sides_of
+from cleanerd.spark.source import plan
 from cleanerd.spark.source.visible import Markers
 from cleanerd.verify.rules import KAFKAS_RULES
-from tests.spark.reading import offsets
+from tests.spark.reading import offsets, read_rows
 from tests.spark.streaming import segment
 from tests.support.log_dirs import HIGH_WATERMARKS, LOG_STARTS, Partition, make_log_dir
 from tests.support.logs import Record, encode_batch, encode_marker
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from cleanerd.log.segment import Segment
+    from cleanerd.verify.listing import SegmentFile
 
 TXN: dict[str, Any] = {"transactional": True, "producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
 
@@ -83,6 +87,50 @@ def test_a_swap_that_goes_on(path: Path) -> None:
     thread.start()
     assert offsets(path) == list(range(40))
     thread.join()
+
+
+def test_a_new_segment_beside_an_old_one_that_it_was_made_of(path: Path) -> None:
+    """What a copy has whose last segment was read before a swap, and its first after: ten records came twice."""
+    (path / "t-0" / f"{0:020d}.log").write_bytes(segment(0, 20))
+    size = len(segment(0))
+    for view in ("committed", "all", "raw", "latest"):
+        with pytest.raises(CorruptionError, match=f"at byte {size}: .*offset 10 ends at .*, and the next .* at 10"):
+            offsets(path, view=view)
+        found = offsets(path, view=view, onCorruption="skip")
+        assert len(found) == len(set(found))
+    assert offsets(path, onCorruption="skip") == list(range(40))
+    assert offsets(path, endingOffsets={"t": {"0": 40}}, startingOffsets={"t": {"0": 20}}) == list(range(20, 40))
+    rows = read_rows(path, view="raw", onCorruption="skip", columns="offset,position,damaged")
+    assert next(row["position"] for row in rows if row["damaged"] is not None) == size
+
+
+def test_an_offset_that_was_hit(tmp_path: Path) -> None:
+    """No checksum covers the first offset of a batch: one bit of it made other offsets of all its records."""
+    batches = [bytearray(encode_batch([Record(b"k", b"v", 5)], base_offset=at)) for at in range(6)]
+    batches[3][6] = 1
+    data = b"".join(batches)
+    log = make_log_dir(tmp_path / "logs", {"t-0": Partition({0: data, 6: segment(6)}, indexes=False)})
+    with pytest.raises(CorruptionError, match=f"at byte {3 * len(batches[0])}: the batch at offset 259"):
+        offsets(log)
+    assert offsets(log, onCorruption="skip") == [0, 1, 2, 4, 5, *range(6, 16)]
+    batches[3][6:8] = b"\0\1"
+    (log / "t-0" / f"{0:020d}.log").write_bytes(b"".join(batches))
+    with pytest.raises(CorruptionError, match="the batch at offset 1 does not lie after 2"):
+        offsets(log)
+
+
+def test_a_swap_while_it_is_planned(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the listing and the look at the file: nothing is wrong with the log."""
+    look = plan.witness_of
+
+    def swapped(listed_one: SegmentFile) -> Segment:
+        (path / "t-0" / f"{0:020d}.log").write_bytes(segment(0, 20, 2))
+        (path / "t-0" / f"{10:020d}.log").unlink(missing_ok=True)
+        return look(listed_one)
+
+    monkeypatch.setattr(plan, "witness_of", swapped)
+    with pytest.raises(SegmentChangedError, match="in the place of several"):
+        offsets(path, endingOffsets={"t": {"0": 10}})
 
 
 @pytest.mark.parametrize("content", [b"garbage", b"0\n2\nt 0 5\n"])

@@ -5,26 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from cleanerd import _kernel
 from cleanerd.errors import CorruptionError
 from cleanerd.log.memory import worker_batch_bytes
-from cleanerd.log.same_file import require_unchanged
+from cleanerd.log.same_file import changed, require_unchanged
+from cleanerd.spark.listed import list_whole
 from cleanerd.spark.source.options import ALL, LATEST, RAW
 from cleanerd.spark.source.rows import Decoded, Rows, by_record, damage_row
 from cleanerd.spark.source.visible import Markers, control_batches
-from cleanerd.verify.walk import walk
+from cleanerd.verify.walk import Damage, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
 
     from cleanerd.log.segment import StatResult
     from cleanerd.spark.source.plan import Piece, Reach, Split
+    from cleanerd.verify.listing import SegmentFile
     from cleanerd.verify.rules import KeyRules
-    from cleanerd.verify.walk import Damage
 
 _OF_VERSIONS: Final = frozenset({"version", "is_tombstone"})
 
@@ -65,13 +67,18 @@ class Reading:
         markers = [Markers(reach.acknowledged, skip_damage=skip) for reach in self._split.reaches]
         for piece in self._split.pieces:
             reach = self._split.reaches[piece.reach]
+            places = _Places(piece.segment, self._told(piece, reach))
             for decoded in self._chunks(piece, reach, hash_key):
                 batches = decoded.chunk.batches
+                wrong = places.wrong(batches)
                 hidden = None
                 if self._wants_hidden:
                     hidden = markers[piece.reach].hidden(batches, piece.segment, decoded.position + decoded.consumed)
-                yield Rows(decoded, self._keep(decoded, hidden, reach), hidden, reach, piece.segment)
-                if len(batches) and int(batches.base_offset[-1]) >= reach.end:
+                keep = self._keep(decoded, hidden, reach)
+                if wrong.any():
+                    keep &= ~by_record(batches, wrong)
+                yield Rows(decoded, keep, hidden, reach, piece.segment)
+                if places.last_base >= reach.end:
                     break
 
     def _keep(self, decoded: Decoded, hidden: NDArray[np.bool_] | None, reach: Reach) -> NDArray[np.bool_]:
@@ -118,6 +125,47 @@ class Reading:
                 self._damages.append(damage_row(self._schema, reach, segment, damage.position, damage.reason))
 
         return damaged
+
+
+class _Places:
+    """Looks whether the batches of a segment, in its order, have the offsets of their places: no checksum covers them.
+
+    And a copy that was made during a swap may hold a new segment beside an old one that it was made of: each is right
+    by itself, and both would be given.
+    """
+
+    def __init__(self, segment: SegmentFile, damaged: Callable[[Damage], None]) -> None:
+        self._segment = segment
+        self._damaged = damaged
+        self._last = segment.base - 1
+        self.last_base = -1
+
+    def wrong(self, batches: _kernel.Batches) -> NDArray[np.bool_]:
+        """[b]: the batch does not lie behind the one before it, or reaches into the next segment; told as damage.
+
+        Raises:
+            SegmentChangedError: there is no such segment any more.
+        """
+        beyond = batches.last_offset >= self._segment.end
+        before = np.concatenate([[self._last], np.where(beyond, -1, batches.last_offset)[:-1]])
+        wrong: NDArray[np.bool_] = beyond | (batches.base_offset <= before)
+        for row in np.flatnonzero(wrong).tolist():
+            self._tell(batches, row, int(before[row]), beyond=bool(beyond[row]))
+        right = np.flatnonzero(~wrong)
+        if len(right):
+            self._last = int(batches.last_offset[right[-1]])
+            self.last_base = int(batches.base_offset[right[-1]])
+        return wrong
+
+    def _tell(self, batches: _kernel.Batches, row: int, before: int, *, beyond: bool) -> None:
+        segment, base = self._segment, int(batches.base_offset[row])
+        why = f"the batch at offset {base} does not lie after {before}, which is before it in the file"
+        if beyond:
+            if segment.end not in {each.base for each in list_whole(segment.path.parent).segments}:
+                raise changed("it stands in the place of several segments now", str(segment.path))
+            last = int(batches.last_offset[row])
+            why = f"the batch at offset {base} ends at {last}, and the next segment begins at {segment.end}"
+        self._damaged(Damage(int(batches.position[row]), base, why, int(batches.size[row])))
 
 
 def decoder(rules: KeyRules | None, hash_key: bytes | None) -> Callable[[NDArray[np.uint8], int], Decoded]:
