@@ -74,12 +74,12 @@ def keys_of(rules: KeyRules) -> dict[str, str]:
 
 
 def _keys(said: Said, where: str) -> Mapping[str, str]:
-    if not isinstance(said, str):
+    if isinstance(said, Mapping):
         for key in said:
             if key not in KEYS:
                 raise ConfigError(f"no such key: {key}", where=where, hint=f"there are {', '.join(sorted(KEYS))}")
         return {key: str(text) for key, text in said.items()}
-    strategy, _, header = said.partition(":")
+    strategy, _, header = said.partition(":") if isinstance(said, str) else ("", "", "")
     if strategy not in STRATEGIES or (strategy == "header") != bool(header.strip()):
-        raise ConfigError(f"{said!r} is none of offset, timestamp, header:NAME", where=where)
+        raise ConfigError(f"{said!r} is none of offset, timestamp, header:NAME, nor a topic's keys", where=where)
     return {STRATEGY: strategy, **({STRATEGY_HEADER: header.strip()} if header else {})}

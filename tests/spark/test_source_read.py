@@ -152,7 +152,10 @@ def test_edges(tmp_path: Path) -> None:
     assert offsets(path, view="raw") == list(range(60))
     with pytest.raises(ConfigError, match="offset 3 lies below 7, where t-0 begins"):
         offsets(path, startingOffsets={"t": {"0": 3}})
-    for said, why in (({"t": {"1": 3}}, "t-0.*missing|t-1: starting"), ({"t": {"0": 9, "1": 3}}, "not read")):
+    for said, why in (
+        ({"t": {"1": 3}}, "t-0.*missing|t-1: starting"), ({"t": {"0": 9, "1": 3}}, "not read"),
+        ({}, "t-0.*missing"), ({"t": {}}, "t-0.*missing"),
+    ):  # fmt: skip
         with pytest.raises(ConfigError, match=why):
             offsets(path, startingOffsets=said)
 
@@ -195,6 +198,9 @@ def test_which(tmp_path: Path) -> None:
         (path, {"endingOffsets": "earliest"}, "ends where the log begins"),
         (path, {"strategy": "newest"}, "is none of offset, timestamp, header:NAME"),
         (path, {"strategies": '{"a": {"compaction.strateg": "offset"}}'}, "no such key"),
+        (path, {"strategies": '{"a": 5}'}, "5 is none of offset, timestamp, header:NAME, nor a topic's keys"),
+        (path, {"strategies": '{"a": ["compaction.strategy"]}'}, "is none of"),
+        (path, {"strategies": '{"a": null}'}, "None is none of"),
         (path, {"columns": "offset,damaged"}, "onCorruption=skip"),
     ]
     for where, options, why in wrong:
@@ -341,6 +347,14 @@ def test_old_formats_seek(tmp_path: Path) -> None:
     for begin in (0, 13, 49):
         assert offsets(path, splitBytes="300", startingOffsets={"t": {"0": begin}}) == list(range(begin, 50))
         assert offsets(path, startingTimestamp=str(T0 + begin)) == list(range(begin, 50))
+
+
+@pytest.mark.parametrize("strategy", ["offset", "timestamp"])
+def test_a_map_of_next_to_nothing(tmp_path: Path, strategy: str) -> None:
+    """It is the least that a map can be, and the keys are cut into shards; the query ended with a wrong call."""
+    batches = b"".join(one(at, key=b"%d" % (at % 5000)) for at in range(9000))
+    path = make_log_dir(tmp_path / "logs", {"t-0": Partition({0: batches, 9000: b""}, indexes=False)})
+    assert offsets(path, view="latest", mapBytes="1", strategy=strategy) == list(range(4000, 9000))
 
 
 def test_options_in_any_case() -> None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from cleanerd.spark.source.reading import How, Reading
 
 _FIRST_BYTES: Final = 1024 * 1024
+_LEAST_BYTES: Final = 128 * 1024
+"""Any map is content with that."""
 _GROWS: Final = 8
 _MOST_SHARDS: Final = 4096
 _WORD: Final = 64
@@ -40,17 +42,18 @@ def winners_of(reading: Reading, reach: Reach, how: How) -> Iterator[NDArray[np.
     Raises:
         CleanerdError: there are more keys than any number of shards takes; and what reading raises.
     """
-    memory_bytes, shards = min(_FIRST_BYTES, how.map_bytes), 1
+    most = max(how.map_bytes, _LEAST_BYTES)
+    memory_bytes, shards = min(_FIRST_BYTES, most), 1
     while True:
         try:
             return _Contest(reading, reach, memory_bytes, shards, tombstones=how.tombstones).winners()
         except _FullError:
-            if memory_bytes < how.map_bytes:
-                memory_bytes = min(_GROWS * memory_bytes, how.map_bytes)
+            if memory_bytes < most:
+                memory_bytes = min(_GROWS * memory_bytes, most)
             else:
                 shards *= 2
         if shards > _MOST_SHARDS:
-            raise CleanerdError(f"too many keys for a map of {how.map_bytes} bytes", where="option mapBytes")
+            raise CleanerdError(f"too many keys for a map of {most} bytes", where="option mapBytes")
 
 
 class _Contest:

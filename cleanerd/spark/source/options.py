@@ -70,7 +70,9 @@ class Edge:
             ConfigError: one is missing, or one too many.
         """
         said = None if self.time_ms is not None else self.times_ms if self.times_ms is not None else self.offsets
-        for name in sorted(set(said or names) ^ set(names)):
+        if said is None:
+            return
+        for name in sorted(set(said) ^ set(names)):
             what = "is missing" if name in names else "names a partition that is not read"
             raise ConfigError(
                 f"startingOffsets or endingOffsets: {what}",
