@@ -186,9 +186,10 @@ def files_below(directory: Path) -> list[FoundFile]:
         parsed = parse_file_name(path.name)
         if parsed is not None and parsed[1] in _STATES:
             place = path.parent
-            staged = place.parent.name == STAGING
-            state = "staged" if staged else _state(place, _STATES[parsed[1]])
-            found.append(FoundFile(path, state, place.parent.parent if staged else place))
+            # In its plan's directory, or, while a Spark cleaning is on its way, in an attempt's below that.
+            staging = next((each for each in (place.parent, place.parent.parent) if each.name == STAGING), None)
+            state = "staged" if staging is not None else _state(place, _STATES[parsed[1]])
+            found.append(FoundFile(path, state, place if staging is None else staging.parent))
     return found
 
 

@@ -81,12 +81,12 @@ def files_of(partition: Path) -> list[tuple[Path, str]]:
         parsed = parse_file_name(name)
         if parsed is not None and parsed[1] in _STATES:
             found.append((partition / name, _STATES[parsed[1]]))
-    staging = partition / STAGING
-    if staging.is_dir():
-        for plan in names_in(staging):
-            if (staging / plan).is_dir():
-                names = names_in(staging / plan)
-                found += [(staging / plan / name, "staged") for name in names if name.endswith(SEGMENT_SUFFIX)]
+    # A plan's own directory; below that of a Spark cleaning each attempt has one, which a killed driver leaves.
+    waiting = [partition / STAGING]
+    for place in waiting:
+        names = names_in(place) if place.is_dir() else []
+        found += [(place / name, "staged") for name in names if name.endswith(SEGMENT_SUFFIX)]
+        waiting += [place / name for name in names if (place / name).is_dir() and not (place / name).is_symlink()]
     return found
 
 

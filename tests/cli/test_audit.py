@@ -94,6 +94,17 @@ def test_every_kind_of_file(scene: Scene, shell: Shell) -> None:
     assert {(row["offset"], row["record"], row["visible"]) for row in found} == {(1, 1, False)}
 
 
+def test_what_a_killed_spark_cleaning_left(scene: Scene, shell: Shell) -> None:
+    """Each attempt stages in a directory of its own, a level deeper: a key that lay only there was nowhere."""
+    work = scene.partition / ".kstage" / "spark-20261121T010203-0123abcd"
+    path = work / "0123456789abcdef" / f"{3:020d}.log"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(keyed_batch(3, [("secret", "2")]))
+    (work / "elsewhere").symlink_to(scene.log_dir)
+    code, found = _audit(shell, scene, "--key", "secret", "--expect-absent")
+    assert (code, [(row["file"], row["state"]) for row in found]) == (1, [(str(path), "staged")])
+
+
 @pytest.mark.parametrize("codec", range(5))
 def test_codecs(scene: Scene, shell: Shell, codec: int) -> None:
     entries: list[tuple[str | None, str | None]] = [(f"k{row}", "v" * 50) for row in range(200)]

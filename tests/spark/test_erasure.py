@@ -40,6 +40,7 @@ FILES = {
     "orders-0/00000000000000000019.log.cleaned": ("cleaned", batch(19, WANTED), [(0, 0, False)]),
     "orders-0/00000000000000000029.log.swap": ("swap", batch(29, WANTED), [(0, 0, False)]),
     f"orders-0/.kstage/{PLAN}/00000000000000000039.log": ("staged", batch(39, WANTED), [(0, 0, False)]),
+    f"orders-0/.kstage/spark-{PLAN}/{UUID}/00000000000000000059.log": ("staged", batch(59, WANTED), [(0, 0, False)]),
     f"orders-1.{UUID}-delete/00000000000000000000.log": ("-delete", batch(0, WANTED), [(0, 0, False)]),
     f"kept/{PLAN}/orders-0/00000000000000000049.log": ("kept", batch(49, WANTED), [(0, 0, False)]),
     "clicks-7/00000000000000000000.log": ("live", batch(0, OTHER), []),
@@ -73,13 +74,13 @@ def test_everywhere(spark: SparkSession, log_dir: Path) -> None:
     }
     assert {(e.file, e.state, e.position, e.record, e.visible) for e in found.occurrences} == expected
     assert {each.key for each in found.occurrences} == {WANTED}
-    assert (found.found, found.files, found.unread) == (8, 8, ())
+    assert (found.found, found.files, found.unread) == (9, 9, ())
     assert found.size_bytes == sum(len(data) for _, data, _ in FILES.values())
 
 
 def test_few_are_told_and_all_are_counted(spark: SparkSession, log_dir: Path) -> None:
     found = search(spark, log_dir, limit=1)
-    assert (found.found, len(found.occurrences)) == (7, 6)
+    assert (found.found, len(found.occurrences)) == (8, 7)
 
 
 def test_bytes_that_nobody_can_read(spark: SparkSession, tmp_path: Path) -> None:
