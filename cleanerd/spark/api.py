@@ -99,8 +99,9 @@ class Logs:
         places = [paths] if isinstance(paths, str | Path) else paths
         self._paths = tuple(str(path) for path in places)
         self._rules: RulesOf = strategies if callable(strategies) else Strategies.of(strategies or {}).rules
-        self._topics = None if topics is None else frozenset(topics)
-        self._partitions = None if partitions is None else frozenset(map(_name, partitions))
+        self._topics = None if topics is None else frozenset([topics] if isinstance(topics, str) else topics)
+        names = [partitions] if isinstance(partitions, str | TopicPartition) else partitions
+        self._partitions = None if names is None else frozenset(map(_name, names))
 
     def found(self) -> list[Log]:
         """The logs, as they are listed now.
@@ -258,15 +259,20 @@ class Logs:
         found = compare_logs(self._spark, pairs, clean_end_of=clean_end_of, advance=advance)
         return Comparison(tuple(found), tuple(notes))
 
-    def find_keys(self, keys: Iterable[bytes], *, limit: int = 10, advance: Advance = nobody) -> Erasure:
+    def find_keys(self, keys: bytes | Iterable[bytes], *, limit: int = 10, advance: Advance = nobody) -> Erasure:
         """Where ``keys`` still lie, in every file below the directories: live, replaced, kept, staged.
 
         Raises:
-            ConfigError: a directory is not there.
+            ConfigError: a directory is not there; there is no key, or one that is no bytes.
             OSError: one cannot be listed.
         """
+        wanted = [keys] if isinstance(keys, bytes) else list(keys)
+        other = [key for key in wanted if not isinstance(key, bytes)]
+        if other or not wanted:
+            what = f"{other[0]!r:.60} is not bytes" if other else "no key to look for"
+            raise ConfigError(what, where="find_keys", hint="[b'customer-4711']")
         return search_keys(
-            self._spark, expanded(self._paths), list(keys),
+            self._spark, expanded(self._paths), wanted,
             lambda topic: self._rules(topic) if topic else KAFKAS_RULES, limit=limit, advance=advance,
         )  # fmt: skip
 

@@ -171,6 +171,17 @@ def test_arguments(spark: SparkSession, path: Path) -> None:
         _ = cleanerd.spark.Nothing
 
 
+def test_one_name_or_key_without_a_list(path: Path) -> None:
+    """A text is one name, not its letters, and bytes are one key; what is no key proves nothing."""
+    logs = Logs(None, path)
+    assert Logs(None, path, topics="users").found() == Logs(None, path, topics=["users"]).found()
+    assert Logs(None, path, partitions="orders-1").found() == Logs(None, path, partitions=["orders-1"]).found()
+    assert logs.find_keys(b"a") == logs.find_keys([b"a"])
+    for keys, why in (([], "no key to look for"), ("a", "'a' is not bytes"), ([b"b", 5], "not bytes")):
+        with pytest.raises(ConfigError, match=why):
+            logs.find_keys(keys)  # type: ignore[arg-type]
+
+
 def test_rules_as_keys_and_back() -> None:
     """What is sent to tasks as a topic's keys is what was said."""
     for seed in range(200):
