@@ -245,6 +245,22 @@ def test_checkpoints_that_change(tmp_path: Path, capsys: Capsys, monkeypatch: py
     assert len(manifest["errors"]) == 1
 
 
+def test_a_broker_that_starts_meanwhile(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes the mark of its clean shutdown away first: the copy would say that the broker was stopped."""
+    path = make_archive(tmp_path / "data", "offset-0")
+    real = source.fetch
+
+    def fetch(contents: Any, into: Path) -> Any:
+        (path / ".kafka_cleanshutdown").unlink()
+        return real(contents, into)
+
+    monkeypatch.setattr(partition, "fetch", fetch)
+    code, _, told = archived(capsys, path, tmp_path / "out", tmp_path / "state")
+    assert code != 0
+    assert ".kafka_cleanshutdown: the log changed while it was read: it is gone" in told
+    assert not (tmp_path / "out" / MANIFEST).exists()
+
+
 def test_a_file_that_is_written_to_while_it_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its size and time were what was listed when it was opened."""
     path = make_archive(tmp_path / "data", "offset-0") / "offset-0"

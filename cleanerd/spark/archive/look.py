@@ -83,9 +83,11 @@ class Looked:
             SegmentChangedError: they are not: the partitions may be of another time than the checkpoints.
             CleanerdError: they cannot be read.
         """
-        for name, data in _files_of(self.copy.place).items():
-            if self.copy.files.get(name) != data:
-                raise changed("it is another file now", str(self.copy.place / name))
+        now = _files_of(self.copy.place)
+        for name in sorted(now.keys() | self.copy.files.keys()):
+            if self.copy.files.get(name) != now.get(name):
+                what = "it is another file now" if name in now else "it is gone"
+                raise changed(what, str(self.copy.place / name))
 
 
 def copied(place: Path, into: Path) -> Copy:
