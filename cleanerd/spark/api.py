@@ -21,6 +21,7 @@ from cleanerd.log.log_dir import CLEANER_CHECKPOINT
 from cleanerd.spark.audit import Asked, Judged, audit_sides, new_digest_key
 from cleanerd.spark.divergence import Comparison, compare_logs, pairs_of
 from cleanerd.spark.erasure import Erasure, search_keys
+from cleanerd.spark.listed import list_whole
 from cleanerd.spark.logs import Log, known_clean_end, size_of_all
 from cleanerd.spark.profile import Profile, profile_logs
 from cleanerd.spark.report.files import write_report
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from cleanerd.spark.sides import Sides
     from cleanerd.spark.values.decoding import Decoding
     from cleanerd.spark.values.said import Decode
+    from cleanerd.verify.listing import Listing
 
 Place: TypeAlias = str | Path
 Advance: TypeAlias = Callable[[int], None]
@@ -108,10 +110,14 @@ class Logs:
 
         Raises:
             ConfigError: a directory, topic or partition is not there, or a partition is there twice.
+            RefusedError: a partition is between the two names of a swap, and stays so.
             CleanerdError: a directory cannot be listed.
         """
+        return self._found(list_whole)
+
+    def _found(self, lister: Callable[[Path], Listing]) -> list[Log]:
         options = Options(self._paths, (), topics=self._topics, partitions=self._partitions)
-        return find_asked(options, self._rules)
+        return find_asked(options, self._rules, lister)
 
     def decoding(self, logs: Sequence[Log]) -> Decoding | None:
         """What is decoded of ``logs``, with the readers' schemas as they are now.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cleanerd.format.names import TopicPartition
     from cleanerd.spark.header_walk import Walked
     from cleanerd.spark.spread import Item
-    from cleanerd.verify.listing import SegmentFile
+    from cleanerd.verify.listing import Listing, SegmentFile
     from cleanerd.verify.log_dir import Surroundings
     from cleanerd.verify.rules import KeyRules
 
@@ -56,10 +56,11 @@ def find_logs(
     wanted: Collection[TopicPartition],
     rules_of: Callable[[str], KeyRules],
     chosen: Callable[[Path, TopicPartition], bool] = lambda _log_dir, _name: True,
+    lister: Callable[[Path], Listing] = list_whole,
 ) -> list[Log]:
     """The partitions of ``log_dirs``, or those ``wanted``; ``rules_of`` a topic says what decides between its records.
 
-    Of a directory's partitions only those count that are ``chosen``.
+    Of a directory's partitions only those count that are ``chosen``. ``lister`` says what lies in each.
 
     Raises:
         ConfigError: there is none, a wanted one is missing, or one is in two directories: a replica, or a move.
@@ -77,7 +78,7 @@ def find_logs(
                 raise ConfigError(
                     f"is in {found[name].log_dir} too", where=str(path), hint="name the directories of one broker only"
                 )
-            listing = list_whole(path)
+            listing = lister(path)
             if listing.segments:
                 last = NO_END if around.clean_shutdown else listing.segments[-1].base
                 found[name] = Log(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cleanerd.cleaner.survey import CleaningOptions
@@ -15,6 +16,7 @@ from cleanerd.spark.clean import stage_log_dir
 from cleanerd.spark.spread import nobody
 from cleanerd.spark.stores import path_of
 from cleanerd.spark.strategies import keys_of
+from cleanerd.verify.listing import list_partition
 from cleanerd.verify.rules import KAFKAS_RULES
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ class Logs(api.Logs):
             CleanerdError: a directory cannot be read. What is in the way of a partition is in its result.
         """
         require_own_java(self.session, "stage")
-        session, found = self.session, self.found()
+        session, found = self.session, self._named()
         effective = self._settings(found, settings)
         options = CleaningOptions(
             now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms, force=force, from_start=from_start
@@ -85,7 +87,7 @@ class Logs(api.Logs):
             RefusedError: another run was first to write there.
             CleanerdError: ``output`` cannot be written. What is in the way of a partition is in its result.
         """
-        found = self.found()
+        found = self._named()
         options = CleaningOptions(
             now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms,
             force=force,
@@ -95,6 +97,10 @@ class Logs(api.Logs):
         places = sorted({log.log_dir for log in found})
         effective, place = self._settings(found, settings), path_of(output).absolute()
         return clean_archive(self._spark, places, place, effective, self._wanted(found), options, advance=advance)
+
+    def _named(self) -> list[Log]:
+        """As :meth:`found`; with those where a swap was cut off: what is in the way of a partition is in its result."""
+        return self._found(partial(list_partition, deleted_too=True))
 
     def _settings(self, found: Sequence[Log], settings: Iterable[str]) -> Settings:
         """The strategies of these logs, and what was said besides."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.cli.main import run
+from cleanerd.errors import RefusedError
 from cleanerd.format.meta import read_partition_metadata
 from cleanerd.spark.api import Logs as ReadingLogs
 from cleanerd.spark.archive import look
@@ -111,6 +112,21 @@ def test_in_a_notebook(tmp_path: Path, capsys: Capsys) -> None:
     assert [str(log.name) for log in ReadingLogs(None, found).found()] == ["offset-0", "time-0"]
     Logs(None, path, topics=["time"]).clean(tmp_path / "one", said, force=True, now_ms=NOW_MS)
     assert [row["topic"] for row in manifest_of(tmp_path / "one")["log_dirs"][0]["partitions"]] == ["time"]
+
+
+def test_a_notebooks_copy_of_a_swap_that_was_cut_off(tmp_path: Path) -> None:
+    """One partition that is between the two names of a swap stops no other, as with the verb: all was refused."""
+    path = make_archive(tmp_path / "data", "offset-0", "offset-1")
+    first, second, *_ = sorted((path / "offset-0").glob("*.log"))
+    first.with_suffix(".log.swap").write_bytes(first.read_bytes() + second.read_bytes())
+    for each in (first, second):
+        each.rename(f"{each}.deleted")
+    said = settings(tmp_path / "state")[1::2]
+    found = Logs(None, path).clean(tmp_path / "out", said, force=True, from_start=True, now_ms=NOW_MS)
+    assert [(str(each.name), each.error is None) for each in found.results] == [("offset-0", False), ("offset-1", True)]
+    assert ("an unfinished replacement" in found.results[0].reason, found.exit_code) == (True, 6)
+    with pytest.raises(RefusedError, match="cut off"):
+        Logs(None, path).found()
 
 
 @pytest.mark.parametrize("count", [60, pytest.param(2000, marks=pytest.mark.long)])

@@ -16,6 +16,7 @@ from cleanerd.errors import ConfigError, system_error
 from cleanerd.format.names import SEGMENT_SUFFIX, TopicPartition, parse_file_name, parse_topic_partition_dir
 from cleanerd.log.remote import RemotePath
 from cleanerd.log.segment import Segment
+from cleanerd.spark.listed import list_whole
 from cleanerd.spark.logs import find_logs
 from cleanerd.spark.source.offsets import end_of, start_of
 from cleanerd.spark.source.options import COMMITTED, LATEST, LOG_END, RAW
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from cleanerd.spark.logs import Log
     from cleanerd.spark.source.options import Options
-    from cleanerd.verify.listing import SegmentFile
+    from cleanerd.verify.listing import Listing, SegmentFile
     from cleanerd.verify.rules import KeyRules
 
 
@@ -73,8 +74,12 @@ class Split:
     pieces: tuple[Piece, ...]
 
 
-def find_asked(options: Options, rules_of: Callable[[str], KeyRules] | None = None) -> list[Log]:
-    """The logs that the options name, sorted. ``rules_of`` a topic: None, what the options say.
+def find_asked(
+    options: Options,
+    rules_of: Callable[[str], KeyRules] | None = None,
+    lister: Callable[[Path], Listing] = list_whole,
+) -> list[Log]:
+    """The logs that the options name, sorted. ``rules_of`` a topic: None, what the options say; ``lister``: find_logs.
 
     Raises:
         ConfigError: a path or a topic is nowhere, or a partition is there twice.
@@ -94,7 +99,7 @@ def find_asked(options: Options, rules_of: Callable[[str], KeyRules] | None = No
         partly = within[log_dir]
         return (partly is None or name in partly) and options.wants(name)
 
-    logs = find_logs(list(within), options.partitions or (), rules_of or options.strategies.rules, chosen)
+    logs = find_logs(list(within), options.partitions or (), rules_of or options.strategies.rules, chosen, lister)
     missing = sorted((options.topics or frozenset()) - {log.name.topic for log in logs})
     if missing:
         raise ConfigError(f"no partition of topic {', '.join(missing)}", where=", ".join(options.paths))
