@@ -10,6 +10,7 @@ import structlog
 
 from cleanerd.daemon.estimator import Estimator
 from cleanerd.daemon.fleet.cleaning_queue import CleaningQueue
+from cleanerd.daemon.fleet.closed_windows import ClosedWindows
 from cleanerd.daemon.fleet.schedule import Limits, choose
 from cleanerd.daemon.fleet.tracked import retry_of
 from cleanerd.daemon.showing.log_messages import log_done
@@ -94,6 +95,7 @@ class Dispatcher:
         self._tasks: set[asyncio.Task[None]] = set()
         self._ending = asyncio.Event()
         self._queue = CleaningQueue(fleet)
+        self._closed = ClosedWindows()
         self.estimator = Estimator(
             fleet,
             workers,
@@ -109,6 +111,7 @@ class Dispatcher:
             return
         now_ms, limits = self._tools.clock.now_ms(), self._limits()
         candidates = self._queue.pass_over_all(now_ms)
+        self._closed.passed(candidates, self._fleet.partitions, now_ms, window_open=limits.window_open)
         if any(job.alone for job in self.running.values()):
             return
         self._begin_chosen(candidates, limits)

@@ -62,8 +62,8 @@ DAEMON = (
         "windows-stop-promises",
         "overdue is a promise",
         SCHEDULE,
-        'or candidate.trigger in {"asked", "overdue"})',
-        'or candidate.trigger in {"asked"})',
+        'return candidate.trigger in {"asked", "overdue"}',
+        'return candidate.trigger in {"asked"}',
         (f"{TEST_SCHEDULE}::test_outside_of_the_windows_only_what_is_asked_for_or_overdue_begins",),
     ),
     Mutant(

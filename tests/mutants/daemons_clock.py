@@ -37,4 +37,23 @@ DAEMONS_CLOCK = (
         "(last.wall_ms, last.steady_ms), None, last.counted",
         ("tests/log/test_clock.py::test_a_restart_believes_no_sooner",),
     ),
+    Mutant(
+        "who-waits-for-a-window-ages",
+        "C-11",
+        "cleanerd/daemon/fleet/closed_windows.py",
+        "        if before is None:",
+        "        if before is None or True:",
+        (
+            "tests/daemon/test_closed_windows.py::test_what_is_overdue_comes_before_those_that_waited_for_the_window",
+            "tests/daemon/test_closed_windows.py::test_the_daemon_goes_by_it",
+        ),
+    ),
+    Mutant(
+        "an-operator-waits-as-if-for-a-window",
+        "C-11",
+        "cleanerd/daemon/fleet/closed_windows.py",
+        "if not is_urgent(candidate) and",
+        "if",
+        ("tests/daemon/test_closed_windows.py::test_what_waits_for_no_window_waits",),
+    ),
 )

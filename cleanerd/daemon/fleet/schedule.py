@@ -80,8 +80,13 @@ def choose(
     return chosen if chosen or running else suspects[:1]
 
 
+def is_urgent(candidate: Candidate) -> bool:
+    """Whether it waits for no window."""
+    return candidate.trigger in {"asked", "overdue"}
+
+
 def _may_begin(candidate: Candidate, limits: Limits) -> bool:
-    return limits.threads > 0 and (limits.window_open or candidate.trigger in {"asked", "overdue"})
+    return limits.threads > 0 and (limits.window_open or is_urgent(candidate))
 
 
 def _beside_each_other(

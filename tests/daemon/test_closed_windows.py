@@ -1,0 +1,84 @@
+"""A day outside of the windows is no day of waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from cleanerd.daemon.fleet.closed_windows import ClosedWindows
+from cleanerd.daemon.fleet.schedule import STARVED_MS, Limits, choose, ordered
+from tests.daemon.scene import assignments, broker, serve, until
+from tests.daemon.test_fleet import KEY, NOW, fleet_with
+from tests.daemon.test_schedule import candidate
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd.daemon.service import Service
+
+HOUR_MS = 3_600_000
+CLOSED = Limits(4, 4, window_open=False)
+
+
+def waited(closed_hours: int, open_hours: int) -> int:
+    """What a partition has waited that was to be cleaned all the time."""
+    fleet, windows, now_ms = fleet_with(), ClosedWindows(), NOW
+    for hours, window_open in ((closed_hours, False), (open_hours, True)):
+        for _ in range(240 * hours):
+            now_ms += 15_000
+            found = fleet.candidates(now_ms)
+            assert window_open or choose(found, (), CLOSED) == []
+            windows.passed(found, fleet.partitions, now_ms, window_open=window_open)
+    (last,) = fleet.candidates(now_ms)
+    return last.waiting_ms
+
+
+def test_only_the_hours_in_which_a_turn_can_come_are_waited() -> None:
+    """Those of all windows together: also a short one lets everybody have a turn in the end."""
+    assert waited(16, 1) <= HOUR_MS + 15_000
+    assert waited(16, 1) >= HOUR_MS - 15_000
+    assert waited(0, 2) >= 2 * HOUR_MS - 15_000
+
+
+def test_what_is_overdue_comes_before_those_that_waited_for_the_window() -> None:
+    """C-11: all that had waited through the day were late by hours, and a promise came after them."""
+    overdue = candidate(1, "overdue", overdue_ms=60_000)
+    by_day = candidate(2, waiting_ms=waited(16, 0))
+    assert by_day.waiting_ms < STARVED_MS
+    assert ordered([by_day, overdue])[0] is overdue
+
+
+def test_what_waits_for_no_window_waits() -> None:
+    fleet, windows = fleet_with(), ClosedWindows()
+    fleet.partitions[KEY].asked = True
+    for now_ms in (NOW, NOW + HOUR_MS):
+        windows.passed(fleet.candidates(now_ms), fleet.partitions, now_ms, window_open=False)
+    (asked,) = fleet.candidates(NOW + HOUR_MS)
+    assert asked.waiting_ms == HOUR_MS
+
+
+def test_a_clock_that_goes_back_puts_nothing_off() -> None:
+    fleet, windows = fleet_with(), ClosedWindows()
+    for now_ms in (NOW, NOW - HOUR_MS, NOW - HOUR_MS + 1000):
+        windows.passed(fleet.candidates(now_ms), fleet.partitions, now_ms, window_open=False)
+    assert fleet.partitions[KEY].waiting_since_ms == NOW - HOUR_MS + 1000
+
+
+def test_the_daemon_goes_by_it(root: Path) -> None:
+    """Its own passes tell it."""
+    with broker(root):
+
+        async def story(service: Service) -> None:
+            service.configuration.window_is_open = lambda: False  # type: ignore[method-assign]
+            await until("ready", lambda: service.view().ready)
+            await until("known", lambda: bool(service.fleet.partitions))
+            (tracked,) = service.fleet.partitions.values()
+            await until("it is to be cleaned", lambda: tracked.queued)
+            since = tracked.waiting_since_ms
+            assert since is not None
+            await asyncio.sleep(0.05)
+            service.dispatcher.schedule()
+            assert tracked.waiting_since_ms is not None
+            assert tracked.waiting_since_ms > since
+
+        serve(assignments(root), story)
