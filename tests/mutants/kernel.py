@@ -39,6 +39,14 @@ KERNEL = (
         ("kernel/tests/rewrite.rs::the_max_timestamp_is_that_of_the_survivors",),
     ),
     Mutant(
+        "v0-has-the-time-of-v1-inside",
+        "F-3.2",
+        "kernel/src/rewrite_legacy.rs",
+        "            header.max_timestamp = header::NONE;\n",
+        "            header.max_timestamp = header.max_timestamp.max(header::NONE);\n",
+        ("kernel/tests/hostile.rs::exactly_the_kept_survive",),
+    ),
+    Mutant(
         "records-that-stay-are-not-checked-again",
         "F-2.3",
         "kernel/src/walk.rs",

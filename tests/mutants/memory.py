@@ -34,6 +34,22 @@ MEMORY = (
         ("tests/cleaner/test_facts_room.py::test_what_is_counted",),
     ),
     Mutant(
+        "every-segment-has-room-for-many-records",
+        "U-35",
+        "cleanerd/cleaner/bits.py",
+        "self._words = np.zeros(0, dtype=np.uint64)",
+        "self._words = np.zeros(1024, dtype=np.uint64)",
+        ("tests/cleaner/test_bits.py::test_a_short_column_takes_little",),
+    ),
+    Mutant(
+        "the-first-source-of-a-group-has-no-limit",
+        "U-17",
+        "cleanerd/cleaner/rewrite.py",
+        "            if grown_bytes > MAX_SEGMENT_BYTES:\n",
+        "            if len(group) == 1 and grown_bytes > MAX_SEGMENT_BYTES:\n",
+        ("tests/cleaner/test_segments.py::test_a_first_source_that_no_segment_can_hold",),
+    ),
+    Mutant(
         "verify-tells-damage-twice",
         "U-35",
         "cleanerd/verify/keys.py",
