@@ -17,6 +17,11 @@ def counted(count: int, noun: str, verb: str = "") -> str:
     return " ".join(words)
 
 
+def as_utf8(text: str) -> str:
+    """What can be sent of a text: a path may hold bytes that are no UTF-8, which are lone surrogates here."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
 def human_bytes(count: int) -> str:
     """``1.5 GiB``; below 1 KiB the exact number."""
     value, unit = float(count), "B"

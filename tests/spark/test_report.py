@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from cleanerd.spark.report.hot_keys import key_at, shown
 from cleanerd.spark.report.page import MOST_PARTITIONS
 from cleanerd.spark.report.pictures import MOST_TOPICS
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
+from tests.spark.reading import read_rows
 from tests.spark.rich_log import NOW_MS, RichLog
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import Record, encode_batch
@@ -217,6 +219,19 @@ def test_hostile_keys(tmp_path: Path) -> None:
     named = {row[1] for row in page.rows if len(row) == 5 and row[0] == "t-0"}
     assert named == set(map(shown, HOSTILE))
     assert "script" not in {each for row in page.rows for each in row}
+
+
+def test_a_path_that_is_no_text(tmp_path: Path) -> None:
+    """Its bytes are what the disk says: page and table have a mark for them, and are written."""
+    log = sealed(*[Record(b"k", b"v", timestamp=NOW_MS)] * 2)
+    path = make_log_dir(tmp_path / os.fsdecode(b"logs\xff"), {"t-0": log})
+    file = path / "t-0" / f"{0:020d}.log"
+    file.write_bytes(file.read_bytes()[:-1] + b"\1")
+    page, (found,) = reported(path, tmp_path / "report")
+    assert f"{tmp_path}/logs?" in page.text
+    assert found["damaged"] != []
+    (row, *_) = read_rows(path, view="raw", onCorruption="skip", columns="segment,damaged")
+    assert row["segment"] == f"{tmp_path}/logs?/t-0/{0:020d}.log"
 
 
 def test_shown() -> None:

@@ -19,8 +19,9 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from cleanerd.cleaner.result import Dropped, Outcome
 from cleanerd.daemon.http import metric_names, partition_series
-from cleanerd.daemon.http.partition_series import as_utf8, is_overdue
+from cleanerd.daemon.http.partition_series import is_overdue
 from cleanerd.daemon.view import PartitionPhase
+from cleanerd.words import as_utf8
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -10,6 +10,7 @@ import heapq
 from typing import TYPE_CHECKING
 
 from cleanerd.daemon.http.metric_names import PARTITIONS
+from cleanerd.words import as_utf8
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -87,11 +88,6 @@ def _values(partition: PartitionView) -> tuple[float | None, ...]:
 
 def _seconds(time_ms: int | None) -> float | None:
     return None if time_ms is None else time_ms / 1000
-
-
-def as_utf8(text: str) -> str:
-    """What can be sent of a text: a path may hold bytes that are no UTF-8, which are lone surrogates here."""
-    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def _escaped(label: str) -> str:

@@ -28,10 +28,10 @@ from cleanerd.daemon.http.connections import Connections
 from cleanerd.daemon.http.hosts import Hosts
 from cleanerd.daemon.http.metrics import DEFAULT_PARTITIONS_MAX, Exposition
 from cleanerd.daemon.http.page_files import PageFile, PageFiles
-from cleanerd.daemon.http.partition_series import as_utf8
 from cleanerd.daemon.http.status_body import StatusBody, encode
 from cleanerd.daemon.within import within
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
+from cleanerd.words import as_utf8
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection

@@ -17,6 +17,7 @@ from cleanerd.spark.new_directory import exists_already, make_new_directory
 from cleanerd.spark.report.hot_keys import hottest
 from cleanerd.spark.report.page import page
 from cleanerd.spark.report.topics import by_topic
+from cleanerd.words import as_utf8
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,7 +94,7 @@ def write_report(
         pq.write_table(_table(documents), target / PARQUET, compression="zstd")
         whole = {"made_at": made_at, "log_dirs": list(log_dirs), "partitions": documents}
         (target / JSON).write_text(json.dumps(whole) + "\n", encoding="utf-8")
-        (target / PAGE).write_text(text, encoding="utf-8")
+        (target / PAGE).write_text(as_utf8(text), encoding="utf-8")
     except BaseException as error:
         shutil.rmtree(target, ignore_errors=True)
         if isinstance(error, OSError):
@@ -108,7 +109,10 @@ def _table(documents: Sequence[dict[str, Any]]) -> pa.Table:
         "written": ("begin_ms", "records"),
     }
     rows = [
-        {name: _structs(value, names[name]) if name in names else value for name, value in each.items()}
+        {
+            **{name: _structs(value, names[name]) if name in names else value for name, value in each.items()},
+            "damaged": [as_utf8(text) for text in each["damaged"]],
+        }
         for each in documents
     ]
     return pa.Table.from_pylist(rows, schema=_SCHEMA)

@@ -14,6 +14,7 @@ from cleanerd.log.chunks import WithChunk
 from cleanerd.log.memory import worker_batch_bytes
 from cleanerd.spark.source.columns import HEADERS
 from cleanerd.spark.source.visible import control_batches
+from cleanerd.words import as_utf8
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,7 +92,7 @@ def to_arrow(rows: Rows, schema: pa.Schema) -> pa.RecordBatch:
 def damage_row(schema: pa.Schema, reach: Reach, segment: SegmentFile, position: int, reason: str) -> pa.RecordBatch:
     """The row that stands for bytes that cannot be read; all that a record has is null."""
     known = {
-        "topic": reach.name.topic, "partition": reach.name.partition, "segment": str(segment.path),
+        "topic": reach.name.topic, "partition": reach.name.partition, "segment": as_utf8(str(segment.path)),
         "position": position, "damaged": reason,
     }  # fmt: skip
     return pa.RecordBatch.from_arrays(
@@ -209,7 +210,7 @@ _COLUMNS: Final[dict[str, Callable[[Rows], object]]] = {
     "is_tombstone": _is_tombstone,
     "version": _version,
     "batch_offset": _batch("base_offset", np.int64),
-    "segment": lambda rows: str(rows.segment.path),
+    "segment": lambda rows: as_utf8(str(rows.segment.path)),
     "position": _batch("position", np.int64),
     "visible": is_visible,
     "in_clean_part": lambda rows: (
