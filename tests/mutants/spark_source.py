@@ -9,6 +9,7 @@ STABLE = "cleanerd/spark/source/stable.py"
 PLACES = "cleanerd/spark/source/places.py"
 OFFSETS = "cleanerd/spark/source/offsets.py"
 LATEST = "cleanerd/spark/source/latest.py"
+READING = "cleanerd/spark/source/reading.py"
 STREAM = "cleanerd/spark/source/stream.py"
 READ = "tests/spark/test_source_read.py"
 STATES = "tests/spark/test_source_states.py"
@@ -21,6 +22,22 @@ SPARK_SOURCE = (
         "                self._ahead = self._read_on(segment, stop)\n",
         "                self._ahead = iter(())\n",
         (f"{READ}::test_transactions_that_reach_out_of_a_split",),
+    ),
+    Mutant(
+        "source-gives-a-segment-and-what-it-was-made-of",
+        "D-06",
+        READING,
+        "        wrong: NDArray[np.bool_] = beyond | (batches.base_offset <= before)\n",
+        "        wrong: NDArray[np.bool_] = batches.base_offset <= before\n",
+        (f"{STATES}::test_a_new_segment_beside_an_old_one_that_it_was_made_of",),
+    ),
+    Mutant(
+        "source-believes-any-first-offset",
+        "D-06",
+        READING,
+        "        wrong: NDArray[np.bool_] = beyond | (batches.base_offset <= before)\n",
+        "        wrong = beyond\n",
+        (f"{STATES}::test_an_offset_that_was_hit",),
     ),
     Mutant(
         "source-believes-a-snapshot-beyond-the-end",
