@@ -232,6 +232,8 @@ PLAN_AGAIN: Final = frozenset({
 """The log is no longer what the plan was made for."""
 IO_ERROR: Final = "io_error"
 """The broker's disk, or its limits: what was staged is wrong by codes of its own."""
+LOG_DIR_FAILED: Final = "log_dir_failed"
+"""The broker gives up the log directory: the group in ``done``, if any, stopped half-way, and a start makes an end."""
 NOT_HERE: Final = frozenset({"incapable", "stopped", "unsupported"})
 """This broker's agent swaps nothing now."""
 
@@ -240,9 +242,9 @@ class AgentRefusalError(RefusedError):
     """The agent said no to ``operation``.
 
     ``code`` is its word for why, ``done`` are bases of groups that were swapped all the same. For a swap, any other
-    code than those of :data:`LATER`, :data:`PLAN_AGAIN` and :data:`NOT_HERE`, and :data:`IO_ERROR`, says that what was
-    staged is wrong, which is a mistake of ours: trying again would make the same. An agent that fails at anything else
-    has looked at nothing of ours: nothing is known to be wrong with the log.
+    code than those of :data:`LATER`, :data:`PLAN_AGAIN` and :data:`NOT_HERE`, :data:`IO_ERROR` and
+    :data:`LOG_DIR_FAILED`, says that what was staged is wrong, which is a mistake of ours: trying again would make the
+    same. An agent that fails at anything else has looked at nothing of ours: nothing is known to be wrong with the log.
     """
 
     def __init__(
@@ -253,7 +255,8 @@ class AgentRefusalError(RefusedError):
         self.code = code
         self.done = done
         passes = operation != "swap" or code in LATER | PLAN_AGAIN | NOT_HERE
-        self.cause = Cause.MOMENT if passes else Cause.WORLD if code == IO_ERROR else Cause.LOG
+        is_of_disk = code in {IO_ERROR, LOG_DIR_FAILED}
+        self.cause = Cause.MOMENT if passes else Cause.WORLD if is_of_disk else Cause.LOG
         self.moved_on = code in PLAN_AGAIN
         # A swap has been asked for again and again already.
         self.plan_again = self.moved_on or (code in LATER and operation != "swap")

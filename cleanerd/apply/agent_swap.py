@@ -23,6 +23,7 @@ from cleanerd.cleaner.manifest import Manifest, staged_name, write_manifest
 from cleanerd.cleaner.refusals import refuse_deletions
 from cleanerd.errors import (
     LATER,
+    LOG_DIR_FAILED,
     NO_LOG,
     AgentRefusalError,
     AgentUnavailableError,
@@ -216,6 +217,10 @@ class Swapper:
                 doubtful = doubtful or isinstance(error, AgentLostError)
                 problem = error
             except AgentRefusalError as error:
+                if error.code == LOG_DIR_FAILED:
+                    # Half-way in: only a start of the broker makes an end of it, and who undoes it later needs the old.
+                    self.in_doubt = doubtful or staged.base in error.done
+                    raise self._given_up(error) from error
                 if staged.base in error.done:
                     return None
                 # A try before may have taken what was staged.
@@ -245,11 +250,14 @@ class Swapper:
             return
         with suppress(AgentUnavailableError):
             if has_given_up(self._broker.info(), self._facts):
-                raise MachineError(
-                    f"the broker has given up the log directory of {self._plan.name}: {problem}",
-                    where=self._plan.path,
-                    hint="its log says what failed there; the broker takes the directory again when it is restarted",
-                ) from problem
+                raise self._given_up(problem) from problem
+
+    def _given_up(self, problem: AgentRefusalError) -> MachineError:
+        return MachineError(
+            f"the broker has given up the log directory of {self._plan.name}: {problem}",
+            where=self._plan.path,
+            hint="its log says what failed there; the broker takes the directory again when it is restarted",
+        )
 
     def _sent(self, request: dict[str, Any], staged_bytes: int) -> SwapDone:
         """As ``SwappingBroker.swap``; with the witnesses when the agent does not have them (any more)."""

@@ -12,6 +12,7 @@ from confluent_kafka import TopicPartition
 
 from tests.agent.asking import RefusedError
 from tests.agent.building import changed_source, stopping_build
+from tests.agent.doing import DOES_WHAT_IT_IS_TOLD, MOVED_ON, asked, cut, released, tell
 from tests.agent.live import Live
 from tests.agent.stopping import Stopping, stopping_broker
 from tests.brokers.node import error_lines, names_ending, wait_until
@@ -31,30 +32,6 @@ OUTPUT_BYTES: Final = 6_000
 """So that there are several outputs."""
 NEVER: Final = {"cleanup.policy": "compact,delete", "retention.ms": "-1"}
 """Records may be deleted there, and none are."""
-DO: Final = """
-        java.nio.file.Path told = java.nio.file.Path.of(System.getProperty("cleanerd.test.moments"), log + ".do");
-        if (java.nio.file.Files.exists(told)) {
-            String what = java.nio.file.Files.readString(told).strip();
-            java.nio.file.Files.delete(told);
-            try {
-                if (what.equals("give up")) { // as when its disk fails
-                    Class<?> manager = log.manager.getClass();
-                    Object channel = Reflect.get(Reflect.field(manager, "logDirFailureChannel"), log.manager);
-                    var giveUp = Reflect.method(channel.getClass(), "maybeAddOfflineLogDir", String.class, String.class,
-                            IOException.class);
-                    String logDir = log.dir().getParent().toString();
-                    Reflect.call(giveUp, channel, logDir, "a test", new IOException("gone"));
-                } else if (what.equals("close")) { // as a broker does that stops
-                    Reflect.call(Reflect.method(log.log.getClass(), "close"), log.log);
-                } else { // as a follower's log is cut, whose leader has another history
-                    var cut = Reflect.method(log.log.getClass(), "truncateTo", long.class);
-                    Reflect.call(cut, log.log, Long.valueOf(what));
-                }
-            } catch (NoSuchMethodException | NoSuchFieldException e) {
-                throw new IllegalStateException(e);
-            }
-        }
-"""
 WRITTEN: Final = "            log.writeCheckpoint(offset);\n"
 NO_FACTS: Final = """
             if (java.nio.file.Files.exists(
@@ -62,20 +39,13 @@ NO_FACTS: Final = """
                 throw new OutOfMemoryError("a test");
             }
 """
-FIRST_LINE: Final = "        String cleaning = log.cleaningState();\n"
-MOVED_ON: Final = {
-    "log_changed", "source_gone", "source_changed", "evidence_changed", "not_below_bound", "not_sealed",
-}  # fmt: skip
-"""No fault of the plan, and nothing that is asked again as it is."""
-
-
 @pytest.fixture(scope="module", params=["4.3", pytest.param("3.9", marks=pytest.mark.long)])
 def stopping(request: pytest.FixtureRequest) -> Iterator[Stopping]:
     """A broker whose agent stops at named moments; asked about a log it does first what ``TOPIC-0.do`` says."""
 
     def build(work_dir: Path) -> Path:
         changed_source(work_dir, "moments", "Checkpoint.java", (WRITTEN, WRITTEN + NO_FACTS))
-        return stopping_build(work_dir, "LogAnswer.java", (FIRST_LINE, DO + FIRST_LINE))
+        return stopping_build(work_dir, *DOES_WHAT_IT_IS_TOLD)
 
     with stopping_broker(request.param, build, log_dirs=2) as started:
         yield started
@@ -91,21 +61,6 @@ def at_moments(events: Sequence[object], moments: Sequence[str]) -> list[Any]:
 
 
 # -- what happens -----------------------------------------------------------------------------------------------------
-
-
-def asked(topic: Topic) -> dict[str, Any]:
-    """What the agent says of it."""
-    with Live(topic.broker).asking() as agent:
-        return agent.ask("log", topic=topic.name, partition=0)
-
-
-def cut(stopping: Stopping, topic: Topic, offset: int) -> None:
-    """To ``offset``; then it grows beyond where it ended."""
-    end = asked(topic)["leo"]
-    (stopping.place / f"{topic.name}-0.do").write_text(str(offset))
-    assert asked(topic)["leo"] == offset
-    while asked(topic)["segments"][-1][0] <= end:
-        topic.fill(transactions=False)
 
 
 def recreate(_stopping: Stopping, topic: Topic, ratio: str = "0") -> None:
@@ -135,17 +90,6 @@ def delete_for_a_while(_stopping: Stopping, topic: Topic) -> None:
 
 
 # -- swaps ------------------------------------------------------------------------------------------------------------
-
-
-def released(stopping: Stopping, topic: Topic) -> None:
-    """Nothing is left of the swap, on the disk or in the broker's cleaner."""
-    wait_until("the old files are gone", lambda: not names_ending(topic.broker.log_dirs, ".deleted"))
-    # The broker's own cleaner may have the new log at work: its files go by themselves, what we left would stay.
-    wait_until("no file of a swap is left", lambda: not names_ending([topic.directory], ".cleaned", ".swap"))
-    with stopping.live.asking() as agent:
-        wait_until("it is free", lambda: agent.ask("log", topic=topic.name, partition=0)["cleaning"] != "paused")
-        told = agent.ask("info")
-        assert (told["pauses"], told["failed_resumes"]) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -311,35 +255,12 @@ def test_nothing_of_it_was_an_error(stopping: Stopping) -> None:
     assert [line for line in error_lines(text) if "AssignmentsManager" not in line] == []
 
 
-def test_its_log_directory_is_given_up(stopping: Stopping) -> None:
-    """A-24, U-38: with the files moved in. It is refused, and the next start finds the old segments."""
-    second = stopping.live.broker.log_dirs[1]
-    topics = (stopping.live.topic(f"given-up-{number}", transactions=False) for number in range(4))
-    topic = next(each for each in topics if each.log_dir == second)
-    manifest = topic.stage(output_bytes=OUTPUT_BYTES)
-    before = sealed(topic)
-    with stopping.at("opened", topic.request(manifest)) as swap, stopping.live.asking() as agent:
-        (stopping.place / f"{topic.name}-0.do").write_text("give up")
-        asked(topic)
-        wait_until("its logs are gone", lambda: agent.ask("logs", prefix=topic.name)["logs"] == [])
-        assert str(second) not in agent.ask("info")["log_dirs"]
-    assert swap.code in MOVED_ON, swap.answer
-    assert sealed(topic) == before
-    with stopping.live.asking() as agent:
-        assert agent.ask("info")["pauses"] == []
-    topic.broker.kill()
-    topic.broker.start()
-    assert sealed(topic) == before
-    assert topic.read() == topic.latest
-
-
 def test_a_broker_that_stops(stopping: Stopping) -> None:
     """K-8: its logs are closed one after the other, and a swap that comes a moment later goes in all the same."""
     topic = stopping.live.topic("closed", transactions=False)
     manifest = topic.stage(output_bytes=OUTPUT_BYTES)
     with stopping.at("opened", topic.request(manifest)) as swap:
-        (stopping.place / f"{topic.name}-0.do").write_text("close")
-        asked(topic)
+        tell(stopping, topic, "close")
     assert isinstance(swap.answer, dict)
     assert swap.answer["done"] == [group.base for group in manifest.groups]
     topic.broker.kill()
@@ -363,11 +284,3 @@ def test_an_error_when_a_clean_point_was_told(stopping: Stopping) -> None:
         with pytest.raises(RefusedError) as refused:
             agent.ask("swap", **topic.request(topic.stage(output_bytes=OUTPUT_BYTES)))
         assert refused.value.code == "stopped"
-
-
-def sealed(topic: Topic) -> dict[str, tuple[int, int, int]]:
-    """All but the active segment, whose indexes a start opens anew; nothing of a swap is among it."""
-    listing = topic.listing()
-    active = max(name[:20] for name in listing)
-    assert not [name for name in listing if name.endswith((".cleaned", ".swap"))]
-    return {name: facts for name, facts in listing.items() if not name.startswith(active)}

@@ -16,6 +16,8 @@ final class Attempt implements Pauses.Settled {
     private final Staging staging;
     private final Attempt earlier;
     private boolean removed;
+    private IOException failure;
+    private boolean givenUp;
 
     /** {@code earlier}: one of the same request that is not settled; null: there is none. */
     Attempt(BrokerLog log, Staging staging, long base, Attempt earlier) throws IOException {
@@ -40,10 +42,23 @@ final class Attempt implements Pauses.Settled {
         directory = files.directoryChanged();
     }
 
-    /** The broker's own swap; with the monitor held. */
+    /**
+     * The broker's own swap; with the monitor held. So what a failure leaves half-way is dealt with before anybody else
+     * appends to that log, or cuts it.
+     */
     void replace(List<BrokerSegment> sources) throws IOException {
         entered = true;
-        log.replace(output, sources);
+        try {
+            log.replace(output, sources);
+        } catch (Throwable e) {
+            try {
+                failure = e instanceof IOException ? (IOException) e : new IOException(e);
+                settle();
+            } catch (Throwable another) {
+                Swap.suppress(e, another);
+            }
+            throw e;
+        }
         files.finish(staging);
     }
 
@@ -62,16 +77,51 @@ final class Attempt implements Pauses.Settled {
         }
     }
 
+    /** Whether the broker was made to give up the log directory. */
+    boolean hasGivenUp() {
+        return givenUp;
+    }
+
+    /**
+     * Of an output that the log has: gives it all its files, and where the sources could not be put aside has the broker
+     * give up the log directory, as after such a failure of its own cleaner. Sources that are left in the log lie beside
+     * what replaced them: a truncation cuts them and not that, and the next start takes everything in its range away,
+     * what was appended since as well. Not before the output has all its files: a start that finds one of them by the
+     * name {@code .cleaned} throws the output away.
+     */
+    private void settle() throws IOException {
+        synchronized (log.monitor()) {
+            if (!inTheLog()) {
+                return;
+            }
+            files.finish(staging);
+            if (isMixed() && log.canBeGivenUp()) {
+                log.giveUp("Failed to put aside the segments of " + log + " that segment " + output.base() + " replaces "
+                        + "in dir " + log.logDir() + " due to IOException", failure);
+                givenUp = true;
+            }
+        }
+    }
+
+    /** The broker puts all sources aside before it gives the output its last name, the log first. */
+    private boolean isMixed() throws IOException {
+        return output.file().toString().endsWith(CleanedFiles.SWAP);
+    }
+
     /**
      * After a failure: puts right what can be, and says whether no temporary name is left. As long as one is, the broker's
      * cleaner must not come near. It would give its own files the names that a live segment still goes by; and a start
      * throws a {@code .swap} away, be it a live segment's only file, if there is a {@code .cleaned} of its base offset or
-     * a lower one. A log that is the broker's no more does not matter.
+     * a lower one. A log that is the broker's no more does not matter, and nothing is touched where it gives up the
+     * directory.
      */
     @Override
     public boolean now() throws IOException {
+        if (givenUp) {
+            return !log.isCurrent() && (earlier == null || earlier.now());
+        }
         if (inTheLog()) {
-            files.finish(staging);
+            settle();
         } else {
             if (entered) {
                 files.removeSwap();
@@ -82,6 +132,6 @@ final class Attempt implements Pauses.Settled {
             }
             files.removeCleaned();
         }
-        return (!files.areLeft() || !log.isCurrent()) && (earlier == null || earlier.now());
+        return (!log.isCurrent() || !files.areLeft()) && (earlier == null || earlier.now());
     }
 }

@@ -17,6 +17,8 @@ final class Broker {
     final Members members;
     final Values values;
     final Release release;
+    /** Null: this release tells of failures in a way that the agent does not know. */
+    final FailureChannel failures;
     private final List<Object> managers;
     private final boolean allowUnknownVersion;
     private volatile Trial.Result trial = new Trial.Result("not_run", "");
@@ -29,6 +31,7 @@ final class Broker {
         this.members = new Members(managers.get(0).getClass());
         this.values = new Values(members);
         this.release = Release.of(members.version());
+        this.failures = FailureChannel.of(managers.get(0).getClass());
     }
 
     /** Whether swaps are possible at all: every member is there, the release is allowed, and the trial went well. */
@@ -176,5 +179,6 @@ final class Broker {
         answer.put("node_id", nodeId());
         answer.put("log_dirs", liveLogDirs());
         answer.put("cleaner", hasCleaner());
+        answer.put("gives_up_log_dirs", failures != null);
     }
 }

@@ -89,6 +89,26 @@ class BrokerLog {
         return broker.values.orNull(Reflect.call(members.getLog, manager, name, false)) == log;
     }
 
+    /** Whether the broker can be made to give up this log's directory. */
+    boolean canBeGivenUp() {
+        return broker.failures != null;
+    }
+
+    /** Whether the broker knows that this log's directory failed: it is about to let go of it, or has done so. */
+    boolean isGivenUp() throws IOException {
+        return canBeGivenUp() && broker.failures.hasFailed(manager, logDir());
+    }
+
+    /** Has the broker give up this log's directory, for {@code failure}. */
+    void giveUp(String words, IOException failure) throws IOException {
+        broker.failures.report(manager, logDir(), words, failure);
+    }
+
+    /** As the broker calls it. */
+    String logDir() throws IOException {
+        return ((File) Reflect.call(members.dir, log)).getParent();
+    }
+
     boolean compacted() throws IOException {
         return (Boolean) Reflect.get(members.compact, config());
     }

@@ -105,6 +105,10 @@ public final class Entry implements AutoCloseable, BooleanSupplier {
 
     private void begin(String foundVia) throws IOException {
         journal.use(broker);
+        if (broker.failures == null) {
+            journal.warn("Kafka " + broker.release.told() + " is told of log directories that failed in a way that this "
+                    + "agent does not know: a swap that stops half-way leaves the log online until the broker is restarted");
+        }
         transport = Transport.of(options.transport(), journal);
         identity.put("transport", transport.name());
         identity.put("build", Build.ID);

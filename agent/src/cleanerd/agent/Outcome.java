@@ -14,6 +14,8 @@ final class Outcome {
     long validateUs;
     long pauseUs;
     boolean checkpoint;
+    /** Of such an outcome nothing is told again: the log is gone, and what a start makes of it shows there. */
+    boolean logDirFailed;
 
     Map<String, Object> toJson() {
         Map<String, Object> json = new LinkedHashMap<>();

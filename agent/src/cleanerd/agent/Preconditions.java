@@ -16,6 +16,9 @@ final class Preconditions {
         if (!log.isCurrent()) {
             throw new Refusal("log_changed", log + " is another log by now");
         }
+        if (log.isGivenUp()) {
+            throw new Refusal("log_dir_failed", "the broker gives up the log directory " + log.logDir());
+        }
         String topicId = log.topicId();
         if (topicId == null ? request.topicId() != null : !topicId.equals(request.topicId())) {
             throw new Refusal("topic_id", "the id of " + request.topic() + " is " + topicId);

@@ -179,7 +179,7 @@ final class Requests {
                 session.keep(request, evidence);
             } finally {
                 swaps.addAndGet(outcome.done.size());
-                if (outcome.done.size() == request.groups().size()) {
+                if (outcome.done.size() == request.groups().size() && !outcome.logDirFailed) {
                     results.keep(request, outcome.toJson());
                 }
             }

@@ -156,6 +156,9 @@ final class Swap {
         if (!swapped) {
             rethrow(failure);
         }
+        if (attempt.hasGivenUp()) {
+            givenUp(group, failure);
+        }
         outcome.heldUs.add(0L);
         outcome.warnings.add("group " + group.base() + " is swapped, but not in every detail: " + failure
                 + (unsettled == null ? "" : "; some files keep temporary names until the broker restarts, and its cleaner "
@@ -166,7 +169,18 @@ final class Swap {
         }
     }
 
-    private static void suppress(Throwable failure, Throwable another) {
+    /** The group is in: a start makes an end of it. Everything else of that log directory waits for that. */
+    private void givenUp(Group group, Throwable failure) throws Refusal {
+        outcome.done.add(group.base());
+        outcome.logDirFailed = true;
+        if (failure instanceof Error) {
+            throw (Error) failure;
+        }
+        throw new Refusal("log_dir_failed", "group " + group.base() + " is in, but what it replaces could not be put aside, "
+                + "so the broker gives up the log directory: " + failure);
+    }
+
+    static void suppress(Throwable failure, Throwable another) {
         try {
             failure.addSuppressed(another);
         } catch (Throwable e) {

@@ -166,6 +166,12 @@ final class TrialLog extends BrokerLog implements AutoCloseable {
         return false;
     }
 
+    /** No directory of the broker's is given up for it. */
+    @Override
+    boolean canBeGivenUp() {
+        return false;
+    }
+
     /** The broker's cleaner does not know this log, so it need not be kept away. */
     @Override
     Lock lockCleaner(long patienceSeconds) {
