@@ -77,6 +77,7 @@ class AgentInfo:
     checked, or why not.
     ``transport``: unix or loopback; agents that do not tell it know no other than the first.
     ``pauses`` and ``failed_resumes``: partitions (``topic-0``) whose cleaner the agent holds, and could not let go.
+    ``gives_up_log_dirs``: it can have the broker do so where a swap stops half-way (A-24); older agents do not.
     """
 
     protocol: int
@@ -100,6 +101,7 @@ class AgentInfo:
     transport: str = "unix"
     pauses: list[str] = field(default_factory=list)
     failed_resumes: list[str] = field(default_factory=list)
+    gives_up_log_dirs: bool = False
     swaps: int = 0
     accepting_swaps: bool = True
     errors: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What a broker's agent does to a log when a test tells it to, and how that is seen: for builds that stop (``stopping.py``)."""
+"""What an agent does to a log when a test tells it to, and how that is seen: for builds that stop (``stopping.py``)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tests.brokers.node import names_ending, wait_until
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from cleanerd.cleaner.manifest import Manifest
     from tests.agent.live import Topic
     from tests.agent.stopping import Stopping
 
@@ -20,19 +21,14 @@ _DO: Final = """
             java.nio.file.Files.delete(told);
             try {
                 if (what.equals("give up")) { // as when its disk fails
-                    Class<?> manager = log.manager.getClass();
-                    Object channel = Reflect.get(Reflect.field(manager, "logDirFailureChannel"), log.manager);
-                    var giveUp = Reflect.method(channel.getClass(), "maybeAddOfflineLogDir", String.class, String.class,
-                            IOException.class);
-                    String logDir = log.dir().getParent().toString();
-                    Reflect.call(giveUp, channel, logDir, "a test", new IOException("gone"));
+                    log.giveUp("a test", new IOException("gone"));
                 } else if (what.equals("close")) { // as a broker does that stops
                     Reflect.call(Reflect.method(log.log.getClass(), "close"), log.log);
                 } else { // as a follower's log is cut, whose leader has another history
                     var cut = Reflect.method(log.log.getClass(), "truncateTo", long.class);
                     Reflect.call(cut, log.log, Long.valueOf(what));
                 }
-            } catch (NoSuchMethodException | NoSuchFieldException e) {
+            } catch (NoSuchMethodException e) {
                 throw new IllegalStateException(e);
             }
         }
@@ -40,6 +36,17 @@ _DO: Final = """
 _FIRST_LINE: Final = "        String cleaning = log.cleaningState();\n"
 DOES_WHAT_IT_IS_TOLD: Final = ("LogAnswer.java", (_FIRST_LINE, _DO + _FIRST_LINE))
 """For ``stopping_build``: asked about a log, the agent does first what :func:`tell` says."""
+_REPLACED: Final = "            log.replace(output, sources);\n"
+_NO_LAST_NAME: Final = """
+            if (java.nio.file.Files.deleteIfExists(
+                    java.nio.file.Path.of(System.getProperty("cleanerd.test.moments"), log + ".no-last-name"))) {
+                java.nio.file.Path last = log.dir().resolve(Group.brokerName(output.base(), "log"));
+                java.nio.file.Files.move(last, last.resolveSibling(last.getFileName() + ".swap"));
+                throw new IOException("no last name"); // as when the disk fails at the last of the broker's renames
+            }
+"""
+NO_LAST_NAME: Final = (_REPLACED, _REPLACED + _NO_LAST_NAME)
+"""For ``Attempt.java``, so that there is :func:`swap_without_a_last_name`."""
 MOVED_ON: Final = {
     "log_changed", "source_gone", "source_changed", "evidence_changed", "not_below_bound", "not_sealed",
 }  # fmt: skip
@@ -77,7 +84,20 @@ def released(stopping: Stopping, topic: Topic) -> None:
         assert (told["pauses"], told["failed_resumes"]) == ([], [])
 
 
+def swap_without_a_last_name(stopping: Stopping, topic: Topic, manifest: Manifest) -> None:
+    """The first group's new segment is in, the sources are put aside, and its log goes by ``.swap``."""
+    group = manifest.groups[0]
+    (stopping.place / f"{topic.name}-0.no-last-name").touch()
+    with stopping.live.asking() as agent:
+        answer = agent.ask("swap", **topic.request(manifest, (group,)))
+    assert answer["done"] == [group.base]
+    assert "no last name" in str(answer["warnings"])
+    assert (topic.directory / f"{group.base:020d}.log.swap").exists(), "U-26"
+
+
 def topic_in(stopping: Stopping, log_dir: Path, name: str, *, transactions: bool = False) -> Topic:
     """A new topic whose partition lies there: the broker puts the next one where it has the fewest."""
-    topics = (stopping.live.topic(f"{name}-{number}", transactions=transactions) for number in range(6))
+    topics = (
+        stopping.live.topic(f"{name}-in-{log_dir.name}-{number}", transactions=transactions) for number in range(6)
+    )
     return next(each for each in topics if each.log_dir == log_dir)

@@ -60,13 +60,13 @@ def stopping_broker(
 
 
 class Stopped:
-    """A request under way; ``answer`` is what came of it, once the block was left."""
+    """A ``request`` under way; ``answer`` is what came of it, once the block was left."""
 
     def __init__(self, stopping: Stopping, moment: str, request: dict[str, Any], operation: str) -> None:
         self._stop = stopping.place / f"{moment}.stop"
         self._reached = stopping.place / f"{moment}.reached"
         self._live = stopping.live
-        self._request = request
+        self.request = request
         self._operation = operation
         self._thread = threading.Thread(target=self._ask)
         self.answer: dict[str, Any] | str = "none"
@@ -74,7 +74,7 @@ class Stopped:
     def _ask(self) -> None:
         try:
             with self._live.asking() as agent:
-                self.answer = agent.ask(self._operation, **self._request)
+                self.answer = agent.ask(self._operation, **self.request)
         except RefusedError as refused:
             self.answer = refused.answer
         except (AssertionError, OSError) as lost:

@@ -12,9 +12,9 @@ from confluent_kafka.admin import ResourceType
 
 from tests.agent.asking import RefusedError
 from tests.agent.building import changed_source, stopping_build
+from tests.agent.doing import NO_LAST_NAME, asked, released, swap_without_a_last_name, topic_in
 from tests.agent.live import PROPERTIES
 from tests.agent.stopping import Stopping, stopping_broker
-from tests.agent.test_meanwhile import asked, released
 from tests.brokers.node import wait_until
 from tests.live.scene import alter, ask
 
@@ -75,7 +75,7 @@ def stopping(request: pytest.FixtureRequest) -> Iterator[Stopping]:
     """A broker whose cleaner is eager, with the build that stops."""
 
     def build(work_dir: Path) -> Path:
-        changed_source(work_dir, "moments", "Attempt.java", (IN_THE_LOG, NO_LOOK + IN_THE_LOG))
+        changed_source(work_dir, "moments", "Attempt.java", (IN_THE_LOG, NO_LOOK + IN_THE_LOG), NO_LAST_NAME)
         pauses = ((PAUSED, PAUSED + NO_MEMORY), (RESUMED, NOT_RESUMED + RESUMED + NOT_TOLD))
         changed_source(work_dir, "moments", "Pauses.java", *pauses)
         changed_source(work_dir, "moments", "BrokerLog.java", (TEXT, NO_TEXT + TEXT))
@@ -88,19 +88,8 @@ def stopping(request: pytest.FixtureRequest) -> Iterator[Stopping]:
 
 
 def half_way(stopping: Stopping, topic: Topic) -> None:
-    """A source cannot be renamed, once the broker has the new segment; then the disk is well again."""
-    manifest = topic.stage(output_bytes=60_000)
-    group = manifest.groups[0]
-    assert len(group.sources) > 2
-    obstacle = topic.directory / f"{group.sources[1]:020d}.log.deleted" / "x"
-    with stopping.at("locked", topic.request(manifest)) as swap:
-        obstacle.mkdir(parents=True)
-    obstacle.rmdir()
-    obstacle.parent.rmdir()
-    assert isinstance(swap.answer, dict)
-    assert swap.answer["done"] == [group.base]
-    assert "DirectoryNotEmptyException" in str(swap.answer["warnings"])
-    assert (topic.directory / f"{group.base:020d}.log.swap").exists(), "U-26"
+    """The new segment is in, and a file of it keeps a temporary name until the broker starts anew."""
+    swap_without_a_last_name(stopping, topic, topic.stage(output_bytes=60_000))
 
 
 def kept(stopping: Stopping, topic: Topic) -> tuple[str, list[str]]:
@@ -118,9 +107,7 @@ def clean_always(topic: Topic) -> int:
 
 def test_the_brokers_cleaner_stays_away(stopping: Stopping) -> None:
     """U-34, A-22: it gave its files the names that the new segment went by, and the next start threw that away."""
-    topics = [stopping.live.topic(f"half-{number}", transactions=False) for number in range(4)]
-    topic = next(each for each in topics if each.log_dir == stopping.live.broker.log_dirs[1])
-    other = next(each for each in topics if each is not topic)
+    topic, other = (topic_in(stopping, each, "half") for each in reversed(stopping.live.broker.log_dirs))
     half_way(stopping, topic)
     assert kept(stopping, topic) == ("paused", [f"{topic.name}-0"])
     topic.fill(transactions=False)

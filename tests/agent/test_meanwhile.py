@@ -39,6 +39,8 @@ NO_FACTS: Final = """
                 throw new OutOfMemoryError("a test");
             }
 """
+
+
 @pytest.fixture(scope="module", params=["4.3", pytest.param("3.9", marks=pytest.mark.long)])
 def stopping(request: pytest.FixtureRequest) -> Iterator[Stopping]:
     """A broker whose agent stops at named moments; asked about a log it does first what ``TOPIC-0.do`` says."""

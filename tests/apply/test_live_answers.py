@@ -103,6 +103,30 @@ def test_the_broker_gives_up_its_log_directory(root: Path) -> None:
         assert clean_beside(agent).outcome == "cleaned"
 
 
+@pytest.mark.parametrize("is_in", [True, False])
+def test_the_broker_gives_it_up_for_a_swap(root: Path, is_in: bool) -> None:
+    """A-24, U-38: it stopped half-way, or another one did; told at once, and asked for nothing more.
+
+    That the group is in was enough for the next one: what was told then was another failure.
+    """
+
+    def half_way(agent: FakeAgent, request: dict[str, Any]) -> bytes | None:
+        if is_in:
+            agent.do_swap(request)
+        done = tuple(group["base"] for group in request["groups"]) if is_in else ()
+        return refuse("log_dir_failed", done=done)(agent, request)
+
+    with running(root) as agent:
+        agent.fail("swap", half_way)
+        result = clean_beside(agent)
+        assert (result.outcome, type(result.error)) == ("failed", MachineError)
+        assert "given up the log directory of" in result.reason
+        assert "log_dir_failed" in result.reason
+        assert (len(agent.asked("swap")), agent.checkpoints) == (1, {})
+        assert not (root.parent / "state").exists(), "nothing to quarantine"
+        assert clean_beside(agent).outcome == "cleaned"
+
+
 def test_a_partition_that_is_not_there_for_too_long(root: Path) -> None:
     """While the broker has its log directory that is an ordinary outcome: its topic may be being deleted."""
     with running(root) as agent:

@@ -12,10 +12,10 @@ import subprocess
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from confluent_kafka import Producer
 
@@ -30,20 +30,17 @@ from tests.apply.live_scene import QUICK
 from tests.brokers.node import names_ending, open_files, wait_until
 from tests.brokers.traffic import SILENT
 from tests.crash.classify import STARTS, Classifier
-from tests.crash.live_swap import LiveSwap
-from tests.crash.volume import State
 from tests.kafka.judge import Judge, fetch_jars
 from tests.live.load import create_topics
 from tests.live.proxy import Proxy
 from tests.live.rounds import with_agent
 from tests.support.patience import PATIENCE_SECONDS
 from tests.torture.calls_bench import Done, forked, wrong_words
+from tests.torture.seen import Seen, state_of
 from tests.torture.shim import CLASSES, Fault, Struck, Switch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-    from cleanerd.cleaner.manifest import FileKind
 
 COUNTED: Final = Fault("counted", 0, CLASSES[: CLASSES.index("socket")])
 KEYS: Final = 30
@@ -51,37 +48,12 @@ SEGMENT_BYTES: Final = 6000
 SPARE: Final = 4
 """Log directories for the metadata and the broker's own topics."""
 _DELETED_SECONDS: Final = 3.0
+_GIVING_UP_SECONDS: Final = 10.0
+"""The agent tries each second to give the new segment its files, and has the log directory given up then."""
+_FOR_HALF: Final = "log_dir_failed: group"
+_FOR_ANOTHER: Final = "log_dir_failed: the broker gives up the log directory"
+"""What the agent says of a directory that is given up: for its own swap that stopped half-way, or for whatever else."""
 T = TypeVar("T")
-
-
-@dataclass
-class Seen:
-    """One round: the log before the plan that was asked for last, what was asked of the agent, the log's end."""
-
-    old: State
-    end: int
-    plan: str = ""
-    outputs: dict[int, dict[FileKind, bytes]] = field(default_factory=dict)
-    groups: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
-
-    def note(self, request: dict[str, Any]) -> None:
-        """A swap that is asked for, before the agent knows."""
-        directory = Path(request["dir"])
-        if request["plan"] != self.plan:  # a round that failed plans again, on what it has done
-            self.plan, self.outputs, self.groups = request["plan"], {}, {}
-            self.old = state_of(directory)
-        for group in request["groups"]:
-            folder = directory / ".kstage" / request["plan"]
-            if all((folder / name).exists() for name in group["files"].values()):  # else a repeat: some have moved
-                self.outputs[group["base"]] = {
-                    kind: (folder / name).read_bytes() for kind, name in group["files"].items()
-                }
-                self.groups[group["base"]] = (group["end"], tuple(each["base"] for each in group["sources"]))
-
-    def swap(self) -> LiveSwap:
-        """What Kafka's loader may find: some first groups new, the others old."""
-        active = max(int(name[:20]) for name in self.old.files if name.endswith(".log") and name[:20].isdigit())
-        return LiveSwap(self.old, self.outputs, self.groups, (), self.end, active)
 
 
 @dataclass
@@ -167,7 +139,7 @@ class Victim:
     def fail(self, fault: Fault, call: int) -> tuple[Done, list[str]]:
         """A round with this fault, and all that can be looked at before a restart, if it takes one."""
         seen, done, _ = self.round(fault, call)
-        wrong = [*self._log(seen, done), *self._words(fault, done)]
+        wrong = [*self._log(seen, done), *self._half_way(seen, done), *self._words(fault, done)]
         if self.is_offline():
             return done, wrong
         if not self.is_in_doubt():
@@ -196,10 +168,23 @@ class Victim:
             return [f"exit code 0, and {verdict.swapped} of {swap.bases} are swapped: {done.words}"]
         return []
 
+    def _half_way(self, seen: Seen, done: Done) -> list[str]:
+        """A-24: the directory is given up for a swap exactly where the new segment lies beside what it replaces."""
+        if not seen.is_mixed(self.directory):
+            return [f"given up, and nothing stopped half-way: {done.words}"] if _FOR_HALF in done.words else []
+        deadline = time.monotonic() + _GIVING_UP_SECONDS
+        while not self.is_offline():
+            if time.monotonic() > deadline:
+                return [
+                    f"the broker is at work where a swap stopped half-way: {_listing(self.directory)}: {done.words}"
+                ]
+            time.sleep(0.1)
+        return []
+
     def _words(self, fault: Fault, done: Done) -> list[str]:
-        """Of a log directory that the broker has given up it tells in its own log why, and we that it did."""
-        given_up = "no_log" in done.words and self.is_offline()
-        return [] if given_up else wrong_words(fault, done, self.directory.name)
+        """Of a log directory that the broker has given up by itself it tells in its own log why, and we that it did."""
+        told = "no_log" in done.words or _FOR_ANOTHER in done.words
+        return [] if told and self.is_offline() else wrong_words(fault, done, self.directory.name)
 
     def _descriptors(self) -> list[str]:
         """What the broker's JVM has open that has no name any more, or one that a swap gives for a while.
@@ -347,13 +332,6 @@ def _add(wrong: list[list[str]], more: list[list[str]]) -> None:
 def _at_once(do: Callable[[Victim], T], victims: Sequence[Victim]) -> list[T]:
     with ThreadPoolExecutor(4) as pool:
         return list(pool.map(do, victims))
-
-
-def state_of(directory: Path) -> State:
-    """What lies there; of what the broker removes meanwhile nothing."""
-    while True:
-        with suppress(FileNotFoundError):
-            return State.read(directory)
 
 
 def _listing(directory: Path) -> list[str]:

@@ -39,7 +39,7 @@ final class FailureChannel {
         }
     }
 
-    /** Up to 3.4 it is Scala's, and its words come as a function. */
+    /** In 3.3 it is Scala's, and its words come as a function. */
     private static Method reportOf(Class<?> channel) {
         for (Method method : channel.getMethods()) {
             Class<?>[] types = method.getParameterTypes();

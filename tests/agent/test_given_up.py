@@ -1,0 +1,380 @@
+"""A swap stops half-way, and the broker gives up the log directory (A-24): what it serves then, and what a start finds.
+
+And what does not take it so far: failures before the broker has the new segment, and names that it can wait for.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.agent.asking import RefusedError
+from tests.agent.building import changed_source, stopping_build
+from tests.agent.doing import (
+    DOES_WHAT_IT_IS_TOLD,
+    MOVED_ON,
+    NO_LAST_NAME,
+    asked,
+    swap_without_a_last_name,
+    tell,
+    topic_in,
+)
+from tests.agent.live import attach, is_another_build
+from tests.agent.stopping import Stopped, Stopping, stopping_broker
+from tests.brokers.ledger import Partition
+from tests.brokers.node import error_lines, names_ending, wait_until
+from tests.brokers.readers import read_with_librdkafka
+from tests.brokers.traffic import SILENT
+from tests.support.patience import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.agent.live import Topic
+    from tests.brokers.ledger import Record
+
+pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+
+GIVEN_UP: Final = "log_dir_failed"
+RECORDS: Final = 600
+FINISHED: Final = '        if (staging.paths().containsKey("txnindex")) {\n            if (isThere'
+NOT_FINISHED: Final = """
+        if (java.nio.file.Files.exists(java.nio.file.Path.of(
+                System.getProperty("cleanerd.test.moments"), directory.getFileName() + ".not-finished"))) {
+            throw new IOException("not finished");
+        }
+"""
+
+
+def build(work_dir: Path) -> Path:
+    """The agent that stops, does what it is told, and meets failures that a test asks for."""
+    changed_source(work_dir, "moments", "Attempt.java", NO_LAST_NAME)
+    changed_source(work_dir, "moments", "CleanedFiles.java", (FINISHED, NOT_FINISHED + FINISHED))
+    return stopping_build(work_dir, *DOES_WHAT_IT_IS_TOLD)
+
+
+@pytest.fixture(
+    scope="module",
+    params=["4.3", pytest.param("3.9", marks=pytest.mark.long), pytest.param("4.4", marks=pytest.mark.long)],
+)
+def several(request: pytest.FixtureRequest) -> Iterator[Stopping]:
+    """A broker with another log directory."""
+    with stopping_broker(request.param, build, log_dirs=2) as started:
+        yield started
+
+
+@pytest.fixture(params=["4.3", *(pytest.param(each, marks=pytest.mark.long) for each in ("3.3", "3.9", "4.4"))])
+def single(request: pytest.FixtureRequest) -> Iterator[Stopping]:
+    """A broker with one: it ends with that, as it does when its own cleaner fails there."""
+    with stopping_broker(request.param, build) as started:
+        yield started
+
+
+# -- scenes -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def half_way(stopping: Stopping, topic: Topic) -> Iterator[tuple[Stopped, int]]:
+    """A source cannot be renamed once the broker has the new segment, while the block is entered or after it.
+
+    Gives the request, and an offset in what is left of the sources by then. The disk is well again afterwards.
+    """
+    manifest = topic.stage(output_bytes=60_000)
+    group = manifest.groups[0]
+    assert len(group.sources) > 2
+    obstacle = topic.directory / f"{group.sources[1]:020d}.log.deleted" / "x"
+    with stopping.at("locked", topic.request(manifest, (group,))) as swap:
+        obstacle.mkdir(parents=True)
+        yield swap, group.sources[-1] + 2
+    obstacle.rmdir()
+    obstacle.parent.rmdir()
+
+
+def told(swap: Stopped) -> str:
+    """The swap's answer: what happened, and why."""
+    assert swap.code == GIVEN_UP, swap.answer
+    assert isinstance(swap.answer, dict)
+    assert swap.answer["done"] == [0]
+    text: str = swap.answer["error"]
+    assert "DirectoryNotEmptyException" in text
+    assert "gives up the log directory" in text
+    return text
+
+
+def write(topic: Topic, when: str) -> dict[bytes, bytes]:
+    """What of so many records is acknowledged."""
+    acknowledged: dict[bytes, bytes] = {}
+
+    def note(error: object, message: Any) -> None:
+        if error is None:
+            acknowledged[message.key()] = message.value()
+
+    settings = {"bootstrap.servers": topic.broker.bootstrap, "message.timeout.ms": 3000, "acks": "all"}
+    producer = Producer(settings, logger=SILENT)
+    for number in range(RECORDS):
+        key = b"%s-%d" % (when.encode(), number)
+        producer.produce(topic.name, key=key, value=key * 8, partition=0, on_delivery=note)
+        if number % 20 == 19:  # so that they are many batches, and roll segments
+            producer.flush(PATIENCE_SECONDS)
+    producer.flush(PATIENCE_SECONDS)
+    topic.latest |= acknowledged
+    return acknowledged
+
+
+def records(topic: Topic) -> tuple[Record, ...]:
+    """All of them, of whatever transaction, as a reader finds them."""
+    name = Partition(topic.name, 0)
+    found = read_with_librdkafka(topic.broker.bootstrap, [name], isolation="read_uncommitted")
+    assert found.errors == ()
+    return found.partitions[name].records
+
+
+def below(offset: int, found: tuple[Record, ...]) -> dict[bytes, bytes]:
+    """Each key's last value, where it lies below ``offset``."""
+    last = {record.key or b"": record for record in found}
+    return {key: record.value or b"" for key, record in last.items() if record.offset < offset}
+
+
+def start_again(topic: Topic) -> None:
+    topic.broker.kill()
+    topic.broker.start()
+
+
+def is_new(topic: Topic, inode: int) -> None:
+    """The loader took all of the new segment, and nothing of a swap is left."""
+    assert (topic.directory / f"{0:020d}.log").stat().st_ino == inode
+    assert names_ending([topic.directory], ".swap", ".cleaned", ".deleted") == []
+
+
+def moved_inode(topic: Topic) -> int:
+    """Of the new log, which lies there as ``.cleaned`` when the broker is about to swap."""
+    return (topic.directory / f"{0:020d}.log.cleaned").stat().st_ino
+
+
+# -- the sources stay in the way --------------------------------------------------------------------------------------
+
+
+def test_it_lives_on_without_it(several: Stopping) -> None:
+    """A-24: the answer says so; nothing there is served or acknowledged any more; the other directory's logs are."""
+    first, second = several.live.broker.log_dirs
+    topic, other = topic_in(several, second, "lives-on"), topic_in(several, first, "other")
+    assert len(write(topic, "before")) == RECORDS
+    with half_way(several, topic) as (swap, _):
+        inode = moved_inode(topic)
+    told(swap)
+    with several.live.asking() as agent:
+        wait_until("its logs are gone", lambda: agent.ask("logs", prefix=topic.name)["logs"] == [])
+        assert agent.ask("info")["log_dirs"] == [str(first)]
+        wait_until("no pause is left", lambda: agent.ask("info")["failed_resumes"] == [])
+        assert agent.ask("info")["pauses"] == []
+        assert agent.ask("info")["gives_up_log_dirs"] is True
+    assert f"Failed to put aside the segments of {topic.name}-0 that segment 0 replaces in dir {second}" in (
+        "".join(error_lines(topic.broker.log_text()))
+    )
+    assert write(topic, "meanwhile") == {}
+    assert len(write(other, "meanwhile")) == RECORDS
+    assert other.read() == other.latest
+    start_again(topic)
+    assert topic.read() == topic.latest
+    is_new(topic, inode)
+    assert len(write(topic, "after")) == RECORDS
+    assert topic.read() == topic.latest
+    assert topic.broker.running
+
+
+def test_it_is_cut(several: Stopping) -> None:
+    """A-24: a truncation waited for the swap to end. It cuts what of the sources is left, and not what replaced them.
+
+    Such a log went on: of 600 records that were acknowledged by then 301 were gone after the next start.
+    """
+    topic = topic_in(several, several.live.broker.log_dirs[1], "cut")
+    order = several.place / f"{topic.name}-0.do"
+    before = records(topic)
+    with half_way(several, topic) as (swap, offset):
+        order.write_text(str(offset))
+        cut = threading.Thread(target=lambda: attempt(lambda: asked(topic)))
+        cut.start()
+        wait_until("it is about to be cut", lambda: not order.exists())
+        time.sleep(0.5)  # then it waits for the log's lock
+        inode = moved_inode(topic)
+    cut.join()
+    told(swap)
+    acknowledged = write(topic, "meanwhile")
+    start_again(topic)
+    assert acknowledged.items() <= below(1 << 62, records(topic)).items()
+    assert acknowledged == {}, "nobody is told that it is written"
+    assert below(offset, before).items() <= below(1 << 62, records(topic)).items()
+    is_new(topic, inode)
+    written = write(topic, "after")
+    assert len(written) == RECORDS
+    start_again(topic)
+    assert written.items() <= below(1 << 62, records(topic)).items()
+
+
+def attempt(do: Callable[[], object]) -> None:
+    """Whatever comes of it: the log may go while it is asked for."""
+    try:
+        do()
+    except (RefusedError, ConnectionError):
+        return
+
+
+def test_asked_again(several: Stopping) -> None:
+    """A-24, A-25: nobody is told that all went well, nor may another log of that directory be swapped in."""
+    second = several.live.broker.log_dirs[1]
+    topic, other = (topic_in(several, second, name) for name in ("again", "neighbour"))
+    requests = [other.request(other.stage(output_bytes=60_000))]
+    with half_way(several, topic) as (swap, _):
+        requests.append(swap.request)
+    told(swap)
+    with several.live.asking() as agent:
+        for request in requests:
+            with pytest.raises(RefusedError) as refused:
+                agent.ask("swap", **request)
+            assert refused.value.code in {GIVEN_UP, "no_log"}
+    start_again(topic)
+    assert (topic.read(), other.read()) == (topic.latest, other.latest)
+
+
+def test_not_before_the_new_segment_has_all_its_files(several: Stopping) -> None:
+    """A-24: a start that finds one by the name ``.cleaned`` throws the new segment away, whose sources are gone."""
+    topic = topic_in(several, several.live.broker.log_dirs[1], "unfinished", transactions=True)
+    obstacle = several.place / f"{topic.name}-0.not-finished"
+    obstacle.touch()
+    with half_way(several, topic) as (swap, _):
+        pass
+    assert isinstance(swap.answer, dict)
+    assert swap.answer.get("done") == [0]
+    assert "its cleaner and retention are paused" in str(swap.answer["warnings"])
+    assert asked(topic)["cleaning"] == "paused"
+    obstacle.unlink()
+    with several.live.asking() as agent:
+        wait_until("its logs are gone", lambda: agent.ask("logs", prefix=topic.name)["logs"] == [])
+        wait_until("no pause is left", lambda: agent.ask("info")["failed_resumes"] == [])
+    start_again(topic)
+    assert topic.read() == topic.latest
+    assert names_ending([topic.directory], ".swap", ".cleaned", ".deleted") == []
+
+
+def test_it_has_no_other(single: Stopping) -> None:
+    """A-24: then the broker halts, as it does when its own cleaner fails there; the next start finds all of it."""
+    topic = single.live.topic("only", transactions=False)
+    assert len(write(topic, "before")) == RECORDS
+    with half_way(single, topic) as (swap, _):
+        inode = moved_inode(topic)
+    wait_until("it halts", lambda: not topic.broker.running)
+    if isinstance(swap.answer, dict):  # else the broker was quicker
+        told(swap)
+    else:
+        assert swap.answer.startswith("lost: ")
+    assert f"Failed to put aside the segments of {topic.name}-0" in topic.broker.log_text()
+    topic.broker.start()
+    assert topic.read() == topic.latest
+    is_new(topic, inode)
+    assert len(write(topic, "after")) == RECORDS
+    assert topic.read() == topic.latest
+
+
+# -- what is no reason for it -----------------------------------------------------------------------------------------
+
+
+def test_the_broker_does_not_have_it_yet(several: Stopping) -> None:
+    """A-24: the new segment does not get its ``.swap`` names: all is as it was, and at work."""
+    topic = topic_in(several, several.live.broker.log_dirs[1], "not-yet")
+    manifest = topic.stage(output_bytes=60_000)
+    before = topic.listing()
+    obstacle = topic.directory / f"{0:020d}.index.swap" / "x"
+    with several.at("locked", topic.request(manifest)) as swap:
+        obstacle.mkdir(parents=True)
+    assert (swap.code, swap.answer["done"]) == ("io_error", [])  # type: ignore[index]
+    obstacle.rmdir()
+    obstacle.parent.rmdir()
+    with several.live.asking() as agent:
+        wait_until("it is settled", lambda: agent.ask("info")["failed_resumes"] == [])
+        assert agent.ask("info")["log_dirs"] == [str(each) for each in several.live.broker.log_dirs]
+    assert topic.listing() == before
+    assert len(write(topic, "after")) == RECORDS
+    assert topic.read() == topic.latest
+
+
+@pytest.mark.parametrize("where", ["inside", "above"])
+def test_only_its_last_name_is_missing(several: Stopping, where: str) -> None:
+    """A-24: nothing of the sources is left in the log, and what is cut there and written after that stays."""
+    topic = topic_in(several, several.live.broker.log_dirs[1], f"last-name-{where}")
+    manifest = topic.stage(output_bytes=60_000)
+    group = manifest.groups[0]
+    swap_without_a_last_name(several, topic, manifest)
+    with several.live.asking() as agent:
+        assert agent.ask("info")["failed_resumes"] == [f"{topic.name}-0"]
+    offset = group.sources[-1] + 2 if where == "inside" else group.end + 2
+    before = records(topic)
+    assert tell(several, topic, str(offset))["leo"] == offset
+    written = write(topic, "after")
+    assert len(written) == RECORDS
+    assert (topic.directory / f"{0:020d}.log.swap").exists(), "U-26"
+    start_again(topic)
+    found = below(1 << 62, records(topic))
+    assert written.items() <= found.items()
+    assert below(offset, before).items() <= found.items()
+    assert names_ending([topic.directory], ".swap", ".cleaned", ".deleted") == []
+
+
+# -- the broker gives it up by itself ---------------------------------------------------------------------------------
+
+
+def test_its_log_directory_is_given_up(several: Stopping) -> None:
+    """A-24, U-38: with the files moved in. It is refused, and the next start finds the old segments."""
+    second = several.live.broker.log_dirs[1]
+    topic = topic_in(several, second, "given-up")
+    manifest = topic.stage(output_bytes=6_000)
+    before = sealed(topic)
+    with several.at("opened", topic.request(manifest)) as swap, several.live.asking() as agent:
+        tell(several, topic, "give up")
+        wait_until("its logs are gone", lambda: agent.ask("logs", prefix=topic.name)["logs"] == [])
+        assert str(second) not in agent.ask("info")["log_dirs"]
+    assert swap.code in MOVED_ON, swap.answer
+    assert sealed(topic) == before
+    with several.live.asking() as agent:
+        assert agent.ask("info")["pauses"] == []
+    start_again(topic)
+    assert sealed(topic) == before
+    assert topic.read() == topic.latest
+
+
+def sealed(topic: Topic) -> dict[str, tuple[int, int, int]]:
+    """All but the active segment, whose indexes a start opens anew; nothing of a swap is among it."""
+    listing = topic.listing()
+    active = max(name[:20] for name in listing)
+    assert not [name for name in listing if name.endswith((".cleaned", ".swap"))]
+    return {name: facts for name, facts in listing.items() if not name.startswith(active)}
+
+
+@pytest.mark.long
+def test_a_release_that_is_told_otherwise(several: Stopping, tmp_path: Path) -> None:
+    """A-24: where the agent does not find how, it says so at once; half a swap keeps the cleaner away."""
+    live = several.live
+    with live.asking() as agent:
+        before = agent.ask("info")["build"]
+    stranger = ('"LogDirFailureChannel"', '"AnotherChannel"')
+    changed_source(tmp_path, "moments", "FailureChannel.java", stranger)
+    attach(live, build(tmp_path))
+    wait_until("the other build", lambda: is_another_build(live, before))
+    topic = live.topic("otherwise", transactions=False)
+    with half_way(several, topic) as (swap, _):
+        pass
+    assert isinstance(swap.answer, dict)
+    assert "DirectoryNotEmptyException" in str(swap.answer["warnings"])
+    with live.asking() as agent:
+        info = agent.ask("info")
+        assert info["gives_up_log_dirs"] is False
+        assert any("stops half-way leaves the log online" in each for each in info["errors"]), info["errors"]
+        assert len(info["log_dirs"]) == len(live.broker.log_dirs)
+        assert agent.ask("log", topic=topic.name, partition=0)["cleaning"] == "paused"
+    start_again(topic)
+    assert topic.read() == topic.latest
