@@ -108,6 +108,14 @@ NAMES = (
         ("tests/apply/test_in_doubt.py::test_no_swap_beside_one_that_is_in_doubt",),
     ),
     Mutant(
+        "half-a-swap-is-as-good-as-done",
+        "A-24",
+        "cleanerd/apply/agent_swap.py",
+        "if error.code == LOG_DIR_FAILED:",
+        "if error.code == LOG_DIR_FAILED and not error.done:",
+        ("tests/apply/test_live_answers.py::test_the_broker_gives_it_up_for_a_swap",),
+    ),
+    Mutant(
         "a-live-swap-on-top-of-one-that-stopped-half-way",
         "U-34",
         "cleanerd/apply/put_by_agent.py",
