@@ -38,9 +38,12 @@ DOES_WHAT_IT_IS_TOLD: Final = ("LogAnswer.java", (_FIRST_LINE, _DO + _FIRST_LINE
 """For ``stopping_build``: asked about a log, the agent does first what :func:`tell` says."""
 _REPLACED: Final = "            log.replace(output, sources);\n"
 _NO_LAST_NAME: Final = """
-            if (java.nio.file.Files.deleteIfExists(
-                    java.nio.file.Path.of(System.getProperty("cleanerd.test.moments"), log + ".no-last-name"))) {
-                java.nio.file.Path last = log.dir().resolve(Group.brokerName(output.base(), "log"));
+            java.nio.file.Path told = java.nio.file.Path.of(
+                    System.getProperty("cleanerd.test.moments"), log + ".no-last-name");
+            if (java.nio.file.Files.exists(told)) {
+                String kind = java.nio.file.Files.readString(told);
+                java.nio.file.Files.delete(told);
+                java.nio.file.Path last = log.dir().resolve(Group.brokerName(output.base(), kind));
                 java.nio.file.Files.move(last, last.resolveSibling(last.getFileName() + ".swap"));
                 throw new IOException("no last name"); // as when the disk fails at the last of the broker's renames
             }
@@ -84,15 +87,15 @@ def released(stopping: Stopping, topic: Topic) -> None:
         assert (told["pauses"], told["failed_resumes"]) == ([], [])
 
 
-def swap_without_a_last_name(stopping: Stopping, topic: Topic, manifest: Manifest) -> None:
-    """The first group's new segment is in, the sources are put aside, and its log goes by ``.swap``."""
+def swap_without_a_last_name(stopping: Stopping, topic: Topic, manifest: Manifest, kind: str = "log") -> None:
+    """The first group's new segment is in, the sources are put aside, and its log or index goes by ``.swap``."""
     group = manifest.groups[0]
-    (stopping.place / f"{topic.name}-0.no-last-name").touch()
+    (stopping.place / f"{topic.name}-0.no-last-name").write_text(kind)
     with stopping.live.asking() as agent:
         answer = agent.ask("swap", **topic.request(manifest, (group,)))
     assert answer["done"] == [group.base]
     assert "no last name" in str(answer["warnings"])
-    assert (topic.directory / f"{group.base:020d}.log.swap").exists(), "U-26"
+    assert (topic.directory / f"{group.base:020d}.{kind}.swap").exists(), "U-26"
 
 
 def topic_in(stopping: Stopping, log_dir: Path, name: str, *, transactions: bool = False) -> Topic:

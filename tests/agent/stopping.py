@@ -14,7 +14,7 @@ from cleanerd_lab.demo.broker import Broker
 from tests.agent.asking import RefusedError
 from tests.agent.live import PROPERTIES, Live
 from tests.brokers.node import wait_until
-from tests.kafka.judge import fetch
+from tests.kafka.judge import fetch_jars
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -38,7 +38,7 @@ def stopping_broker(
     release: str, build: Callable[[Path], Path], *, log_dirs: int = 1, properties: Mapping[str, str] = PROPERTIES
 ) -> Iterator[Stopping]:
     """A broker of ``release`` with the agent that ``build`` makes in the directory it is given."""
-    jars = fetch(release)
+    jars = fetch_jars(release)
     work_dir = Path(tempfile.mkdtemp(prefix=f"stopping-{release}-"))
     place = work_dir / "moments"
     place.mkdir()

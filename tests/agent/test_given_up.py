@@ -110,17 +110,20 @@ def told(swap: Stopped) -> str:
 def write(topic: Topic, when: str) -> dict[bytes, bytes]:
     """What of so many records is acknowledged."""
     acknowledged: dict[bytes, bytes] = {}
+    refused: list[object] = []
 
     def note(error: object, message: Any) -> None:
         if error is None:
             acknowledged[message.key()] = message.value()
+        else:
+            refused.append(error)
 
     settings = {"bootstrap.servers": topic.broker.bootstrap, "message.timeout.ms": 3000, "acks": "all"}
     producer = Producer(settings, logger=SILENT)
     for number in range(RECORDS):
         key = b"%s-%d" % (when.encode(), number)
         producer.produce(topic.name, key=key, value=key * 8, partition=0, on_delivery=note)
-        if number % 20 == 19:  # so that they are many batches, and roll segments
+        if number % 20 == 19 and not refused:  # so that they are many batches, and roll segments
             producer.flush(PATIENCE_SECONDS)
     producer.flush(PATIENCE_SECONDS)
     topic.latest |= acknowledged
