@@ -44,7 +44,11 @@ _NO_LAST_NAME: Final = """
                 String kind = java.nio.file.Files.readString(told);
                 java.nio.file.Files.delete(told);
                 java.nio.file.Path last = log.dir().resolve(Group.brokerName(output.base(), kind));
-                java.nio.file.Files.move(last, last.resolveSibling(last.getFileName() + ".swap"));
+                java.nio.file.Path swap = last.resolveSibling(last.getFileName() + ".swap");
+                java.nio.file.Files.copy(last, swap); // the log loses its own; the broker misses none
+                if (kind.equals("log")) {
+                    java.nio.file.Files.move(last, swap, java.nio.file.StandardCopyOption.ATOMIC_MOVE);
+                }
                 throw new IOException("no last name"); // as when the disk fails at the last of the broker's renames
             }
 """
@@ -88,7 +92,7 @@ def released(stopping: Stopping, topic: Topic) -> None:
 
 
 def swap_without_a_last_name(stopping: Stopping, topic: Topic, manifest: Manifest, kind: str = "log") -> None:
-    """The first group's new segment is in, the sources are put aside, and its log or index goes by ``.swap``."""
+    """The first group's new segment is in, the sources are put aside, and a file of it goes by ``.swap``."""
     group = manifest.groups[0]
     (stopping.place / f"{topic.name}-0.no-last-name").write_text(kind)
     with stopping.live.asking() as agent:

@@ -124,7 +124,7 @@ def test_the_brokers_cleaner_stays_away(stopping: Stopping) -> None:
 def test_a_topic_of_its_name(stopping: Stopping) -> None:
     """A-22: is not left without a cleaner. A log without its last name Kafka cannot delete: its directory fails."""
     topic = stopping.live.topic("half-again", transactions=False)
-    half_way(stopping, topic, "index")
+    half_way(stopping, topic, "timeindex")
     assert kept(stopping, topic) == ("paused", [f"{topic.name}-0"])
     directory = topic.directory
     ask(topic.broker, "delete_topics", [topic.name])
