@@ -12,7 +12,7 @@ from cleanerd.cleaner.rules_change import RulesChange, rules_change
 from cleanerd.cleaner.verdict import NOT_STOPPED_CLEANLY, Verdict, of_rules, verdict
 from cleanerd.errors import CorruptionError, OutOfRangeError
 from cleanerd.log.bounds import Bounds, log_end_offset, read_bounds
-from cleanerd.log.clean_point import CleanPoint, PartitionState, StateStore, still_valid
+from cleanerd.log.clean_below import clean_below, is_news, still_valid
 from cleanerd.log.fingerprint import changes_in_words, fingerprint
 from cleanerd.log.partition import PartitionLog, read_partition
 from cleanerd.log.read import SegmentReader
@@ -20,6 +20,7 @@ from cleanerd.policy.cleanable import first_dirty
 
 if TYPE_CHECKING:
     from cleanerd.format.names import TopicPartition
+    from cleanerd.log.clean_point import CleanPoint, PartitionState, StateStore
     from cleanerd.log.log_dir import LogDir
     from cleanerd.log.topic_config import TopicConfig
 
@@ -176,37 +177,35 @@ def _clean_point(
     ``point``: our own clean point, ``outdated``: why it no longer describes the log. ``refused``: today's rules are, so
     that nobody needs to know what they would leave as it is.
 
-    Kafka's checkpoint counts where Kafka's own rules do, and where it says something else than when the clean point was
-    remembered: what we said there ourselves, or what stood there before, tells nothing of a log that went its own way
-    since, and a broker whose cleaner is off does not take it back when the log is truncated. Other rules than those
-    that the clean part was cleaned by are no reason to clean it again (R280-11).
+    Kafka's checkpoint counts where Kafka's own rules do. Other rules than those that the clean part was cleaned by are
+    no reason to clean it again (R280-11).
     """
     notes: list[str] = []
     theirs = log.cleaner_offset if config.is_kafkas else None
     kafka = first_dirty(theirs, log.log_start_offset, log_end)
     if kafka.repair:
         notes.append(f"cleaner-offset-checkpoint: {kafka.repair}")
-    origin = "log start offset" if theirs is None or kafka.repair else "cleaner-offset-checkpoint"
+    believed = None if kafka.repair else theirs
+    clean = clean_below(point, believed, stands=outdated is None)
+    offset = log.log_start_offset if clean is None else clean
+    origin = "log start offset" if clean is None else "cleaner-offset-checkpoint"
     if point is None:
-        return kafka.offset, origin, notes
+        return offset, origin, notes
     if outdated is not None:
         told = f"cleanerd's own clean point is outdated: {outdated}"
-        if theirs is not None and theirs in {point.offset, point.checkpoint}:
+        if theirs is not None and not is_news(theirs, point):
             said = "too, as cleanerd wrote it" if theirs == point.offset else "as it did before that"
             notes += [told, f"cleaner-offset-checkpoint says {theirs} {said}: all of the log is dirty"]
-            return log.log_start_offset, "log start offset", notes
-        notes.append(f"{told}, as when the broker cleaned it since; {origin} counts")
-        return kafka.offset, origin, notes
+        else:
+            notes.append(f"{told}, as when the broker cleaned it since; {origin} counts")
+        return offset, origin, notes
     if not refused and point.fingerprint != fingerprint(config):
         changed = changes_in_words(point.fingerprint, fingerprint(config))
         notes.append(
             f"the topic was cleaned with other settings before ({changed}). Keys without new records stay as they are; "
             "--from-start cleans them by the new settings too"
         )
-    # Under `offset` the broker's cleaner proves as much as ours, so the further of the two is right.
-    if kafka.offset > point.offset and theirs != point.checkpoint:
-        return kafka.offset, origin, notes
-    return point.offset, "cleanerd's own state", notes
+    return offset, "cleanerd's own state" if offset == point.offset else origin, notes
 
 
 def _end_offset(name: TopicPartition, bounds: Bounds, options: CleaningOptions) -> int:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from cleanerd.cli.scope import key_rules
 from cleanerd.errors import CleanerdError
-from cleanerd.log.clean_point import StateStore, may_be_about
-from cleanerd.log.log_dir import CLEANER_CHECKPOINT, META_PROPERTIES, read_log_dir
+from cleanerd.log.clean_below import clean_below, may_be_about
+from cleanerd.log.clean_point import CleanPoint, StateStore
+from cleanerd.log.log_dir import CLEANER_CHECKPOINT, META_PROPERTIES, LogDir, read_log_dir
 from cleanerd.log.partition import read_partition
 from cleanerd.log.remote import RemotePath
 from cleanerd.verify.finding import Findings
@@ -22,38 +23,74 @@ if TYPE_CHECKING:
     from cleanerd.format.names import TopicPartition
     from cleanerd.settings import Settings
     from cleanerd.spark.logs import Log
+    from cleanerd.verify.log_dir import Surroundings
     from cleanerd.verify.rules import KeyRules
 
 
-def clean_end(settings: Settings, path: Path, name: TopicPartition, rules: KeyRules) -> int | None:
-    """By Kafka's checkpoint in the log directory where its rules hold, else by cleanerd's own state (U-10)."""
-    if rules == KAFKAS_RULES:
-        end = read_surroundings(path, Findings()).of(CLEANER_CHECKPOINT, name)
-        if end is not None:
-            return end
-    if isinstance(path, RemotePath):
-        return None  # what we know is of directories of this machine
-    if not (path / META_PROPERTIES).is_file() or not (path / str(name)).is_dir():
-        return None
-    try:
-        log_dir = read_log_dir(path)
-        store = StateStore(settings.daemon.cleanerd_state_dir, keeps_damaged=True)
-        log = read_partition(log_dir, name)
-        state = store.load(log_dir, log)
-    except CleanerdError:
-        return None  # whoever judges the partition will say what is wrong with it
-    point = None if state is None else state.clean_point
-    # A log that was truncated since, and has grown again, was never cleaned there: nobody is to blame for two records.
-    return point.offset if point is not None and may_be_about(point, log) else None
+class CleanEnds:
+    """How far logs are clean, by cleanerd's own state and by Kafka's checkpoint (U-10).
+
+    The small files of a log directory are read once in the life of this object.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._store = StateStore(settings.daemon.cleanerd_state_dir, keeps_damaged=True)
+        self._surroundings: dict[Path, Surroundings] = {}
+        self._log_dirs: dict[Path, LogDir | None] = {}
+
+    def of(self, path: Path, name: TopicPartition, rules: KeyRules) -> int | None:
+        """As :meth:`beside`, where the log directory ``path`` was not read yet.
+
+        Raises:
+            CleanerdError: a checkpoint of the log directory cannot be read.
+        """
+        if rules == KAFKAS_RULES and path not in self._surroundings:
+            self._surroundings[path] = read_surroundings(path, Findings())
+        return self.beside(self._surroundings.get(path), path, name, rules)
+
+    def beside(self, around: Surroundings | None, path: Path, name: TopicPartition, rules: KeyRules) -> int | None:
+        """Up to where the log ``name`` of the log directory ``path`` is clean; None: nothing says so.
+
+        ``around``: what the directory's checkpoints say. They count where Kafka's rules hold.
+        """
+        said = None if around is None or rules != KAFKAS_RULES else around.of(CLEANER_CHECKPOINT, name)
+        found = self._known(path, name)
+        # A log that was truncated since, and has grown again, was never cleaned there: nobody is to blame for two
+        # records.
+        return said if found is None else clean_below(found[0], said, stands=found[1])
+
+    def _known(self, path: Path, name: TopicPartition) -> tuple[CleanPoint, bool] | None:
+        """The clean point that is remembered of a log of this machine, and whether it describes the log."""
+        if isinstance(path, RemotePath) or not (path / str(name)).is_dir():
+            return None
+        try:
+            log_dir = self._log_dir(path)
+            if log_dir is None:
+                return None
+            log = read_partition(log_dir, name)
+            state = self._store.load(log_dir, log)
+        except CleanerdError:
+            return None  # whoever judges the partition will say what is wrong with it
+        point = None if state is None else state.clean_point
+        return None if point is None else (point, may_be_about(point, log))
+
+    def _log_dir(self, path: Path) -> LogDir | None:
+        if path not in self._log_dirs:
+            self._log_dirs[path] = None  # also of one that cannot be read
+            if (path / META_PROPERTIES).is_file():
+                self._log_dirs[path] = read_log_dir(path)
+        return self._log_dirs[path]
 
 
 def clean_end_of_logs(settings: Settings) -> Callable[[Log], int | None]:
-    """How far a log is clean by :func:`clean_end` and the rules of the settings, or by what its directory says."""
+    """How far a log is clean by :class:`CleanEnds` and the rules of the settings; 0: none of it by Kafka's."""
     from cleanerd.spark.logs import known_clean_end  # noqa: PLC0415 - needs pyarrow
+
+    ends = CleanEnds(settings)
 
     def found(log: Log) -> int | None:
         rules = key_rules(settings, log.name.topic)
-        end = clean_end(settings, log.log_dir, log.name, rules)
-        return known_clean_end(replace(log, rules=rules)) if end is None else end
+        end = ends.of(log.log_dir, log.name, rules)
+        return known_clean_end(replace(log, rules=rules, clean_end=None)) if end is None else end
 
     return found

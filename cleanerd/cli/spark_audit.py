@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from cleanerd.cli.audit import FOUND, keys_document, show_key
-from cleanerd.cli.clean_end import clean_end
+from cleanerd.cli.clean_end import CleanEnds
 from cleanerd.cli.keys_asked import find_keys_asked, key_options
 from cleanerd.cli.options import now_option
 from cleanerd.cli.output import Column
@@ -104,7 +104,7 @@ def audit(
         with common.output.progress("audit", total=total) as advance:
             judged = logs.audit(
                 before,
-                up_to=partial(clean_end, settings, after) if up_to is None else up_to,
+                up_to=partial(CleanEnds(settings).of, after) if up_to is None else up_to,
                 first_dirty=first_dirty,
                 log_start=log_start,
                 many_rounds=many_rounds,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleanerd.cli.clean_end import clean_end
+from cleanerd.cli.clean_end import CleanEnds
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules, select_in
 from cleanerd.errors import CleanerdError, CorruptionError, MachineError, as_cleanerd_error, worst_exit_code
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from cleanerd.cli.output import Output
     from cleanerd.scope.selection import Selection
     from cleanerd.settings import Settings
+    from cleanerd.verify.log_dir import Surroundings
 
 
 def verify(
@@ -70,6 +71,7 @@ def verify(
         memory_bytes=settings.daemon.log_cleaner_dedupe_buffer_size,
         limit=limit or None,
     )
+    ends = CleanEnds(settings)
     verdicts: list[Verdict] = []
     unread: list[CleanerdError] = []
     untold: list[MachineError] = []
@@ -77,7 +79,7 @@ def verify(
         for path in paths:
             expiration_ms = _producer_expiration_ms(path, paths, settings, common.output, untold)
             asked = replace(question, advance=advance, producer_expiration_ms=expiration_ms)
-            verdicts += _verify(path, asked, settings, wanted, unread)
+            verdicts += _verify(path, asked, settings, ends, wanted, unread)
     if against is not None:
         verdicts += _only_in(against, paths, wanted, limit or None)
     _show(common.output, verdicts, compared=against is not None)
@@ -111,10 +113,13 @@ def _producer_expiration_ms(
     return resolve_producer_id_expiration_ms(settings_defaults=settings.broker_defaults())[0]
 
 
-def _ruled(question: Question, partition: Path, settings: Settings) -> Question:
+def _ruled(
+    question: Question, partition: Path, settings: Settings, ends: CleanEnds, around: Surroundings | None = None
+) -> Question:
     """With the rules of the topic that the directory is named after; a directory of another name has Kafka's.
 
-    Kafka's checkpoint says nothing of a log that is cleaned by other rules.
+    ``around``: of the log directory that the partition lies in. What its checkpoint says of how far the log is clean
+    counts as for a cleaning (U-10). Of a topic by other rules it says nothing.
     """
     place = partition.resolve()
     name = parse_topic_partition_dir(place.name)
@@ -122,17 +127,22 @@ def _ruled(question: Question, partition: Path, settings: Settings) -> Question:
         return question
     rules = key_rules(settings, name.topic)
     clean_to = question.clean_to
-    if clean_to is None and rules != KAFKAS_RULES:
-        clean_to = clean_end(settings, place.parent, name, rules)
-    return replace(question, rules=rules, clean_to=clean_to)
+    if clean_to is None and (around is not None or rules != KAFKAS_RULES):
+        clean_to = ends.beside(around, place.parent, name, rules)
+    return replace(question, rules=rules, clean_to=clean_to, checkpoint_counts=False)
 
 
 def _verify(
-    path: Path, question: Question, settings: Settings, wanted: Selection, unread: list[CleanerdError]
+    path: Path,
+    question: Question,
+    settings: Settings,
+    ends: CleanEnds,
+    wanted: Selection,
+    unread: list[CleanerdError],
 ) -> Iterator[Verdict]:
     """``unread`` gets what the system refused to read of a partition, which is a finding too."""
     if path.is_file():
-        yield _verify_file(path, _ruled(question, path.parent, settings))
+        yield _verify_file(path, _ruled(question, path.parent, settings, ends))
     elif is_log_dir(path):
         if question.clean_to is not None:
             raise click.UsageError("--clean-to is for a partition, not for a log directory")
@@ -152,7 +162,7 @@ def _verify(
                 )
                 copy = None
             try:
-                asked = _ruled(replace(question, against=copy), partition, settings)
+                asked = _ruled(replace(question, against=copy), partition, settings, ends, around)
                 with kernel_errors_told(str(partition)):
                     verdict = verify_in_surroundings(partition, around, asked)
             except (CleanerdError, OSError) as caught:
@@ -164,7 +174,7 @@ def _verify(
                 continue
             yield verdict
     else:
-        yield _verify_partition(path, _ruled(question, path, settings))
+        yield _verify_partition(path, question, settings, ends)
 
 
 def _is_of_machine(caught: CleanerdError | OSError) -> bool:
@@ -192,16 +202,17 @@ def _only_in(copy: Path, paths: Sequence[Path], wanted: Selection, limit: int | 
     return [Verdict(str(copy), findings)] if findings.kept else []
 
 
-def _verify_partition(path: Path, question: Question) -> Verdict:
+def _verify_partition(path: Path, question: Question, settings: Settings, ends: CleanEnds) -> Verdict:
     if not list_partition(path).segments:
         raise click.UsageError(f"{str(path)!r} has neither segments nor a meta.properties")
     if question.against is not None and (question.against / path.name).is_dir():
         question = replace(question, against=question.against / path.name)
     parent = path.resolve().parent
     if not is_log_dir(parent):
-        return verify_partition(path, question)
+        return verify_partition(path, _ruled(question, path, settings, ends))
     # What is wrong with the directory's own files is told when it is asked for.
-    return verify_in_surroundings(path, read_surroundings(parent, Findings()), question)
+    around = read_surroundings(parent, Findings())
+    return verify_in_surroundings(path, around, _ruled(question, path, settings, ends, around))
 
 
 def _verify_file(path: Path, question: Question) -> Verdict:

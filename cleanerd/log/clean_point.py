@@ -325,39 +325,6 @@ def state_document(name: TopicPartition, state: PartitionState) -> dict[str, Any
     }
 
 
-def still_valid(point: CleanPoint, log: PartitionLog, log_end_offset: int) -> str | None:
-    """Why ``point`` no longer describes this log, or None when it does (U-10)."""
-    if not log.log_start_offset <= point.offset <= log_end_offset:
-        return f"offset {point.offset} lies outside the log {log.log_start_offset}..{log_end_offset}"
-    if log.leader_epoch_at(point.offset - 1) != point.leader_epoch:
-        return f"the leader epoch at offset {point.offset} is no longer {point.leader_epoch}"
-    changed = next((known for known, found in _compared(point, log) if found != known), None)
-    return None if changed is None else f"segment {changed.base} is not the file that was cleaned"
-
-
-def may_be_about(point: CleanPoint, log: PartitionLog) -> bool:
-    """Whether ``log`` may be a copy of what ``point`` describes: inodes and times are the copy's own."""
-    return log.leader_epoch_at(point.offset - 1) == point.leader_epoch and all(
-        found is not None and (found.base, found.size) == (known.base, known.size)
-        for known, found in _compared(point, log)
-    )
-
-
-def _compared(point: CleanPoint, log: PartitionLog) -> list[tuple[LastSegment, LastSegment | None]]:
-    """What was cleaned, and what lies there now; what nothing is left of, because the broker deleted it, is left out.
-
-    In the place of the last cleaned segment is the last one below the clean point: after a truncation another one may
-    have begun there, beside a file that is as it was, or in whose place there is none any more.
-    """
-    pairs: list[tuple[LastSegment, LastSegment | None]] = []
-    last, output = last_below(log, point.offset), point.last_output
-    if last is not None:
-        pairs.append((point.last_segment, LastSegment.of(last)))
-    if output is not None and output.base >= log.segments[0].base:
-        pairs.append((output, segment_at(log, output.base)))
-    return pairs
-
-
 def last_below(log: PartitionLog, offset: int) -> Segment | None:
     """The last segment that begins below ``offset``; None when there is none."""
     return next((segment for segment in reversed(log.segments) if segment.base < offset), None)

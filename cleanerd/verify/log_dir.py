@@ -100,7 +100,7 @@ def verify_in_surroundings(path: Path, around: Surroundings, question: Question)
     if name is None:
         return verify_partition(path, question)
     clean_to = question.clean_to
-    if clean_to is None:
+    if clean_to is None and question.checkpoint_counts:
         clean_to = around.of(CLEANER_CHECKPOINT, name)
     verdict = verify_partition(
         path,

@@ -41,6 +41,7 @@ def _nobody(_bytes: int) -> None:
 class Question:
     """What is known of a partition besides its files. ``clean_to``: below it the log has been cleaned; None: unknown.
 
+    ``checkpoint_counts``: where that is unknown, Kafka's checkpoint in the log directory around it says it.
     ``clean_shutdown`` is None where there is no log directory around it, and ``recovery_point`` what that says.
     """
 
@@ -48,6 +49,7 @@ class Question:
     producer_expiration_ms: int = 86_400_000
     log_start: int = 0
     clean_to: int | None = None
+    checkpoint_counts: bool = True
     clean_shutdown: bool | None = None
     recovery_point: int = 0
     against: Path | None = None

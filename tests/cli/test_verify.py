@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.cli import verify as verify_module
+from cleanerd.cli.clean_end import CleanEnds
 from cleanerd.errors import system_error
 from cleanerd.scope.selection import Selection
 from cleanerd.settings import load_settings
@@ -193,7 +194,9 @@ def test_what_a_disk_does_not_give(root: Path, monkeypatch: pytest.MonkeyPatch) 
 
     unread: list[CleanerdError] = []
     monkeypatch.setattr(verify_module, "verify_in_surroundings", refuses)
-    verdicts = list(verify_module._verify(path, Question(now_ms=NOW), load_settings(), Selection(), unread))
+    settings = load_settings()
+    asked = (path, Question(now_ms=NOW), settings, CleanEnds(settings), Selection(), unread)
+    verdicts = list(verify_module._verify(*asked))
     assert [verdict.findings.errors for verdict in verdicts] == [1]
     (error,) = unread
     assert error.__traceback__ is None

@@ -15,7 +15,14 @@ import pytest
 
 from tests.cleaner.strategy_upsets import truncate
 from tests.cli.clean_log_dirs import NOW, Shell
-from tests.support.log_dirs import Partition, make_log_dir, write_partition, write_segment
+from tests.support.log_dirs import (
+    CLEANER_CHECKPOINT,
+    Partition,
+    make_log_dir,
+    write_checkpoint,
+    write_partition,
+    write_segment,
+)
 from tests.support.logs import Record, encode_batch, encode_legacy
 
 if TYPE_CHECKING:
@@ -142,6 +149,30 @@ def test_its_own_state_is_about_what_was_cleaned(root: Path, shell: Shell) -> No
     write_segment(path / "orders-0", end, b"")
     assert clean_to(path) is None
     assert shell("verify", path / "orders-0", "--clean-to", end, "--json", *rules).code == 5
+
+
+@pytest.mark.parametrize("whose", ["what cleanerd wrote", "what stood there before", "news"])
+def test_kafkas_checkpoint_counts_as_for_a_cleaning(root: Path, shell: Shell, whose: str) -> None:
+    """U-10: beside a broker whose cleaner is off the log was truncated and grew again; nobody took the offset back."""
+    path = make_log_dir(root / "logs", {"orders-0": log_of(1)})
+    checkpoint = path / CLEANER_CHECKPOINT
+    clean_end = max(int(log.stem) for log in (path / "orders-0").glob("*.log"))
+    end = clean_end + 1
+    if whose == "what stood there before":
+        write_checkpoint(checkpoint, {"orders-0": end})
+    shell("clean", path, "--yes", "--force", "--from-start", "--now-ms", NOW, *KNOWN)
+    last = max(int(log.stem) for log in (path / "orders-0").glob("*.log") if int(log.stem) < clean_end)
+    truncate(path / "orders-0", last)
+    again = [record("twice", 2), *[record("twice", 1)] * (clean_end - last)]
+    write_segment(path / "orders-0", last, encode_batch(again, base_offset=last))
+    write_segment(path / "orders-0", end, b"")
+    if whose != "what cleanerd wrote":
+        write_checkpoint(checkpoint, {"orders-0": end})
+    found = [shell("verify", each, "--json", "--now-ms", NOW, *KNOWN) for each in (path, path / "orders-0")]
+    told = [(answer.code, answer.json["verified"][-1]["clean_to"]) for answer in found]
+    assert told == [(5, end) if whose == "news" else (0, None)] * 2
+    planned = shell("plan", path, "--json", "--now-ms", NOW, *KNOWN).json["partitions"][0]
+    assert planned["first_dirty_offset"] == (end if whose == "news" else 0)
 
 
 WRONG: list[tuple[str, list[Record], list[int], tuple[str, ...], set[str]]] = [

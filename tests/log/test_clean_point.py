@@ -14,14 +14,13 @@ import pytest
 from cleanerd.format.checkpoint import EpochStart
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir, uuid_to_base64
 from cleanerd.log import clean_point
+from cleanerd.log.clean_below import may_be_about, still_valid
 from cleanerd.log.clean_point import (
     STATE_FORMAT,
     CleanPoint,
     LastSegment,
     PartitionState,
     StateStore,
-    may_be_about,
-    still_valid,
 )
 from cleanerd.log.log_dir import LogDir, read_log_dir
 from cleanerd.log.partition import PartitionLog, read_partition

@@ -212,7 +212,7 @@ CLEANING = (
     Mutant(
         "epoch-of-the-first-dirty-offset",
         "U-10",
-        "cleanerd/log/clean_point.py",
+        "cleanerd/log/clean_below.py",
         "log.leader_epoch_at(point.offset - 1) != point",
         "log.leader_epoch_at(point.offset) != point",
         ("tests/log/test_clean_point.py::test_epoch_of_the_last_clean_offset",),

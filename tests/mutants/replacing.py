@@ -45,7 +45,7 @@ REPLACING = (
     Mutant(
         "last-segment-speaks-for-all",
         "U-10",
-        "cleanerd/log/clean_point.py",
+        "cleanerd/log/clean_below.py",
         "if output is not None and output.base >= log.segments[0].base:",
         "if False:",
         ("tests/apply/test_put_back.py::test_a_volume_put_back_to_a_snapshot",),

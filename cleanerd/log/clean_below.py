@@ -1,0 +1,67 @@
+"""How far a log is clean, by our own clean point and by Kafka's checkpoint beside it (U-10)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cleanerd.log.clean_point import CleanPoint, LastSegment, last_below, segment_at
+
+if TYPE_CHECKING:
+    from cleanerd.log.partition import PartitionLog
+
+
+def clean_below(point: CleanPoint | None, said: int | None, *, stands: bool) -> int | None:
+    """The offset up to which a log is clean; None: nobody says so, and all of it is dirty.
+
+    ``stands``: ``point`` describes the log. ``said``: what Kafka's checkpoint says, None where that does not count: it
+    names none, or the topic goes by other rules than Kafka's. It counts where it is news.
+    """
+    if point is None:
+        return said
+    news = said if is_news(said, point) else None
+    if not stands:
+        return news
+    # Under `offset` the broker's cleaner proves as much as ours, so the further of the two is right.
+    return point.offset if news is None else max(news, point.offset)
+
+
+def is_news(said: int | None, point: CleanPoint) -> bool:
+    """Whether Kafka's checkpoint says else than when ``point`` was remembered.
+
+    What we said there ourselves, or what stood there before, tells nothing of a log that went its own way since, and a
+    broker whose cleaner is off does not take it back when the log is truncated.
+    """
+    return said not in {point.offset, point.checkpoint}
+
+
+def still_valid(point: CleanPoint, log: PartitionLog, log_end_offset: int) -> str | None:
+    """Why ``point`` no longer describes this log, or None when it does (U-10)."""
+    if not log.log_start_offset <= point.offset <= log_end_offset:
+        return f"offset {point.offset} lies outside the log {log.log_start_offset}..{log_end_offset}"
+    if log.leader_epoch_at(point.offset - 1) != point.leader_epoch:
+        return f"the leader epoch at offset {point.offset} is no longer {point.leader_epoch}"
+    changed = next((known for known, found in _compared(point, log) if found != known), None)
+    return None if changed is None else f"segment {changed.base} is not the file that was cleaned"
+
+
+def may_be_about(point: CleanPoint, log: PartitionLog) -> bool:
+    """Whether ``log`` may be a copy of what ``point`` describes: inodes and times are the copy's own."""
+    return log.leader_epoch_at(point.offset - 1) == point.leader_epoch and all(
+        found is not None and (found.base, found.size) == (known.base, known.size)
+        for known, found in _compared(point, log)
+    )
+
+
+def _compared(point: CleanPoint, log: PartitionLog) -> list[tuple[LastSegment, LastSegment | None]]:
+    """What was cleaned, and what lies there now; what nothing is left of, because the broker deleted it, is left out.
+
+    In the place of the last cleaned segment is the last one below the clean point: after a truncation another one may
+    have begun there, beside a file that is as it was, or in whose place there is none any more.
+    """
+    pairs: list[tuple[LastSegment, LastSegment | None]] = []
+    last, output = last_below(log, point.offset), point.last_output
+    if last is not None:
+        pairs.append((point.last_segment, LastSegment.of(last)))
+    if output is not None and output.base >= log.segments[0].base:
+        pairs.append((output, segment_at(log, output.base)))
+    return pairs
