@@ -10,7 +10,7 @@ from cleanerd.apply.checkpoint import write_cleaner_checkpoint
 from cleanerd.cleaner.result import CleaningResult
 from cleanerd.errors import CleanerdError, RefusedError, StalePlanError, as_cleanerd_error
 from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState, last_below, segment_at
-from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT
+from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT, parts_of
 from cleanerd.log.partition import PartitionLog, read_partition
 from cleanerd.log.quarantine import quarantined
 
@@ -98,6 +98,7 @@ def save_clean_point(
         last_segment=LastSegment.of(last),
         last_output=_known_output(store, log_dir, after) if last_base is None else segment_at(after, last_base),
         checkpoint=after.cleaner_offset,
+        log_start=None if parts_of(fingerprint).get("strategy") == "offset" else after.log_start_offset,
     )
     state = PartitionState(
         clean_point=point,

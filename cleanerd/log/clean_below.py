@@ -38,6 +38,10 @@ def still_valid(point: CleanPoint, log: PartitionLog, log_end_offset: int) -> st
     """Why ``point`` no longer describes this log, or None when it does (U-10)."""
     if not log.log_start_offset <= point.offset <= log_end_offset:
         return f"offset {point.offset} lies outside the log {log.log_start_offset}..{log_end_offset}"
+    if not _begins_as_then(point, log):
+        return (
+            f"it began at {point.log_start}, and what was deleted below is there again from {log.log_start_offset} on"
+        )
     if log.leader_epoch_at(point.offset - 1) != point.leader_epoch:
         return f"the leader epoch at offset {point.offset} is no longer {point.leader_epoch}"
     changed = next((known for known, found in _compared(point, log) if found != known), None)
@@ -46,10 +50,19 @@ def still_valid(point: CleanPoint, log: PartitionLog, log_end_offset: int) -> st
 
 def may_be_about(point: CleanPoint, log: PartitionLog) -> bool:
     """Whether ``log`` may be a copy of what ``point`` describes: inodes and times are the copy's own."""
-    return log.leader_epoch_at(point.offset - 1) == point.leader_epoch and all(
-        found is not None and (found.base, found.size) == (known.base, known.size)
-        for known, found in _compared(point, log)
+    return (
+        _begins_as_then(point, log)
+        and log.leader_epoch_at(point.offset - 1) == point.leader_epoch
+        and all(
+            found is not None and (found.base, found.size) == (known.base, known.size)
+            for known, found in _compared(point, log)
+        )
     )
+
+
+def _begins_as_then(point: CleanPoint, log: PartitionLog) -> bool:
+    """Whether nothing that was no candidate, because it was deleted, can be seen again."""
+    return point.log_start is None or log.log_start_offset >= point.log_start
 
 
 def _compared(point: CleanPoint, log: PartitionLog) -> list[tuple[LastSegment, LastSegment | None]]:

@@ -70,6 +70,8 @@ class CleanPoint:
 
     ``last_output``: the last segment that a cleaning wrote. Of a log that was put back to what it was before that, as a
     volume is, all that follows may be the same. ``checkpoint``: what Kafka's said until then. None: it is not known.
+    ``log_start``: by versions, where the log began. What lies below was no candidate (U-2), and is there again where
+    a broker was killed before it wrote down that it had deleted it. None: what lies there was cleaned too.
     """
 
     offset: int
@@ -78,6 +80,7 @@ class CleanPoint:
     last_segment: LastSegment
     last_output: LastSegment | None = None
     checkpoint: int | None = None
+    log_start: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,6 +362,7 @@ def clean_point_in(document: dict[str, Any]) -> CleanPoint:
         last_segment=_segment(document["last_segment"]),
         last_output=None if (output := document.get("last_output")) is None else _segment(output),
         checkpoint=None if (said := document.get("checkpoint")) is None else int(said),
+        log_start=None if (start := document.get("log_start")) is None else int(start),
     )
 
 

@@ -12,9 +12,9 @@ from cleanerd.apply.put_by_agent import _with_brokers
 from cleanerd.policy.producer import LastRecords
 from tests.apply.live_scene import clean_beside, content, running
 from tests.apply.offline_scene import force
-from tests.cleaner.driver import NAME, config
+from tests.cleaner.driver import NAME, clean, config
 from tests.cleaner.strategy_cases import BY_HEADER, NOW, batches, rec
-from tests.support.log_dirs import Partition
+from tests.support.log_dirs import LOG_STARTS, Partition, write_checkpoint
 from tests.support.logs import encode_batch, encode_marker
 
 if TYPE_CHECKING:
@@ -49,6 +49,28 @@ def test_a_log_start_that_a_crash_forgets(tmp_path: Path, checkpointed: int | No
         assert result.error is None, result.reason
         assert (result.dropped.tombstone, result.tombstones_waiting) == ((1, 0) if goes else (0, 1))
         assert (10 in [offset for offset, *_ in content(tmp_path / "logs")]) is not goes
+
+
+@pytest.mark.parametrize("then", ["offset", "header"])
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_log_start_that_a_crash_forgot(tmp_path: Path, then: str, *, killed: bool) -> None:
+    """U-10, U-2: what was deleted below it was no candidate, and is there again: the log is dirty from there on.
+
+    By offset nothing but the horizon would keep the tombstone, and k would be back; by version it would wait for ever.
+    """
+    root = tmp_path / "logs"
+    with running(root, log()) as agent:
+        agent.facts["log_start"] = 1
+        assert clean_beside(agent, force(now_ms=NOW), BY_VERSION).tombstones_waiting == 1
+    (root / ".kafka_cleanshutdown").touch()
+    write_checkpoint(root / LOG_STARTS, {NAME: 0 if killed else 1})
+    rules = BY_VERSION if then == "header" else config(segment_bytes=1000, delete_retention_ms=500)
+    done = clean(root, force(now_ms=NOW, purge=True, change_strategy=True), rules, state=tmp_path / "state")
+    assert done.error is None, done.reason
+    assert (0 in [offset for offset, *_ in content(root)]) is not killed
+    if then == "offset":
+        assert done.dropped.tombstone == 1
+    assert ("there again" in " ".join(done.notes)) is killed
 
 
 def test_no_more_than_the_broker_appended(tmp_path: Path) -> None:

@@ -62,6 +62,8 @@ def state_of(log: PartitionLog) -> PartitionState:
         pytest.param(lambda p: p, None, id="nothing changed"),
         pytest.param(lambda p: replace(p, offset=-1), "outside", id="below the log"),
         pytest.param(lambda p: replace(p, offset=11), "outside", id="beyond the end: truncated"),
+        pytest.param(lambda p: replace(p, log_start=0), None, id="it begins as then"),
+        pytest.param(lambda p: replace(p, log_start=1), "there again", id="what was deleted is there again"),
         pytest.param(lambda p: replace(p, leader_epoch=2), "epoch", id="another leader wrote there"),
         pytest.param(lambda p: replace(p, last_segment=replace(p.last_segment, base=4)), "4", id="no such segment"),
         pytest.param(
@@ -102,6 +104,12 @@ def test_every_mismatch_counts(
     """U-10: any mismatch."""
     reason = still_valid(change(point_of(found[1])), found[1], 10)
     assert reason is None if says is None else says in str(reason)
+
+
+def test_what_was_deleted_is_there_again(found: tuple[LogDir, PartitionLog]) -> None:
+    """U-10, U-2: for who judges too: of what nobody saw the log was not cleaned."""
+    assert may_be_about(replace(point_of(found[1]), log_start=0), found[1])
+    assert not may_be_about(replace(point_of(found[1]), log_start=1), found[1])
 
 
 def test_epoch_of_the_last_clean_offset(found: tuple[LogDir, PartitionLog]) -> None:

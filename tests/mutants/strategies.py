@@ -197,6 +197,14 @@ STRATEGIES = (
         (f"{STALE}::test_a_word_that_was_not_believed_is_not_believed_later",),
     ),
     Mutant(
+        "what-a-crash-brought-back-counts-as-clean",
+        "U-10",
+        "cleanerd/log/clean_below.py",
+        "log.log_start_offset >= point.log_start",
+        "log.log_start_offset >= 0",
+        ("tests/apply/test_live_views.py::test_a_log_start_that_a_crash_forgot",),
+    ),
+    Mutant(
         "verify-believes-kafkas-checkpoint",
         "U-10",
         "cleanerd/cli/verify.py",
