@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -92,6 +92,10 @@ class SegmentDecision:
         return self.actions
 
 
+LOG_START_WRITTEN_MS: Final = 120_000
+"""Twice ``log.flush.start.offset.checkpoint.interval.ms`` of a broker that nobody told otherwise."""
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """The KeepBitmaps of a plan: one entry per source, in order, and into how many shards the keys were cut.
@@ -175,12 +179,12 @@ def _settle(plan: CleaningPlan, decoder: Decoder, found: _Evidence, started: flo
     records = [
         record_evidence(evidence, winners) for evidence, winners in zip(found.segments, found.winners, strict=True)
     ]
-    guards, note = guarded(plan, decoder, found.segments, records)
+    guards = guarded(plan, decoder, found.segments, records)
     # In log order: whether a marker still ends something depends on the batches before it (C-33).
     transactions = OpenTransactions()
     decided = [
         decide_segment(evidence, replace(facts, guarded=guard), transactions)
-        for evidence, facts, guard in zip(found.segments, records, guards, strict=True)
+        for evidence, facts, guard in zip(found.segments, records, guards.by_segment, strict=True)
     ]
     return Decision(
         segments=tuple(decided),
@@ -190,16 +194,17 @@ def _settle(plan: CleaningPlan, decoder: Decoder, found: _Evidence, started: flo
         index_seconds=found.index_seconds,
         decide_seconds=time.monotonic() - started - found.index_seconds,
         oddities=found.oddities,
-        purge_note=note,
-        next_purge_ms=next_purge_ms(plan, decided),
+        purge_note=guards.note,
+        next_purge_ms=next_purge_ms(plan, decided, for_deleted=guards.for_deleted),
         map_utilization=found.map_utilization,
     )
 
 
-def next_purge_ms(plan: CleaningPlan, decided: Sequence[SegmentDecision]) -> int | None:
+def next_purge_ms(plan: CleaningPlan, decided: Sequence[SegmentDecision], *, for_deleted: bool) -> int | None:
     """The earliest horizon ahead: of those that are there, and of those that this cleaning sets (C-48).
 
     At once where tombstones past theirs wait for another record of their key, and records go now (R534-6).
+    ``for_deleted``: they wait for such that were deleted already, and will be forgotten without a word.
     """
     waits = plan.rules.versioned and plan.rules.tombstone_guard == "horizon" and any(each.waiting for each in decided)
     if waits and any(each.kept < each.records for each in decided):
@@ -208,6 +213,8 @@ def next_purge_ms(plan: CleaningPlan, decided: Sequence[SegmentDecision]) -> int
     if any(decision.horizons_begun for decision in decided):
         begun = new_horizon_ms(plan.now_ms, plan.delete_retention_ms)
         horizons.append(begun if begun > plan.now_ms else None)
+    if waits and for_deleted:
+        horizons.append(plan.now_ms + LOG_START_WRITTEN_MS)
     return min((horizon for horizon in horizons if horizon is not None), default=None)
 
 

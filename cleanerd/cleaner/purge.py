@@ -62,12 +62,23 @@ class _Candidates:
         return bools(self.bits, record, count)
 
 
-def guarded(
-    plan: CleaningPlan, decoder: Decoder, segments: Sequence[SegmentEvidence], records: Sequence[RecordEvidence]
-) -> tuple[list[NDArray[np.uint64] | None], str]:
+@dataclass(frozen=True, slots=True)
+class Guards:
     """Per segment the tombstones that may not go yet, as a bitmap; None where the horizon alone decides.
 
-    The text says why nothing could be shown, when the rest cannot be read; then all of them wait.
+    ``note`` says why nothing could be shown, when the rest cannot be read; then all of them wait. ``for_deleted``: some
+    wait for records that were deleted, as soon as the broker has written down that they were.
+    """
+
+    by_segment: tuple[NDArray[np.uint64] | None, ...]
+    note: str = ""
+    for_deleted: bool = False
+
+
+def guarded(
+    plan: CleaningPlan, decoder: Decoder, segments: Sequence[SegmentEvidence], records: Sequence[RecordEvidence]
+) -> Guards:
+    """Which tombstones of each segment may not go yet.
 
     Raises:
         CorruptionError, CleanerdError: a segment that is to be cleaned cannot be read.
@@ -83,9 +94,9 @@ def guarded(
             next_ordinal += 64 * len(bits)
     count = sum(int(np.bitwise_count(each.bits).sum()) for each in candidates)
     if not count:
-        return kept, ""
-    free, note = _free(plan, decoder, candidates, count)
-    return [each.bits & ~_words(free, each) for each in candidates], note
+        return Guards(tuple(kept))
+    free, note, for_deleted = _free(plan, decoder, candidates, count)
+    return Guards(tuple(each.bits & ~_words(free, each) for each in candidates), note, for_deleted)
 
 
 def guarded_alone(
@@ -127,8 +138,8 @@ def purged_keys(decoder: Decoder, source: Source, purged: NDArray[np.uint64]) ->
 
 def _free(
     plan: CleaningPlan, decoder: Decoder, candidates: Sequence[_Candidates], count: int
-) -> tuple[NDArray[np.uint64], str]:
-    """Bitmap over all candidates' ordinals: nothing else has the key."""
+) -> tuple[NDArray[np.uint64], str, bool]:
+    """Bitmap over all candidates' ordinals: nothing else has the key; with the rest of :class:`Guards`."""
     wanted = int(count * MAP_ENTRY_BYTES / plan.map_load) + MIN_MAP_BYTES
     offset_map = OffsetMap(max(MIN_MAP_BYTES, min(plan.map_bytes, wanted)), load=plan.map_load)
     shards = min(-(-count // offset_map.capacity), MOST_SHARDS)
@@ -136,6 +147,7 @@ def _free(
     free = np.zeros(total // 64, dtype=np.uint64)
     shard = 0
     note = ""
+    for_deleted = False
     while shard < shards:
         offset_map.clear()
         proof = _Proof(plan, decoder, offset_map, shard, shards)
@@ -155,10 +167,12 @@ def _free(
                 proof.hold_tail_against(source)
         except CleanerdError as error:
             # Not what is being cleaned: no reason to fail. Nothing is known of what follows.
-            return np.zeros_like(free), f"no expired tombstone is removed: the end of the log cannot be read ({error})"
+            told = f"no expired tombstone is removed: the end of the log cannot be read ({error})"
+            return np.zeros_like(free), told, for_deleted
         free |= offset_map.winners(0, total)
+        for_deleted = for_deleted or proof.for_deleted
         shard += 1
-    return free, note
+    return free, note, for_deleted
 
 
 class _Proof:
@@ -170,6 +184,7 @@ class _Proof:
         self._map = offset_map
         self._shard = shard
         self._shards = shards
+        self.for_deleted = False
 
     def put_all(self, candidates: Sequence[_Candidates]) -> bool:
         """Put the tombstones; of several of one key the last. False: not all fit, and the rest is not free to go."""
@@ -198,21 +213,26 @@ class _Proof:
             mask &= ~held.rows(known.record, len(chunk.records))
             beyond = visible_rows(chunk)
             beyond[: known.rows(0, evidence.dirty_to).last] = False
-            self._meet(chunk, mask | beyond)
+            met = self._meet(chunk, mask | beyond)
+            if evidence.lasting_from < evidence.visible_from and not self.for_deleted:
+                deleted = known.rows(evidence.lasting_from, evidence.visible_from)
+                self.for_deleted = bool(met[deleted.first : deleted.last].any())
 
     def hold_tail_against(self, source: Source) -> None:
         """All records of a segment after the cleaned ones; of a torn one those that the broker will find."""
         for chunk in self._decoder.chunks(source, torn=self._plan.may_be_torn(source)):
             self._meet(chunk, visible_rows(chunk))
 
-    def _meet(self, chunk: Chunk, mask: NDArray[np.bool_]) -> None:
+    def _meet(self, chunk: Chunk, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """[n] bool: which of the ``mask`` have the key of a tombstone that is to be shown free to go."""
         if not mask.any():
-            return
+            return mask
         hashes = chunk.records.key_hash
         known = self._map.contains(hashes, mask, shard=self._shard, shards=self._shards)
         if known.any():
             # Their keys are in the map, so it cannot be full.
             self._map.put_max(hashes, OTHER_RECORD, known, shard=self._shard, shards=self._shards)
+        return known
 
 
 def visible_rows(chunk: Chunk) -> NDArray[np.bool_]:

@@ -49,6 +49,18 @@ def test_a_log_start_that_a_crash_forgets(tmp_path: Path, checkpointed: int | No
         assert result.error is None, result.reason
         assert (result.dropped.tombstone, result.tombstones_waiting) == ((1, 0) if goes else (0, 1))
         assert (10 in [offset for offset, *_ in content(tmp_path / "logs")]) is not goes
+        # Nobody writes, and the tombstone goes all the same when the broker has written it down.
+        assert result.next_purge_ms == (None if goes else NOW + 120_000)
+
+
+def test_a_deleted_record_that_nothing_waits_for(tmp_path: Path) -> None:
+    """R534-6: the tombstone of k waits for the record that can be seen, whatever was deleted a moment ago."""
+    first = batches(rec("x", 1), rec("b", 1), rec("c", 1), first=0)
+    late = batches(rec("k", 1), rec("z", 1), first=12)
+    with running(tmp_path / "logs", Partition({0: first, 10: GONE, 12: late})) as agent:
+        agent.facts["log_start"] = 1
+        result = clean_beside(agent, force(now_ms=NOW), BY_VERSION)
+        assert (result.error, result.tombstones_waiting, result.next_purge_ms) == (None, 1, None)
 
 
 @pytest.mark.parametrize("then", ["offset", "header"])

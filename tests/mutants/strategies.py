@@ -197,6 +197,14 @@ STRATEGIES = (
         (f"{STALE}::test_a_word_that_was_not_believed_is_not_believed_later",),
     ),
     Mutant(
+        "waits-for-a-deleted-record-and-nobody-looks-again",
+        "R534-6",
+        "cleanerd/cleaner/decide.py",
+        "    if waits and for_deleted:\n",
+        "    if False:\n",
+        ("tests/apply/test_live_views.py::test_a_log_start_that_a_crash_forgets",),
+    ),
+    Mutant(
         "what-a-crash-brought-back-counts-as-clean",
         "U-10",
         "cleanerd/log/clean_below.py",
