@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -25,6 +24,7 @@ from cleanerd.cleaner.keep_dir import not_linkable, require_keep_dir
 from cleanerd.cleaner.manifest import KINDS, FileKind, staged_name
 from cleanerd.errors import CleanerdError, RefusedError, StalePlanError
 from cleanerd.format.names import file_name, parse_file_name
+from cleanerd.log.clock import wall_ms
 from cleanerd.log.log_dir import META_PROPERTIES
 from cleanerd.log.state_files import opened
 
@@ -73,12 +73,14 @@ class KeepPlace:
     """Where what is replaced is kept.
 
     ``room``: makes room for so many bytes more, and returns why there is none; empty when there is. ``require`` refuses
-    the directory, by raising, whenever it was opened; None: the operator named it.
+    the directory, by raising, whenever it was opened; None: the operator named it. ``now_ms``: what time it is, the
+    later one where the clock is in doubt, for what is kept goes by its age (U-42).
     """
 
     path: Path
     room: Callable[[int], str] = lambda _bytes: ""
     require: Callable[[PartitionFiles], None] | None = None
+    now_ms: Callable[[], int] = wall_ms
 
 
 class Keeper:
@@ -123,7 +125,7 @@ class Keeper:
                 directory_id=log_dir.meta.directory_id,
                 log_dir=str(log_dir.path.resolve()),
                 kept=str(self._place / self._directory),
-                cleaned_ms=time.time_ns() // 1_000_000,
+                cleaned_ms=place.now_ms(),
                 end_offset=max(end_offset, log.cleaner_offset or 0),
                 checkpoint=log.cleaner_offset,
                 clean_point=before,

@@ -23,10 +23,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KeepLimits:
-    """The most that is kept of one log directory. An age that is not known yet (a clock set back) is no age."""
+    """The most that is kept of one log directory."""
 
     retention_ms: int
     retention_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """What time it is: by the clock that deletes go by (U-42), and by the steady one."""
+
+    believed_ms: int
+    steady_ms: int
 
 
 @dataclass(slots=True)
@@ -43,14 +51,15 @@ def keep_within(
     log_dir: LogDir,
     place: Path,
     limits: KeepLimits,
-    now_ms: int,
+    now: Now,
     *,
     room_bytes: int = 0,
     known: dict[str, KeptSize] | None = None,
 ) -> Kept:
     """Forget what is too old, and the oldest until ``room_bytes`` more are within the limits.
 
-    ``known``: see :meth:`KeptSegments.sizes`; for whoever calls it again and again.
+    ``known``: see :meth:`KeptSegments.sizes`; for whoever calls it again and again. What was kept in a time that has
+    not come yet is too old when it is in there for as long.
 
     Raises:
         CleanerdError: what is kept cannot be listed.
@@ -58,13 +67,14 @@ def keep_within(
     place = place.resolve()
     left_bytes, forgotten, problems = limits.retention_bytes - room_bytes, 0, []
     size_bytes, is_full = 0, False
-    sizes = kept_segments.sizes({} if known is None else known)
+    sizes = kept_segments.sizes({} if known is None else known, now.steady_ms)
     for one in reversed(sizes):  # the newest first: nothing below one that went can be put back
         entry = one.entry
         if not is_of(entry, log_dir) or Path(entry.kept).parent.parent != place:
             continue
         is_full = is_full or size_bytes + one.size_bytes > left_bytes
-        is_old = now_ms - entry.cleaned_ms > limits.retention_ms
+        age_ms = max(now.believed_ms - entry.cleaned_ms, now.steady_ms - one.seen_ms)
+        is_old = age_ms > limits.retention_ms
         try:
             if (is_full or is_old) and _forget(kept_segments, log_dir, place, entry):
                 forgotten += 1

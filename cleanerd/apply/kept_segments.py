@@ -131,11 +131,15 @@ class KeptEntry:
 
 @dataclass(frozen=True, slots=True)
 class KeptSize:
-    """One cleaning: its entry without groups and sources, and what is kept of it. ``file`` tells whether it changed."""
+    """One cleaning: its entry without groups and sources, and what is kept of it. ``file`` tells whether it changed.
+
+    ``seen_ms``: what the steady clock said when it was met first.
+    """
 
     entry: KeptEntry
     size_bytes: int
     file: tuple[int, ...]
+    seen_ms: int
 
 
 _SUFFIX: Final = ".json"
@@ -189,9 +193,10 @@ class KeptSegments:
             raise system_error("cannot be read", str(path), error) from error
         return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
-    def sizes(self, known: dict[str, KeptSize]) -> tuple[KeptSize, ...]:
+    def sizes(self, known: dict[str, KeptSize], steady_ms: int) -> tuple[KeptSize, ...]:
         """Of all cleanings, the oldest first. ``known`` has those that were read before, and is brought up to date.
 
+        ``steady_ms``: what the steady clock says now.
         Only entries that are new, or have changed, are read: one of thousands of segments takes seconds.
         """
         before, found = dict(known), []
@@ -202,7 +207,8 @@ class KeptSegments:
                 entry = self._known(plan)
                 if entry is None:
                     continue
-                one = KeptSize(replace(entry, groups=(), sources={}), entry.kept_bytes, file)
+                seen_ms = steady_ms if one is None else one.seen_ms
+                one = KeptSize(replace(entry, groups=(), sources={}), entry.kept_bytes, file, seen_ms)
             found.append(one)
         known.clear()
         known.update((one.entry.plan, one) for one in found)

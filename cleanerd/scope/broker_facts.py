@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,6 +14,7 @@ from cleanerd.format.meta import read_meta_properties
 from cleanerd.format.names import uuid_to_base64
 from cleanerd.log.cluster_metadata import ClusterMetadata, read_cluster_metadata
 from cleanerd.log.delegations import Delegations
+from cleanerd.log.last_time import read_clock
 from cleanerd.log.log_dir import META_PROPERTIES, moved_here
 from cleanerd.log.memory import measured_lately, share_of
 from cleanerd.log.plain_file import read_plain
@@ -271,7 +271,10 @@ def broker_facts(
     places = dict.fromkeys((*others, *(path for path in listed if path.is_absolute() and path != log_dir.path)))
     own = [log_dir.path, *(path for path in places if _is_of_broker(log_dir, path))]
     found = _metadata_logs(settings.daemon.cleanerd_metadata_log_dir, own, log_dir)
-    only_before_ms = time.time_ns() // 1_000_000 - METADATA_AGE_MS if running else None
+    only_before_ms = None
+    if running:
+        # By a clock that jumped ahead nothing would be young (U-42); one that cannot be told is told by who cleans.
+        only_before_ms = read_clock(settings.daemon.cleanerd_state_dir, []).now_ms() - METADATA_AGE_MS
     read = read_metadata or partial(read_cluster_metadata, younger=younger)
     copies = [(read(path, only_before_ms=only_before_ms), path.parent) for path in found]
     metadata, metadata_dir = max(copies, key=lambda copy: copy[0].as_of, default=(None, None))

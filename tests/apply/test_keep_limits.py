@@ -11,7 +11,7 @@ import pytest
 
 from cleanerd.apply import keep_limits, kept_place
 from cleanerd.apply.files import PartitionFiles
-from cleanerd.apply.keep_limits import KeepLimits, keep_within
+from cleanerd.apply.keep_limits import KeepLimits, Now, keep_within
 from cleanerd.apply.kept_segments import KeptSegments
 from cleanerd.errors import CleanerdError
 from cleanerd.log.log_dir import read_log_dir
@@ -69,9 +69,9 @@ def more(root: Path, number: int, cleaned_ms: int) -> KeptEntry:
     return entry
 
 
-def sweep(root: Path, retention_ms: int, retention_bytes: int = EVERYTHING, now_ms: int = NOW, **more: Any) -> Kept:
-    limits = KeepLimits(retention_ms, retention_bytes)
-    return keep_within(kept_segments(root), read_log_dir(root / "logs"), root / "kept", limits, now_ms, **more)
+def sweep(root: Path, retention_ms: int, retention_bytes: int = EVERYTHING, steady_ms: int = 0, **more: Any) -> Kept:
+    limits, now = KeepLimits(retention_ms, retention_bytes), Now(NOW, steady_ms)
+    return keep_within(kept_segments(root), read_log_dir(root / "logs"), root / "kept", limits, now, **more)
 
 
 def plans(root: Path) -> list[str]:
@@ -93,6 +93,13 @@ def test_a_clock_that_went_back(root: Path) -> None:
     aged(root, NOW + 1_000_000)
     assert sweep(root, 0).forgotten == 0
     assert undo(root).outcome == "undone"
+
+
+def test_a_clock_that_went_back_for_good(root: Path) -> None:
+    """U-42: what was kept in a year that will be is too old when the daemon has known it for as long as it may be."""
+    aged(root, NOW + 1_000_000_000)
+    known: dict[str, KeptSize] = {}
+    assert [sweep(root, 100, steady_ms=at, known=known).forgotten for at in (5, 105, 106)] == [0, 0, 1]
 
 
 def test_by_size(root: Path) -> None:
@@ -123,7 +130,7 @@ def test_what_lies_elsewhere_is_not_the_daemons(root: Path) -> None:
     first = aged(root, 0)
     (root / "mine").mkdir()
     assert keep_within(
-        kept_segments(root), read_log_dir(root / "logs"), root / "mine", KeepLimits(0, 0), NOW
+        kept_segments(root), read_log_dir(root / "logs"), root / "mine", KeepLimits(0, 0), Now(NOW, 0)
     ).forgotten == 0  # fmt: skip
     kept_segments(root).put(replace(first, kept=str(root / "mine" / first.plan / "orders-0")), root.stat())
     assert sweep(root, 0).forgotten == 0
@@ -240,7 +247,7 @@ def test_what_a_newer_release_kept(root: Path) -> None:
     newer.write_text('{"format": 2}\n')
     found = kept_segments(root)
     limits = KeepLimits(NOW - 1, EVERYTHING)
-    assert keep_within(found, read_log_dir(root / "logs"), root / "kept", limits, NOW).forgotten == 1
+    assert keep_within(found, read_log_dir(root / "logs"), root / "kept", limits, Now(NOW, 0)).forgotten == 1
     assert [str(error) for error in found.newer.values()] == [
         f"{newer}: format 2 is unknown, only 1 is (a newer cleanerd kept segments: undo that with the newer one)"
     ]

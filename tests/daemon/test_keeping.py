@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.apply.kept_segments import KeptSegments
-from tests.apply.live_scene import content
+from cleanerd.daemon.work.keeping import Keeping
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.clock import Clock, LastTime, wall_ms
+from cleanerd.log.log_dir import read_log_dir
+from cleanerd.settings import load_settings
+from tests.apply.live_scene import clean_beside, content, running
 from tests.apply.test_keep_live import undo
 from tests.daemon import scene
 from tests.daemon.scene import assignments, broker, is_clean, partition, serve, until
@@ -45,6 +50,19 @@ def test_what_it_cleans_can_be_undone(root: Path, kept: Path) -> None:
         assert undo(root).outcome == "undone"
     assert content(root) == before
     assert list(kept.iterdir()) == []
+
+
+@pytest.mark.parametrize("off_ms", [-86_400_000, 86_400_000, 0])
+def test_a_clock_in_doubt(root: Path, kept: Path, off_ms: int) -> None:
+    """U-42: kept by a clock that is a day behind, it would be too old as soon as that is set right."""
+    known = wall_ms()
+    clock = Clock(lambda: known + off_ms, lambda: 0, last=LastTime("", 0, known))
+    settings = load_settings(assignments=[f"cleanerd.keep.replaced.dir={kept}"])
+    with running(root) as agent:
+        place = Keeping(StateStore(root.parent / "state"), clock).place(read_log_dir(root), settings)
+        assert clean_beside(agent, keep=place).outcome == "cleaned"
+    (entry,) = KeptSegments(root.parent / "state").entries()
+    assert entry.cleaned_ms == max(known, known + off_ms)
 
 
 def test_nothing_is_replaced_that_cannot_be_kept(root: Path, kept: Path) -> None:

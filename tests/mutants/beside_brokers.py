@@ -68,6 +68,22 @@ BESIDE_BROKERS = (
         ("tests/apply/test_live_pace.py::test_a_round_leaves_nothing_that_nobody_takes_up",),
     ),
     Mutant(
+        "young-metadata-by-a-clock-that-jumped",
+        "U-42",
+        "cleanerd/scope/broker_facts.py",
+        "read_clock(settings.daemon.cleanerd_state_dir, []).now_ms()",
+        "sum(read_clock(settings.daemon.cleanerd_state_dir, []).read_ms())",
+        ("tests/scope/test_young_metadata.py::test_a_clock_that_jumped_ahead",),
+    ),
+    Mutant(
+        "kept-by-a-clock-that-is-behind",
+        "U-42",
+        "cleanerd/daemon/work/keeping.py",
+        "lambda: sum(self._clock.read_ms())",
+        "lambda: self._clock.now_ms()",
+        ("tests/daemon/test_keeping.py::test_a_clock_in_doubt",),
+    ),
+    Mutant(
         "a-topics-first-configuration-by-the-broker-stays",
         "U-23",
         "cleanerd/scope/partitions.py",

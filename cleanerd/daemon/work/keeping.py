@@ -11,10 +11,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.apply.keep import KeepPlace, require_keepable
-from cleanerd.apply.keep_limits import KeepLimits, keep_within
+from cleanerd.apply.keep_limits import KeepLimits, Now, keep_within
 from cleanerd.apply.kept_segments import KeptSegments
 from cleanerd.cleaner.keep_dir import on_its_file_system
 from cleanerd.errors import CleanerdError
+from cleanerd.log.clock import steady_ms
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.words import human_bytes
 
@@ -60,7 +61,8 @@ class Keeping:
         path = on_its_file_system(places, log_dir.path)
         require_keepable(path, [log_dir.path])
         KeptSegments(self._store.root).require_writable(self._store.owner(log_dir))
-        return KeepPlace(path, partial(self._room, log_dir, path, _limits(settings)))
+        room = partial(self._room, log_dir, path, _limits(settings))
+        return KeepPlace(path, room, now_ms=lambda: sum(self._clock.read_ms()))
 
     def sweep(self, log_dirs: Sequence[Path], settings: Settings) -> None:
         """Let go of what is too old, or too much; what is in the way is told once a time, and no error."""
@@ -88,8 +90,8 @@ class Keeping:
 
     def _sweep(self, log_dir: LogDir, place: Path, limits: KeepLimits, room_bytes: int) -> None:
         kept_segments = KeptSegments(self._store.root)
-        now_ms = self._clock.now_ms()
-        kept = keep_within(kept_segments, log_dir, place, limits, now_ms, room_bytes=room_bytes, known=self._known)
+        now = Now(self._clock.now_ms(), steady_ms())
+        kept = keep_within(kept_segments, log_dir, place, limits, now, room_bytes=room_bytes, known=self._known)
         with self._lock:
             self._size_bytes[log_dir.path] = kept.size_bytes
         newer = (f"{error}; it counts for no limit" for error in kept_segments.newer.values())
