@@ -18,7 +18,7 @@ from cleanerd.log.log_dir import (
     read_log_dir,
 )
 from cleanerd.scope.broker_facts import BrokerFacts, broker_facts
-from cleanerd.scope.log_dirs import log_dirs_in
+from cleanerd.scope.log_dirs import log_dirs_in, relative_log_dirs_in
 from cleanerd.scope.told_topics import ASK_IT, NEVER_ASKED
 from cleanerd.words import counted, user_name
 
@@ -197,7 +197,12 @@ def check_metadata(
         return facts
     properties = settings.daemon.cleanerd_broker_properties
     directories = {path.resolve() for path in log_dirs_in(facts.server_properties)}
-    if directories and log_dir.path.resolve() not in directories:
+    unclear = relative_log_dirs_in(facts.server_properties)
+    if unclear and log_dir.path.resolve() not in directories:
+        what = f"its log.dirs name {unclear[0]}, relative to the directory that the broker is started in"
+        told = f"{what}: whether that is {log_dir.path} cannot be told"
+        findings.warning("server.properties", told, properties, "write whole paths in log.dirs")
+    elif directories and log_dir.path.resolve() not in directories:
         fix = "name the server.properties of the broker whose log directory this is"
         findings.warning("server.properties", f"its log.dirs do not name {log_dir.path}", properties, fix)
     else:

@@ -12,7 +12,7 @@ from cleanerd.errors import ConfigError, CorruptionError
 from cleanerd.format.properties import read_properties
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from cleanerd.settings import Settings
 
@@ -28,7 +28,8 @@ def log_dirs_of(settings: Settings, known: Collection[Path] = ()) -> tuple[Path,
     ``known``: are not looked at, because they may lie on a disk that hangs by now.
 
     Raises:
-        ConfigError: neither says anything, or the state directory lies in one of them.
+        ConfigError: neither says anything, what the broker's file says depends on where the broker was started, or the
+            state directory lies in one of them.
     """
     daemon = settings.daemon
     found = daemon.cleanerd_log_dirs or _of_broker(daemon.cleanerd_broker_properties)
@@ -88,7 +89,15 @@ def _resolved(paths: Sequence[Path]) -> dict[Path, str]:
 def _of_broker(file: Path | None) -> tuple[Path, ...]:
     if file is None:
         return ()
-    return log_dirs_in(server_properties(file))
+    properties = server_properties(file)
+    if unclear := relative_log_dirs_in(properties):
+        raise ConfigError(
+            f"log.dirs names {unclear[0]}, which is relative to the directory that the broker is started in, and "
+            "nothing here says which one that is",
+            where=str(file),
+            hint="write whole paths there, or name the log directories in cleanerd.log.dirs",
+        )
+    return log_dirs_in(properties)
 
 
 def server_properties(file: Path) -> Mapping[str, str]:
@@ -112,6 +121,15 @@ def server_properties(file: Path) -> Mapping[str, str]:
 
 
 def log_dirs_in(properties: Mapping[str, str]) -> tuple[Path, ...]:
-    """What a broker's ``server.properties`` names as its log directories."""
+    """What a broker's ``server.properties`` names as its log directories, by whole paths: see the next one."""
+    return tuple(path for path in _named(properties) if path.is_absolute())
+
+
+def relative_log_dirs_in(properties: Mapping[str, str]) -> tuple[Path, ...]:
+    """Those that depend on where the broker was started: for a process that was started elsewhere they name nothing."""
+    return tuple(path for path in _named(properties) if not path.is_absolute())
+
+
+def _named(properties: Mapping[str, str]) -> Iterator[Path]:
     text = properties.get("log.dirs", "").strip() or properties.get("log.dir", "").strip()
-    return tuple(Path(word.strip()) for word in text.split(",") if word.strip())
+    return (Path(word.strip()) for word in text.split(",") if word.strip())

@@ -209,7 +209,7 @@ def test_partitions_that_do_not_parse(root: Path, shell: Shell) -> None:
     assert "being moved or deleted" in said[2][1]
 
 
-def test_metadata_and_properties(root: Path, shell: Shell) -> None:
+def test_metadata_and_properties(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """Metadata that is not there, is damaged, or belongs to another directory's broker."""
     path = make(root)
     assert findings(shell("doctor", path, "--json"), "KRaft metadata")[0][0] == "warning"
@@ -218,6 +218,19 @@ def test_metadata_and_properties(root: Path, shell: Shell) -> None:
     properties.write_text("log.dirs=/elsewhere/logs\n")
     answer = shell("doctor", path, "--json", "--set", f"cleanerd.broker.properties={properties}")
     assert findings(answer, "server.properties")[0][0] == "warning"
+    monkeypatch.chdir(path.parent)
+    for named, level, told in (
+        (
+            path.name,
+            "warning",
+            f"its log.dirs name {path.name}, relative to the directory that the broker is started in",
+        ),
+        (f"other,{path}", "ok", "it is read for log and cleaner keys"),
+    ):
+        properties.write_text(f"log.dirs={named}\n")
+        answer = shell("doctor", path, "--json", "--set", f"cleanerd.broker.properties={properties}")
+        assert findings(answer, "server.properties")[0][0] == level
+        assert findings(answer, "server.properties")[0][1].startswith(told)
     directory = write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}})
     log = directory / f"{0:020d}.log"
     data = bytearray(log.read_bytes())

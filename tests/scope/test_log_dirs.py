@@ -35,6 +35,21 @@ def test_log_directories_of_the_broker(tmp_path: Path, key: str) -> None:
         log_dirs_of(settings(tmp_path, told))
 
 
+@pytest.mark.parametrize("named", ["data", "./data,{0}/b", "{0}/b, data"])
+def test_log_directories_that_depend_on_where_the_broker_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    """Whatever lies there by the same name: cleanerd is started elsewhere."""
+    (tmp_path / "data").mkdir()
+    monkeypatch.chdir(tmp_path)
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"log.dirs={named.format(tmp_path)}\n")
+    told = f"cleanerd.broker.properties={properties}"
+    with pytest.raises(ConfigError, match=r"log\.dirs names data, which is relative to the directory that the broker"):
+        log_dirs_of(settings(tmp_path, told))
+    assert log_dirs_of(settings(tmp_path, told, f"cleanerd.log.dirs={tmp_path}/c")) == (tmp_path / "c",)
+
+
 def test_a_directory_that_has_two_names(tmp_path: Path) -> None:
     """By the first one: the daemon refused to start, because "cleanerd run" - it itself - had the directory already."""
     (tmp_path / "a").mkdir()
