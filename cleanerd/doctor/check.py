@@ -16,7 +16,14 @@ from cleanerd.doctor.host import (
     check_settings,
     check_state_directory,
 )
-from cleanerd.doctor.log_dir import check_broker, check_checkpoints, check_directory, check_metadata, check_owner
+from cleanerd.doctor.log_dir import (
+    check_broker,
+    check_checkpoints,
+    check_command_line,
+    check_directory,
+    check_metadata,
+    check_owner,
+)
 from cleanerd.doctor.partitions import (
     check_leftovers,
     check_quarantine,
@@ -80,6 +87,7 @@ def _check_log_dir(
     check_checkpoints(findings, log_dir, running=running)
     check_owner(findings, path, logs, Process.current())
     check_mode(findings, log_dir, others, settings.daemon.cleanerd_agent_socket)
+    check_command_line(findings, settings, path)
     facts = check_metadata(findings, settings, log_dir, others)
     compacted = [] if facts is None else check_topics(findings, facts, log_dir, logs)
     if facts is not None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+from cleanerd.broker.command_line import overrides_of
 from cleanerd.broker.lease import LeaseResult, probe_lease
 from cleanerd.broker.lock_file import LOCK_FILE, ask_lock, neighbour_owner, worker_of
 from cleanerd.broker.mode import told_of_others
 from cleanerd.errors import CleanerdError, as_cleanerd_error
+from cleanerd.format.config_keys import READABLE_BROKER_KEYS
 from cleanerd.log.log_dir import (
     CLEAN_SHUTDOWN,
     HIGH_WATERMARK_CHECKPOINT,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from cleanerd.log.partition import PartitionLog
     from cleanerd.settings import Settings
 
+_PLACES: Final = frozenset({"log.dir", "log.dirs", "metadata.log.dir"})
 _ALL: Final = os.R_OK | os.W_OK | os.X_OK
 
 
@@ -173,6 +176,19 @@ def _check_partition_owners(
         some = _some(str(log.name) for log in locked)
         what = f"this user may not write into {counted(len(locked), 'partition')}: {some}"
         findings.problem("owner", what, path, f"run cleanerd as {broker} (to observe, to read is enough)", exit_code=1)
+
+
+def check_command_line(findings: Findings, settings: Settings, path: Path) -> None:
+    """Whether the running broker goes by settings that are in no file (U-24)."""
+    keys = [key for key in sorted(overrides_of(path)) if key in READABLE_BROKER_KEYS or key in _PLACES]
+    if not keys:
+        return
+    told = f"the broker was started with --override of {_some(keys)}, which stands in no file"
+    if settings.daemon.cleanerd_broker_properties is None:
+        what = f"{told}: cleanerd goes by it as little as by server.properties, which it was not given"
+    else:
+        what = f"{told}: cleanerd goes by it only while the broker runs, and clean and apply do not"
+    findings.warning("server.properties", what, path, "write it into server.properties")
 
 
 def check_metadata(

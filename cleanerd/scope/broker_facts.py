@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from cleanerd.broker.command_line import overrides_of
 from cleanerd.cleaner.resources import Resources
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 from cleanerd.format.meta import read_meta_properties
@@ -255,7 +256,8 @@ def broker_facts(
     Directories of other brokers among ``others`` are passed over. Where two of them hold a metadata log, one was left
     behind when ``metadata.log.dir`` changed: the one that goes further counts. In ZooKeeper mode none does that was
     left behind when the cluster went back to that.
-    Beside a ``running`` broker the youngest metadata is left out: it may be uncommitted (U-23). ``younger``: it is read
+    Beside a ``running`` broker the youngest metadata is left out: it may be uncommitted (U-23). Its command line wins
+    over its server.properties (U-24). ``younger``: it is read
     as well, beside what counts.
     ``silent``: directories that do not answer, in which nothing is read.
     ``read_metadata``: what reads the metadata log for whoever has read it already; not with ``younger``.
@@ -265,7 +267,7 @@ def broker_facts(
         ConfigError: server.properties is another node's, or the metadata log that the settings name another cluster's.
     """
     properties_path = settings.daemon.cleanerd_broker_properties
-    properties = None if properties_path is None else _server_properties(properties_path, log_dir)
+    properties = None if properties_path is None else _server_properties(properties_path, log_dir, running=running)
     told = Path((properties or {}).get("metadata.log.dir", "").strip())
     listed = [path for path in (told, *log_dirs_in(properties or {})) if path not in silent]
     places = dict.fromkeys((*others, *(path for path in listed if path.is_absolute() and path != log_dir.path)))
@@ -352,9 +354,14 @@ def _meta_of(path: Path) -> MetaProperties | None:
         return None
 
 
-def _server_properties(path: Path, log_dir: LogDir) -> Mapping[str, str]:
-    """A broker does not start on directories of another node id, so a file with one is not this broker's."""
+def _server_properties(path: Path, log_dir: LogDir, *, running: bool) -> Mapping[str, str]:
+    """A broker does not start on directories of another node id, so a file with one is not this broker's.
+
+    What a ``running`` one was told on its command line wins over its file.
+    """
     properties = server_properties(path)
+    if running:
+        properties = {**properties, **overrides_of(log_dir.path)}
     for key in ("node.id", "broker.id"):
         text = properties.get(key, "").strip()
         own = log_dir.meta.node_id

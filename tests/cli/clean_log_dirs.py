@@ -95,8 +95,11 @@ class Shell:
 
 
 @contextmanager
-def lock_holder(path: Path) -> Iterator[int]:
-    """Another process that holds the directory's lock as Java does (a POSIX record lock); gives its id."""
+def lock_holder(path: Path, *words: str) -> Iterator[int]:
+    """Another process that holds the directory's lock as Java does (a POSIX record lock); gives its id.
+
+    ``words``: what more it has on its command line.
+    """
     script = (
         "import fcntl, sys\n"
         f"file = open({str(path / '.lock')!r}, 'w')\n"
@@ -104,7 +107,8 @@ def lock_holder(path: Path) -> Iterator[int]:
         "print('held', flush=True)\n"
         "sys.stdin.read()\n"
     )
-    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+    command = [sys.executable, "-c", script, *words]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdin is not None
         holder.stdout.readline()

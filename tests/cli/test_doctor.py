@@ -209,6 +209,27 @@ def test_partitions_that_do_not_parse(root: Path, shell: Shell) -> None:
     assert "being moved or deleted" in said[2][1]
 
 
+def test_what_the_broker_was_told_on_its_command_line(root: Path, shell: Shell) -> None:
+    """U-24: it wins over server.properties, and no file says it; what is no cleaner's business is not shown."""
+    path = make(root)
+    properties = root / "server.properties"
+    properties.write_text(f"log.dirs={path}\n")
+    given = ("--set", f"cleanerd.broker.properties={properties}")
+    secret = ("--override", "ssl.key.password=hunter2")
+    with lock_holder(path, "kafka.Kafka", "server.properties", *secret):
+        assert [found[0] for found in findings(shell("doctor", path, "--json", *given), "server.properties")] == ["ok"]
+    more = ("--override", f"log.dirs={path}", "--override=log.retention.ms=1")
+    with lock_holder(path, "kafka.Kafka", "server.properties", *secret, *more):
+        for options, told in ((given, "and clean and apply do not"), ((), "which it was not given")):
+            answer = shell("doctor", path, "--json", *options)
+            first = findings(answer, "server.properties")[0]
+            assert first[0] == "warning"
+            assert "--override of log.dirs, log.retention.ms, which stands in no file" in first[1]
+            assert told in first[1]
+            assert "hunter2" not in answer.out + answer.err
+    assert [found[0] for found in findings(shell("doctor", path, "--json", *given), "server.properties")] == ["ok"]
+
+
 def test_metadata_and_properties(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """Metadata that is not there, is damaged, or belongs to another directory's broker."""
     path = make(root)

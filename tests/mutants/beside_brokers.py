@@ -76,6 +76,14 @@ BESIDE_BROKERS = (
         ("tests/scope/test_young_metadata.py::test_a_clock_that_jumped_ahead",),
     ),
     Mutant(
+        "the-command-line-of-a-broker-is-not-asked",
+        "U-24",
+        "cleanerd/scope/broker_facts.py",
+        "properties = {**properties, **overrides_of(log_dir.path)}",
+        "properties = {**overrides_of(log_dir.path), **properties}",
+        ("tests/scope/test_command_line.py::test_it_wins_while_the_broker_runs",),
+    ),
+    Mutant(
         "kept-by-a-clock-that-is-behind",
         "U-42",
         "cleanerd/daemon/work/keeping.py",

@@ -1,0 +1,49 @@
+"""What a running broker was told on its command line: ``kafka-server-start.sh server.properties --override KEY=VALUE``.
+
+It wins over the file, and stands nowhere else.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.broker.lock_file import broker_process
+from cleanerd.errors import CleanerdError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_PROC: Final = Path("/proc")
+_OVERRIDE: Final = "--override"
+_MAX_BYTES: Final = 4 * 1024 * 1024
+"""Linux takes no longer line from a shell that nobody told otherwise."""
+
+
+def overrides_of(log_dir: Path) -> Mapping[str, str]:
+    """The settings that the broker running on ``log_dir`` was started with beside its file, by key.
+
+    Empty where none runs there, or its process cannot be seen from here, as in another container.
+    """
+    try:
+        with (_PROC / str(broker_process(log_dir)) / "cmdline").open("rb") as file:
+            line = file.read(_MAX_BYTES)
+    except (CleanerdError, OSError):
+        return {}
+    return overrides_in(line.decode("utf-8", errors="replace").split("\0"))
+
+
+def overrides_in(words: list[str]) -> Mapping[str, str]:
+    """As ``kafka.Kafka`` reads them: each option has one setting, and the later of two counts."""
+    found: dict[str, str] = {}
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word == _OVERRIDE:
+            setting = following
+        elif word.startswith(f"{_OVERRIDE}="):
+            setting = word.removeprefix(f"{_OVERRIDE}=")
+        else:
+            continue
+        key, _, value = setting.partition("=")
+        if key and value:
+            found[key] = value
+    return found
