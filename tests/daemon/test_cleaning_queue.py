@@ -48,7 +48,7 @@ def fleet_of(dirty_bytes: Sequence[int]) -> Fleet:
 def passed(fleet: Fleet, pass_seconds: float = 1.0) -> tuple[CleaningQueue, Clock, list[Candidate]]:
     """A queue that has just passed over all, which took so long."""
     clock = Clock()
-    queue = CleaningQueue(fleet, clock)
+    queue = CleaningQueue(fleet, clock, clock)
     candidates = fleet.candidates
 
     def slow(now_ms: int, among: Iterable[Tracked] | None = None) -> list[Candidate]:
@@ -74,6 +74,23 @@ def test_the_order_counts_for_a_share_of_the_time() -> None:
     clock.now += rest_seconds(0.5, OF_THE_LOOP) - 0.01
     assert queue.is_fresh
     clock.now += 0.02
+    assert not queue.is_fresh
+
+
+def test_a_stall_is_no_work() -> None:
+    """The machine slept for a minute during a pass: the next one would be hours away."""
+    fleet, clock = fleet_of([100]), Clock()
+    queue = CleaningQueue(fleet, clock, lambda: 0.001 * clock.now)
+    candidates = fleet.candidates
+
+    def slow(now_ms: int, among: Iterable[Tracked] | None = None) -> list[Candidate]:
+        clock.now += 60.0
+        return candidates(now_ms, among)
+
+    fleet.candidates = slow  # type: ignore[method-assign]
+    queue.pass_over_all(NOW)
+    assert queue.is_fresh
+    clock.now += rest_seconds(0.06, OF_THE_LOOP) + 0.01
     assert not queue.is_fresh
 
 

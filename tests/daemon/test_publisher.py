@@ -26,7 +26,9 @@ def test_of_many_changes_one_view_is_made(tmp_path: Path, monkeypatch: pytest.Mo
     took = 2 * SOON_SECONDS
 
     def slow(publisher: Publisher) -> DaemonView:
-        time.sleep(took)
+        until = time.thread_time() + took
+        while time.thread_time() < until:
+            pass
         return make(publisher)
 
     async def story(service: Service) -> None:
@@ -45,3 +47,22 @@ def test_of_many_changes_one_view_is_made(tmp_path: Path, monkeypatch: pytest.Mo
         assert first.cancelled()
 
     serve(assignments(path), story)
+
+
+def test_a_stall_is_no_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that stood still for a second while a view was made: the next one would come in seven minutes."""
+    make = Publisher._make
+
+    def stalled(publisher: Publisher) -> DaemonView:
+        time.sleep(1)
+        return make(publisher)
+
+    async def story(service: Service) -> None:
+        published = service.publisher
+        monkeypatch.setattr(Publisher, "_make", stalled)
+        published.publish()
+        published.soon()
+        assert published._pending is not None
+        assert published._pending.when() - asyncio.get_running_loop().time() < 200
+
+    serve(assignments(make_log_dir(tmp_path / "logs", {})), story)

@@ -27,11 +27,17 @@ FIRST: Final = 8
 
 
 class CleaningQueue:
-    """``clock`` gives seconds that never go back."""
+    """``clock`` gives seconds that never go back, ``work`` those that this thread has worked.
 
-    def __init__(self, fleet: Fleet, clock: Callable[[], float] = time.monotonic) -> None:
+    A pass costs what it worked for: a machine that stood still meanwhile would put off the next one for hours.
+    """
+
+    def __init__(
+        self, fleet: Fleet, clock: Callable[[], float] = time.monotonic, work: Callable[[], float] = time.thread_time
+    ) -> None:
         self._fleet = fleet
         self._clock = clock
+        self._work = work
         self._until = clock()
         self._order: deque[Key] = deque()
         self._spare: deque[tuple[Key, Kind]] = deque()
@@ -44,7 +50,7 @@ class CleaningQueue:
 
     def pass_over_all(self, now_ms: int) -> list[Candidate]:
         """Who may be cleaned now, in the order of their turns."""
-        began = self._clock()
+        began = self._work()
         found = ordered(self._fleet.candidates(now_ms))
         self.has_suspects = any(each.is_suspect for each in found)
         self._order = deque((each.log_dir, each.name) for each in found)
@@ -52,8 +58,7 @@ class CleaningQueue:
         if not found:  # a suspect last: were it what kills the process, the others are done before
             spare = sorted(self._fleet.spare_work(now_ms), key=lambda each: each[0].suspect is not None)
             self._spare.extend((tracked.key, kind) for tracked, kind in spare)
-        ended = self._clock()
-        self._until = ended + rest_seconds(ended - began, OF_THE_LOOP)
+        self._until = self._clock() + rest_seconds(self._work() - began, OF_THE_LOOP)
         return found
 
     def first(self, now_ms: int) -> list[Candidate]:
