@@ -24,7 +24,7 @@ _HEAD: Final = """\
 cleanerd's settings, read with --config FILE (repeatable; a directory is read in sorted order).
 Without --config every verb reads /etc/cleanerd/cleanerd.toml where there is one (--no-config: not).
 Stronger than files: the environment (CLEANERD_ and the key, with '.' written _, '_' written __ and '-' written ___:
-CLEANERD_LOG_CLEANER_DEDUPE_BUFFER_SIZE=64MiB), and strongest --set KEY=VALUE.
+CLEANERD_LOG_CLEANER_DEDUPE_BUFFER_SIZE=64MiB; an empty variable sets nothing), and strongest --set KEY=VALUE.
 Settings that Kafka has too (segment sizes, lags, retention) come from the topic, then from the broker. The key here
 counts only where neither sets it, or their configuration cannot be found.
 Other settings that Kafka documents are taken, so that a block of a broker's file can be copied; they have no effect.

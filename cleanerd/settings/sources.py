@@ -101,10 +101,10 @@ def from_environment(environ: Mapping[str, str]) -> Iterator[Found]:
     """``CLEANERD_`` + Kafka's Docker rule: lower case, ``_`` is ``.``, ``__`` is ``_``, ``___`` is ``-``.
 
     A variable that names no key is no error: a host sets variables for reasons of its own (Kubernetes does so for every
-    service, and one may be called cleanerd).
+    service, and one may be called cleanerd). An empty one is none: Docker Compose sets those that nobody gave a value.
     """
     for variable in sorted(environ):
-        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in SCHEMA_REGISTRY:
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in SCHEMA_REGISTRY or not environ[variable]:
             continue
         where = f"environment {variable}"
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def test_it_wins_while_the_broker_runs(tmp_path: Path) -> None:
-    """The last batch of a producer that the broker knows must stay, and it may know it for longer than its file says."""
+    """The last batch of a producer that the broker knows stays, and it may know it for longer than its file says."""
     path = make_log_dir(tmp_path / "logs", {"orders-0": good()})
     properties = tmp_path / "server.properties"
     properties.write_text("producer.id.expiration.ms=1000\nlog.cleaner.delete.retention.ms=5\nnode.id=1\n")

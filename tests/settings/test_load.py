@@ -112,6 +112,25 @@ def test_a_variable_that_names_no_key_is_a_warning(variable: str, said: list[str
 
 
 @pytest.mark.parametrize(
+    "variable",
+    [
+        "CLEANERD_CLEANERD_MODE",
+        "CLEANERD_LOG_SEGMENT_BYTES",
+        "CLEANERD_TOPICS_ORDERS_CLEANUP_POLICY",
+        "CLEANERD_NO_SUCH_KEY",
+    ],
+)
+def test_an_empty_variable_is_none(tmp_path: Path, variable: str) -> None:
+    """Docker Compose sets each that its file names and nobody gave a value; a file's value counts then."""
+    file = tmp_path / "cleanerd.toml"
+    file.write_text('"log.segment.bytes" = 300\n"cleanerd.mode" = "live"\n')
+    settings = load(files=(file,), environ={variable: ""})
+    assert (settings.daemon.log_segment_bytes, settings.daemon.cleanerd_mode) == (300, "live")
+    assert settings.origins[SEGMENT] == f"file {file}"
+    assert settings.stray == ()
+
+
+@pytest.mark.parametrize(
     ("assignment", "topic", "key", "text"),
     [
         ("topics.a.b.cleanup.policy=compact", "a.b", "cleanup.policy", "compact"),

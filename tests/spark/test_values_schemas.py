@@ -81,6 +81,10 @@ def test_credentials(registry: RegistryServer, monkeypatch: pytest.MonkeyPatch) 
     registry.register("orders-value", json.dumps(ID))
     decoded(registry, [])
     assert registry.seen[-1] == "Basic " + base64.b64encode(b"me:a:secret").decode()
+    monkeypatch.setenv(schema_registry.USER, "")
+    registry.register("orders-value", json.dumps(ID))
+    decoded(registry.url, [])
+    assert registry.seen[-1] is None, "Docker Compose sets what nobody gave a value"
     with pytest.raises(ConfigError, match="holds credentials") as caught:
         decoded(registry.url.replace("//", "//me:hidden@"), [])
     assert "hidden" not in str(caught.value)

@@ -193,7 +193,7 @@ async def _fetch(url: str, tls: ssl.SSLContext | None) -> tuple[int, bytes, str]
     import aiohttp  # noqa: PLC0415 - a worker that decodes nothing has no use for it
 
     headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
-    if USER in os.environ:
+    if os.environ.get(USER):
         said = f"{os.environ[USER]}:{os.environ.get(PASSWORD, '')}".encode()
         headers["Authorization"] = "Basic " + base64.b64encode(said).decode()
     limit = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
