@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.daemon.asking import UNKNOWN
@@ -13,6 +14,7 @@ from cleanerd.daemon.fleet.pauses import save_pauses
 from cleanerd.daemon.http.status_body import StatusBody
 from cleanerd.daemon.operations import JOURNALED, Operation, Operations, read_operations
 from cleanerd.daemon.showing.view_parts import partition_view
+from cleanerd.daemon.within import within
 from cleanerd.daemon.workers import WorkerDiedError
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError, system_error
 from cleanerd.format.names import parse_topic_partition_dir
@@ -37,8 +39,16 @@ if TYPE_CHECKING:
     from cleanerd.scope.selection import Selection
 
 
+WRITE_SECONDS: Final = 2.0
+"""Who pauses waits so long for the disk."""
+
+
 class ControlApi:
-    """Answers what is asked. ``reload`` reads the settings again; raises CleanerdError."""
+    """Answers what is asked. ``reload`` reads the settings again; raises CleanerdError.
+
+    ``write`` has a thread do what writes, in the order of the calls, and then says what came of it: the event loop
+    waits for no disk.
+    """
 
     def __init__(
         self,
@@ -48,6 +58,7 @@ class ControlApi:
         dispatcher: Dispatcher,
         look_loop: LookLoop,
         reload: Callable[[], dict[str, Any]],
+        write: Callable[[Callable[[], str], Callable[[str], None]], None],
     ) -> None:
         self._state_dir = configuration.settings.daemon.cleanerd_state_dir
         self._fleet = fleet
@@ -55,6 +66,7 @@ class ControlApi:
         self._dispatcher = dispatcher
         self._look_loop = look_loop
         self._reload_settings = reload
+        self._write = write
         self._journal = Operations(self._state_dir)
         self._status_body = StatusBody()
         self._status_turn = asyncio.Lock()
@@ -107,6 +119,7 @@ class ControlApi:
         return await self.explain(next(iter(_words(request)), ""))
 
     async def _operations(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
+        await self._written()
         try:
             found = await asyncio.to_thread(read_operations, self._state_dir)
         except OSError as error:
@@ -127,9 +140,8 @@ class ControlApi:
         self._write_down(Operation(wall_ms(), "reload", (), None, None, refused))
 
     def _write_down(self, operation: Operation) -> None:
-        self._journal.note(operation)
-        if self._journal.unwritten:
-            self._publisher.warn(self._journal.unwritten)
+        kept = self._journal.log(operation)
+        self._write(partial(self._journal.keep, kept), self._tell)
 
     async def _reload(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
         return self._reload_settings()
@@ -180,7 +192,7 @@ class ControlApi:
         names = sorted(map(str, wanted)) if wanted else None
         self._fleet.pause(names, paused=True)
         stopped = self._dispatcher.interrupt(lambda job: not wanted or job.name in wanted)
-        self._save_pauses()
+        await self._save_pauses()
         return {"paused": "all" if names is None else names, "stopped": stopped}
 
     async def _resume(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -189,8 +201,8 @@ class ControlApi:
         wanted = self._select(request, everything=True)
         names = sorted(map(str, wanted)) if wanted else None
         self._fleet.pause(names, paused=False)
-        self._save_pauses()
         self._schedule()
+        await self._save_pauses()
         now = self._fleet.pauses
         return {
             "resumed": "all" if names is None else [name for name in names if name in before.names],
@@ -220,11 +232,27 @@ class ControlApi:
         self._dispatcher.schedule()
         self._publisher.publish()
 
-    def _save_pauses(self) -> None:
-        unwritten = save_pauses(self._state_dir, self._fleet.pauses)
+    async def _save_pauses(self) -> None:
+        """Whoever asked is answered when it is on the disk, or when that takes long: it is done all the same."""
+        self._write(partial(save_pauses, self._state_dir, self._fleet.pauses), self._tell)
+        self._publisher.publish()
+        if not await self._written():
+            self._tell(f"{self._state_dir}: does not answer; until it does, pauses end with the daemon")
+
+    async def _written(self) -> bool:
+        """Wait until what was to be written is; False when that takes longer than :data:`WRITE_SECONDS`."""
+        there = asyncio.Event()
+        self._write(str, lambda _nothing: there.set())
+        try:
+            await within(WRITE_SECONDS, there.wait())
+        except TimeoutError:
+            return False
+        return True
+
+    def _tell(self, unwritten: str) -> None:
         if unwritten:
             self._publisher.warn(unwritten)
-        self._publisher.publish()
+            self._publisher.publish()
 
     def _select(self, request: Mapping[str, Any], *, everything: bool = False) -> Selection:
         """What a request is about; nobody named is an error, or means ``everything``."""

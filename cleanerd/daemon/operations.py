@@ -66,14 +66,13 @@ class Operation:
 
 
 class Operations:
-    """The journal of one daemon, in ``state_dir``; called by its event loop alone."""
+    """The journal of one daemon, in ``state_dir``."""
 
     def __init__(self, state_dir: Path) -> None:
         self._state_dir = state_dir
-        self.unwritten = ""
 
-    def note(self, operation: Operation) -> None:
-        """Log it and write it down; ``unwritten`` says why that was not possible."""
+    def log(self, operation: Operation) -> Operation:
+        """Say it in the daemon's log; returns what of it is to be kept."""
         words = operation.partitions
         if len(words) > MOST_WORDS:
             words = (*words[:MOST_WORDS], f"and {len(words) - MOST_WORDS} more")
@@ -82,15 +81,19 @@ class Operations:
         told = {key: value for key, value in asdict(operation).items() if value not in (None, "", ())}
         told.pop("at_ms")  # the log has its own
         _log.info("asked for", **told)
+        return operation
+
+    def keep(self, operation: Operation) -> str:
+        """Write it down; why that was not possible, empty when it was. One at a time: the file is read and replaced."""
         try:
             if not self._state_dir.exists():
                 make_directory(self._state_dir, self._state_dir.parent.stat())
             kept = [asdict(each) for each in (*read_operations(self._state_dir), operation)[-KEPT:]]
             document = {"format": _FORMAT, "operations": kept}
             write_state_file(self._state_dir / _FILE, json.dumps(document).encode(), self._state_dir.stat())
-            self.unwritten = ""
         except OSError as error:
-            self.unwritten = f"{self._state_dir / _FILE}: cannot be written ({error.strerror}); see the daemon's log"
+            return f"{self._state_dir / _FILE}: cannot be written ({error.strerror}); see the daemon's log"
+        return ""
 
 
 def _cut(text: str) -> str:

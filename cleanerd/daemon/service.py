@@ -146,7 +146,7 @@ class Service:
         self._hurry = asyncio.Event()
         self._stopping: asyncio.Future[int] | None = None
         self.control_api = ControlApi(
-            self.configuration, self.fleet, self.publisher, self.dispatcher, self.look_loop, self.reload
+            self.configuration, self.fleet, self.publisher, self.dispatcher, self.look_loop, self.reload, self._write
         )
         self._control = ControlServer(control_socket(settings), self.control_api.handlers(), note=self.control_api.note)
         self._http: HttpServer | None = None

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cleanerd.cli.operations import who
-from cleanerd.daemon import operations
+from cleanerd.daemon import control_api, operations
 from cleanerd.daemon.asking import ask
+from cleanerd.daemon.fleet import pauses
 from cleanerd.daemon.operations import MOST_WORDS, Operation, Operations, read_operations
 from cleanerd.errors import CleanerdError
 from tests.daemon.scene import assignments, broker, serve, until
@@ -17,6 +19,7 @@ from tests.daemon.test_control import asking
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from types import ModuleType
 
     from cleanerd.daemon.service import Service
 
@@ -57,11 +60,11 @@ def test_the_last_ones_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     journal = Operations(tmp_path / "state")
     names = tuple(f"orders-{number}" for number in range(MOST_WORDS + 5))
     for number in range(23):
-        journal.note(Operation(number, "pause", names if number == 3 else names[:1], 0, 7))
+        asked = Operation(number, "pause", names if number == 3 else names[:1], 0, 7)
+        assert journal.keep(journal.log(asked)) == ""
     kept = read_operations(tmp_path / "state")
     assert [each.at_ms for each in kept] == list(range(3, 23))
     assert kept[0].partitions == (*names[:MOST_WORDS], "and 5 more")
-    assert journal.unwritten == ""
 
 
 @pytest.mark.parametrize(
@@ -78,16 +81,47 @@ def test_a_damaged_journal_is_begun_anew(tmp_path: Path, text: str) -> None:
     """Whatever is in it, it keeps no operation from being done."""
     (tmp_path / "operations.json").write_text(text)
     assert read_operations(tmp_path) == []
-    Operations(tmp_path).note(Operation(1, "reload", (), None, None))
+    assert Operations(tmp_path).keep(Operation(1, "reload", (), None, None)) == ""
     assert [each.operation for each in read_operations(tmp_path)] == ["reload"]
 
 
 def test_a_journal_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     """The operation is done all the same, and the daemon's log has it."""
     (tmp_path / "state").write_text("a file, not a directory")
-    journal = Operations(tmp_path / "state")
-    journal.note(Operation(1, "pause", (), 0, 7))
-    assert "operations.json: cannot be written" in journal.unwritten
+    unwritten = Operations(tmp_path / "state").keep(Operation(1, "pause", (), 0, 7))
+    assert "operations.json: cannot be written" in unwritten
+
+
+@pytest.mark.parametrize("file", [operations, pauses])
+def test_a_disk_that_hangs_holds_up_nobody(root: Path, monkeypatch: pytest.MonkeyPatch, file: ModuleType) -> None:
+    """The event loop waits for no disk; what was asked for is done, told, and written in its order when the disk is."""
+    monkeypatch.setattr(control_api, "WRITE_SECONDS", 0.05)
+    released, gave_up = threading.Event(), []
+    write = file.write_state_file
+
+    def hangs(*told: Any) -> None:
+        if not released.wait(10):
+            gave_up.append(told)
+        write(*told)
+
+    with broker(root):
+        control = asking(root)
+
+        async def story(service: Service) -> None:
+            await until("ready", lambda: service.view().ready)
+            monkeypatch.setattr(file, "write_state_file", hangs)
+            for paused in (True, False, True):
+                await control("pause" if paused else "resume")
+                assert (await control("status"))["paused"] is paused
+            assert "does not answer; until it does, pauses end with the daemon" in service.view().warnings[-1]
+            monkeypatch.setattr(control_api, "WRITE_SECONDS", 30)
+            released.set()
+            told = (await control("operations"))["operations"]
+            assert gave_up == []
+            assert [each["operation"] for each in told] == ["pause", "resume", "pause"]
+
+        serve(assignments(root), story)
+    assert pauses.load_pauses(root.parent / "state") == (pauses.Pauses(everything=True), "")
 
 
 def test_a_user_by_name() -> None:

@@ -334,6 +334,14 @@ DAEMON = (
         ("tests/daemon/test_cleaning_queue.py::test_everybody_has_a_turn_once_and_in_the_order_of_the_pass",),
     ),
     Mutant(
+        "the-event-loop-waits-for-the-journals-disk",
+        "ARCHITECTURE 5",
+        "cleanerd/daemon/control_api.py",
+        "self._write(partial(self._journal.keep, kept), self._tell)",
+        "self._tell(self._journal.keep(kept))",
+        ("tests/daemon/test_operations.py::test_a_disk_that_hangs_holds_up_nobody",),
+    ),
+    Mutant(
         "the-order-of-a-pass-counts-for-ever",
         "a two-hundredth of the time",
         "cleanerd/daemon/fleet/cleaning_queue.py",
