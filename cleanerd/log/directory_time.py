@@ -17,10 +17,14 @@ NEVER: Final = -1
 
 
 class DirectoryTime(NamedTuple):
-    """``tells_changes``: whatever changes from the moment on that it was asked for gives the directory another time."""
+    """``tells_changes``: whatever changes from the moment on that it was asked for gives the directory another time.
+
+    ``of``: which directory's it is, by device and inode; another one may be mounted in its place.
+    """
 
     changed_ns: int
     tells_changes: bool
+    of: tuple[int, int]
 
     @property
     def to_compare_ns(self) -> int:
@@ -35,5 +39,6 @@ def directory_time(directory: int | str | Path) -> DirectoryTime:
         OSError: it cannot be asked.
     """
     now_ns = time.time_ns()  # first: what changes between the two calls must not be taken for older
-    changed_ns = os.stat(directory).st_mtime_ns
-    return DirectoryTime(changed_ns, abs(now_ns - changed_ns) > CLOCK_TICK_NS)
+    status = os.stat(directory)
+    changed_ns = status.st_mtime_ns
+    return DirectoryTime(changed_ns, abs(now_ns - changed_ns) > CLOCK_TICK_NS, (status.st_dev, status.st_ino))

@@ -13,7 +13,7 @@ from cleanerd.format.meta import MetaProperties, read_meta_properties
 from cleanerd.format.names import TopicPartition, parse_future_dir, parse_topic_partition_dir
 from cleanerd.log.directory_time import directory_time
 from cleanerd.log.remote import RemotePath
-from cleanerd.log.safe_open import MAX_FACTS_BYTES, MAX_IDENTITY_BYTES
+from cleanerd.log.safe_open import MAX_FACTS_BYTES, MAX_IDENTITY_BYTES, close_quietly
 from cleanerd.log.small_file import read_small_file, unreadable
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ METADATA_TOPIC = "__cluster_metadata"
 
 _KEPT_DIRS = 16
 """As many log directories as a broker has, and then some."""
+
+_MOVED_HERE: dict[Path, tuple[tuple[int, ...], frozenset[TopicPartition]]] = {}
+"""What :func:`moved_here` found, and when: it is asked for every partition."""
 
 _KEPT_CHECKPOINTS = 2 * _KEPT_DIRS
 """Two of each are asked for one partition at a time."""
@@ -149,26 +152,28 @@ def partition_names(path: Path) -> tuple[TopicPartition, ...]:
 def moved_here(log_dir: Path) -> frozenset[TopicPartition]:
     """The partitions whose replicas are on their way into this log directory, as it stands now (``-future``, S-21).
 
-    None where it cannot be read: nothing comes to life there, and the other directories are not held up by it.
+    None of them where it cannot be read: nothing comes to life there, and the other directories are not held up by it.
     """
     try:
-        written = directory_time(log_dir)
-        if not written.tells_changes:  # a broker begins to move many at once
-            return _list_moved_here(log_dir)
-        status = os.stat(log_dir)
-        return _moved_here(log_dir, (status.st_dev, status.st_ino, written.changed_ns))
+        # Another disk may be mounted there: its time, its names and whose they are come from one opened directory.
+        descriptor = os.open(log_dir, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
         return frozenset()
-
-
-@functools.lru_cache(maxsize=_KEPT_DIRS)
-def _moved_here(path: Path, _state: tuple[int, ...]) -> frozenset[TopicPartition]:
-    return _list_moved_here(path)
-
-
-def _list_moved_here(path: Path) -> frozenset[TopicPartition]:
-    found = (parse_future_dir(name) for name in os.listdir(path))
-    return frozenset(name for name in found if name is not None)
+    try:
+        written = directory_time(descriptor)
+        state, known = (*written.of, written.changed_ns), _MOVED_HERE.get(log_dir)
+        if known is not None and known[0] == state and written.tells_changes:
+            return known[1]
+        found = frozenset(name for name in map(parse_future_dir, os.listdir(descriptor)) if name is not None)
+    except OSError:
+        return frozenset()
+    finally:
+        close_quietly(descriptor)
+    if written.tells_changes:  # else a broker begins to move many at once
+        if len(_MOVED_HERE) >= _KEPT_DIRS:
+            _MOVED_HERE.clear()
+        _MOVED_HERE[log_dir] = state, found
+    return found
 
 
 def cleaner_offset(log_dir: Path, name: TopicPartition) -> int | None:

@@ -124,3 +124,32 @@ def test_many_are_moved_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (tmp_path / FUTURE).mkdir()
     os.utime(tmp_path, ns=(now_ns, now_ns))
     assert moved_here(tmp_path) == {TopicPartition("orders", 0)}
+
+
+def test_another_disk_is_mounted_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S-21: time, identity and names are those of one directory; asked apart, the names of one counted for another."""
+    before, after = tmp_path / "before", tmp_path / "after"
+    for path in (before, after):
+        path.mkdir()
+    (after / FUTURE).mkdir()
+    for path in (before, after):
+        os.utime(path, ns=(10**18, 10**18))
+    here, asked = tmp_path / "here", []
+    here.symlink_to(before)
+    real = os.listdir
+
+    def mounted(path: int | Path) -> list[str]:
+        if not asked:
+            asked.append(path)
+            here.unlink()
+            here.symlink_to(after)
+        return real(path)
+
+    monkeypatch.setattr(os, "listdir", mounted)
+    moved_here(here)
+    here.unlink()
+    here.symlink_to(before)
+    assert moved_here(here) == frozenset()
+    here.unlink()
+    here.symlink_to(after)
+    assert moved_here(here) == {TopicPartition("orders", 0)}
