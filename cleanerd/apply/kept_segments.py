@@ -25,7 +25,7 @@ from cleanerd.cleaner.manifest import PLAN_ID, FileFact, FileKind
 from cleanerd.errors import UnsupportedLogError, system_error
 from cleanerd.format.names import TopicPartition, uuid_from_base64, uuid_to_base64
 from cleanerd.log.adapters import Long, Offset, adapter_of
-from cleanerd.log.safe_open import MAX_MANIFEST_BYTES, close_quietly, open_to_write, write_all
+from cleanerd.log.safe_open import MAX_KEPT_BYTES, close_quietly, open_to_write, write_all
 from cleanerd.log.state_files import DAMAGE, make_directory, opened, read_state_file, set_aside, write_state_file
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ class KeptSegments:
         """That of one cleaning; None when there is none. A damaged file is set aside, as above."""
         path = self._file(plan)
         try:
-            return _parse(read_state_file(path, self._root, max_bytes=MAX_MANIFEST_BYTES), plan, str(path))
+            return _parse(read_state_file(path, self._root, max_bytes=MAX_KEPT_BYTES), plan, str(path))
         except FileNotFoundError:
             return None
         except OSError as error:

@@ -28,6 +28,9 @@ MAX_SMALL_FILE_BYTES: Final = 256 * 1024 * 1024
 MAX_MANIFEST_BYTES: Final = 32 * 1024 * 1024
 """Nor are manifests of staged plans, which take nine times as much memory: room for 97,000 segments (U-35)."""
 
+MAX_KEPT_BYTES: Final = 2 * MAX_MANIFEST_BYTES
+"""Nor is what is remembered of kept segments: of as many as a plan can name, by longer lines."""
+
 MAX_FACTS_BYTES: Final = 16 * 1024 * 1024
 """Nor are those that every look reads: checkpoints, leader epochs, states of partitions."""
 

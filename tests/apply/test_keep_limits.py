@@ -12,7 +12,8 @@ import pytest
 from cleanerd.apply import keep_limits, kept_place
 from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.keep_limits import KeepLimits, Now, keep_within
-from cleanerd.apply.kept_segments import KeptSegments
+from cleanerd.apply.kept_segments import FileMark, KeptGroup, KeptSegment, KeptSegments
+from cleanerd.cleaner.manifest import FileFact
 from cleanerd.errors import CleanerdError
 from cleanerd.log.log_dir import read_log_dir
 from tests.apply.test_undo import clean, undo
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from cleanerd.apply.keep_limits import Kept
     from cleanerd.apply.kept_segments import KeptEntry, KeptSize
+    from cleanerd.cleaner.manifest import FileKind
 
 NOW = 10_000_000
 EVERYTHING = 1 << 62
@@ -252,3 +254,21 @@ def test_what_a_newer_release_kept(root: Path) -> None:
         f"{newer}: format 2 is unknown, only 1 is (a newer cleanerd kept segments: undo that with the newer one)"
     ]
     assert newer.exists()
+
+
+def test_as_many_segments_as_a_plan_can_name(root: Path) -> None:
+    """S-40: with the longest numbers; what could not be read could not be undone, nor let go."""
+    segments = 97_000  # as MAX_MANIFEST_BYTES has it
+    mark = FileMark(2**32 - 1, 2**64 - 1, 2**63 - 1)
+    files: dict[FileKind, FileMark] = dict.fromkeys(("log", "index", "timeindex", "txnindex"), mark)
+    first = 2**62
+    many = tuple(KeptSegment(first + number, files) for number in range(segments))
+    groups = tuple(
+        KeptGroup(part[0].base, part[-1].base + 1, part, {"log": FileFact(bytes=1, crc32c=1)}, mark)
+        for part in (many[at : at + 200] for at in range(0, segments, 200))
+    )
+    entry = replace(aged(root, 0), groups=groups, sources={each.base: mark for each in many})
+    kept_segments(root).put(entry, root.stat())
+    found = kept_segments(root).entry(entry.plan)
+    assert found is not None
+    assert (len(found.sources), len(found.groups)) == (segments, len(groups))
