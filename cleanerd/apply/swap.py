@@ -107,10 +107,12 @@ def swap_group(
         CleanerdError: the system refused a step. The directory is in a state of the crash matrix: :func:`recover` makes
             it old or new, and so does the next start of the broker.
     """
-    _check_sources(files, group, source_files)
+    # Once for each group: beside its files lie those of thousands of others, and nobody else is at work here (S-10).
     names = files.names()
+    _check_sources(files, group, source_files, names)
     refuse_unfinished(files, names)  # U-34
-    require_retirable(files, retired_names(group, names | {swap_name(group.base, kind) for kind in group.files}))
+    names |= {swap_name(group.base, kind) for kind in group.files}
+    require_retirable(files, retired_names(group, names))
     for kind in MOVE_ORDER:  # S-31
         if kind in group.files:
             files.rename(staged_name(plan_id, group.base, kind), cleaned_name(group.base, kind))
@@ -120,21 +122,25 @@ def swap_group(
     for kind in group.kinds():  # S-34, the log first
         files.rename(cleaned_name(group.base, kind), swap_name(group.base, kind))
     files.fsync_directory()
-    complete_group(files, group)
+    complete_group(files, group, names)
     journal.done(group)
 
 
-def complete_group(files: PartitionFiles, group: ManifestGroup) -> None:
+def complete_group(files: PartitionFiles, group: ManifestGroup, names: frozenset[str] | None = None) -> None:
     """S-35 .. S-38 from wherever a committed group stands; the names up to here must be on the disk.
+
+    ``names``: those in the directory, for whoever knows them already.
 
     Raises:
         CleanerdError: the system refused a step; call again.
     """
-    names = files.names()
+    names = files.names() if names is None else names
     log_swap = swap_name(group.base, "log")
     if log_swap in names:
-        for name in retired_names(group, names):  # S-35
+        retired = retired_names(group, names)
+        for name in retired:  # S-35
             files.rename(name, name + DELETED_SUFFIX)
+        names |= {name + DELETED_SUFFIX for name in retired}
         files.fsync_directory()
         files.rename(log_swap, final_name(group.base, "log"))  # S-36
         files.fsync_directory()
@@ -142,7 +148,7 @@ def complete_group(files: PartitionFiles, group: ManifestGroup) -> None:
         if kind != "log" and swap_name(group.base, kind) in names:
             files.rename(swap_name(group.base, kind), final_name(group.base, kind))
     files.fsync_directory()
-    for name in _deleted_names(group, files.names()):  # S-38
+    for name in _deleted_names(group, names):  # S-38
         files.unlink(name)
     files.fsync_directory()
 
@@ -309,10 +315,15 @@ def final_name(base: int, kind: FileKind) -> str:
     return file_name(base, f".{kind}")
 
 
-def _check_sources(files: PartitionFiles, group: ManifestGroup, source_files: Mapping[int, Collection[str]]) -> None:
+def _check_sources(
+    files: PartitionFiles,
+    group: ManifestGroup,
+    source_files: Mapping[int, Collection[str]],
+    names: Collection[str],
+) -> None:
     """Refuse a group whose source files are not those that were planned with (S-29)."""
     planned = {name for source in group.sources for name in source_files[source] if _is_segment_file(name)}
-    found = {name for name, (_, suffix) in files_of(group, files.names()) if suffix in SOURCE_SUFFIXES}
+    found = {name for name, (_, suffix) in files_of(group, names) if suffix in SOURCE_SUFFIXES}
     if planned != found:
         changed = ", ".join(sorted(planned ^ found))
         raise StalePlanError(

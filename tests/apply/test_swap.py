@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.apply import swap as swap_module
+from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.journal import Journal
 from cleanerd.apply.recover import recover
 from cleanerd.apply.swap import finish_plan, retired_names, swap_group
@@ -32,6 +33,23 @@ def short(operation: Operation) -> str:
     """One operation in a line, zeros left out."""
     text = f"{operation.kind} {operation.name}" + (f" -> {operation.target}" if operation.target else "")
     return text.replace(STAGING, "S").replace(ZERO, "0").replace(TEN, "10")
+
+
+def test_the_directory_is_listed_once_a_group(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S-31: beside a group lie the files of all others; it was listed four times for each."""
+    listed: list[str] = []
+    names = PartitionFiles.names
+
+    def counted(files: PartitionFiles, *directory: str) -> frozenset[str]:
+        listed.extend(directory or ["."])
+        return names(files, *directory)
+
+    group = scene.groups[0]
+    with FailingFiles(scene.path) as files:
+        found = source_files(files, group)
+        monkeypatch.setattr(PartitionFiles, "names", counted)
+        swap_group(files, PLAN, group, Journal(files, PLAN), OpenLock(), source_files=found)
+    assert listed == ["."]
 
 
 def test_steps_and_barriers_in_their_order(scene: Scene) -> None:

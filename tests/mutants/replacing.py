@@ -94,8 +94,8 @@ REPLACING = (
         "sources-retired-without-a-barrier",
         "S-35",
         SWAP,
-        "files.rename(name, name + DELETED_SUFFIX)\n        files.fsync_directory()\n",
-        "files.rename(name, name + DELETED_SUFFIX)\n",
+        "names |= {name + DELETED_SUFFIX for name in retired}\n        files.fsync_directory()\n",
+        "names |= {name + DELETED_SUFFIX for name in retired}\n",
         (STEPS,),
     ),
     Mutant(
