@@ -49,6 +49,12 @@ def attached(bare: Live) -> Live:
     return bare
 
 
+@pytest.fixture(scope="module")
+def other_build(bare: Live) -> Path:
+    """As the one that is shipped, by another name."""
+    return changed_build(bare.broker.work_dir, "other", "Entry.java", ("LOOKS = 1200;", "LOOKS = 1201;"))
+
+
 def test_attached_twice_it_runs_once(bare: Live) -> None:
     """A-02: the second time does nothing, whatever its arguments."""
     attach(bare, JAR)
@@ -169,3 +175,13 @@ def test_what_is_no_agent_starts_nothing(attached: Live) -> None:
     subprocess.run(command, check=True, timeout=PATIENCE_SECONDS, capture_output=True)
     assert build_of(attached) == before
     assert "cleanerd agent: not started" in attached.broker.log_text()
+
+
+@pytest.mark.parametrize("option", ["sokket=/x", "transport=tcp", "socket=/tmp/cleanerd.sock"])
+def test_another_build_that_could_not_run_ends_nothing(attached: Live, other_build: Path, option: str) -> None:
+    """A-02: it was ended first, and then the one in its place did not start, or found no place to listen."""
+    before = build_of(attached)
+    told = attached.broker.log_text().count("cleanerd agent: not started")
+    attach(attached, other_build, option)
+    wait_until("it is told", lambda: attached.broker.log_text().count("cleanerd agent: not started") > told)
+    assert build_of(attached) == before

@@ -46,6 +46,15 @@ public final class Entry implements AutoCloseable, BooleanSupplier {
         return entry;
     }
 
+    /** Throws where nothing would listen by these arguments: the stub asks before it ends an agent that does. */
+    public static void check(String arguments) throws IOException {
+        Options options = Options.parse(arguments);
+        Transport.of(options.transport(), new AgentLog());
+        if (options.socket() != null) {
+            Place.requirePrivate(options.socket());
+        }
+    }
+
     /**
      * Whether this agent can be left alone: it is on its way, or it listens and can swap; what it cannot, it may with
      * other arguments. The stub asks, who knows no class of ours.

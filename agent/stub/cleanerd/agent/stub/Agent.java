@@ -55,7 +55,8 @@ public final class Agent {
                 return;
             }
             Class<?> entry = new ImplementationLoader(jar).loadClass("cleanerd.agent.Entry");
-            if (running != null) {
+            if (running != null) { // what cannot run with these arguments takes no other one's place
+                entry.getMethod("check", String.class).invoke(null, arguments == null ? "" : arguments);
                 running.close();
                 running = null;
             }
