@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from cleanerd.daemon.partition_look import Key
     from cleanerd.daemon.work.job import Job
     from cleanerd.daemon.workers import WorkerPool
+
+HELD_UP_SECONDS: Final = 10.0
+"""Told to stop, an estimate ends after the next stretch: one that takes longer waits for a disk that hangs."""
 
 _log = structlog.get_logger()
 
@@ -51,6 +54,8 @@ class Estimator:
         self._waiting: deque[Key] = deque()
         self._running: Job | None = None
         self._resting: asyncio.TimerHandle | None = None
+        self._overdue: asyncio.TimerHandle | None = None
+        self._held_up = False
         self.tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, now_ms: int) -> None:
@@ -73,6 +78,22 @@ class Estimator:
         """End the one that runs, if it is ``wanted``."""
         if self._running is not None and wanted(self._running):
             self._running.progress.stop()
+            if self._overdue is None:
+                self._overdue = asyncio.get_running_loop().call_later(HELD_UP_SECONDS, self._do_without)
+
+    def _do_without(self) -> None:
+        """With one worker, a disk that hangs in the middle of an estimate would hold up all other directories."""
+        self._held_up = True
+        self._workers.lend(1)
+
+    def _ended(self) -> None:
+        self._running = None
+        if self._overdue is not None:
+            self._overdue.cancel()
+            self._overdue = None
+        if self._held_up:
+            self._held_up = False
+            self._workers.lend(-1)
 
     async def _work(self, key: Key, job: Job) -> None:
         began = time.monotonic()
@@ -85,7 +106,7 @@ class Estimator:
             if not done.stopped:
                 self._fleet.estimated(key, job.look.topic_id, done.saving, done.ended_ms)
         finally:
-            self._running = None
+            self._ended()
         loop = asyncio.get_running_loop()
         self._resting = loop.call_later(rest_seconds(time.monotonic() - began, OF_A_WORKER), self._rested)
         self._changed()

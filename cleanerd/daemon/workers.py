@@ -39,7 +39,7 @@ class WorkerPool:
         self._lock = threading.Lock()
         self._threads: dict[int, threading.Thread] = {}
         self._next = 0
-        self._size = 0
+        self._size = self._lent = 0
         self.died = 0
         self.restarted = 0
         self.resize(size)
@@ -63,6 +63,14 @@ class WorkerPool:
         for _ in range(-grow):
             self._jobs.put(None)
 
+    def lend(self, threads: int) -> None:
+        """So many threads more beside ``size``, or with a number below 0 fewer: while some are held up by a disk."""
+        with self._lock:
+            self._lent += threads
+            self._fill()
+        for _ in range(-threads):
+            self._jobs.put(None)
+
     def submit(self, work: Callable[[], T]) -> asyncio.Future[T]:
         """Have ``work`` done by a thread; the future belongs to the running loop.
 
@@ -84,12 +92,13 @@ class WorkerPool:
 
     def close(self) -> None:
         """No more jobs; threads end when they are done."""
+        self.lend(-self._lent)
         self.resize(0)
 
     def _fill(self) -> int:
         """As many threads as there are to be, or as the system gives; returns how many were started."""
         started = 0
-        while len(self._threads) < self._size:
+        while len(self._threads) < self._size + self._lent:
             number, self._next = self._next, self._next + 1
             thread = threading.Thread(target=self._run, args=(number,), name=f"{self._name}-{number}", daemon=True)
             try:
@@ -106,7 +115,7 @@ class WorkerPool:
             if job is None:
                 # One less is wanted - unless one died meanwhile and was not replaced.
                 with self._lock:
-                    if len(self._threads) > self._size:
+                    if len(self._threads) > self._size + self._lent:
                         del self._threads[number]
                         return
                 continue

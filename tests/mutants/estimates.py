@@ -97,4 +97,12 @@ ESTIMATES = (
         "",
         (f"{DAEMON}::test_once_an_hour_and_when_twice_as_much_is_dirty",),
     ),
+    Mutant(
+        "an-estimate-that-hangs-has-the-only-worker",
+        "OP-10",
+        "cleanerd/daemon/estimator.py",
+        "        self._workers.lend(1)",
+        "        self._workers.lend(0)",
+        ("tests/daemon/test_estimate_hangs.py::test_the_only_worker_is_not_lost",),
+    ),
 )

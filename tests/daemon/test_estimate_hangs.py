@@ -1,0 +1,52 @@
+"""An estimate whose disk hangs costs nobody but itself a worker."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from cleanerd.cleaner.reclaimable import estimate_reclaimable
+from cleanerd.daemon import estimator
+from cleanerd.daemon.work import run_job
+from tests.daemon.scene import assignments, broker, serve, until
+from tests.support.patience import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+    from cleanerd.daemon.service import Service
+
+
+def test_the_only_worker_is_not_lost(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OP-10: with one thread, which is the default, nothing was cleaned in any directory until that disk answered."""
+    bad = root.parent / "bad"
+    hangs, answers, real = threading.Event(), threading.Event(), estimate_reclaimable
+
+    def estimate(log_dir: Any, *arguments: Any, **named: Any) -> Any:
+        if log_dir.path == bad:
+            hangs.set()
+            answers.wait(PATIENCE_SECONDS)
+        return real(log_dir, *arguments, **named)
+
+    monkeypatch.setattr(run_job, "estimate_reclaimable", estimate)
+    monkeypatch.setattr(estimator, "HELD_UP_SECONDS", 0.1)
+    with broker(root) as agent, broker(bad) as other:
+        for each in (agent, other):
+            each.settings["min.cleanable.dirty.ratio"] = "1"
+
+        async def story(service: Service) -> None:
+            workers = service.dispatcher.workers
+            try:
+                await until("it hangs", hangs.is_set)
+                for tracked in service.fleet.in_dir(str(root)):
+                    tracked.asked = True
+                await until("the other one is clean", lambda: service.view().totals.cleans.get("cleaned") == 1)
+                assert (workers.size, workers.alive) == (1, 2)
+            finally:
+                answers.set()
+            await until("it has ended", lambda: not service.dispatcher.estimator.tasks)
+            await until("one thread is enough again", lambda: workers.alive == 1)
+
+        serve(assignments(root, bad, log_cleaner_threads="1"), story)
