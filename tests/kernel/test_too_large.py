@@ -96,7 +96,7 @@ unpack(17)
 
 
 def test_a_window_that_there_is_no_memory_for() -> None:
-    """U-35, U-38: of a zstd frame with the largest window of brokers that is no damage. A larger one is told."""
+    """U-35, U-38: of a zstd frame with the largest window that brokers read, no damage. A larger one is told."""
     done = subprocess.run([sys.executable, "-c", _LITTLE_MEMORY], capture_output=True, check=True, text=True)
     assert done.stdout.splitlines() == [
         "b'hello'",
