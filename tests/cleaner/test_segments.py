@@ -6,17 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.cleaner import rewrite
-from cleanerd.cleaner.cleaner import Cleaning
-from cleanerd.cleaner.planning import make_plan
-from cleanerd.cleaner.rewrite import rewrite_group
-from cleanerd.cleaner.survey import CleaningOptions, survey
-from cleanerd.errors import CleanerdError, CorruptionError, UnsupportedLogError
-from cleanerd.format.names import TopicPartition
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.log.pool import ReaderPool
-from tests.cleaner.driver import NAME, Silent, clean, clean_all, config, resources, scratch
+from cleanerd.cleaner.survey import CleaningOptions
+from cleanerd.errors import CleanerdError, CorruptionError
+from tests.cleaner.driver import NAME, clean, clean_all, config, resources, scratch
 from tests.cleaner.model import Rules, check_cleaned
 from tests.support.log_dirs import CLEANER_CHECKPOINT, Partition, make_log_dir, read_checkpoint, read_segments, tree
 from tests.support.logs import BASE_TIMESTAMP_MS, Record, encode_batch, keyed_batch
@@ -24,9 +16,6 @@ from tests.support.logs import BASE_TIMESTAMP_MS, Record, encode_batch, keyed_ba
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    import numpy as np
-    from numpy.typing import NDArray
 
 NOW = BASE_TIMESTAMP_MS + 1_000_000
 
@@ -60,36 +49,6 @@ def lopsided(base: int, key: str, size: int, *, codec: int = 0) -> bytes:
 
 def tail(base: int) -> bytes:
     return batch(base, *[(f"s{number}", "last") for number in range(9)], ("end", "1"))
-
-
-class Written:
-    """Where a rewrite writes; tells how much came."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-
-    def lead(self) -> None:
-        """Nothing may stand in front."""
-
-    def write(self, block: NDArray[np.uint8], lead_bytes: int = 0) -> None:
-        """So much more."""
-        self.bytes += len(block) - lead_bytes
-
-
-def test_a_first_source_that_no_segment_can_hold(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """U-17, T-28: in a group too it is refused by name, before a byte past 2^31-1 is written, which no index takes."""
-    make_log_dir(root, {NAME: Partition({0: lopsided(0, "k", 900), 10: tail(10), 20: batch(20, ("z", "1"))})})
-    log_dir, options = read_log_dir(root), CleaningOptions(now_ms=NOW, force=True)
-    found = survey(log_dir, TopicPartition("orders", 0), config(), StateStore(root.parent / "state"), options)
-    written = Written()
-    with ReaderPool(str(root / NAME), workers=1, chunk_bytes=1 << 20) as pool:
-        plan = make_plan(log_dir, found, resources(), options, pool.reader)
-        members = Cleaning(plan, pool, Silent()).decision.segments
-        assert len(members) == 2
-        monkeypatch.setattr(rewrite, "MAX_SEGMENT_BYTES", 900)
-        with pytest.raises(UnsupportedLogError, match="segment 0 grows past 900 bytes"):
-            rewrite_group(plan, pool, members, written, lambda _: None)
-    assert written.bytes == 0
 
 
 def test_group_that_grows(root: Path) -> None:

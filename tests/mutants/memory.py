@@ -47,7 +47,7 @@ MEMORY = (
         "cleanerd/cleaner/rewrite.py",
         "            if grown_bytes > MAX_SEGMENT_BYTES:\n",
         "            if len(group) == 1 and grown_bytes > MAX_SEGMENT_BYTES:\n",
-        ("tests/cleaner/test_segments.py::test_a_first_source_that_no_segment_can_hold",),
+        ("tests/cleaner/test_group_limits.py::test_a_first_source_that_no_segment_can_hold",),
     ),
     Mutant(
         "verify-tells-damage-twice",

@@ -1,0 +1,58 @@
+"""A group whose first source alone grows past what a segment can hold (U-17, T-28)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.cleaner import rewrite
+from cleanerd.cleaner.cleaner import Cleaning
+from cleanerd.cleaner.planning import make_plan
+from cleanerd.cleaner.rewrite import rewrite_group
+from cleanerd.cleaner.survey import CleaningOptions, survey
+from cleanerd.errors import UnsupportedLogError
+from cleanerd.format.names import TopicPartition
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import read_log_dir
+from cleanerd.log.pool import ReaderPool
+from tests.cleaner.driver import NAME, Silent, config, resources
+from tests.cleaner.test_segments import NOW, batch, lopsided, tail
+from tests.support.log_dirs import Partition, make_log_dir
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class Written:
+    """Where a rewrite writes; tells how much came."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def lead(self) -> None:
+        """Nothing may stand in front."""
+
+    def write(self, block: NDArray[np.uint8], lead_bytes: int = 0) -> None:
+        """So much more."""
+        self.bytes += len(block) - lead_bytes
+
+
+def test_a_first_source_that_no_segment_can_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused by name, before a byte past 2^31-1 is written, which no index takes."""
+    root = tmp_path / "logs"
+    make_log_dir(root, {NAME: Partition({0: lopsided(0, "k", 900), 10: tail(10), 20: batch(20, ("z", "1"))})})
+    log_dir, options = read_log_dir(root), CleaningOptions(now_ms=NOW, force=True)
+    found = survey(log_dir, TopicPartition("orders", 0), config(), StateStore(tmp_path / "state"), options)
+    written = Written()
+    with ReaderPool(str(root / NAME), workers=1, chunk_bytes=1 << 20) as pool:
+        plan = make_plan(log_dir, found, resources(), options, pool.reader)
+        members = Cleaning(plan, pool, Silent()).decision.segments
+        assert len(members) == 2
+        monkeypatch.setattr(rewrite, "MAX_SEGMENT_BYTES", 900)
+        with pytest.raises(UnsupportedLogError, match="segment 0 grows past 900 bytes"):
+            rewrite_group(plan, pool, members, written, lambda _: None)
+    assert written.bytes == 0
