@@ -106,6 +106,25 @@ def test_a_read_in_tasks(hdfs: HdfsCluster, url: str, log_dir: Path, spark: Spar
         check_read_in_tasks(spark, url, log_dir)
 
 
+def test_an_attempt_that_is_killed_while_it_writes(root: str) -> None:
+    """It comes second, and is ended when the first one's file is whole: that stays whole under its name."""
+    target = target_of(path_of(f"{root}/killed"))
+
+    def killed() -> Iterator[bytes]:
+        yield b"x" * 10
+        raise KeyboardInterrupt
+
+    for size in (1000, 2000):
+        target.put("run-1/data/file", lambda: iter((b"x" * size,)), modified_ns=0)  # noqa: B023
+        with pytest.raises(KeyboardInterrupt):
+            target.put("run-1/data/file", killed, modified_ns=0)
+        assert target.sizes_below("run-1").pop("data/file") == size
+    target.put_new("manifest", b"{}")
+    with pytest.raises(RefusedError):
+        target.put_new("manifest", b"[]")
+    assert sorted(target.names()) == ["manifest", "run-1"]
+
+
 def test_refused(hdfs: HdfsCluster, root: str, log_dir: Path) -> None:
     """No such directory, one that is not ours to read: in words, at once."""
     with pytest.raises(ConfigError, match=rf"^{root}/nothing: no such directory$"):
@@ -176,8 +195,9 @@ def test_a_cleaned_copy(
     assert (place / MANIFEST).small() == before  # type: ignore[attr-defined]
     assert len(target.names()) == 2
     new, sent = target_of(path_of(f"{root}/renamed")), []
-    real = new.put
-    monkeypatch.setattr(new, "put", lambda name, pieces, **more: (sent.append(name), real(name, pieces, **more)))
+    real = type(new)._sent  # type: ignore[attr-defined]
+    watched = staticmethod(lambda path, pieces: (sent.append(path.name), real(path, pieces))[1])
+    monkeypatch.setattr(type(new), "_sent", watched)
     new.put_new(MANIFEST, b"whole")
     assert (len(sent), MANIFEST in sent, new.names()) == (1, False, [MANIFEST])
     target.remove(one["path"].partition("/")[0])

@@ -2,7 +2,7 @@
 
 Each run writes below a directory of its own, ``run-ID``, so that neither another run at the same time nor what one has
 left can be mixed up with it. What is written has its name only when it is whole: here by a rename of what is on the
-disk, in a store because an object appears with its last byte; in HDFS, where it does not, the manifest by a rename.
+disk, in a store because an object appears with its last byte; in HDFS, where it does not, by a rename too.
 What an attempt that failed has left, whole or not, is in no manifest. That is put last, and only where there is none.
 """
 
@@ -185,7 +185,10 @@ class _InStore(Target):
         """As an object, which is there when all of it has arrived."""
         del modified_ns  # a store has a time of its own
         path = self._at(name)
-        size = tried(path, "cannot be written", lambda: self._sent(path, pieces()))
+        if path.parts[0] in ("hdfs:", "viewfs:"):
+            size = self._moved(name, pieces)
+        else:
+            size = tried(path, "cannot be written", lambda: self._sent(path, pieces()))
         there = path.status()
         if there is None or there.st_size != size:
             raise MachineError("is not there as it was written", where=str(path))
@@ -194,23 +197,29 @@ class _InStore(Target):
         """Where it is not there yet. Whoever looks afterwards and finds another run's has lost."""
         path = self._at(name)
         if path.status() is None:
-            if path.parts[0] in ("hdfs:", "viewfs:"):
-                self._moved(name, data)
-            else:
-                self.put(name, lambda: iter((data,)), modified_ns=0)
+            self.put(name, lambda: iter((data,)), modified_ns=0)
         with path.opened() as file:
             if file.readall() != data:
                 raise _not_first(path)
 
-    def _moved(self, name: str, data: bytes) -> None:
-        """In HDFS a file has its name from its first byte on. pyarrow's rename there replaces what has the name."""
-        temporary, path = self._at(f".{name}.{secrets.token_hex(4)}.tmp"), self._at(name)
-        self.put(temporary.name, lambda: iter((data,)), modified_ns=0)
+    def _moved(self, name: str, pieces: Callable[[], Iterator[bytes]]) -> int:
+        """In HDFS a file has its name from its first byte on, so it gets it by a rename; returns how many there are.
+
+        An attempt that comes second, and may be killed at any moment, leaves what has the name: it is whole, and the
+        same. pyarrow's rename would take it away first.
+        """
+        above, slash, last = name.rpartition("/")
+        temporary = f"{above}{slash}.{last}.{secrets.token_hex(4)}.tmp"
+        source, path = self._at(temporary), self._at(name)
         try:
-            tried(path, "cannot be written", lambda: self._renamed(temporary, path))
+            size = tried(source, "cannot be written", lambda: self._sent(source, pieces()))
+            there = path.status()
+            if there is None or there.st_size != size:
+                tried(path, "cannot be written", lambda: self._renamed(source, path))
         finally:
             with contextlib.suppress(Exception):
-                self.remove(temporary.name)
+                self.remove(temporary)
+        return size
 
     @staticmethod
     def _renamed(temporary: StorePath, path: StorePath) -> None:
