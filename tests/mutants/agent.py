@@ -356,6 +356,14 @@ AGENT = (
         ("tests/agent/test_comes_back.py::test_a_moment_without_threads",),
     ),
     Mutant(
+        "who-comes-early-is-served",
+        "A-28",
+        "agent/unix/cleanerd/agent/SocketFile.java",
+        "            hangUp(listener);\n",
+        "",
+        ("tests/agent/test_early.py::test_who_comes_before_it_is_private_is_hung_up_on",),
+    ),
+    Mutant(
         "agent-does-not-bind-again",
         "U-31",
         "agent/unix/cleanerd/agent/SocketFile.java",

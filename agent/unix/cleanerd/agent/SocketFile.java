@@ -18,8 +18,8 @@ import java.util.HashSet;
 import java.util.Set;
 
 /**
- * The socket's name in the file system (U-31, A-28). It is bound beside its place, made private, and renamed: nobody
- * finds it before it is. Who connects in between is asked for his uid like everybody.
+ * The socket's name in the file system (U-31, A-28). It is bound beside its place, made private, and renamed. Java cannot
+ * bind it private: for a moment its mode is the umask's, and who connects in that moment is hung up on.
  */
 final class SocketFile implements Listener {
     private static final int MOST_PATH_BYTES = 100; // the kernel takes 107
@@ -75,6 +75,7 @@ final class SocketFile implements Listener {
         try {
             listener.bind(UnixDomainSocketAddress.of(way.resolve(fresh.getFileName())), WAITING);
             Files.setPosixFilePermissions(fresh, PosixFilePermissions.fromString("rw-------"));
+            hangUp(listener);
             Files.move(fresh, path, StandardCopyOption.ATOMIC_MOVE);
             return new SocketFile(path, listener, peers, journal);
         } catch (Throwable e) {
@@ -82,6 +83,15 @@ final class SocketFile implements Listener {
             Files.deleteIfExists(fresh);
             throw e;
         }
+    }
+
+    /** On everybody who is connected already. */
+    private static void hangUp(ServerSocketChannel listener) throws IOException {
+        listener.configureBlocking(false);
+        for (SocketChannel early = listener.accept(); early != null; early = listener.accept()) {
+            early.close();
+        }
+        listener.configureBlocking(true);
     }
 
     @Override

@@ -1,0 +1,34 @@
+"""The moment in which the agent's socket is not private yet (A-28)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.agent.building import BUILD
+from tests.agent.java_program import JAVA, told_by
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.kafka
+
+PRIVATE = "            Files.setPosixFilePermissions(fresh"
+
+
+def test_who_comes_before_it_is_private_is_hung_up_on(tmp_path: Path) -> None:
+    """A-28, A-29: its mode is the umask's then, and a Java without jdk.net asks nobody who he is."""
+    text = (BUILD.parent / "unix" / "cleanerd" / "agent" / "SocketFile.java").read_text()
+    assert text.count(PRIVATE) == 1
+    source = tmp_path / "SocketFile.java"
+    source.write_text(
+        text.replace(
+            PRIVATE,
+            "            try { Early.come(fresh); } catch (Exception e) { throw new IOException(e); }\n" + PRIVATE,
+        )
+    )
+    told = told_by(
+        tmp_path, [source, JAVA / "early" / "Early.java"], "cleanerd.agent.Early", str(tmp_path / "agent.sock")
+    )
+    assert told == ["hung up on", "served"]
