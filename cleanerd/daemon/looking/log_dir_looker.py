@@ -149,7 +149,7 @@ class LogDirLooker:
         same = before is not None and targets is before.targets
         present = before.present if before is not None and same else frozenset(targets)
         suspects = _suspects(context.marks, log_dir, looks, now_ms)
-        self._last = _Known(log_dir, choice, facts, mode, targets, excluded, present, bool(suspects))
+        self._last = _Known(log_dir, choice, facts, mode, targets, excluded, present, has_suspects=bool(suspects))
         if not same:
             for name in set(self._seen) - present:
                 del self._seen[name]

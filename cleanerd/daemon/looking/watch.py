@@ -58,7 +58,7 @@ class Watcher:
         return self._lost or time.monotonic() >= self._again_at
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Follow them until cancelled; without inotify, from when there is some."""
         while True:
             try:
                 self._inotify = INotify()
