@@ -164,6 +164,7 @@ def test_health_and_readiness_say_why() -> None:
         assert served.get("/healthz").status == 503
         assert "no worker is left" in served.get("/healthz").text
         assert "no worker is left" in served.get("/readyz").text
+        assert (served.get("/livez").status, served.get("/livez").text) == (200, "ok\n")
 
 
 def test_a_path_that_is_no_utf8_is_no_500() -> None:

@@ -73,6 +73,9 @@ def test_it_fits_together(at: int) -> None:
             for kind in ("httpGet", "tcpSocket"):
                 if kind in container.get(probe, {}):
                     assert container[probe][kind]["port"] in ports
+        # A disk that cannot be read is no reason to start the daemon again and again.
+        alive = container.get("livenessProbe", {}).get("httpGet")
+        assert alive is None or alive["path"] == "/livez"
 
 
 @pytest.mark.parametrize("at", range(2))

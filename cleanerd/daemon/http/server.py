@@ -116,6 +116,7 @@ class HttpServer:
         self._hosts = Hosts(hosts, loopback_only=True)
         self._routes: dict[str, Callable[[web.BaseRequest], Awaitable[web.Response]]] = {
             "/metrics": self._metrics,
+            "/livez": self._livez,
             "/healthz": self._healthz,
             "/readyz": self._readyz,
             "/status": self._whole_status,
@@ -224,6 +225,10 @@ class HttpServer:
             return _packed(request, body, {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"})
 
         return await self._in_thread(render)
+
+    async def _livez(self, _request: web.BaseRequest) -> web.Response:
+        """That somebody answers; whatever else is wrong, to be started again does not mend it."""
+        return web.Response(text="ok\n")
 
     async def _healthz(self, _request: web.BaseRequest) -> web.Response:
         view = self._view()
@@ -383,5 +388,5 @@ def _error(status: int, message: str, *, where: str | None = None, hint: str | N
 
 def _nothing() -> web.Response:
     return web.Response(
-        status=404, text="Not found. There are / (the status page), /status, /metrics, /healthz and /readyz.\n"
+        status=404, text="Not found. There are / (the status page), /status, /metrics, /livez, /healthz and /readyz.\n"
     )
