@@ -243,6 +243,8 @@ class ControlApi:
         """Wait until what was to be written is; False when that takes longer than :data:`WRITE_SECONDS`."""
         there = asyncio.Event()
         self._write(str, lambda _nothing: there.set())
+        if there.is_set():
+            return True
         try:
             await within(WRITE_SECONDS, there.wait())
         except TimeoutError:

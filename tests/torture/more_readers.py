@@ -142,7 +142,7 @@ def settings(root: Path, log_dir: LogDir) -> list[Found]:
 
     def server(data: bytes) -> None:
         put_properties(data)
-        server_properties(properties, log_dir)
+        server_properties(properties, log_dir, running=False)
 
     return [
         ("server.properties", _SERVER, server),

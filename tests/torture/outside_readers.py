@@ -226,7 +226,9 @@ def _daemon(state_dir: Path) -> ControlServer:
         warn=lambda _text: None,
     )
     configuration = SimpleNamespace(settings=SimpleNamespace(daemon=SimpleNamespace(cleanerd_state_dir=state_dir)))
-    api = ControlApi(cast("Any", configuration), fleet, *(cast("Any", quiet),) * 3, dict)
+    api = ControlApi(
+        cast("Any", configuration), fleet, *(cast("Any", quiet),) * 3, dict, lambda work, done: done(work())
+    )
     asked = {name: handle for name, handle in api.handlers().items() if name not in {"status", "operations", "explain"}}
     return ControlServer(Path("/x"), asked, note=api.note)
 
