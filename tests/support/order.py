@@ -17,6 +17,13 @@ from xdist.scheduler import LoadScopeScheduling
 SHARED: Final = ("tests/spark/", "tests/brokers/", "tests/agent/", "tests/client/")
 """Directories whose tests share a story, a broker or a Spark session: one process has it."""
 
+APART: Final = tuple(
+    f"tests/spark/test_{name}.py"
+    for name in ("archive", "archive_kills", "archive_rules", "archive_stores", "cli", "connect", "report", "small",
+                 "stores_by_http", "stores_that_err")
+)  # fmt: skip
+"""Files in there that take long and share nothing of it: else one process is at work when all others are done."""
+
 LONGEST: Final = (
     "tests/spark/",
     "tests/brokers/",
@@ -60,7 +67,8 @@ def place_of(name: str) -> int:
 
 def work_of(name: str) -> str:
     """What a test is given to a process with: its file, or the directory that shares a story."""
-    return next((start for start in SHARED if name.startswith(start)), name.partition("::")[0])
+    file = name.partition("::")[0]
+    return file if file in APART else next((start for start in SHARED if name.startswith(start)), file)
 
 
 class InOrder(LoadScopeScheduling):
