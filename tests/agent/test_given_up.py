@@ -43,6 +43,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
 GIVEN_UP: Final = "log_dir_failed"
 RECORDS: Final = 600
+NOBODY_ANSWERS_SECONDS: Final = 3.0
 FINISHED: Final = '        if (staging.paths().containsKey("txnindex")) {\n            if (isThere'
 NOT_FINISHED: Final = """
         if (java.nio.file.Files.exists(java.nio.file.Path.of(
@@ -107,7 +108,7 @@ def told(swap: Stopped) -> str:
     return text
 
 
-def write(topic: Topic, when: str) -> dict[bytes, bytes]:
+def write(topic: Topic, when: str, patience_seconds: float = PATIENCE_SECONDS) -> dict[bytes, bytes]:
     """What of so many records is acknowledged."""
     acknowledged: dict[bytes, bytes] = {}
     refused: list[object] = []
@@ -118,7 +119,11 @@ def write(topic: Topic, when: str) -> dict[bytes, bytes]:
         else:
             refused.append(error)
 
-    settings = {"bootstrap.servers": topic.broker.bootstrap, "message.timeout.ms": 3000, "acks": "all"}
+    settings = {
+        "bootstrap.servers": topic.broker.bootstrap,
+        "message.timeout.ms": int(patience_seconds * 1000),
+        "acks": "all",
+    }
     producer = Producer(settings, logger=SILENT)
     for number in range(RECORDS):
         key = b"%s-%d" % (when.encode(), number)
@@ -180,7 +185,7 @@ def test_it_lives_on_without_it(several: Stopping) -> None:
     assert f"Failed to put aside the segments of {topic.name}-0 that segment 0 replaces in dir {second}" in (
         "".join(error_lines(topic.broker.log_text()))
     )
-    assert write(topic, "meanwhile") == {}
+    assert write(topic, "meanwhile", NOBODY_ANSWERS_SECONDS) == {}
     assert len(write(other, "meanwhile")) == RECORDS
     assert other.read() == other.latest
     start_again(topic)
@@ -208,7 +213,7 @@ def test_it_is_cut(several: Stopping) -> None:
         inode = moved_inode(topic)
     cut.join()
     told(swap)
-    acknowledged = write(topic, "meanwhile")
+    acknowledged = write(topic, "meanwhile", NOBODY_ANSWERS_SECONDS)
     start_again(topic)
     assert acknowledged.items() <= below(1 << 62, records(topic)).items()
     assert acknowledged == {}, "nobody is told that it is written"
