@@ -99,7 +99,13 @@ def test_trigger_of_what_is_refused(root: Path, capsys: pytest.CaptureFixture[st
             await until("ready", lambda: service.view().ready)
             (told,) = (await control("trigger", partition="orders-0"))["triggered"]
             assert "cleanerd delegate" in told["was_refused"]
-            await until("tried", lambda: "not cleaned" in (said := capsys.readouterr()).err + said.out)
+            said: list[str] = []
+
+            def is_told() -> bool:
+                said.extend(capsys.readouterr())
+                return "not cleaned" in "".join(said)
+
+            await until("tried", is_told)
             assert partition(service.view()).clean_offset == 0
 
         serve([*assignments(root), "topics.orders.compaction.strategy=timestamp"], story)

@@ -32,7 +32,8 @@ def write(
     broker: Broker, topic: str, count: int = 600, keys: int = KEYS, seen_by: Broker | None = None
 ) -> dict[bytes, bytes]:
     """``count`` records of few keys; the last value of each. ``seen_by``: the broker that flushes them, if another."""
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.size": 3000})
+    # One request at a time: a batch that is sent again, as just after a restart, would come behind later ones.
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.size": 3000, "max.in.flight": 1})
     last = {}
     for number in range(count):
         key, value = b"k%d" % (number % keys), b"%d:" % number + os.urandom(40).hex().encode()
