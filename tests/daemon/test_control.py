@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
-from cleanerd.daemon import control
+from cleanerd.daemon import control, dispatcher
 from cleanerd.daemon.asking import ask
 from cleanerd.daemon.control import MAX_REQUEST_BYTES, ControlServer
 from cleanerd.daemon.service import Service
+from cleanerd.daemon.showing.log_messages import log_done
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 from tests.apply.offline_scene import two_groups
 from tests.daemon.scene import assignments, broker, is_clean, partition, serve, until
@@ -24,6 +25,8 @@ from tests.support.fake_agent import refuse, wait
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from cleanerd.daemon.work.job import JobDone
 
 
 def asking(root: Path) -> Any:
@@ -90,8 +93,17 @@ def test_trigger_cleans_what_is_clean_enough(root: Path) -> None:
         serve(assignments(root), story)
 
 
-def test_trigger_of_what_is_refused(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trigger_of_what_is_refused(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is tried, for the cause may be gone; who asked hears why it was refused, and the log says what came of it."""
+    tried = []
+
+    def noted(done: JobDone) -> None:
+        log_done(done)
+        tried.append(done)
+
+    monkeypatch.setattr(dispatcher, "log_done", noted)
     with broker(root):
         control = asking(root)
 
@@ -99,13 +111,11 @@ def test_trigger_of_what_is_refused(root: Path, capsys: pytest.CaptureFixture[st
             await until("ready", lambda: service.view().ready)
             (told,) = (await control("trigger", partition="orders-0"))["triggered"]
             assert "cleanerd delegate" in told["was_refused"]
-            said: list[str] = []
-
-            def is_told() -> bool:
-                said.extend(capsys.readouterr())
-                return "not cleaned" in "".join(said)
-
-            await until("tried", is_told)
+            # What is written while the capture is read is lost: it is read when the line is there.
+            await until("tried", lambda: tried)
+            await asyncio.sleep(0.3)
+            said = capsys.readouterr()
+            assert "not cleaned" in said.err + said.out
             assert partition(service.view()).clean_offset == 0
 
         serve([*assignments(root), "topics.orders.compaction.strategy=timestamp"], story)
