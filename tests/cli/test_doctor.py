@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cleanerd.broker.lease import LeaseResult
-from cleanerd.doctor import log_dir, partitions
+from cleanerd.doctor import log_dir
 from cleanerd.doctor.findings import Findings, exit_code
-from cleanerd.words import human_bytes
-from tests.cli.clean_log_dirs import COMPACT, Answer, Shell, batch, dirty, good, lock_holder, make, write_metadata
+from tests.cli.clean_log_dirs import COMPACT, Answer, Shell, dirty, good, lock_holder, make, write_metadata
 from tests.support.log_dirs import (
     CLEAN_SHUTDOWN,
     HIGH_WATERMARKS,
     RECOVERY_POINTS,
-    Partition,
     make_log_dir,
     tree,
 )
@@ -259,45 +256,6 @@ def test_metadata_and_properties(root: Path, shell: Shell, monkeypatch: pytest.M
     log.write_bytes(data)
     answer = shell("doctor", path, "--json")
     assert (answer.code, findings(answer, "configuration")[0][0]) == (5, "problem")
-
-
-def test_space(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """U-16: below the reserve nothing can be staged; below reserve and peak some partitions may be refused.
-
-    The peak is the largest group's output: not more than a segment, and not more than there is.
-    """
-    path = make(root)
-    sealed = sum((path / "orders-0" / f"{base:020d}.log").stat().st_size for base in (0, 2, 4))
-    real = os.statvfs(path)
-
-    class Disk:
-        f_frsize = 1
-        f_blocks = real.f_blocks
-        f_bavail = 1000
-
-    monkeypatch.setattr(partitions.os, "statvfs", lambda _path: Disk)
-    enough = shell("doctor", path, "--json", *COMPACT)
-    assert findings(enough, "free space")[0][0] == "ok"
-    assert f"at most {human_bytes(sealed)} at once" in findings(enough, "free space")[0][1]
-    Disk.f_bavail = sealed - 1
-    assert findings(shell("doctor", path, "--json", *COMPACT), "free space")[0][0] == "warning"
-    kept = Shell.common
-    monkeypatch.setattr(
-        Shell,
-        "common",
-        property(lambda self: [*kept.fget(self), "--set", "cleanerd.disk.reserve=1MiB"]),  # type: ignore[attr-defined]
-    )
-    answer = shell("doctor", path, "--json", *COMPACT)
-    assert (answer.code, findings(answer, "free space")[0][0]) == (1, "problem")
-
-
-def test_the_peak_is_a_segment(root: Path, shell: Shell) -> None:
-    """U-16, U-17: groups are not larger than segment.bytes, except where a single source is."""
-    path = make_log_dir(root / "logs", {"orders-0": Partition({n: batch(n, ("a", "1" * 200)) for n in range(9)})})
-    size = (path / "orders-0" / f"{0:020d}.log").stat().st_size
-    for limit, peak in ((14, size), (3 * size, 3 * size), (1 << 30, 8 * size)):
-        answer = shell("doctor", path, "--json", *COMPACT, "--set", f"topics.orders.segment.bytes={limit}")
-        assert f"at most {human_bytes(peak)} at once" in findings(answer, "free space")[0][1]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from tests.mutants.clients import CLIENTS
 from tests.mutants.daemon import DAEMON
 from tests.mutants.daemons_clock import DAEMONS_CLOCK
 from tests.mutants.estimates import ESTIMATES
+from tests.mutants.half_swaps import HALF_SWAPS
 from tests.mutants.kernel import KERNEL
 from tests.mutants.looks import LOOKS
 from tests.mutants.loopback import AGENTS_LOOPBACK, LOOPBACK
@@ -36,6 +37,7 @@ MUTANTS = (
     *NAMES,
     *BESIDE_BROKERS,
     *LOOPBACK,
+    *HALF_SWAPS,
     *CLIENTS,
     *DAEMON,
     *DAEMONS_CLOCK,

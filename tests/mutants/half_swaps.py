@@ -1,0 +1,49 @@
+"""What the agent may get wrong when a swap stops half-way, and the broker is to give up the log directory."""
+
+from __future__ import annotations
+
+from tests.mutants.agent import SOURCES
+from tests.mutants.mutant import Mutant
+
+HALF_SWAPS = (
+    Mutant(
+        "agent-goes-on-with-half-a-swap",
+        "A-24",
+        f"{SOURCES}/Attempt.java",
+        "if (isMixed() && log.canBeGivenUp()) {",
+        "if (isMixed() && log.canBeGivenUp() && failure == null) {",
+        ("tests/agent/test_given_up.py::test_it_is_cut",),
+    ),
+    Mutant(
+        "agent-gives-up-for-a-last-name",
+        "A-24",
+        f"{SOURCES}/Attempt.java",
+        "return output.file().toString().endsWith(CleanedFiles.SWAP);",
+        "return files.areLeft();",
+        ("tests/agent/test_given_up.py::test_only_its_last_name_is_missing",),
+    ),
+    Mutant(
+        "agent-gives-up-what-the-broker-does-not-have",
+        "A-24",
+        f"{SOURCES}/Attempt.java",
+        "            if (!inTheLog()) {\n                return;\n            }\n",
+        "",
+        ("tests/agent/test_given_up.py::test_the_broker_does_not_have_it_yet",),
+    ),
+    Mutant(
+        "agent-gives-up-before-the-segment-has-its-files",
+        "A-24",
+        f"{SOURCES}/Attempt.java",
+        "            files.finish(staging);\n            if (isMixed()",
+        "            if (isMixed()",
+        ("tests/agent/test_given_up.py::test_not_before_the_new_segment_has_all_its_files",),
+    ),
+    Mutant(
+        "agent-tells-half-a-swap-again-as-done",
+        "A-25",
+        f"{SOURCES}/Requests.java",
+        " && !outcome.logDirFailed) {",
+        ") {",
+        ("tests/agent/test_given_up.py::test_asked_again",),
+    ),
+)
