@@ -20,9 +20,9 @@ AGENT := cleanerd/agent/cleanerd-agent.jar
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
 
-# ---- set-up -----------------------------------------------------------------------------------------------------------
+# ---- set-up: each step once, and for a command only the steps that it needs ---------------------------------------------
 
-setup: $(VENV)/.kernel $(AGENT) .cache/kafka/.fetched ## everything from a clean clone: tools, .venv, kernel, Kafka's jars; idempotent
+setup: $(VENV)/.kernel $(VENV)/.dev $(VENV)/.spark $(AGENT) .cache/kafka/.fetched ## everything from a clean clone: tools, .venv, kernel, Kafka's jars
 
 .cache/.tools: tools/install-tools.sh
 	@mkdir -p .cache
@@ -34,46 +34,80 @@ setup: $(VENV)/.kernel $(AGENT) .cache/kafka/.fetched ## everything from a clean
 	bash tools/install-test-tools.sh
 	@touch $@
 
-$(VENV)/.packages: constraints.txt pyproject.toml .cache/.tools
+PIP = $(BIN)/python tools/requirements.py $(1) | $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r /dev/stdin
+
+$(VENV)/.core: constraints.txt pyproject.toml .cache/.tools
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python tools/requirements.py | $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r /dev/stdin
+	$(call PIP,core)
 	@touch $@
 
-$(VENV)/.kernel: $(VENV)/.packages $(KERNEL_SOURCES)
+$(VENV)/.dev: $(VENV)/.core
+	$(call PIP,dev)
+	@touch $@
+
+$(VENV)/.spark: $(VENV)/.core | $(VENV)/.dev
+	$(call PIP,spark tables values)
+	@touch $@
+
+$(VENV)/.kernel: $(VENV)/.core $(KERNEL_SOURCES)
 	PIP_QUIET=1 PIP_DISABLE_PIP_VERSION_CHECK=1 VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --quiet --release --locked
 	@touch $@
 
 $(AGENT): agent/build.sh $(shell find agent/src agent/unix agent/stub -name '*.java') .cache/.tools
 	bash agent/build.sh $@
 
-.cache/kafka/.fetched: .cache/.tools tests/kafka/pom.xml tests/kafka/fetch.sh $(wildcard tests/kafka/java*/*.java tests/kafka/sed/*.sed) | $(VENV)/.kernel
+# What the demonstration starts: the jars of the newest release that the tests know, and its class archive.
+.cache/kafka/.jars: .cache/.tools tests/kafka/pom.xml tests/kafka/fetch.sh
 	@mkdir -p $(@D)
+	bash tests/kafka/fetch.sh --jars 4.3 >$@.new
+	@mv $@.new $@
+
+.cache/kafka/.demo: .cache/kafka/.jars $(VENV)/.kernel
+	cut -d ' ' -f 3 $< | xargs $(BIN)/python -m cleanerd_lab.demo.class_archive
+	@touch $@
+
+.cache/kafka/.fetched: .cache/kafka/.demo $(wildcard tests/kafka/java*/*.java tests/kafka/sed/*.sed)
 	bash tests/kafka/fetch.sh >$@.new
 	cut -d ' ' -f 3 $@.new | xargs $(BIN)/python -m cleanerd_lab.demo.class_archive
 	@mv $@.new $@
 
 # ---- the main job -----------------------------------------------------------------------------------------------------
 
-demo: setup ## real brokers, real traffic: the daemon under load, then the offline path; what went, what stayed
+.PHONY: demo-setup
+demo-setup: $(VENV)/.kernel $(AGENT) .cache/kafka/.demo
+
+demo: ## real brokers, real traffic: the daemon under load, then the offline path; sets up what it needs
+	@$(MAKE) --no-print-directory --jobs 2 demo-setup
 	$(BIN)/cleanerd demo
 
-# Most tests wait for a broker or a disk most of the time. A file's tests share what they start; all of Spark's a session.
+# ---- tests: CONTRIBUTING.md has what each command proves, needs and takes --------------------------------------------
+
+# Most tests wait for a broker or a disk most of the time. A file's tests share what they start.
 BESIDE := -n 5 --dist loadfile
-# So many times as many histories, states and kills in test-all: 1 is about an hour on two cores.
+# How many times as many histories, states and kills `test-all` plays.
 LENGTH ?= 1
 export LENGTH
-# Histories and examples that nobody has tried; without it every run plays the same ones.
+# Histories and examples that no run has tried; without it every run plays the same ones.
 DRAWN := --hypothesis-profile drawn
 
-# ---- tests ------------------------------------------------------------------------------------------------------------
+.PHONY: test-setup test-unit test-one test-rest
+test-setup: setup .cache/.test-tools
 
-test: setup .cache/.test-tools ## what a developer runs before every commit
+test: test-setup ## before every commit: every part of the product, with real brokers, Kafka's Cleaner and Spark
 	cargo test --quiet --release -p cleanerd-kernel
 	$(BIN)/python -m pytest $(BESIDE) -m "not long and not bench"
 
-test-all: setup .cache/.test-tools ## and the long ones: crash matrix, differential runs, random histories, the wheel; LENGTH=5: a night
-	cargo test --quiet --release -p cleanerd-kernel
-	$(BIN)/python -m pytest $(BESIDE) $(DRAWN) -m "not bench"
+test-unit: $(VENV)/.kernel $(VENV)/.dev ## while you write: no JVM, no broker, no Spark; a minute
+	$(BIN)/python -m tests.support.tiers unit
+
+test-one: test-setup ## one package's tests with what they need, e.g. P=cleaner
+	$(BIN)/python -m pytest $(BESIDE) -m "not long and not bench" tests/$(or $(P),$(error name a package: make test-one P=cleaner))
+
+test-all: test ## every test, drawn cases included; LENGTH=5 plays five times as many
+	$(BIN)/python -m tests.support.rest
+
+test-rest: test-setup ## what `make test` leaves out, for REST_MINUTES (40); a case that fails runs once more, alone
+	$(BIN)/python -m tests.support.rest --minutes $(or $(REST_MINUTES),40)
 
 bench: setup ## speed against Kafka's own cleaner and cp, in one run
 	$(BIN)/python -m pytest -q -s tests/bench -m "bench" -o addopts=
@@ -136,14 +170,14 @@ fuzz: setup ## hostile bytes led by coverage: kernel, agent; FUZZ_SECONDS (60) e
 
 # ---- what is shipped --------------------------------------------------------------------------------------------------
 
-wheel: $(VENV)/.packages $(AGENT) ## dist/: a wheel with kernel, agent and what operators need, and a source distribution
+wheel: $(VENV)/.core $(AGENT) ## dist/: a wheel with kernel, agent and what operators need, and a source distribution
 	$(BIN)/python tools/wheel.py dist
 	$(BIN)/python -m maturin sdist --out dist
 
 screenshots: setup .cache/.test-tools ## docs/images/: pictures of the status page, from the demonstration's data
 	$(BIN)/python -m tests.demo.screenshots docs/images
 
-docs: $(VENV)/.packages ## .cache/site: the pages as a site, built offline; every link and every anchor in it is checked
+docs: $(VENV)/.dev ## .cache/site: the pages as a site, built offline; every link and every anchor in it is checked
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "the site: .cache/site/index.html"
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
-pytest_plugins = ["tests.kafka.fixtures", "tests.support.failing_files", "tests.support.order"]
+pytest_plugins = ["tests.kafka.fixtures", "tests.support.failing_files", "tests.support.order", "tests.support.budget"]
 
 # A busy machine is no failure: tests have a time limit of their own (pyproject.toml). What `make test` plays is the
 # same every time, and fewer of it, so that it judges the change and not the dice; `make test-all` tries what nobody

@@ -105,7 +105,11 @@ def environment_of(minor: str, base: str) -> Path:
     home = _HOME / f"python-{minor}"
     python = home / "bin" / "python"
     needed = subprocess.run(
-        [sys.executable, "tools/requirements.py"], capture_output=True, text=True, check=True, cwd=TOP
+        [sys.executable, "tools/requirements.py", "core", "dev", "spark", "tables", "values"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=TOP,
     ).stdout
     done = home / "done"
     if done.exists() and done.read_text() == needed:
