@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.torture.calls_bench import Done, left_open
 from tests.torture.loaded import as_loaded, leftovers
+from tests.torture.shim import FAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,6 +58,16 @@ def test_a_fork_ends_as_a_process_does(jobs: tuple[str, ...], cases: int) -> Non
     done = run("system_calls", *of_jobs, "--against-processes", str(cases), "--seed", "15")
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{cases} cases, 0 differ" in done.stdout
+
+
+def test_only_an_in_progress_mark_may_stay_open_and_only_while_a_fault_lasts() -> None:
+    """U-35: a mark that cannot be removed stays locked, so that no other process takes it for that of a killed one."""
+    mark, log = "/state/at-work/D/orders-0", "/logs/orders-0/00000000000000000000.log"
+    assert left_open(FAULTS["EIO-lasting"], Done(1, "", [mark])) == []
+    assert mark in left_open(FAULTS["EIO"], Done(1, "", [mark]))[0]
+    (wrong,) = left_open(FAULTS["EIO-lasting"], Done(1, "", [mark, log]))
+    assert log in wrong
+    assert mark not in wrong
 
 
 def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
