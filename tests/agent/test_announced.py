@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import hmac
-import json
 import os
 import secrets
 import shutil
 import socket
 import subprocess
 import tempfile
-import threading
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +18,7 @@ from cleanerd.broker import agent_transport
 from cleanerd.broker.agent_client import AgentClient, AgentLostError
 from cleanerd.broker.live_broker import find_socket
 from cleanerd.errors import AgentUnavailableError
+from tests.agent.announcing import Listening, announce, proof
 from tests.agent.live import JAR
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.root import needs_root
@@ -30,47 +26,7 @@ from tests.support.root import needs_root
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-SECRET = "5" * 64
 OF_UNIX = {"Peers", "Peers$Kernel", "SocketFile", "UnixTransport"}
-
-
-def announce(path: Path, port: int, *, mode: int = 0o600, **changes: object) -> None:
-    """A file as an agent makes it."""
-    facts = {"cleanerd_agent": 1, "port": port, "secret": SECRET, "network": os.readlink("/proc/self/ns/net")}
-    path.write_text(json.dumps(facts | changes))
-    path.chmod(mode)
-
-
-class Listening:
-    """A port of the loopback, and what came there; ``behave`` gets each connection."""
-
-    def __init__(self, behave: Callable[[socket.socket], None]) -> None:
-        self.server = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self.server.getsockname()[1]
-        self.came: list[bytes] = []
-        self._behave = behave
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        while True:
-            try:
-                connection, _ = self.server.accept()
-            except OSError:
-                return
-            with connection, contextlib.suppress(OSError):
-                connection.settimeout(PATIENCE_SECONDS)
-                self.came.append(connection.recv(40))
-                self._behave(connection)
-                while data := connection.recv(4096):
-                    self.came.append(data)
-
-    def close(self) -> None:
-        if self.server.fileno() < 0:
-            return
-        self.server.shutdown(socket.SHUT_RDWR)
-        self.server.close()
-        self._thread.join(PATIENCE_SECONDS)
 
 
 @pytest.fixture
@@ -84,11 +40,6 @@ def listening() -> Iterator[Callable[[Callable[[socket.socket], None]], Listenin
     yield begin
     for each in made:
         each.close()
-
-
-def proof(side: str, clients: bytes, agents: bytes, secret: bytes = bytes.fromhex(SECRET)) -> bytes:
-    """As agent/README.md tells it."""
-    return hmac.digest(secret, f"cleanerd-agent 1: {side}".encode() + clients + agents, hashlib.sha256)
 
 
 def test_the_secret_stays_here(tmp_path: Path, listening: Any) -> None:

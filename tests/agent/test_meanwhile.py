@@ -16,8 +16,7 @@ from tests.agent.doing import DOES_WHAT_IT_IS_TOLD, MOVED_ON, asked, cut, releas
 from tests.agent.live import Live
 from tests.agent.stopping import Stopping, stopping_broker
 from tests.brokers.node import error_lines, names_ending, wait_until
-from tests.live.scene import ask, read, set_topic
-from tests.live.test_races import move
+from tests.live.scene import ask, move, read, set_topic
 from tests.support.log_dirs import CLEANER_CHECKPOINT, read_checkpoint
 
 if TYPE_CHECKING:

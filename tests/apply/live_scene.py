@@ -5,13 +5,19 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
+from cleanerd.apply.kept_segments import KeptSegments
+from cleanerd.apply.lock import LogDirLock
 from cleanerd.apply.put_by_agent import LiveDir
 from cleanerd.apply.round import clean_live
+from cleanerd.apply.session import LockedDir
 from cleanerd.apply.swapping_broker import SwappingBroker
+from cleanerd.apply.undo import UndoResult, entries_of, undo_cleaning
 from cleanerd.broker.live_broker import Patience
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
@@ -19,7 +25,7 @@ from cleanerd.scope.partitions import ByBroker
 from tests.apply.offline_scene import TOPIC, force, two_groups
 from tests.cleaner.driver import NAME, Silent, clean, resources
 from tests.support.fake_agent import FakeAgent
-from tests.support.log_dirs import Partition, make_log_dir, read_segments
+from tests.support.log_dirs import CLEAN_SHUTDOWN, Partition, make_log_dir, read_segments
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -106,3 +112,17 @@ def offline_twin(root: Path, partition: Partition | None = None) -> list[tuple[i
     make_log_dir(twin, {NAME: partition or two_groups()})
     assert clean(twin, force(), TOPIC, state=root.parent / "twin-state").outcome == "cleaned"
     return content(twin)
+
+
+@contextmanager
+def stopped(root: Path) -> Iterator[LockedDir]:
+    """The broker was stopped cleanly."""
+    (root / CLEAN_SHUTDOWN).touch()
+    with LogDirLock.acquire(root, settle_seconds=0) as lock:
+        yield LockedDir(read_log_dir(root), lock, StateStore(root.parent / "state"), resources())
+
+
+def undo_offline(root: Path) -> UndoResult:
+    kept_segments = KeptSegments(root.parent / "state")
+    with stopped(root) as locked:
+        return undo_cleaning(locked, kept_segments, entries_of(kept_segments, locked.log_dir)[0])

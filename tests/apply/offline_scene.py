@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cleanerd.apply.kept_segments import KeptSegments
+from cleanerd.apply.lock import LogDirLock
+from cleanerd.apply.round import clean_partition
+from cleanerd.apply.session import LockedDir
+from cleanerd.apply.undo import UndoResult, entries_of, undo_cleaning
 from cleanerd.cleaner.survey import CleaningOptions
-from tests.cleaner.driver import config
+from cleanerd.format.names import TopicPartition
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import read_log_dir
+from tests.cleaner.driver import Silent, config, resources
 from tests.support.log_dirs import (
     Partition,
 )
 from tests.support.logs import BASE_TIMESTAMP_MS, keyed_batch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from cleanerd.cleaner.result import CleaningResult
 
 
 NOW = BASE_TIMESTAMP_MS + 1_000_000
+PARTITION = TopicPartition("orders", 0)
 
 
 def batch(base: int, *entries: tuple[str | None, str | None]) -> bytes:
@@ -44,3 +58,21 @@ def state_file(root: Path) -> Path:
 
 def force(now_ms: int = NOW, **options: object) -> CleaningOptions:
     return CleaningOptions(now_ms=now_ms, force=True, **options)  # type: ignore[arg-type]
+
+
+@contextmanager
+def opened(root: Path) -> Iterator[LockedDir]:
+    path = root / "logs"
+    with LogDirLock.acquire(path, settle_seconds=0) as lock:
+        yield LockedDir(read_log_dir(path), lock, StateStore(root / "state"), resources(), keep_replaced=root / "kept")
+
+
+def clean_and_keep(root: Path) -> CleaningResult:
+    with opened(root) as locked:
+        return clean_partition(locked, PARTITION, config(), CleaningOptions(NOW, force=True), Silent())
+
+
+def undo_last(root: Path) -> UndoResult:
+    kept_segments = KeptSegments(root / "state")
+    with opened(root) as locked:
+        return undo_cleaning(locked, kept_segments, entries_of(kept_segments, locked.log_dir)[0])

@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import os
 import stat
-import subprocess
-import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,30 +18,12 @@ from cleanerd.log.log_dir import read_log_dir
 from tests.apply.live_scene import held
 from tests.apply.offline_scene import two_groups
 from tests.support.log_dirs import make_log_dir
+from tests.support.other_process import other_process
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 NOBODY = 65_534
-
-
-@contextmanager
-def other_process(path: Path, what: str, *, user: int = 0) -> Iterator[int]:
-    """A process that runs ``what`` with a log directory ``path``, and then waits; gives its id."""
-    code = (
-        "import os, sys\nfrom pathlib import Path\n"
-        "from cleanerd.broker.held_file import DAEMON_FILE, HeldFile\nfrom cleanerd.apply.lock import LogDirLock\n"
-        f"os.setuid({user}) if {user} else None\n"
-        f"sys.argv = ['cleanerd', 'clean']\npath = Path({str(path)!r})\n{what}\n"
-        "print('held', flush=True)\nsys.stdin.read()\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"held\n"
-        yield process.pid
-        process.stdin.close()
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:

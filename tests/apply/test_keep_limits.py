@@ -16,10 +16,9 @@ from cleanerd.apply.kept_segments import FileMark, KeptGroup, KeptSegment, KeptS
 from cleanerd.cleaner.manifest import FileFact
 from cleanerd.errors import CleanerdError
 from cleanerd.log.log_dir import read_log_dir
-from tests.apply.test_undo import clean, undo
+from tests.apply.offline_scene import clean_and_keep, undo_last
 from tests.cleaner.driver import scratch
-from tests.cli.clean_log_dirs import dirty, good, keys
-from tests.cli.test_undo import DIRTY
+from tests.cli.clean_log_dirs import DIRTY, dirty, good, keys
 from tests.support.log_dirs import make_log_dir
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def root() -> Iterator[Path]:
     with scratch() as path:
         (path / "kept").mkdir()
         make_log_dir(path / "logs", {"orders-0": dirty(), "other-0": good()})
-        assert clean(path).outcome == "cleaned"
+        assert clean_and_keep(path).outcome == "cleaned"
         aged(path, 0)
         yield path
 
@@ -94,7 +93,7 @@ def test_a_clock_that_went_back(root: Path) -> None:
     """What was kept in the future is not old."""
     aged(root, NOW + 1_000_000)
     assert sweep(root, 0).forgotten == 0
-    assert undo(root).outcome == "undone"
+    assert undo_last(root).outcome == "undone"
 
 
 def test_a_clock_that_went_back_for_good(root: Path) -> None:
@@ -169,7 +168,7 @@ def test_killed_while_it_forgets(root: Path, monkeypatch: pytest.MonkeyPatch, st
         assert sweep(root, 0).problems == (("killed",) if plans(root) else ())
     if plans(root):
         before = keys(root / "logs" / "orders-0")
-        assert undo(root).outcome in {"refused", "undone"}
+        assert undo_last(root).outcome in {"refused", "undone"}
         assert keys(root / "logs" / "orders-0") in (before, DIRTY)
     assert sweep(root, 0).problems == ()
     assert plans(root) == []

@@ -11,19 +11,13 @@ import pytest
 from cleanerd.apply import keep as keep_module
 from cleanerd.apply.keep import KeepPlace
 from cleanerd.apply.kept_segments import KeptSegments
-from cleanerd.apply.lock import LogDirLock
-from cleanerd.apply.session import LockedDir
 from cleanerd.apply.swapping_broker import SwappingBroker
-from cleanerd.apply.undo import UndoResult, entries_of, undo_cleaning
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import read_log_dir
-from tests.apply.live_scene import clean_beside, content, leftovers, running
+from tests.apply.live_scene import clean_beside, content, leftovers, running, undo_offline
 from tests.apply.offline_scene import batch
-from tests.cleaner.driver import NAME, resources, scratch
+from tests.cleaner.driver import NAME, scratch
 from tests.support.failing_files import Injector, Killed
 from tests.support.fake_agent import do_and_hang_up, hang_up, refuse
 from tests.support.log_dirs import (
-    CLEAN_SHUTDOWN,
     CLEANER_CHECKPOINT,
     LOG_STARTS,
     Partition,
@@ -80,20 +74,6 @@ def files(root: Path) -> dict[str, tuple[bytes, int]]:
     return {path.name: (path.read_bytes(), path.stat().st_ino) for path in found if path.suffix != ".snapshot"}
 
 
-@contextmanager
-def stopped(root: Path) -> Iterator[LockedDir]:
-    """The broker was stopped cleanly."""
-    (root / CLEAN_SHUTDOWN).touch()
-    with LogDirLock.acquire(root, settle_seconds=0) as lock:
-        yield LockedDir(read_log_dir(root), lock, StateStore(root.parent / "state"), resources())
-
-
-def undo(root: Path) -> UndoResult:
-    kept_segments = KeptSegments(root.parent / "state")
-    with stopped(root) as locked:
-        return undo_cleaning(locked, kept_segments, entries_of(kept_segments, locked.log_dir)[0])
-
-
 def test_kept_and_put_back(root: Path) -> None:
     """The very files of before, clean point and Kafka's checkpoint; once: a second undo finds nothing."""
     with beside(root) as agent:
@@ -101,7 +81,7 @@ def test_kept_and_put_back(root: Path) -> None:
         assert clean(agent).outcome == "cleaned"
         assert files(root) != before
         assert len(entries(root)[0].groups) == 2
-    done = undo(root)
+    done = undo_offline(root)
     assert (done.outcome, done.segments_before, done.segments_after) == ("undone", 2, 4)
     assert files(root) == before
     assert all((root / NAME / name).stat().st_nlink == 1 for name in before)
@@ -119,7 +99,7 @@ def test_records_that_were_appended_since_stay(root: Path) -> None:
         active = max(path for path in (root / NAME).glob("*.log"))
         active.write_bytes(batch(8, ("late", "1")))
         write_segment(root / NAME, 9, b"")
-    assert undo(root).outcome == "undone"
+    assert undo_offline(root).outcome == "undone"
     after = files(root)
     assert {name: after[name] for name in before if name != active.name} == {
         name: before[name] for name in before if name != active.name
@@ -139,9 +119,9 @@ def test_two_rounds(root: Path) -> None:
         agent.facts = {"hw": 10, "lso": 10, "leo": 10, "recovery_point": 10}
         assert clean(agent).outcome == "cleaned"
         assert len(entries(root)) == 2
-    assert undo(root).outcome == "undone"
+    assert undo_offline(root).outcome == "undone"
     assert content(root)[: len(between)] == between
-    assert undo(root).outcome == "undone"
+    assert undo_offline(root).outcome == "undone"
     assert content(root)[: len(before)] == before
 
 
@@ -156,7 +136,7 @@ def test_a_swap_that_was_refused_keeps_nothing(root: Path, code: str) -> None:
         assert [group.base for group in entry.groups] == [0]
         assert [name.rpartition("/")[2][:20] for name in kept_files(root)] == [f"{b:020d}" for b in (0, 2)]
         assert (root / NAME / f"{5:020d}.log").stat().st_nlink == 1
-    assert undo(root).outcome == "undone"
+    assert undo_offline(root).outcome == "undone"
     assert files(root) == before
 
 
@@ -176,7 +156,7 @@ def test_an_answer_that_was_lost(root: Path) -> None:
         before = files(root)
         agent.fail("swap", do_and_hang_up)
         assert clean(agent).outcome == "cleaned"
-    assert undo(root).outcome == "undone"
+    assert undo_offline(root).outcome == "undone"
     assert files(root) == before
 
 
@@ -193,7 +173,7 @@ def test_nobody_knows_whether_it_was_made(root: Path) -> None:
         assert clean(agent).outcome == "skipped"
         assert len(entries(root)) == 1
         assert kept_files(root)
-    assert undo(root).outcome == "unchanged"
+    assert undo_offline(root).outcome == "unchanged"
     assert files(root) == before
     assert not entries(root)
     assert list((root.parent / "kept").iterdir()) == []
@@ -269,7 +249,7 @@ def test_what_cannot_be_undone_any_more(root: Path, change: Any, told: str) -> N
         clean(agent)
         change(root)
     before, kept = files(root), kept_files(root)
-    done = undo(root)
+    done = undo_offline(root)
     assert done.outcome == "refused"
     assert told in done.reason
     assert (files(root), kept_files(root)) == (before, kept)
@@ -281,7 +261,7 @@ def test_records_below_a_moved_log_start_come_back_hidden(root: Path) -> None:
         before = files(root)
         clean(agent)
         write_checkpoint(root / LOG_STARTS, {NAME: 1})
-    assert undo(root).outcome == "undone"
+    assert undo_offline(root).outcome == "undone"
     assert files(root) == before
     assert read_checkpoint(root / LOG_STARTS) == {NAME: 1}
 
@@ -301,7 +281,7 @@ def test_every_step_of_a_cleaning_that_keeps(injector: Injector, kills: bool) ->
                 injector.disarm()
             happened = injector.happened
             for _ in entries(root):  # a round that planned again has one for each plan
-                assert undo(root).outcome in {"undone", "unchanged"}, step
+                assert undo_offline(root).outcome in {"undone", "unchanged"}, step
             assert not entries(root)
             assert files(root) == before, step
             if not happened:
@@ -331,7 +311,7 @@ def test_killed_around_a_swap(root: Path, monkeypatch: pytest.MonkeyPatch, numbe
             patch.setattr(SwappingBroker, "swap", swap)
             with pytest.raises(Killed):
                 clean(agent)
-    assert undo(root).outcome == ("unchanged" if (number, when) == (0, "before") else "undone")
+    assert undo_offline(root).outcome == ("unchanged" if (number, when) == (0, "before") else "undone")
     assert files(root) == before
 
 
@@ -352,7 +332,7 @@ def test_a_disk_that_takes_no_entry(root: Path, monkeypatch: pytest.MonkeyPatch)
         assert files(root) == before
         assert list((root.parent / "kept").iterdir()) == []
         assert clean(agent).outcome == "cleaned"
-    assert undo(root).outcome == "undone"
+    assert undo_offline(root).outcome == "undone"
     assert files(root) == before
 
 
@@ -378,7 +358,7 @@ def test_a_last_line_that_was_cut_short(root: Path) -> None:
     (path,) = (root.parent / "state" / "trash").iterdir()
     path.write_bytes(path.read_bytes() + path.read_bytes().splitlines()[-1][:-20])
     assert len(entries(root)[0].groups) == 1
-    assert undo(root).outcome == "undone"
+    assert undo_offline(root).outcome == "undone"
     assert files(root) == before
 
 

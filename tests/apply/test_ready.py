@@ -13,10 +13,9 @@ from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.errors import StalePlanError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
-from tests.apply.test_undo import NAME, opened
+from tests.apply.offline_scene import PARTITION, opened
 from tests.cleaner.driver import Silent, config, resources, scratch
-from tests.cli.clean_log_dirs import CLEANED, NOW, keys, make
-from tests.cli.test_stage import DIRTY
+from tests.cli.clean_log_dirs import CLEANED, DIRTY, NOW, keys, make
 from tests.support.failing_files import Injector, Killed
 from tests.support.log_dirs import CLEANER_CHECKPOINT, read_checkpoint
 
@@ -34,11 +33,11 @@ def test_every_step(injector: Injector, kills: bool) -> None:
             path = make(root)
             store = StateStore(root / "state")
             options = CleaningOptions(NOW, force=True)
-            staged = stage_partition(read_log_dir(path), store, resources(), NAME, config(), options, Silent())
+            staged = stage_partition(read_log_dir(path), store, resources(), PARTITION, config(), options, Silent())
             assert staged.outcome == "staged"
             injector.arm(step, kills=kills)
             with suppress(Killed), opened(root) as locked:
-                apply_partition(locked, NAME, config(), options)
+                apply_partition(locked, PARTITION, config(), options)
             injector.disarm()
             if not injector.happened:
                 assert step > 20, "every step was tried"
@@ -46,7 +45,7 @@ def test_every_step(injector: Injector, kills: bool) -> None:
                 assert not kills or applied_later
                 return
             with opened(root) as locked:
-                again: CleaningResult = apply_partition(locked, NAME, config(), options)
+                again: CleaningResult = apply_partition(locked, PARTITION, config(), options)
             assert again.outcome in ("cleaned", "unchanged") or isinstance(again.error, StalePlanError), again.reason
             assert keys(path / "orders-0") in (CLEANED, DIRTY), step
             assert not (path / "orders-0" / ".kstage").exists()

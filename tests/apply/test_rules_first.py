@@ -19,11 +19,9 @@ from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT, fingerprint
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
 from tests.apply.live_scene import clean_beside, running
-from tests.apply.offline_scene import TOPIC, force, two_groups
-from tests.apply.test_stage_window import applied, staged
-from tests.apply.test_undo import NAME as PARTITION
-from tests.apply.test_undo import opened
-from tests.apply.test_undo import undo as undone
+from tests.apply.offline_scene import PARTITION, TOPIC, force, opened, two_groups
+from tests.apply.offline_scene import undo_last as undone
+from tests.apply.versioned_scene import apply_versioned, stage_versioned
 from tests.cleaner.driver import NAME, Silent, clean, config, scratch
 from tests.support.failing_files import Killed
 from tests.support.log_dirs import make_log_dir, read_segments, tree
@@ -65,9 +63,9 @@ def by_apply(root: Path, topic: TopicConfig) -> CleaningResult:
     if not root.exists():
         make_log_dir(root, {NAME: two_groups()})
     if not (root / NAME / ".kstage").exists():
-        staged(root, topic)
+        stage_versioned(root, topic)
         assert remembered(root) is None, "nothing is cleaned by them so far"
-    return applied(root, topic)
+    return apply_versioned(root, topic)
 
 
 def live(root: Path, topic: TopicConfig) -> CleaningResult:

@@ -16,7 +16,7 @@ from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
 from tests.apply.offline_scene import two_groups
-from tests.apply.test_stage_window import staged
+from tests.apply.versioned_scene import stage_versioned
 from tests.support.log_dirs import make_log_dir
 
 if TYPE_CHECKING:
@@ -67,6 +67,6 @@ def test_a_quarantine_ends_when_it_is_staged(path: Path) -> None:
     state = store.load(log_dir, log)
     assert state is not None
     assert state.quarantine is not None
-    assert staged(path).outcome == "staged"
+    assert stage_versioned(path).outcome == "staged"
     state = store.load(log_dir, read_partition(log_dir, ORDERS))
     assert state is None or state.quarantine is None

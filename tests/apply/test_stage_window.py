@@ -9,14 +9,13 @@ import pytest
 
 from cleanerd.apply.apply_staged import apply_partition
 from cleanerd.apply.lock import LogDirLock
-from cleanerd.apply.round import stage_partition
 from cleanerd.apply.session import LockedDir
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.errors import StalePlanError
-from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
-from tests.cleaner.driver import NAME, Silent, clean, config, resources
+from tests.apply.versioned_scene import BY_VERSION, PARTITION, apply_versioned, stage_versioned
+from tests.cleaner.driver import NAME, clean, config, resources
 from tests.cleaner.strategy_cases import BY_HEADER, NOW, batches, offsets, rec
 from tests.support.log_dirs import (
     HIGH_WATERMARKS,
@@ -32,30 +31,13 @@ from tests.support.logs import encode_batch
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cleanerd.cleaner.result import CleaningResult
     from cleanerd.log.topic_config import TopicConfig
 
-PARTITION = TopicPartition("orders", 0)
-BY_VERSION = config(**{**BY_HEADER, "segment_bytes": 100, "delete_retention_ms": 500})
 BY_OFFSET = config(segment_bytes=100, delete_retention_ms=500)
 
 
 def log_of(root: Path, segments: dict[int, bytes]) -> Path:
     return make_log_dir(root / "logs", {NAME: Partition(segments)})
-
-
-def staged(log_dir: Path, topic: TopicConfig = BY_VERSION, **options: object) -> CleaningResult:
-    store = StateStore(log_dir.parent / "state")
-    wished = CleaningOptions(now_ms=NOW, force=True, **options)  # type: ignore[arg-type]  # by name
-    result = stage_partition(read_log_dir(log_dir), store, resources(), PARTITION, topic, wished, Silent())
-    assert result.outcome == "staged", result.reason
-    return result
-
-
-def applied(log_dir: Path, topic: TopicConfig = BY_VERSION) -> CleaningResult:
-    with LogDirLock.acquire(log_dir, settle_seconds=0) as lock:
-        locked = LockedDir(read_log_dir(log_dir), lock, StateStore(log_dir.parent / "state"), resources())
-        return apply_partition(locked, PARTITION, topic, CleaningOptions(now_ms=NOW, force=True))
 
 
 def append(log_dir: Path, base: int, data: bytes, end: int) -> None:
@@ -76,12 +58,12 @@ def test_a_late_record_of_a_key_whose_tombstone_goes(tmp_path: Path, late: objec
     """U-1: no other record of its key is evidence of stage's time; what arrived since brings the key back."""
     tail = batches(rec("t", 1), first=3)
     log_dir = log_of(tmp_path, {0: expired(), 2: batches(rec("a", 2), first=2), 3: tail})
-    assert staged(log_dir).dropped.tombstone == 1
+    assert stage_versioned(log_dir).dropped.tombstone == 1
     if rolls:
         append(log_dir, 4, batches(rec("z", 1), late, first=4), 6)  # type: ignore[arg-type]
     else:
         append(log_dir, 3, tail + batches(rec("z", 1), late, first=4), 6)  # type: ignore[arg-type]
-    result = applied(log_dir)
+    result = apply_versioned(log_dir)
     assert isinstance(result.error, StalePlanError), "the tombstone of k would go, and its late record stay"
     assert 0 in offsets(log_dir / NAME, 3)
 
@@ -89,18 +71,18 @@ def test_a_late_record_of_a_key_whose_tombstone_goes(tmp_path: Path, late: objec
 def test_late_records_of_other_keys_change_nothing(tmp_path: Path) -> None:
     """U-1, U-3: only the keys of tombstones that go matter, so a busy topic can be cleaned on start."""
     log_dir = log_of(tmp_path, {0: expired(), 2: batches(rec("a", 2), first=2), 3: b""})
-    staged(log_dir)
+    stage_versioned(log_dir)
     append(log_dir, 3, batches(rec("a", 1), rec("z", 1), rec(None), first=3), 6)
-    assert applied(log_dir).outcome == "cleaned"
+    assert apply_versioned(log_dir).outcome == "cleaned"
     assert offsets(log_dir / NAME, 3) == [2]
 
 
 def test_late_records_under_offset_change_nothing(tmp_path: Path) -> None:
     """C-45: by offset a late record wins over every tombstone, so it does not matter that one went."""
     log_dir = log_of(tmp_path, {0: expired(), 2: batches(rec("a", 2), first=2), 3: b""})
-    staged(log_dir, BY_OFFSET)
+    stage_versioned(log_dir, BY_OFFSET)
     append(log_dir, 3, batches(rec("k", 1), first=3), 4)
-    assert applied(log_dir, BY_OFFSET).outcome == "cleaned"
+    assert apply_versioned(log_dir, BY_OFFSET).outcome == "cleaned"
     assert offsets(log_dir / NAME, 4) == [2, 3]
 
 
@@ -113,11 +95,11 @@ def test_the_bound_fell_below_a_winner(tmp_path: Path, topic: TopicConfig) -> No
         3: batches(rec("k", 9), first=3),
     }
     log_dir = log_of(tmp_path, {**segments, 4: b""})
-    staged(log_dir, topic)
+    stage_versioned(log_dir, topic)
     (manifest,) = (log_dir / NAME).glob(".kstage/*/manifest.json")
     assert [group["base"] for group in json.loads(manifest.read_bytes())["groups"]] == [0]
     write_checkpoint(log_dir / HIGH_WATERMARKS, {NAME: 3})
-    result = applied(log_dir, topic)
+    result = apply_versioned(log_dir, topic)
     assert isinstance(result.error, StalePlanError), "offset 3 lies above the high watermark"
     assert offsets(log_dir / NAME, 4) == [0, 1, 2, 3]
 
@@ -125,41 +107,41 @@ def test_the_bound_fell_below_a_winner(tmp_path: Path, topic: TopicConfig) -> No
 def test_the_log_start_moved_into_the_head(tmp_path: Path) -> None:
     """U-2, S-29: DeleteRecords between stage and apply takes away a winner; its loser may not follow."""
     log_dir = log_of(tmp_path, {0: batches(rec("k", 9), rec("x", 1)), 2: batches(rec("k", 1), first=2), 3: b""})
-    staged(log_dir)
+    stage_versioned(log_dir)
     write_checkpoint(log_dir / LOG_STARTS, {NAME: 1})
-    assert isinstance(applied(log_dir).error, StalePlanError)
+    assert isinstance(apply_versioned(log_dir).error, StalePlanError)
     assert offsets(log_dir / NAME, 3) == [0, 1, 2]
 
 
 def test_rules_changed(tmp_path: Path) -> None:
     """U-6: what another strategy decided is not swapped in."""
     log_dir = log_of(tmp_path, {0: batches(rec("k", 9), rec("k", 1)), 2: b""})
-    staged(log_dir)
+    stage_versioned(log_dir)
     for other in (BY_OFFSET, config(**{**BY_HEADER, "compaction_strategy_header_encoding": "varlong"})):
-        result = applied(log_dir, other)
+        result = apply_versioned(log_dir, other)
         assert isinstance(result.error, StalePlanError)
         assert offsets(log_dir / NAME, 2) == [0, 1]
-        staged(log_dir)
+        stage_versioned(log_dir)
 
 
 def test_clean_between_stage_and_apply(tmp_path: Path) -> None:
     """recover(): clean drops a staged plan, apply then has nothing to do."""
     log_dir = log_of(tmp_path, {0: expired(), 2: batches(rec("a", 2), first=2), 3: b""})
-    staged(log_dir)
+    stage_versioned(log_dir)
     assert clean(log_dir, CleaningOptions(now_ms=NOW, force=True), BY_VERSION).outcome == "cleaned"
-    assert applied(log_dir).outcome == "unchanged"
+    assert apply_versioned(log_dir).outcome == "unchanged"
 
 
 @pytest.mark.parametrize("damage", [b"", b"x" * 40, None], ids=["empty", "other bytes", "missing"])
 def test_without_the_keys_nobody_can_tell(tmp_path: Path, damage: bytes | None) -> None:
     """U-1: a plan that lost the keys of its tombstones is not applied, whatever has arrived."""
     log_dir = log_of(tmp_path, {0: expired(), 2: batches(rec("a", 2), first=2), 3: b""})
-    staged(log_dir)
+    stage_versioned(log_dir)
     (keys,) = (log_dir / NAME).glob(".kstage/*/purged.keys")
     keys.unlink()
     if damage is not None:
         keys.write_bytes(damage)
-    assert isinstance(applied(log_dir).error, StalePlanError)
+    assert isinstance(apply_versioned(log_dir).error, StalePlanError)
     assert offsets(log_dir / NAME, 3) == [0, 1, 2]
     assert not (log_dir / NAME / ".kstage").exists()
 
@@ -167,11 +149,11 @@ def test_without_the_keys_nobody_can_tell(tmp_path: Path, damage: bytes | None) 
 def test_a_tail_that_cannot_be_read(tmp_path: Path) -> None:
     """U-1: what lies behind the damage is not known."""
     log_dir = log_of(tmp_path, {0: expired(), 2: batches(rec("a", 2), first=2), 3: batches(rec("t"), first=3), 4: b""})
-    staged(log_dir, up_to_offset=3)
+    stage_versioned(log_dir, up_to_offset=3)
     damaged = bytearray((log_dir / NAME / f"{3:020d}.log").read_bytes())
     damaged[-1] ^= 1
     (log_dir / NAME / f"{3:020d}.log").write_bytes(bytes(damaged))
-    assert isinstance(applied(log_dir).error, StalePlanError)
+    assert isinstance(apply_versioned(log_dir).error, StalePlanError)
 
 
 @pytest.mark.parametrize("map_load", [0.85, 0.02, 0.003])
@@ -180,7 +162,7 @@ def test_more_keys_than_a_map_holds(tmp_path: Path, map_load: float, late: int |
     """U-1, OP-2: the keys are cut into shards, and each is found."""
     dead = [rec(f"k{number}", 9, value=None) for number in range(90)]
     log_dir = log_of(tmp_path, {0: encode_batch(dead, delete_horizon=NOW), 90: b""})
-    assert staged(log_dir).dropped.tombstone == 90
+    assert stage_versioned(log_dir).dropped.tombstone == 90
     if late is not None:
         append(log_dir, 90, batches(rec("z", 1), rec(f"k{late}", 1), first=90), 92)
     small = resources(map_bytes=1, map_load=map_load, chunk_bytes=100)

@@ -14,7 +14,7 @@ import pytest
 
 from cleanerd import __version__
 from tests.cli.clean_log_dirs import CLEANED, COMPACT, NOW, Shell, keys, make
-from tests.cli.test_forgotten_config import HEADER, QUIET, sold
+from tests.cli.strategy_topics import HEADER, QUIET, log_dir_by_version
 from tests.support.log_dirs import tree
 from tests.support.releases import NEXT, Ran, next_release, this_release
 
@@ -124,7 +124,7 @@ def test_staged_by_the_other(old: Tree, new: Release, tmp_path: Path, *, upwards
 @pytest.mark.parametrize("verb", ["clean", "stage"])
 def test_rules_that_only_the_newer_one_wrote_down(old: Tree, new: Release, tmp_path: Path, verb: str) -> None:
     """U-6: after the way back a forgotten --config costs no winner: it is refused as with a memory of its own."""
-    path = sold(tmp_path)
+    path = log_dir_by_version(tmp_path)
     words = ("--partition", "orders-0", *QUIET)
     done = run(new, tmp_path, "clean", *words, *HEADER)
     assert (done.code, outcomes(done)) == (0, ["cleaned"]), done.err

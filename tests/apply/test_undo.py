@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,47 +11,19 @@ import pytest
 from cleanerd.apply import undo as undo_module
 from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.kept_segments import KeptSegments
-from cleanerd.apply.lock import LogDirLock
 from cleanerd.apply.round import clean_partition
-from cleanerd.apply.session import LockedDir
-from cleanerd.apply.undo import UndoResult, entries_of, undo_cleaning
 from cleanerd.cleaner.survey import CleaningOptions
-from cleanerd.format.names import TopicPartition
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import read_log_dir
-from tests.cleaner.driver import Silent, config, resources, scratch
-from tests.cli.clean_log_dirs import CLEANED, NOW, keys, make
-from tests.cli.test_undo import DIRTY
+from tests.apply.offline_scene import PARTITION, clean_and_keep, opened, undo_last
+from tests.cleaner.driver import Silent, config, scratch
+from tests.cli.clean_log_dirs import CLEANED, DIRTY, NOW, keys, make
 from tests.support.failing_files import Injector, Killed
 from tests.support.log_dirs import CLEANER_CHECKPOINT, Partition, make_log_dir, read_checkpoint, tree
 from tests.support.logs import keyed_batch
 from tests.support.root import SOMEBODY, as_somebody, needs_root
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
-
-    from cleanerd.cleaner.result import CleaningResult
-
-NAME = TopicPartition("orders", 0)
-
-
-@contextmanager
-def opened(root: Path) -> Iterator[LockedDir]:
-    path = root / "logs"
-    with LogDirLock.acquire(path, settle_seconds=0) as lock:
-        yield LockedDir(read_log_dir(path), lock, StateStore(root / "state"), resources(), keep_replaced=root / "kept")
-
-
-def clean(root: Path) -> CleaningResult:
-    with opened(root) as locked:
-        return clean_partition(locked, NAME, config(), CleaningOptions(NOW, force=True), Silent())
-
-
-def undo(root: Path) -> UndoResult:
-    kept_segments = KeptSegments(root / "state")
-    with opened(root) as locked:
-        return undo_cleaning(locked, kept_segments, entries_of(kept_segments, locked.log_dir)[0])
 
 
 @pytest.mark.parametrize("kills", [False, True])
@@ -62,10 +34,10 @@ def test_every_step_of_an_undo(injector: Injector, kills: bool) -> None:
             (root / "kept").mkdir()
             make(root)
             before = tree(root / "logs" / "orders-0", without=())
-            assert clean(root).outcome == "cleaned"
+            assert clean_and_keep(root).outcome == "cleaned"
             injector.arm(step, kills=kills)
             with suppress(Killed):
-                undo(root)
+                undo_last(root)
             injector.disarm()
             if not injector.happened:
                 assert step > 40, "every step was tried"
@@ -76,7 +48,7 @@ def test_every_step_of_an_undo(injector: Injector, kills: bool) -> None:
             # Killed while the entry was being forgotten, or before: there is still something to undo, or nothing.
             kept_segments = KeptSegments(root / "state")
             assert kept_segments.entries(), "the entry goes last"
-            assert undo(root).outcome in ("undone", "unchanged"), step
+            assert undo_last(root).outcome in ("undone", "unchanged"), step
             assert tree(root / "logs" / "orders-0", without=()) == before
             assert read_checkpoint(root / "logs" / CLEANER_CHECKPOINT) == {"orders-0": 0}
             assert list((root / "kept").iterdir()) == []
@@ -93,13 +65,13 @@ def test_every_step_of_a_cleaning_that_keeps(injector: Injector, kills: bool) ->
             before = {p.name: p.read_bytes() for p in (root / "logs" / "orders-0").glob("*.log")}
             injector.arm(step, kills=kills)
             with suppress(Killed):
-                clean(root)
+                clean_and_keep(root)
             injector.disarm()
             if not injector.happened:
                 assert step > 30, "every step was tried"
                 return
             if KeptSegments(root / "state").entries():
-                assert undo(root).outcome in ("undone", "unchanged"), step
+                assert undo_last(root).outcome in ("undone", "unchanged"), step
                 after = {p.name: p.read_bytes() for p in (root / "logs" / "orders-0").glob("*.log")}
                 assert after == before, step
     pytest.fail("it never came to an end")
@@ -110,7 +82,7 @@ def test_nothing_is_put_back_on_top_of_what_is_in_doubt(monkeypatch: pytest.Monk
     with scratch() as root:
         (root / "kept").mkdir()
         make(root)
-        assert clean(root).outcome == "cleaned"
+        assert clean_and_keep(root).outcome == "cleaned"
         log = root / "logs" / "orders-0"
         real = undo_module.write_restore
 
@@ -119,13 +91,13 @@ def test_nothing_is_put_back_on_top_of_what_is_in_doubt(monkeypatch: pytest.Monk
             (log / f"{99:020d}.log.swap").write_bytes(b"")
 
         monkeypatch.setattr(undo_module, "write_restore", comes)
-        done = undo(root)
+        done = undo_last(root)
         assert done.outcome == "refused"
         assert "an unfinished replacement is in the way" in done.reason
         assert keys(log) == CLEANED
         (log / f"{99:020d}.log.swap").unlink()
         monkeypatch.undo()
-        assert undo(root).outcome == "undone"
+        assert undo_last(root).outcome == "undone"
 
 
 @pytest.mark.parametrize("groups", [10, 30])
@@ -134,15 +106,19 @@ def test_a_group_is_put_back_without_a_look_at_the_others(monkeypatch: pytest.Mo
     logs = {2 * at: keyed_batch(2 * at, [("k", "x"), (f"u{at}", "y")]) for at in range(groups)}
     with scratch() as root:
         (root / "kept").mkdir()
-        make_log_dir(root / "logs", {str(NAME): Partition({**logs, 2 * groups: keyed_batch(2 * groups, [("k", "z")]),
+        last = keyed_batch(2 * groups, [("k", "z")])
+        make_log_dir(root / "logs", {str(PARTITION): Partition({**logs, 2 * groups: last,
                                                            2 * groups + 1: b""})})  # fmt: skip
         with opened(root) as locked:
             small = config(**{"segment.bytes": 100})
-            assert clean_partition(locked, NAME, small, CleaningOptions(NOW, force=True), Silent()).outcome == "cleaned"
+            assert (
+                clean_partition(locked, PARTITION, small, CleaningOptions(NOW, force=True), Silent()).outcome
+                == "cleaned"
+            )
         looks: list[str] = []
         for name in ("names", "read"):
             monkeypatch.setattr(PartitionFiles, name, counted(getattr(PartitionFiles, name), looks))
-        done = undo(root)
+        done = undo_last(root)
         assert (done.outcome, done.segments_before) == ("undone", groups)
         assert len(looks) < 20, "3 more for each group: with 6,500 of them hours"
 
@@ -159,7 +135,7 @@ def undo_as_somebody(root: Path) -> tuple[str, str]:
     """Outcome and reason of an undo by another user than root."""
 
     def told() -> tuple[str, str]:
-        result = undo(root)
+        result = undo_last(root)
         return result.outcome, result.reason
 
     outcome, reason = as_somebody(told)
@@ -175,7 +151,7 @@ def test_what_was_kept_belongs_to_root() -> None:
         make(root)
         for path in (root / "logs", *(root / "logs").rglob("*")):
             os.chown(path, SOMEBODY, SOMEBODY)
-        assert clean(root).outcome == "cleaned"
+        assert clean_and_keep(root).outcome == "cleaned"
         cleaned, state = tree(root / "logs"), tree(root / "state")
         outcome, reason = undo_as_somebody(root)
         assert outcome == "refused"

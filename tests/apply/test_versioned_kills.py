@@ -11,7 +11,7 @@ from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.recover import recover
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.errors import CleanerdError
-from tests.apply.test_stage_window import BY_VERSION, applied, staged
+from tests.apply.versioned_scene import BY_VERSION, apply_versioned, stage_versioned
 from tests.cleaner.driver import NAME, clean, scratch
 from tests.cleaner.strategy_cases import NOW, batches, offsets, rec
 from tests.support.failing_files import Injector, Killed
@@ -75,9 +75,9 @@ def cleaned(log_dir: Path) -> None:
     ("way", "start"),
     [
         (cleaned, 0),
-        (applied, 9),
+        (apply_versioned, 9),
         pytest.param(cleaned, 9, marks=pytest.mark.long),
-        pytest.param(applied, 0, marks=pytest.mark.long),
+        pytest.param(apply_versioned, 0, marks=pytest.mark.long),
     ],
 )
 def test_killed_at_every_step(injector: Injector, way: Callable[[Path], object], start: int) -> None:
@@ -90,8 +90,8 @@ def test_killed_at_every_step(injector: Injector, way: Callable[[Path], object],
             log_dir = make(root)
             write_checkpoint(log_dir / LOG_STARTS, {NAME: start})
             before = view(log_dir, start)
-            if way is applied:
-                staged(log_dir)
+            if way is apply_versioned:
+                stage_versioned(log_dir)
             injector.arm(step, kills=True)
             with suppress(Killed):
                 way(log_dir)

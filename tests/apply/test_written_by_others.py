@@ -25,9 +25,8 @@ from cleanerd.errors import StalePlanError
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
-from tests.apply.offline_scene import NOW, TOPIC, batch, force, two_groups
+from tests.apply.offline_scene import NOW, TOPIC, batch, clean_and_keep, force, opened, two_groups
 from tests.apply.scene import PLAN
-from tests.apply.test_undo import clean, opened
 from tests.cleaner.driver import NAME, Silent, config, resources, scratch
 from tests.cli.clean_log_dirs import make
 from tests.support.log_dirs import CLEANER_CHECKPOINT, Partition, make_log_dir, read_checkpoint, tree, write_checkpoint
@@ -179,7 +178,7 @@ def test_an_entry_of_what_is_kept(root: Path, place: tuple[str, str], value: obj
     """S-40: set aside like any damaged one; ``undo --list`` ended with its time, ``undo`` with its segments."""
     (root / "kept").mkdir()
     make(root)
-    assert clean(root).outcome == "cleaned"
+    assert clean_and_keep(root).outcome == "cleaned"
     (path,) = (root / "state" / "trash").iterdir()
     head, *groups = path.read_text().splitlines()
     document = json.loads(head)
@@ -195,7 +194,7 @@ def test_a_group_of_what_is_kept(root: Path, change: dict[str, object]) -> None:
     """S-40: the same for a line of its own."""
     (root / "kept").mkdir()
     make(root)
-    assert clean(root).outcome == "cleaned"
+    assert clean_and_keep(root).outcome == "cleaned"
     (path,) = (root / "state" / "trash").iterdir()
     head, first, *more = path.read_text().splitlines()
     path.write_text("\n".join([head, json.dumps({**json.loads(first), **change}), *more]) + "\n")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cleanerd_lab.demo.ports import free_port
-from tests.bench.test_speed import RESULTS
+from tests.bench.sizes import RESULTS
 from tests.daemon.process import Daemon
 from tests.soak.samples import cpu_seconds, memory_mib
 

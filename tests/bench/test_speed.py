@@ -15,28 +15,24 @@ import os
 import statistics
 import sys
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from cleanerd.settings.units import parse_size
 from cleanerd_lab.bench.generate import SHAPES, Shape, make_log
 from cleanerd_lab.bench.whole import clean_copies, start_cost
 from cleanerd_lab.bench.yardstick import copy_seconds, floor_seconds
 from tests.bench.kafkas import kafkas_clean
+from tests.bench.sizes import REPEAT, RESULTS, SEGMENTS, SIZE_BYTES
 from tests.kafka.judge import Judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from cleanerd_lab.bench.process import Cost
 
-SIZE_BYTES: Final = parse_size(os.environ.get("BENCH_SIZE", "500MiB"))
-REPEAT: Final = int(os.environ.get("BENCH_REPEAT", "4"))
-SEGMENTS: Final = 4
 LEAST_TIMES_FASTER: Final = {"a80": 6.0, "a10": 6.0, "single": 4.0, "lz4": 3.0, "zstd": 3.0}
-RESULTS: Final = Path(__file__).resolve().parents[2] / ".cache" / "bench"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import pytest
 from cleanerd._kernel import OffsetMap
 from cleanerd_lab.bench.generate import PARTITION, SHAPES, VERSION_HEADER, MadeLog, Shape, make_log
 from cleanerd_lab.bench.whole import WholeClean, clean_copies, start_cost
-from tests.bench.test_speed import REPEAT, RESULTS, SEGMENTS, SIZE_BYTES
+from tests.bench.sizes import REPEAT, RESULTS, SEGMENTS, SIZE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

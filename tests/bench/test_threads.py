@@ -19,7 +19,7 @@ import pytest
 from cleanerd_lab.bench.generate import SHAPES, make_log
 from cleanerd_lab.bench.whole import TimedClean, flush, timed_clean
 from cleanerd_lab.bench.yardstick import idle_share
-from tests.bench.test_speed import RESULTS, SEGMENTS, SIZE_BYTES
+from tests.bench.sizes import RESULTS, SEGMENTS, SIZE_BYTES
 
 if TYPE_CHECKING:
     from pathlib import Path

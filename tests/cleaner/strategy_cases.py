@@ -101,3 +101,14 @@ class Case:
 def offsets(partition: Path, end: int) -> list[int]:
     """Offsets of the data records below ``end``, of any format."""
     return [stored.record.offset for stored in partition_records(partition) if stored.record.offset < end]
+
+
+def many_tombstones(count: int) -> dict[int, bytes]:
+    """Tombstones past their horizon, every third with a loser; and then an active segment."""
+    dead = [rec(f"k{number}", 9, value=None) for number in range(count)]
+    losers = [rec(f"k{number}", 1) for number in range(0, count, 3)]
+    return {
+        0: encode_batch(dead, delete_horizon=NOW),
+        count: batches(*losers, first=count),
+        2 * count: b"",
+    }

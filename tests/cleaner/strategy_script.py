@@ -10,6 +10,8 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from hypothesis import strategies as st
+
 from tests.cleaner.strategy_upsets import STATE_LOSSES
 from tests.support.logs import Record, encode_batch, encode_legacy, encode_marker, encode_wrapper, varint
 
@@ -346,3 +348,14 @@ class Script:
             data = encode_wrapper(self._offset + 1, b"".join(messages), magic=magic, timestamp=latest)
         self._offset += count
         return data, entries
+
+
+SHAPES = st.builds(
+    lambda ranking, mode, guard, expires: Shape(*ranking, mode, guard, expires),
+    st.sampled_from([("header", "long"), ("header", "long"), ("header", "varlong"), ("timestamp",), ("offset",)]).map(
+        lambda ranking: (*ranking, "long")[:2]
+    ),
+    st.sampled_from(["null", "flag", "header"]),
+    st.sampled_from(["horizon", "horizon", "horizon", "forever"]),
+    st.booleans(),
+)

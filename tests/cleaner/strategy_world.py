@@ -22,7 +22,7 @@ from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
-from tests.cleaner.driver import NAME, config, resources
+from tests.cleaner.driver import NAME, config, resources, scratch
 from tests.cleaner.strategy_script import (
     HEADER,
     MARK,
@@ -31,6 +31,7 @@ from tests.cleaner.strategy_script import (
     Entry,
     LoseState,
     MoveStart,
+    Script,
     Shape,
     Truncate,
     Write,
@@ -51,12 +52,12 @@ from tests.support.log_dirs import (
 from tests.support.stored_records import data_records
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.log.topic_config import TopicConfig
-    from tests.cleaner.strategy_script import Script
     from tests.support.stored_records import StoredRecord
 
 FOR_EVER_MS = 10**15
@@ -387,3 +388,12 @@ class World:
             stays = entry.key is not None and (entry.key not in dirty or best[entry.key] is entry)
             if stays or not floor <= entry.offset < end:
                 yield entry.offset
+
+
+def run_history(seen: Counter[str], shape: Shape, seed: int, rounds: int, **kinds: bool) -> None:
+    with scratch() as root:
+        world = World(root, shape)
+        world.run(Script(shape, seed, rounds, **kinds))
+    exact = world.is_exact and not shape.expires
+    seen.update(histories=1, rounds=world.rounds, purged=world.purged, waited=world.waited, stopped=world.stopped)
+    seen.update(exact=int(exact))

@@ -12,35 +12,15 @@ from cleanerd.cleaner import estimate
 from cleanerd.cleaner.cleaner import Cleaning
 from cleanerd.cleaner.estimate import MARGIN, distinct_keys, extrapolate, first_shards
 from cleanerd.cleaner.index import DirtyIndex
-from cleanerd.cleaner.planning import make_plan
-from cleanerd.cleaner.survey import CleaningOptions, survey
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.pool import ReaderPool
 from cleanerd_lab.bench.generate import PARTITION, Shape, make_log
-from tests.cleaner.driver import Silent, config, resources
+from tests.cleaner.driver import Silent
+from tests.cleaner.made_plan import MIB, plan_of, plan_of_shape
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.cleaner.plan import CleaningPlan
-
-MIB = 1024 * 1024
-NOW_MS = 1_800_000_000_000
-
-
-def plan_of_shape(tmp_path: Path, shape: Shape, size: int, *, segments: int = 4, **changes: object) -> CleaningPlan:
-    """A plan for a made-up log of ``size`` bytes before compression."""
-    log = make_log(tmp_path / "log", shape, unpacked_bytes=size, segment_bytes=size // segments)
-    return _plan_of(log.log_dir, **changes)
-
-
-def _plan_of(path: Path, **wished: object) -> CleaningPlan:
-    log_dir = read_log_dir(path)
-    options = CleaningOptions(now_ms=NOW_MS, force=True, **wished)  # type: ignore[arg-type]
-    found = survey(log_dir, PARTITION, config(PARTITION.topic), StateStore(path.parent / "state"), options)
-    with ReaderPool(str(path / str(PARTITION)), workers=1, chunk_bytes=MIB) as pool:
-        return make_plan(log_dir, found, resources(map_bytes=1 << 20), options, pool.reader)
 
 
 def _true_keys(plan: CleaningPlan) -> int:
@@ -70,7 +50,7 @@ def test_part_of_a_segment(tmp_path: Path) -> None:
     """U-20: only the dirty range counts, which begins and ends inside of segments."""
     make_log(tmp_path / "log", Shape("", "", 128, 64, 0.01), unpacked_bytes=16 * MIB, segment_bytes=6 * MIB)
     for first, end in ((30_000, 110_000), (10_000, 30_000), (100_000, None)):
-        plan = _plan_of(tmp_path / "log", first_dirty_offset=first, up_to_offset=end)
+        plan = plan_of(tmp_path / "log", first_dirty_offset=first, up_to_offset=end)
         assert distinct_keys(plan) == pytest.approx(_true_keys(plan), rel=0.25)
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from cleanerd.cleaner.survey import CleaningOptions
 from tests.cleaner.driver import NAME, clean, clean_all, scratch
+from tests.cleaner.keyed_log import NOW, batch, keys
 from tests.cleaner.model import Rules, check_cleaned
-from tests.cleaner.test_segments import NOW, batch, keys
 from tests.support.log_dirs import Partition, make_log_dir, read_segments
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.pool import ReaderPool
 from tests.cleaner.driver import NAME, Silent, config, resources
-from tests.cleaner.test_segments import NOW, batch, lopsided, tail
+from tests.cleaner.keyed_log import NOW, batch, lopsided, tail
 from tests.support.log_dirs import Partition, make_log_dir
 
 if TYPE_CHECKING:

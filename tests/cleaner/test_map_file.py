@@ -25,7 +25,7 @@ from cleanerd.log.pool import ReaderPool
 from cleanerd.policy.rules import Rules
 from cleanerd_lab.bench.generate import VERSION_HEADER, Shape
 from tests.cleaner.driver import Silent
-from tests.cleaner.test_estimate import plan_of_shape
+from tests.cleaner.made_plan import plan_of_shape
 from tests.support.mounts import ext4, tmpfs
 from tests.support.now_open import now_open
 

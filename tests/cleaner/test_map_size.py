@@ -14,7 +14,7 @@ from cleanerd.errors import CleanerdError
 from cleanerd.log.pool import ReaderPool
 from cleanerd_lab.bench.generate import Shape
 from tests.cleaner.driver import Silent
-from tests.cleaner.test_estimate import plan_of_shape
+from tests.cleaner.made_plan import plan_of_shape
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,15 +9,14 @@ import pytest
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.errors import CleanerdError, CorruptionError
 from tests.cleaner.driver import NAME, clean, clean_all, config, resources, scratch
+from tests.cleaner.keyed_log import NOW, batch, keys, lopsided, tail
 from tests.cleaner.model import Rules, check_cleaned
 from tests.support.log_dirs import CLEANER_CHECKPOINT, Partition, make_log_dir, read_checkpoint, read_segments, tree
-from tests.support.logs import BASE_TIMESTAMP_MS, Record, encode_batch, keyed_batch
+from tests.support.logs import Record, encode_batch, keyed_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-NOW = BASE_TIMESTAMP_MS + 1_000_000
 
 
 @pytest.fixture
@@ -26,29 +25,8 @@ def root() -> Iterator[Path]:
         yield path / "logs"
 
 
-def batch(base: int, *entries: tuple[str | None, str | None], codec: int = 0) -> bytes:
-    return keyed_batch(base, entries, codec=codec, timestamp=NOW - 1000)
-
-
 def sizes(root: Path) -> dict[int, int]:
     return {int(log.stem): log.stat().st_size for log in sorted((root / NAME).glob("*.log"))}
-
-
-def keys(root: Path) -> dict[int, list[tuple[int, str]]]:
-    return {
-        base: [(record.offset, (record.key or b"").decode()) for stored in batches for record in stored.records]
-        for base, batches in read_segments(root / NAME).items()
-    }
-
-
-def lopsided(base: int, key: str, size: int, *, codec: int = 0) -> bytes:
-    """Ten records of one batch: ``tail`` supersedes nine small ones, the large one stays and is estimated a tenth."""
-    small = [(f"s{number}", "x") for number in range(9)]
-    return batch(base, *small, (key, "y" * size), codec=codec)
-
-
-def tail(base: int) -> bytes:
-    return batch(base, *[(f"s{number}", "last") for number in range(9)], ("end", "1"))
 
 
 def test_group_that_grows(root: Path) -> None:

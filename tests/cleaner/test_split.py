@@ -12,11 +12,11 @@ from cleanerd.apply import round as one_round
 from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.recover import recover
 from cleanerd.cleaner import split
-from cleanerd.cleaner.survey import CleaningOptions
-from cleanerd.errors import CleanerdError, CorruptionError
+from cleanerd.errors import CorruptionError
 from cleanerd.format.index import read_offset_index, read_txn_index
-from tests.cleaner.driver import DAY_MS, NAME, clean, clean_all, config, resources, scratch
+from tests.cleaner.driver import DAY_MS, NAME, clean, clean_all, resources, scratch
 from tests.cleaner.model import Rules, check_cleaned
+from tests.cleaner.splitting import enough, force, only_split
 from tests.support.failing_files import Injector, Killed
 from tests.support.log_dirs import Partition, batches_of, make_log_dir, read_segments, tree
 from tests.support.logs import encode_legacy, encode_wrapper
@@ -34,22 +34,6 @@ if TYPE_CHECKING:
 def root() -> Iterator[Path]:
     with scratch() as path:
         yield path / "logs"
-
-
-def force() -> CleaningOptions:
-    return CleaningOptions(now_ms=NOW_MS, force=True, from_start=True)
-
-
-def enough(*_arguments: object) -> None:
-    """In the place of the cleaning."""
-    raise CleanerdError("enough")
-
-
-def only_split(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stop between the split and the cleaning, as Kafka does."""
-    with monkeypatch.context() as patch:
-        patch.setattr(one_round, "_carried_out", enough)
-        assert "enough" in clean(root, force(), config(index_interval_bytes=1)).reason
 
 
 def test_the_pieces(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

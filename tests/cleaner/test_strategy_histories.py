@@ -17,9 +17,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.cleaner.driver import scratch
-from tests.cleaner.strategy_script import Clean, Entry, Script, Shape, Write
-from tests.cleaner.strategy_world import World, newest, wrong_keys
+from tests.cleaner.strategy_script import SHAPES, Clean, Entry, Script, Shape, Write
+from tests.cleaner.strategy_world import newest, run_history, wrong_keys
 from tests.support.length import at_length
 
 if TYPE_CHECKING:
@@ -29,15 +28,6 @@ HISTORIES = 240
 LONG_HISTORIES = at_length(3000)
 PUBLISHED_HISTORIES = 500
 
-SHAPES = st.builds(
-    lambda ranking, mode, guard, expires: Shape(*ranking, mode, guard, expires),
-    st.sampled_from([("header", "long"), ("header", "long"), ("header", "varlong"), ("timestamp",), ("offset",)]).map(
-        lambda ranking: (*ranking, "long")[:2]
-    ),
-    st.sampled_from(["null", "flag", "header"]),
-    st.sampled_from(["horizon", "horizon", "horizon", "forever"]),
-    st.booleans(),
-)
 CASES = {
     "shape": SHAPES,
     "seed": st.integers(0, 2**32),
@@ -78,15 +68,6 @@ def test_many_histories(
 ) -> None:
     """The same, for longer."""
     run_history(seen, shape, seed, rounds, stops=stops, moves=moves, changes=changes, upsets=upsets)
-
-
-def run_history(seen: Counter[str], shape: Shape, seed: int, rounds: int, **kinds: bool) -> None:
-    with scratch() as root:
-        world = World(root, shape)
-        world.run(Script(shape, seed, rounds, **kinds))
-    exact = world.is_exact and not shape.expires
-    seen.update(histories=1, rounds=world.rounds, purged=world.purged, waited=world.waited, stopped=world.stopped)
-    seen.update(exact=int(exact))
 
 
 def published(entries: Sequence[Entry], first_dirty: int, end: int) -> list[Entry]:

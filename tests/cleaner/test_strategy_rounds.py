@@ -20,7 +20,17 @@ from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from tests.cleaner.driver import NAME, Silent, clean, clean_all, config, resources
-from tests.cleaner.strategy_cases import BY_HEADER, BY_TIMESTAMP, FLAGGED, MARKED, NOW, batches, offsets, rec
+from tests.cleaner.strategy_cases import (
+    BY_HEADER,
+    BY_TIMESTAMP,
+    FLAGGED,
+    MARKED,
+    NOW,
+    batches,
+    many_tombstones,
+    offsets,
+    rec,
+)
 from tests.support.log_dirs import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARKS,
@@ -319,21 +329,10 @@ def test_a_staged_plan_that_moves_no_clean_point(tmp_path: Path) -> None:
     assert (result.first_dirty_offset, result.notes) == (2, ())
 
 
-def many(count: int) -> dict[int, bytes]:
-    """Tombstones past their horizon, every third with a loser; and then an active segment."""
-    dead = [rec(f"k{number}", 9, value=None) for number in range(count)]
-    losers = [rec(f"k{number}", 1) for number in range(0, count, 3)]
-    return {
-        0: encode_batch(dead, delete_horizon=NOW),
-        count: batches(*losers, first=count),
-        2 * count: b"",
-    }
-
-
 @pytest.mark.parametrize("map_load", [0.85, 0.02, 0.005])
 def test_a_small_map_proves_as_much(tmp_path: Path, map_load: float) -> None:
     """U-1: the keys of tombstones are cut into shards when they do not fit."""
-    log_dir = log_of(tmp_path, many(90))
+    log_dir = log_of(tmp_path, many_tombstones(90))
     options = CleaningOptions(now_ms=NOW, force=True)
     result = clean(log_dir, options, BY_VERSION, resources(map_bytes=1, map_load=map_load))
     assert (result.dropped.tombstone, result.tombstones_waiting) == (60, 30)
@@ -342,7 +341,7 @@ def test_a_small_map_proves_as_much(tmp_path: Path, map_load: float) -> None:
 def test_what_fits_no_shard_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-1: a tombstone that could not be looked up does not go."""
     monkeypatch.setattr(purge, "MOST_SHARDS", 2)
-    log_dir = log_of(tmp_path, many(90))
+    log_dir = log_of(tmp_path, many_tombstones(90))
     result = clean(log_dir, CleaningOptions(now_ms=NOW, force=True), BY_VERSION, resources(map_bytes=1, map_load=0.001))
     assert 0 < result.dropped.tombstone < 60
     assert result.dropped.tombstone + result.tombstones_waiting == 90
@@ -352,7 +351,7 @@ def test_what_fits_no_shard_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_tail_that_cannot_be_read_keeps_them(tmp_path: Path) -> None:
     """U-1: what lies behind the damage is not known; the partition is cleaned, its tombstones wait."""
-    segments = many(9)
+    segments = many_tombstones(9)
     data = bytearray(batches(rec("x", 1), rec("y", 1), first=18))
     data[-1] ^= 1
     log_dir = log_of(tmp_path, {**segments, 18: bytes(data)})

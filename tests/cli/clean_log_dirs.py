@@ -34,6 +34,9 @@ COMPACT = ("--set", "topics.orders.cleanup.policy=compact")
 GOOD = ("--set", "topics.good.cleanup.policy=compact")
 
 
+DIRTY = {0: [(0, "a"), (1, "b")], 2: [(2, "a"), (3, "")], 4: [(4, "b"), (5, "b")], 6: [(6, "z")]}
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What one command line gave."""
@@ -173,3 +176,9 @@ def write_metadata(
     values += values[-1:] * more
     (directory / f"{0:020d}.log").write_bytes(metadata_batch(0, *values))
     return directory
+
+
+def only_partition(answer: Answer) -> dict[str, Any]:
+    (entry,) = answer.json["partitions"]
+    found: dict[str, Any] = entry
+    return found

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from cleanerd.scope import broker_facts
 from tests.cli.clean_log_dirs import keys, lock_holder, write_metadata
-from tests.cli.test_forgotten_config import ONE_TOPIC, QUIET, clean
-from tests.cli.test_strategies import DELEGATED, HEADER, versioned
+from tests.cli.strategy_topics import DELEGATED, HEADER, QUIET, TOPIC_ID, clean_forced, versioned
 from tests.support.log_dirs import Partition, make_log_dir
 
 if TYPE_CHECKING:
@@ -22,11 +21,11 @@ def test_what_a_change_costs_is_counted_before(root: Path, shell: Shell) -> None
     """U-6: of the keys k and m one changes hands; refused or not, and before anybody is asked."""
     first = versioned(0, "m", 9) + versioned(1, "k", 1)
     later = versioned(2, "k", 2) + versioned(3, "m", 1)
-    path = make_log_dir(root / "logs", {"orders-0": Partition({0: first, 2: later, 4: b""}, topic_id=ONE_TOPIC)})
+    path = make_log_dir(root / "logs", {"orders-0": Partition({0: first, 2: later, 4: b""}, topic_id=TOPIC_ID)})
     write_metadata(path, topics={"orders": DELEGATED})
     told = "orders-0: 1 of 2 keys get another winner by offset than by header:v, by which it was last cleaned"
-    assert clean(shell, path, *HEADER, "--up-to", "2").code == 0
-    refused = clean(shell, path)
+    assert clean_forced(shell, path, *HEADER, "--up-to", "2").code == 0
+    refused = clean_forced(shell, path)
     assert (refused.code, told in refused.err) == (4, True)
     assert refused.err.count("refused: ") == 1
     assert "cleaned with other settings before" not in refused.err, "said once: as the reason of the refusal"
@@ -39,17 +38,17 @@ def test_what_a_change_costs_is_counted_before(root: Path, shell: Shell) -> None
     staged = shell("stage", path, "--force", "--change-strategy", *QUIET)
     assert (staged.code, told in staged.err) == (0, True)
     assert keys(path / "orders-0") == before
-    assert "another winner" not in clean(shell, path, *HEADER).err
-    assert "another winner" not in clean(shell, path).err, "no key is left that would get another one"
-    assert "another winner" in clean(shell, path, "--change-strategy").err
+    assert "another winner" not in clean_forced(shell, path, *HEADER).err
+    assert "another winner" not in clean_forced(shell, path).err, "no key is left that would get another one"
+    assert "another winner" in clean_forced(shell, path, "--change-strategy").err
 
 
 def test_young_metadata_costs_nothing(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-23, U-6: beside a running broker only what is older than five minutes counts, as for whoever cleans then."""
     logs = {0: versioned(0, "k", 9), 1: versioned(1, "k", 1), 2: b""}
-    path = make_log_dir(root / "logs", {"orders-0": Partition(logs, topic_id=ONE_TOPIC)})
+    path = make_log_dir(root / "logs", {"orders-0": Partition(logs, topic_id=TOPIC_ID)})
     write_metadata(path, topics={"orders": DELEGATED})
-    assert clean(shell, path, *HEADER, "--up-to", "1").code == 0
+    assert clean_forced(shell, path, *HEADER, "--up-to", "1").code == 0
     (path / ".kafka_cleanshutdown").unlink()
     with lock_holder(path):
         assert "another winner" in shell("stage", path, "--force", *QUIET).err

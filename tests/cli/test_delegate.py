@@ -9,7 +9,7 @@ import pytest
 
 from cleanerd.cli import delegate as module
 from cleanerd.cli.main import run
-from tests.admin.test_delegate import LAG, RATIO, DictCluster
+from tests.support.dict_cluster import LAG, RATIO, DictCluster
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,6 +11,7 @@ from cleanerd.broker.lease import LeaseResult
 from cleanerd.doctor import log_dir
 from cleanerd.doctor.findings import Findings, exit_code
 from tests.cli.clean_log_dirs import COMPACT, Answer, Shell, dirty, good, lock_holder, make, write_metadata
+from tests.cli.findings import findings
 from tests.support.log_dirs import (
     CLEAN_SHUTDOWN,
     HIGH_WATERMARKS,
@@ -21,11 +22,6 @@ from tests.support.log_dirs import (
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-def findings(answer: Answer, check: str) -> list[tuple[str, str]]:
-    """Level and text of the findings of one check."""
-    return [(found["level"], found["what"]) for found in answer.json["findings"] if found["check"] == check]
 
 
 def test_a_healthy_host(root: Path, shell: Shell) -> None:

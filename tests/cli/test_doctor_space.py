@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cleanerd.doctor import partitions
 from cleanerd.words import human_bytes
 from tests.cli.clean_log_dirs import COMPACT, GOOD, Shell, batch, dirty, make
-from tests.cli.test_doctor import findings
+from tests.cli.findings import findings
 from tests.support.log_dirs import Partition, make_log_dir
 
 if TYPE_CHECKING:

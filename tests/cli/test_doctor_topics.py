@@ -11,9 +11,8 @@ import pytest
 
 from cleanerd.log.topic_memory import ToldTopic, ToldTopics, TopicMemory
 from tests.cli.clean_log_dirs import dirty, make, write_metadata
-from tests.cli.test_doctor import findings
-from tests.cli.test_forgotten_config import clean, remember_delegation, sold
-from tests.cli.test_strategies import HEADER
+from tests.cli.findings import findings
+from tests.cli.strategy_topics import HEADER, clean_forced, log_dir_by_version, remember_delegation
 from tests.support.log_dirs import CLUSTER_ID, Partition, make_log_dir
 
 if TYPE_CHECKING:
@@ -29,9 +28,9 @@ def problems(answer: Answer) -> list[str]:
 
 def test_rules_that_were_forgotten(root: Path, shell: Shell) -> None:
     """U-6: what ``clean`` would refuse is a problem here, once a topic, with the same reason and exit code."""
-    path = sold(root)
-    assert clean(shell, path, *HEADER).code == 0
-    refused = clean(shell, path)
+    path = log_dir_by_version(root)
+    assert clean_forced(shell, path, *HEADER).code == 0
+    refused = clean_forced(shell, path)
     answer = shell("doctor", path, "--json")
     assert (refused.code, answer.code) == (4, 4)
     (what,) = problems(answer)
@@ -43,7 +42,7 @@ def test_rules_that_were_forgotten(root: Path, shell: Shell) -> None:
 @pytest.mark.parametrize("kind", ["damaged", "set aside", "newer"])
 def test_delegations_that_cannot_be_read(root: Path, shell: Shell, kind: str) -> None:
     """U-6: such a file may tell of the topic's delegation, so by Kafka's rules the topic is not cleaned."""
-    path = sold(root)
+    path = log_dir_by_version(root)
     remember_delegation(root)
     file = root / "state" / "delegations.json"
     assert not findings(shell("doctor", path, "--json", *HEADER), "delegations")

@@ -12,7 +12,7 @@ from cleanerd.doctor.findings import Finding, Findings
 from cleanerd.doctor.host import Process
 from cleanerd.doctor.log_dir import check_owner
 from tests.cli.clean_log_dirs import Shell, make
-from tests.cli.test_doctor import findings
+from tests.cli.findings import findings
 from tests.support.root import as_somebody, needs_root
 
 if TYPE_CHECKING:

@@ -20,51 +20,32 @@ from cleanerd.log.gone_partitions import Elsewhere, Swept, forget_gone
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
 from cleanerd.log.state_files import Unread
-from tests.cli.clean_log_dirs import NOW, batch, make, write_metadata
-from tests.cli.test_strategies import DELEGATED, HEADER, OFFSET, TIMESTAMP, one, topic, versioned
+from tests.cli.clean_log_dirs import NOW, batch, make, only_partition, write_metadata
+from tests.cli.strategy_topics import (
+    CLUSTER,
+    HEADER,
+    OFFSET,
+    QUIET,
+    TIMESTAMP,
+    clean_forced,
+    log_dir_by_version,
+    remember_delegation,
+    set_topic,
+)
 from tests.support.log_dirs import Partition, make_log_dir, tree, with_directory_id
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.cli.clean_log_dirs import Answer, Shell
-
-QUIET = ("--set", "topics.orders.delete.retention.ms=30d")
-CLUSTER = "5L6g3nShT-eMCtK--X86sw"
-ONE_TOPIC, NAMES = uuid.UUID(int=77), ("orders-0", "orders-1")
-
-
-def sold(root: Path) -> Path:
-    """A delegated topic; of key k the winner by version lies at offset 0, by offset at 1."""
-    logs = {
-        0: versioned(0, "k", 9) + versioned(1, "k", 1) + versioned(2, "a", 1),
-        3: versioned(3, "k", 2) + versioned(4, "a", 2),
-        5: versioned(5, "z", 1),
-    }
-    path = make_log_dir(root / "logs", {name: Partition(logs, topic_id=ONE_TOPIC) for name in NAMES})
-    write_metadata(path, topics={"orders": DELEGATED})
-    return path
-
-
-def remember_delegation(root: Path) -> None:
-    """As ``cleanerd delegate`` does."""
-    (root / "state").mkdir(exist_ok=True)
-    change = {"before": None, "effective": "0.5", "after": "1"}
-    entry = {"cluster_id": CLUSTER, "topic": "orders", "topic_id": "", "delegated_ms": 1}
-    document = {"format": 1, "delegations": [{**entry, "changes": {"min.cleanable.dirty.ratio": change}}]}
-    (root / "state" / "delegations.json").write_text(json.dumps(document))
-
-
-def clean(shell: Shell, path: Path, *settings: str, only: str = "orders-0") -> Answer:
-    return shell("clean", path, "--yes", "--json", "--force", "--partition", only, "--now-ms", NOW, *QUIET, *settings)
+    from tests.cli.clean_log_dirs import Shell
 
 
 @pytest.mark.parametrize("known", ["delegated", "cleaned", "both", "another partition was cleaned"])
 def test_clean_without_its_settings_is_refused(root: Path, shell: Shell, known: str) -> None:
     """U-6: exit code 4 and nothing changed; with the settings it is cleaned; with a word, by the other rules."""
-    path = sold(root)
+    path = log_dir_by_version(root)
     if known != "delegated":
-        assert clean(shell, path, *HEADER, only="orders-1" if "another" in known else "orders-0").code == 0
+        assert clean_forced(shell, path, *HEADER, only="orders-1" if "another" in known else "orders-0").code == 0
         (path / "orders-0" / f"{6:020d}.log").write_bytes(b"")
     if known in ("delegated", "both"):
         remember_delegation(root)
@@ -75,75 +56,78 @@ def test_clean_without_its_settings_is_refused(root: Path, shell: Shell, known: 
             verb, path, *yes, "--json", "--force", "--partition", "orders-0", "--from-start", "--now-ms", NOW, *QUIET
         )
         assert answer.code == 4, verb
-        reason = one(answer)["reason"]
+        reason = only_partition(answer)["reason"]
         assert reason.startswith("refused: orders ")
         assert ("is delegated" in reason) == (known in ("delegated", "both"))
         assert ("was last cleaned by header:v" in reason) == (known != "delegated")
         assert "these settings say offset (was --config forgotten? If not, use --change-strategy)" in reason
         assert reason in answer.err
     assert tree(path / "orders-0", without=()) == before
-    row = one(shell("plan", path, "--json", "--partition", "orders-0", "--force", *QUIET))
+    row = only_partition(shell("plan", path, "--json", "--partition", "orders-0", "--force", *QUIET))
     assert (row["action"], row["reason"]) == ("none", reason)
     told = shell("explain", "orders-0", path, "--json", *QUIET).json
     assert (told["rule"], told["reason"], told["cleaned_now"]) == ("compaction.strategy", reason, False)
     assert "topics.orders.compaction.strategy" in told["changes"]
-    assert clean(shell, path, *HEADER, "--from-start").code == 0
-    assert clean(shell, path, "--change-strategy", "--from-start").code == 0
+    assert clean_forced(shell, path, *HEADER, "--from-start").code == 0
+    assert clean_forced(shell, path, "--change-strategy", "--from-start").code == 0
 
 
 def test_a_word_in_the_settings_is_enough(root: Path, shell: Shell) -> None:
     """U-6, R280-11: who names the topic's strategy means it, and is told what stays as it is."""
-    path = sold(root)
-    assert clean(shell, path, *HEADER).code == 0
-    answer = clean(shell, path, *TIMESTAMP, "--from-start")
+    path = log_dir_by_version(root)
+    assert clean_forced(shell, path, *HEADER).code == 0
+    answer = clean_forced(shell, path, *TIMESTAMP, "--from-start")
     assert answer.code == 0
     assert "the topic was cleaned with other settings before" in answer.err
-    assert clean(shell, path).code == 4, "the new rules are remembered"
-    assert clean(shell, path, *OFFSET, "--from-start").code == 0
+    assert clean_forced(shell, path).code == 4, "the new rules are remembered"
+    assert clean_forced(shell, path, *OFFSET, "--from-start").code == 0
 
 
 def test_a_lost_tombstone_mode(root: Path, shell: Shell) -> None:
     """U-6: a record that is a delete by its header would be kept as a value for ever."""
-    path = sold(root)
-    marked = (*HEADER, *topic("tombstone.mode", "header"), *topic("tombstone.header", "d"))
-    assert clean(shell, path, *marked).code == 0
-    answer = clean(shell, path, *HEADER)
+    path = log_dir_by_version(root)
+    marked = (*HEADER, *set_topic("tombstone.mode", "header"), *set_topic("tombstone.header", "d"))
+    assert clean_forced(shell, path, *marked).code == 0
+    answer = clean_forced(shell, path, *HEADER)
     assert answer.code == 4
-    assert "cleaned by header:v, tombstones by header d; these settings say header:v (" in one(answer)["reason"]
+    assert (
+        "cleaned by header:v, tombstones by header d; these settings say header:v (" in only_partition(answer)["reason"]
+    )
 
 
 def test_apply_without_its_settings_keeps_the_plan(root: Path, shell: Shell) -> None:
     """U-6, S-29: a plan of other rules is neither applied nor lost; with its settings it is applied."""
-    path = sold(root)
+    path = log_dir_by_version(root)
     assert (
-        one(shell("stage", path, "--json", "--force", "--partition", "orders-0", *HEADER, *QUIET))["outcome"]
+        only_partition(shell("stage", path, "--json", "--force", "--partition", "orders-0", *HEADER, *QUIET))["outcome"]
         == "staged"
     )
     before = tree(path / "orders-0", without=())
     answer = shell("apply", path, "--json", *QUIET)
-    assert (answer.code, one(answer)["outcome"]) == (0, "skipped")
+    assert (answer.code, only_partition(answer)["outcome"]) == (0, "skipped")
     assert (
-        "the plan was staged by header:v; these settings say offset (was --config forgotten?)" in one(answer)["reason"]
+        "the plan was staged by header:v; these settings say offset (was --config forgotten?)"
+        in only_partition(answer)["reason"]
     )
     assert tree(path / "orders-0", without=()) == before
-    assert one(shell("apply", path, "--json", *HEADER, *QUIET))["outcome"] == "cleaned"
+    assert only_partition(shell("apply", path, "--json", *HEADER, *QUIET))["outcome"] == "cleaned"
 
 
 def test_apply_of_a_plan_that_forgot_its_settings(root: Path, shell: Shell) -> None:
     """U-6: staged by offset before the topic was delegated; only a word at staging makes up for it."""
-    path = sold(root)
+    path = log_dir_by_version(root)
     for word in ((), ("--change-strategy",)):
         stage = shell("stage", path, "--json", "--force", "--partition", "orders-0", *word, *QUIET)
-        assert one(stage)["outcome"] == "staged", stage.err
+        assert only_partition(stage)["outcome"] == "staged", stage.err
         remember_delegation(root)
-        answer = one(shell("apply", path, "--json", *QUIET))
+        answer = only_partition(shell("apply", path, "--json", *QUIET))
         assert answer["outcome"] == ("cleaned" if word else "skipped")
         assert word or "orders is delegated; these settings say offset" in answer["reason"]
 
 
 def test_a_forgotten_state_directory_is_hinted_at(root: Path, shell: Shell) -> None:
     """U-8: without a memory the ratio in the cluster is all that is left; an operator may have set it himself."""
-    path = sold(root)
+    path = log_dir_by_version(root)
     hint = "min.cleanable.dirty.ratio of orders is 1 in the cluster, as cleanerd delegate sets it"
     assert hint in shell("plan", path, *QUIET).err
     assert hint not in shell("plan", path, *QUIET, *OFFSET).err
@@ -152,35 +136,35 @@ def test_a_forgotten_state_directory_is_hinted_at(root: Path, shell: Shell) -> N
 
 def test_what_another_topic_or_cluster_remembers(root: Path, shell: Shell) -> None:
     """U-6: a topic is known by its id, a delegation by its cluster."""
-    path = sold(root)
-    assert clean(shell, path, *HEADER, only="orders-1").code == 0
+    path = log_dir_by_version(root)
+    assert clean_forced(shell, path, *HEADER, only="orders-1").code == 0
     state = next((root / "state" / "partitions").rglob("*.json"))
     other = state.with_name("x" + state.name[1:])
     state.rename(other)
     remember_delegation(root)
     file = root / "state" / "delegations.json"
     file.write_text(file.read_text().replace(CLUSTER, "another"))
-    assert clean(shell, path).code == 0
+    assert clean_forced(shell, path).code == 0
 
 
 def test_a_topic_in_several_log_directories(root: Path, shell: Shell) -> None:
     """U-6: a broker's partitions are spread over its log directories; an id is one topic's in all of them."""
-    path = sold(root)
-    assert clean(shell, path, *HEADER, only="orders-1").code == 0
+    path = log_dir_by_version(root)
+    assert clean_forced(shell, path, *HEADER, only="orders-1").code == 0
     other = root / "other"
     path.rename(other)
     meta = other / "meta.properties"
     lines = [line for line in meta.read_text().splitlines() if not line.startswith("directory.id")]
     meta.write_text("\n".join([*lines, f"directory.id={uuid_to_base64(uuid.UUID(int=9))}", ""]))
-    answer = clean(shell, other)
+    answer = clean_forced(shell, other)
     assert answer.code == 4
-    assert "was last cleaned by header:v" in one(answer)["reason"]
+    assert "was last cleaned by header:v" in only_partition(answer)["reason"]
 
 
 def test_a_partition_that_moved_to_another_log_directory(root: Path, shell: Shell) -> None:
     """U-6: the daemon sweeps the old directory's memory; no verb cleans it by forgotten settings in the new one."""
-    path = sold(root)
-    assert clean(shell, path, *HEADER).code == 0
+    path = log_dir_by_version(root)
+    assert clean_forced(shell, path, *HEADER).code == 0
     other = with_directory_id(make_log_dir(root / "other", {}), uuid.UUID(int=9))
     (path / "orders-0").rename(other / "orders-0")
     swept = forget_gone(StateStore(root / "state"), read_log_dir(path), Elsewhere((other,)))
@@ -193,11 +177,11 @@ def test_a_partition_that_moved_to_another_log_directory(root: Path, shell: Shel
     for verb, yes in (("clean", ["--yes"]), ("stage", [])):
         answer = shell(verb, other, *yes, "--json", "--force", "--from-start", "--now-ms", NOW, *QUIET)
         assert answer.code == 4, verb
-        assert "was last cleaned by header:v; these settings say offset" in one(answer)["reason"]
+        assert "was last cleaned by header:v; these settings say offset" in only_partition(answer)["reason"]
     assert tree(other / "orders-0", without=()) == before
-    assert clean(shell, other, *HEADER, "--from-start").code == 0
+    assert clean_forced(shell, other, *HEADER, "--from-start").code == 0
     assert forget_gone(StateStore(root / "state"), read_log_dir(path), Elsewhere((other,))) == Swept(removed=1)
-    assert clean(shell, other).code == 4, "its new place remembers by itself"
+    assert clean_forced(shell, other).code == 4, "its new place remembers by itself"
 
 
 def test_the_memory_of_a_topic_is_listed_once(tmp_path: Path) -> None:
@@ -260,8 +244,8 @@ def test_a_word_is_enough_where_the_memory_cannot_be_read(
     root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
     """U-6: no rules are guessed. The strategy alone is no word for the tombstones; whoever cleans, remembers anew."""
-    path = sold(root)
-    assert clean(shell, path, *HEADER).code == 0
+    path = log_dir_by_version(root)
+    assert clean_forced(shell, path, *HEADER).code == 0
     (path / "orders-0" / f"{6:020d}.log").write_bytes(b"")
     (file,) = (root / "state" / "partitions").rglob("*.json")
     real = safe_open.read_whole
@@ -279,16 +263,16 @@ def test_a_word_is_enough_where_the_memory_cannot_be_read(
             for place in (safe_open, rules_memory):
                 patched.setattr(place, "read_whole", fails)
         for settings in ((), HEADER):
-            answer = clean(shell, path, "--from-start", *settings)
+            answer = clean_forced(shell, path, "--from-start", *settings)
             assert answer.code == 4
-            reason = one(answer)["reason"]
+            reason = only_partition(answer)["reason"]
             assert str(file.with_suffix("")) in reason
             assert ("is damaged (" if lost == "damaged" else "cannot be read (Input/output error)") in reason
         told = shell("explain", "orders-0", path, "--json", *QUIET).json
         assert "topics.orders.compaction.strategy and topics.orders.tombstone.mode" in told["changes"]
         assert tree(path / "orders-0", without=()) == before
-        assert clean(shell, path, *HEADER, *topic("tombstone.mode", "null"), "--from-start").code == 0
-    assert "was last cleaned by header:v" in one(clean(shell, path))["reason"]
+        assert clean_forced(shell, path, *HEADER, *set_topic("tombstone.mode", "null"), "--from-start").code == 0
+    assert "was last cleaned by header:v" in only_partition(clean_forced(shell, path))["reason"]
 
 
 def test_a_quarantine_does_not_take_the_place_of_what_could_not_be_read(tmp_path: Path) -> None:
@@ -320,9 +304,9 @@ FIRST_DIRTY = ("--first-dirty", "3")
 @pytest.mark.parametrize("way", ["clean", "stage"])
 def test_a_cleaning_that_moves_no_clean_point_is_remembered(root: Path, shell: Shell, way: str) -> None:
     """U-6: ``--first-dirty`` leaves the clean point where it is, and has chosen winners all the same."""
-    path = sold(root)
+    path = log_dir_by_version(root)
     if way == "clean":
-        assert clean(shell, path, *HEADER, *FIRST_DIRTY).code == 0
+        assert clean_forced(shell, path, *HEADER, *FIRST_DIRTY).code == 0
     else:
         staged = shell(
             "stage",
@@ -337,45 +321,45 @@ def test_a_cleaning_that_moves_no_clean_point_is_remembered(root: Path, shell: S
             *HEADER,
             *FIRST_DIRTY,
         )
-        assert one(staged)["outcome"] == "staged"
-        assert "last cleaned" not in one(clean(shell, path, only="orders-1"))["reason"]
+        assert only_partition(staged)["outcome"] == "staged"
+        assert "last cleaned" not in only_partition(clean_forced(shell, path, only="orders-1"))["reason"]
         assert shell("apply", path, *QUIET, *HEADER).code == 0
-    answer = clean(shell, path)
+    answer = clean_forced(shell, path)
     assert answer.code == 4
-    assert "was last cleaned by header:v" in one(answer)["reason"]
+    assert "was last cleaned by header:v" in only_partition(answer)["reason"]
     told = shell("explain", "orders-0", path, "--json", *HEADER, *QUIET).json
     assert told["cleaned_by_fingerprint"].startswith("strategy=header")
     assert told["first_dirty_offset"] == 0, "the clean point stays"
-    assert one(clean(shell, path, *HEADER))["outcome"] in ("cleaned", "unchanged")
+    assert only_partition(clean_forced(shell, path, *HEADER))["outcome"] in ("cleaned", "unchanged")
 
 
 def test_a_word_for_kafkas_rules_is_remembered_too(root: Path, shell: Shell) -> None:
     """U-6: a change that was said is not asked for again, also when the cleaning moved no clean point."""
-    path = sold(root)
-    assert clean(shell, path, *HEADER, *FIRST_DIRTY).code == 0
-    assert clean(shell, path, *FIRST_DIRTY).code == 4
-    assert clean(shell, path, *FIRST_DIRTY, "--change-strategy").code == 0
-    assert clean(shell, path, *FIRST_DIRTY).code == 0
+    path = log_dir_by_version(root)
+    assert clean_forced(shell, path, *HEADER, *FIRST_DIRTY).code == 0
+    assert clean_forced(shell, path, *FIRST_DIRTY).code == 4
+    assert clean_forced(shell, path, *FIRST_DIRTY, "--change-strategy").code == 0
+    assert clean_forced(shell, path, *FIRST_DIRTY).code == 0
 
 
 def test_undo_forgets_what_it_undid_and_no_more(root: Path, shell: Shell) -> None:
     """U-6: what was remembered before the cleaning is remembered again, also without a clean point."""
-    path, kept = sold(root), root / "kept"
+    path, kept = log_dir_by_version(root), root / "kept"
     kept.mkdir()
     keeps = ("--keep-replaced", str(kept))
-    assert clean(shell, path, *HEADER, "--first-dirty", "4", *keeps).code == 0
-    answer = clean(shell, path, *HEADER, *keeps)
-    assert one(answer)["outcome"] == "cleaned"
+    assert clean_forced(shell, path, *HEADER, "--first-dirty", "4", *keeps).code == 0
+    answer = clean_forced(shell, path, *HEADER, *keeps)
+    assert only_partition(answer)["outcome"] == "cleaned"
     assert shell("undo", path, "--yes", *QUIET).code == 0
-    assert "was last cleaned by header:v" in one(clean(shell, path))["reason"]
+    assert "was last cleaned by header:v" in only_partition(clean_forced(shell, path))["reason"]
     assert shell("undo", path, "--yes", *QUIET).code == 0
-    assert one(clean(shell, path))["outcome"] == "cleaned"
+    assert only_partition(clean_forced(shell, path))["outcome"] == "cleaned"
 
 
 def test_batches_without_versions_are_what_they_were(root: Path, shell: Shell) -> None:
     """A plain topic knows nothing of all this: two rounds by offset, without a word."""
     path = make_log_dir(root / "logs", {"orders-0": Partition({0: batch(0, ("k", "1"), ("k", "2")), 2: b""})})
     write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}})
-    assert one(clean(shell, path))["outcome"] == "cleaned"
-    answer = clean(shell, path, "--from-start")
-    assert (answer.code, one(answer)["outcome"]) == (0, "unchanged")
+    assert only_partition(clean_forced(shell, path))["outcome"] == "cleaned"
+    answer = clean_forced(shell, path, "--from-start")
+    assert (answer.code, only_partition(answer)["outcome"]) == (0, "unchanged")

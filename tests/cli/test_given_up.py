@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from tests.cli.clean_log_dirs import Shell, lock_holder, make
-from tests.cli.test_doctor import findings
+from tests.cli.findings import findings
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.cli.default_config import ANOTHER_PLACE
-from tests.cli.test_forgotten_config import QUIET, sold
+from tests.cli.strategy_topics import QUIET, log_dir_by_version
 from tests.support.log_dirs import tree
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def host_file(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_file_of_the_host_is_read(root: Path, shell: Shell, host_file: Path) -> None:
     """Without --config it counts, and that is said; --config names others instead of it; --no-config reads none."""
-    path = sold(root)
+    path = log_dir_by_version(root)
     assert "strategy" not in shell("plan", path, *QUIET).out, "there is no such file"
     host_file.write_text(BY_VERSION)
     told = shell("plan", path, "--json", *QUIET)
@@ -61,7 +61,7 @@ def test_config_show_and_check_read_it(root: Path, shell: Shell, host_file: Path
 @pytest.mark.parametrize("wrong", ["a directory that is a file", "no TOML", "unknown key", "a link to nowhere"])
 def test_a_bad_file_of_the_host_is_never_passed_over(root: Path, shell: Shell, host_file: Path, wrong: str) -> None:
     """Whoever went on without it would clean by other rules than the daemon."""
-    path = sold(root)
+    path = log_dir_by_version(root)
     before = tree(path, without=())
     if wrong == "a link to nowhere":
         host_file.symlink_to(root / "nowhere")

@@ -7,10 +7,7 @@ below the log directory, the state directory and that of --keep-replaced somebod
 from __future__ import annotations
 
 import itertools
-import os
 import re
-import signal
-from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -19,12 +16,11 @@ from cleanerd.apply import split, undo
 from cleanerd.cleaner import planning
 from tests.cleaner.driver import scratch
 from tests.cli.clean_log_dirs import COMPACT, GOOD, NOW, Answer, Shell, dirty, good
-from tests.support.hostile import OWNER, PLANTS, SECRET, Recorder, Victim, give_all, plant
+from tests.support.hostile import PLANTS, SECRET, Recorder, Victim, give_all, plant, planter
 from tests.support.log_dirs import make_log_dir, read_segments
 from tests.support.root import needs_root
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = needs_root
@@ -130,39 +126,6 @@ def test_names_that_were_planted_before(
                 victim = Victim.under(root)
                 if plant(root / name, what, victim):
                     check(shell, verb, name, what, victim, victim.state())
-
-
-def plants_for_ever(target: Path, names: list[Path]) -> None:
-    """What the other process does."""
-    while True:
-        for name in names:
-            planted = f"{name}.planted"
-            for step in (
-                lambda planted=planted: os.symlink(target, planted),
-                lambda planted=planted, name=name: os.rename(planted, name),
-                lambda name=name: os.unlink(name),
-            ):
-                with suppress(OSError):
-                    step()
-
-
-@contextmanager
-def planter(target: Path, names: list[Path]) -> Iterator[None]:
-    """A process of uid 1000 that plants links to ``target``, until the block ends."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.setgroups([])
-            os.setgid(OWNER)
-            os.setuid(OWNER)
-            plants_for_ever(target, names)
-        finally:
-            os._exit(1)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -18,8 +18,7 @@ from cleanerd.log.plain_file import open_plain, read_plain
 from cleanerd.log.small_file import read_small_file
 from tests.cleaner.driver import scratch
 from tests.cli.clean_log_dirs import COMPACT, GOOD, NOW, Answer, Shell, dirty, good
-from tests.cli.test_hostile_names import planter
-from tests.support.hostile import OWNER, PLANTS, SECRET, Recorder, Victim, give_all, plant
+from tests.support.hostile import OWNER, PLANTS, SECRET, Recorder, Victim, give_all, plant, planter
 from tests.support.log_dirs import make_log_dir, read_segments
 from tests.support.root import needs_root
 

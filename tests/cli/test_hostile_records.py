@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cli.clean_log_dirs import CLEANED, COMPACT, NOW, Answer, Shell, dirty, keys, make
+from tests.cli.clean_log_dirs import CLEANED, COMPACT, DIRTY, NOW, Answer, Shell, dirty, keys, make
 from tests.support.hostile import OWNER, Victim, give_all
 from tests.support.log_dirs import make_log_dir
 from tests.support.root import needs_root
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("kept")
 
 PLAN = "20260101t000000-0123abcd"
-DIRTY = {0: [(0, "a"), (1, "b")], 2: [(2, "a"), (3, "")], 4: [(4, "b"), (5, "b")], 6: [(6, "z")]}
 
 
 def cleaned(shell: Shell) -> Path:

@@ -7,7 +7,7 @@ import os
 import pty
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,8 +15,10 @@ from cleanerd import __version__
 from cleanerd.cli import main as main_module
 from cleanerd.cli.main import VERBS, run
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.root import REPOSITORY
 
-ROOT = Path(__file__).parents[2]
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -28,7 +30,7 @@ def test_verbs(monkeypatch: pytest.MonkeyPatch) -> None:
 def python(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *arguments],
-        cwd=ROOT,
+        cwd=REPOSITORY,
         env={**os.environ, **environ},
         capture_output=True,
         text=True,
@@ -200,7 +202,8 @@ def test_a_full_disk_on_stdout_is_a_failure() -> None:
     """A result that was not written is no success."""
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "cleanerd", "config", "generate"], cwd=ROOT, stdout=full, stderr=subprocess.PIPE,
+            [sys.executable, "-m", "cleanerd", "config", "generate"],
+            cwd=REPOSITORY, stdout=full, stderr=subprocess.PIPE,
             text=True, timeout=PATIENCE_SECONDS, check=False,
         )  # fmt: skip
     assert done.returncode == 1
@@ -218,7 +221,7 @@ def test_an_exit_code_is_the_same_where_stderr_takes_nothing(stderr: str, argume
     os.close(reader)
     with open("/dev/full", "w") as full, os.fdopen(writer, "w") as broken:
         done = subprocess.run(
-            [sys.executable, "-m", "cleanerd", *arguments.split()], cwd=ROOT, stdout=subprocess.PIPE,
+            [sys.executable, "-m", "cleanerd", *arguments.split()], cwd=REPOSITORY, stdout=subprocess.PIPE,
             stderr=full if stderr == "a full disk" else broken, timeout=PATIENCE_SECONDS, check=False,
         )  # fmt: skip
     assert done.returncode == code
@@ -244,7 +247,7 @@ def test_closed_streams(tmp_path: Path, closed: tuple[int, ...]) -> None:
     assert bool(done.stdout) == (1 not in closed)
     assert bool(done.stderr) == (2 not in closed)
     command = f"{sys.executable} -m cleanerd --version {' '.join(f'{number}>&-' for number in closed)}"
-    shell = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
+    shell = subprocess.run(["sh", "-c", command], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert (shell.returncode, shell.stderr) == (0, "")
     assert bool(shell.stdout) == (1 not in closed)
 
@@ -255,7 +258,7 @@ def test_a_reader_that_goes_away_is_no_error(arguments: list[str]) -> None:
     code = f"import sys; from cleanerd.cli.main import run; sys.stdin.read(); sys.exit(run({arguments}))"
     with subprocess.Popen(
         [sys.executable, "-c", code],
-        cwd=ROOT,
+        cwd=REPOSITORY,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -297,7 +300,7 @@ def test_json_is_one_object_with_the_schema_first() -> None:
 def test_confirm_without_a_terminal_is_refused_unless_yes() -> None:
     """Without a terminal ``clean`` refuses without --yes."""
     asked = subprocess.run(
-        [sys.executable, "-m", "tests.cli.verbs", "ask"], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True,
+        [sys.executable, "-m", "tests.cli.verbs", "ask"], cwd=REPOSITORY, stdin=subprocess.DEVNULL, capture_output=True,
         text=True, timeout=PATIENCE_SECONDS, check=False,
     )  # fmt: skip
     assert asked.returncode == 4
@@ -310,7 +313,7 @@ def test_confirm_on_a_terminal(typed: str, answer: bool) -> None:
     main, terminal = pty.openpty()
     os.write(main, typed.encode())
     done = subprocess.run(
-        [sys.executable, "-m", "tests.cli.verbs", "ask"], cwd=ROOT, stdin=terminal, capture_output=True,
+        [sys.executable, "-m", "tests.cli.verbs", "ask"], cwd=REPOSITORY, stdin=terminal, capture_output=True,
         text=True, timeout=PATIENCE_SECONDS, check=True,
     )  # fmt: skip
     os.close(main)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cleanerd_lab.bench.generate import PARTITION, Shape, make_log
 from tests.cli.clean_log_dirs import make
-from tests.cli.test_doctor import findings
+from tests.cli.findings import findings
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,6 +16,7 @@ from tests.cleaner.driver import DAY_MS
 from tests.cli.clean_log_dirs import (
     CLEANED,
     COMPACT,
+    DIRTY,
     NOW,
     Answer,
     Shell,
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
 
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.log.cluster_metadata import ClusterMetadata
-
-DIRTY = {0: [(0, "a"), (1, "b")], 2: [(2, "a"), (3, "")], 4: [(4, "b"), (5, "b")], 6: [(6, "z")]}
 
 
 KEPT = (*COMPACT, "--set", "topics.orders.min.cleanable.dirty.ratio=1")

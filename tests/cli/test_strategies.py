@@ -5,48 +5,31 @@ from __future__ import annotations
 import json
 import random
 import re
-import struct
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cli.clean_log_dirs import COMPACT, NOW, Shell, batch, dirty, keys, make, write_metadata
+from tests.cli.clean_log_dirs import COMPACT, NOW, Shell, batch, dirty, keys, make, only_partition, write_metadata
+from tests.cli.strategy_topics import DELEGATED, HEADER, OFFSET, TIMESTAMP, set_topic, versioned
 from tests.support.format_bytes import config as config_record
 from tests.support.format_bytes import metadata_batch
 from tests.support.log_dirs import Partition, make_log_dir, tree
-from tests.support.logs import Record, encode_batch
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.cli.clean_log_dirs import Answer
 
-FOREVER = str(2**63 - 1)
-DELEGATED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": FOREVER}
 ASSUMED = ("--set", "cleanerd.delegation=assumed")
 QUIET = ("--set", "topics.orders.delete.retention.ms=30d")
 """Longer than segment.ms: nothing to warn of (R280-13)."""
 
 
-def topic(key: str, value: object) -> tuple[str, str]:
-    return "--set", f"topics.orders.{key}={value}"
-
-
-OFFSET = topic("compaction.strategy", "offset")
-TIMESTAMP = topic("compaction.strategy", "timestamp")
-HEADER = (*topic("compaction.strategy", "header"), *topic("compaction.strategy.header", "v"))
 ALL_RULES = {
     "timestamp": TIMESTAMP,
     "header": HEADER,
-    "flag": topic("tombstone.mode", "flag"),
-    "tombstones in headers": (*topic("tombstone.mode", "header"), *topic("tombstone.header", "d")),
+    "flag": set_topic("tombstone.mode", "flag"),
+    "tombstones in headers": (*set_topic("tombstone.mode", "header"), *set_topic("tombstone.header", "d")),
 }
-
-
-def one(answer: Answer) -> dict[str, Any]:
-    (entry,) = answer.json["partitions"]
-    found: dict[str, Any] = entry
-    return found
 
 
 @pytest.mark.parametrize("rules", ALL_RULES.values(), ids=ALL_RULES)
@@ -59,8 +42,8 @@ def test_an_undelegated_topic_is_refused(root: Path, shell: Shell, verb: str, ru
     yes = ["--yes"] if verb == "clean" else []
     answer = shell(verb, path, *yes, "--force", "--json", "--partition", "orders-0", "--now-ms", NOW, *rules)
     assert answer.code == 4
-    assert one(answer)["outcome"] == "skipped"
-    assert "run cleanerd delegate orders" in one(answer)["reason"]
+    assert only_partition(answer)["outcome"] == "skipped"
+    assert "run cleanerd delegate orders" in only_partition(answer)["reason"]
     assert "needs the broker's own cleaner to be kept away" in answer.err
     assert tree(path / "orders-0", without=()) == before
 
@@ -78,7 +61,7 @@ def test_plan_and_explain_say_why_and_how(root: Path, shell: Shell) -> None:
     """U-8: the verdict is the first thing that speaks against it."""
     path = make(root)
     write_metadata(path, topics={"orders": {**DELEGATED, "min.cleanable.dirty.ratio": "0.9"}})
-    row = one(shell("plan", path, "--json", *TIMESTAMP))
+    row = only_partition(shell("plan", path, "--json", *TIMESTAMP))
     assert (row["action"], row["delegation"]) == ("none", "undelegated")
     assert "min.cleanable.dirty.ratio is '0.9' on the topic (it has to be 1)" in row["reason"]
     told = shell("explain", "orders-0", path, "--json", *TIMESTAMP).json
@@ -92,7 +75,7 @@ def test_a_delegated_topic_is_cleaned(root: Path, shell: Shell, rules: tuple[str
     path = make(root)
     write_metadata(path, topics={"orders": DELEGATED})
     answer = shell("clean", path, "--yes", "--json", "--now-ms", NOW, *rules, *QUIET)
-    assert (answer.code, one(answer)["outcome"]) == (0, "cleaned")
+    assert (answer.code, only_partition(answer)["outcome"]) == (0, "cleaned")
 
 
 def test_a_brokers_lag_defeats_the_ratio(root: Path, shell: Shell) -> None:
@@ -106,7 +89,7 @@ def test_a_brokers_lag_defeats_the_ratio(root: Path, shell: Shell) -> None:
     states = {}
 
     def state(*options: str) -> str:
-        found: str = one(shell("plan", path, "--json", *TIMESTAMP, *options))["delegation"]
+        found: str = only_partition(shell("plan", path, "--json", *TIMESTAMP, *options))["delegation"]
         return found
 
     states["not looked"] = state()
@@ -130,12 +113,12 @@ def test_a_brokers_lag_defeats_the_ratio(root: Path, shell: Shell) -> None:
 def test_without_metadata_only_the_operators_word_helps(root: Path, shell: Shell) -> None:
     """U-8: settings of the same names prove nothing; ``cleanerd.delegation=assumed`` is said for what it is."""
     path = make(root)
-    settings = [word for key, text in DELEGATED.items() for word in topic(key, text)]
+    settings = [word for key, text in DELEGATED.items() for word in set_topic(key, text)]
     refused = shell("clean", path, "--yes", "--force", "--json", "--now-ms", NOW, *settings, *TIMESTAMP)
     assert refused.code == 4
-    assert "cleanerd.delegation=assumed" in one(refused)["reason"]
+    assert "cleanerd.delegation=assumed" in only_partition(refused)["reason"]
     cleaned = shell("clean", path, "--yes", "--force", "--json", "--now-ms", NOW, *COMPACT, *TIMESTAMP, *ASSUMED)
-    assert (cleaned.code, one(cleaned)["outcome"]) == (0, "cleaned")
+    assert (cleaned.code, only_partition(cleaned)["outcome"]) == (0, "cleaned")
 
 
 def test_the_operators_word_does_not_outweigh_the_cluster(root: Path, shell: Shell) -> None:
@@ -149,13 +132,13 @@ def test_a_plan_staged_before_the_topic_was_handed_back_is_dropped(root: Path, s
     path = make(root)
     metadata = write_metadata(path, topics={"orders": DELEGATED})
     staged = shell("stage", path, "--force", "--json", *TIMESTAMP, *QUIET)
-    assert one(staged)["outcome"] == "staged"
+    assert only_partition(staged)["outcome"] == "staged"
     with (metadata / f"{0:020d}.log").open("ab") as file:
         file.write(metadata_batch(4, config_record(2, "orders", "min.cleanable.dirty.ratio", "0.5")))
     before = keys(path / "orders-0")
     answer = shell("apply", path, "--json", *TIMESTAMP, *QUIET)
     assert answer.code == 0, "the broker starts with the log as it is"
-    assert "needs the broker's own cleaner to be kept away" in one(answer)["reason"]
+    assert "needs the broker's own cleaner to be kept away" in only_partition(answer)["reason"]
     assert keys(path / "orders-0") == before
 
 
@@ -193,7 +176,7 @@ def test_the_table_has_a_strategy_column_only_when_it_says_something(root: Path,
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "good-0": dirty()})
     write_metadata(path, topics={"orders": DELEGATED, "good": {"cleanup.policy": "compact"}})
     assert "strategy" not in shell("plan", path).out
-    told = shell("plan", path, *HEADER, *topic("tombstone.mode", "flag")).out.splitlines()
+    told = shell("plan", path, *HEADER, *set_topic("tombstone.mode", "flag")).out.splitlines()
     assert told[0].split()[:2] == ["partition", "strategy"]
     assert [re.split("  +", line)[1] for line in told[1:3]] == ["offset", "header:v, flag tombstones"]
 
@@ -202,7 +185,7 @@ def test_json_has_the_rules_and_the_formats(root: Path, shell: Shell) -> None:
     """R192-4, U-6."""
     path = make(root)
     write_metadata(path, topics={"orders": {**DELEGATED, "max.message.bytes": "2000000"}})
-    row = one(shell("plan", path, "--json", *HEADER, *topic("tombstone.guard", "forever")))
+    row = only_partition(shell("plan", path, "--json", *HEADER, *set_topic("tombstone.guard", "forever")))
     assert {key: row[key] for key in ("strategy", "strategy_header", "tombstone_mode", "fingerprint", "warnings")} == {
         "strategy": "header",
         "strategy_header": "v",
@@ -222,7 +205,7 @@ def test_warnings_are_told_once_a_topic(root: Path, shell: Shell) -> None:
         told = shell(verb, path, *yes, "--quiet", "--force", "--now-ms", NOW, *TIMESTAMP).err
         assert told.count("delete.retention.ms of orders is 1.0 s") == 1, verb
     assert "brings its key back" in shell("explain", "orders-0", path, *TIMESTAMP).err
-    fallen = shell("plan", path, "--json", *topic("compaction.strategy", "header"))
+    fallen = shell("plan", path, "--json", *set_topic("compaction.strategy", "header"))
     assert "is blank: cleaned by offset;" in fallen.err
     assert fallen.json["partitions"][0]["strategy"] == "offset"
 
@@ -241,20 +224,12 @@ def test_explain_says_that_the_rules_changed(root: Path, shell: Shell) -> None:
     assert shell("explain", "orders-0", path, "--json", *QUIET, *TIMESTAMP).json["notes"] == []
 
 
-def versioned(offset: int, key: str, version: int | bytes | None, *, timestamp: int = NOW - 1000) -> bytes:
-    """A batch of one record with the header ``v``: a long, other bytes, or no header at all."""
-    value = struct.pack(">q", version) if isinstance(version, int) else version
-    headers = () if value is None else ((b"v", value),)
-    record = Record(key=key.encode(), value=b"x", timestamp=timestamp, headers=headers)
-    return encode_batch([record], base_offset=offset)
-
-
 def test_exact_counts_what_the_header_strategy_did_not_expect(root: Path, shell: Shell) -> None:
     """R280-6: absent, malformed, right; the active segment is not looked at."""
     sealed = versioned(0, "a", 1) + versioned(1, "b", None) + versioned(2, "c", b"short") + versioned(3, "a", 0)
     path = make_log_dir(root / "logs", {"orders-0": Partition({0: sealed, 4: versioned(4, "z", None)})})
     write_metadata(path, topics={"orders": DELEGATED})
-    exact = one(shell("plan", path, "--exact", "--json", "--now-ms", NOW, *HEADER))["exact"]
+    exact = only_partition(shell("plan", path, "--exact", "--json", "--now-ms", NOW, *HEADER))["exact"]
     assert {key: exact[key] for key in ("dirty_records", "without_version", "malformed_versions", "kept")} == {
         "dirty_records": 4,
         "without_version": 2,
@@ -264,7 +239,7 @@ def test_exact_counts_what_the_header_strategy_did_not_expect(root: Path, shell:
     told = shell("clean", path, "--yes", "--force", "--json", "--now-ms", NOW, *HEADER)
     note = "orders-0: 2 dirty records have no version in header 'v', 1 of them with a malformed one (at offsets 2)"
     assert note in told.err
-    assert (one(told)["without_version"], one(told)["malformed_versions"]) == (2, 1)
+    assert (only_partition(told)["without_version"], only_partition(told)["malformed_versions"]) == (2, 1)
 
 
 def test_exact_counts_timestamps_of_the_far_future(root: Path, shell: Shell) -> None:
@@ -274,12 +249,14 @@ def test_exact_counts_timestamps_of_the_far_future(root: Path, shell: Shell) -> 
     path = make_log_dir(root / "logs", {"orders-0": Partition({0: sealed, 3: b""})})
     write_metadata(path, topics={"orders": DELEGATED})
     assert (
-        one(shell("plan", path, "--exact", "--json", "--now-ms", NOW, *TIMESTAMP))["exact"]["far_future_timestamps"]
+        only_partition(shell("plan", path, "--exact", "--json", "--now-ms", NOW, *TIMESTAMP))["exact"][
+            "far_future_timestamps"
+        ]
         == 1
     )
     told = shell("clean", path, "--yes", "--force", "--json", "--now-ms", NOW, *TIMESTAMP)
-    assert one(told)["far_future_timestamps"] == 1
-    assert any("more than an hour in the future" in note for note in one(told)["notes"])
+    assert only_partition(told)["far_future_timestamps"] == 1
+    assert any("more than an hour in the future" in note for note in only_partition(told)["notes"])
 
 
 def winners(records: list[tuple[str, int, int | None]], strategy: str) -> dict[str, int]:
@@ -315,7 +292,7 @@ def test_a_switch_is_counted_exactly(root: Path, shell: Shell, current: str, swi
     rules = {"offset": (), "timestamp": TIMESTAMP, "header": HEADER}[current]
     wanted = f"{switch}:v" if switch == "header" else switch
     before = tree(path, without=())
-    row = one(shell("plan", path, "--json", "--strategy", wanted, "--now-ms", NOW, *rules))
+    row = only_partition(shell("plan", path, "--json", "--strategy", wanted, "--now-ms", NOW, *rules))
     assert tree(path, without=()) == before
     # Records below the log start are nobody's (U-2); a list of holes keeps the offsets.
     visible = [record if at >= start else ("", 0, None) for at, record in enumerate(records)]

@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from tests.cli.test_main import ROOT
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.root import REPOSITORY
 
 
 def all_of(terminal: int) -> str:
@@ -29,7 +29,7 @@ def test_colours_only_on_a_terminal_and_not_with_no_color(environ: dict[str, str
     main, terminal = pty.openpty()
     with os.fdopen(terminal, "wb") as stdout:
         subprocess.run(
-            [sys.executable, "-m", "tests.cli.verbs", "say"], cwd=ROOT, stdout=stdout, stderr=subprocess.DEVNULL,
+            [sys.executable, "-m", "tests.cli.verbs", "say"], cwd=REPOSITORY, stdout=stdout, stderr=subprocess.DEVNULL,
             env={**os.environ, "TERM": "xterm", "NO_COLOR": "", **environ}, timeout=PATIENCE_SECONDS, check=True,
         )  # fmt: skip
     shown = all_of(main)
@@ -48,7 +48,9 @@ def test_a_traceback_on_a_terminal_has_no_variables() -> None:
     )
     main, terminal = pty.openpty()
     with os.fdopen(terminal, "wb") as stderr:
-        subprocess.run([sys.executable, "-c", code], cwd=ROOT, stderr=stderr, timeout=PATIENCE_SECONDS, check=True)
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=REPOSITORY, stderr=stderr, timeout=PATIENCE_SECONDS, check=True
+        )
     shown = os.read(main, 100_000).decode()
     os.close(main)
     assert "ValueError: a bug" in shown
@@ -68,7 +70,7 @@ def test_live_in_any_encoding(encoding: str) -> None:
     with os.fdopen(terminal, "wb") as stdout:
         environ = {**os.environ, "TERM": "xterm", "PYTHONIOENCODING": encoding}
         done = subprocess.run(
-            [sys.executable, "-c", code], cwd=ROOT, stdout=stdout, stderr=subprocess.PIPE, env=environ,
+            [sys.executable, "-c", code], cwd=REPOSITORY, stdout=stdout, stderr=subprocess.PIPE, env=environ,
             timeout=PATIENCE_SECONDS, check=False,
         )  # fmt: skip
     shown = ""
@@ -86,7 +88,8 @@ def test_progress_only_on_a_terminal_and_on_stderr(extra: list[str], bar: bool) 
     main, terminal = pty.openpty()
     with os.fdopen(terminal, "wb") as stderr:
         done = subprocess.run(
-            [sys.executable, "-m", "tests.cli.verbs", "say", *extra], cwd=ROOT, stdout=subprocess.PIPE, stderr=stderr,
+            [sys.executable, "-m", "tests.cli.verbs", "say", *extra],
+            cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=stderr,
             env={**os.environ, "TERM": "xterm"}, text=True, timeout=PATIENCE_SECONDS, check=True,
         )  # fmt: skip
     shown = all_of(main)

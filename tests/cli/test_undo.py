@@ -6,15 +6,15 @@ import errno
 import json
 import os
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.cli.clean_log_dirs import (
     CLEANED,
     COMPACT,
+    DIRTY,
     NOW,
-    Answer,
     Shell,
     batch,
     dirty,
@@ -22,7 +22,9 @@ from tests.cli.clean_log_dirs import (
     keys,
     lock_holder,
     make,
+    only_partition,
 )
+from tests.cli.undoing import clean_and_keep, undo
 from tests.support.log_dirs import (
     CLEAN_SHUTDOWN,
     CLEANER_CHECKPOINT,
@@ -40,25 +42,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NOTHING = "Nothing to undo: {} knows of nothing that is kept.\n"
-DIRTY = {0: [(0, "a"), (1, "b")], 2: [(2, "a"), (3, "")], 4: [(4, "b"), (5, "b")], 6: [(6, "z")]}
 
 
 pytestmark = pytest.mark.usefixtures("kept")
-
-
-def clean(shell: Shell, path: Path, *more: object) -> None:
-    """Clean and keep."""
-    answer = shell.clean(path, "--keep-replaced", shell.root / "kept", *more)
-    assert answer.code == 0, answer.err
-
-
-def undo(shell: Shell, path: Path, *more: object) -> Answer:
-    return shell("undo", path, "--yes", "--quiet", *more)
-
-
-def entry(answer: Answer) -> Any:
-    (found,) = answer.json["partitions"]
-    return found
 
 
 def segment(path: Path, base: int) -> Path:
@@ -71,13 +57,13 @@ def test_everything_as_before(root: Path, shell: Shell) -> None:
     before = tree(path / "orders-0", without=())
     inodes = {base: os.stat(segment(path, base)).st_ino for base in (0, 2, 4, 6)}
     times = {base: os.stat(segment(path, base)).st_mtime_ns for base in (0, 2, 4, 6)}
-    clean(shell, path)
+    clean_and_keep(shell, path)
     assert keys(path / "orders-0") == CLEANED
     assert read_checkpoint(path / CLEANER_CHECKPOINT) == {"orders-0": 6}
     answer = undo(shell, path, "--json")
     assert (answer.code, answer.err) == (0, "")
     assert answer.json["schema"] == 1
-    found = entry(answer)
+    found = only_partition(answer)
     assert (found["outcome"], found["segments_before"], found["segments_after"]) == ("undone", 1, 3)
     assert found["bytes_before"] < found["bytes_after"]
     assert tree(path / "orders-0", without=()) == before
@@ -93,20 +79,20 @@ def test_everything_as_before(root: Path, shell: Shell) -> None:
 def test_what_is_undone_can_be_cleaned_again(root: Path, shell: Shell) -> None:
     """The clean point went back: the same cleaning does the same."""
     path = make(root)
-    clean(shell, path)
+    clean_and_keep(shell, path)
     undo(shell, path)
-    clean(shell, path)
+    clean_and_keep(shell, path)
     assert keys(path / "orders-0") == CLEANED
-    assert entry(undo(shell, path, "--json"))["outcome"] == "undone"
+    assert only_partition(undo(shell, path, "--json"))["outcome"] == "undone"
     assert keys(path / "orders-0") == DIRTY
 
 
 def test_two_cleanings_one_after_the_other(root: Path, shell: Shell) -> None:
     """The last one first; then the one before it."""
     path = make(root)
-    clean(shell, path, "--up-to", 4)
+    clean_and_keep(shell, path, "--up-to", 4)
     middle = keys(path / "orders-0")
-    clean(shell, path)
+    clean_and_keep(shell, path)
     assert keys(path / "orders-0") == CLEANED != middle
     assert len(shell("undo", path, "--list", "--json").json["cleanings"]) == 2
     first = shell("undo", path, "--yes", "--json")
@@ -123,7 +109,7 @@ def test_list(root: Path, shell: Shell) -> None:
     """What is kept, since when and where; nothing changes."""
     path = make(root)
     assert shell("undo", path, "--list").out == f"Nothing is kept, as far as {root / 'state'} knows.\n"
-    clean(shell, path)
+    clean_and_keep(shell, path)
     before = tree(root, without=())
     answer = shell("undo", path, "--list", "--json")
     (kept,) = answer.json["cleanings"]
@@ -137,7 +123,7 @@ def test_list(root: Path, shell: Shell) -> None:
 def test_only_this_partition(root: Path, shell: Shell) -> None:
     """--partition leaves the others cleaned."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty()})
-    clean(shell, path)
+    clean_and_keep(shell, path)
     assert undo(shell, path, "--partition", "orders-1").code == 0
     assert (keys(path / "orders-0"), keys(path / "orders-1")) == (CLEANED, DIRTY)
 
@@ -145,7 +131,7 @@ def test_only_this_partition(root: Path, shell: Shell) -> None:
 def test_appended_records_do_not_matter(root: Path, shell: Shell) -> None:
     """The broker ran in between, rolled a segment and wrote on."""
     path = make(root)
-    clean(shell, path)
+    clean_and_keep(shell, path)
     with segment(path, 6).open("ab") as file:
         file.write(batch(7, ("y", "1")))
     write_segment(path / "orders-0", 8, batch(8, ("x", "1")))
@@ -200,19 +186,19 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 def test_refused(root: Path, shell: Shell, reason: str) -> None:
     """Anything that the cleaning covered went its own way: exit code 4, and nothing at all is changed."""
     path = make(root)
-    clean(shell, path)
+    clean_and_keep(shell, path)
     CHANGES[reason](root)
     before = tree(root, without=())
     answer = undo(shell, path, "--json")
     assert answer.code == 4
-    assert entry(answer)["outcome"] == "refused"
-    assert reason in entry(answer)["reason"]
+    assert only_partition(answer)["outcome"] == "refused"
+    assert reason in only_partition(answer)["reason"]
     assert tree(root, without=()) == before
 
 
 def test_what_is_refused_is_said_once(root: Path, shell: Shell) -> None:
     path = make(root)
-    clean(shell, path)
+    clean_and_keep(shell, path)
     rewrite_in_place(segment(path, 0))
     answer = undo(shell, path)
     assert answer.code == 4
@@ -223,17 +209,17 @@ def test_what_is_refused_is_said_once(root: Path, shell: Shell) -> None:
 def test_cleaned_again_without_keeping(root: Path, shell: Shell) -> None:
     """A later cleaning that left the outputs alone can still have dropped a tombstone of what would come back."""
     path = make(root)
-    clean(shell, path, "--up-to", 4)
+    clean_and_keep(shell, path, "--up-to", 4)
     assert shell.clean(path).code == 0
     answer = undo(shell, path, "--json")
-    assert (answer.code, entry(answer)["outcome"]) == (4, "refused")
+    assert (answer.code, only_partition(answer)["outcome"]) == (4, "refused")
     assert keys(path / "orders-0") == CLEANED
 
 
 def test_a_broker_runs(root: Path, shell: Shell) -> None:
     """The lock decides, as for a cleaning; so does the lease."""
     path = make(root)
-    clean(shell, path)
+    clean_and_keep(shell, path)
     with lock_holder(path):
         assert undo(shell, path).code == 4
     with segment(path, 6).open("ab"):
@@ -244,7 +230,7 @@ def test_a_broker_runs(root: Path, shell: Shell) -> None:
 def test_one_bad_partition_stops_no_other_one(root: Path, shell: Shell) -> None:
     """Exit code 6: some were done."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty()})
-    clean(shell, path)
+    clean_and_keep(shell, path)
     rewrite_in_place(segment(path, 0))
     assert undo(shell, path).code == 6
     assert keys(path / "orders-1") == DIRTY
@@ -291,7 +277,7 @@ def test_without_a_state_directory_nothing_is_kept(root: Path, shell: Shell) -> 
 def test_damaged_trash(root: Path, shell: Shell) -> None:
     """Set aside with a warning, counts as absent; a newer format is refused and stays."""
     path = make(root)
-    clean(shell, path)
+    clean_and_keep(shell, path)
     (entry_file,) = (root / "state" / "trash").iterdir()
     head, *groups = entry_file.read_text().splitlines()
     document = json.loads(head)
@@ -309,7 +295,7 @@ def test_damaged_trash(root: Path, shell: Shell) -> None:
 def test_another_state_directory(root: Path, shell: Shell) -> None:
     """What is kept is there, and nobody knows where it belongs: refused, by name, instead of nothing to undo."""
     path = make(root)
-    clean(shell, path)
+    clean_and_keep(shell, path)
     (root / "state").rename(root / "mine")
     answer = undo(shell, path, "--keep-replaced", root / "kept")
     assert answer.code == 4
@@ -323,14 +309,14 @@ def test_another_state_directory(root: Path, shell: Shell) -> None:
     # Known, but of another log directory than the named one.
     other = with_directory_id(make_log_dir(root / "other", {"orders-0": dirty()}), uuid.UUID(int=7))
     assert undo(shell, other, "--keep-replaced", root / "kept").out == NOTHING.format(root / "state")
-    assert entry(undo(shell, path, "--json", "--keep-replaced", root / "kept"))["outcome"] == "undone"
+    assert only_partition(undo(shell, path, "--json", "--keep-replaced", root / "kept"))["outcome"] == "undone"
     assert keys(path / "orders-0") == DIRTY
 
 
 def test_it_asks(root: Path, shell: Shell) -> None:
     """Without a terminal and without --yes nothing is done."""
     path = make(root)
-    clean(shell, path)
+    clean_and_keep(shell, path)
     assert shell("undo", path).code == 4
     assert keys(path / "orders-0") == CLEANED
 
@@ -343,7 +329,7 @@ def test_other_directories_do_not_matter(root: Path, shell: Shell) -> None:
     (other / "meta.properties").write_text(
         meta.replace("directory.id=AAAAAAAAAAAAAAAAANF", "directory.id=AAAAAAAAAAAAAAAAANG")
     )
-    clean(shell, path)
+    clean_and_keep(shell, path)
     assert shell("clean", other, "--yes", "--force", "--quiet", "--now-ms", NOW, *COMPACT).code == 0
     assert undo(shell, other).out == NOTHING.format(root / "state")
     assert undo(shell, path).code == 0

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cli.clean_log_dirs import COMPACT, NOW, Shell, keys, make
-from tests.cli.test_undo import DIRTY, clean, entry, undo
+from tests.cli.clean_log_dirs import COMPACT, DIRTY, NOW, Shell, keys, make, only_partition
+from tests.cli.undoing import clean_and_keep, undo
 from tests.support.log_dirs import make_log_dir, tree
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("kept")
 def test_a_newer_entry_is_in_nobodys_way(root: Path, shell: Shell) -> None:
     """What this release cannot read it leaves, says so, and undoes what it can: exit code 6, some were done."""
     path = make(root)
-    clean(shell, path)
+    clean_and_keep(shell, path)
     newer = root / "state" / "trash" / "20260101t000000-00000000.json"
     newer.write_text('{"format": 2}\n')
     listed = shell("undo", path, "--list", "--json")
@@ -41,15 +41,15 @@ def test_not_while_it_is_moved(root: Path, shell: Shell) -> None:
     What a tombstone hid could follow it there without it (by version it may lie above).
     """
     path = make(root)
-    clean(shell, path)
+    clean_and_keep(shell, path)
     other = make_log_dir(root / "other", {})
     future = other / f"orders-0.{'a' * 32}-future"
     future.mkdir()
     before = tree(root, without=())
     answer = undo(shell, path, other, "--json")
     assert answer.code == 4
-    assert entry(answer)["outcome"] == "refused"
-    assert f"it is being moved to another log directory, {other}" in entry(answer)["reason"]
+    assert only_partition(answer)["outcome"] == "refused"
+    assert f"it is being moved to another log directory, {other}" in only_partition(answer)["reason"]
     assert tree(root, without=(".lock",)) == {name: told for name, told in before.items() if name[-5:] != ".lock"}
     future.rmdir()
     assert undo(shell, path, other).code == 0
@@ -59,7 +59,7 @@ def test_not_while_it_is_moved(root: Path, shell: Shell) -> None:
 def test_why_it_was_quarantined_since(root: Path, shell: Shell) -> None:
     """Which segment that is about, and when it is tried again, stay remembered: with the segment the reason goes."""
     path = make(root)
-    clean(shell, path)
+    clean_and_keep(shell, path)
     (state,) = (root / "state" / "partitions").rglob("*.json")
     document = json.loads(state.read_text())
     retry = {"since_ms": NOW, "failures": 2, "at_ms": NOW + 1}
@@ -76,7 +76,7 @@ def test_why_it_was_quarantined_since(root: Path, shell: Shell) -> None:
 def test_a_disk_that_was_mounted_elsewhere(root: Path, shell: Shell) -> None:
     """The log directory is known by its id; who says where it was kept gets it back, and nothing of it is left."""
     path = make(root)
-    clean(shell, path)
+    clean_and_keep(shell, path)
     moved = path.rename(root / "moved")
     refused = undo(shell, moved)
     assert refused.code == 4

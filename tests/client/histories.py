@@ -11,6 +11,7 @@ from cleanerd.client.latest_state import Beginning
 from cleanerd.client.record import ConsumedRecord
 from cleanerd.client.rules import TopicRules
 from cleanerd.policy.version import MAX_VERSION, MIN_VERSION, encode_version
+from tests.support.logs import Record, encode_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -108,3 +109,17 @@ class ListSource:
             yield self._writes[self._position - 1].record(self._position - 1, self._rules)
 
     def close(self) -> None: ...
+
+
+def batch_of(writes: list[Write], base: int, codec: int, tombstones: str) -> bytes:
+    records = [
+        Record(
+            write.key,
+            write.value,
+            write.timestamp_ms,
+            headers=tuple((name.encode(), value) for name, value in write.headers),
+            attributes=0x20 if write.marked and tombstones == "flag" else 0,
+        )
+        for write in writes
+    ]
+    return encode_batch(records, base_offset=base, codec=codec)

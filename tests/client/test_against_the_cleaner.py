@@ -21,9 +21,8 @@ from cleanerd.client.rules import KEYS, TopicRules
 from cleanerd_lab.demo.reading import read_with_confluent
 from tests.brokers.node import cleanerd, segment_bases, wait_until
 from tests.cleaner import driver
-from tests.client.histories import WRITES, Write, left_of, rules_of
-from tests.client.test_brokers import config, records_on_disk, stock, topic
-from tests.client.test_log_dir_topic import batch_of
+from tests.client.broker_topics import config, records_on_disk, stock, topic
+from tests.client.histories import WRITES, Write, batch_of, left_of, rules_of
 from tests.support.log_dirs import Partition, make_log_dir, read_segments
 from tests.support.patience import PATIENCE_SECONDS
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import confluent_kafka
 import pytest
@@ -25,44 +23,17 @@ from cleanerd.client.producer import Producer
 from cleanerd.client.rules import TopicRules
 from cleanerd.errors import ConfigError
 from cleanerd.policy.version import encode_version
-from cleanerd_lab.demo.traffic import create_topics
-from tests.support.log_dirs import read_segments
+from tests.client.broker_topics import config, on_disk, records_on_disk, stock, topic
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from cleanerd.client.delivery import Delivery
     from cleanerd.client.record import ConsumedRecord
-    from cleanerd.format.record import Record
     from cleanerd_lab.demo.broker import Broker
-    from tests.support.log_dirs import StoredBatch
 
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
 RULES = TopicRules("header", "version", "long", "header", "deleted")
-COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1.0"}
-
-
-def topic(broker: Broker, **config: str) -> str:
-    """A new compacted topic with one partition, out of Kafka's own cleaner's reach."""
-    name = f"t-{uuid4().hex[:8]}"
-    create_topics(
-        broker.bootstrap, [name], {**COMPACT, **{key.replace("_", "."): value for key, value in config.items()}}
-    )
-    return name
-
-
-def config(broker: Broker, **more: Any) -> dict[str, Any]:
-    return {"bootstrap.servers": broker.bootstrap, **more}
-
-
-def on_disk(broker: Broker, name: str, partition: int = 0) -> list[StoredBatch]:
-    return [b for found in read_segments(broker.log_dirs[0] / f"{name}-{partition}").values() for b in found]
-
-
-def records_on_disk(broker: Broker, name: str) -> list[Record]:
-    return [record for batch in on_disk(broker, name) if not batch.header.is_control for record in batch.records]
 
 
 def winners(state: LatestState) -> list[tuple[int, bytes | None, bytes | None, bool]]:
@@ -108,14 +79,6 @@ def test_a_versioned_topic(broker: Broker) -> None:
         assert {key: record.value for key, record in live.items()} == {b"a": b"a2", b"c": b"c1"}
     offline = LatestState(LogDirTopic(broker.log_dirs, name, RULES, whole_log=True))
     assert winners(offline) == expected
-
-
-@contextlib.contextmanager
-def stock(broker: Broker, **more: Any) -> Iterator[confluent_kafka.Producer]:
-    """confluent-kafka's own producer, flushed at the end of the block."""
-    producer = confluent_kafka.Producer(config(broker, **more))
-    yield producer
-    assert producer.flush(PATIENCE_SECONDS) == 0
 
 
 def test_the_consumer(broker: Broker) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from cleanerd.client.producer import Producer
 from cleanerd.client.rules import TopicRules
-from tests.client.test_brokers import config, records_on_disk, topic
+from tests.client.broker_topics import config, records_on_disk, topic
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:

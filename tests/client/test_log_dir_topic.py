@@ -12,7 +12,7 @@ from cleanerd.client.errors import ClientError
 from cleanerd.client.latest_state import LatestState
 from cleanerd.client.log_dir_topic import LogDirTopic
 from cleanerd.errors import CorruptionError
-from tests.client.histories import WRITES, Write, left_of, rules_of
+from tests.client.histories import WRITES, Write, batch_of, left_of, rules_of
 from tests.support.log_dirs import Partition, make_log_dir, write_checkpoint
 from tests.support.logs import Record, encode_batch, encode_legacy, encode_marker, encode_wrapper, keyed_batch
 
@@ -31,20 +31,6 @@ def offsets(*log_dirs: Path, rules: TopicRules | None = None, whole_log: bool = 
 
 def one(tmp_path: Path, partition: Partition, *, clean_shutdown: bool = True) -> Path:
     return make_log_dir(tmp_path / "d", {"t-0": partition}, clean_shutdown=clean_shutdown)
-
-
-def batch_of(writes: list[Write], base: int, codec: int, tombstones: str) -> bytes:
-    records = [
-        Record(
-            write.key,
-            write.value,
-            write.timestamp_ms,
-            headers=tuple((name.encode(), value) for name, value in write.headers),
-            attributes=0x20 if write.marked and tombstones == "flag" else 0,
-        )
-        for write in writes
-    ]
-    return encode_batch(records, base_offset=base, codec=codec)
 
 
 @settings(max_examples=60, deadline=None)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import struct
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Protocol
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from cleanerd.format.index import read_offset_index, read_time_index, read_txn_index
 from cleanerd.format.names import parse_file_name
 from tests.crash.scenario import NOW_MS, TOPIC_DIR, digest
+from tests.crash.volume import State
 from tests.kafka.judge import ToLoad
 
 if TYPE_CHECKING:
@@ -193,3 +196,12 @@ def _batches(log: bytes) -> list[tuple[int, int, int]]:
         found.append((position, base + delta, largest))
         position += length + 12
     return found
+
+
+def swapped_groups(states: Iterable[State], verdicts: Iterable[Verdict]) -> Counter[tuple[int, ...]]:
+    """How often which groups were new; fails on the first state that is neither."""
+    seen: Counter[tuple[int, ...]] = Counter()
+    for state, verdict in zip(states, verdicts, strict=True):
+        assert verdict.problem is None, f"{verdict.problem}\nfrom {sorted(state.files)}"
+        seen[verdict.swapped] += 1
+    return seen

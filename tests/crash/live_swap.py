@@ -9,17 +9,20 @@ from __future__ import annotations
 import multiprocessing
 import shutil
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.apply.files import Operation
+from cleanerd.apply.recover import recover
 from cleanerd.apply.swap import SOURCE_SUFFIXES, final_name
 from cleanerd.format.names import parse_file_name
 from cleanerd_lab.demo.broker import Broker
 from tests.agent.live import JAR, PROPERTIES, Live, stage_log
 from tests.brokers.node import wait_until
-from tests.crash.volume import Disk, State
+from tests.crash.scenario import TOPIC_DIR, digest
+from tests.crash.volume import Disk, RecordingFiles, State
 from tests.kafka.judge import fetch_jars
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.preload import compiled, preloading
@@ -31,8 +34,6 @@ if TYPE_CHECKING:
     from tests.agent.live import Topic
 
 SOURCE: Final = Path(__file__).parent / "record_shim.c"
-
-
 NOTHING: Final = State({}, frozenset())
 
 
@@ -191,3 +192,21 @@ def _check(old: State, operations: Iterable[Operation], found: State) -> None:
     }
     differ = [name for name, content in seen.files.items() if found.files.get(name, content) != content]
     assert not differ, differ
+
+
+def recovered_live(states: Iterable[State], live: LiveSwap, workspace: Path) -> None:
+    """Our recovery makes each group old or new, new ones first, and leaves nothing of the swap, and nothing to do."""
+    known = {digest(live.log_files(live.bases[:count])) for count in range(len(live.bases) + 1)}
+    place = workspace / TOPIC_DIR
+    for state in states:
+        state.write(place)
+        with RecordingFiles(place) as files:
+            assert recover(files).foreign == (), sorted(state.files)
+            done = len(files.operations)
+            recover(files)
+            assert len(files.operations) == done, "the second recovery touched something"
+        after = State.read(place)
+        shutil.rmtree(place)
+        assert not after.directories
+        assert not [name for name in after.files if name.endswith((".swap", ".cleaned"))]
+        assert digest({n: c for n, c in after.files.items() if n.endswith(".log")}) in known, sorted(state.files)

@@ -12,14 +12,18 @@ The outputs are Kafka's work as well: a second log is made that holds what remai
 from __future__ import annotations
 
 import hashlib
+import shutil
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from cleanerd._kernel import crc32c
 from cleanerd.apply.journal import Journal
+from cleanerd.apply.recover import RecoveryReport, recover
 from cleanerd.apply.swap import SOURCE_SUFFIXES, final_name, finish_plan, swap_group
 from cleanerd.broker.lock_file import Owner
 from cleanerd.cleaner.manifest import KINDS, MANIFEST, FileFact, Manifest, ManifestGroup, staged_name, staging_path
@@ -251,3 +255,26 @@ def digest(log_files: dict[str, bytes]) -> str:
         total.update(name.encode())
         total.update(hashlib.sha256(log_files[name]).digest())
     return total.hexdigest()
+
+
+def recovered(states: Iterable[State], scenario: Scenario, workspace: Path) -> dict[int, State]:
+    """Recover each state in place, twice; the distinct outcomes by the number of new groups."""
+    expected = {
+        count: State(scenario.directory(tuple(GROUPS)[:count]), frozenset()) for count in range(len(GROUPS) + 1)
+    }
+    outcomes: dict[int, State] = {}
+    place = workspace / "topic-0"
+    for state in states:
+        state.write(place)
+        with RecordingFiles(place) as files:
+            report = recover(files)
+            assert report.foreign == (), f"{report.foreign}\nfrom {sorted(state.files)}"
+            done = len(files.operations)
+            assert recover(files) == RecoveryReport()
+            assert len(files.operations) == done, "the second recovery touched something"
+        outcome = State.read(place)
+        matching = [count for count, right_one in expected.items() if right_one == outcome]
+        assert matching, f"recovered to {sorted(outcome.files)}\nfrom {sorted(state.files)}"
+        outcomes[matching[0]] = outcome
+        shutil.rmtree(place)
+    return outcomes

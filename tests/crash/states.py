@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING
 
 from cleanerd.apply.recover import recover
 from tests.crash.volume import Disk, RecordingFiles, State, Window, prefixes, windows
+from tests.support.length import at_length
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from cleanerd.apply.files import Operation
+
+
+SUBSETS = 400
+"""Of what is uncertain before each barrier; some windows have fewer."""
+AT_LENGTH = at_length(500)
 
 
 def crash_states(start: State, operations: Sequence[Operation], per_window: int, seed: int) -> list[State]:

@@ -7,22 +7,17 @@ order is kept. What one that does not keep it could leave is looked at too: Kafk
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.apply.recover import recover
-from tests.crash.classify import Classifier
-from tests.crash.live_swap import LiveSwap, record_live_swap
-from tests.crash.scenario import TOPIC_DIR, digest
+from tests.crash.classify import Classifier, swapped_groups
+from tests.crash.live_swap import LiveSwap, record_live_swap, recovered_live
+from tests.crash.scenario import TOPIC_DIR
 from tests.crash.states import crash_states, crashes_while_recovering_from, killed, ordered_cuts
-from tests.crash.test_swap_states import right
-from tests.crash.volume import RecordingFiles, State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from tests.kafka.judge import Judge
@@ -43,33 +38,15 @@ def check_live_swap(live: LiveSwap, judge: Judge, workspace: Path, *, stride: in
     """Every ``stride``-th prefix by Kafka and by us, and again after a power cut in the middle of our recovery."""
     classifier = Classifier(live, judge, workspace / "loaded")
     states = killed(live.old, live.operations)
-    seen = right(states, classifier.judged(states, ABOVE, twice=True))
+    seen = swapped_groups(states, classifier.judged(states, ABOVE, twice=True))
     assert set(seen) == {live.bases[:count] for count in range(len(live.bases) + 1)}
     chosen = states[::stride]
-    right(chosen, classifier.judged(chosen, ZERO))
+    swapped_groups(chosen, classifier.judged(chosen, ZERO))
     recovered_live(states, live, workspace)
     cut = crashes_while_recovering_from(chosen, workspace / TOPIC_DIR, 2, seed=3)
-    right(cut, classifier.judged(cut, ABOVE))
+    swapped_groups(cut, classifier.judged(cut, ABOVE))
     recovered_live(cut, live, workspace)
     return len(states) + len(cut)
-
-
-def recovered_live(states: Iterable[State], live: LiveSwap, workspace: Path) -> None:
-    """Our recovery makes each group old or new, new ones first, and leaves nothing of the swap, and nothing to do."""
-    known = {digest(live.log_files(live.bases[:count])) for count in range(len(live.bases) + 1)}
-    place = workspace / TOPIC_DIR
-    for state in states:
-        state.write(place)
-        with RecordingFiles(place) as files:
-            assert recover(files).foreign == (), sorted(state.files)
-            done = len(files.operations)
-            recover(files)
-            assert len(files.operations) == done, "the second recovery touched something"
-        after = State.read(place)
-        shutil.rmtree(place)
-        assert not after.directories
-        assert not [name for name in after.files if name.endswith((".swap", ".cleaned"))]
-        assert digest({n: c for n, c in after.files.items() if n.endswith(".log")}) in known, sorted(state.files)
 
 
 def test_every_prefix_loads_as_old_or_new(live: LiveSwap, judge_43: Judge, workspace: Path) -> None:
@@ -87,7 +64,9 @@ def test_every_prefix_at_length(live: LiveSwap, judge_43: Judge, workspace: Path
 def test_power_cuts_that_keep_the_order(live: LiveSwap, judge_43: Judge, workspace: Path, each: int) -> None:
     """A-18, S-28: staged, swapped, and the power goes: any first names, and of bytes that were not flushed anything."""
     states = ordered_cuts(live.before, [*live.staging, *live.operations], each, seed=each)
-    seen = right(states, Classifier(live, judge_43, workspace / "loaded").judged(states, ABOVE, twice=each > 1))
+    seen = swapped_groups(
+        states, Classifier(live, judge_43, workspace / "loaded").judged(states, ABOVE, twice=each > 1)
+    )
     assert set(seen) == {live.bases[:count] for count in range(len(live.bases) + 1)}
     assert len(states) > 60
     recovered_live(states, live, workspace)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.apply.recover import RecoveryReport, recover
-from tests.crash.scenario import GROUPS
-from tests.crash.states import crash_states, crashes_while_recovering
-from tests.crash.test_swap_states import AT_LENGTH, SUBSETS, right
-from tests.crash.volume import RecordingFiles, State
+from tests.crash.classify import swapped_groups
+from tests.crash.scenario import recovered
+from tests.crash.states import AT_LENGTH, SUBSETS, crash_states, crashes_while_recovering
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from cleanerd.apply.files import Operation
@@ -32,7 +28,7 @@ def test_every_prefix_and_subset_is_recovered(
     states = crash_states(scenario.old, operations, subsets, seed=1)
     outcomes = recovered(states, scenario, workspace)
     assert sorted(outcomes) == [0, 1, 2, 3]
-    right(outcomes.values(), classifier.judged(outcomes.values()))
+    swapped_groups(outcomes.values(), classifier.judged(outcomes.values()))
 
 
 def test_power_fails_while_recovering(
@@ -41,7 +37,7 @@ def test_power_fails_while_recovering(
     """S-28 after a kill: the first barrier of the recovery must cover what the killed process left in memory only."""
     states = crashes_while_recovering(scenario.old, operations, workspace / "topic-0", per_window=3, seed=4)
     assert len(states) > 250
-    right(states, classifier.judged(states))
+    swapped_groups(states, classifier.judged(states))
     recovered(states, scenario, workspace)
 
 
@@ -52,28 +48,5 @@ def test_power_fails_while_recovering_at_length(
 ) -> None:
     """The same with many more subsets."""
     states = crashes_while_recovering(scenario.old, operations, workspace / "topic-0", per_window=40, seed=5)
-    right(states, classifier.judged(states, start, twice=True))
+    swapped_groups(states, classifier.judged(states, start, twice=True))
     recovered(states, scenario, workspace)
-
-
-def recovered(states: Iterable[State], scenario: Scenario, workspace: Path) -> dict[int, State]:
-    """Recover each state in place, twice; the distinct outcomes by the number of new groups."""
-    expected = {
-        count: State(scenario.directory(tuple(GROUPS)[:count]), frozenset()) for count in range(len(GROUPS) + 1)
-    }
-    outcomes: dict[int, State] = {}
-    place = workspace / "topic-0"
-    for state in states:
-        state.write(place)
-        with RecordingFiles(place) as files:
-            report = recover(files)
-            assert report.foreign == (), f"{report.foreign}\nfrom {sorted(state.files)}"
-            done = len(files.operations)
-            assert recover(files) == RecoveryReport()
-            assert len(files.operations) == done, "the second recovery touched something"
-        outcome = State.read(place)
-        matching = [count for count, right_one in expected.items() if right_one == outcome]
-        assert matching, f"recovered to {sorted(outcome.files)}\nfrom {sorted(state.files)}"
-        outcomes[matching[0]] = outcome
-        shutil.rmtree(place)
-    return outcomes

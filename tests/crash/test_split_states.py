@@ -17,7 +17,7 @@ from cleanerd.apply import split
 from cleanerd.apply.recover import recover
 from cleanerd.format.names import parse_file_name
 from tests.cleaner.driver import NAME, clean, config
-from tests.cleaner.test_split import enough, force
+from tests.cleaner.splitting import enough, force
 from tests.crash.scenario import digest
 from tests.crash.states import crash_states, crashes_while_recovering
 from tests.crash.volume import RecordingFiles, State

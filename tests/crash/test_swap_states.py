@@ -6,32 +6,23 @@ was written for its log.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.crash.classify import STARTS, Classifier
+from tests.crash.classify import STARTS, Classifier, swapped_groups
 from tests.crash.scenario import GROUPS, PLAN
-from tests.crash.states import crash_states
+from tests.crash.states import AT_LENGTH, SUBSETS, crash_states
 from tests.crash.volume import State, prefixes, windows
-from tests.support.length import at_length
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from cleanerd.apply.files import Operation
-    from tests.crash.classify import Verdict
     from tests.crash.scenario import Scenario
     from tests.kafka.judge import Judge
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1200)]
-
-SUBSETS = 400
-"""Of what is uncertain before each barrier; some windows have fewer."""
-
-AT_LENGTH = at_length(500)
 
 
 def test_the_recorded_swap_does_what_it_should(scenario: Scenario, operations: list[Operation]) -> None:
@@ -76,7 +67,7 @@ def test_every_prefix_and_subset_loads_as_old_or_new(
     """X-01 .. X-13 on a clean start."""
     states = crash_states(scenario.old, operations, SUBSETS, seed=1)
     assert len(states) > 1500
-    seen = right(states, classifier.judged(states))
+    seen = swapped_groups(states, classifier.judged(states))
     assert min(seen[()], seen[(0,)], seen[(0, 60)], seen[(0, 60, 160)]) > 50
 
 
@@ -88,7 +79,7 @@ def test_and_so_it_does_after_an_unclean_stop(
     """X-01 .. X-13 when the broker recovers the log, all of it or nothing; the second load changes nothing."""
     states = crash_states(scenario.old, operations, 60, seed=2)
     assert len(states) > 500
-    right(states, classifier.judged(states, start, twice=True))
+    swapped_groups(states, classifier.judged(states, start, twice=True))
 
 
 @pytest.mark.parametrize(
@@ -103,7 +94,7 @@ def test_the_loader_of_3_9_says_the_same(
 ) -> None:
     """The oldest release that cleanerd supports has its own loader."""
     states = crash_states(scenario.old, operations, 40, seed=7)
-    right(states, Classifier(scenario, judge_39, workspace / "loaded").judged(states, start, twice=True))
+    swapped_groups(states, Classifier(scenario, judge_39, workspace / "loaded").judged(states, start, twice=True))
 
 
 @pytest.mark.parametrize("start", ["clean", pytest.param("unclean, recovery point 0", marks=pytest.mark.long)])
@@ -119,7 +110,7 @@ def test_so_do_the_loaders_of_other_releases(
     """X-01 .. X-13 by a loader that was Scala, and by the newest one: .swap, .cleaned and .deleted mean the same."""
     judge: Judge = request.getfixturevalue(profile)
     states = crash_states(scenario.old, operations, 1 if start == "clean" else 20, seed=8)
-    seen = right(states, Classifier(scenario, judge, workspace / "loaded").judged(states, start))
+    seen = swapped_groups(states, Classifier(scenario, judge, workspace / "loaded").judged(states, start))
     assert {(), (0,), (0, 60), (0, 60, 160)} <= set(seen)
 
 
@@ -131,16 +122,7 @@ def test_every_prefix_and_subset_at_length(
     """The same with other subsets, every kind of start, loaded twice."""
     states = crash_states(scenario.old, operations, AT_LENGTH, seed=3)
     assert len(states) > 4 * AT_LENGTH
-    right(states, classifier.judged(states, start, twice=True))
-
-
-def right(states: Iterable[State], verdicts: Iterable[Verdict]) -> Counter[tuple[int, ...]]:
-    """How often which groups were new; fails on the first state that is neither."""
-    seen: Counter[tuple[int, ...]] = Counter()
-    for state, verdict in zip(states, verdicts, strict=True):
-        assert verdict.problem is None, f"{verdict.problem}\nfrom {sorted(state.files)}"
-        seen[verdict.swapped] += 1
-    return seen
+    swapped_groups(states, classifier.judged(states, start, twice=True))
 
 
 @pytest.mark.long

@@ -13,15 +13,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.apply.files import PartitionFiles
-from cleanerd.apply.journal import Journal
 from cleanerd.apply.recover import recover
-from cleanerd.apply.restore import RestoredSegment, RestoreGroup, RestorePlan, restore_group
-from cleanerd.apply.swap import final_name, finish_plan
-from cleanerd.cleaner.manifest import KINDS, RESTORE, staged_name, staging_path
-from tests.crash.classify import STARTS, Classifier
-from tests.crash.scenario import GROUPS, PLAN, TOPIC_DIR, NoLock, fact
+from tests.crash.classify import STARTS, Classifier, swapped_groups
+from tests.crash.scenario import TOPIC_DIR
 from tests.crash.states import crash_states, crashes_while_recovering
-from tests.crash.test_swap_states import right
+from tests.crash.undoing import staged_for_undo, undo_all
 from tests.crash.volume import RecordingFiles, State, prefixes
 
 if TYPE_CHECKING:
@@ -36,54 +32,11 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1200)]
 SUBSETS = 300
 
 
-def restore_plan(scenario: Scenario) -> RestorePlan:
-    """All groups, the last one first."""
-    groups = [
-        RestoreGroup(
-            base,
-            end,
-            tuple(
-                RestoredSegment(
-                    source,
-                    {
-                        kind: fact(scenario.old.files[name])
-                        for kind in KINDS
-                        if (name := final_name(source, kind)) in scenario.old.files
-                    },
-                )
-                for source in sources
-            ),
-        )
-        for base, (end, sources) in GROUPS.items()
-    ]
-    return RestorePlan(PLAN, tuple(reversed(groups)))
-
-
-def staged(scenario: Scenario) -> State:
-    """Everything is cleaned, and what it was before lies in the staging directory."""
-    plan = restore_plan(scenario)
-    files = dict(scenario.directory(tuple(GROUPS)))
-    for group in plan.groups:
-        for segment in group.segments:
-            for kind in segment.kinds():
-                files[staged_name(PLAN, segment.base, kind)] = scenario.old.files[final_name(segment.base, kind)]
-    files[f"{staging_path(PLAN)}/{RESTORE}"] = plan.to_json()
-    return State(files, frozenset({".kstage", staging_path(PLAN)}))
-
-
-def undo_all(files: PartitionFiles, scenario: Scenario) -> None:
-    """Group after group, then tidy up."""
-    journal = Journal(files, PLAN)
-    for group in restore_plan(scenario).groups:
-        restore_group(files, PLAN, group, journal, NoLock())
-    finish_plan(files, PLAN)
-
-
 @pytest.fixture(scope="module")
 def undo(scenario: Scenario, tmp_path_factory: pytest.TempPathFactory) -> list[Operation]:
     """The recorded undo of all three groups."""
     directory = tmp_path_factory.mktemp("undone") / TOPIC_DIR
-    staged(scenario).write(directory)
+    staged_for_undo(scenario).write(directory)
     with RecordingFiles(directory) as files:
         undo_all(files, scenario)
         return files.operations
@@ -91,7 +44,7 @@ def undo(scenario: Scenario, tmp_path_factory: pytest.TempPathFactory) -> list[O
 
 def test_the_recorded_undo_does_what_it_should(scenario: Scenario, undo: list[Operation]) -> None:
     """All segments are the old ones to the byte, and nothing is left; the empty segment 100 is back as well."""
-    last = dict(prefixes(staged(scenario), undo))[len(undo)]
+    last = dict(prefixes(staged_for_undo(scenario), undo))[len(undo)]
     logs = scenario.log_files(())
     assert {name: last.files.get(name) for name in logs} == logs
     assert last.directories == frozenset()
@@ -104,9 +57,9 @@ def test_every_prefix_and_subset_loads_as_old_or_new(
     scenario: Scenario, undo: list[Operation], classifier: Classifier, subsets: int
 ) -> None:
     """S-40, F-12: on a clean start every group is one or the other, and a later one is never behind an earlier one."""
-    states = crash_states(staged(scenario), undo, subsets, seed=11)
+    states = crash_states(staged_for_undo(scenario), undo, subsets, seed=11)
     assert len(states) > 5 * subsets
-    seen = right(states, classifier.judged(states))
+    seen = swapped_groups(states, classifier.judged(states))
     assert min(seen[()], seen[(0,)], seen[(0, 60)], seen[(0, 60, 160)]) > 20
 
 
@@ -118,7 +71,7 @@ def test_and_so_it_does_after_an_unclean_stop(
     scenario: Scenario, undo: list[Operation], classifier: Classifier, start: str
 ) -> None:
     """The broker recovers the log, all of it or nothing; the second load changes nothing."""
-    right_all(crash_states(staged(scenario), undo, 30, seed=12), classifier, start)
+    right_all(crash_states(staged_for_undo(scenario), undo, 30, seed=12), classifier, start)
 
 
 @pytest.mark.long
@@ -126,14 +79,14 @@ def test_the_loader_of_3_9_says_the_same(
     scenario: Scenario, undo: list[Operation], judge_39: Judge, workspace: Path
 ) -> None:
     """The oldest release that cleanerd supports."""
-    states = crash_states(staged(scenario), undo, 30, seed=13)
+    states = crash_states(staged_for_undo(scenario), undo, 30, seed=13)
     right_all(states, Classifier(scenario, judge_39, workspace / "loaded"), "clean")
 
 
 def right_all(states: list[State], classifier: Classifier, start: str) -> None:
     """Loaded twice, with the same outcome."""
     assert len(states) > 300
-    right(states, classifier.judged(states, start, twice=True))
+    swapped_groups(states, classifier.judged(states, start, twice=True))
 
 
 @pytest.mark.parametrize("subsets", [60, pytest.param(SUBSETS, marks=pytest.mark.long)])
@@ -142,7 +95,7 @@ def test_every_prefix_and_subset_is_recovered(
 ) -> None:
     """Our own recovery makes each group one or the other, leaves nothing behind, and finds nothing more to do."""
     outcomes = []
-    for state in crash_states(staged(scenario), undo, subsets, seed=14):
+    for state in crash_states(staged_for_undo(scenario), undo, subsets, seed=14):
         state.write(workspace / TOPIC_DIR)
         with PartitionFiles(workspace / TOPIC_DIR) as files:
             assert recover(files).foreign == ()
@@ -154,7 +107,7 @@ def test_every_prefix_and_subset_is_recovered(
         assert not after.directories
         outcomes.append(after)
     unique = list({outcome.key(): outcome for outcome in outcomes}.values())
-    right(unique, classifier.judged(unique))
+    swapped_groups(unique, classifier.judged(unique))
     counted = Counter(len([name for name in outcome.files if name.endswith(".log")]) for outcome in outcomes)
     assert set(counted) == {5, 6, 9, 11}, "cleaned; one, two, three groups put back"
 
@@ -163,9 +116,9 @@ def test_power_fails_while_recovering(
     scenario: Scenario, undo: list[Operation], classifier: Classifier, workspace: Path
 ) -> None:
     """S-28 after a kill, with a power cut in the course of it."""
-    states = crashes_while_recovering(staged(scenario), undo, workspace / TOPIC_DIR, per_window=4, seed=15)
+    states = crashes_while_recovering(staged_for_undo(scenario), undo, workspace / TOPIC_DIR, per_window=4, seed=15)
     assert len(states) > 200
-    right(states, classifier.judged(states))
+    swapped_groups(states, classifier.judged(states))
 
 
 @pytest.mark.long
@@ -181,5 +134,5 @@ def test_the_barriers_are_needed(scenario: Scenario, undo: list[Operation], clas
         if not (op.kind == "fsync_directory" and op.name == "." and between[at - 1] and any(between[at + 1 : at + 2]))
     ]
     assert len(kept) < len(undo)
-    verdicts = classifier.judged(crash_states(staged(scenario), kept, SUBSETS, seed=16))
+    verdicts = classifier.judged(crash_states(staged_for_undo(scenario), kept, SUBSETS, seed=16))
     assert any(verdict.problem for verdict in verdicts)

@@ -7,10 +7,14 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from cleanerd.daemon.asking import ask
 from cleanerd.errors import CleanerdError
+from tests.apply.offline_scene import NOW
+from tests.support.log_dirs import Partition
+from tests.support.logs import keyed_batch
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -82,3 +86,39 @@ class Daemon:
                 pass  # it does not listen yet
             assert time.monotonic() < deadline, (what, self.log.read_text())
             time.sleep(0.02)
+
+
+def large(segments: int = 8, batches: int = 40) -> Partition:
+    """Every segment is rewritten: half of its keys are written again in the next one."""
+    logs: dict[int, bytes] = {}
+    offset = 0
+    for number in range(segments):
+        base, data = offset, b""
+        for each in range(batches):
+            data += keyed_batch(
+                offset,
+                ((f"k{each}", "x" * 900 + str(number)), (f"only-{number}-{each}", "y" * 900)),
+                timestamp=NOW - 1000,
+            )
+            offset += 2
+        logs[base] = data
+    return Partition({**logs, offset: b""})
+
+
+def newest(root: Path, name: str) -> dict[bytes | None, bytes | None]:
+    return {key: value for _, key, value in content_of(root, name)}
+
+
+def content_of(root: Path, name: str) -> list[tuple[int, bytes | None, bytes | None]]:
+    from tests.support.log_dirs import read_segments  # noqa: PLC0415
+
+    batches = (batch for found in read_segments(root / name).values() for batch in found)
+    return [(record.offset, record.key, record.value) for batch in batches for record in batch.records]
+
+
+def leftovers(root: Path) -> list[str]:
+    return sorted(str(p) for p in root.rglob("*") if p.name.endswith((".kstage", ".swap", ".cleaned", ".tmp")))
+
+
+def is_done(view: dict[str, Any]) -> bool:
+    return view["ready"] and all(p["dirty_bytes"] == 0 and p["state"] == "idle" for p in view["partitions"])

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tests.support.patience import PATIENCE_SECONDS
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 ROOT = Path(__file__).parents[2]
 _FETCHED = ROOT / ".cache" / "prometheus" / "usr" / "bin" / "promtool"
+DASHBOARD = ROOT / "config" / "grafana" / "cleanerd.json"
 
 
 def promtool(*arguments: str, stdin: bytes | None = None) -> tuple[int, str]:
@@ -26,3 +32,9 @@ if __name__ == "__main__":
     code, said = promtool(*sys.argv[1:])
     sys.stdout.write(said)
     sys.exit(code)
+
+
+def panels() -> Iterator[dict[str, Any]]:
+    for panel in json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]:
+        yield panel
+        yield from panel.get("panels", ())

@@ -6,11 +6,15 @@ import asyncio
 import contextlib
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
+from cleanerd.daemon.asking import ask
+from cleanerd.daemon.looking.log_dir_look import LookContext
 from cleanerd.daemon.service import Service
+from cleanerd.log.clean_point import StateStore
 from cleanerd.settings import load_settings
 from tests.apply.live_scene import held
 from tests.apply.offline_scene import two_groups
@@ -25,6 +29,9 @@ if TYPE_CHECKING:
 
     from cleanerd.daemon.view import DaemonView, PartitionView
     from tests.support.log_dirs import Partition
+
+
+COMPACT = "topics.orders.cleanup.policy=compact"
 
 
 @contextmanager
@@ -104,3 +111,22 @@ def is_clean(view: DaemonView, offset: int, name: str = "orders-0") -> bool:
 def outcomes(view: DaemonView) -> list[str]:
     """Of the cleanings that ended, the oldest first."""
     return [clean.result["outcome"] for clean in reversed(view.history)]
+
+
+def asking(root: Path) -> Any:
+    """``ask`` off the loop, which has to answer meanwhile."""
+    path = root.parent / "control.sock"
+
+    async def one(operation: str, **values: Any) -> dict[str, Any]:
+        return await asyncio.to_thread(ask, path, operation, **values)
+
+    return one
+
+
+def look_context(root: Path) -> LookContext:
+    told = [f"cleanerd.state.dir={root.parent / 'state'}", f"cleanerd.log.dirs={root}", "cleanerd.mode=auto", COMPACT]
+    return LookContext(load_settings([], told, {}), (root,), StateStore(root.parent / "state"))
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000

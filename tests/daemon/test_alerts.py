@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from cleanerd.daemon.http import metric_names
-from tests.daemon.promtool import ROOT, promtool
+from tests.daemon.promtool import DASHBOARD, ROOT, panels, promtool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 RULES = ROOT / "config" / "prometheus" / "cleanerd.rules.yml"
 RULE_TESTS = ROOT / "config" / "prometheus" / "cleanerd.rules.test.yml"
-DASHBOARD = ROOT / "config" / "grafana" / "cleanerd.json"
 
 EXPORTED = {metric.exported_name for metric in metric_names.ALL}
 ALERTS = RULES.read_text(encoding="utf-8").split("      - alert: ")[1:]
 NAME = re.compile(r"\b(?:cleanerd|kafka_log)_[a-z_]+\b")
-
-
-def panels() -> Iterator[dict[str, Any]]:
-    for panel in json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]:
-        yield panel
-        yield from panel.get("panels", ())
 
 
 def test_rules_are_valid() -> None:

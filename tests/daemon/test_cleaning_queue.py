@@ -16,7 +16,7 @@ from cleanerd.daemon.fleet.schedule import Limits, choose
 from cleanerd.daemon.share_of_time import OF_THE_LOOP, rest_seconds
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.at_work import Suspect
-from tests.daemon.test_fleet import CLEAN, NOW, PATH, dir_look, look
+from tests.daemon.fleets import CLEAN, NOW, PATH, dir_look, look
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

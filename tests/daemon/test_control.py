@@ -20,23 +20,13 @@ from cleanerd.daemon.service import Service
 from cleanerd.daemon.showing.log_messages import log_done
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 from tests.apply.offline_scene import two_groups
-from tests.daemon.scene import assignments, broker, is_clean, partition, serve, until
+from tests.daemon.scene import asking, assignments, broker, is_clean, partition, serve, until
 from tests.support.fake_agent import refuse, wait
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.daemon.work.job import JobDone
-
-
-def asking(root: Path) -> Any:
-    """``ask`` off the loop, which has to answer meanwhile."""
-    path = root.parent / "control.sock"
-
-    async def one(operation: str, **values: Any) -> dict[str, Any]:
-        return await asyncio.to_thread(ask, path, operation, **values)
-
-    return one
 
 
 def test_pause_stops_what_runs_and_resume_lets_it_go_on(root: Path) -> None:

@@ -11,7 +11,7 @@ from cleanerd.daemon.work.throttle import Rates, Throttle
 from cleanerd.daemon.workers import WorkerPool
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.clock import Clock
-from tests.daemon.test_fleet import KEY, NOW, fleet_with, job_on, look, result
+from tests.daemon.fleets import KEY, NOW, fleet_with, job_on, look, result
 from tests.daemon.views import view
 
 if TYPE_CHECKING:

@@ -27,9 +27,8 @@ from cleanerd.log.at_work import Suspect
 from cleanerd.log.clean_point import LastSegment
 from cleanerd_lab.bench.generate import Shape, make_log
 from tests.apply.offline_scene import two_groups
-from tests.daemon.scene import assignments, partition, serve, until
-from tests.daemon.test_fleet import KEY, NOW, SAVING, dir_look, fleet_with, look, tracked
-from tests.daemon.test_modes import COMPACT
+from tests.daemon.fleets import KEY, NOW, SAVING, dir_look, fleet_with, look, tracked
+from tests.daemon.scene import COMPACT, assignments, partition, serve, until
 from tests.support.log_dirs import make_log_dir
 from tests.support.patience import PATIENCE_SECONDS
 

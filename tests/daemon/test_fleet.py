@@ -3,118 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from cleanerd.broker.mode import ModeChoice
-from cleanerd.cleaner.result import CleaningResult
 from cleanerd.cleaner.staged_plan import StagedPlan
 from cleanerd.daemon.backoff import Backoff
-from cleanerd.daemon.fleet.fleet import Fleet, FleetSettings
 from cleanerd.daemon.fleet.tracked import HOLD_BACKOFF, RESTAGE_AFTER_MS, Tracked, reclaimable_bytes
-from cleanerd.daemon.looking.log_dir_look import LogDirLook
-from cleanerd.daemon.looking.modes import DirMode
-from cleanerd.daemon.partition_look import FailedLook, PartitionLook
+from cleanerd.daemon.partition_look import FailedLook
 from cleanerd.daemon.showing.view_parts import partition_view
-from cleanerd.daemon.work.job import Job, JobDone, Saving
+from cleanerd.daemon.work.job import JobDone
 from cleanerd.errors import Cause, RefusedError, StalePlanError
-from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import Retry
-from tests.cleaner.driver import config
-
-if TYPE_CHECKING:
-    from cleanerd.daemon.looking.modes import Work
-    from cleanerd.daemon.view import Trigger
-    from cleanerd.daemon.work.job import Kind
-
-NAME = TopicPartition("orders", 0)
-PATH = Path("/logs")
-KEY = (str(PATH), NAME)
-NOW = 1_700_000_000_000
-DAY_MS = 86_400_000
-
-
-def look(**values: Any) -> PartitionLook:
-    """A partition that is dirty enough."""
-    base = PartitionLook(
-        name=NAME, log_dir=None, config=config(), topic_id=None, looked_ms=NOW, eligible=True, refused=False,  # type: ignore[arg-type]
-        forceable=True, rule="", reason="", changes="", strategy="offset", fingerprint="f", fingerprint_changed=False,
-        delegated=None, clean_offset=10, bound_offset=20, size_bytes=300, clean_bytes=100, dirty_bytes=200,
-        dirty_ratio=0.67, overdue_ms=0, overdue_at_ms=None, settled=True, again_ms=None, next_purge_ms=None,
-        purge_known=False, has_clean_part=True, quarantine=None, retry=None, staged=None,
-        leftover=False,
-    )  # fmt: skip
-    return replace(base, **values)
-
-
-SAVING = Saving(300, 250, clean_offset=10, bound_offset=20, clean_bytes=100, dirty_bytes=200)
-
-
-CLEAN = {"eligible": False, "reason": "clean enough", "dirty_bytes": 0}
-
-
-def dir_look(*looks: PartitionLook | FailedLook, work: Work | None = "live", free: int = 900) -> LogDirLook:
-    return LogDirLook(
-        PATH, online=True, error="", mode=DirMode("live", "told", work), choice=ModeChoice("live", "told"),
-        facts=object(), total_bytes=1000, free_bytes=free, looks=looks, present=frozenset({NAME}),  # type: ignore[arg-type]
-    )  # fmt: skip
-
-
-def fleet_with(*looks: PartitionLook | FailedLook, work: Work | None = "live", free: int = 900) -> Fleet:
-    made = Fleet(FleetSettings(Backoff(1000, 8000), 7 * DAY_MS, 100))
-    for each in looks or (look(),):
-        made.merge(dir_look(each, work=work, free=free), NOW)
-    return made
-
-
-def triggers(fleet: Fleet, now_ms: int = NOW) -> list[str]:
-    return [each.trigger for each in fleet.candidates(now_ms)]
-
-
-def tracked(fleet: Fleet) -> Tracked:
-    return fleet.partitions[KEY]
-
-
-def job_on(found: PartitionLook, kind: Kind = "live", trigger: Trigger = "ratio", now_ms: int = NOW) -> Job:
-    """Begun by that look."""
-    return Job(
-        name=NAME,
-        path=PATH,
-        kind=kind,
-        trigger=trigger,
-        look=found,
-        facts=None,
-        socket=None,
-        store=None,
-        progress=None,
-        started_ms=now_ms,
-        threads=1,
-        before=None,
-        backoff=Backoff(1000, 8000),
-        clock=None,
-    )  # type: ignore[arg-type]
-
-
-def done(fleet: Fleet, now_ms: int = NOW, kind: Kind = "live", **values: Any) -> JobDone:
-    found = tracked(fleet).look
-    assert found is not None
-    job = job_on(found, kind=kind, now_ms=now_ms)
-    fleet.begun(KEY, "ratio")
-    ended = JobDone(job, now_ms, **values)
-    fleet.finished(ended)
-    nothing_new(fleet)
-    return ended
-
-
-def nothing_new(fleet: Fleet) -> None:
-    """The next look finds what the last one found."""
-    found, known = tracked(fleet).look, fleet.dirs[str(PATH)]
-    assert found is not None
-    fleet.merge(replace(known, looks=(found,), jobs_ended=fleet.stale_looks.jobs_ended), NOW)
-
-
-def result(outcome: str = "cleaned", **values: Any) -> CleaningResult:
-    return CleaningResult(NAME, str(PATH), outcome, **values)  # type: ignore[arg-type]
+from tests.daemon.fleets import (
+    CLEAN,
+    DAY_MS,
+    KEY,
+    NAME,
+    NOW,
+    PATH,
+    SAVING,
+    dir_look,
+    done,
+    fleet_with,
+    job_on,
+    look,
+    nothing_new,
+    result,
+    tracked,
+    triggers,
+)
 
 
 def test_why_it_is_cleaned() -> None:

@@ -12,8 +12,7 @@ from cleanerd.log.clean_point import StateStore
 from cleanerd.log.clock import Clock, LastTime, wall_ms
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.settings import load_settings
-from tests.apply.live_scene import clean_beside, content, running
-from tests.apply.test_keep_live import undo
+from tests.apply.live_scene import clean_beside, content, running, undo_offline
 from tests.daemon import scene
 from tests.daemon.scene import assignments, broker, is_clean, partition, serve, until
 
@@ -47,7 +46,7 @@ def test_what_it_cleans_can_be_undone(root: Path, kept: Path) -> None:
     assert sorted(entries(root)) == ["orders-0", "orders-1"]
     assert content(root) != before
     for _ in range(2):
-        assert undo(root).outcome == "undone"
+        assert undo_offline(root).outcome == "undone"
     assert content(root) == before
     assert list(kept.iterdir()) == []
 

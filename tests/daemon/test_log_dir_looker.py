@@ -16,7 +16,6 @@ from cleanerd.broker.live_broker import LiveBroker, Patience
 from cleanerd.daemon import partition_look
 from cleanerd.daemon.looking import log_dir_looker
 from cleanerd.daemon.looking.facts_cache import FactsCache
-from cleanerd.daemon.looking.log_dir_look import LookContext
 from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
 from cleanerd.daemon.partition_look import FailedLook, PartitionLook, look_at, look_of
 from cleanerd.errors import (
@@ -32,14 +31,13 @@ from cleanerd.errors import (
 from cleanerd.format.names import TopicPartition
 from cleanerd.log import directory_time
 from cleanerd.log.at_work import PLACE, Marks
-from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
 from cleanerd.scope.partitions import ByBroker
 from cleanerd.settings import load_settings
 from tests.apply.live_scene import held
 from tests.apply.offline_scene import two_groups
-from tests.daemon.scene import assignments, broker, is_clean, serve, until
+from tests.daemon.scene import COMPACT, assignments, broker, is_clean, look_context, serve, until
 from tests.support.fake_agent import wait
 from tests.support.log_dirs import make_log_dir
 
@@ -49,21 +47,15 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.survey import Survey
     from cleanerd.daemon.looking.log_dir_look import LogDirLook
     from cleanerd.daemon.service import Service
+    from cleanerd.log.clean_point import StateStore
     from cleanerd.log.log_dir import LogDir
     from cleanerd.log.partition import PartitionLog
-
-COMPACT = "topics.orders.cleanup.policy=compact"
-
-
-def world(root: Path) -> LookContext:
-    told = [f"cleanerd.state.dir={root.parent / 'state'}", f"cleanerd.log.dirs={root}", "cleanerd.mode=auto", COMPACT]
-    return LookContext(load_settings([], told, {}), (root,), StateStore(root.parent / "state"))
 
 
 def test_a_topic_that_is_compacted_no_longer(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-23: which partitions there are is remembered from look to look, as long as the same configuration says so."""
     make_log_dir(root, {"orders-0": two_groups()})
-    known, looker = world(root), LogDirLooker(root)
+    known, looker = look_context(root), LogDirLooker(root)
     first, second = looker.look(known), looker.look(known)
     assert [str(each.name) for each in first.looks] == ["orders-0"]
     assert second.present is first.present
@@ -81,7 +73,7 @@ def test_a_topic_that_is_compacted_no_longer(root: Path, monkeypatch: pytest.Mon
 def test_a_topics_partitions_share_its_configuration(root: Path) -> None:
     """U-23: thousands of them have the same one, by the broker's word; one that the broker changed is another."""
     with broker(root, 2) as agent:
-        looker, known = LogDirLooker(root), world(root)
+        looker, known = LogDirLooker(root), look_context(root)
         one, two = (look.config for look in looker.look(known).looks if isinstance(look, PartitionLook))
         assert one is two
         agent.settings["delete.retention.ms"] = "12345"
@@ -97,7 +89,7 @@ def test_a_partition_remembers_nothing_of_others(root: Path, running: str) -> No
     """It is kept until the next look at it: a whole reading each would be memory by the square of the partitions."""
 
     def look() -> PartitionLook | FailedLook:
-        return next(each for each in LogDirLooker(root).look(world(root)).looks if str(each.name) == "orders-1")
+        return next(each for each in LogDirLooker(root).look(look_context(root)).looks if str(each.name) == "orders-1")
 
     if running == "agent":
         with broker(root, 3):
@@ -123,7 +115,7 @@ def test_an_agent_that_hangs_is_waited_for_once_a_round(root: Path, monkeypatch:
     monkeypatch.setattr(log_dir_looker, "LOOK", patience)
     with broker(root, 60) as agent:
         agent.fail("log", *[wait(3.0)] * 120)
-        found = LogDirLooker(root).look(world(root))
+        found = LogDirLooker(root).look(look_context(root))
         assert [each.cause for each in found.looks if isinstance(each, FailedLook)] == [Cause.MOMENT] * 60
         assert len(agent.asked("log")) < 10
 
@@ -136,14 +128,14 @@ def test_an_answer_that_makes_no_sense_concerns_one_partition(root: Path) -> Non
             return b"{}\n" if request["partition"] == 0 else None
 
         agent.fail("log", *[nonsense] * 10)
-        found = LogDirLooker(root).look(world(root))
+        found = LogDirLooker(root).look(look_context(root))
         assert [isinstance(each, PartitionLook) for each in found.looks] == [False, True, True]
 
 
 def test_a_glance_does_not_take_a_directory_for_well(root: Path) -> None:
     """The disk is away: a job that ended there a moment later is no reason to begin the next one."""
     with broker(root, 1):
-        found, told = LogDirLooker(root), world(root)
+        found, told = LogDirLooker(root), look_context(root)
         (name,) = found.look(told).present or [None]
         assert name is not None
         assert found.look(told, {name}).online
@@ -158,7 +150,7 @@ def test_a_glance_does_not_take_a_directory_for_well(root: Path) -> None:
 def test_what_was_put_aside_goes(root: Path) -> None:
     """A minute after a cleaning the broker deletes what was replaced: nothing that a look would find differs by it."""
     with broker(root, 2):
-        looker, told = LogDirLooker(root), world(root)
+        looker, told = LogDirLooker(root), look_context(root)
         aside = root / "orders-0" / "00000000000000000000.log.deleted"
         aside.write_bytes(b"")
         assert sorted(str(each.name) for each in looker.look(told).looks) == ["orders-0", "orders-1"]
@@ -169,7 +161,7 @@ def test_what_was_put_aside_goes(root: Path) -> None:
 def test_what_comes_while_a_look_lasts_is_for_the_next_one(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What counts as seen is the listing that the look rests on, not what lies there when it ends."""
     make_log_dir(root, {"orders-0": two_groups()})
-    looker, told = LogDirLooker(root), world(root)
+    looker, told = LogDirLooker(root), look_context(root)
 
     def changed_meanwhile(*given: Any) -> Any:
         (root / "orders-0" / "more").touch()
@@ -185,7 +177,7 @@ def test_what_comes_while_a_look_lasts_is_for_the_next_one(root: Path, monkeypat
 def test_a_segment_begun_while_the_broker_is_asked(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """D-06: the broker has spoken, then rolls, then its directory is listed: the look rests on what it said before."""
     with broker(root, 1) as agent:
-        looker, told = LogDirLooker(root), world(root)
+        looker, told = LogDirLooker(root), look_context(root)
 
         def rolled_meanwhile(log_dir: LogDir, name: TopicPartition) -> PartitionLog:
             (root / str(name) / f"{10**6:020d}.log").touch()
@@ -204,7 +196,7 @@ def test_a_segment_begun_while_the_broker_is_asked(root: Path, monkeypatch: pyte
 def test_what_is_told_of_is_looked_at_if_it_changed(root: Path) -> None:
     """The look after a job has seen its swap; whoever is told of it a second later finds nothing new."""
     with broker(root, 2):
-        looker, told = LogDirLooker(root), world(root)
+        looker, told = LogDirLooker(root), look_context(root)
         noticed = replace(told, only_due=True)
         (first, second) = sorted(each.name for each in looker.look(told).looks)
         assert looker.look(noticed, {first, second}).looks == ()
@@ -223,7 +215,7 @@ def test_what_is_told_of_is_looked_at_if_it_changed(root: Path) -> None:
 def test_what_changes_in_the_tick_of_the_look(root: Path, monkeypatch: pytest.MonkeyPatch, looks: int) -> None:
     """The directory's time is the same after it, and nobody tells of it: at the first look nothing is watched yet."""
     with broker(root, 1):
-        looker, told = LogDirLooker(root), world(root)
+        looker, told = LogDirLooker(root), look_context(root)
         place = root / "orders-0"
         now_ns = place.stat().st_mtime_ns
         with monkeypatch.context() as patched:
@@ -238,7 +230,7 @@ def test_where_a_killed_broker_would_start_by_the_job(root: Path) -> None:
     """U-1: records were deleted a moment ago and no checkpoint tells; what a job has of its look is no checkpoint."""
     with broker(root, 1) as agent:
         agent.facts["log_start"] = 4
-        found = LogDirLooker(root).look(world(root))
+        found = LogDirLooker(root).look(look_context(root))
         (look,) = found.looks
         assert isinstance(look, PartitionLook)
         assert found.facts is not None
@@ -251,7 +243,7 @@ def test_where_a_killed_broker_would_start_by_the_job(root: Path) -> None:
 def test_a_look_goes_by_the_time_of_jobs(root: Path) -> None:
     """The wall clock may be ahead and not believed: then nothing is to be cleaned that a job would not clean."""
     make_log_dir(root, {"orders-0": two_groups()})
-    made = world(root)
+    made = look_context(root)
     told = replace(made, now_ms=lambda: 1_700_000_000_000)
     (look,) = LogDirLooker(root).look(told).looks
     assert isinstance(look, PartitionLook)
@@ -270,7 +262,7 @@ def test_whoever_was_killed_is_told_at_each_look(root: Path) -> None:
     """U-35: a look at one partition, as after each job, told nothing of it: the warning came and went all the time."""
     names = [TopicPartition("orders", n) for n in range(2)]
     make_log_dir(root, {str(name): two_groups() for name in names})
-    made = world(root)
+    made = look_context(root)
     die_at(made.store, root, names[0])
     looker, context = LogDirLooker(root), replace(made, marks=Marks(made.store))
     told = [looker.look(context, only).warnings for only in (None, {names[1]}, {names[0]}, None)]
@@ -283,7 +275,7 @@ def test_whoever_was_killed_is_told_at_each_look(root: Path) -> None:
 
 def test_a_death_after_the_work_was_done(root: Path) -> None:
     """U-35: a mark on a partition that waits for nothing blames nobody; on one that is dirty it does."""
-    made = world(root)
+    made = look_context(root)
 
     def look() -> LogDirLook:
         """Of a daemon that was started just now."""
@@ -330,7 +322,7 @@ def test_a_death_after_the_work_was_done(root: Path) -> None:
 def test_what_waits_for_work(root: Path, changed: dict[str, Any], waits: bool) -> None:
     """U-35: whoever is killed again and again at a purge, say, is not forgiven each time."""
     make_log_dir(root, {"orders-0": two_groups()})
-    (look,) = LogDirLooker(root).look(world(root)).looks
+    (look,) = LogDirLooker(root).look(look_context(root)).looks
     assert isinstance(look, PartitionLook)
     assert not look.has_nothing_to_do(1000)
     done = replace(look, dirty_bytes=0, purge_known=True, has_clean_part=True)
@@ -347,7 +339,7 @@ def test_a_bug_that_one_partition_brings_out(root: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(partition_look, "look_of", buggy)
     make_log_dir(root, {f"orders-{n}": two_groups() for n in range(3)})
-    found = LogDirLooker(root).look(world(root)).looks
+    found = LogDirLooker(root).look(look_context(root)).looks
     assert [isinstance(each, PartitionLook) for each in found] == [True, False, True]
     assert found[1] == FailedLook(found[1].name, "unexpected error: ZeroDivisionError: a bug", Cause.LOG)
 
@@ -375,6 +367,6 @@ def test_a_look_that_fails_has_the_cause_of_its_error(
 
     monkeypatch.setattr(partition_look, "look_of", fails)
     make_log_dir(root, {"orders-0": two_groups()})
-    (found,) = LogDirLooker(root).look(world(root)).looks
+    (found,) = LogDirLooker(root).look(look_context(root)).looks
     assert isinstance(found, FailedLook)
     assert found.cause is cause

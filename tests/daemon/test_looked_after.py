@@ -18,9 +18,8 @@ from cleanerd.log.last_time import read_clock
 from cleanerd.log.partition import read_partition
 from tests.apply.offline_scene import batch, two_groups
 from tests.cleaner.driver import scratch
-from tests.daemon.scene import assignments, broker, serve, until
-from tests.daemon.test_fleet import CLEAN, KEY, NOW, dir_look, fleet_with, job_on, look, result, tracked, triggers
-from tests.daemon.test_log_dir_looker import world
+from tests.daemon.fleets import CLEAN, KEY, NOW, dir_look, fleet_with, job_on, look, result, tracked, triggers
+from tests.daemon.scene import assignments, broker, look_context, serve, until
 from tests.support.log_dirs import make_log_dir, write_segment
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -96,7 +95,7 @@ def test_it_tells_what_a_look_tells(root: Path, monkeypatch: pytest.MonkeyPatch)
 
         serve([*assignments(root), "log.cleaner.backoff.ms=3600000"], story)
         asked = len(agent.asked("log"))
-        known = world(root)
+        known = look_context(root)
         first = LogDirLooker(root).look(known)
     cleanings = [done for done in seen if done.job.kind == "live"]
     assert len(cleanings) == 2
@@ -116,7 +115,7 @@ def test_it_tells_what_a_look_tells(root: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_segment_that_came_since_is_looked_at(root: Path) -> None:
     """The directory is listed after the log was read: what is not in both is not known."""
     make_log_dir(root, {"orders-0": two_groups()})
-    known = world(root)
+    known = look_context(root)
     (first,) = LogDirLooker(root).look(known).looks
     assert isinstance(first, PartitionLook)
     job = replace(
@@ -132,7 +131,7 @@ def test_a_segment_that_came_since_is_looked_at(root: Path) -> None:
 def test_a_look_of_a_job_is_gone_by(root: Path) -> None:
     """What a worker noted is not looked at again until something changes there."""
     make_log_dir(root, {"orders-0": two_groups()})
-    known, looker = world(root), LogDirLooker(root)
+    known, looker = look_context(root), LogDirLooker(root)
     (first,) = looker.look(known).looks
     name, path = first.name, root / "orders-0"
     assert looker.look(known).looks == ()
@@ -151,9 +150,9 @@ def test_a_look_of_a_job_is_gone_by(root: Path) -> None:
 def test_a_job_that_went_by_the_settings_from_before_a_reload(root: Path) -> None:
     """What it saw at its end is looked at anew: its strategy, or its ratio, counted for ten minutes more."""
     make_log_dir(root, {"orders-0": two_groups()})
-    before, looker = world(root), LogDirLooker(root)
+    before, looker = look_context(root), LogDirLooker(root)
     looker.look(before)
-    known = replace(before, settings=world(root).settings)
+    known = replace(before, settings=look_context(root).settings)
     (first,) = looker.look(known).looks
     seen = looker._seen[first.name]
     looker.note(first.name, replace(seen, jobs_ended=1, settings=known.settings))
@@ -169,7 +168,7 @@ def test_what_came_since_a_job_is_not_lost_with_a_look_that_counts_for_nothing(r
     A directory that a killed cleaning had left was not seen for ten minutes then.
     """
     make_log_dir(root, {"orders-0": two_groups()})
-    known, looker = world(root), LogDirLooker(root)
+    known, looker = look_context(root), LogDirLooker(root)
     (first,) = looker.look(known).looks
     assert isinstance(first, PartitionLook)
     looker.note(first.name, replace(looker._seen[first.name], jobs_ended=1))

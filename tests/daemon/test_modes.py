@@ -25,15 +25,13 @@ from cleanerd.scope import settled
 from cleanerd.settings import load_settings
 from tests.apply.live_scene import content, held
 from tests.apply.offline_scene import two_groups
-from tests.daemon.scene import assignments, broker, partition, serve, until
+from tests.daemon.scene import COMPACT, assignments, broker, partition, serve, until
 from tests.support.log_dirs import make_log_dir, write_checkpoint
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.daemon.service import Service
-
-COMPACT = "topics.orders.cleanup.policy=compact"
 
 
 def everything(root: Path) -> dict[str, tuple[int, ...]]:

@@ -15,9 +15,9 @@ from cleanerd.daemon.looking.modes import DirMode
 from cleanerd.errors import LogDirBusyError, RefusedError
 from cleanerd_lab.demo.broker import STARTED
 from tests.apply.offline_scene import two_groups
-from tests.apply.test_held_file import other_process
 from tests.daemon.scene import assignments, broker, partition, serve, until
 from tests.support.log_dirs import make_log_dir
+from tests.support.other_process import other_process
 
 if TYPE_CHECKING:
     from pathlib import Path

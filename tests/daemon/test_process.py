@@ -19,44 +19,9 @@ from cleanerd.cli import main
 from cleanerd.daemon.fleet.pauses import Pauses, save_pauses
 from cleanerd_lab.demo.ports import free_port
 from tests.apply.live_scene import content
-from tests.apply.offline_scene import NOW
-from tests.daemon.process import Daemon
+from tests.daemon.process import Daemon, content_of, is_done, large, leftovers, newest
 from tests.daemon.scene import assignments, broker
-from tests.support.log_dirs import Partition
-from tests.support.logs import keyed_batch
 from tests.support.patience import PATIENCE_SECONDS
-
-
-def large(segments: int = 8, batches: int = 40) -> Partition:
-    """Every segment is rewritten: half of its keys are written again in the next one."""
-    logs: dict[int, bytes] = {}
-    offset = 0
-    for number in range(segments):
-        base, data = offset, b""
-        for each in range(batches):
-            data += keyed_batch(
-                offset,
-                ((f"k{each}", "x" * 900 + str(number)), (f"only-{number}-{each}", "y" * 900)),
-                timestamp=NOW - 1000,
-            )
-            offset += 2
-        logs[base] = data
-    return Partition({**logs, offset: b""})
-
-
-def newest(root: Path, name: str) -> dict[bytes | None, bytes | None]:
-    return {key: value for _, key, value in content_of(root, name)}
-
-
-def content_of(root: Path, name: str) -> list[tuple[int, bytes | None, bytes | None]]:
-    from tests.support.log_dirs import read_segments  # noqa: PLC0415
-
-    batches = (batch for found in read_segments(root / name).values() for batch in found)
-    return [(record.offset, record.key, record.value) for batch in batches for record in batch.records]
-
-
-def leftovers(root: Path) -> list[str]:
-    return sorted(str(p) for p in root.rglob("*") if p.name.endswith((".kstage", ".swap", ".cleaned", ".tmp")))
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -77,10 +42,6 @@ def test_a_signal_in_the_middle_of_a_clean(root: Path, number: signal.Signals, c
             daemon.until("it goes on", lambda view: view["totals"]["cleans"].get("cleaned", 0) == 1)
         assert newest(root, "orders-0") == before
         assert len(content(root)) == len(before)
-
-
-def is_done(view: dict[str, Any]) -> bool:
-    return view["ready"] and all(p["dirty_bytes"] == 0 and p["state"] == "idle" for p in view["partitions"])
 
 
 def kill_again_and_again(root: Path, kills: int) -> None:

@@ -10,8 +10,8 @@ from cleanerd_lab.demo.ports import free_port
 from tests.apply.offline_scene import batch, two_groups
 from tests.daemon.process import Daemon
 from tests.daemon.prometheus import Prometheus
+from tests.daemon.promtool import panels
 from tests.daemon.scene import assignments, broker
-from tests.daemon.test_alerts import panels
 from tests.support.log_dirs import Partition
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from cleanerd.cleaner.survey import CleaningOptions
 from tests.apply.live_scene import content
 from tests.cleaner.driver import NAME, clean, config
-from tests.daemon.scene import assignments, broker, partition, serve, until
+from tests.daemon.scene import assignments, broker, now_ms, partition, serve, until
 from tests.support.fake_agent import wait_for
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import Record, encode_batch, keyed_batch
@@ -21,10 +20,6 @@ if TYPE_CHECKING:
 
     from cleanerd.daemon.service import Service
     from cleanerd.daemon.view import DaemonView
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def with_tombstone(age_ms: int = 1000) -> Partition:

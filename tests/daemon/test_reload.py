@@ -22,9 +22,8 @@ from cleanerd.daemon.service import Service
 from cleanerd.errors import CleanerdError, ConfigError
 from cleanerd.format.names import TopicPartition
 from cleanerd.settings import Settings, load_settings
-from tests.daemon.process import Daemon
+from tests.daemon.process import Daemon, large, leftovers, newest
 from tests.daemon.scene import assignments, broker, until
-from tests.daemon.test_process import large, leftovers, newest
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:

@@ -11,13 +11,9 @@ from hypothesis import strategies as st
 from cleanerd.daemon.backoff import Backoff
 from cleanerd.daemon.fleet.schedule import AGEING_MS, STARVED_MS, Candidate, Limits, choose, ordered
 from cleanerd.format.names import TopicPartition
+from tests.daemon.fleets import candidate
 
 HOUR_MS = 3_600_000
-
-
-def candidate(number: int = 0, trigger: str = "ratio", **values: object) -> Candidate:
-    made = Candidate(TopicPartition("orders", number), "/a", "ratio", 50, 100)
-    return replace(made, trigger=trigger, **values)  # type: ignore[arg-type]
 
 
 def first(*candidates: Candidate) -> int:

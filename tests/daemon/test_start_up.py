@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.daemon.process import Daemon
+from tests.daemon.process import Daemon, is_done, large, leftovers, newest
 from tests.daemon.scene import assignments, broker
-from tests.daemon.test_process import is_done, large, leftovers, newest
 from tests.support.log_dirs import make_log_dir
 from tests.support.mounts import tmpfs
 from tests.torture import shim

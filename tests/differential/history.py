@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.kafka.log_spec import Batch, Record, Segment
 
@@ -117,3 +117,8 @@ def log(*segments: Iterable[Batch] | int) -> tuple[Segment, ...]:
     if made[-1].batches:
         made.append(Segment(last_offset(made[-1].batches[-1]) + 1))
     return tuple(made)
+
+
+def sent(producer: int, base: int, words: str, *, sequence: int = 0, epoch: int = 0, **settings: Any) -> Batch:
+    """A batch of an idempotent producer."""
+    return batch(base, words, producer_id=producer, producer_epoch=epoch, base_sequence=sequence, **settings)

@@ -13,14 +13,14 @@ from cleanerd.format.legacy import parse_message
 from cleanerd.log.clean_point import StateStore
 from tests.differential import duel
 from tests.differential.cell import Cell, parameters
-from tests.differential.duel import NAME, clean_ours, prepare
-from tests.differential.history import NOW, History, Turn, batch, log
-from tests.differential.legacy_cells import (
+from tests.differential.cells.legacy import (
     CELLS,
     MAGICS,
     ROUNDS,
     magics,
 )
+from tests.differential.duel import NAME, clean_ours, prepare
+from tests.differential.history import NOW, History, Turn, batch, log
 from tests.differential.random_legacy import random_legacy_history, with_old_batches
 from tests.differential.random_transactions import random_transactions
 from tests.differential.seeds import play_seed

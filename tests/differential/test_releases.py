@@ -12,19 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.log.clean_point import StateStore
-from tests.differential import (
-    duel,
-    test_kafka_39,
-    test_offsets,
-    test_shapes,
-    test_tombstones,
-    test_transaction_scenarios,
-)
+from tests.differential import duel
 from tests.differential.cell import Cell, parameters
+from tests.differential.cells import offsets, sample, shapes, tombstones, transaction_scenarios
+from tests.differential.cells.legacy import CELLS as LEGACY
+from tests.differential.cells.legacy import magics
 from tests.differential.duel import NAME, clean_ours, prepare
 from tests.differential.history import NOW, History, Turn, batch, log
-from tests.differential.legacy_cells import CELLS as LEGACY
-from tests.differential.legacy_cells import magics
 from tests.differential.random_history import random_history
 from tests.differential.random_transactions import random_transactions
 from tests.differential.releases import DROPS_THE_END, INDEXES_BY_WRITE
@@ -42,10 +36,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.kafka
 
 QUICK = [
-    test_shapes.CELLS[2],
-    test_tombstones.CELLS[1],
-    test_offsets.GAPS[0],
-    test_transaction_scenarios.CELLS[1],
+    shapes.CELLS[2],
+    tombstones.CELLS[1],
+    offsets.GAPS[0],
+    transaction_scenarios.CELLS[1],
 ]
 WITH_AN_END = 27
 HISTORIES = (*range(1, 41), 3005, 3020)
@@ -64,9 +58,9 @@ def judge(request: pytest.FixtureRequest, profile: str) -> Judge:
 def _everything() -> Iterator[ParameterSet]:
     """All that 3.9 is asked, but for the end of the cleanable part and, with 3.6, index entries."""
     for profile in ("3.6", "4.4"):
-        for cell in test_kafka_39.CELLS:
+        for cell in sample.CELLS:
             by_write = profile in INDEXES_BY_WRITE and cell.name.startswith("an index entry every")
-            if cell not in test_offsets.END and not by_write:
+            if cell not in offsets.END and not by_write:
                 yield pytest.param(profile, cell, id=f"{cell.name}-{profile}")
 
 

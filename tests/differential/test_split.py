@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cleaner.driver import NAME, clean_all, config
-from tests.cleaner.test_split import only_split
+from tests.cleaner.splitting import only_split
 from tests.kafka.judge import JudgeError
 from tests.kafka.log_spec import Round, ToLoad
 from tests.support.log_dirs import make_log_dir

@@ -18,14 +18,14 @@ from cleanerd.policy import retain as retention
 from cleanerd.policy import tombstone
 from cleanerd.policy.producer import LastRecords
 from cleanerd.policy.transaction import AbortedTransactions, OpenTransactions
-from tests.differential import (
-    test_first_dirty,
-    test_offsets,
-    test_partial,
-    test_producers,
-    test_tombstones,
-    test_transaction_scenarios,
-    test_transactions,
+from tests.differential.cells import (
+    first_dirty,
+    offsets,
+    partial,
+    producers,
+    tombstones,
+    transaction_scenarios,
+    transactions,
 )
 
 if TYPE_CHECKING:
@@ -39,14 +39,14 @@ pytestmark = pytest.mark.kafka
 CELLS = {
     cell.name: cell
     for cell in (
-        *test_first_dirty.CELLS,
-        *test_offsets.END,
-        *test_offsets.SIZES,
-        *test_partial.CELLS,
-        *test_producers.CELLS,
-        *test_tombstones.CELLS,
-        *test_transactions.CELLS,
-        *test_transaction_scenarios.CELLS,
+        *first_dirty.CELLS,
+        *offsets.END,
+        *offsets.SIZES,
+        *partial.CELLS,
+        *producers.CELLS,
+        *tombstones.CELLS,
+        *transactions.CELLS,
+        *transaction_scenarios.CELLS,
     )
 }
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.differential.test_offsets import GAPS
+from tests.differential.cells.offsets import GAPS
 
 if TYPE_CHECKING:
     from pathlib import Path

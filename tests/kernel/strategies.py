@@ -34,6 +34,7 @@ _HEADER_VALUES = st.one_of(
     st.integers(-(2**63), 2**63 - 1).map(varint),
 )
 _HEADERS = st.lists(st.tuples(_HEADER_NAMES, _HEADER_VALUES), max_size=4)
+SMALLEST_MAP_BYTES = 72 << 10
 
 
 def array(data: bytes) -> NDArray[np.uint8]:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cleanerd._kernel import MapLostError, OffsetMap
-from tests.kernel.test_versioned_map import SMALLEST as SMALLEST_VERSIONED
+from tests.kernel.strategies import SMALLEST_MAP_BYTES as SMALLEST_VERSIONED
 from tests.support.mounts import tmpfs
 
 SMALLEST = 48 << 10

@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cleanerd._kernel import OffsetMap
-from tests.kernel.strategies import HASH_KEY
+from tests.kernel.strategies import HASH_KEY, SMALLEST_MAP_BYTES
 from tests.support import reference_map as twin
 from tests.support.reference_codecs import siphash_1_3_128
 
-SMALLEST = 72 << 10
 DIRTY = 1 << 38
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 
@@ -70,7 +69,10 @@ _FIRST = st.one_of(st.integers(0, 400), st.integers(DIRTY, DIRTY + 400))
 def test_like_a_dict(calls: list[tuple[list[Any], int, bool]], shards: int, draw: st.DataObject) -> None:
     """R280-4 to R280-6, R280-10: the largest (has version, version, ordinal), shard by shard, full maps included."""
     load = draw.draw(st.sampled_from([0.85, 0.013, 0.004, 0.0001]))
-    real, model = OffsetMap(SMALLEST, load=load, versions=True), twin.OffsetMap(SMALLEST, load=load, versions=True)
+    real, model = (
+        OffsetMap(SMALLEST_MAP_BYTES, load=load, versions=True),
+        twin.OffsetMap(SMALLEST_MAP_BYTES, load=load, versions=True),
+    )
     assert real.capacity == model.capacity
     for number, (rows, first, add) in enumerate(calls):
         words, mask = _hashes([row[0] for row in rows]), [row[1] for row in rows]
@@ -117,7 +119,7 @@ def test_like_a_dict(calls: list[tuple[list[Any], int, bool]], shards: int, draw
 def test_who_wins(lower: Row, higher: Row) -> None:
     """R280-4 to R280-6, R280-10: in either order, put or updated."""
     for first, second in ((lower, higher), (higher, lower)):
-        table = OffsetMap(SMALLEST, versions=True)
+        table = OffsetMap(SMALLEST_MAP_BYTES, versions=True)
         _put(table, first, second)
         assert _winners(table) == [higher[1]]
         table.clear()
@@ -137,14 +139,14 @@ def test_any_order_has_the_same_winner() -> None:
         (1, DIRTY + 1, False, 0),
     ]
     for order in permutations(rows):
-        table = OffsetMap(SMALLEST, versions=True)
+        table = OffsetMap(SMALLEST_MAP_BYTES, versions=True)
         _put(table, *order)
         assert _winners(table) == [5]
 
 
 def test_update_never_inserts() -> None:
     """R280-10: the clean part judges keys of the dirty part, it adds none; a masked row changes nothing."""
-    table = OffsetMap(SMALLEST, versions=True)
+    table = OffsetMap(SMALLEST_MAP_BYTES, versions=True)
     assert not _update(table, (1, 3, True, 5))
     assert len(table) == 0
     _put(table, (1, DIRTY, True, 5))
@@ -158,7 +160,7 @@ def test_update_never_inserts() -> None:
 
 def test_one_key_many_times_in_one_call() -> None:
     """Rows of one look-ahead block see each other: the entry that the first made is raised by the others."""
-    table = OffsetMap(SMALLEST, versions=True)
+    table = OffsetMap(SMALLEST_MAP_BYTES, versions=True)
     rows: list[Row] = [(1, row, row % 3 != 0, -abs(row - 31)) for row in range(64)]
     hashes, first, mask, versions = _arguments(rows)
     assert table.put_max(hashes, first, mask, **versions) == 64
@@ -173,7 +175,7 @@ def _random_hashes(count: int, seed: int = 1) -> Any:
 @pytest.mark.parametrize("load", [0.85, 1.0])
 def test_a_map_filled_to_the_brim(load: float) -> None:
     """Every key that was taken keeps a version of its own; the row at which it was full is named."""
-    table = OffsetMap(SMALLEST, load=load, versions=True)
+    table = OffsetMap(SMALLEST_MAP_BYTES, load=load, versions=True)
     count = table.capacity + 100
     hashes, mask = _random_hashes(count), np.ones(count, bool)
     version, has = np.arange(count, dtype=np.int64) - 500, np.arange(count) % 3 != 0
@@ -189,22 +191,22 @@ def test_a_map_filled_to_the_brim(load: float) -> None:
 
 def test_sizes() -> None:
     """U-19: at most 30 bytes a key, at least 96 identity bits; the memory is the total."""
-    table = OffsetMap(SMALLEST, versions=True)
-    assert (table.memory_bytes, table.capacity, table.versions) == (SMALLEST, 2611, True)
+    table = OffsetMap(SMALLEST_MAP_BYTES, versions=True)
+    assert (table.memory_bytes, table.capacity, table.versions) == (SMALLEST_MAP_BYTES, 2611, True)
     assert table.identity_bits >= 96
-    assert OffsetMap(SMALLEST + 95, versions=True).memory_bytes == SMALLEST
+    assert OffsetMap(SMALLEST_MAP_BYTES + 95, versions=True).memory_bytes == SMALLEST_MAP_BYTES
     large = OffsetMap(1 << 24, versions=True)
     assert large.memory_bytes <= 1 << 24
     assert large.memory_bytes / large.capacity <= 30
-    assert not OffsetMap(SMALLEST).versions
-    for bad in (SMALLEST - 1, 48 << 10, 0, -1):
+    assert not OffsetMap(SMALLEST_MAP_BYTES).versions
+    for bad in (SMALLEST_MAP_BYTES - 1, 48 << 10, 0, -1):
         with pytest.raises(ValueError, match="at least 73728 bytes"):
             OffsetMap(bad, versions=True)
 
 
 def test_callers_mistakes() -> None:
     """Versions for a map without them, none for a map with them, columns that do not fit, ordinals beyond the last."""
-    plain, table = OffsetMap(SMALLEST), OffsetMap(SMALLEST, versions=True)
+    plain, table = OffsetMap(SMALLEST_MAP_BYTES), OffsetMap(SMALLEST_MAP_BYTES, versions=True)
     hashes, mask = _random_hashes(4), np.ones(4, bool)
     version, has = np.zeros(4, np.int64), np.ones(4, bool)
     both = {"version": version, "has_version": has}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from kafka.admin import KafkaAdminClient
 
 from cleanerd.broker.agent_client import AgentClient
 from cleanerd.broker.agent_facts import ask_info, ask_log
@@ -15,12 +17,11 @@ from cleanerd.broker.agent_transport import SOCKET
 from cleanerd.format.names import TopicPartition as Name
 from cleanerd.log.log_dir import cleaner_offset
 from cleanerd.policy.version import encode_version
+from cleanerd_lab.demo.broker import Broker
 from tests.brokers.node import errors, names_ending, wait_until
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from cleanerd.broker.agent_facts import AgentInfo, LogFacts
     from cleanerd_lab.demo.broker import Broker
 
@@ -121,3 +122,29 @@ def directory_of(broker: Broker, topic: str) -> Path:
     """Where partition 0 lies."""
     (found,) = (path for log_dir in broker.log_dirs if (path := log_dir / f"{topic}-0").is_dir())
     return found
+
+
+def other_dir(broker: Broker, topic: str) -> str:
+    (other,) = {str(path) for path in broker.log_dirs} - {str(Path(facts(broker, topic).dir).parent)}
+    return other
+
+
+def begin_move(broker: Broker, topic: str) -> str:
+    """To the other log directory, which is returned."""
+    target = other_dir(broker, topic)
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    try:
+        admin.alter_replica_log_dirs({(topic, 0, 1): target})
+    finally:
+        admin.close()
+    return target
+
+
+def delete(broker: Broker, topic: str) -> None:
+    ask(broker, "delete_topics", [topic])
+    wait_until("the directory is gone", lambda: not any((path / f"{topic}-0").is_dir() for path in broker.log_dirs))
+
+
+def move(broker: Broker, topic: str) -> None:
+    target = begin_move(broker, topic)
+    wait_until("it is there", lambda: facts(broker, topic).dir == f"{target}/{topic}-0")

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
-from kafka.admin import KafkaAdminClient
 
 from cleanerd.broker.agent_client import AgentClient
 from cleanerd.broker.agent_transport import SOCKET
@@ -24,10 +22,13 @@ from tests.live.scene import (
     NO_LAG,
     alter,
     ask,
+    begin_move,
     check_broker,
     clean_point,
+    delete,
     facts,
     info,
+    move,
     read,
     set_topic,
     write,
@@ -37,6 +38,7 @@ from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from cleanerd_lab.demo.broker import Broker
     from tests.kafka.fixtures import StartBroker
@@ -50,22 +52,6 @@ BUSY: Final = frozenset({
 THROTTLE: Final = "replica.alter.log.dirs.io.max.bytes.per.second"
 
 
-def other_dir(broker: Broker, topic: str) -> str:
-    (other,) = {str(path) for path in broker.log_dirs} - {str(Path(facts(broker, topic).dir).parent)}
-    return other
-
-
-def begin_move(broker: Broker, topic: str) -> str:
-    """To the other log directory, which is returned."""
-    target = other_dir(broker, topic)
-    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
-    try:
-        admin.alter_replica_log_dirs({(topic, 0, 1): target})
-    finally:
-        admin.close()
-    return target
-
-
 @dataclass(frozen=True, slots=True)
 class Event:
     """Something that a broker does; ``check`` judges the round in which it happened."""
@@ -77,16 +63,6 @@ class Event:
 
 
 # -- what happens -----------------------------------------------------------------------------------------------------
-
-
-def delete(broker: Broker, topic: str) -> None:
-    ask(broker, "delete_topics", [topic])
-    wait_until("the directory is gone", lambda: not any((path / f"{topic}-0").is_dir() for path in broker.log_dirs))
-
-
-def move(broker: Broker, topic: str) -> None:
-    target = begin_move(broker, topic)
-    wait_until("it is there", lambda: facts(broker, topic).dir == f"{target}/{topic}-0")
 
 
 def throttle(broker: Broker) -> str | None:

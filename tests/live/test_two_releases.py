@@ -13,8 +13,8 @@ from tests.agent.building import changed_build
 from tests.brokers.node import cleanerd, errors, names_ending, wait_until
 from tests.daemon.process import Daemon
 from tests.daemon.scene import assignments
+from tests.live.late_writer import NO_LAG, STRATEGY, TOPIC, LateWriter, read_winners
 from tests.live.load import WRITINGS, Load, create_topics
-from tests.live.test_versioned import NO_LAG, STRATEGY, TOPIC, LateWriter, read
 from tests.support.releases import next_release, this_release
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Upgrade:
 
     def check_versions(self) -> None:
         expected = self.late.winners()
-        seen = read(self.broker, expected)
+        seen = read_winners(self.broker, expected)
         assert all(seen[key][0] >= rank for key, (rank, _) in expected.items())
 
     def put_agent_in(self, release: Release) -> None:
@@ -132,7 +132,7 @@ def check(day: Upgrade, last: Release) -> None:
     """What was acknowledged is there; versions win; nothing of a swap is left; nobody had anything to report."""
     day.load.check()
     assert day.late.problems == []
-    assert read(day.broker, day.late.winners()) == day.late.winners()
+    assert read_winners(day.broker, day.late.winners()) == day.late.winners()
     said = (day.base / "daemon.log").read_text()
     assert "report it" not in said
     assert "a worker died" not in said

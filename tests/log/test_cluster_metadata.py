@@ -1,7 +1,6 @@
 """The cluster's topics and settings from the metadata log (U-23, U-24)."""
 
 import os
-import shutil
 import struct
 import uuid
 from pathlib import Path
@@ -12,6 +11,7 @@ from cleanerd.errors import CleanerdError, CorruptionError, UnsupportedLogError
 from cleanerd.format.names import uuid_from_base64
 from cleanerd.log import cluster_metadata
 from cleanerd.log.cluster_metadata import ClusterMetadata, read_cluster_metadata
+from tests.log.metadata_logs import GOLDEN, ID1, ID2, ID3, LOG, golden, read, release
 from tests.support.format_bytes import (
     ABORT,
     BEGIN,
@@ -27,23 +27,6 @@ from tests.support.format_bytes import (
     snapshot,
     topic,
 )
-
-GOLDEN = Path(__file__).parent.parent / "format" / "golden"
-RELEASES = ["kafka-3.9.2", "kafka-4.3.1"]
-LOG = "00000000000000000000.log"
-
-ID1, ID2, ID3 = (uuid.UUID(int=number) for number in (1, 2, 3))
-
-release = pytest.mark.parametrize("release", RELEASES)
-
-
-def golden(release: str, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(GOLDEN / release / "__cluster_metadata-0", tmp_path / release))
-
-
-def read(directory: Path) -> ClusterMetadata:
-    return read_cluster_metadata(directory, only_before_ms=None)
-
 
 # ---- real brokers
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cleanerd.errors import CorruptionError
-from tests.log.test_cluster_metadata import ID1, ID2, LOG, read
+from tests.log.metadata_logs import ID1, ID2, LOG, read
 from tests.support.format_bytes import (
     config,
     metadata_batch,

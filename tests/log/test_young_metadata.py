@@ -9,7 +9,7 @@ import pytest
 
 from cleanerd.errors import CorruptionError
 from cleanerd.log.cluster_metadata import read_cluster_metadata
-from tests.log.test_cluster_metadata import ID1, ID2, ID3, LOG, read
+from tests.log.metadata_logs import ID1, ID2, ID3, LOG, read
 from tests.support.format_bytes import config, metadata_batch, remove_topic, snapshot, topic
 
 if TYPE_CHECKING:

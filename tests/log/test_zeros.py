@@ -22,8 +22,8 @@ from cleanerd.log.producers import read_producers
 from cleanerd.log.read import SegmentReader, gathered
 from cleanerd.log.segment import Segment
 from cleanerd.log.zeros import only_zeros
-from tests.log.test_cluster_metadata import golden, release
-from tests.log.test_cluster_metadata import read as read_metadata
+from tests.log.metadata_logs import golden, release
+from tests.log.metadata_logs import read as read_metadata
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import encode_batch, keyed_batch
 

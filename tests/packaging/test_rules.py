@@ -7,10 +7,10 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
+from tests.packaging.rule_ids import FAMILIES, ID
+
 TOP = Path(__file__).resolve().parents[2]
 BOOK = TOP / "docs" / "rules.md"
-FAMILIES = "A|C|D|F|H|I|K|LT|OP|R|R87|R192|R280|R534|S|T|U|VERIFY|X"
-ID = re.compile(rf"(?<![\w.-])(?:{FAMILIES})-\d+(?:\.\d+|[a-z](?![\w]))?(?![\w-])")
 RANGE = re.compile(rf"(?<![\w.-])({FAMILIES})-(\d+(?:\.\d+)?) ?\.\. ?(?:\1-)?(\d+(?:\.\d+)?)")
 ROW = re.compile(rf"^\| ((?:{FAMILIES})-[0-9a-z.]+) \|(.*)\|$")
 PATH = re.compile(r"`((?:agent|cleanerd|cleanerd_lab|kernel|tests|tools|config|docs|systemd)(?:/[\w./-]*)?)`")

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.packaging.test_rules import ID
+from tests.packaging.rule_ids import ID
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

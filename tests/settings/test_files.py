@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.settings.test_load import LISTS, NO_TOML, TWICE, load, refused
+from tests.settings.loading import LISTS, NO_TOML, TWICE, load, refused
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ from cleanerd.settings import kafka_names
 from cleanerd.settings.keys import DAEMON_FIELDS, TOPIC_FIELDS
 from cleanerd.settings.unused import unused_note
 from tests.kafka.judge import fetch
-from tests.settings.test_load import load, refused
+from tests.settings.loading import load, refused
 from tools.kafka_names import names_of, table
 
 if TYPE_CHECKING:

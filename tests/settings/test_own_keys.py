@@ -11,7 +11,7 @@ from cleanerd.settings import load as load_module
 from cleanerd.settings import load_settings
 from cleanerd.settings.keys import DAEMON_FIELDS, kind_of
 from cleanerd.settings.load import default_state_dir
-from tests.settings.test_load import load
+from tests.settings.loading import load
 
 
 @pytest.mark.parametrize(

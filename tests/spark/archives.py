@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -128,4 +129,9 @@ def manifest_of(output: Path) -> Any:
 def cleaned_dir(output: Path, name: str = "data") -> Path:
     """The log directory ``name`` of a finished archive."""
     (one,) = [each for each in json.loads((output / MANIFEST).read_text())["log_dirs"] if each["path"].endswith(name)]
+    return output / one["path"]
+
+
+def only_cleaned_dir(output: Path) -> Path:
+    (one,) = manifest_of(output)["log_dirs"]
     return output / one["path"]

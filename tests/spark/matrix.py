@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 import time
 import traceback
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from itertools import combinations, product
 from pathlib import Path
@@ -20,17 +22,26 @@ from typing import TYPE_CHECKING, Final
 from tests.cleaner.driver import config
 from tests.spark.rich_log import NOW_MS, RichLog
 from tests.spark.sessions import ON_A_CLUSTER, SHORT, start_session
-from tests.spark.test_identity import MODES, STRATEGIES
 from tests.spark.twins import all_dirty, assert_twins, stage_by_spark, stage_locally
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
 CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 SHARDS: Final = (1, 3, 16)
 MASTERS: Final = ("local[1]", "local[2]")
+STRATEGIES: Mapping[str, Mapping[str, object]] = {
+    "offset": {},
+    "timestamp": {"compaction_strategy": "timestamp"},
+    "header": {"compaction_strategy": "header", "compaction_strategy_header": "version"},
+}
+MODES: Mapping[str, Mapping[str, object]] = {
+    "null": {},
+    "flag": {"tombstone_mode": "flag"},
+    "header": {"tombstone_mode": "header", "tombstone_header": "deleted"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,3 +157,13 @@ def main() -> int:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+def in_a_child(master: str, cells: Sequence[Cell], place: Path, timeout: float) -> list[Dropped]:
+    """The cells in a session of another process; what it says of the first that fails is this one's failure."""
+    command = [sys.executable, "-m", "tests.spark.matrix", master, str(place), *(str(cell.number) for cell in cells)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    told = json.loads(done.stdout)
+    sys.stdout.write(f"\n{master}: {len(cells)} cells in {told['seconds']:.0f} s\n")
+    return [Dropped(*each) for each in told["dropped"]]

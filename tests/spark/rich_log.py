@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tests.cleaner.driver import NAME
+from tests.cleaner.driver import NAME, config
 from tests.support.log_dirs import Partition, Producer, make_log_dir
 from tests.support.logs import BASE_TIMESTAMP_MS, Record, encode_batch, encode_legacy, encode_marker, encode_wrapper
 
@@ -17,6 +17,7 @@ NOW_MS = BASE_TIMESTAMP_MS + 1_000_000
 EXPIRED_MS = NOW_MS - 10
 WAITING_MS = NOW_MS + 10
 FLAG = 0x20
+BY_HEADER = config(compaction_strategy="header", compaction_strategy_header="version", delete_retention_ms=100)
 
 
 @dataclass

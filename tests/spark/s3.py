@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 from moto.server import ThreadedMotoServer
 
+from cleanerd.spark.stores import path_of
 from tests.spark.faulty import Faulty, put_before
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ _DENIED = (
     b"<Message>The AWS Access Key Id you provided does not exist in our records.</Message></Error>"
 )
 _ANSWERS = {"slow": (503, _SLOW_DOWN, _XML), "denied": (403, _DENIED, _XML)}
+ARCHIVE_PARTITIONS = ("offset-0", "transactions-1", "old-0", "version-0")
 
 
 @dataclass
@@ -64,3 +66,24 @@ def start() -> tuple[Store, Callable[[], None]]:
         moto.stop()
 
     return store, stop
+
+
+def keys(store: Store, prefix: str) -> list[str]:
+    found = store.client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
+    return [each["Key"] for page in found for each in page.get("Contents", ()) if not each["Key"].endswith("/")]
+
+
+def downloaded(store: Store, prefix: str, into: Path) -> Path:
+    """All below a prefix, here."""
+    for key in keys(store, prefix + "/"):
+        path = into / key.removeprefix(prefix + "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        store.client.download_file(BUCKET, key, str(path))
+    return into
+
+
+def from_store(store: Store, url: str, into: Path) -> Path:
+    """A source as it is downloaded: with the store's times."""
+    path = path_of(url)
+    downloaded(store, "/".join(path.parts[2:]), into)
+    return into

@@ -19,7 +19,17 @@ from cleanerd.spark.archive.source import contents_of, fetch
 from cleanerd.spark.archive.target import MANIFEST, check_new, target_of
 from cleanerd.spark.stores import path_of
 from tests.spark import faulty, s3
-from tests.spark.archives import CLEAN, archived, cleaned_twin, files_of, make_archive, manifest_of, settings
+from tests.spark.archives import (
+    CLEAN,
+    archived,
+    cleaned_twin,
+    files_of,
+    make_archive,
+    manifest_of,
+    only_cleaned_dir,
+    settings,
+)
+from tests.spark.s3 import ARCHIVE_PARTITIONS, downloaded, keys
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,12 +37,11 @@ if TYPE_CHECKING:
     from tests.spark.s3 import Store
 
 Capsys = pytest.CaptureFixture[str]
-SOME = ("offset-0", "transactions-1", "old-0", "version-0")
 
 
 @pytest.fixture(scope="module")
 def log_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_archive(tmp_path_factory.mktemp("lake") / "data", *SOME)
+    return make_archive(tmp_path_factory.mktemp("lake") / "data", *ARCHIVE_PARTITIONS)
 
 
 @pytest.fixture(scope="module")
@@ -43,32 +52,6 @@ def url(server: Store, log_dir: Path) -> str:
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
     return tmp_path / "state"
-
-
-def keys(store: Store, prefix: str) -> list[str]:
-    found = store.client.get_paginator("list_objects_v2").paginate(Bucket=s3.BUCKET, Prefix=prefix)
-    return [each["Key"] for page in found for each in page.get("Contents", ()) if not each["Key"].endswith("/")]
-
-
-def downloaded(store: Store, prefix: str, into: Path) -> Path:
-    """All below a prefix, here."""
-    for key in keys(store, prefix + "/"):
-        path = into / key.removeprefix(prefix + "/")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        store.client.download_file(s3.BUCKET, key, str(path))
-    return into
-
-
-def cleaned_dir(output: Path) -> Path:
-    (one,) = manifest_of(output)["log_dirs"]
-    return output / one["path"]
-
-
-def from_store(store: Store, url: str, into: Path) -> Path:
-    """A source as it is downloaded: with the store's times."""
-    path = path_of(url)
-    downloaded(store, "/".join(path.parts[2:]), into)
-    return into
 
 
 def test_from_store_to_store(
@@ -83,7 +66,7 @@ def test_from_store_to_store(
         key: store.client.head_object(Bucket=s3.BUCKET, Key=key)["ETag"] for key in keys(store, "archives/1/")
     }
     output = downloaded(store, "cleaned/1", tmp_path / "out")
-    assert files_of(cleaned_dir(output)) == cleaned_twin(capsys, log_dir)
+    assert files_of(only_cleaned_dir(output)) == cleaned_twin(capsys, log_dir)
     (one,) = manifest_of(output)["log_dirs"]
     assert one["source"] == url.replace("s3a:", "s3:")
     tags = {f"archives/1/data/{row['topic']}-{row['partition']}/{file['name']}": file["etag"].strip('"')
@@ -107,7 +90,7 @@ def test_between_store_and_disk(
     else:
         assert archived(capsys, log_dir, "s3://archive/up", state)[0] == 0
         downloaded(store, "up", tmp_path / "out")
-    assert files_of(cleaned_dir(tmp_path / "out")) == cleaned_twin(capsys, log_dir)
+    assert files_of(only_cleaned_dir(tmp_path / "out")) == cleaned_twin(capsys, log_dir)
 
 
 @pytest.mark.parametrize("fault", [*(pytest.param(each, marks=pytest.mark.long) for each in ("slow", "drop")), "cut"])
@@ -121,7 +104,7 @@ def test_a_store_that_fails_now_and_then(
     assert code == 0, told
     assert len(store.requests) > len(set(store.requests)) + 20
     output = downloaded(store, f"shaky/{fault}", tmp_path / "out")
-    assert files_of(cleaned_dir(output)) == cleaned_twin(capsys, log_dir)
+    assert files_of(only_cleaned_dir(output)) == cleaned_twin(capsys, log_dir)
 
 
 def test_a_store_that_takes_nothing(store: Store, url: str, capsys: Capsys, state: Path) -> None:
@@ -185,7 +168,7 @@ def test_hostile_keys(store: Store, log_dir: Path, tmp_path: Path, capsys: Capsy
     assert "a file has its name too" in told["offset"]
     assert f"both a file and a directory are called '{0:020}.log'" in told["version"]
     assert "which no file of a broker is" in told["transactions"]
-    assert files_of(cleaned_dir(tmp_path / "deep" / "out") / "old-0").keys() == {
+    assert files_of(only_cleaned_dir(tmp_path / "deep" / "out") / "old-0").keys() == {
         name.partition("/")[2] for name in cleaned_twin(capsys, log_dir) if name.startswith("old-0/")
     }
     assert {each.name for each in (tmp_path / "deep").iterdir()} == {"out"}
@@ -252,7 +235,7 @@ def test_a_manifest_of_which_nobody_knows(store: Store, url: str, tmp_path: Path
     code, _, told = archived(capsys, url, "s3://archive/lost", state)
     store.fault = None
     assert code == MachineError.exit_code, told
-    assert files_of(cleaned_dir(downloaded(store, "lost", tmp_path / "out")))
+    assert files_of(only_cleaned_dir(downloaded(store, "lost", tmp_path / "out")))
 
 
 def test_refused(store: Store, url: str, capsys: Capsys, state: Path) -> None:

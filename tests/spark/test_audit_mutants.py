@@ -11,9 +11,9 @@ import pytest
 
 from cleanerd.spark import audit, audit_rules
 from tests.cleaner.driver import scratch
+from tests.spark.audit_cases import CASES
 from tests.spark.audit_model import NOW, Pair
 from tests.spark.cases import found, judge_cases
-from tests.spark.test_audit_damages import CASES
 from tests.verify import scene
 
 PAIRS = {f"pair {seed}": Pair(seed).case() for seed in range(60)}

@@ -13,19 +13,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.cleaner.manifest import STAGING
-from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.format.checkpoint import read_offset_checkpoint, write_offset_checkpoint
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.log_dir import CHECKPOINTS
 from cleanerd.spark.launch import environment
-from cleanerd_lab.bench.generate import PARTITION, VERSION_HEADER, Shape, make_log
+from cleanerd_lab.bench.generate import PARTITION, VERSION_HEADER, make_log
 from tests.cleaner.driver import config, resources
 from tests.spark import twins
-from tests.spark.cluster import Cluster, executor_killed, started_cluster
+from tests.spark.cluster import OPTIONS, SHAPE, Cluster, executor_killed, started_cluster
 from tests.spark.faults import SlowAttempts
-from tests.spark.matrix import enough, pairwise
+from tests.spark.matrix import enough, in_a_child, pairwise
 from tests.spark.sessions import ON_A_CLUSTER, QUIET
-from tests.spark.test_matrix import in_a_child
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,8 +35,6 @@ pytestmark = pytest.mark.long
 
 MIB = 1 << 20
 SIZE_BYTES = int(os.environ.get("CLUSTER_MIB", "520")) * MIB
-SHAPE = Shape("ties", "128 B, random versions, a tenth of them ties", 128, 64, 0.5, versions=True, ties=0.1)
-OPTIONS = CleaningOptions(now_ms=1_900_000_000_000, force=True, from_start=True)
 PORT = 17077
 DRIVER = """
 import json, os, pickle, sys

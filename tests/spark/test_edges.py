@@ -14,11 +14,10 @@ from cleanerd.errors import CleanerdError, LogDirBusyError, UnsupportedLogError
 from cleanerd.spark import rewrite, work
 from cleanerd.spark.plan import plan_of
 from tests.cleaner.driver import NAME, config, resources
-from tests.cleaner.strategy_cases import NOW, batches, rec
-from tests.cleaner.test_segments import lopsided, tail
-from tests.cleaner.test_strategy_rounds import many
+from tests.cleaner.keyed_log import lopsided, tail
+from tests.cleaner.strategy_cases import NOW, batches, many_tombstones, rec
 from tests.spark.inline import InlineJobs
-from tests.spark.rich_log import NOW_MS, RichLog
+from tests.spark.rich_log import BY_HEADER, NOW_MS, RichLog
 from tests.spark.twins import PLAN_ID, all_dirty, assert_twins, stage_inline, stage_locally
 from tests.support.log_dirs import Partition, make_log_dir
 
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 
     from cleanerd.spark.jobs import Stage
     from cleanerd.spark.rows import Row
-
-BY_HEADER = config(compaction_strategy="header", compaction_strategy_header="version", delete_retention_ms=100)
 
 
 def test_groups_that_grow(tmp_path: Path) -> None:
@@ -63,7 +60,7 @@ def test_an_index_that_lies(tmp_path: Path) -> None:
 @pytest.mark.parametrize("split_bytes", [100, 1 << 20])
 def test_a_tail_that_cannot_be_read(tmp_path: Path, split_bytes: int) -> None:
     """U-1: what lies behind the damage is not known, so no tombstone goes; the partition is cleaned all the same."""
-    segments = many(9)
+    segments = many_tombstones(9)
     data = bytearray(batches(rec("x", 1), rec("y", 1), first=18))
     data[-1] ^= 1
     path = make_log_dir(tmp_path / "logs", {NAME: Partition({**segments, 18: bytes(data)})})
@@ -77,7 +74,7 @@ def test_a_tail_that_cannot_be_read(tmp_path: Path, split_bytes: int) -> None:
 @pytest.mark.parametrize("map_load", [0.85, 0.02, 0.005])
 def test_a_proof_in_shards(tmp_path: Path, map_load: float) -> None:
     """U-1: the keys of tombstones are cut into shards when they do not fit; the same ones go, their keys are told."""
-    path = make_log_dir(tmp_path / "logs", {NAME: Partition(many(90))})
+    path = make_log_dir(tmp_path / "logs", {NAME: Partition(many_tombstones(90))})
     given = resources(map_bytes=1, map_load=map_load)
     local = stage_locally(path, all_dirty(NOW), BY_HEADER, given)
     assert local.result.dropped.tombstone == 60
@@ -87,7 +84,7 @@ def test_a_proof_in_shards(tmp_path: Path, map_load: float) -> None:
 def test_the_guard_forever(tmp_path: Path) -> None:
     """U-4: no tombstone goes, and nothing is proved."""
     topic = config(compaction_strategy="header", compaction_strategy_header="version", tombstone_guard="forever")
-    path = make_log_dir(tmp_path / "logs", {NAME: Partition(many(30))})
+    path = make_log_dir(tmp_path / "logs", {NAME: Partition(many_tombstones(30))})
     jobs = InlineJobs()
     local = stage_locally(path, all_dirty(NOW), topic)
     assert local.result.tombstones_waiting == 30

@@ -6,36 +6,23 @@ Without Spark: its scheduler is played by ``inline.py``, which runs every task t
 from __future__ import annotations
 
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.cleaner.driver import config, resources, scratch
-from tests.cleaner.test_cleaning import World
+from tests.cleaner.growing_log import GrowingLog
 from tests.spark.inline import InlineJobs
+from tests.spark.matrix import MODES, STRATEGIES
 from tests.spark.rich_log import NOW_MS, RichLog
 from tests.spark.twins import all_dirty, assert_twins, stage_inline, stage_locally
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-STRATEGIES: Mapping[str, Mapping[str, object]] = {
-    "offset": {},
-    "timestamp": {"compaction_strategy": "timestamp"},
-    "header": {"compaction_strategy": "header", "compaction_strategy_header": "version"},
-}
-MODES: Mapping[str, Mapping[str, object]] = {
-    "null": {},
-    "flag": {"tombstone_mode": "flag"},
-    "header": {"tombstone_mode": "header", "tombstone_header": "deleted"},
-}
 
 
 @pytest.mark.parametrize("seed", [*range(12), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(12, 30))])
 def test_random_logs(seed: int) -> None:
     """OP-2: by offsets, with every way to ask for a part of the log."""
     with scratch() as root:
-        world = World(root, seed, 5, 12)
+        world = GrowingLog(root, seed, 5, 12)
         topic, options, given = world.topic(), world.options(), world.resources()
         local = stage_locally(world.path, options, topic, given)
         spark = stage_inline(

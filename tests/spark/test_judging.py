@@ -15,8 +15,8 @@ from cleanerd.spark.record_scan import Fact
 from cleanerd.spark.sides import sides_of
 from cleanerd.spark.spark_hash import hashed
 from tests.cleaner.driver import scratch
+from tests.spark.audit_cases import CASES
 from tests.spark.audit_model import NOW, Pair
-from tests.spark.test_audit_damages import CASES
 from tests.support.log_dirs import Partition, make_log_dir
 
 if TYPE_CHECKING:

@@ -18,9 +18,8 @@ import pytest
 from cleanerd.spark.launch import require_spark
 from cleanerd_lab.bench.generate import PARTITION, make_log
 from cleanerd_lab.demo.ports import free_port
-from tests.spark.cluster import Cluster, children, executor_killed, started_cluster
+from tests.spark.cluster import OPTIONS, SHAPE, Cluster, children, executor_killed, started_cluster
 from tests.spark.sessions import ON_A_CLUSTER
-from tests.spark.test_cluster import OPTIONS, SHAPE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark.matrix import CELLS, MASTERS, Cell, Dropped, enough, pairs, pairwise, run
+from tests.spark.matrix import CELLS, MASTERS, Cell, enough, in_a_child, pairs, pairwise, run
 from tests.support.length import one_in
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -21,16 +17,6 @@ if TYPE_CHECKING:
 CHOSEN = pairwise()
 EVERY_WITH_TWO = 7
 EVERY_WITH_ONE = 23
-
-
-def in_a_child(master: str, cells: Sequence[Cell], place: Path, timeout: float) -> list[Dropped]:
-    """The cells in a session of another process; what it says of the first that fails is this one's failure."""
-    command = [sys.executable, "-m", "tests.spark.matrix", master, str(place), *(str(cell.number) for cell in cells)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    told = json.loads(done.stdout)
-    sys.stdout.write(f"\n{master}: {len(cells)} cells in {told['seconds']:.0f} s\n")
-    return [Dropped(*each) for each in told["dropped"]]
 
 
 def chosen(master: str) -> list[Cell]:

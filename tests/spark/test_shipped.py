@@ -22,7 +22,7 @@ from tests.spark import shipped
 from tests.spark.cluster import Cluster, started_cluster
 from tests.spark.rich_log import NOW_MS, RichLog
 from tests.spark.sessions import ON_A_CLUSTER, QUIET
-from tests.spark.test_small import staged_files
+from tests.spark.twins import staged_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -26,6 +26,7 @@ from cleanerd.spark.launch import submit
 from cleanerd.spark.room import SMALL_HEAP, SMALL_JAVA
 from tests.cleaner.driver import NAME
 from tests.spark.rich_log import NOW_MS, RichLog
+from tests.spark.twins import staged_files
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import Record, encode_batch, keyed_batch
 from tests.support.patience import PATIENCE_SECONDS
@@ -53,12 +54,6 @@ def told(done: subprocess.CompletedProcess[str]) -> Any:
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Path:
     return RichLog(3, transactions=True).write(tmp_path / "logs", 4, 20)
-
-
-def staged_files(log_dir: Path) -> dict[str, bytes]:
-    """What a plan holds but its name: by file name."""
-    found = (log_dir / NAME / STAGING).glob("*/*")
-    return {path.name: path.read_bytes() for path in found if path.suffix != ".json"}
 
 
 def test_clean_as_stage(tmp_path: Path, log_dir: Path) -> None:

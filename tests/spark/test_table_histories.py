@@ -16,9 +16,8 @@ from cleanerd.spark.logs import find_logs
 from cleanerd.spark.tables.merge import merge_into, write_table
 from cleanerd.verify.rules import KeyRules
 from tests.cleaner.driver import config, scratch
-from tests.cleaner.strategy_script import HEADER, MARK, T0, Change, Clean, MoveStart, Script, Shape, Write
+from tests.cleaner.strategy_script import HEADER, MARK, SHAPES, T0, Change, Clean, MoveStart, Script, Shape, Write
 from tests.cleaner.strategy_world import DELETE_RETENTION_MS, FOR_EVER_MS, World, seen
-from tests.cleaner.test_strategy_histories import SHAPES
 from tests.spark.tables import Tables
 
 if TYPE_CHECKING:

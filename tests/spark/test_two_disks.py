@@ -22,12 +22,12 @@ from cleanerd.spark.api import Logs
 from cleanerd.spark.launch import DRIVER_MARK, environment, require_spark
 from cleanerd_lab.demo.ports import free_port
 from tests.spark import s3, shipped
-from tests.spark.archives import CLEAN, cleaned_twin, files_of, make_archive, settings
+from tests.spark.archives import CLEAN, cleaned_twin, files_of, make_archive, only_cleaned_dir, settings
 from tests.spark.cluster import Cluster, started_cluster
 from tests.spark.reading import read_rows
 from tests.spark.rich_log import NOW_MS, RichLog
+from tests.spark.s3 import downloaded, from_store
 from tests.spark.sessions import ON_A_CLUSTER, QUIET
-from tests.spark.test_archive_stores import cleaned_dir, downloaded, from_store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -146,7 +146,7 @@ def test_verbs_on_two_workers(server: Store, tmp_path: Path, capsys: pytest.Capt
         assert not (mine / "parquet").exists()
 
         verb("clean", url, "--output", f"{store}/cleaned", *CLEAN)
-        copy = cleaned_dir(downloaded(server, "two/cleaned", mine / "cleaned"))
+        copy = only_cleaned_dir(downloaded(server, "two/cleaned", mine / "cleaned"))
         assert files_of(copy) == cleaned_twin(capsys, from_store(server, url, mine / "downloaded" / "data"))
 
         judging = ("--now-ms", NOW_MS, "--digest-key", "00" * 16)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.errors import ConfigError
+from tests.spark.avro_values import HOSTILE
 from tests.spark.decoding import decoded, record
-from tests.spark.test_values_avro import HOSTILE
 
 if TYPE_CHECKING:
     from pathlib import Path

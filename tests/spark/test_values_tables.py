@@ -18,10 +18,10 @@ from cleanerd.errors import CleanerdError, ConfigError, CorruptionError, Refused
 from cleanerd.spark import Decode, Delta, Logs, api
 from cleanerd.spark.source.data_source import KafkaSegments
 from cleanerd.spark.tables import merge
+from tests.spark.avro_values import EVERYTHING, ORDER
 from tests.spark.decoding import KEY, avro, record
 from tests.spark.growing import Growing
 from tests.spark.tables import NAME, Tables
-from tests.spark.test_values_avro import EVERYTHING, ORDER
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import Record, encode_batch
 

@@ -19,16 +19,13 @@ from cleanerd.spark.jobs import Jobs
 from cleanerd.spark.plan import WHOLE_BYTES
 from cleanerd.spark.spread import queries
 from tests.cleaner.driver import NAME, config, resources
-from tests.cleaner.strategy_cases import NOW
-from tests.cleaner.test_segments import lopsided, tail
-from tests.cleaner.test_strategy_rounds import many
+from tests.cleaner.keyed_log import lopsided, tail
+from tests.cleaner.strategy_cases import NOW, many_tombstones
 from tests.spark.cluster import until
 from tests.spark.faults import FirstAttempts, Killed, killed, let_go
 from tests.spark.inline import InlineJobs
-from tests.spark.matrix import CELLS, CODECS, Cell
-from tests.spark.rich_log import NOW_MS, RichLog
-from tests.spark.test_edges import BY_HEADER
-from tests.spark.test_identity import MODES, STRATEGIES
+from tests.spark.matrix import CELLS, CODECS, MODES, STRATEGIES, Cell
+from tests.spark.rich_log import BY_HEADER, NOW_MS, RichLog
 from tests.spark.twins import all_dirty, assert_twins, stage_by_spark, stage_inline, stage_locally
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.overflow import overflowed
@@ -73,7 +70,7 @@ def test_groups_that_grow(tmp_path: Path) -> None:
 
 def test_keys_of_tombstones_that_go(tmp_path: Path) -> None:
     """U-1: the keys that ``apply`` looks for in what was written since are those of the local engine."""
-    path = make_log_dir(tmp_path / "logs", {NAME: Partition(many(90))})
+    path = make_log_dir(tmp_path / "logs", {NAME: Partition(many_tombstones(90))})
     local = stage_locally(path, all_dirty(NOW), BY_HEADER)
     assert local.result.dropped.tombstone == 60
     assert_twins(local, stage_inline(path, all_dirty(NOW), BY_HEADER, whole_bytes=ANY))

@@ -6,6 +6,7 @@ import functools
 import json
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -140,3 +141,9 @@ def assert_twins(local: Staged, spark: Staged) -> None:
 def all_dirty(now_ms: int, **wished: Any) -> CleaningOptions:
     """The whole log, whatever its ratio."""
     return CleaningOptions(now_ms=now_ms, force=True, **{"from_start": True, **wished})
+
+
+def staged_files(log_dir: Path) -> dict[str, bytes]:
+    """What a plan holds but its name: by file name."""
+    found = (log_dir / NAME / STAGING).glob("*/*")
+    return {path.name: path.read_bytes() for path in found if path.suffix != ".json"}

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import sys
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -159,3 +162,36 @@ class Recorder:
             self._add(path, None, writes=bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)))
         else:
             self._unseen.add(path.rpartition("/")[2])
+
+
+def plants_for_ever(target: Path, names: list[Path]) -> None:
+    """What the other process does."""
+    while True:
+        for name in names:
+            planted = f"{name}.planted"
+            for step in (
+                lambda planted=planted: os.symlink(target, planted),
+                lambda planted=planted, name=name: os.rename(planted, name),
+                lambda name=name: os.unlink(name),
+            ):
+                with suppress(OSError):
+                    step()
+
+
+@contextmanager
+def planter(target: Path, names: list[Path]) -> Iterator[None]:
+    """A process of uid 1000 that plants links to ``target``, until the block ends."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgroups([])
+            os.setgid(OWNER)
+            os.setuid(OWNER)
+            plants_for_ever(target, names)
+        finally:
+            os._exit(1)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -17,6 +18,9 @@ needs_root: Final = pytest.mark.skipif(
 
 SOMEBODY: Final = 65534
 """A user who owns nothing else."""
+
+
+REPOSITORY = Path(__file__).parents[2]
 
 
 def as_somebody(call: Callable[[], object]) -> Any:

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tests.cleaner.strategy_script import Shape
-from tests.cleaner.test_strategy_histories import run_history
-from tests.crash.classify import STARTS, Classifier
-from tests.crash.live_swap import LiveSwap, record_live_swap
-from tests.crash.scenario import TOPIC_DIR, build, record
+from tests.cleaner.strategy_world import run_history
+from tests.crash.classify import STARTS, Classifier, swapped_groups
+from tests.crash.live_swap import LiveSwap, record_live_swap, recovered_live
+from tests.crash.scenario import TOPIC_DIR, build, record, recovered
 from tests.crash.states import (
     crash_states,
     crashes_while_recovering,
@@ -26,10 +26,7 @@ from tests.crash.states import (
     killed,
     ordered_cuts,
 )
-from tests.crash.test_live_states import recovered_live
-from tests.crash.test_recover_states import recovered
-from tests.crash.test_swap_states import right
-from tests.crash.test_undo_states import staged, undo_all
+from tests.crash.undoing import staged_for_undo, undo_all
 from tests.crash.volume import RecordingFiles
 from tests.differential.random_history import random_history
 from tests.differential.random_oddities import random_oddities
@@ -139,7 +136,7 @@ class CrashImages:
         self._scenario = build(place.judge, self._work / "scenario")
         self._swap = record(self._scenario, self._work / "recorded" / TOPIC_DIR)
         undone = self._work / "undone" / TOPIC_DIR
-        staged(self._scenario).write(undone)
+        staged_for_undo(self._scenario).write(undone)
         with RecordingFiles(undone) as files:
             undo_all(files, self._scenario)
             self._undo = files.operations
@@ -153,14 +150,14 @@ class CrashImages:
         if kind == "swap":
             states = crash_states(self._scenario.old, self._swap, 60, seed)
         elif kind == "undo":
-            states = crash_states(staged(self._scenario), self._undo, 60, seed)
+            states = crash_states(staged_for_undo(self._scenario), self._undo, 60, seed)
         else:
             states = crashes_while_recovering(self._scenario.old, self._swap, place, 2, seed)
         fresh = [state for state in states if hash(state.key()) not in self._seen]
         states = rng.sample(fresh, min(IMAGES, len(fresh)))
         self._seen.update(hash(state.key()) for state in states)
         start = rng.choice(list(STARTS))
-        right(states, self._classifier.judged(states, start, twice=rng.random() < 0.3))
+        swapped_groups(states, self._classifier.judged(states, start, twice=rng.random() < 0.3))
         if kind != "undo":
             recovered(states, self._scenario, self._work)
         return Step(len(states), Counter({f"of {kind}": len(states)}))
@@ -183,13 +180,13 @@ class LiveImages:
             self._releases[release] = (live, classifier, killed(live.old, live.operations))
         live, classifier, states = self._releases[release]
         rng = self._place.rng("live", number)
-        right(states, classifier.judged(states, rng.choice(list(STARTS[1:])), twice=rng.random() < 0.3))
+        swapped_groups(states, classifier.judged(states, rng.choice(list(STARTS[1:])), twice=rng.random() < 0.3))
         chosen = rng.sample(states, 12)
         cut = crashes_while_recovering_from(chosen, self._work / TOPIC_DIR, 6, rng.randrange(1 << 32))
-        right(cut, classifier.judged(cut, STARTS[1]))
+        swapped_groups(cut, classifier.judged(cut, STARTS[1]))
         ordered = ordered_cuts(live.before, [*live.staging, *live.operations], 2, rng.randrange(1 << 32))
         ordered = rng.sample(ordered, min(IMAGES, len(ordered)))
-        right(ordered, classifier.judged(ordered, STARTS[1]))
+        swapped_groups(ordered, classifier.judged(ordered, STARTS[1]))
         recovered_live([*chosen, *cut, *ordered], live, self._work)
         counts = Counter({f"of a swap by {release}": len(states), "of the recovery": len(cut)})
         counts["of a power cut that keeps the order of names"] = len(ordered)

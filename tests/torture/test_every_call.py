@@ -21,7 +21,7 @@ from cleanerd.settings.check import missing_paths
 from tests.apply.offline_scene import two_groups
 from tests.support.log_dirs import make_log_dir
 from tests.support.now_open import open_descriptors
-from tests.torture.test_found import fails
+from tests.torture.failing_calls import fails
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

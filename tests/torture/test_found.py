@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -33,26 +32,13 @@ from cleanerd.settings import load_settings
 from tests.apply.offline_scene import two_groups
 from tests.support.log_dirs import make_log_dir
 from tests.support.now_open import open_descriptors
+from tests.torture.failing_calls import fails
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 FAILING = ("fstat", "fchown", "fchmod", "listdir")
-
-
-@contextmanager
-def fails(monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[list[str]]:
-    """Each call of ``os.NAME`` in the block; what was asked for is noted."""
-    asked: list[str] = []
-
-    def call(*_arguments: object, **_options: object) -> object:
-        asked.append(name)
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, name, call)
-        yield asked
 
 
 def _take(path: Path) -> None:

@@ -6,13 +6,17 @@ Clean up to 14; the active segment begins there with an aborted transaction. Pro
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cleanerd.format.index import TXN_ENTRY
 from cleanerd.format.snapshot import SNAPSHOT_ENTRY, write_snapshot
+from cleanerd.verify.finding import Finding, Findings
+from cleanerd.verify.log_dir import read_surroundings, verify_in_surroundings
+from cleanerd.verify.partition import Question
 from tests.support.log_dirs import Partition, index_bytes, make_log_dir
 from tests.support.logs import BASE_TIMESTAMP_MS, Record, encode_batch, encode_marker
 
@@ -135,3 +139,12 @@ def make_scene(root: Path) -> Scene:
     scene.file(7, ".snapshot").write_bytes(snapshot(SEVEN))
     scene.file(14, ".snapshot").write_bytes(snapshot(SEVEN, NINE))
     return scene
+
+
+def findings(scene: Scene, against: Path | None, **facts: object) -> list[Finding]:
+    """What is found in the partition and in the log directory's files."""
+    found = Findings()
+    around = read_surroundings(scene.log_dir, found)
+    question = replace(Question(now_ms=NOW, against=against), **facts)  # type: ignore[arg-type]  # by name
+    verdict = verify_in_surroundings(scene.partition, around, question)
+    return [*found.in_order(), *verdict.findings.in_order()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,22 +13,10 @@ from cleanerd.verify.partition import Question
 from tests.support.log_dirs import CLEANER_CHECKPOINT, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, write_checkpoint
 from tests.support.logs import encode_batch, encode_record, seal
 from tests.verify import scene as s
-from tests.verify.scene import NOW, Scene, T, record
+from tests.verify.scene import NOW, Scene, T, findings, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
-
-    from cleanerd.verify.finding import Finding
-
-
-def findings(scene: Scene, against: Path | None, **facts: object) -> list[Finding]:
-    """What is found in the partition and in the log directory's files."""
-    found = Findings()
-    around = read_surroundings(scene.log_dir, found)
-    question = replace(Question(now_ms=NOW, against=against), **facts)  # type: ignore[arg-type]  # by name
-    verdict = verify_in_surroundings(scene.partition, around, question)
-    return [*found.in_order(), *verdict.findings.in_order()]
 
 
 def test_nothing_wrong(scene: Scene) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cleanerd.verify.finding import Severity
 from tests.support.log_dirs import RECOVERY_POINTS, write_checkpoint
 from tests.verify import scene as s
-from tests.verify.test_damages import findings
+from tests.verify.scene import findings
 
 if TYPE_CHECKING:
     from tests.verify.scene import Scene

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import pytest
 
 from tests.differential.cell import Cell, Reason
-from tests.differential.history import DAY_MS, NOW, T0, History, Turn, batch, log
-from tests.differential.test_producers import sent
+from tests.differential.history import DAY_MS, NOW, T0, History, Turn, batch, log, sent
 from tests.kafka.log_spec import Batch, Codec, Marker
 
 if TYPE_CHECKING:

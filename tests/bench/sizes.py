@@ -1,0 +1,14 @@
+"""How large the logs of the benches are, how often each is cleaned, and where the results go."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from cleanerd.settings.units import parse_size
+
+SIZE_BYTES: Final = parse_size(os.environ.get("BENCH_SIZE", "500MiB"))
+REPEAT: Final = int(os.environ.get("BENCH_REPEAT", "4"))
+SEGMENTS: Final = 4
+RESULTS: Final = Path(__file__).resolve().parents[2] / ".cache" / "bench"

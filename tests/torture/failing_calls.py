@@ -1,0 +1,27 @@
+"""Calls of ``os`` that fail in this process."""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pytest
+
+
+@contextmanager
+def fails(monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[list[str]]:
+    """Each call of ``os.NAME`` in the block; what was asked for is noted."""
+    asked: list[str] = []
+
+    def call(*_arguments: object, **_options: object) -> object:
+        asked.append(name)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, name, call)
+        yield asked
