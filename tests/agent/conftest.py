@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cleanerd.cleaner.manifest import Manifest, ManifestGroup
-    from tests.agent.asking import Asking
     from tests.agent.live import Topic
+    from tests.agent.raw_client import Asking
 
 
 @pytest.fixture(scope="package", params=["4.3", pytest.param("3.9", marks=pytest.mark.long)])

@@ -22,7 +22,7 @@ from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.format.names import file_name, parse_topic_partition_dir, uuid_to_base64
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
-from tests.agent.asking import SOCKET, Asking
+from tests.agent.raw_client import SOCKET, Asking
 from tests.brokers.ledger import Partition
 from tests.brokers.readers import read_with_librdkafka
 from tests.brokers.traffic import SILENT

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from cleanerd_lab.demo.broker import Broker
-from tests.agent.asking import RefusedError
 from tests.agent.live import PROPERTIES, Live
+from tests.agent.raw_client import RefusedError
 from tests.brokers.node import wait_until
 from tests.kafka.judge import fetch_jars
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd_lab.demo.broker import Broker
-from tests.agent.asking import RefusedError
 from tests.agent.building import changed_build, changed_source
 from tests.agent.live import PROPERTIES, Live
+from tests.agent.raw_client import RefusedError
 from tests.brokers.node import wait_until
 from tests.kafka.judge import fetch
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cleanerd.cleaner.manifest import Manifest
-    from tests.agent.asking import Asking
     from tests.agent.live import Topic
+    from tests.agent.raw_client import Asking
 
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 

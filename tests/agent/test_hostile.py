@@ -16,7 +16,7 @@ import pytest
 from cleanerd.broker.agent_client import AgentClient
 from cleanerd.errors import AgentRefusalError
 from cleanerd.errors import RefusedError as UnsentError
-from tests.agent.asking import Asking, RefusedError
+from tests.agent.raw_client import Asking, RefusedError
 from tests.brokers.node import error_lines, wait_until
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.root import needs_root

@@ -23,9 +23,9 @@ from cleanerd.broker.agent_client import AgentClient
 from cleanerd.errors import AgentUnavailableError
 from cleanerd_lab.demo.broker import Broker
 from tests.agent.announcing import Listening, announce, proof
-from tests.agent.asking import Asking
 from tests.agent.building import changed_build
 from tests.agent.live import JAR, PROPERTIES, Live, attach, build_of, is_another_build
+from tests.agent.raw_client import Asking
 from tests.brokers.node import error_lines, wait_until
 from tests.cli.clean_log_dirs import Shell
 from tests.kafka.judge import fetch

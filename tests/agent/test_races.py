@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from tests.agent.asking import Asking, RefusedError
 from tests.agent.building import changed_source, stopping_build
 from tests.agent.live import JAR, attach, build_of, is_another_build
+from tests.agent.raw_client import Asking, RefusedError
 from tests.agent.stopping import Stopping, stopping_broker
 from tests.brokers.node import error_lines, wait_until
 from tests.brokers.traffic import SILENT

@@ -10,15 +10,15 @@ import pytest
 
 from cleanerd.format.names import file_name
 from tests.agent import damage
-from tests.agent.refusing import changed, refused
+from tests.agent.refused_requests import changed, refused
 from tests.support.root import needs_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cleanerd.cleaner.manifest import Manifest, ManifestGroup
-    from tests.agent.asking import Asking
     from tests.agent.live import Topic
+    from tests.agent.raw_client import Asking
 
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 

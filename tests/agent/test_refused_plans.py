@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.agent.asking import RefusedError
-from tests.agent.refusing import answered, refused
+from tests.agent.raw_client import RefusedError
+from tests.agent.refused_requests import answered, refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cleanerd.cleaner.manifest import Manifest, ManifestGroup
-    from tests.agent.asking import Asking
     from tests.agent.live import Live, Topic
+    from tests.agent.raw_client import Asking
 
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 

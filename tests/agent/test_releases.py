@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from cleanerd_lab.demo.broker import Broker
-from tests.agent.asking import RefusedError
 from tests.agent.building import changed_build
 from tests.agent.live import JAR, PROPERTIES, Live, attach, is_another_build
+from tests.agent.raw_client import RefusedError
 from tests.brokers.node import error_lines, wait_until
 from tests.kafka.judge import fetch_jars
 from tests.live.metrics import JVM_ARG, Jmx

@@ -13,16 +13,16 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from tests.agent.asking import RefusedError
 from tests.agent.live import JAR
+from tests.agent.raw_client import RefusedError
 from tests.brokers.node import error_lines, open_files, wait_until
 from tests.brokers.traffic import SILENT
 from tests.support.log_dirs import read_segments
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
-    from tests.agent.asking import Asking
     from tests.agent.live import Live, Topic
+    from tests.agent.raw_client import Asking
 
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 

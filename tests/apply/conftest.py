@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.apply.scene import Scene, build
+from tests.apply.staged_partition import Scene, build
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

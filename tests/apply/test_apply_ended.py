@@ -17,7 +17,7 @@ from cleanerd.errors import NoSpaceError
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
-from tests.apply.offline_scene import TOPIC, force, two_groups
+from tests.apply.offline_round import TOPIC, force, two_groups
 from tests.cleaner.driver import NAME, Silent, resources
 from tests.cli.clean_log_dirs import keys
 from tests.support.log_dirs import CLEANER_CHECKPOINT, make_log_dir, read_checkpoint

@@ -15,7 +15,7 @@ from cleanerd.broker import claim
 from cleanerd.broker.claim import CLAIM, is_claimed
 from cleanerd.cleaner.manifest import STAGING
 from cleanerd.errors import CleanerdError, LogDirBusyError
-from tests.apply.offline_scene import TOPIC, force, two_groups
+from tests.apply.offline_round import TOPIC, force, two_groups
 from tests.cleaner.driver import NAME, clean
 from tests.support.log_dirs import make_log_dir
 from tests.support.patience import PATIENCE_SECONDS

@@ -15,8 +15,8 @@ from cleanerd.broker.lock_file import broker_runs, is_held, worker_of
 from cleanerd.broker.mode import choose_mode
 from cleanerd.errors import LogDirBusyError
 from cleanerd.log.log_dir import read_log_dir
-from tests.apply.live_scene import held
-from tests.apply.offline_scene import two_groups
+from tests.apply.live_round import held
+from tests.apply.offline_round import two_groups
 from tests.support.log_dirs import make_log_dir
 from tests.support.other_process import other_process
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.cleaner import planning
-from tests.apply.live_scene import clean_beside, running
+from tests.apply.live_round import clean_beside, running
 from tests.cleaner.driver import NAME, scratch
 from tests.support.hostile import PLANTS, SECRET, Recorder, Victim, give_all, plant
 from tests.support.log_dirs import read_segments

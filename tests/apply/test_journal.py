@@ -9,7 +9,7 @@ import pytest
 
 from cleanerd.apply.journal import Journal, JournalEntries
 from cleanerd.cleaner.manifest import staging_path
-from tests.apply.scene import PLAN, Scene
+from tests.apply.staged_partition import PLAN, Scene
 from tests.support.failing_files import FailingFiles
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from cleanerd.apply.kept_segments import FileMark, KeptGroup, KeptSegment, KeptS
 from cleanerd.cleaner.manifest import FileFact
 from cleanerd.errors import CleanerdError
 from cleanerd.log.log_dir import read_log_dir
-from tests.apply.offline_scene import clean_and_keep, undo_last
+from tests.apply.offline_round import clean_and_keep, undo_last
 from tests.cleaner.driver import scratch
 from tests.cli.clean_log_dirs import DIRTY, dirty, good, keys
 from tests.support.log_dirs import make_log_dir

@@ -12,8 +12,8 @@ from cleanerd.apply import keep as keep_module
 from cleanerd.apply.keep import KeepPlace
 from cleanerd.apply.kept_segments import KeptSegments
 from cleanerd.apply.swapping_broker import SwappingBroker
-from tests.apply.live_scene import clean_beside, content, leftovers, running, undo_offline
-from tests.apply.offline_scene import batch
+from tests.apply.live_round import clean_beside, content, leftovers, running, undo_offline
+from tests.apply.offline_round import batch
 from tests.cleaner.driver import NAME, scratch
 from tests.support.failing_files import Injector, Killed
 from tests.support.fake_agent import do_and_hang_up, hang_up, refuse

@@ -14,7 +14,7 @@ import pytest
 
 from cleanerd.broker.lease import LeaseResult, probe_lease
 from cleanerd.errors import CleanerdError
-from tests.apply.others import java_lock, python
+from tests.apply.lock_holders import java_lock, python
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,8 +12,8 @@ import pytest
 from cleanerd.broker import agent_client, live_broker
 from cleanerd.log.delegation import Delegation
 from cleanerd.log.partition import read_partition
-from tests.apply.live_scene import QUICK, clean_beside, content, leftovers, offline_twin, running
-from tests.apply.offline_scene import NOW, batch, force, state_file
+from tests.apply.live_round import QUICK, clean_beside, content, leftovers, offline_twin, running
+from tests.apply.offline_round import NOW, batch, force, state_file
 from tests.cleaner.driver import NAME, config, resources, scratch
 from tests.support.log_dirs import Partition, read_segments, tree
 from tests.support.logs import Record, encode_batch, encode_legacy, encode_marker

@@ -12,8 +12,8 @@ import pytest
 from cleanerd.broker import live_log
 from cleanerd.broker.live_log import RESTART
 from cleanerd.errors import MachineError, RefusedError, StalePlanError
-from tests.apply.live_scene import QUICK, clean_beside, content, leftovers, offline_twin, running
-from tests.apply.offline_scene import state_file
+from tests.apply.live_round import QUICK, clean_beside, content, leftovers, offline_twin, running
+from tests.apply.offline_round import state_file
 from tests.cleaner.driver import NAME, scratch
 from tests.support.fake_agent import do_and_forget, do_and_hang_up, hang_up, refuse, say, wait
 from tests.support.log_dirs import tree

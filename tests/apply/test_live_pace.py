@@ -23,7 +23,7 @@ from cleanerd.cleaner.manifest import MANIFEST, READY, STAGING
 from cleanerd.errors import AgentUnavailableError
 from cleanerd.log.log_dir import CLEANER_CHECKPOINT, cleaner_offset
 from cleanerd.policy.grouping import MAX_SOURCES
-from tests.apply.live_scene import QUICK, clean_beside, content, offline_twin, running
+from tests.apply.live_round import QUICK, clean_beside, content, offline_twin, running
 from tests.cleaner.driver import NAME, config, scratch
 from tests.support.fake_agent import Refusal, refuse
 from tests.support.log_dirs import write_checkpoint

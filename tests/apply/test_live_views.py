@@ -10,8 +10,8 @@ import pytest
 
 from cleanerd.apply.put_by_agent import _with_brokers
 from cleanerd.policy.producer import LastRecords
-from tests.apply.live_scene import clean_beside, content, running
-from tests.apply.offline_scene import force
+from tests.apply.live_round import clean_beside, content, running
+from tests.apply.offline_round import force
 from tests.cleaner.driver import NAME, clean, config
 from tests.cleaner.strategy_cases import BY_HEADER, NOW, batches, rec
 from tests.support.log_dirs import LOG_STARTS, Partition, write_checkpoint

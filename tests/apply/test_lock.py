@@ -16,7 +16,7 @@ import pytest
 from cleanerd.apply import lock as lock_module
 from cleanerd.apply.lock import LogDirLock
 from cleanerd.errors import CleanerdError, LogDirBusyError
-from tests.apply.others import java_lock, python, record_lock
+from tests.apply.lock_holders import java_lock, python, record_lock
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.root import needs_root
 

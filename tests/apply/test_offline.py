@@ -10,7 +10,7 @@ import pytest
 
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.errors import RefusedError
-from tests.apply.offline_scene import NOW, TOPIC, batch, force, state_file, two_groups
+from tests.apply.offline_round import NOW, TOPIC, batch, force, state_file, two_groups
 from tests.cleaner.driver import NAME, clean, clean_all, resources, scratch
 from tests.support.log_dirs import (
     CLEANER_CHECKPOINT,

@@ -21,7 +21,7 @@ from cleanerd.errors import CorruptionError, LogDirBusyError, RefusedError, Stal
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
-from tests.apply.offline_scene import NOW, TOPIC, force, state_file, two_groups
+from tests.apply.offline_round import NOW, TOPIC, force, state_file, two_groups
 from tests.cleaner.driver import NAME, Silent, clean, clean_all, config, resources, scratch
 from tests.support.log_dirs import (
     CLEANER_CHECKPOINT,

@@ -14,8 +14,8 @@ from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
-from tests.apply.live_scene import clean_beside, held
-from tests.apply.offline_scene import NOW, batch, force, opened, state_file
+from tests.apply.live_round import clean_beside, held
+from tests.apply.offline_round import NOW, batch, force, opened, state_file
 from tests.cleaner.driver import NAME, Silent, clean, config, resources, scratch
 from tests.support.fake_agent import FakeAgent
 from tests.support.log_dirs import Partition, make_log_dir, read_segments

@@ -14,7 +14,7 @@ from cleanerd.apply.recover import SWEEP_AGE_MS, RecoveryReport, recover
 from cleanerd.apply.swap import cleaned_name, final_name, swap_name
 from cleanerd.cleaner.manifest import MANIFEST, staged_name, staging_path
 from cleanerd.errors import CleanerdError
-from tests.apply.scene import PLAN, Scene, contents, expected, new_bytes
+from tests.apply.staged_partition import PLAN, Scene, contents, expected, new_bytes
 from tests.support.failing_files import FailingFiles
 
 if TYPE_CHECKING:

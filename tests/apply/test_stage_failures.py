@@ -15,8 +15,8 @@ from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
-from tests.apply.offline_scene import two_groups
-from tests.apply.versioned_scene import stage_versioned
+from tests.apply.offline_round import two_groups
+from tests.apply.versioned_round import stage_versioned
 from tests.support.log_dirs import make_log_dir
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.errors import StalePlanError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
-from tests.apply.versioned_scene import BY_VERSION, PARTITION, apply_versioned, stage_versioned
+from tests.apply.versioned_round import BY_VERSION, PARTITION, apply_versioned, stage_versioned
 from tests.cleaner.driver import NAME, clean, config, resources
 from tests.cleaner.strategy_cases import BY_HEADER, NOW, batches, offsets, rec
 from tests.support.log_dirs import (

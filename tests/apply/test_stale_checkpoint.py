@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.apply.live_scene import clean_beside, content, running
-from tests.apply.offline_scene import NOW, TOPIC, batch, force
+from tests.apply.live_round import clean_beside, content, running
+from tests.apply.offline_round import NOW, TOPIC, batch, force
 from tests.cleaner.driver import NAME, clean, config, scratch
 from tests.support.fake_agent import refuse
 from tests.support.log_dirs import (

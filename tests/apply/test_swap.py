@@ -16,7 +16,7 @@ from cleanerd.apply.swap import finish_plan, retired_names, swap_group
 from cleanerd.cleaner.manifest import staging_path
 from cleanerd.errors import CleanerdError, LogDirBusyError, StalePlanError
 from cleanerd.format.names import file_name
-from tests.apply.scene import GROUPS, PLAN, OpenLock, Scene, build, contents, expected, source_files
+from tests.apply.staged_partition import GROUPS, PLAN, OpenLock, Scene, build, contents, expected, source_files
 from tests.support.failing_files import FailingFiles
 
 if TYPE_CHECKING:

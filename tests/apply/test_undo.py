@@ -13,7 +13,7 @@ from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.kept_segments import KeptSegments
 from cleanerd.apply.round import clean_partition
 from cleanerd.cleaner.survey import CleaningOptions
-from tests.apply.offline_scene import PARTITION, clean_and_keep, opened, undo_last
+from tests.apply.offline_round import PARTITION, clean_and_keep, opened, undo_last
 from tests.cleaner.driver import Silent, config, scratch
 from tests.cli.clean_log_dirs import CLEANED, DIRTY, NOW, keys, make
 from tests.support.failing_files import Injector, Killed

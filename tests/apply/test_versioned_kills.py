@@ -11,7 +11,7 @@ from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.recover import recover
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.errors import CleanerdError
-from tests.apply.versioned_scene import BY_VERSION, apply_versioned, stage_versioned
+from tests.apply.versioned_round import BY_VERSION, apply_versioned, stage_versioned
 from tests.cleaner.driver import NAME, clean, scratch
 from tests.cleaner.strategy_cases import NOW, batches, offsets, rec
 from tests.support.failing_files import Injector, Killed

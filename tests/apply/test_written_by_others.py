@@ -25,8 +25,8 @@ from cleanerd.errors import StalePlanError
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
-from tests.apply.offline_scene import NOW, TOPIC, batch, clean_and_keep, force, opened, two_groups
-from tests.apply.scene import PLAN
+from tests.apply.offline_round import NOW, TOPIC, batch, clean_and_keep, force, opened, two_groups
+from tests.apply.staged_partition import PLAN
 from tests.cleaner.driver import NAME, Silent, config, resources, scratch
 from tests.cli.clean_log_dirs import make
 from tests.support.log_dirs import CLEANER_CHECKPOINT, Partition, make_log_dir, read_checkpoint, tree, write_checkpoint

@@ -1,4 +1,4 @@
-"""What was seen in each chapter of the story: facts, no judgement."""
+"""What was seen in each step of the lifecycle: facts, no judgement."""
 
 from __future__ import annotations
 

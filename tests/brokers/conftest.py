@@ -1,4 +1,4 @@
-"""One story a release."""
+"""One lifecycle a release."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd_lab.demo.broker import Broker
-from tests.brokers.story import PROPERTIES, Story
+from tests.brokers.lifecycle import PROPERTIES, Lifecycle
 from tests.kafka.judge import fetch
 
 if TYPE_CHECKING:
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="package", params=["4.3", pytest.param("3.9", marks=pytest.mark.long)])
-def story(request: pytest.FixtureRequest) -> Iterator[Story]:
-    """The story of a release; its chapters are told when a test asks for them."""
+def lifecycle(request: pytest.FixtureRequest) -> Iterator[Lifecycle]:
+    """The lifecycle of a release; its steps run when a test asks for them."""
     jars = fetch(request.param)
-    work_dir = Path(tempfile.mkdtemp(prefix=f"story-{request.param}-"))
+    work_dir = Path(tempfile.mkdtemp(prefix=f"lifecycle-{request.param}-"))
     broker = Broker(jars.libs, work_dir / "broker", version=jars.version, log_dirs=2, properties=PROPERTIES)
-    told = Story(broker, work_dir)
+    made = Lifecycle(broker, work_dir)
     try:
-        yield told
+        yield made
     finally:
         broker.kill()
-        told.close()
+        made.close()
         shutil.rmtree(work_dir)

@@ -12,7 +12,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Partition(NamedTuple):
-    """A partition of the story, as clients name it."""
+    """A partition of the lifecycle, as clients name it."""
 
     topic: str
     number: int

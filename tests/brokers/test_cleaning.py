@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.brokers import topics
+from tests.brokers.lifecycle import FORCED
 from tests.brokers.node import cleanerd
-from tests.brokers.story import FORCED
 
 if TYPE_CHECKING:
     from tests.brokers.accounts import Cleaning
     from tests.brokers.ledger import Partition
-    from tests.brokers.story import Story
+    from tests.brokers.lifecycle import Lifecycle
 
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
@@ -23,12 +23,12 @@ REFUSED = 4
 NOBODY = 65_534
 
 
-def test_plan_beside_the_running_broker(story: Story) -> None:
+def test_plan_beside_the_running_broker(lifecycle: Lifecycle) -> None:
     """``plan`` reads only; topic settings come from the KRaft metadata in the first log directory (U-23)."""
-    young = story.beside.young
+    young = lifecycle.beside.young
     assert (young.exit_code, young.partitions) == (0, {})
     assert "younger than 5 minutes: it does not count yet" in young.stderr
-    plan = story.beside.plan
+    plan = lifecycle.beside.plan
     assert plan.exit_code == 0
     assert set(topics.CLEANED) <= set(plan.partitions)
     assert not set(topics.PLAIN.names) & set(plan.partitions)
@@ -37,22 +37,22 @@ def test_plan_beside_the_running_broker(story: Story) -> None:
         assert entry["action"] == "clean", entry
         assert entry["origins"][topics.RATIO] == "topic configuration"
         assert entry["origins"]["segment.bytes"].startswith("topic configuration")
-    assert {entry["log_dir"] for entry in plan.partitions.values()} == {str(path) for path in story.broker.log_dirs}
+    assert {entry["log_dir"] for entry in plan.partitions.values()} == {str(path) for path in lifecycle.broker.log_dirs}
 
 
-def test_clean_beside_the_running_broker(story: Story) -> None:
+def test_clean_beside_the_running_broker(lifecycle: Lifecycle) -> None:
     """S-10: the broker's lock is respected; nothing at all changes."""
-    assert story.beside.refused.exit_code == REFUSED
-    assert story.beside.refused.document["partitions"] == []
-    assert {error["exit_code"] for error in story.beside.refused.document["errors"]} == {REFUSED}
-    for log_dir in story.broker.log_dirs:
-        assert f"{log_dir}/.lock: is held by process" in story.beside.refused.stderr
-    assert story.beside.before == story.beside.after
+    assert lifecycle.beside.refused.exit_code == REFUSED
+    assert lifecycle.beside.refused.document["partitions"] == []
+    assert {error["exit_code"] for error in lifecycle.beside.refused.document["errors"]} == {REFUSED}
+    for log_dir in lifecycle.broker.log_dirs:
+        assert f"{log_dir}/.lock: is held by process" in lifecycle.beside.refused.stderr
+    assert lifecycle.beside.before == lifecycle.beside.after
 
 
-def test_the_ratio_of_the_topic_counts(story: Story) -> None:
+def test_the_ratio_of_the_topic_counts(lifecycle: Lifecycle) -> None:
     """C-11: strictly above; a ratio of 1, which keeps the broker's cleaner away, is never exceeded."""
-    run = story.eligible
+    run = lifecycle.eligible
     assert run.exit_code == 0
     for partition in topics.CLEANED:
         assert run.partitions[partition]["outcome"] == "skipped"
@@ -85,14 +85,14 @@ def check_untouched(cleaning: Cleaning, partitions: tuple[Partition, ...]) -> No
         assert cleaning.before[partition] == cleaning.after[partition], partition
 
 
-def test_first_cleaning(story: Story) -> None:
+def test_first_cleaning(lifecycle: Lifecycle) -> None:
     """Both directories; every codec; most records go; the numbers are those of the model."""
-    cleaning = story.cleaned
+    cleaning = lifecycle.cleaned
     assert cleaning.run.exit_code == 0, cleaning.run.stderr
     check_reported(cleaning, topics.CLEANED)
     cleaned = {p: e for p, e in cleaning.run.partitions.items() if e["outcome"] == "cleaned"}
     assert set(cleaned) == set(topics.CLEANED)
-    assert {entry["log_dir"] for entry in cleaned.values()} == {str(path) for path in story.broker.log_dirs}
+    assert {entry["log_dir"] for entry in cleaned.values()} == {str(path) for path in lifecycle.broker.log_dirs}
     for partition, entry in cleaned.items():
         assert entry["dropped"]["superseded"] > entry["records_read"] / 3, (partition, "U-26")
         assert entry["bytes_after"] < entry["bytes_before"]
@@ -101,18 +101,18 @@ def test_first_cleaning(story: Story) -> None:
     check_untouched(cleaning, topics.PLAIN.names)
 
 
-def test_aborted_records_go(story: Story) -> None:
+def test_aborted_records_go(lifecycle: Lifecycle) -> None:
     """R192-3: they leave the disk; the broker restarts and reads without them (test_clients)."""
-    for cleaning in (story.cleaned, story.crashed.cleaning):
+    for cleaning in (lifecycle.cleaned, lifecycle.crashed.cleaning):
         entry = cleaning.run.partitions[topics.TRANSACTIONAL.names[0]]
         assert entry["outcome"] == "cleaned"
         assert entry["dropped"]["aborted"] > 20, "U-26"
         assert not set(topics.PLAIN.names) & set(cleaning.run.partitions)
 
 
-def test_nothing_is_left_behind(story: Story) -> None:
+def test_nothing_is_left_behind(lifecycle: Lifecycle) -> None:
     """No staging directory, no unfinished replacement, no segment whose index is missing."""
-    for cleaning in (story.cleaned, story.crashed.cleaning):
+    for cleaning in (lifecycle.cleaned, lifecycle.crashed.cleaning):
         for partition, files in cleaning.after.items():
             names = {Path(name).name for name in files}
             assert not [name for name in names if name.endswith((".swap", ".cleaned", ".deleted", ".kstage", ".tmp"))]
@@ -121,46 +121,46 @@ def test_nothing_is_left_behind(story: Story) -> None:
             assert {Path(name).stem for name in names if name.endswith(".timeindex")} == bases, partition
 
 
-def test_dozens_of_wiped_segments_become_few(story: Story) -> None:
+def test_dozens_of_wiped_segments_become_few(lifecycle: Lifecycle) -> None:
     """D-02: no run of segments without records; U-13: one header for all of them, not one each."""
-    entry = story.cleaned.run.partitions[topics.WIPED.names[0]]
+    entry = lifecycle.cleaned.run.partitions[topics.WIPED.names[0]]
     assert entry["segments_before"] > 25
     assert entry["records_kept"] < 10
     assert entry["segments_after"] == 1
 
 
-def test_last_batch_of_an_open_producer_is_emptied(story: Story) -> None:
+def test_last_batch_of_an_open_producer_is_emptied(lifecycle: Lifecycle) -> None:
     """C-39.1: its record is superseded by another producer's, the batch with the last sequence stays.
 
     U-26: a batch before it stays for its record, so a state rebuilt without the last one would ask for its sequence.
     """
-    first = [(sequence, count) for _, _, sequence, count in story.cleaned.idle]
+    first = [(sequence, count) for _, _, sequence, count in lifecycle.cleaned.idle]
     assert first == [(0, 1), (1, 0)]
-    second = [(sequence, count) for _, _, sequence, count in story.crashed.cleaning.idle]
+    second = [(sequence, count) for _, _, sequence, count in lifecycle.crashed.cleaning.idle]
     assert second == [(0, 1), (2, 1), (3, 0)]
 
 
-def test_after_a_crash_nothing_without_being_told(story: Story) -> None:
+def test_after_a_crash_nothing_without_being_told(lifecycle: Lifecycle) -> None:
     """C-86: without the broker's marker of a clean stop every partition is skipped, with the way out."""
-    skipped = story.crashed.skipped
+    skipped = lifecycle.crashed.skipped
     assert skipped.exit_code == 0
     for partition in topics.CLEANED:
         assert skipped.partitions[partition]["outcome"] == "skipped"
         assert "was not stopped cleanly" in skipped.partitions[partition]["reason"]
         assert "--unclean" in skipped.partitions[partition]["reason"]
-    assert not story.crashed.skipped_changed
+    assert not lifecycle.crashed.skipped_changed
 
 
-def test_after_a_crash_only_below_the_recovery_point(story: Story) -> None:
+def test_after_a_crash_only_below_the_recovery_point(lifecycle: Lifecycle) -> None:
     """S-27: what was not flushed is not touched, and what was flushed is cleaned."""
-    cleaning = story.crashed.cleaning
+    cleaning = lifecycle.crashed.cleaning
     check_reported(cleaning, topics.CLEANED)
     check_untouched(cleaning, topics.PLAIN.names)
     rolled_since = 0
     for partition in topics.CLEANED:
         entry = cleaning.run.partitions[partition]
         assert entry["outcome"] == "cleaned", entry
-        assert entry["end_offset"] <= story.crashed.recovery_points[partition]
+        assert entry["end_offset"] <= lifecycle.crashed.recovery_points[partition]
         bases = [int(Path(name).stem) for name in cleaning.before[partition] if name.endswith(".log")]
         rolled_since += max(bases) > entry["end_offset"]
         for name, facts in cleaning.before[partition].items():
@@ -171,26 +171,26 @@ def test_after_a_crash_only_below_the_recovery_point(story: Story) -> None:
 
 
 @pytest.mark.long
-def test_third_cleaning(story: Story) -> None:
+def test_third_cleaning(lifecycle: Lifecycle) -> None:
     """After Kafka's own cleaner has worked on the log, too."""
-    cleaning = story.cleaned_again
+    cleaning = lifecycle.cleaned_again
     assert cleaning.run.exit_code == 0
     check_reported(cleaning, topics.CLEANED)
     check_untouched(cleaning, topics.PLAIN.names)
     starts = {p: cleaning.run.partitions[p]["first_dirty_offset"] for p in topics.CLEANED}
-    assert starts == story.taken_over.ended_at, "it goes on where the broker's cleaner stopped"
+    assert starts == lifecycle.taken_over.ended_at, "it goes on where the broker's cleaner stopped"
 
 
-def test_files_keep_the_brokers_user(story: Story, tmp_path: Path) -> None:
+def test_files_keep_the_brokers_user(lifecycle: Lifecycle, tmp_path: Path) -> None:
     """S-11, S-60: cleaned by root, everything still belongs to the user that the broker runs as, with its modes."""
-    _ = story.cleaned
+    _ = lifecycle.cleaned
     try:
         shutil.chown(tmp_path, NOBODY, NOBODY)
     except PermissionError:
         pytest.skip("needs root: it gives files to another user")
-    log_dirs = [tmp_path / log_dir.name for log_dir in story.broker.log_dirs]
+    log_dirs = [tmp_path / log_dir.name for log_dir in lifecycle.broker.log_dirs]
     for log_dir in log_dirs:
-        shutil.copytree(story.copies / log_dir.name, log_dir)
+        shutil.copytree(lifecycle.copies / log_dir.name, log_dir)
         for path in [log_dir, *log_dir.rglob("*")]:
             shutil.chown(path, NOBODY, NOBODY)
             path.chmod(0o750 if path.is_dir() else 0o640)

@@ -11,11 +11,11 @@ from tests.brokers import topics
 
 if TYPE_CHECKING:
     from tests.brokers.accounts import Seen
-    from tests.brokers.story import Story
+    from tests.brokers.lifecycle import Lifecycle
 
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
-CHAPTERS = (
+STEPS = (
     "restarted",
     "continued",
     "recovered",
@@ -25,23 +25,23 @@ CHAPTERS = (
 OPEN_PRODUCERS = ("rd-none", "rd-gzip", "rd-snappy", "rd-lz4", "rd-zstd", "rd-idle", "py-idempotent")
 
 
-@pytest.fixture(params=CHAPTERS)
-def seen(story: Story, request: pytest.FixtureRequest) -> Seen:
+@pytest.fixture(params=STEPS)
+def seen(lifecycle: Lifecycle, request: pytest.FixtureRequest) -> Seen:
     """What was seen after a start."""
-    found: Seen = getattr(story, request.param)
+    found: Seen = getattr(lifecycle, request.param)
     return found
 
 
-def test_the_broker_has_nothing_to_complain_about(story: Story, seen: Seen) -> None:
+def test_the_broker_has_nothing_to_complain_about(lifecycle: Lifecycle, seen: Seen) -> None:
     """U-27: it says that it has started; it warns of nothing that it does not warn of without a cleaning."""
     assert STARTED in seen.log_text
-    assert seen.complaints - story.control.complaints == set()
+    assert seen.complaints - lifecycle.control.complaints == set()
 
 
-def test_before_cleaning_readers_see_all_that_was_acknowledged(story: Story) -> None:
+def test_before_cleaning_readers_see_all_that_was_acknowledged(lifecycle: Lifecycle) -> None:
     """U-26: the histories that everything is compared with are right to begin with."""
-    for partition, read in story.written.reading.partitions.items():
-        assert list(read.records) == list(story.written.expected[partition]), partition
+    for partition, read in lifecycle.written.reading.partitions.items():
+        assert list(read.records) == list(lifecycle.written.expected[partition]), partition
         assert len(read.records) > 100
 
 
@@ -84,22 +84,22 @@ def test_offsets_for_times(seen: Seen, client: str) -> None:
     assert answered > 0.7 * sum(len(asked) for asked in seen.asked.values()), "U-26"
 
 
-@pytest.mark.parametrize("chapter", ["restarted", "continued", "recovered"])
-def test_times_beyond_wiped_segments(story: Story, chapter: str) -> None:
+@pytest.mark.parametrize("step", ["restarted", "continued", "recovered"])
+def test_times_beyond_wiped_segments(lifecycle: Lifecycle, step: str) -> None:
     """Where Kafka's own cleaner leaves dozens of segments that end the search, ours leaves one with the answer."""
     partition = topics.WIPED.names[0]
-    seen: Seen = getattr(story, chapter)
+    seen: Seen = getattr(lifecycle, step)
     assert sum(offset is not None for offset in seen.expected_times[partition]) > 20, "U-26"
     for answers in seen.times.values():
         assert answers[partition] == seen.expected_times[partition]
 
 
-def test_open_producers_go_on(story: Story, seen: Seen) -> None:
+def test_open_producers_go_on(lifecycle: Lifecycle, seen: Seen) -> None:
     """VERIFY-18: same id, same epoch, no error, over clean stops, a crash, cleanings and lost snapshots."""
     assert all(problems == () for problems in seen.problems.values()), seen.problems
     for producer in OPEN_PRODUCERS:
         assert len(seen.producer_ids[producer]) == 1, producer
-        assert seen.producer_ids[producer] == story.restarted.producer_ids[producer], producer
+        assert seen.producer_ids[producer] == lifecycle.restarted.producer_ids[producer], producer
     assert seen.producer_ids["py-plain"] == {(-1, -1)}
     ids = {(producer_id, epoch) for producer_id, epoch, _, _ in seen.sequences}
     assert ids == seen.producer_ids["rd-idle"]
@@ -107,16 +107,16 @@ def test_open_producers_go_on(story: Story, seen: Seen) -> None:
     assert ascending == sorted(set(ascending)), "a sequence was begun again"
 
 
-def test_the_silent_producer_has_gone_on(story: Story) -> None:
+def test_the_silent_producer_has_gone_on(lifecycle: Lifecycle) -> None:
     """C-39.1, U-26: it wrote again after the cleaning, and again after the crash, each time where it had stopped."""
-    assert [s for _, _, s, _ in story.continued.sequences] == [0, 1, 2, 3]
-    assert [s for _, _, s, _ in story.recovered.sequences] == [0, 2, 3, 4, 5]
+    assert [s for _, _, s, _ in lifecycle.continued.sequences] == [0, 1, 2, 3]
+    assert [s for _, _, s, _ in lifecycle.recovered.sequences] == [0, 2, 3, 4, 5]
 
 
-def test_kafkas_own_cleaner_goes_on_from_our_checkpoint(story: Story) -> None:
+def test_kafkas_own_cleaner_goes_on_from_our_checkpoint(lifecycle: Lifecycle) -> None:
     """VERIFY-9, U-10: it starts where we stopped, for every partition, and what is left is right."""
-    taken = story.taken_over
-    assert taken.started_at == {**taken.started_at, **story.crashed.cleaning.ends}
+    taken = lifecycle.taken_over
+    assert taken.started_at == {**taken.started_at, **lifecycle.crashed.cleaning.ends}
     for partition, start in taken.started_at.items():
         if partition not in topics.CLEANED:
             continue

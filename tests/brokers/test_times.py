@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.brokers.lifecycle import FORCED
 from tests.brokers.node import cleanerd, kafka_searches
-from tests.brokers.story import FORCED
 from tests.kafka.judge import Batch, Record, Round, Segment
 from tests.support.log_dirs import read_segments
 

@@ -1,4 +1,4 @@
-"""The topics of the story."""
+"""The topics of the lifecycle."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.apply.offline_scene import NOW, batch
+from tests.apply.offline_round import NOW, batch
 from tests.cleaner.driver import NAME, clean_all, config, scratch
 from tests.support.log_dirs import Partition, make_log_dir, read_segments
 

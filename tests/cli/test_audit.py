@@ -12,8 +12,8 @@ from tests.cleaner.driver import scratch
 from tests.cli.clean_log_dirs import Shell
 from tests.support.log_dirs import LOG_STARTS, write_checkpoint
 from tests.support.logs import encode_legacy, keyed_batch
-from tests.verify import scene as s
-from tests.verify.scene import Scene, make_scene
+from tests.verify import cleaned_partition as s
+from tests.verify.cleaned_partition import Scene, make_scene
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.apply.offline_scene import two_groups
+from tests.apply.offline_round import two_groups
 from tests.support.bombs import crowded_batch, zeros_batch
 from tests.support.log_dirs import Partition, make_log_dir, tree
 from tests.support.logs import keyed_batch

@@ -16,8 +16,8 @@ from cleanerd.broker.agent_attach import Jvm
 from cleanerd.broker.agent_jar import build_of_jar, jar_path
 from cleanerd.broker.agent_transport import SOCKET
 from cleanerd.cli import agent as agent_module
-from tests.apply.live_scene import content, leftovers, running
-from tests.apply.offline_scene import NOW
+from tests.apply.live_round import content, leftovers, running
+from tests.apply.offline_round import NOW
 from tests.cleaner.driver import NAME
 from tests.cli.clean_log_dirs import Shell, lock_holder
 from tests.support.fake_agent import refuse, wait_for

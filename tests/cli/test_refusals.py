@@ -16,7 +16,7 @@ from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
 from cleanerd.daemon.partition_look import FailedLook, PartitionLook
 from cleanerd.log.clean_point import StateStore
 from cleanerd.settings import load_settings
-from tests.apply.live_scene import held
+from tests.apply.live_round import held
 from tests.cli.clean_log_dirs import NOW, Answer, Shell, dirty
 from tests.cli.refused_states import (
     MIB,

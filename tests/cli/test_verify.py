@@ -21,8 +21,8 @@ from tests.cli.clean_log_dirs import COMPACT, Shell, dirty, make, write_metadata
 from tests.support.format_bytes import config, metadata_batch
 from tests.support.log_dirs import CLEANER_CHECKPOINT, Partition, make_log_dir, read_checkpoint
 from tests.support.logs import encode_batch
-from tests.verify import scene as s
-from tests.verify.scene import NOW, Scene, make_scene
+from tests.verify import cleaned_partition as s
+from tests.verify.cleaned_partition import NOW, Scene, make_scene
 
 if TYPE_CHECKING:
     from cleanerd.errors import CleanerdError

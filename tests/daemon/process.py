@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from cleanerd.daemon.asking import ask
 from cleanerd.errors import CleanerdError
-from tests.apply.offline_scene import NOW
+from tests.apply.offline_round import NOW
 from tests.support.log_dirs import Partition
 from tests.support.logs import keyed_batch
 from tests.support.patience import PATIENCE_SECONDS

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cleanerd.daemon.fleet.closed_windows import ClosedWindows
 from cleanerd.daemon.fleet.schedule import STARVED_MS, Limits, choose, ordered
 from tests.daemon.fleets import KEY, NOW, candidate, fleet_with
-from tests.daemon.scene import assignments, broker, serve, until
+from tests.daemon.service import assignments, broker, serve, until
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,8 +19,8 @@ from cleanerd.daemon.control import MAX_REQUEST_BYTES, ControlServer
 from cleanerd.daemon.service import Service
 from cleanerd.daemon.showing.log_messages import log_done
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
-from tests.apply.offline_scene import two_groups
-from tests.daemon.scene import asking, assignments, broker, is_clean, partition, serve, until
+from tests.apply.offline_round import two_groups
+from tests.daemon.service import asking, assignments, broker, is_clean, partition, serve, until
 from tests.support.fake_agent import refuse, wait
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cleanerd.cleaner.reclaimable import estimate_reclaimable
 from cleanerd.daemon import estimator
 from cleanerd.daemon.work import run_job
-from tests.daemon.scene import assignments, broker, serve, until
+from tests.daemon.service import assignments, broker, serve, until
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:

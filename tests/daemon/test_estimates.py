@@ -26,9 +26,9 @@ from cleanerd.daemon.work.job import Job, JobDone
 from cleanerd.log.at_work import Suspect
 from cleanerd.log.clean_point import LastSegment
 from cleanerd_lab.bench.generate import Shape, make_log
-from tests.apply.offline_scene import two_groups
+from tests.apply.offline_round import two_groups
 from tests.daemon.fleets import KEY, NOW, SAVING, dir_look, fleet_with, look, tracked
-from tests.daemon.scene import COMPACT, assignments, partition, serve, until
+from tests.daemon.service import COMPACT, assignments, partition, serve, until
 from tests.support.log_dirs import make_log_dir
 from tests.support.patience import PATIENCE_SECONDS
 

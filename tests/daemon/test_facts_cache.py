@@ -17,7 +17,7 @@ from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.scope.told_topics import ASK_EVERY_MS
 from cleanerd.settings import load_settings
-from tests.apply.offline_scene import two_groups
+from tests.apply.offline_round import two_groups
 from tests.support.log_dirs import make_log_dir
 from tests.support.patience import PATIENCE_SECONDS
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.daemon.scene import assignments, broker, is_clean, serve, until
+from tests.daemon.service import assignments, broker, is_clean, serve, until
 from tests.support.hostile import SECRET, Victim, give_all, plant
 from tests.support.root import needs_root
 

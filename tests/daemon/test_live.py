@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from cleanerd.daemon.fleet.fleet import Fleet
 from cleanerd.daemon.looking import log_dir_looker, watch
 from cleanerd.daemon.work import run_job
-from tests.apply.live_scene import content, held, leftovers
-from tests.apply.offline_scene import batch, two_groups
-from tests.daemon.scene import assignments, broker, is_clean, outcomes, partition, serve, until
+from tests.apply.live_round import content, held, leftovers
+from tests.apply.offline_round import batch, two_groups
+from tests.daemon.service import assignments, broker, is_clean, outcomes, partition, serve, until
 from tests.support.fake_agent import FakeAgent, refuse, wait
 from tests.support.log_dirs import Partition, make_log_dir, write_checkpoint, write_partition, write_segment
 

@@ -35,9 +35,9 @@ from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
 from cleanerd.scope.partitions import ByBroker
 from cleanerd.settings import load_settings
-from tests.apply.live_scene import held
-from tests.apply.offline_scene import two_groups
-from tests.daemon.scene import COMPACT, assignments, broker, is_clean, look_context, serve, until
+from tests.apply.live_round import held
+from tests.apply.offline_round import two_groups
+from tests.daemon.service import COMPACT, assignments, broker, is_clean, look_context, serve, until
 from tests.support.fake_agent import wait
 from tests.support.log_dirs import make_log_dir
 

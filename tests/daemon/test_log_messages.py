@@ -12,7 +12,7 @@ from cleanerd.daemon.looking.log_dir_look import LogDirLook
 from cleanerd.daemon.looking.modes import DirMode
 from cleanerd.daemon.showing import log_messages, publisher
 from cleanerd.daemon.showing.log_messages import log_look
-from tests.daemon.scene import assignments, broker, serve, until
+from tests.daemon.service import assignments, broker, serve, until
 
 if TYPE_CHECKING:
     import pytest

@@ -23,9 +23,9 @@ from cleanerd.daemon.workers import WorkerDiedError
 from cleanerd.errors import CleanerdError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.settings import load_settings
-from tests.apply.offline_scene import two_groups
+from tests.apply.offline_round import two_groups
 from tests.cleaner.driver import scratch
-from tests.daemon.scene import assignments, broker, is_clean, partition, serve, until
+from tests.daemon.service import assignments, broker, is_clean, partition, serve, until
 from tests.support.log_dirs import make_log_dir
 from tests.support.patience import PATIENCE_SECONDS
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from cleanerd.format.names import TopicPartition
 from cleanerd_lab.bench.generate import Shape, make_log, write_broker_files
-from tests.apply.live_scene import held
+from tests.apply.live_round import held
 from tests.daemon.process import Daemon
-from tests.daemon.scene import assignments
+from tests.daemon.service import assignments
 from tests.support.fake_agent import FakeAgent
 
 # Room for 6,500 keys.

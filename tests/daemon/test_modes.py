@@ -23,9 +23,9 @@ from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import StateStore
 from cleanerd.scope import settled
 from cleanerd.settings import load_settings
-from tests.apply.live_scene import content, held
-from tests.apply.offline_scene import two_groups
-from tests.daemon.scene import COMPACT, assignments, broker, partition, serve, until
+from tests.apply.live_round import content, held
+from tests.apply.offline_round import two_groups
+from tests.daemon.service import COMPACT, assignments, broker, partition, serve, until
 from tests.support.log_dirs import make_log_dir, write_checkpoint
 
 if TYPE_CHECKING:

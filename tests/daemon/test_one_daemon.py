@@ -14,8 +14,8 @@ from cleanerd.daemon.looking.daemon_lock import DaemonLock
 from cleanerd.daemon.looking.modes import DirMode
 from cleanerd.errors import LogDirBusyError, RefusedError
 from cleanerd_lab.demo.broker import STARTED
-from tests.apply.offline_scene import two_groups
-from tests.daemon.scene import assignments, broker, partition, serve, until
+from tests.apply.offline_round import two_groups
+from tests.daemon.service import assignments, broker, partition, serve, until
 from tests.support.log_dirs import make_log_dir
 from tests.support.other_process import other_process
 

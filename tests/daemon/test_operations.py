@@ -14,7 +14,7 @@ from cleanerd.daemon.asking import ask
 from cleanerd.daemon.fleet import pauses
 from cleanerd.daemon.operations import MOST_WORDS, Operation, Operations, read_operations
 from cleanerd.errors import CleanerdError
-from tests.daemon.scene import asking, assignments, broker, serve, until
+from tests.daemon.service import asking, assignments, broker, serve, until
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,11 +7,11 @@ import signal
 from typing import TYPE_CHECKING
 
 from cleanerd_lab.demo.ports import free_port
-from tests.apply.offline_scene import batch, two_groups
+from tests.apply.offline_round import batch, two_groups
 from tests.daemon.process import Daemon
 from tests.daemon.prometheus import Prometheus
 from tests.daemon.promtool import panels
-from tests.daemon.scene import assignments, broker
+from tests.daemon.service import assignments, broker
 from tests.support.log_dirs import Partition
 
 if TYPE_CHECKING:

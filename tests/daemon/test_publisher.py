@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from cleanerd.daemon.showing.publisher import SOON_SECONDS, Publisher
-from tests.daemon.scene import assignments, serve
+from tests.daemon.service import assignments, serve
 from tests.support.log_dirs import make_log_dir
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from cleanerd.errors import CleanerdError, ConfigError
 from cleanerd.format.names import TopicPartition
 from cleanerd.settings import Settings, load_settings
 from tests.daemon.process import Daemon, large, leftovers, newest
-from tests.daemon.scene import assignments, broker, until
+from tests.daemon.service import assignments, broker, until
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from cleanerd.daemon.work import run_job
 from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState, StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
-from tests.apply.offline_scene import two_groups
-from tests.daemon.scene import assignments, broker, partition, serve, until
+from tests.apply.offline_round import two_groups
+from tests.daemon.service import assignments, broker, partition, serve, until
 from tests.support.log_dirs import CLUSTER_ID, Partition, read_segments
 from tests.support.logs import keyed_batch
 

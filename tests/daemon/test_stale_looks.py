@@ -22,7 +22,7 @@ from cleanerd.log.clean_point import Retry
 from cleanerd.scope.partitions import ByBroker
 from tests.cleaner.driver import scratch
 from tests.daemon.fleets import CLEAN, KEY, NAME, NOW, dir_look, fleet_with, job_on, look, result, tracked, triggers
-from tests.daemon.scene import assignments, broker, outcomes, serve, until
+from tests.daemon.service import assignments, broker, outcomes, serve, until
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.daemon.process import Daemon, is_done, large, leftovers, newest
-from tests.daemon.scene import assignments, broker
+from tests.daemon.service import assignments, broker
 from tests.support.log_dirs import make_log_dir
 from tests.support.mounts import tmpfs
 from tests.torture import shim

@@ -21,9 +21,9 @@ from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
 from cleanerd.scope.broker_facts import BrokerFacts
 from cleanerd.settings import load_settings
-from tests.apply.offline_scene import two_groups
+from tests.apply.offline_round import two_groups
 from tests.daemon.process import Daemon
-from tests.daemon.scene import assignments, broker
+from tests.daemon.service import assignments, broker
 from tests.support.log_dirs import Partition, make_log_dir, with_directory_id
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from tests.live.kill_checks import leftovers
 from tests.live.load import Load, Writing, topic_config
 from tests.live.proxy import Proxy
 from tests.live.rounds import Rounds
-from tests.live.scene import info
+from tests.live.shared_broker import info
 from tests.live.two_brokers import two_brokers
 from tests.support.log_dirs import read_checkpoint
 from tests.support.patience import PATIENCE_SECONDS

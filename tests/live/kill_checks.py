@@ -14,7 +14,7 @@ from tests.live.kill_writers import PLAIN, number_of
 from tests.live.ledger import Place
 from tests.support.log_dirs import CLEANER_CHECKPOINT, read_checkpoint
 from tests.support.patience import PATIENCE_SECONDS
-from tests.torture.loaded import Segments, as_loaded, records
+from tests.torture.loader_rules import Segments, as_loaded, records
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,15 +24,15 @@ from cleanerd.broker.agent_transport import SOCKET
 from cleanerd.errors import CleanerdError
 from cleanerd_lab.demo.broker import Broker, BrokerError
 from tests.brokers.node import cleanerd, open_files, wait_until
-from tests.daemon.scene import assignments
+from tests.daemon.service import assignments
 from tests.kafka.judge import fetch_jars
 from tests.live.forks import Cleaner, ForkedDaemon, ForkServer
 from tests.live.kill_checks import Asked, Readers, left_behind, now_loaded, too_high
+from tests.live.kill_moment import Strike
 from tests.live.kill_writers import WRITTEN, Writers
 from tests.live.load import Load, create_topics
 from tests.live.proxy import Proxy
 from tests.live.rounds import with_agent
-from tests.live.strike import Strike
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:

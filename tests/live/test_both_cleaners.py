@@ -18,7 +18,7 @@ import pytest
 
 from tests.brokers.node import Run, cleanerd, errors, names_ending, wait_until
 from tests.daemon.process import Daemon
-from tests.daemon.scene import assignments
+from tests.daemon.service import assignments
 from tests.live.load import WRITINGS, Load, create_topics
 from tests.live.rounds import with_agent
 from tests.support.patience import PATIENCE_SECONDS

@@ -14,7 +14,7 @@ from cleanerd_lab.demo.broker import Broker
 from tests.live.load import create_topics
 from tests.live.moments import happens_once
 from tests.live.rounds import Rounds, with_agent
-from tests.live.scene import check_broker, directory_of, read, write
+from tests.live.shared_broker import check_broker, directory_of, read, write
 from tests.support.log_dirs import read_segments
 
 if TYPE_CHECKING:

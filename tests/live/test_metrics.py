@@ -11,7 +11,7 @@ from tests.brokers.node import segment_bases, wait_until
 from tests.live.load import create_topics
 from tests.live.metrics import JVM_ARG, Jmx
 from tests.live.rounds import with_agent
-from tests.live.scene import alter, directory_of, write
+from tests.live.shared_broker import alter, directory_of, write
 
 if TYPE_CHECKING:
     from cleanerd_lab.demo.broker import Broker

@@ -18,7 +18,7 @@ from tests.brokers.node import names_ending, wait_until
 from tests.live.load import WRITINGS, Load, create_topics
 from tests.live.moments import MOMENTS, happens_once
 from tests.live.rounds import Rounds, with_agent
-from tests.live.scene import (
+from tests.live.shared_broker import (
     NO_LAG,
     alter,
     ask,

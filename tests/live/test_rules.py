@@ -16,7 +16,7 @@ from tests.brokers.ledger import Partition
 from tests.brokers.markers import wait_until_ended
 from tests.brokers.node import wait_until
 from tests.live.load import create_topics
-from tests.live.scene import check_broker, clean_point, directory_of, facts, read, set_topic, write
+from tests.live.shared_broker import check_broker, clean_point, directory_of, facts, read, set_topic, write
 from tests.support.log_dirs import read_segments
 from tests.support.patience import PATIENCE_SECONDS
 

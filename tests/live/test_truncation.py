@@ -16,7 +16,7 @@ from cleanerd_lab.demo.broker import Broker
 from cleanerd_lab.demo.ports import free_port
 from tests.brokers.node import wait_until
 from tests.live.rounds import Rounds, with_agent
-from tests.live.scene import check_broker, directory_of, facts, read, write
+from tests.live.shared_broker import check_broker, directory_of, facts, read, write
 from tests.support.log_dirs import read_checkpoint, read_segments
 from tests.support.patience import PATIENCE_SECONDS
 

@@ -12,7 +12,7 @@ from cleanerd.broker.agent_transport import SOCKET
 from tests.agent.building import changed_build
 from tests.brokers.node import cleanerd, errors, names_ending, wait_until
 from tests.daemon.process import Daemon
-from tests.daemon.scene import assignments
+from tests.daemon.service import assignments
 from tests.live.late_writer import NO_LAG, STRATEGY, TOPIC, LateWriter, read_winners
 from tests.live.load import WRITINGS, Load, create_topics
 from tests.support.releases import next_release, this_release

@@ -21,7 +21,7 @@ from tests.brokers.node import wait_until
 from tests.cleaner.driver import resources
 from tests.live.load import create_topics
 from tests.live.rounds import Rounds, with_agent
-from tests.live.scene import check_broker, directory_of, facts
+from tests.live.shared_broker import check_broker, directory_of, facts
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from cleanerd.format.names import TopicPartition as Name
 from tests.brokers.node import cleanerd, names_ending, wait_until
 from tests.live.load import create_topics
 from tests.live.rounds import Rounds, with_agent
-from tests.live.scene import alter, ask, check_broker, clean_point, delete, facts, move, read, set_topic, write
+from tests.live.shared_broker import alter, ask, check_broker, clean_point, delete, facts, move, read, set_topic, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable

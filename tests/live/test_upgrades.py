@@ -10,7 +10,7 @@ from kafka.admin import KafkaAdminClient
 from tests.brokers.node import wait_until
 from tests.kafka.judge import fetch_jars
 from tests.live.day import a_day, check
-from tests.live.scene import info
+from tests.live.shared_broker import info
 from tests.live.two_brokers import in_sync
 
 if TYPE_CHECKING:

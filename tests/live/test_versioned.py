@@ -14,7 +14,7 @@ from cleanerd.verify.partition import Question, verify_partition
 from tests.live.late_writer import NO_LAG, STRATEGY, TOPIC, LateWriter, read_winners
 from tests.live.load import create_topics
 from tests.live.rounds import Rounds, with_agent
-from tests.live.scene import directory_of
+from tests.live.shared_broker import directory_of
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
-from tests.log.pool_scene import BATCHES, listed
+from tests.log.pool_log import BATCHES, listed
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import keyed_batch
 

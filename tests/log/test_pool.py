@@ -21,7 +21,7 @@ from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
 from cleanerd.log.pool import Part, ReaderPool, Stretch
 from cleanerd.log.read import gathered, whole
-from tests.log.pool_scene import BATCHES, CHUNK_BYTES, decode_all, in_stretches, listed
+from tests.log.pool_log import BATCHES, CHUNK_BYTES, decode_all, in_stretches, listed
 from tests.support.now_open import open_descriptors
 from tests.support.patience import PATIENCE_SECONDS
 

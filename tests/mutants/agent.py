@@ -31,7 +31,7 @@ AGENT = (
         f"{SOURCES}/Checkpoint.java",
         "            require(log, offset, factsBelow(log, offset), wanted);\n        } catch",
         "            require(log, offset, found, wanted);\n        } catch",
-        ("tests/agent/test_meanwhile.py::test_a_clean_point_of_another_log",),
+        ("tests/agent/test_log_changes.py::test_a_clean_point_of_another_log",),
     ),
     Mutant(
         "agent-does-not-ask-what-is-clean",
@@ -39,7 +39,7 @@ AGENT = (
         f"{SOURCES}/Checkpoint.java",
         "SegmentFacts wanted = clean == null ? found : clean;",
         "SegmentFacts wanted = found;",
-        ("tests/agent/test_meanwhile.py::test_another_segment_than_was_cleaned",),
+        ("tests/agent/test_log_changes.py::test_another_segment_than_was_cleaned",),
     ),
     Mutant(
         "agent-forgets-a-pause-that-nobody-was-told-of",
@@ -47,7 +47,7 @@ AGENT = (
         f"{SOURCES}/Pauses.java",
         "                pause.close(); // it may have been paused all the same\n",
         "",
-        ("tests/agent/test_half_way.py::test_no_memory_when_it_is_paused",),
+        ("tests/agent/test_half_swap.py::test_no_memory_when_it_is_paused",),
     ),
     Mutant(
         "agent-looks-for-segments-in-a-deleted-log",
@@ -167,7 +167,7 @@ AGENT = (
         f"{SOURCES}/Connection.java",
         'send(Requests.refused(idOf(line), "busy",',
         'send(Requests.refused(null, "busy",',
-        ("tests/agent/test_comes_back.py::test_busy_carries_the_id",),
+        ("tests/agent/test_listening_again.py::test_busy_carries_the_id",),
     ),
     Mutant(
         "agent-touches-kafka-too-early",
@@ -231,7 +231,7 @@ AGENT = (
         f"{SOURCES}/Swap.java",
         "            if (unsettled != null) {\n",
         "            if (unsettled != null && outcome == null) {\n",
-        ("tests/agent/test_half_way.py::test_the_brokers_cleaner_stays_away",),
+        ("tests/agent/test_half_swap.py::test_the_brokers_cleaner_stays_away",),
     ),
     Mutant(
         "agent-keeps-a-pause-for-a-log-that-is-gone",
@@ -239,7 +239,7 @@ AGENT = (
         f"{SOURCES}/Attempt.java",
         "(!log.isCurrent() || !files.areLeft())",
         "!files.areLeft()",
-        ("tests/agent/test_half_way.py::test_a_topic_of_its_name",),
+        ("tests/agent/test_half_swap.py::test_a_topic_of_its_name",),
     ),
     Mutant(
         "agent-forgets-a-swap-that-it-could-not-look-at",
@@ -249,7 +249,7 @@ AGENT = (
         "            swapped = attempt.inTheLog();\n",
         "        boolean swapped = false;\n        try {\n            swapped = attempt.inTheLog();\n"
         "            unsettled = attempt;\n",
-        ("tests/agent/test_half_way.py::test_no_memory_to_look_with",),
+        ("tests/agent/test_half_swap.py::test_no_memory_to_look_with",),
     ),
     Mutant(
         "agent-does-not-look-what-it-opened",
@@ -265,7 +265,7 @@ AGENT = (
         f"{SOURCES}/Checkpoint.java",
         "        } catch (Throwable e) { // an Error",
         "        } catch (IOException | Refusal | RuntimeException e) { //",
-        ("tests/agent/test_meanwhile.py::test_an_error_when_a_clean_point_was_told",),
+        ("tests/agent/test_log_changes.py::test_an_error_when_a_clean_point_was_told",),
     ),
     Mutant(
         "agent-takes-a-resume-for-failed",
@@ -273,7 +273,7 @@ AGENT = (
         f"{SOURCES}/Pauses.java",
         "if (log.cleaningStateObject() == before) {",
         "if (before != null) {",
-        ("tests/agent/test_half_way.py::test_no_memory_when_it_is_to_be_resumed",),
+        ("tests/agent/test_half_swap.py::test_no_memory_when_it_is_to_be_resumed",),
     ),
     Mutant(
         "agent-takes-a-full-disk-for-another-release",
@@ -281,7 +281,7 @@ AGENT = (
         f"{SOURCES}/Trial.java",
         'isOfNames(e) ? "failed" : "not_run"',
         'e != null ? "failed" : "not_run"',
-        ("tests/agent/test_end.py::test_no_room_for_the_trial",),
+        ("tests/agent/test_failing_disk.py::test_no_room_for_the_trial",),
     ),
     Mutant(
         "agent-holds-up-the-brokers-end",
@@ -289,7 +289,7 @@ AGENT = (
         f"{SOURCES}/Entry.java",
         "}).join(END_MS);",
         "}).join();",
-        ("tests/agent/test_end.py::test_while_the_agent_hangs",),
+        ("tests/agent/test_failing_disk.py::test_while_the_agent_hangs",),
     ),
     Mutant(
         "agent-resumes-once",
@@ -297,7 +297,7 @@ AGENT = (
         f"{SOURCES}/Pauses.java",
         "                pause.end(0);\n",
         "",
-        ("tests/agent/test_half_way.py::test_no_memory_when_it_is_to_be_resumed",),
+        ("tests/agent/test_half_swap.py::test_no_memory_when_it_is_to_be_resumed",),
     ),
     Mutant(
         "agent-looks-for-doubt-once",
@@ -313,7 +313,7 @@ AGENT = (
         f"{SOURCES}/Server.java",
         "            } catch (Throwable e) { // also an Error",
         "            } catch (IOException | RuntimeException e) { //",
-        ("tests/agent/test_comes_back.py::test_a_moment_without_threads",),
+        ("tests/agent/test_listening_again.py::test_a_moment_without_threads",),
     ),
     Mutant(
         "who-comes-early-is-served",
@@ -321,7 +321,7 @@ AGENT = (
         "agent/unix/cleanerd/agent/SocketFile.java",
         "            hangUp(listener);\n",
         "",
-        ("tests/agent/test_early.py::test_who_comes_before_it_is_private_is_hung_up_on",),
+        ("tests/agent/test_socket_not_private_yet.py::test_who_comes_before_it_is_private_is_hung_up_on",),
     ),
     Mutant(
         "agent-does-not-bind-again",
@@ -329,7 +329,7 @@ AGENT = (
         "agent/unix/cleanerd/agent/SocketFile.java",
         "return listener.isOpen() && FileFacts.of(path).inode() == inode;",
         "return listener.isOpen() && FileFacts.of(path.getParent()).inode() != inode;",
-        ("tests/agent/test_comes_back.py::test_the_sockets_file_is_deleted",),
+        ("tests/agent/test_listening_again.py::test_the_sockets_file_is_deleted",),
     ),
     Mutant(
         "agent-counts-characters",
@@ -337,7 +337,7 @@ AGENT = (
         "agent/unix/cleanerd/agent/SocketFile.java",
         "path.toString().getBytes(StandardCharsets.UTF_8).length",
         "path.toString().length()",
-        ("tests/agent/test_comes_back.py::test_a_place_that_others_may_write_in",),
+        ("tests/agent/test_listening_again.py::test_a_place_that_others_may_write_in",),
     ),
     Mutant(
         "agent-listens-where-others-write",
@@ -345,7 +345,7 @@ AGENT = (
         f"{SOURCES}/Entry.java",
         "            Place.requirePrivate(path);\n",
         "            Threads.pause(0);\n",
-        ("tests/agent/test_comes_back.py::test_a_place_that_others_may_write_in",),
+        ("tests/agent/test_listening_again.py::test_a_place_that_others_may_write_in",),
     ),
     Mutant(
         "agent-upgrades-beside-a-swap",

@@ -89,7 +89,7 @@ BESIDE_BROKERS = (
         "cleanerd/daemon/work/keeping.py",
         "lambda: sum(self._clock.read_ms())",
         "lambda: self._clock.now_ms()",
-        ("tests/daemon/test_keeping.py::test_a_clock_in_doubt",),
+        ("tests/daemon/test_keep_replaced.py::test_a_clock_in_doubt",),
     ),
     Mutant(
         "a-topics-first-configuration-by-the-broker-stays",
@@ -217,7 +217,7 @@ BESIDE_BROKERS = (
         "cleanerd/scope/settled.py",
         "or end < self.ends[name]",
         "or end > self.ends[name]",
-        ("tests/scope/test_settled.py::test_the_lower_one",),
+        ("tests/scope/test_settled_checkpoints.py::test_the_lower_one",),
     ),
     Mutant(
         "aborted-transactions-not-told",

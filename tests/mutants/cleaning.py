@@ -65,7 +65,7 @@ CLEANING = (
         "cleanerd/log/pool.py",
         "replace(segment, size_bytes=end, is_active=False)",
         "replace(segment, size_bytes=end)",
-        ("tests/log/test_pool_that_errs.py::test_zeros_between_batches_are_damage",),
+        ("tests/log/test_pool_errors.py::test_zeros_between_batches_are_damage",),
     ),
     Mutant(
         "read-back-while-workers-read",
@@ -73,7 +73,7 @@ CLEANING = (
         "cleanerd/log/pool.py",
         "with self.at_rest(), contextlib.ExitStack() as opened:",
         "with contextlib.ExitStack() as opened:",
-        ("tests/log/test_pool_that_errs.py::test_staged_files_are_read_when_nobody_reads_the_log",),
+        ("tests/log/test_pool_errors.py::test_staged_files_are_read_when_nobody_reads_the_log",),
     ),
     Mutant(
         "rewrite-begins-at-the-chunks-first-batch",
@@ -149,7 +149,7 @@ CLEANING = (
         "if not segment.is_active or error.position < 0:",
         "if error.position < 0:",
         (
-            "tests/log/test_zeros.py::test_a_closed_segment_has_none",
+            "tests/log/test_preallocated_zeros.py::test_a_closed_segment_has_none",
             "tests/cleaner/test_preallocated.py::test_zeros_in_a_closed_segment_are_refused",
         ),
     ),
@@ -159,7 +159,7 @@ CLEANING = (
         "cleanerd/log/read.py",
         "if self._is_room(segment, error.position):",
         "if error.position >= 0:",
-        ("tests/log/test_zeros.py::test_zeros_between",),
+        ("tests/log/test_preallocated_zeros.py::test_zeros_between",),
     ),
     Mutant(
         "damage-below-the-recovery-point-is-the-end",

@@ -168,7 +168,7 @@ DAEMON = (
         "cleanerd/daemon/fleet/job_outcome.py",
         "    tracked.waiting_since_ms = None\n    if done.horizons:",
         "    tracked.asked = False\n    if done.horizons:",
-        ("tests/daemon/test_asked.py::test_asked_while_horizons_are_looked_up",),
+        ("tests/daemon/test_triggered.py::test_asked_while_horizons_are_looked_up",),
     ),
     Mutant(
         "a-good-look-forgives",
@@ -184,7 +184,7 @@ DAEMON = (
         "cleanerd/daemon/dispatcher.py",
         "        self.begin_nothing()\n        self._tools.marks.let_go()",
         "        self._tools.marks.let_go()",
-        ("tests/daemon/test_ends.py::test_nothing_is_begun_after_a_part_of_the_daemon_died",),
+        ("tests/daemon/test_shutdown.py::test_nothing_is_begun_after_a_part_of_the_daemon_died",),
     ),
     Mutant(
         "a-look-that-nobody-wants",
@@ -192,7 +192,7 @@ DAEMON = (
         "cleanerd/daemon/looking/look_threads.py",
         "attended = self._lookers.get(path)",
         "attended = self._lookers[path]",
-        ("tests/daemon/test_ends.py::test_a_directory_is_given_up_between_the_asking_and_the_look",),
+        ("tests/daemon/test_shutdown.py::test_a_directory_is_given_up_between_the_asking_and_the_look",),
     ),
     Mutant(
         "threads-can-always-be-started",
@@ -216,7 +216,7 @@ DAEMON = (
         "cleanerd/daemon/service.py",
         "            loop.add_signal_handler(each, self.stop, each)\n",
         "            pass\n",
-        ("tests/daemon/test_ends.py::test_a_signal_is_heard_before_anybody_can_see_the_daemon",),
+        ("tests/daemon/test_shutdown.py::test_a_signal_is_heard_before_anybody_can_see_the_daemon",),
     ),
     Mutant(
         "a-reload-stops-only-what-is-not-allowed",
@@ -371,7 +371,7 @@ DAEMON = (
         "cleanerd/daemon/fleet/stale_looks.py",
         "return bool(self._by_jobs) and self._by_jobs.get(key, 0) > jobs_ended",
         "return False",
-        ("tests/daemon/test_looked_after.py::test_a_job_that_looked_itself_needs_no_other_look",),
+        ("tests/daemon/test_look_after_job.py::test_a_job_that_looked_itself_needs_no_other_look",),
     ),
     Mutant(
         "a-segment-that-came-since-is-not-seen",
@@ -379,7 +379,7 @@ DAEMON = (
         "cleanerd/daemon/work/run_job.py",
         "if found is None or not shows(found, reading.log):",
         "if found is None:",
-        ("tests/daemon/test_looked_after.py::test_a_segment_that_came_since_is_looked_at",),
+        ("tests/daemon/test_look_after_job.py::test_a_segment_that_came_since_is_looked_at",),
     ),
     Mutant(
         "a-change-in-the-same-moment",

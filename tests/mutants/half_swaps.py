@@ -12,7 +12,7 @@ HALF_SWAPS = (
         f"{SOURCES}/Attempt.java",
         "if (isMixed() && log.canBeGivenUp()) {",
         "if (isMixed() && log.canBeGivenUp() && failure == null) {",
-        ("tests/agent/test_given_up.py::test_it_is_cut",),
+        ("tests/agent/test_offline_log_dir.py::test_it_is_cut",),
     ),
     Mutant(
         "agent-gives-up-for-a-last-name",
@@ -20,7 +20,7 @@ HALF_SWAPS = (
         f"{SOURCES}/Attempt.java",
         "return output.file().toString().endsWith(CleanedFiles.SWAP);",
         "return files.areLeft();",
-        ("tests/agent/test_given_up.py::test_only_its_last_name_is_missing",),
+        ("tests/agent/test_offline_log_dir.py::test_only_its_last_name_is_missing",),
     ),
     Mutant(
         "agent-gives-up-what-the-broker-does-not-have",
@@ -28,7 +28,7 @@ HALF_SWAPS = (
         f"{SOURCES}/Attempt.java",
         "            if (!inTheLog()) {\n                return;\n            }\n",
         "",
-        ("tests/agent/test_given_up.py::test_the_broker_does_not_have_it_yet",),
+        ("tests/agent/test_offline_log_dir.py::test_the_broker_does_not_have_it_yet",),
     ),
     Mutant(
         "agent-gives-up-before-the-segment-has-its-files",
@@ -36,7 +36,7 @@ HALF_SWAPS = (
         f"{SOURCES}/Attempt.java",
         "            files.finish(staging);\n            if (isMixed()",
         "            if (isMixed()",
-        ("tests/agent/test_given_up.py::test_not_before_the_new_segment_has_all_its_files",),
+        ("tests/agent/test_offline_log_dir.py::test_not_before_the_new_segment_has_all_its_files",),
     ),
     Mutant(
         "agent-tells-half-a-swap-again-as-done",
@@ -44,6 +44,6 @@ HALF_SWAPS = (
         f"{SOURCES}/Requests.java",
         " && !outcome.logDirFailed) {",
         ") {",
-        ("tests/agent/test_given_up.py::test_asked_again",),
+        ("tests/agent/test_offline_log_dir.py::test_asked_again",),
     ),
 )

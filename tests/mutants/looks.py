@@ -48,7 +48,7 @@ LOOKS = (
         "changed_ns > 0",
         (
             "tests/daemon/test_log_dir_looker.py::test_what_changes_in_the_tick_of_the_look",
-            "tests/cli/test_moving.py::test_many_are_moved_at_once",
+            "tests/cli/test_replica_moves.py::test_many_are_moved_at_once",
         ),
     ),
     Mutant(
@@ -65,7 +65,7 @@ LOOKS = (
         "cleanerd/scope/told_topics.py",
         "known.topics[name].asked_ms if name in known.topics else None for name in names",
         "known.asked_ms for name in names",
-        ("tests/scope/test_told_topics.py::test_each_log_directory_of_a_broker_asks_for_its_own_topics",),
+        ("tests/scope/test_secured_zookeeper_mode.py::test_each_log_directory_of_a_broker_asks_for_its_own_topics",),
     ),
     Mutant(
         "who-asks-last-forgets-what-others-were-told",
@@ -73,7 +73,7 @@ LOOKS = (
         "cleanerd/log/topic_memory.py",
         "topics=kept | dict(told.topics)",
         "topics=told.topics",
-        ("tests/scope/test_told_topics.py::test_log_directories_that_ask_at_the_same_time",),
+        ("tests/scope/test_secured_zookeeper_mode.py::test_log_directories_that_ask_at_the_same_time",),
     ),
     Mutant(
         "an-answer-is-as-young-as-the-last-one",
@@ -81,7 +81,7 @@ LOOKS = (
         "cleanerd/scope/told_topics.py",
         "alive_ms - max(own, default=known.asked_ms)",
         "alive_ms - known.asked_ms",
-        ("tests/scope/test_told_topics.py::test_how_old_an_answer_is_goes_by_topic",),
+        ("tests/scope/test_secured_zookeeper_mode.py::test_how_old_an_answer_is_goes_by_topic",),
     ),
     Mutant(
         "a-log-that-got-shorter-a-moment-ago",
@@ -145,7 +145,7 @@ LOOKS = (
         "cleanerd/scope/told_topics.py",
         "_last_alive_ms(log_dir) - as_of_ms > UNASKED_MS",
         "as_of_ms < 0",
-        ("tests/scope/test_told_topics.py::test_a_metadata_log_that_was_left_behind",),
+        ("tests/scope/test_secured_zookeeper_mode.py::test_a_metadata_log_that_was_left_behind",),
     ),
     Mutant(
         "any-broker-is-asked",

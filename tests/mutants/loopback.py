@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant
 SOURCES = "agent/src/cleanerd/agent"
 CLIENT = "cleanerd/broker/agent_transport.py"
 BROKER = "tests/agent/test_loopback.py"
-ANNOUNCED = "tests/agent/test_announced.py"
+ANNOUNCED = "tests/agent/test_announcement.py"
 WRITTEN_ANEW = """\
         Files.deleteIfExists(fresh);
         try {

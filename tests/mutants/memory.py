@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 VERIFY = "tests/verify/test_memory.py"
-MARKS = "tests/log/test_at_work.py"
+MARKS = "tests/log/test_work_marks.py"
 MAP_FILE = "tests/cleaner/test_map_file.py"
 
 MEMORY = (
@@ -31,7 +31,7 @@ MEMORY = (
         "cleanerd/cleaner/facts_room.py",
         "BATCH_BYTES * self._batches + RECORD_BITS * self._records // 8",
         "BATCH_BYTES * self._own_batches + RECORD_BITS * self._own_records // 8",
-        ("tests/cleaner/test_facts_room.py::test_what_is_counted",),
+        ("tests/cleaner/test_facts_memory.py::test_what_is_counted",),
     ),
     Mutant(
         "every-segment-has-room-for-many-records",
@@ -39,7 +39,7 @@ MEMORY = (
         "cleanerd/cleaner/bits.py",
         "self._words = np.zeros(0, dtype=np.uint64)",
         "self._words = np.zeros(1024, dtype=np.uint64)",
-        ("tests/cleaner/test_bits.py::test_a_short_column_takes_little",),
+        ("tests/cleaner/test_growing_bitmap.py::test_a_short_column_takes_little",),
     ),
     Mutant(
         "the-first-source-of-a-group-has-no-limit",
@@ -167,7 +167,7 @@ MEMORY = (
         "cleanerd/spark/whole.py",
         "        except LogTooLargeError:\n            self._is_whole = False\n",
         "        except LogTooLargeError:\n            raise\n            self._is_whole = False\n",
-        ("tests/spark/test_whole.py::test_a_log_too_large_for_a_task_is_shuffled",),
+        ("tests/spark/test_whole_partitions.py::test_a_log_too_large_for_a_task_is_shuffled",),
     ),
     Mutant(
         "a-batch-too-large-is-another-error-to-the-driver",
@@ -175,6 +175,9 @@ MEMORY = (
         "cleanerd/spark/rows.py",
         "    error: CleanerdError = kind.__new__(kind)\n",
         "    error: CleanerdError = CleanerdError.__new__(CleanerdError)\n",
-        ("tests/spark/test_whole.py::test_a_batch_that_is_too_large", "tests/spark/test_parts.py::test_errors_travel"),
+        (
+            "tests/spark/test_whole_partitions.py::test_a_batch_that_is_too_large",
+            "tests/spark/test_clean_pieces.py::test_errors_travel",
+        ),
     ),
 )

@@ -8,8 +8,8 @@ SEGMENT = "cleanerd/log/segment.py"
 READ = "cleanerd/log/read.py"
 PLAIN = "cleanerd/log/plain_file.py"
 SAME = "tests/log/test_same_file.py"
-MOVED_ON = "tests/apply/test_moved_on.py"
-CAUSES = "tests/apply/test_causes.py"
+MOVED_ON = "tests/apply/test_broker_cleaner_swaps.py"
+CAUSES = "tests/apply/test_error_causes.py"
 STAGED = "tests/apply/test_stage_failures.py"
 PACE = "tests/apply/test_live_pace.py"
 HOSTILE = "tests/cli/test_hostile_reading.py"
@@ -174,9 +174,9 @@ MOVING_LOGS = (
         "if name in moved_here(path)), None)",
         "if name not in self.log_dirs and not path.name), None)",
         (
-            "tests/cli/test_moving.py::test_left_alone",
-            "tests/cli/test_moving.py::test_a_plan_waits",
-            "tests/cli/test_moving.py::test_the_daemon",
+            "tests/cli/test_replica_moves.py::test_left_alone",
+            "tests/cli/test_replica_moves.py::test_a_plan_waits",
+            "tests/cli/test_replica_moves.py::test_the_daemon",
         ),
     ),
     Mutant(
@@ -209,7 +209,7 @@ MOVING_LOGS = (
         "cleanerd/daemon/looking/log_dir_looker.py",
         "(seen.settings is None or seen.settings is self._settings)",
         "(seen.settings is None or bool(self._settings))",
-        ("tests/daemon/test_looked_after.py::test_a_job_that_went_by_the_settings_from_before_a_reload",),
+        ("tests/daemon/test_look_after_job.py::test_a_job_that_went_by_the_settings_from_before_a_reload",),
     ),
     Mutant(
         "what-lies-above-a-cleaning-is-none-of-the-log",

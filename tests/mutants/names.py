@@ -49,7 +49,7 @@ NAMES = (
         "cleanerd/apply/files.py",
         "            if place != self._fd:\n                self._require_owner(place, name)\n",
         "",
-        ("tests/apply/test_not_ours.py::test_a_directory_that_was_moved_below_kstage",),
+        ("tests/apply/test_hostile_owner.py::test_a_directory_that_was_moved_below_kstage",),
     ),
     Mutant(
         "root-gives-away-what-is-called-kstage",
@@ -57,7 +57,7 @@ NAMES = (
         "cleanerd/cleaner/stage.py",
         "_is_to_be_given(partition, staging) and not os.listdir(staging):",
         "_is_to_be_given(partition, staging):",
-        ("tests/apply/test_not_ours.py::test_a_directory_that_was_renamed_to_kstage",),
+        ("tests/apply/test_hostile_owner.py::test_a_directory_that_was_renamed_to_kstage",),
     ),
     Mutant(
         "trash-is-believed",
@@ -81,7 +81,7 @@ NAMES = (
         FILE_LOOK,
         '_CARRIED: Final = ("user.", "security.", ACCESS_LIST, "system.nfs4_acl")',
         '_CARRIED: Final = ("user.", "security.", "system.nfs4_acl")',
-        ("tests/apply/test_looks_alike.py::test_an_access_list_stays",),
+        ("tests/apply/test_owner_and_mode.py::test_an_access_list_stays",),
     ),
     Mutant(
         "the-default-list-stays",
@@ -89,7 +89,7 @@ NAMES = (
         FILE_LOOK,
         "        if ACCESS_LIST in found and ACCESS_LIST not in self.attributes:",
         "        if ACCESS_LIST in found and ACCESS_LIST in self.attributes:",
-        ("tests/apply/test_looks_alike.py::test_nobody_gets_in_by_a_default_list",),
+        ("tests/apply/test_owner_and_mode.py::test_nobody_gets_in_by_a_default_list",),
     ),
     Mutant(
         "an-immutable-source-found-too-late",
@@ -97,7 +97,7 @@ NAMES = (
         UNFINISHED,
         "        _require_renamable(files, name)\n        gone",
         "        gone",
-        ("tests/apply/test_in_doubt.py::test_looking_changes_nothing",),
+        ("tests/apply/test_swap_in_doubt.py::test_looking_changes_nothing",),
     ),
     Mutant(
         "a-swap-beside-one-in-doubt",
@@ -105,7 +105,7 @@ NAMES = (
         "cleanerd/apply/swap.py",
         "    refuse_unfinished(files, names)  # U-34\n",
         "",
-        ("tests/apply/test_in_doubt.py::test_no_swap_beside_one_that_is_in_doubt",),
+        ("tests/apply/test_swap_in_doubt.py::test_no_swap_beside_one_that_is_in_doubt",),
     ),
     Mutant(
         "half-a-swap-is-as-good-as-done",

@@ -250,7 +250,7 @@ REPLACING = (
         "cleanerd/log/safe_open.py",
         "        if error.errno == errno.EBADF:\n            raise",
         "        raise error",
-        ("tests/torture/test_found.py::test_what_is_closed_is_closed_once",),
+        ("tests/torture/test_regressions.py::test_what_is_closed_is_closed_once",),
     ),
     Mutant(
         "a-lock-that-cannot-be-given-back-stays-open",
@@ -258,6 +258,6 @@ REPLACING = (
         "cleanerd/apply/lock.py",
         "            with contextlib.suppress(OSError):\n                set_lock",
         "            if True:\n                set_lock",
-        ("tests/torture/test_found.py::test_a_lock_that_cannot_be_given_back_is_closed",),
+        ("tests/torture/test_regressions.py::test_a_lock_that_cannot_be_given_back_is_closed",),
     ),
 )

@@ -98,7 +98,7 @@ RETENTION = (
         RETAIN,
         "if at_bound and not (record_count == 0 and max_timestamp_ms == ZERO_MS):",
         "if not (record_count == 0 and max_timestamp_ms == ZERO_MS):",
-        ("tests/policy/test_retain.py::test_closing", "tests/cleaner/test_closing.py::test_beside_others"),
+        ("tests/policy/test_retain.py::test_closing", "tests/cleaner/test_closing_batches.py::test_beside_others"),
     ),
     Mutant(
         "closing-batch-of-1970-beside-others",
@@ -106,7 +106,7 @@ RETENTION = (
         RETAIN,
         "max_timestamp_ms == TIMELESS_MS else ACTION_EMPTY | ACTION_TIMELESS,",
         "max_timestamp_ms == TIMELESS_MS else ACTION_EMPTY | ACTION_TIME_ZERO,",
-        ("tests/policy/test_retain.py::test_closing", "tests/cleaner/test_closing.py::test_beside_others"),
+        ("tests/policy/test_retain.py::test_closing", "tests/cleaner/test_closing_batches.py::test_beside_others"),
     ),
     Mutant(
         "closing-batch-alone-without-a-time",
@@ -114,7 +114,7 @@ RETENTION = (
         "cleanerd/cleaner/rewrite.py",
         "alone = not any(member.keeps_batches for member in group)",
         "alone = False",
-        ("tests/cleaner/test_closing.py::test_alone",),
+        ("tests/cleaner/test_closing_batches.py::test_alone",),
     ),
     Mutant(
         "closing-batch-of-earlier-releases-left",
@@ -122,7 +122,7 @@ RETENTION = (
         "cleanerd/cleaner/decide.py",
         "if not counts[-1] and 0 <= evidence.last_max_timestamp_ms <= evidence.max_timestamp_ms:",
         "if not counts[-1]:",
-        ("tests/cleaner/test_closing.py::test_of_an_earlier_release",),
+        ("tests/cleaner/test_closing_batches.py::test_of_an_earlier_release",),
     ),
     Mutant(
         "old-closing-batch-hides-times",
@@ -131,7 +131,7 @@ RETENTION = (
         "if not counts[-1] and 0 <= evidence.last_max_timestamp_ms <= evidence.max_timestamp_ms:",
         "if not counts[-1] and evidence.max_timestamp_ms >= 0:",
         (
-            "tests/cleaner/test_closing.py::test_of_an_earlier_release",
+            "tests/cleaner/test_closing_batches.py::test_of_an_earlier_release",
             "tests/differential/test_behaviour.py::test_an_old_closing_batch",
         ),
     ),
@@ -141,7 +141,7 @@ RETENTION = (
         "cleanerd/cleaner/decide.py",
         "        return end.alone\n",
         "        return end.beside if counts[-1] else ACTION_COPY\n",
-        ("tests/cleaner/test_closing.py::test_alone_with_a_time",),
+        ("tests/cleaner/test_closing_batches.py::test_alone_with_a_time",),
     ),
     Mutant(
         "records-without-times-join-any-group",
@@ -150,7 +150,7 @@ RETENTION = (
         "if has_records and high_ms < 0:",
         "if has_records and high_ms < -1:",
         (
-            "tests/cleaner/test_closing.py::test_a_file_of_another_time",
+            "tests/cleaner/test_closing_batches.py::test_a_file_of_another_time",
             "tests/differential/test_behaviour.py::test_a_neighbour_with_a_time",
         ),
     ),

@@ -92,8 +92,8 @@ RULES_MEMORY = (
         "        put.remember_rules(files, found, cleaning)\n",
         "",
         (
-            "tests/apply/test_rules_first.py::test_killed_between_two_groups",
-            "tests/apply/test_rules_first.py::test_what_cannot_be_remembered_is_not_done",
+            "tests/apply/test_rules_remembered_first.py::test_killed_between_two_groups",
+            "tests/apply/test_rules_remembered_first.py::test_what_cannot_be_remembered_is_not_done",
         ),
     ),
     Mutant(
@@ -102,7 +102,7 @@ RULES_MEMORY = (
         "cleanerd/apply/apply_staged.py",
         "    locked.store.require_rules(locked.log_dir, read_partition(locked.log_dir, name), fingerprint_of_plan)\n",
         "",
-        ("tests/apply/test_rules_first.py::test_killed_between_two_groups",),
+        ("tests/apply/test_rules_remembered_first.py::test_killed_between_two_groups",),
     ),
     Mutant(
         "rules-that-cannot-be-written-down-are-used",
@@ -110,7 +110,7 @@ RULES_MEMORY = (
         "cleanerd/log/clean_point.py",
         "            raise machine_error(error)(what, where=str(path), hint=hint) from error\n",
         "            return\n",
-        ("tests/apply/test_rules_first.py::test_what_cannot_be_remembered_is_not_done",),
+        ("tests/apply/test_rules_remembered_first.py::test_what_cannot_be_remembered_is_not_done",),
     ),
     Mutant(
         "kafkas-rules-need-a-memory",
@@ -118,7 +118,7 @@ RULES_MEMORY = (
         "cleanerd/log/clean_point.py",
         "        if rules == KAFKAS_FINGERPRINT:\n            return\n",
         "",
-        ("tests/apply/test_rules_first.py::test_what_everybody_knows_needs_no_memory",),
+        ("tests/apply/test_rules_remembered_first.py::test_what_everybody_knows_needs_no_memory",),
     ),
     Mutant(
         "a-directorys-time-tells-of-every-change",
@@ -142,7 +142,7 @@ RULES_MEMORY = (
         "cleanerd/apply/undo.py",
         "            rules=state.cleaned_by,\n",
         "            rules=entry.rules,\n",
-        ("tests/apply/test_rules_first.py::test_an_undo_that_is_killed",),
+        ("tests/apply/test_rules_remembered_first.py::test_an_undo_that_is_killed",),
     ),
     Mutant(
         "undo-sets-back-what-the-cleaning-remembered",
@@ -162,7 +162,7 @@ RULES_MEMORY = (
         "cleanerd/log/state_files.py",
         "                os.fsync(place)\n",
         "                pass\n",
-        ("tests/apply/test_rules_first.py::test_new_directories_of_the_state_are_on_the_disk",),
+        ("tests/apply/test_rules_remembered_first.py::test_new_directories_of_the_state_are_on_the_disk",),
     ),
     Mutant(
         "each-log-directory-remembers-for-itself",

@@ -60,7 +60,7 @@ SPARK_PROFILE = (
         PAIRS,
         "            self.digests[name] = self.digests.get(name, 0) ^ value\n",
         "            self.digests[name] = value\n",
-        ("tests/spark/test_judging.py::test_found_adds_up", "tests/spark/test_judging.py::test_in_pieces"),
+        ("tests/spark/test_audit_tasks.py::test_found_adds_up", "tests/spark/test_audit_tasks.py::test_in_pieces"),
     ),
     Mutant(
         "audit-tells-what-records-say-once-a-shard",
@@ -68,7 +68,7 @@ SPARK_PROFILE = (
         JUDGING,
         "        if shard == 0:\n",
         "        if True:\n",
-        ("tests/spark/test_judging.py::test_in_pieces",),
+        ("tests/spark/test_audit_tasks.py::test_in_pieces",),
     ),
     Mutant(
         "audit-takes-the-key-of-the-cleaned-log",
@@ -76,7 +76,7 @@ SPARK_PROFILE = (
         PAIRS,
         "np.where(befores > 0, highest(0, rows[name]), highest(1, rows[name]))",
         "np.where(afters > 0, highest(1, rows[name]), highest(0, rows[name]))",
-        ("tests/spark/test_judging.py::test_pairs",),
+        ("tests/spark/test_audit_tasks.py::test_pairs",),
     ),
     Mutant(
         "snapshot-drops-tombstones-before-they-win",

@@ -94,7 +94,7 @@ UNDOING = (
         "cleanerd/log/kernel_errors.py",
         "    except MemoryError as error:\n",
         "    except ZeroDivisionError as error:\n",
-        ("tests/apply/test_moved_on.py::test_no_memory",),
+        ("tests/apply/test_broker_cleaner_swaps.py::test_no_memory",),
     ),
     Mutant(
         "what-cannot-be-swept-stops-a-cleaning",
@@ -102,7 +102,7 @@ UNDOING = (
         "cleanerd/apply/recover.py",
         "            with contextlib.suppress(CleanerdError):  # it is in nobody's way\n",
         "            with contextlib.suppress(LogDirBusyError):\n",
-        ("tests/cli/test_one_of_many.py::test_what_root_left_in_the_staging_directory",),
+        ("tests/cli/test_one_bad_partition.py::test_what_root_left_in_the_staging_directory",),
     ),
     Mutant(
         "a-topic-whose-name-no-file-can-have",

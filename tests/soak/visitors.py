@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from tests.brokers.node import wait_until
 from tests.live.load import create_topics
-from tests.live.scene import ask as ask_cluster
-from tests.live.scene import directory_of, write
+from tests.live.shared_broker import ask as ask_cluster
+from tests.live.shared_broker import directory_of, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,8 +7,8 @@ from dataclasses import replace
 from cleanerd.verify.rules import KeyRules
 from tests.spark.cases import Case
 from tests.support.logs import Record, encode_batch, encode_legacy
-from tests.verify import scene as s
-from tests.verify.scene import NOW, T, record
+from tests.verify import cleaned_partition as s
+from tests.verify.cleaned_partition import NOW, T, record
 
 FLAG = 0x20
 

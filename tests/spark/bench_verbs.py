@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from cleanerd.format.names import TopicPartition
 from cleanerd_lab.bench.generate import PARTITION, VERSION_HEADER, make_log, write_broker_files
-from tests.daemon.crowd import Cgroup, cgroup
+from tests.daemon.little_memory import Cgroup, cgroup
 from tests.spark.bench import SHAPE, Family, descendants
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from tests.cleaner.driver import scratch
 from tests.spark.audit_cases import CASES, COMMITTED
 from tests.spark.cases import found, judge_cases
 from tests.support.logs import encode_marker
-from tests.verify import scene as s
-from tests.verify.scene import NOW, T
+from tests.verify import cleaned_partition as s
+from tests.verify.cleaned_partition import NOW, T
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from tests.cleaner.driver import scratch
 from tests.spark.audit_cases import CASES
 from tests.spark.audit_model import NOW, Pair
 from tests.spark.cases import found, judge_cases
-from tests.verify import scene
+from tests.verify import cleaned_partition
 
 PAIRS = {f"pair {seed}": Pair(seed).case() for seed in range(60)}
 GONE_TAIL = "was_seen & is_cleaned & ~is_below & ~is_seen"
@@ -67,7 +67,7 @@ def verdicts_that_differ() -> list[str]:
 @pytest.mark.timeout(1800)
 def test_every_mistake_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """And without one everything is as expected."""
-    assert scene.NOW == NOW, "one job for all"
+    assert cleaned_partition.NOW == NOW, "one job for all"
     assert verdicts_that_differ() == []
     source, unnoticed = inspect.getsource(audit_rules), []
     for name, (old, new) in MUTANTS.items():

@@ -23,8 +23,8 @@ from cleanerd.spark.launch import DRIVER_MARK
 from tests.cleaner.driver import Silent, config, resources
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import Record, encode_batch
-from tests.verify import scene as s
-from tests.verify.scene import NOW, Scene, make_scene
+from tests.verify import cleaned_partition as s
+from tests.verify.cleaned_partition import NOW, Scene, make_scene
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd_lab.bench.generate import PARTITION, make_log
-from tests.daemon.crowd import cgroup
+from tests.daemon.little_memory import cgroup
 from tests.spark.bench import SHAPE
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.daemon.crowd import Cgroup
+    from tests.daemon.little_memory import Cgroup
 
 pytestmark = pytest.mark.long
 

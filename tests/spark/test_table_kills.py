@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.spark.api import Logs
-from tests.spark.growing import Growing, values
+from tests.spark.growing_logs import Growing, values
 from tests.spark.tables import CATALOG, NAME, Tables
 from tests.support.patience import PATIENCE_SECONDS
 

@@ -14,7 +14,7 @@ from cleanerd.spark.launch import DRIVER_MARK
 from cleanerd.spark.logs import find_logs
 from cleanerd.spark.tables.merge import write_table
 from cleanerd.verify.rules import KAFKAS_RULES
-from tests.spark.growing import Growing, merged, values
+from tests.spark.growing_logs import Growing, merged, values
 from tests.spark.tables import Tables
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import Record, encode_batch

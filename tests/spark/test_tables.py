@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from cleanerd.spark.logs import Log
 
-from tests.spark.growing import BY_HEADER, DAY_MS, Growing, merged, values
+from tests.spark.growing_logs import BY_HEADER, DAY_MS, Growing, merged, values
 
 
 def eventually(call: Callable[[], object]) -> None:

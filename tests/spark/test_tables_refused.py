@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cleanerd.spark.logs import Log
     from tests.spark.tables import Tables
 
-from tests.spark.growing import DAY_MS, Growing, merged
+from tests.spark.growing_logs import DAY_MS, Growing, merged
 
 
 def other_rules(log: Growing, logs: list[Log]) -> list[Log]:

@@ -20,7 +20,7 @@ from cleanerd.spark.source.data_source import KafkaSegments
 from cleanerd.spark.tables import merge
 from tests.spark.avro_values import EVERYTHING, ORDER
 from tests.spark.decoding import KEY, avro, record
-from tests.spark.growing import Growing
+from tests.spark.growing_logs import Growing
 from tests.spark.tables import NAME, Tables
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import Record, encode_batch

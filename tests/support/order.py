@@ -19,8 +19,8 @@ SHARED: Final = ("tests/spark/", "tests/brokers/", "tests/agent/", "tests/client
 
 APART: Final = tuple(
     f"tests/spark/test_{name}.py"
-    for name in ("archive", "archive_kills", "archive_rules", "archive_stores", "cli", "connect", "report", "small",
-                 "stores_by_http", "stores_that_err")
+    for name in ("archive", "archive_kills", "archive_rules", "archive_stores", "cli", "connect", "no_spark_needed",
+                 "report", "stores_by_http", "stores_that_err")
 )  # fmt: skip
 """Files in there that take long and share nothing of it: else one process is at work when all others are done."""
 

@@ -24,9 +24,9 @@ from cleanerd.broker.live_log import RESTART
 from cleanerd.cli import clean_live
 from cleanerd.cli.main import run
 from cleanerd_lab.demo.broker import Broker
-from tests.agent.asking import Asking, RefusedError
 from tests.agent.live import PROPERTIES, Topic
-from tests.apply.live_scene import QUICK
+from tests.agent.raw_client import Asking, RefusedError
+from tests.apply.live_round import QUICK
 from tests.brokers.node import names_ending, open_files, wait_until
 from tests.brokers.traffic import SILENT
 from tests.crash.classify import STARTS, Classifier

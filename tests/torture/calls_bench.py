@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.cleaner.manifest import STAGING
 from cleanerd.log import at_work, held_directories
+from tests.torture.broker_stand_in import beside
 from tests.torture.jobs import JOBS, Scene, Torment, descriptors, impatient, make
-from tests.torture.loaded import Segments, as_loaded, leftovers, records
+from tests.torture.loader_rules import Segments, as_loaded, leftovers, records
 from tests.torture.shim import FAULTS, Fault, Shim, preloaded
-from tests.torture.stand_in import beside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

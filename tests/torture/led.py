@@ -32,7 +32,7 @@ import numpy as np
 
 from tests.compatibility.spark import environment_of, interpreter
 from tests.torture.hostile import Reader, TooSlowError, limits, outcome, play_bytes, readers
-from tests.torture.lines import FAST, OURS, Lines
+from tests.torture.line_coverage import FAST, OURS, Lines
 from tests.torture.mutate import MOST_BYTES, Mutator
 
 if TYPE_CHECKING:

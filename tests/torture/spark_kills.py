@@ -27,7 +27,7 @@ from cleanerd_lab.demo.ports import free_port
 from tests.spark.cluster import Cluster, children, started_cluster
 from tests.spark.sessions import ON_A_CLUSTER
 from tests.support.patience import PATIENCE_SECONDS
-from tests.torture.loaded import Segments, as_loaded, leftovers
+from tests.torture.loader_rules import Segments, as_loaded, leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -18,7 +18,7 @@ from cleanerd.cli.main import run
 from cleanerd.errors import CleanerdError
 from cleanerd.settings import load_settings
 from cleanerd.settings.check import missing_paths
-from tests.apply.offline_scene import two_groups
+from tests.apply.offline_round import two_groups
 from tests.support.log_dirs import make_log_dir
 from tests.support.now_open import open_descriptors
 from tests.torture.failing_calls import fails

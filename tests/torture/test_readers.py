@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.format import names
-from tests.torture import led, lines
+from tests.torture import led, line_coverage
 from tests.torture.hostile import Reader, outcome, readers
 from tests.torture.led import Count, Run
-from tests.torture.lines import Lines
+from tests.torture.line_coverage import Lines
 from tests.torture.mutate import Mutator
 from tests.torture.spark_readers import PROTOBUF_DESCRIPTOR
 
@@ -94,7 +94,7 @@ def _deep(data: bytes) -> None:
 @pytest.fixture
 def ours(monkeypatch: pytest.MonkeyPatch) -> None:
     """Led by this file's lines alone: those of the torture, a clock's tick among them, would keep inputs by luck."""
-    monkeypatch.setattr(lines, "OURS", __file__)
+    monkeypatch.setattr(line_coverage, "OURS", __file__)
     monkeypatch.setattr(led, "OURS", str(Path(__file__).parent))
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.torture.calls_bench import Done, left_open
-from tests.torture.loaded import as_loaded, leftovers
+from tests.torture.loader_rules import as_loaded, leftovers
 from tests.torture.shim import FAULTS
 
 if TYPE_CHECKING:

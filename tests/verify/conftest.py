@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cleaner.driver import scratch
-from tests.verify.scene import make_scene
+from tests.verify.cleaned_partition import make_scene
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.verify.scene import Scene
+    from tests.verify.cleaned_partition import Scene
 
 
 @pytest.fixture

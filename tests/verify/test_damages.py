@@ -12,8 +12,8 @@ from cleanerd.verify.log_dir import read_surroundings, verify_in_surroundings
 from cleanerd.verify.partition import Question
 from tests.support.log_dirs import CLEANER_CHECKPOINT, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, write_checkpoint
 from tests.support.logs import encode_batch, encode_record, seal
-from tests.verify import scene as s
-from tests.verify.scene import NOW, Scene, T, findings, record
+from tests.verify import cleaned_partition as s
+from tests.verify.cleaned_partition import NOW, Scene, T, findings, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable

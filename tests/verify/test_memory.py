@@ -25,7 +25,7 @@ from cleanerd.verify.segment import BATCH_BYTES, check_segment
 from cleanerd.verify.transactions import MARKER_BYTES, Transactions, check_txn_index
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import keyed_batch
-from tests.verify.scene import CLEAN_TO, NOW, make_scene
+from tests.verify.cleaned_partition import CLEAN_TO, NOW, make_scene
 
 if TYPE_CHECKING:
     from pathlib import Path

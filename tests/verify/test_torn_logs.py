@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from cleanerd.verify.finding import Severity
 from tests.support.log_dirs import RECOVERY_POINTS, write_checkpoint
-from tests.verify import scene as s
-from tests.verify.scene import findings
+from tests.verify import cleaned_partition as s
+from tests.verify.cleaned_partition import findings
 
 if TYPE_CHECKING:
-    from tests.verify.scene import Scene
+    from tests.verify.cleaned_partition import Scene
 
 
 def test_cut_tail_of_a_crash(scene: Scene) -> None:

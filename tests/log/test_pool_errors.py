@@ -21,7 +21,7 @@ from cleanerd.format.index import OFFSET_ENTRY
 from cleanerd.log.plain_file import open_place
 from cleanerd.log.pool import LEAST_HANDED_OVER_BYTES, Part, ReaderPool, parts_between
 from cleanerd.log.read import whole
-from tests.log.pool_scene import BATCHES, CHUNK_BYTES, borders, decode_all, in_stretches, listed
+from tests.log.pool_log import BATCHES, CHUNK_BYTES, borders, decode_all, in_stretches, listed
 from tests.support.now_open import open_descriptors
 from tests.support.patience import PATIENCE_SECONDS
 

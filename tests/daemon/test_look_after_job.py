@@ -16,10 +16,10 @@ from cleanerd.daemon.work import run_job
 from cleanerd.daemon.work.job import JobDone, LookedAfter
 from cleanerd.log.last_time import read_clock
 from cleanerd.log.partition import read_partition
-from tests.apply.offline_scene import batch, two_groups
+from tests.apply.offline_round import batch, two_groups
 from tests.cleaner.driver import scratch
 from tests.daemon.fleets import CLEAN, KEY, NOW, dir_look, fleet_with, job_on, look, result, tracked, triggers
-from tests.daemon.scene import assignments, broker, look_context, serve, until
+from tests.daemon.service import assignments, broker, look_context, serve, until
 from tests.support.log_dirs import make_log_dir, write_segment
 from tests.support.patience import PATIENCE_SECONDS
 

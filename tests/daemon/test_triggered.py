@@ -11,7 +11,7 @@ from cleanerd.daemon.asking import ask
 from cleanerd.daemon.work import run_job
 from cleanerd.daemon.work.job import JobDone
 from tests.daemon.fleets import CLEAN, KEY, NOW, fleet_with, job_on, look, nothing_new, result, tracked, triggers
-from tests.daemon.scene import assignments, broker, now_ms, serve, until
+from tests.daemon.service import assignments, broker, now_ms, serve, until
 from tests.support.log_dirs import Partition
 from tests.support.logs import Record, encode_batch
 from tests.support.patience import PATIENCE_SECONDS

@@ -16,7 +16,7 @@ from cleanerd.scope import told_topics as told_module
 from cleanerd.scope.broker_facts import broker_facts
 from cleanerd.scope.told_topics import UNASKED_MS, told_topics
 from cleanerd.settings import load_settings
-from tests.apply.offline_scene import two_groups
+from tests.apply.offline_round import two_groups
 from tests.cli.clean_log_dirs import write_metadata
 from tests.support.format_bytes import metadata, metadata_batch
 from tests.support.log_dirs import CLUSTER_ID, HIGH_WATERMARKS, make_log_dir

@@ -29,7 +29,7 @@ from cleanerd.log.segment import BatchWitness, Witness
 from cleanerd.log.state_files import locked, make_directory, read_state_file, write_state_file
 from cleanerd.scope.broker_facts import broker_facts
 from cleanerd.settings import load_settings
-from tests.apply.offline_scene import two_groups
+from tests.apply.offline_round import two_groups
 from tests.support.log_dirs import make_log_dir
 from tests.support.now_open import open_descriptors
 from tests.torture.failing_calls import fails

@@ -12,9 +12,9 @@ from cleanerd.log.clean_point import StateStore
 from cleanerd.log.clock import Clock, LastTime, wall_ms
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.settings import load_settings
-from tests.apply.live_scene import clean_beside, content, running, undo_offline
-from tests.daemon import scene
-from tests.daemon.scene import assignments, broker, is_clean, partition, serve, until
+from tests.apply.live_round import clean_beside, content, running, undo_offline
+from tests.daemon import service
+from tests.daemon.service import assignments, broker, is_clean, partition, serve, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,7 +98,7 @@ def test_more_than_the_limit_is_not_kept(root: Path, kept: Path) -> None:
 def test_the_oldest_makes_room(root: Path, kept: Path) -> None:
     """Four partitions that replace as much each, and room for two."""
     size = sum(len(path.read_bytes()) for path in _made(root))
-    with scene.held(root), scene.FakeAgent(root, root / ".cleanerd-agent.sock"):
+    with service.held(root), service.FakeAgent(root, root / ".cleanerd-agent.sock"):
 
         async def story(service: Service) -> None:
             await until("clean", lambda: service.view().totals.cleans.get("cleaned") == 4)
@@ -112,8 +112,8 @@ def test_the_oldest_makes_room(root: Path, kept: Path) -> None:
 
 def _made(root: Path) -> list[Path]:
     """The segments of one of four partitions that a cleaning replaces."""
-    made = {f"orders-{n}": scene.two_groups() for n in range(4)}
-    scene.make_log_dir(root, made, clean_shutdown=False)
+    made = {f"orders-{n}": service.two_groups() for n in range(4)}
+    service.make_log_dir(root, made, clean_shutdown=False)
     return [root / "orders-0" / f"{base:020d}.log" for base in (0, 5)]
 
 

@@ -13,7 +13,7 @@ from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.errors import StalePlanError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
-from tests.apply.offline_scene import PARTITION, opened
+from tests.apply.offline_round import PARTITION, opened
 from tests.cleaner.driver import Silent, config, resources, scratch
 from tests.cli.clean_log_dirs import CLEANED, DIRTY, NOW, keys, make
 from tests.support.failing_files import Injector, Killed

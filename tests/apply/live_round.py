@@ -22,7 +22,7 @@ from cleanerd.broker.live_broker import Patience
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.scope.partitions import ByBroker
-from tests.apply.offline_scene import TOPIC, force, two_groups
+from tests.apply.offline_round import TOPIC, force, two_groups
 from tests.cleaner.driver import NAME, Silent, clean, resources
 from tests.support.fake_agent import FakeAgent
 from tests.support.log_dirs import CLEAN_SHUTDOWN, Partition, make_log_dir, read_segments

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from confluent_kafka.admin import ResourceType
 
-from tests.agent.asking import RefusedError
 from tests.agent.building import changed_source, stopping_build
-from tests.agent.doing import NO_LAST_NAME, asked, released, swap_without_a_last_name, topic_in
 from tests.agent.live import PROPERTIES
+from tests.agent.log_changes import NO_LAST_NAME, asked, released, swap_without_a_last_name, topic_in
+from tests.agent.raw_client import RefusedError
 from tests.agent.stopping import Stopping, stopping_broker
 from tests.brokers.node import wait_until
-from tests.live.scene import alter, ask
+from tests.live.shared_broker import alter, ask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

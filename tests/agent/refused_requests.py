@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.agent.asking import RefusedError
 from tests.agent.live import file_facts
+from tests.agent.raw_client import RefusedError
 
 if TYPE_CHECKING:
     from cleanerd.cleaner.manifest import Manifest, ManifestGroup
-    from tests.agent.asking import Asking
     from tests.agent.live import Topic
+    from tests.agent.raw_client import Asking
 
 
 def refused(topic: Topic, agent: Asking, request: dict[str, Any]) -> str:

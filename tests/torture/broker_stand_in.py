@@ -6,7 +6,7 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tests.apply.live_scene import held
+from tests.apply.live_round import held
 from tests.support.fake_agent import FakeAgent
 from tests.torture.jobs import SOCKET
 

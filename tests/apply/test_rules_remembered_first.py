@@ -18,10 +18,10 @@ from cleanerd.log.clean_point import StateStore
 from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT, fingerprint
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
-from tests.apply.live_scene import clean_beside, running
-from tests.apply.offline_scene import PARTITION, TOPIC, force, opened, two_groups
-from tests.apply.offline_scene import undo_last as undone
-from tests.apply.versioned_scene import apply_versioned, stage_versioned
+from tests.apply.live_round import clean_beside, running
+from tests.apply.offline_round import PARTITION, TOPIC, force, opened, two_groups
+from tests.apply.offline_round import undo_last as undone
+from tests.apply.versioned_round import apply_versioned, stage_versioned
 from tests.cleaner.driver import NAME, Silent, clean, config, scratch
 from tests.support.failing_files import Killed
 from tests.support.log_dirs import make_log_dir, read_segments, tree

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from confluent_kafka import TopicPartition
 
-from tests.agent.asking import RefusedError
 from tests.agent.building import changed_source, stopping_build
-from tests.agent.doing import DOES_WHAT_IT_IS_TOLD, MOVED_ON, asked, cut, released, tell
 from tests.agent.live import Live
+from tests.agent.log_changes import DOES_WHAT_IT_IS_TOLD, MOVED_ON, asked, cut, released, tell
+from tests.agent.raw_client import RefusedError
 from tests.agent.stopping import Stopping, stopping_broker
 from tests.brokers.node import error_lines, names_ending, wait_until
-from tests.live.scene import ask, move, read, set_topic
+from tests.live.shared_broker import ask, move, read, set_topic
 from tests.support.log_dirs import CLEANER_CHECKPOINT, read_checkpoint
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
-"""One broker's story, told once a release: written, cleaned, read, killed, cleaned, cleaned by Kafka, cleaned again.
+"""One broker's lifecycle, once a release: written, cleaned, read, killed, cleaned, cleaned by Kafka, cleaned again.
 
-Every chapter needs the one before it and leaves a frozen account of what was seen; the tests judge the accounts, in any
-order. A chapter that failed fails in every test that needs it, with the same error.
+Every step needs the one before it and leaves a frozen account of what was seen; the tests judge the accounts, in any
+order. A step that failed fails in every test that needs it, with the same error.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tests.brokers import topics
 from tests.brokers.accounts import Beside, Cleaning, Control, Crash, Seen, TakeOver, Uncleaned
-from tests.brokers.chapter import Chapter
 from tests.brokers.ledger import History, Partition
+from tests.brokers.lifecycle_step import Step
 from tests.brokers.markers import wait_until_ended
 from tests.brokers.node import (
     AGED,
@@ -58,7 +58,7 @@ PROPERTIES: Final = {
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
 }
-"""What the story's brokers are started with, besides the properties of a small node."""
+"""What the lifecycle's brokers are started with, besides the properties of a small node."""
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 FORCED: Final = ("--yes", "--force")
@@ -67,22 +67,22 @@ TIMES: Final = 60
 """About so many different times are asked of each partition."""
 
 
-class Story:
-    """The broker, the producers, which stay open from the first chapter to the last, and the histories."""
+class Lifecycle:
+    """The broker, the producers, which stay open from the first step to the last, and the histories."""
 
     def __init__(self, broker: Broker, work_dir: Path) -> None:
         self.broker = broker
         self.work_dir = work_dir
         self.state_dir = work_dir / "state"
-        self.told: dict[str, Any] = {}
+        self.done: dict[str, Any] = {}
         self.histories: dict[Partition, History] = {partition: History() for partition in topics.PARTITIONS}
         self.drafts = Drafts(random.Random(20240607))
         self.writers: dict[str, Writer] = {}
         self.rounds = 0
 
-    # ---- chapters ----
+    # ---- steps ----
 
-    @Chapter
+    @Step
     def written(self) -> Uncleaned:
         """Start, create, write; read once, which also makes the broker create its topic of group offsets."""
         self.broker.start()
@@ -94,7 +94,7 @@ class Story:
         self._write_everywhere(300)
         return Uncleaned(read_with_librdkafka(self.broker.bootstrap, topics.PARTITIONS), self._visible())
 
-    @Chapter
+    @Step
     def control(self) -> Control:
         """Restart without cleaning: what the broker complains about anyway. Then stop, ready to be cleaned."""
         _ = self.written
@@ -104,13 +104,13 @@ class Story:
         self.broker.stop()
         return Control(complaints(self.broker.log_text()))
 
-    @Chapter
+    @Step
     def eligible(self) -> Run:
         """``clean`` without ``--force``: the ratio of 1 is never exceeded."""
         _ = self.control
         return self._cleanerd("clean", "--yes")
 
-    @Chapter
+    @Step
     def cleaned(self) -> Cleaning:
         """Clean the stopped broker's directories; a copy of them as they were before is kept."""
         _ = self.eligible
@@ -118,21 +118,21 @@ class Story:
             shutil.copytree(log_dir, self.copies / log_dir.name)
         return self._clean()
 
-    @Chapter
+    @Step
     def restarted(self) -> Seen:
         """Start on the result and read everything."""
         _ = self.cleaned
         self.broker.start()
         return self._look()
 
-    @Chapter
+    @Step
     def continued(self) -> Seen:
         """The producers that were open all the time go on."""
         _ = self.restarted
         self._write_everywhere(120)
         return self._look()
 
-    @Chapter
+    @Step
     def beside(self) -> Beside:
         """``plan`` and ``clean`` beside the running broker."""
         _ = self.continued
@@ -143,7 +143,7 @@ class Story:
         refused = self._cleanerd("clean", *FORCED)
         return Beside(young, plan, refused, before, self._files())
 
-    @Chapter
+    @Step
     def crashed(self) -> Crash:
         """Kill the broker while the last segments are not flushed, clean what lies below the recovery points."""
         _ = self.beside
@@ -164,7 +164,7 @@ class Story:
                 snapshot.unlink()
         return Crash(skipped, changed, recovery_points, cleaning)
 
-    @Chapter
+    @Step
     def recovered(self) -> Seen:
         """Start after the crash; every acknowledged record is there or superseded, and the producers go on."""
         _ = self.crashed
@@ -172,7 +172,7 @@ class Story:
         self._write_everywhere(80)
         return self._look()
 
-    @Chapter
+    @Step
     def taken_over(self) -> TakeOver:
         """The topics get a low ratio, and Kafka's own cleaner cleans them; then it is kept off again."""
         _ = self.recovered
@@ -198,7 +198,7 @@ class Story:
         """What was seen after Kafka's own cleaner."""
         return self.taken_over.seen
 
-    @Chapter
+    @Step
     def cleaned_again(self) -> Cleaning:
         """Stop cleanly and clean once more, after Kafka's own cleaner."""
         _ = self.taken_over
@@ -206,7 +206,7 @@ class Story:
         self.broker.stop()
         return self._clean()
 
-    @Chapter
+    @Step
     def restarted_again(self) -> Seen:
         """Start on the result of the second clean stop."""
         _ = self.cleaned_again
@@ -214,7 +214,7 @@ class Story:
         self._write_everywhere(80)
         return self._look()
 
-    # ---- what chapters are made of ----
+    # ---- what steps are made of ----
 
     @property
     def copies(self) -> Path:

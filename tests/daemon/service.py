@@ -16,8 +16,8 @@ from cleanerd.daemon.looking.log_dir_look import LookContext
 from cleanerd.daemon.service import Service
 from cleanerd.log.clean_point import StateStore
 from cleanerd.settings import load_settings
-from tests.apply.live_scene import held
-from tests.apply.offline_scene import two_groups
+from tests.apply.live_round import held
+from tests.apply.offline_round import two_groups
 from tests.support.fake_agent import FakeAgent
 from tests.support.log_dirs import make_log_dir
 from tests.support.patience import PATIENCE_SECONDS

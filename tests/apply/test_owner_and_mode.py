@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.apply.offline_scene import TOPIC, force, two_groups
+from tests.apply.offline_round import TOPIC, force, two_groups
 from tests.cleaner.driver import NAME, clean
 from tests.support.log_dirs import make_log_dir
 from tests.support.root import needs_root

@@ -23,11 +23,11 @@ from cleanerd.format.names import TopicPartition
 from cleanerd.log.clock import Clock, wall_ms
 from cleanerd.scope import settled
 from cleanerd.settings import load_settings
-from tests.apply.live_scene import content, held
-from tests.apply.offline_scene import two_groups
+from tests.apply.live_round import content, held
+from tests.apply.offline_round import two_groups
 from tests.cleaner.driver import scratch
 from tests.daemon.process import Daemon
-from tests.daemon.scene import assignments, broker, is_clean, outcomes, partition, serve, until
+from tests.daemon.service import assignments, broker, is_clean, outcomes, partition, serve, until
 from tests.support.log_dirs import make_log_dir
 from tests.support.patience import PATIENCE_SECONDS
 

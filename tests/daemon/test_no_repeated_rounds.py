@@ -22,9 +22,9 @@ from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
 from cleanerd.scope import settled
-from tests.apply.live_scene import held
+from tests.apply.live_round import held
 from tests.daemon.fleets import CLEAN, DAY_MS, NOW, dir_look, done, fleet_with, job_on, look, result, tracked, triggers
-from tests.daemon.scene import assignments, broker, partition, serve, until
+from tests.daemon.service import assignments, broker, partition, serve, until
 from tests.support.log_dirs import Partition, make_log_dir, write_checkpoint, write_segment
 from tests.support.logs import Record, encode_batch
 

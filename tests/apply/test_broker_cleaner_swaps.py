@@ -20,8 +20,8 @@ from cleanerd.errors import KernelError
 from cleanerd.format.names import parse_topic_partition_dir
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
-from tests.apply.live_scene import clean_beside, content, held, running
-from tests.apply.offline_scene import TOPIC, batch, force, two_groups
+from tests.apply.live_round import clean_beside, content, held, running
+from tests.apply.offline_round import TOPIC, batch, force, two_groups
 from tests.cleaner.driver import NAME, Silent, clean, resources, scratch
 from tests.support.log_dirs import make_log_dir
 

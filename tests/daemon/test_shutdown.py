@@ -14,8 +14,8 @@ from cleanerd.daemon.look_loop import LookLoop
 from cleanerd.daemon.service import Service
 from cleanerd.daemon.work import run_job
 from cleanerd.settings import load_settings
-from tests.apply.offline_scene import two_groups
-from tests.daemon.scene import assignments, broker, serve, until
+from tests.apply.offline_round import two_groups
+from tests.daemon.service import assignments, broker, serve, until
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:

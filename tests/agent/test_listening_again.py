@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd_lab.demo.broker import Broker
-from tests.agent.asking import Asking
 from tests.agent.building import build
 from tests.agent.live import JAR, PROPERTIES, Live, attach, build_of, is_another_build
+from tests.agent.raw_client import Asking
 from tests.brokers.node import wait_until
 from tests.kafka.judge import fetch
 

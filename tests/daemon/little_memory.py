@@ -1,7 +1,7 @@
 """A daemon with little memory beside many partitions, one of them a bomb: how many are clean, and what that took.
 
-``python -m tests.daemon.crowd [--memory BYTES] [--partitions N]``, as root, with cgroups (v2 or v1) that may be made.
-Where they may not there is no limit, and the figures are what the process had resident at most.
+Run it as root: ``python -m tests.daemon.little_memory [--memory BYTES] [--partitions N]``. The limit needs cgroups (v2
+or v1) that this process may make; without them the figures are the most that the process had resident.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tests.apply.offline_scene import two_groups
+from tests.apply.offline_round import two_groups
 from tests.daemon.process import Daemon
-from tests.daemon.scene import assignments, broker
+from tests.daemon.service import assignments, broker
 from tests.support.bombs import zeros_batch
 from tests.support.log_dirs import Partition
 from tests.support.logs import keyed_batch
@@ -132,7 +132,7 @@ def bomb() -> Partition:
     return Partition({0: first, 4: keyed_batch(4, [("a", "3")]), 5: keyed_batch(5, [("c", "4")])})
 
 
-def crowd(base: Path, memory_bytes: int, partitions: int, **settings: str) -> Figures:
+def run_many_partitions(base: Path, memory_bytes: int, partitions: int, **settings: str) -> Figures:
     """Have a daemon clean them; the last one is the bomb."""
     bad = f"orders-{partitions - 1}"
     made = {f"orders-{number}": two_groups() for number in range(partitions - 1)}
@@ -191,8 +191,8 @@ def _most_resident(process: int) -> int:
 @click.option("--threads", default=1, show_default=True)
 def main(memory_bytes: int, partitions: int, threads: int) -> None:
     """Print the figures; exit code 1 when it is not as it should be."""
-    with tempfile.TemporaryDirectory(prefix="cleanerd-crowd-") as base:
-        figures = crowd(Path(base), memory_bytes, partitions, log_cleaner_threads=str(threads))
+    with tempfile.TemporaryDirectory(prefix="cleanerd-little-memory-") as base:
+        figures = run_many_partitions(Path(base), memory_bytes, partitions, log_cleaner_threads=str(threads))
     click.echo(f"memory: {memory_bytes / MIB:.0f} MiB, log.cleaner.threads {threads}, as {os.geteuid()}")
     for line in figures.lines():
         click.echo(line)

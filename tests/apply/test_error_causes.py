@@ -30,8 +30,8 @@ from cleanerd.log.clean_point import StateStore
 from cleanerd.log.clock import Clock
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.settings import load_settings
-from tests.apply.live_scene import QUICK, clean_beside, held, running
-from tests.apply.offline_scene import NOW, TOPIC, force, two_groups
+from tests.apply.live_round import QUICK, clean_beside, held, running
+from tests.apply.offline_round import NOW, TOPIC, force, two_groups
 from tests.cleaner.driver import NAME, Silent, clean, resources, scratch
 from tests.support.log_dirs import make_log_dir, tree
 

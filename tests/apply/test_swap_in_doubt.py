@@ -14,7 +14,7 @@ from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.unfinished import require_retirable
 from cleanerd.cleaner.manifest import STAGING
 from cleanerd.errors import CleanerdError, RefusedError
-from tests.apply.offline_scene import TOPIC, force, two_groups
+from tests.apply.offline_round import TOPIC, force, two_groups
 from tests.cleaner.driver import NAME, clean
 from tests.support.log_dirs import make_log_dir, tree
 from tests.support.root import needs_root

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from confluent_kafka import Producer
 
-from tests.agent.asking import RefusedError
 from tests.agent.building import changed_source, stopping_build
-from tests.agent.doing import (
+from tests.agent.live import attach, is_another_build
+from tests.agent.log_changes import (
     DOES_WHAT_IT_IS_TOLD,
     MOVED_ON,
     NO_LAST_NAME,
@@ -24,7 +24,7 @@ from tests.agent.doing import (
     tell,
     topic_in,
 )
-from tests.agent.live import attach, is_another_build
+from tests.agent.raw_client import RefusedError
 from tests.agent.stopping import Stopped, Stopping, stopping_broker
 from tests.brokers.ledger import Partition
 from tests.brokers.node import error_lines, names_ending, wait_until

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.daemon.crowd import MIB, crowd, is_clean, rows
+from tests.daemon.little_memory import MIB, is_clean, rows, run_many_partitions
 from tests.daemon.process import Daemon
-from tests.daemon.scene import assignments, broker
+from tests.daemon.service import assignments, broker
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ sys.exit(main(sys.argv[4:]))
 @pytest.mark.parametrize("partitions", [20, pytest.param(100, marks=pytest.mark.long)])
 def test_512_mib_many_partitions_and_a_bomb(tmp_path: Path, partitions: int) -> None:
     """U-35: the others are clean, the one is named with file, place, sizes and a way out, and nobody is killed."""
-    found = crowd(tmp_path, 512 * MIB, partitions)
+    found = run_many_partitions(tmp_path, 512 * MIB, partitions)
     sys.stdout.write("\n".join(["", *found.lines(), ""]))
     assert (found.clean, found.kills) == (partitions - 1, 0)
     (name, reason), *others = found.quarantined.items()
