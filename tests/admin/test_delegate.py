@@ -41,7 +41,7 @@ BEFORE: list[dict[str, str]] = [
 
 
 @pytest.mark.parametrize("before", BEFORE)
-def test_there_and_back_is_where_it_was(before: dict[str, str], store: Delegations) -> None:
+def test_delegate_and_hand_back_restores_the_settings(before: dict[str, str], store: Delegations) -> None:
     """U-8: restored exactly, "was not set" included; keys that delegation does not need are never touched."""
     cluster = DictCluster(before)
     was = dict(cluster.own)
@@ -97,7 +97,7 @@ def test_it_says_what_it_changed_and_what_was_there(store: Delegations) -> None:
     assert saved.effective == {RATIO: "0.5", LAG: "3600000", ROLL: "604800000"}
 
 
-def test_twice_is_once(store: Delegations) -> None:
+def test_a_second_delegation_keeps_the_first_saved_values(store: Delegations) -> None:
     """Idempotent: the second run must not save the first one's values as those to go back to."""
     cluster = DictCluster({RATIO: "0.1", LAG: "3600000"})
     do(cluster, store)
@@ -143,7 +143,7 @@ def test_a_refused_change_leaves_nothing_saved(store: Delegations) -> None:
     assert len(store.load()) == 1, "still delegated, so still to be put back"
 
 
-def test_what_somebody_changed_since_is_left_alone(store: Delegations) -> None:
+def test_hand_back_keeps_a_value_that_was_changed_since(store: Delegations) -> None:
     """The operator's later word is not undone; the others are put back."""
     cluster = DictCluster({LAG: "3600000"})
     do(cluster, store)

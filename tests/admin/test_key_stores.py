@@ -66,7 +66,7 @@ def test_wrong_passwords(made: Certificates, name: str) -> None:
         assert "hunter2" not in str(raised.value)
 
 
-def test_what_is_no_store(made: Certificates, tmp_path: Path) -> None:
+def test_a_file_that_is_no_key_store_is_refused(made: Certificates, tmp_path: Path) -> None:
     (tmp_path / "words").write_text("no store\n")
     (tmp_path / "der").write_bytes(b"\x30\x03abc")
     (tmp_path / "empty").write_bytes(b"")

@@ -96,7 +96,7 @@ def own(broker: Broker, topic: str) -> dict[str, str]:
     return {name: entry.value for name, entry in entries.items() if entry.source == 1}
 
 
-def test_there_and_back(broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_delegate_and_hand_back_on_a_broker(broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """U-8: set, saved, idempotent, restored exactly; keys that have nothing to do with it are never touched."""
     cli = Cli(broker, tmp_path / "state", capsys)
     create(broker, "orders", max_compaction_lag_ms=str(LAG_MS), retention_bytes="7777777")
@@ -147,7 +147,7 @@ def test_there_and_back(broker: Broker, tmp_path: Path, capsys: pytest.CaptureFi
     assert own(broker, "orders") == before["orders"]
 
 
-def test_what_goes_wrong_is_one_line(broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_of_the_broker_is_one_line(broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Unknown topics are not created by asking; refusals and silence have their own exit codes."""
     cli = Cli(broker, tmp_path / "state", capsys)
     for verb in ("delegate", "hand-back"):
@@ -244,7 +244,7 @@ def test_metadata_of_a_delegated_topic_proves_it(
     assert row()["delegation"] == "undelegated"
 
 
-def test_nobody_there() -> None:
+def test_no_broker_answers() -> None:
     """One clear error after the time that was given, and no lines of the client's own."""
     started = time.monotonic()
     with pytest.raises(CleanerdError, match=r"bootstrap.servers=127.0.0.1:\d+: no broker answers within 1 s"):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 CLIENT = ClientConfig(protocol="SASL_PLAINTEXT", login=Login("PLAIN", "alice", "wrong"))
 
 
-def test_nobody_is_waited_for_where_nothing_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_nothing_listens_on_costs_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Librdkafka says so for each address; without that this test would not end."""
     monkeypatch.setattr(module, "_SECONDS", 1e9)
     with socket.socket() as one, socket.socket() as two:  # bound, so that nobody else takes them, and not listening
@@ -29,7 +29,7 @@ def test_nobody_is_waited_for_where_nothing_listens(monkeypatch: pytest.MonkeyPa
         assert refused_login(",".join(f"127.0.0.1:{port}" for port in ports), CLIENT) is None
 
 
-def test_who_takes_the_connection_and_ends_it_may_answer_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_closed_by_the_broker_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that starts, or whose answer was lost: it is asked until the time is over."""
     clock = itertools.count()  # it stands still until somebody was there
     taken: list[bool] = []

@@ -212,7 +212,7 @@ def test_delegate_and_hand_back(secured: Secured, shell: Callable[..., tuple[int
 
 
 @pytest.mark.long
-def test_who_is_not_let_in_gets_the_command(
+def test_a_refused_login_shows_kafkas_command(
     secured: Secured, shell: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A wrong password, a user without rights: Kafka's own command is told, and no password."""

@@ -79,7 +79,7 @@ def test_a_listener_that_gives_back_what_it_gets(tmp_path: Path, listening: Any)
         AgentClient.connect(tmp_path / "a")
 
 
-def test_nobody_answers(tmp_path: Path, listening: Any) -> None:
+def test_an_announced_port_that_does_not_answer(tmp_path: Path, listening: Any) -> None:
     """A-33: a file that a killed broker left, and one who listens there and is silent: an end in time."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -92,7 +92,7 @@ def test_nobody_answers(tmp_path: Path, listening: Any) -> None:
         AgentClient.connect(tmp_path / "a", timeout_seconds=0.3)
 
 
-def test_one_that_proves_itself_and_hangs_up(tmp_path: Path, listening: Any) -> None:
+def test_an_agent_that_hangs_up_after_its_proof(tmp_path: Path, listening: Any) -> None:
     """It is lost, as over a unix socket: whether a request was carried out is not known."""
 
     def hang_up(connection: socket.socket) -> None:
@@ -161,7 +161,7 @@ def test_names_that_lead_elsewhere(tmp_path: Path, listening: Any) -> None:
 
 
 @needs_root
-def test_somebody_elses_file(tmp_path: Path, listening: Any) -> None:
+def test_an_announcement_of_another_user_is_not_believed(tmp_path: Path, listening: Any) -> None:
     """A-29: one that belongs to neither root, this user nor the owner of its directory is not believed."""
     server = listening(lambda connection: connection.shutdown(1))
     announce(tmp_path / "a", server.port)

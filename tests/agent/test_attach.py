@@ -78,7 +78,7 @@ def take_over(live: Live, jar: Path) -> None:
 
 
 @pytest.mark.long
-def test_found_through_a_thread(attached: Live) -> None:
+def test_the_log_manager_is_found_through_a_thread(attached: Live) -> None:
     """F-3, LT-1: without the gauges it is the same LogManager: the same logs, and capable of the same."""
     with attached.asking() as agent:
         before = agent.ask("info")
@@ -97,7 +97,7 @@ def test_found_through_a_thread(attached: Live) -> None:
 
 
 @pytest.mark.long
-def test_who_says_nothing_is_hung_up_on(attached: Live) -> None:
+def test_an_idle_connection_is_closed(attached: Live) -> None:
     """A-32: a line that does not end, and a connection that is idle; here after one and three seconds."""
     shorter = (("LINE_SECONDS = 30", "LINE_SECONDS = 1"), ("IDLE_SECONDS = 300", "IDLE_SECONDS = 3"))
     take_over(attached, changed_build(attached.broker.work_dir, "impatient", "Connection.java", *shorter))
@@ -143,7 +143,7 @@ def credulous(attached: Live) -> Live:
 
 
 @pytest.mark.parametrize("harm", TAKEN_CASES)
-def test_without_the_check_the_broker_takes_it(
+def test_a_build_without_the_check_accepts_the_swap(
     credulous: Live, request: pytest.FixtureRequest, harm: damage.Damage
 ) -> None:
     """What test_refusals.py sees refused, a build without the check lets in, and no log line says so."""
@@ -168,7 +168,7 @@ def test_without_the_check_the_broker_takes_it(
     assert error_lines(credulous.broker.log_text()) == []
 
 
-def test_what_is_no_agent_starts_nothing(attached: Live) -> None:
+def test_a_broken_agent_argument_is_reported(attached: Live) -> None:
     """A-01: a broken argument is told on stderr, and that is all."""
     before = build_of(attached)
     command = ["jcmd", str(attached.broker.pid), "JVMTI.agent_load", str(JAR), '"jar=/nowhere.jar"']

@@ -13,7 +13,7 @@ from tests.agent.fuzz import outcomes, seeds
 TOP = Path(__file__).resolve().parents[2]
 
 
-def test_where_the_attack_begins(tmp_path: Path) -> None:
+def test_the_unchanged_requests_are_accepted(tmp_path: Path) -> None:
     """A-23, A-29: requests and staged files that are taken; with one byte changed a batch is in none of the sources."""
     known = list(seeds())
     right = outcomes(tmp_path, known)
@@ -28,7 +28,7 @@ def test_where_the_attack_begins(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_led_by_coverage() -> None:
+def test_coverage_led_requests_are_refused() -> None:
     """A-23, A-29: for twenty seconds nothing but refusals."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.agent.fuzz", "--seconds", "20"],

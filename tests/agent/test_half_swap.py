@@ -133,7 +133,7 @@ def test_a_topic_of_its_name(stopping: Stopping) -> None:
     wait_until("it is free", lambda: kept(stopping, topic)[1] == [] and kept(stopping, topic)[0] != "paused")
 
 
-def test_no_memory_to_look_with(stopping: Stopping) -> None:
+def test_no_memory_to_read_the_result_of_a_swap(stopping: Stopping) -> None:
     """A-24: whether the broker has the new segment cannot be found out; that is put right as soon as it can."""
     topic = stopping.live.topic("no-look", transactions=False)
     manifest = topic.stage(output_bytes=6_000)

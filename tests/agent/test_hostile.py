@@ -63,7 +63,7 @@ def errors_of(live: Live) -> list[str]:
 
 
 @pytest.mark.parametrize("line", NO_REQUESTS.values(), ids=NO_REQUESTS.keys())
-def test_what_is_no_request_ends_the_connection(live: Live, line: bytes) -> None:
+def test_a_malformed_request_ends_the_connection(live: Live, line: bytes) -> None:
     """Strict JSON, a bounded number of values and levels; an answer, then the end."""
     with live.asking() as asking:
         asking.send(line)

@@ -125,7 +125,7 @@ def test_cut_and_grown_again(stopping: Stopping, what: str, moment: str) -> None
 
 
 @pytest.mark.parametrize("back", [False, True])
-def test_it_is_not_compacted_for_a_while(stopping: Stopping, back: bool) -> None:
+def test_cleanup_policy_changes_around_a_swap(stopping: Stopping, back: bool) -> None:
     """A-13, A-16: while it is paused for a swap retention does not begin either, and afterwards it does."""
     topic = stopping.live.topic(f"deleting-{back}", transactions=False)
     manifest = topic.stage(output_bytes=OUTPUT_BYTES)
@@ -249,7 +249,7 @@ def test_another_segment_than_was_cleaned(stopping: Stopping) -> None:
 # -- the end ----------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_of_it_was_an_error(stopping: Stopping) -> None:
+def test_the_broker_logged_no_errors(stopping: Stopping) -> None:
     """U-27, R-3: but for what a move between log directories makes Kafka's own code say."""
     text = stopping.live.broker.log_text()
     assert "Kafka Server started" in text

@@ -111,7 +111,7 @@ def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     return Shell(tmp_path, capsys, monkeypatch)
 
 
-def test_a_swap(live: Live, shell: Shell) -> None:
+def test_a_swap_over_the_loopback_port(live: Live, shell: Shell) -> None:
     """The protocol is the same: a plan's groups go in, and ``clean --live`` needs to be told nothing."""
     topic = live.topic("over-tcp")
     request = topic.request(topic.stage(output_bytes=12_000))
@@ -130,7 +130,7 @@ def test_a_swap(live: Live, shell: Shell) -> None:
     assert error_lines(live.broker.log_text()) == []
 
 
-def test_who_knows_no_secret(live: Live) -> None:
+def test_a_request_without_a_valid_proof_is_refused(live: Live) -> None:
     """A-34: a request without a proof, a wrong proof, the agent's own, and one of an earlier connection."""
     facts = announced(live)
     number = secrets.token_bytes(32)
@@ -161,7 +161,7 @@ def test_who_knows_no_secret(live: Live) -> None:
         assert asking.ask("info")["accepting_swaps"] is True
 
 
-def test_who_is_silent(live: Live) -> None:
+def test_a_silent_client_is_disconnected(live: Live) -> None:
     """A-35: he is hung up on after five seconds, and takes no place of those that are served. Nor do floods."""
     port = announced(live)["port"]
     with contextlib.ExitStack() as stack:

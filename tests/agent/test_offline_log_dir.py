@@ -168,7 +168,7 @@ def moved_inode(topic: Topic) -> int:
 # -- the sources stay in the way --------------------------------------------------------------------------------------
 
 
-def test_it_lives_on_without_it(several: Stopping) -> None:
+def test_the_broker_serves_its_other_log_directories(several: Stopping) -> None:
     """A-24: the answer says so; nothing there is served or acknowledged any more; the other directory's logs are."""
     first, second = several.live.broker.log_dirs
     topic, other = topic_in(several, second, "lives-on"), topic_in(several, first, "other")
@@ -196,7 +196,7 @@ def test_it_lives_on_without_it(several: Stopping) -> None:
     assert topic.broker.running
 
 
-def test_it_is_cut(several: Stopping) -> None:
+def test_a_truncation_after_a_half_swap(several: Stopping) -> None:
     """A-24: a truncation waited for the swap to end. It cuts what of the sources is left, and not what replaced them.
 
     Such a log went on: of 600 records that were acknowledged by then 301 were gone after the next start.
@@ -233,7 +233,7 @@ def attempt(do: Callable[[], object]) -> None:
         return
 
 
-def test_asked_again(several: Stopping) -> None:
+def test_a_repeated_request_is_refused(several: Stopping) -> None:
     """A-24, A-25: nobody is told that all went well, nor may another log of that directory be swapped in."""
     second = several.live.broker.log_dirs[1]
     topic, other = (topic_in(several, second, name) for name in ("again", "neighbour"))
@@ -270,7 +270,7 @@ def test_not_before_the_new_segment_has_all_its_files(several: Stopping) -> None
     assert names_ending([topic.directory], ".swap", ".cleaned", ".deleted") == []
 
 
-def test_it_has_no_other(single: Stopping) -> None:
+def test_a_broker_with_one_log_directory_halts(single: Stopping) -> None:
     """A-24: then the broker halts, as it does when its own cleaner fails there; the next start finds all of it."""
     topic = single.live.topic("only", transactions=False)
     assert len(write(topic, "before")) == RECORDS

@@ -296,7 +296,7 @@ def outcome(topic: Topic, manifest: Manifest) -> str:
         pytest.param("swapped", "new", marks=pytest.mark.long),
     ],
 )
-def test_killed(stopping: Stopping, moment: str, expected: str) -> None:
+def test_a_broker_killed_during_swaps(stopping: Stopping, moment: str, expected: str) -> None:
     """K-2, K-3, K-5: old or new, never between; nothing is left behind after the next start."""
     topic = stopping.live.topic(f"killed-at-{moment}", transactions=False)
     manifest = topic.stage(output_bytes=60_000)
@@ -309,7 +309,7 @@ def test_killed(stopping: Stopping, moment: str, expected: str) -> None:
     assert topic.read() == topic.latest
 
 
-def test_nothing_of_it_was_an_error(stopping: Stopping) -> None:
+def test_the_broker_logged_no_errors(stopping: Stopping) -> None:
     """U-27: the broker's log since the last kill."""
     text = stopping.live.broker.log_text()
     assert "Kafka Server started" in text

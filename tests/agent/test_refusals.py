@@ -155,7 +155,7 @@ def test_files_of_somebody_else(topic: Topic, manifest: Manifest, group: Manifes
     shutil.rmtree(topic.directory / ".kstage" / request["plan"])
 
 
-def test_what_is_sound_goes_in(topic: Topic, manifest: Manifest, agent: Asking) -> None:
+def test_a_valid_plan_is_swapped_after_the_refusals(topic: Topic, manifest: Manifest, agent: Asking) -> None:
     """After all of this the plan is as good as it was; leftovers of the broker's own cleaner are in nobody's way."""
     first = manifest.groups[0].base
     for kind in ("log", "txnindex"):

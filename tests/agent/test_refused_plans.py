@@ -132,7 +132,7 @@ def others(value: Any) -> list[Any]:
     return []
 
 
-def test_no_change_of_a_request_gets_in(topic: Topic, manifest: Manifest, agent: Asking) -> None:
+def test_every_changed_field_of_a_request_is_refused(topic: Topic, manifest: Manifest, agent: Asking) -> None:
     """A-14, A-23, U-3: every number and every text of a plan in turn made another one; each is refused.
 
     What cannot be wrong in itself is left out: without a log start or a checkpoint nothing is asked of them.

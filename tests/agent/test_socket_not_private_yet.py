@@ -17,7 +17,7 @@ pytestmark = pytest.mark.kafka
 PRIVATE = "            Files.setPosixFilePermissions(fresh"
 
 
-def test_who_comes_before_it_is_private_is_hung_up_on(tmp_path: Path) -> None:
+def test_a_client_of_the_socket_before_its_mode_is_set_is_disconnected(tmp_path: Path) -> None:
     """A-28, A-29: its mode is the umask's then, and a Java without jdk.net asks nobody who he is."""
     text = (BUILD.parent / "unix" / "cleanerd" / "agent" / "SocketFile.java").read_text()
     assert text.count(PRIVATE) == 1

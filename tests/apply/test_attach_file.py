@@ -60,7 +60,7 @@ def attach_file(jvm: Jvm) -> Path:
 
 
 @pytest.mark.parametrize("what", PLANTS)
-def test_what_is_planted_in_its_place(tmp_path: Path, what: str) -> None:
+def test_a_planted_attach_file_is_not_followed(tmp_path: Path, what: str) -> None:
     """It was opened, and given to the process's user: a hard link to a file of root's, or a pipe that kept us for ever.
 
     The file is made in ``/tmp`` then.
@@ -76,7 +76,7 @@ def test_what_is_planted_in_its_place(tmp_path: Path, what: str) -> None:
 
 
 @pytest.mark.parametrize("left", [False, True])
-def test_where_nothing_is_planted(tmp_path: Path, left: bool) -> None:
+def test_the_attach_file_is_made_and_removed(tmp_path: Path, left: bool) -> None:
     """Also where one that was killed left a file."""
     with process(tmp_path / "work") as jvm:
         if left:

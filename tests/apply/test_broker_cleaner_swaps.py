@@ -86,7 +86,7 @@ def swapped_after(phase: str, root: Path, times: int, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_once(way: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_swap_of_the_broker_leads_to_a_new_plan(way: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is planned again with what is there now; by the old bits a record that stays would have gone."""
     met = swapped_after("decide", root, 1, monkeypatch)
     result = round_of(way, root)
@@ -112,7 +112,9 @@ def test_again_and_again(way: str, root: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("raised", [_kernel.InvalidCallError("no such bit"), _kernel.KernelBugError("a panic")])
-def test_what_the_kernel_refuses(way: str, raised: Exception, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_kernel_fails_one_partition(
+    way: str, raised: Exception, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """OP-10: an error of one partition with its reason, never an exception of whoever cleans."""
 
     def refuses(*_: Any) -> Any:

@@ -51,7 +51,7 @@ def test_only_the_owner_can_open_the_lock(tmp_path: Path) -> None:
     assert list((tmp_path / "t-0").iterdir()) == []
 
 
-def test_nothing_is_left_of_it(tmp_path: Path) -> None:
+def test_no_claim_file_is_left(tmp_path: Path) -> None:
     """Not by whoever was killed either, once somebody else came by; what is staged stays."""
     with PartitionFiles(tmp_path) as files:
         files.claim()
@@ -79,7 +79,7 @@ def test_is_claimed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [STAGING, f"{STAGING}/{CLAIM}"])
 @pytest.mark.parametrize("what", ["link", "fifo", "hard link"])
-def test_what_is_planted_in_its_place(tmp_path: Path, name: str, what: str) -> None:
+def test_a_planted_claim_file_is_refused(tmp_path: Path, name: str, what: str) -> None:
     """A clear refusal; the file that it leads to is as it was."""
     victim = tmp_path / "victim"
     victim.write_text("theirs")

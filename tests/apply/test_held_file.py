@@ -60,7 +60,7 @@ def test_nobody_else_may_open_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("planted", ["link", "pipe", "directory", "second name", "socket"])
-def test_what_is_planted_there_is_not_touched(tmp_path: Path, planted: str) -> None:
+def test_a_planted_lock_file_is_not_touched(tmp_path: Path, planted: str) -> None:
     """U-33: it is no lock, and what a link leads to stays as it is."""
     victim, log_dir = tmp_path / "victim", tmp_path / "logs"
     victim.write_text("mine")

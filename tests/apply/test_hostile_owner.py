@@ -122,7 +122,7 @@ def test_a_directory_that_was_moved_below_kstage(partition: Path, files: Partiti
     assert state(partition / STAGING / name) == before
 
 
-def test_nothing_is_changed_in_it(partition: Path, files: PartitionFiles) -> None:
+def test_nothing_is_changed_in_a_directory_that_another_user_may_change(partition: Path, files: PartitionFiles) -> None:
     """Whatever it is that is done there."""
     before = strange(staging_of(partition) / PLAN, 0)
     (partition / "own").touch()
@@ -164,7 +164,7 @@ def test_a_tree_that_is_very_deep(partition: Path, files: PartitionFiles, name: 
 
 
 @pytest.mark.parametrize("kind", ["plans", "unknown"])
-def test_very_many_names(partition: Path, files: PartitionFiles, kind: str) -> None:
+def test_a_directory_with_very_many_names(partition: Path, files: PartitionFiles, kind: str) -> None:
     """20,000 plans kept a run busy for minutes: each was settled with fsyncs, and the rest listed again."""
     staging = staging_of(partition)
     for number in range(600):

@@ -79,7 +79,7 @@ def plans(root: Path) -> list[str]:
     return [entry.plan for entry in kept_segments(root).entries()]
 
 
-def test_by_age(root: Path) -> None:
+def test_entries_beyond_the_age_limit_are_removed(root: Path) -> None:
     """Longer than the limit, not as long."""
     assert sweep(root, NOW).forgotten == 0
     assert keys(root / "logs" / "orders-0") != DIRTY
@@ -103,7 +103,7 @@ def test_a_clock_that_went_back_for_good(root: Path) -> None:
     assert [sweep(root, 100, steady_ms=at, known=known).forgotten for at in (5, 105, 106)] == [0, 0, 1]
 
 
-def test_by_size(root: Path) -> None:
+def test_the_oldest_entries_beyond_the_size_limit_are_removed(root: Path) -> None:
     """The oldest first, and all below one that went: they could never be put back."""
     size = aged(root, 1).kept_bytes
     middle, last = more(root, 2, 2), more(root, 3, 3)
@@ -117,7 +117,7 @@ def test_by_size(root: Path) -> None:
     assert list((root / "kept").iterdir()) == []
 
 
-def test_who_is_at_work_there_is_left_alone(root: Path) -> None:
+def test_an_entry_in_use_is_not_removed(root: Path) -> None:
     """An undo that links from it, a cleaning that puts into it; the next sweep comes by."""
     with PartitionFiles(root / "logs" / "orders-0") as files:
         files.claim()
@@ -126,7 +126,7 @@ def test_who_is_at_work_there_is_left_alone(root: Path) -> None:
     assert sweep(root, 0).forgotten == 1
 
 
-def test_what_lies_elsewhere_is_not_the_daemons(root: Path) -> None:
+def test_entries_outside_the_daemons_directory_are_not_removed(root: Path) -> None:
     """Kept by hand in another directory, or of another log directory; U-33: whatever an entry says of where."""
     first = aged(root, 0)
     (root / "mine").mkdir()
@@ -242,7 +242,7 @@ def test_an_entry_is_read_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert set(known) == set(plans(root)), "what is gone is forgotten"
 
 
-def test_what_a_newer_release_kept(root: Path) -> None:
+def test_an_entry_of_a_newer_release_is_left_alone(root: Path) -> None:
     """It stays, counts for nothing, and the limits hold for all else: a daemon went back by a release."""
     newer = root / "state" / "trash" / "20270101t000000-0123abcd.json"
     newer.write_text('{"format": 2}\n')

@@ -160,7 +160,7 @@ def test_an_answer_that_was_lost(root: Path) -> None:
     assert files(root) == before
 
 
-def test_nobody_knows_whether_it_was_made(root: Path) -> None:
+def test_a_swap_of_unknown_outcome_keeps_its_entry(root: Path) -> None:
     """The broker is gone: what was kept stays, whatever became of the swap; undo looks into the log."""
     with beside(root) as agent:
         before = files(root)
@@ -243,7 +243,7 @@ def retention(root: Path) -> None:
     ("change", "told"),
     [(cleaned_by_another, "segment 5 is no longer what the cleaning left"), (retention, "log begins at offset 5 now")],
 )
-def test_what_cannot_be_undone_any_more(root: Path, change: Any, told: str) -> None:
+def test_an_entry_that_cannot_be_undone_is_refused(root: Path, change: Any, told: str) -> None:
     """Said in clear words; nothing is changed, and nothing of what was kept is lost."""
     with beside(root) as agent:
         clean(agent)

@@ -100,7 +100,9 @@ def test_a_new_file_under_the_old_path_is_another_inode(log: Path) -> None:
         (errno.ENOSYS, LeaseResult.UNAVAILABLE),
     ],
 )
-def test_what_the_refusals_mean(log: Path, monkeypatch: pytest.MonkeyPatch, number: int, answer: LeaseResult) -> None:
+def test_only_eagain_means_that_the_file_is_open(
+    log: Path, monkeypatch: pytest.MonkeyPatch, number: int, answer: LeaseResult
+) -> None:
     """S-14: only EAGAIN says that somebody has it open."""
     real = fcntl.fcntl
 

@@ -63,7 +63,7 @@ def test_a_round_that_moves_no_clean_point(root: Path) -> None:
         assert not agent.checkpoints
 
 
-def test_what_is_clean_below_a_gap_stays_clean(root: Path) -> None:
+def test_a_clean_part_below_a_gap_stays_clean(root: Path) -> None:
     """U-10: --first-dirty above the clean point puts a segment below it anew; the next round begins where it did."""
     with running(root) as agent:
         assert clean_beside(agent, force(up_to_offset=4)).end_offset == 4
@@ -92,7 +92,7 @@ def test_the_broker_changes_what_was_clean_below_a_gap(root: Path, base: int) ->
         assert clean_beside(agent, force()).first_dirty_offset == (0 if base == 0 else 4)
 
 
-def test_what_was_cleaned_is_deleted_at_once(root: Path) -> None:
+def test_segments_deleted_right_after_the_last_swap(root: Path) -> None:
     """Retention, or DeleteRecords, between the last swap and the clean point: the worker died of it."""
 
     def deletes(agent: FakeAgent, _request: dict[str, Any]) -> bytes | None:

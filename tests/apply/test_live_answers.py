@@ -33,7 +33,7 @@ def root() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("code", ["busy", "not_ready", "no_log", "io_error", "internal"])
-def test_what_passes_is_asked_again(root: Path, code: str) -> None:
+def test_a_passing_refusal_is_asked_again(root: Path, code: str) -> None:
     """The same request; nothing was changed by the refusal."""
     expected = offline_twin(root)
     with running(root) as agent:
@@ -69,7 +69,7 @@ def test_the_log_changes_before_the_checkpoint_is_told(root: Path) -> None:
         assert agent.checkpoints == {}
 
 
-def test_what_failed_first_is_told(root: Path) -> None:
+def test_the_first_error_is_reported_not_that_of_the_repeat(root: Path) -> None:
     """U-38, A-25: the disk fails when a part of the staged files has moved; that the repeat misses them is no cause.
 
     Found by broker calls that fail: it was told as a log that changed meanwhile, with exit code 0 and another file.
@@ -164,7 +164,7 @@ def test_a_swap_that_stopped_half_way(root: Path, monkeypatch: pytest.MonkeyPatc
         assert len(agent.asked("swap")) == 1
 
 
-def test_it_left_its_log_directory(root: Path) -> None:
+def test_a_partition_that_left_its_log_directory_is_not_quarantined(root: Path) -> None:
     """Moved to another directory, or deleted; nothing is wrong with it, so nothing is quarantined."""
 
     def move(agent: FakeAgent, request: dict[str, Any]) -> bytes | None:
@@ -194,7 +194,7 @@ def test_busy_for_too_long_is_an_ordinary_outcome(root: Path) -> None:
 
 
 @pytest.mark.parametrize("code", ["source_changed", "evidence_changed", "log_changed", "not_below_bound", "log_start"])
-def test_what_changed_is_planned_again(root: Path, code: str) -> None:
+def test_a_changed_log_is_planned_again(root: Path, code: str) -> None:
     """Another plan, from the log as it is then; what was swapped by the first stays."""
     expected = offline_twin(root)
     with running(root) as agent:
@@ -208,7 +208,7 @@ def test_what_changed_is_planned_again(root: Path, code: str) -> None:
 
 
 @pytest.mark.parametrize("code", ["bad_log", "foreign_batch", "last_batch", "bad_path", "no_staged_file"])
-def test_what_the_agent_calls_damaged_is_quarantined(root: Path, code: str) -> None:
+def test_a_plan_that_the_agent_calls_damaged_is_quarantined(root: Path, code: str) -> None:
     """Then what was staged is wrong, and trying again would make the same."""
     with running(root) as agent:
         before = tree(root / NAME)

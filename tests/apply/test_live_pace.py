@@ -99,7 +99,7 @@ def test_a_try_before_took_what_was_staged(root: Path) -> None:
         assert content(root) == expected
 
 
-def test_rests(root: Path) -> None:
+def test_the_pause_after_a_swap_grows_with_its_duration(root: Path) -> None:
     """R-9: the longer a swap kept appends waiting, the longer until the next one begins."""
     with running(root) as agent:
         agent.held_us = 40_000
@@ -132,7 +132,7 @@ def test_groups_are_cut(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert content(root) == expected
 
 
-def test_how_many_sources() -> None:
+def test_how_many_sources_a_swap_may_have() -> None:
     """U-36: as many as are swapped in 2 ms, half-way at once, never more than 60 of the 200 and not too few."""
     assert _sources_for(0.002, 40, 40) == 40
     assert _sources_for(0.004, 40, 40) == 30
@@ -212,7 +212,7 @@ def live_name(agent: FakeAgent) -> Any:
 
 
 @needs_root
-def test_somebody_elses_socket(root: Path) -> None:
+def test_a_socket_of_another_user_is_not_asked(root: Path) -> None:
     """A-29: one that is served by neither root, this user nor the owner of its directory is not asked."""
     root.mkdir()
     root.chmod(0o777)

@@ -175,7 +175,7 @@ def test_first_dirty_above_what_is_clean(root: Path) -> None:
     assert clean(root, force(), TOPIC).first_dirty_offset == 0
 
 
-def test_what_is_clean_below_a_gap_stays_clean(root: Path) -> None:
+def test_a_clean_part_below_a_gap_stays_clean(root: Path) -> None:
     """U-10: --first-dirty above the clean point puts a segment below it anew; the next round begins where it did."""
     make_log_dir(root, {NAME: two_groups()})
     assert clean(root, force(up_to_offset=4), TOPIC).end_offset == 4
@@ -188,7 +188,7 @@ def test_what_is_clean_below_a_gap_stays_clean(root: Path) -> None:
     assert (result.first_dirty_offset, result.end_offset, result.notes) == (4, 8, ())
 
 
-def test_what_was_outdated_is_not_made_good_by_a_gap(root: Path) -> None:
+def test_an_outdated_clean_point_stays_outdated_after_a_gap(root: Path) -> None:
     """U-10: the segment below the clean point was another file already; nothing shows that it is clean."""
     make_log_dir(root, {NAME: two_groups()})
     clean(root, force(up_to_offset=4), TOPIC)

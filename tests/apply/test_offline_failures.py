@@ -124,7 +124,7 @@ def test_no_space(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     pytest.fail("never through")
 
 
-def test_reserve(root: Path) -> None:
+def test_a_plan_that_would_go_below_the_disk_reserve_is_not_begun(root: Path) -> None:
     """U-16, S-25: what would go below the reserve is not begun."""
     make_log_dir(root, {NAME: two_groups()})
     before = tree(root)
@@ -160,7 +160,9 @@ def test_lock_lost(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (LeaseResult.UNAVAILABLE, True, True),
     ],
 )
-def test_lease(root: Path, monkeypatch: pytest.MonkeyPatch, answer: LeaseResult, required: bool, refused: bool) -> None:
+def test_an_open_active_segment_is_refused(
+    root: Path, monkeypatch: pytest.MonkeyPatch, answer: LeaseResult, required: bool, refused: bool
+) -> None:
     """S-14: somebody has the active segment open, or it cannot be asked."""
     make_log_dir(root, {NAME: two_groups()})
     before = tree(root)
@@ -236,7 +238,7 @@ def test_wrong_staged_bytes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert tree(root) == before
 
 
-def test_bug(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_exception_leaves_the_log_unchanged(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An exception that is none of ours gets out, and leaves the log and the directory as they were."""
     make_log_dir(root, {NAME: two_groups()})
     before = tree(root)

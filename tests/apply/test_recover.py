@@ -248,7 +248,7 @@ def test_unknown_things_are_swept_after_a_day(scene: Scene) -> None:
     assert contents(scene.path) == expected(())
 
 
-def test_what_a_killed_driver_of_spark_left(scene: Scene) -> None:
+def test_staging_of_a_killed_spark_driver_goes_with_the_next_claim(scene: Scene) -> None:
     """S-28: it goes with whoever has the claim next; without the claim its driver may be at work, and it stays.
 
     Found by kills of Spark: where the local engine came next, as much as the whole staging lay there for a day.

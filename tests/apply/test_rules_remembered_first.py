@@ -130,7 +130,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_cannot_be_remembered_is_not_done(
+def test_nothing_is_replaced_when_the_rules_cannot_be_remembered(
     root: Path, monkeypatch: pytest.MonkeyPatch, full: Callable[[], None], way: str
 ) -> None:
     """U-6: a full or read-only state directory; nothing is replaced, a plan stays, and it is not the log's fault."""
@@ -148,7 +148,7 @@ def test_what_cannot_be_remembered_is_not_done(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_everybody_knows_needs_no_memory(root: Path, full: Callable[[], None], way: str) -> None:
+def test_known_rules_need_no_state_directory(root: Path, full: Callable[[], None], way: str) -> None:
     """U-10: by Kafka's rules, or by those that are remembered, a state directory that is full costs work only."""
     act, *_ = WAYS[way]
     full()

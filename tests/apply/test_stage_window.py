@@ -133,7 +133,7 @@ def test_clean_between_stage_and_apply(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"x" * 40, None], ids=["empty", "other bytes", "missing"])
-def test_without_the_keys_nobody_can_tell(tmp_path: Path, damage: bytes | None) -> None:
+def test_a_plan_without_its_tombstone_keys_is_not_applied(tmp_path: Path, damage: bytes | None) -> None:
     """U-1: a plan that lost the keys of its tombstones is not applied, whatever has arrived."""
     log_dir = log_of(tmp_path, {0: expired(), 2: batches(rec("a", 2), first=2), 3: b""})
     stage_versioned(log_dir)

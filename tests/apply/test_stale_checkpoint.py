@@ -78,7 +78,7 @@ def offsets_of(root: Path, key: bytes) -> list[int]:
     return [offset for offset, found, _ in content(root) if found == key]
 
 
-def test_what_the_brokers_cleaner_said_before_it_was_switched_off(root: Path) -> None:
+def test_an_old_checkpoint_of_a_disabled_cleaner_is_not_believed(root: Path) -> None:
     """It said 8, and the log was cut at 5: its word is older than our clean point, which no longer holds either."""
     with running(root, three_groups(cleaner_offset=8)) as agent:
         switch_cleaner_off(agent)
@@ -91,7 +91,7 @@ def test_what_the_brokers_cleaner_said_before_it_was_switched_off(root: Path) ->
         assert (offsets_of(root, b"x"), offsets_of(root, b"z")) == ([6], [10])
 
 
-def test_a_word_that_was_not_believed_is_not_believed_later(root: Path) -> None:
+def test_a_disbelieved_checkpoint_stays_disbelieved(root: Path) -> None:
     """We said 11; after the truncation we came to 8 again, and could not take the 11 back."""
     with running(root, three_groups()) as agent:
         assert clean_beside(agent).end_offset == 11
@@ -106,7 +106,7 @@ def test_a_word_that_was_not_believed_is_not_believed_later(root: Path) -> None:
         assert (offsets_of(root, b"x"), offsets_of(root, b"z")) == ([6], [10])
 
 
-def test_what_was_not_believed_is_taken_back(root: Path) -> None:
+def test_a_disbelieved_checkpoint_entry_is_lowered(root: Path) -> None:
     """S-50: the broker's cleaner is on again, and would believe the 11."""
     with running(root, three_groups()) as agent:
         assert clean_beside(agent).end_offset == 11
@@ -116,7 +116,7 @@ def test_what_was_not_believed_is_taken_back(root: Path) -> None:
         assert read_checkpoint(root / CLEANER_CHECKPOINT) == {NAME: 8}
 
 
-def test_what_the_brokers_cleaner_said_meanwhile_stays(root: Path) -> None:
+def test_a_checkpoint_raised_during_the_round_stays(root: Path) -> None:
     """U-10: it came further than this round while this one was at work."""
 
     def goes_on(agent: FakeAgent, _request: dict[str, Any]) -> bytes | None:
@@ -130,7 +130,7 @@ def test_what_the_brokers_cleaner_said_meanwhile_stays(root: Path) -> None:
         assert (agent.asked("checkpoint"), read_checkpoint(root / CLEANER_CHECKPOINT)) == ([], {NAME: 11})
 
 
-def test_what_was_said_before_another_strategy(root: Path) -> None:
+def test_a_checkpoint_from_before_a_strategy_change_is_old(root: Path) -> None:
     """We said 8, then cleaned by timestamps up to 11: when offsets decide again, that is an old word."""
     make_log_dir(root, {NAME: three_groups()})
     assert clean(root, force(up_to_offset=8), TOPIC).end_offset == 8
@@ -142,7 +142,7 @@ def test_what_was_said_before_another_strategy(root: Path) -> None:
     assert (offsets_of(root, b"x"), offsets_of(root, b"z")) == ([6], [10])
 
 
-def test_what_the_brokers_cleaner_says_since_is_news(root: Path) -> None:
+def test_a_checkpoint_of_an_enabled_cleaner_is_believed(root: Path) -> None:
     """It is on: cut with the log, or further than it was, its checkpoint is as good as ever."""
     with running(root, three_groups(cleaner_offset=8)) as agent:
         switch_cleaner_off(agent)

@@ -66,7 +66,7 @@ def test_an_immutable_source_is_known_before_the_commit_point(tmp_path: Path, su
     assert clean(root, force(), TOPIC).outcome == "cleaned"
 
 
-def test_what_stands_where_a_source_goes(tmp_path: Path) -> None:
+def test_a_directory_at_the_name_of_a_deleted_source(tmp_path: Path) -> None:
     """A directory called `.log.deleted` cannot be renamed over; a file there can."""
     root = make_log_dir(tmp_path / "logs", {NAME: two_groups()})
     (root / NAME / f"{0:020d}.log.deleted").mkdir()

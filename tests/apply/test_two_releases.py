@@ -69,7 +69,7 @@ def outcomes(ran: Ran) -> list[str]:
 
 
 @pytest.mark.long
-def test_they_are_two(tmp_path: Path, new: Release) -> None:
+def test_each_process_runs_its_own_release(tmp_path: Path, new: Release) -> None:
     """Each process runs the release that it is asked for, not this tree."""
     for release in (this_release(tmp_path), new):
         done = subprocess.run(
@@ -141,7 +141,7 @@ def test_rules_that_only_the_newer_one_wrote_down(old: Tree, new: Release, tmp_p
     assert state_of(tmp_path)["format"] == 1
 
 
-def test_what_the_newer_one_kept(old: Tree, new: Release, tmp_path: Path) -> None:
+def test_an_older_release_does_not_undo_a_newer_entry(old: Tree, new: Release, tmp_path: Path) -> None:
     """F-12: the older one does not undo by a record that it cannot read, and leaves it to the newer one."""
     path = make(tmp_path)
     before = keys(path / "orders-0")

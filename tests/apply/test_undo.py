@@ -143,7 +143,7 @@ def undo_as_somebody(root: Path) -> tuple[str, str]:
 
 
 @needs_root
-def test_what_was_kept_belongs_to_root() -> None:
+def test_kept_segments_of_root_are_not_undone_by_another_user() -> None:
     """Somebody made the directory as root: the broker's user changes nothing, and is told what to do; then it works."""
     with scratch() as root:
         root.chmod(0o755)

@@ -104,7 +104,7 @@ def test_a_cleaning_above_took_the_marker(tmp_path: Path) -> None:
     assert keys(path / NAME) == before
 
 
-def test_what_was_put_above_before_does_not_matter(tmp_path: Path) -> None:
+def test_an_earlier_cleaning_above_does_not_prevent_an_undo(tmp_path: Path) -> None:
     """Only a later cleaning counts: this one was killed before it remembered anything, and is undone."""
     path = with_an_aborted_transaction(tmp_path, c=None)
     assert clean(path, NOW).outcome == "cleaned"

@@ -127,7 +127,7 @@ def test_a_plan_that_is_said_to_clean_all(root: Path) -> None:
     assert read_checkpoint(root / "logs" / CLEANER_CHECKPOINT) == {NAME: 8}
 
 
-def test_what_was_clean_beyond_the_plan_was_written_anew(root: Path) -> None:
+def test_a_log_truncated_below_its_clean_point(root: Path) -> None:
     """S-50, U-10: the broker cut the log inside the clean part, and said so; the plan below that holds all the same.
 
     The log was clean up to 7, in the middle of a segment, which an earlier cleaning reached with a small map. A

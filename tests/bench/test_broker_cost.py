@@ -164,7 +164,7 @@ def test_swap_lock(broker_43: StartBroker, tmp_path: Path, monkeypatch: pytest.M
     assert running[0] <= MOST_HELD_MS
 
 
-def test_look(broker_43: StartBroker) -> None:
+def test_the_cost_of_a_log_request(broker_43: StartBroker) -> None:
     """Ten thousand clean points in the cleaner's checkpoint: what a ``log`` request costs the broker."""
     broker = broker_43(jvm_args=with_agent())
     create_topics(broker, [TOPIC])

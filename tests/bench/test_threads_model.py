@@ -27,7 +27,7 @@ def test_the_lock_is_for_one() -> None:
     assert finished_after([program(("free", 1.0), ("hold", 1.0)), program(("hold", 0.5))]) == 2.0
 
 
-def test_who_waits_is_told() -> None:
+def test_a_waiting_thread_is_woken() -> None:
     """Before or after he asked; whoever waits for the same goes on as well."""
     first = program(("free", 3.0), ("tell", 7), ("free", 1.0))
     second = program(("free", 1.0), ("wait", 7), ("free", 2.0))
@@ -37,7 +37,7 @@ def test_who_waits_is_told() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 8])
-def test_nothing_held(threads: int) -> None:
+def test_threads_scale_without_the_lock(threads: int) -> None:
     """Without the lock so many threads do so many times as much; with nothing but it, what one does."""
     assert partitions_at_once([Work(0.0, 1.0, 0.0)], threads, pieces=4000) == pytest.approx(threads, rel=0.1)
     assert partitions_at_once([Work(1.0, 0.0, 0.0)], threads, pieces=4000) == pytest.approx(1.0, rel=0.1)
@@ -53,7 +53,7 @@ def test_limits() -> None:
     assert one_partition([*in_order, Work(0.0, 0.0, 1.0)], 32, pieces=4000) == pytest.approx(2 / 1.2, rel=0.1)
 
 
-def test_whoever_takes_the_pieces_makes_some() -> None:
+def test_threads_that_share_the_pieces_scale() -> None:
     """Two threads are twice as fast as long as what is done in order is less than half; then they are held by it."""
     assert one_partition([Work(0.0, 1.0, 0.0)], 1, pieces=4000) == pytest.approx(1.0, rel=0.05)
     assert one_partition([Work(0.0, 0.7, 0.3)], 2, pieces=4000) == pytest.approx(2.0, rel=0.1)

@@ -140,7 +140,7 @@ def test_last_batch_of_an_open_producer_is_emptied(lifecycle: Lifecycle) -> None
     assert second == [(0, 1), (2, 1), (3, 0)]
 
 
-def test_after_a_crash_nothing_without_being_told(lifecycle: Lifecycle) -> None:
+def test_after_a_crash_nothing_is_cleaned_without_the_option(lifecycle: Lifecycle) -> None:
     """C-86: without the broker's marker of a clean stop every partition is skipped, with the way out."""
     skipped = lifecycle.crashed.skipped
     assert skipped.exit_code == 0

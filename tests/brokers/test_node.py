@@ -26,7 +26,7 @@ def test_a_slow_start() -> None:
         SLOW.replace("ControllerRegistrationManager", "LogManager").replace("channel manager", "flush"),
     ],
 )
-def test_what_is_like_it(line: str) -> None:
+def test_log_lines_of_one_class_are_alike(line: str) -> None:
     """U-27: another word of the same class, and the same words of another."""
     assert error_lines(line) == [line]
     assert len(errors(line)) == 1

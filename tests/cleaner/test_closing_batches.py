@@ -60,7 +60,7 @@ def test_beside_others(root: Path, form: object, time_ms: int) -> None:
     assert clean_all(root, NOW, config(**SMALL)).outcome == "unchanged"
 
 
-def test_one_of_several_sources(root: Path) -> None:
+def test_a_closing_batch_in_an_earlier_source(root: Path) -> None:
     """U-13: the others of the group may lie in segments before it."""
     logs = {0: v2(0, "a"), 1: v2(1, "g"), 2: v2(2, "d"), 3: v2(3, "e", LARGE) + v2(4, "d") + v2(5, "g"), 6: b""}
     make_log_dir(root, {NAME: Partition(logs)})
@@ -98,7 +98,9 @@ def test_alone_in_the_end(root: Path) -> None:
         pytest.param(-1, -1, -1, id="nothing to mend"),
     ],
 )
-def test_of_an_earlier_release(root: Path, record_ms: int, closed_ms: int, expected_ms: int) -> None:
+def test_a_closing_batch_written_by_an_earlier_release(
+    root: Path, record_ms: int, closed_ms: int, expected_ms: int
+) -> None:
     """U-13, U-37: a time that a broker would go by is reason enough to write the segment; once.
 
     Whoever emptied it: Kafka's cleaner leaves the last batch of its range so, with its time, and drops it later.

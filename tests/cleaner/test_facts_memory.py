@@ -43,7 +43,7 @@ def _takes(facts_bytes: int, chunks: Sequence[tuple[int, int, int]]) -> None:
         pytest.param([(0, 0, 800)], 100 * (RECORD_BITS + SEGMENT_RECORD_BITS), id="records"),
     ],
 )
-def test_what_is_counted(chunks: list[tuple[int, int, int]], needed: int) -> None:
+def test_the_facts_of_all_batches_and_records_are_counted(chunks: list[tuple[int, int, int]], needed: int) -> None:
     """U-35: all batches and records of the log, and once more those of the segment with the most."""
     _takes(needed, chunks)
     with pytest.raises(LogTooLargeError, match=f"needs {needed} bytes of memory, and cleanerd may use {needed - 1}"):

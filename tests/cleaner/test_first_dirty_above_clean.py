@@ -51,7 +51,7 @@ def test_first_dirty_inside_a_segment(tmp_path: Path) -> None:
     assert (offsets(log_dir / NAME, 5), result.dropped.tombstone) == ([1, 2, 4], 2)
 
 
-def test_what_a_checkpoint_says_is_clean(tmp_path: Path) -> None:
+def test_the_clean_part_by_kafkas_checkpoint(tmp_path: Path) -> None:
     """C-45.5, C-02: below Kafka's own checkpoint a tombstone that has expired goes, as Kafka does it."""
     log = {**LOG, 0: batches(rec("a", value="old"))}
     log_dir = make_log_dir(tmp_path / "logs", {NAME: Partition(log, cleaner_offset=3)})

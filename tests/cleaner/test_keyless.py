@@ -10,7 +10,7 @@ from tests.support.logs import BASE_TIMESTAMP_MS, keyed_batch
 NOW = BASE_TIMESTAMP_MS + 1000
 
 
-def test_in_the_clean_part() -> None:
+def test_keyless_records_in_the_clean_part_go() -> None:
     """C-20, C-45: none is in the index, so none would be newer; they go all the same, in the clean part too."""
     logs = {
         0: keyed_batch(0, [("a", "1"), (None, "2"), ("", "3")]),
@@ -28,7 +28,7 @@ def test_in_the_clean_part() -> None:
     assert (result.dropped.keyless, result.dropped.superseded) == (2, 0)
 
 
-def test_in_the_dirty_part() -> None:
+def test_keyless_records_in_the_dirty_part_are_counted_as_keyless() -> None:
     """C-20: what goes is counted as keyless, not as superseded by the next one without a key; "" is a key."""
     with scratch() as path:
         logs = {0: keyed_batch(0, [(None, "1"), ("", "2"), (None, "3")]), 3: b""}

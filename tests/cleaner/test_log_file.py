@@ -248,7 +248,7 @@ def test_writes_cut_short_and_refused(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("error_number", [errno.ENOSPC, errno.EIO, errno.EINVAL])
-def test_what_goes_wrong_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error_number: int) -> None:
+def test_read_errors_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error_number: int) -> None:
     """Also EINVAL when direct I/O is not to blame for it."""
 
     def write(_descriptor: int, _data: memoryview) -> int:

@@ -57,7 +57,7 @@ def manifest() -> Manifest:
     )
 
 
-def test_what_is_written_is_read() -> None:
+def test_a_manifest_reads_back_as_written() -> None:
     """Round trip, absent identities included."""
     for each in (manifest(), replace(manifest(), topic_id=None, directory_id=None, groups=())):
         assert Manifest.from_json(each.to_json(), "x") == each

@@ -198,7 +198,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path, place: Path) -> None:
         _in_shards(_plan(tmp_path), disk, "are needed and 0 B may be taken")
 
 
-def test_what_could_not_be_written_does_not_count(tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_of_lost_pages_are_read_again(tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-43: pages that the disk lost come back as they were before. The flush tells, and the keys are read again.
 
     A file system that keeps its promise of room, on a device that runs out of it: the map's pages are written while it
@@ -247,7 +247,7 @@ def test_a_page_that_is_lost(tmp_path: Path, place: Path, monkeypatch: pytest.Mo
         _in_shards(plan, place, "did not come back")
 
 
-def test_no_name_where_it_needs_one(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_map_file_has_no_name(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file system that makes no file without a name: its name goes at once."""
     real = os.open
 
@@ -267,7 +267,7 @@ def test_no_name_where_it_needs_one(place: Path, monkeypatch: pytest.MonkeyPatch
     assert now_open() <= before
 
 
-def test_it_is_given_up_when_it_is_slow(tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_map_file_is_given_up(tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-43: the pace is that of passes at the most, and what was begun is begun again in shards."""
     monkeypatch.setattr(map_file, "GRACE_SECONDS", -1.0)
     monkeypatch.setattr(map_file, "LEAST_BYTES", 1)

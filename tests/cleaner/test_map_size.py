@@ -80,7 +80,7 @@ def test_a_guess_that_is_too_low_changes_nothing(tmp_path: Path, monkeypatch: py
         assert ours.actions.tolist() == theirs.actions.tolist()
 
 
-def test_what_does_not_fit_at_all_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_that_fit_no_number_of_shards_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-20: shards double up to a limit; then the error names the setting."""
     plan = replace(plan_of_shape(tmp_path, SELDOM, MIB), map_bytes=1, map_load=0.01)
     monkeypatch.setattr(map_size, "MAX_SHARDS", 4)

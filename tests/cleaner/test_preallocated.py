@@ -75,7 +75,7 @@ def test_a_torn_end(tmp_path: Path, end: bytes, before: bytes, goes: bool) -> No
     assert not any("cannot be read" in note for note in result.notes)
 
 
-def test_what_lies_behind_the_damage_speaks_too(tmp_path: Path) -> None:
+def test_records_behind_the_damage_hold_tombstones_back(tmp_path: Path) -> None:
     """U-32: what the broker may throw away can make a tombstone wait, never go."""
     tail = {2: batches(rec("x", 1), first=2) + b"\xff" * 40, 10: batches(rec("k", 1), first=10), 20: b""}
     result = cleaned(write(tmp_path, {0: GONE, **tail}, torn_from=2), unclean=True)
@@ -95,7 +95,9 @@ def test_damage_below_the_recovery_point(tmp_path: Path) -> None:
 @pytest.mark.parametrize("split_bytes", [60, 1 << 20])
 @pytest.mark.parametrize("torn_end", [b"", b"\xff" * 50], ids=["whole", "torn"])
 @pytest.mark.parametrize(("last", "goes"), [(OTHER, 1), (RIVAL, 0)])
-def test_by_spark(tmp_path: Path, split_bytes: int, torn_end: bytes, last: bytes, goes: int) -> None:
+def test_preallocated_segments_by_spark(
+    tmp_path: Path, split_bytes: int, torn_end: bytes, last: bytes, goes: int
+) -> None:
     """U-1: the same proof over executors, also where the end is read in parts, and where an index misleads."""
     last = batches(rec("y", 1), first=2)[:0] + last + batches(*[rec(f"z{n}", 1) for n in range(9)], first=3)
     torn_from = 2 if torn_end else None

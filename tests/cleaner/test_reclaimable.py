@@ -292,7 +292,7 @@ def test_unseen_bounds_meet_where_much_was_seen() -> None:
         (1024 * 1024, 1024 * 1024 - 1, 1024 * 1024 + 1, "~1.0 MiB ± 0.1"),
     ],
 )
-def test_in_words(count: int, low: int, high: int, words: str) -> None:
+def test_an_estimate_as_text(count: int, low: int, high: int, words: str) -> None:
     """The error has the unit of the number, unless that would be unreadable; it is never told as nothing."""
     assert Reclaimable(count, low, high, "sample").in_words() == words
     assert reclaimable_in_words(1536, 1536, 1536, exact=True) == "1.5 KiB"

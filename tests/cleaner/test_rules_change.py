@@ -106,7 +106,7 @@ def config(
         ),
     ],
 )
-def test_what_is_refused(now: TopicConfig, before: str | None, refused: bool) -> None:
+def test_an_unnamed_change_of_rules_is_refused(now: TopicConfig, before: str | None, refused: bool) -> None:
     """U-6: Kafka's rules for want of a word are refused, and so is any part of the rules that nobody names."""
     verdict = of_rules(rules_change(now, before))
     assert (verdict is not None) == refused

@@ -338,7 +338,7 @@ def test_a_small_map_proves_as_much(tmp_path: Path, map_load: float) -> None:
     assert (result.dropped.tombstone, result.tombstones_waiting) == (60, 30)
 
 
-def test_what_fits_no_shard_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tombstone_that_fits_no_shard_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-1: a tombstone that could not be looked up does not go."""
     monkeypatch.setattr(purge, "MOST_SHARDS", 2)
     log_dir = log_of(tmp_path, many_tombstones(90))

@@ -123,7 +123,7 @@ LOGS: Final = [_partition(seed, cleaner_offset=offset) for seed, offset in ((11,
     load=st.floats(0.03, 0.85),
     topic=st.sampled_from([{}, {"compaction_strategy": "timestamp"}]),
 )
-def test_one_thread_says_what_several_write(
+def test_several_threads_write_what_one_thread_writes(
     partition: Partition, workers: int, chunk_bytes: int, load: float, topic: dict[str, object]
 ) -> None:
     """OP-2, U-20: however the log is cut, and wherever the map becomes full."""
@@ -164,7 +164,7 @@ def _spoil(log_dir: Path, rng: random.Random) -> None:
     chunk_bytes=st.sampled_from([500, 4096, 30_000]),
     largest=st.sampled_from([1 << 30, 3000]),
 )
-def test_what_is_wrong_is_told_by_several_as_by_one(
+def test_several_threads_report_the_same_damage_as_one(
     seed: int, partition: Partition, workers: int, chunk_bytes: int, largest: int
 ) -> None:
     """OP-2, C-57: the first in the log, the same words; and what indexes say that are wrong changes nothing."""
@@ -262,7 +262,7 @@ def test_damage_between_workers_leaves_the_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_what_is_told_of_damage_holds_nothing(tmp_path: Path, workers: int) -> None:
+def test_an_error_of_damage_holds_no_file_and_no_map(tmp_path: Path, workers: int) -> None:
     """Thousands of partitions may have some, and all results are told at the end: no file and no map waits for that."""
     data = b"".join(keyed_batch(base, [(f"k{base}", "v" * 60)]) for base in range(2000))
     # Found by whoever takes the chunks, while the segment is open.

@@ -67,7 +67,7 @@ def test_below_the_log_start(scene: Scene, shell: Shell) -> None:
     assert [(row["offset"], row["visible"]) for row in found] == [(3, False), (17, True)]
 
 
-def test_nowhere(scene: Scene, shell: Shell) -> None:
+def test_a_key_that_is_nowhere(scene: Scene, shell: Shell) -> None:
     """The erasure proof: exit code 0; --expect-absent gives 1 for a key that is there."""
     answer = shell("audit", s.NAME, scene.log_dir, "--key", "gone", "--expect-absent")
     assert answer.code == 0
@@ -94,7 +94,7 @@ def test_every_kind_of_file(scene: Scene, shell: Shell) -> None:
     assert {(row["offset"], row["record"], row["visible"]) for row in found} == {(1, 1, False)}
 
 
-def test_what_a_killed_spark_cleaning_left(scene: Scene, shell: Shell) -> None:
+def test_staged_files_of_a_killed_spark_cleaning_are_searched(scene: Scene, shell: Shell) -> None:
     """Each attempt stages in a directory of its own, a level deeper: a key that lay only there was nowhere."""
     work = scene.partition / ".kstage" / "spark-20261121T010203-0123abcd"
     path = work / "0123456789abcdef" / f"{3:020d}.log"

@@ -91,7 +91,7 @@ def _log_of(kind: str, batches: int, much: int) -> Partition:
         ("crowd", 2),
     ],
 )
-def test_what_is_allowed_takes_no_more_than_was_said(tmp_path: Path, kind: str, threads: int) -> None:
+def test_batches_below_the_limit_take_no_more_than_their_share(tmp_path: Path, kind: str, threads: int) -> None:
     """Twelve batches that each just fit: cleaned, within what `share_of` reckons with for them."""
     empty = make_log_dir(tmp_path / "empty" / "logs", {})
     assert _clean(empty).returncode == 0
@@ -169,7 +169,7 @@ def test_more_records_than_can_be_known_are_refused(tmp_path: Path) -> None:
     ],
     ids=" ".join,
 )
-def test_who_only_reads_has_a_limit_too(tmp_path: Path, words: list[str]) -> None:
+def test_reading_verbs_limit_a_batch_to_the_free_memory(tmp_path: Path, words: list[str]) -> None:
     """Of the memory that there is, whatever the settings say: named with its place, and not unpacked; exit code 5."""
     log_dir = make_log_dir(tmp_path / "logs", {"orders-0": _log_of("zeros", 1, 600 * MIB)})
     segment = log_dir / "orders-0" / f"{0:020d}.log"
@@ -188,7 +188,7 @@ def test_who_only_reads_has_a_limit_too(tmp_path: Path, words: list[str]) -> Non
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_what_killed_a_process_is_tried_last_and_then_not_at_all(tmp_path: Path, threads: int) -> None:
+def test_a_partition_that_killed_a_process_is_tried_last_and_then_skipped(tmp_path: Path, threads: int) -> None:
     """Killed at orders-1: the next run does the others first; after one more death it is named, and left alone."""
     log_dir = make_log_dir(tmp_path / "logs", {f"orders-{number}": two_groups() for number in range(4)})
     runs = [_clean(log_dir, program=_KILLS, log_cleaner_threads=threads) for _ in range(2)]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.cli.clean_log_dirs import Shell
 
 
-def test_what_a_change_costs_is_counted_before(root: Path, shell: Shell) -> None:
+def test_the_cost_of_a_change_is_counted_before_it_happens(root: Path, shell: Shell) -> None:
     """U-6: of the keys k and m one changes hands; refused or not, and before anybody is asked."""
     first = versioned(0, "m", 9) + versioned(1, "k", 1)
     later = versioned(2, "k", 2) + versioned(3, "m", 1)

@@ -60,14 +60,14 @@ def test_nothing_goes_by_a_clock_that_is_ahead(root: Path, shell: Shell, verb: s
     assert keys(path / "orders-0") == HAD
 
 
-def test_by_a_right_clock_it_goes(root: Path, shell: Shell) -> None:
+def test_a_tombstone_goes_by_a_right_clock(root: Path, shell: Shell) -> None:
     """The counterpart: nothing is told, nothing waits."""
     path = with_horizon(root, shell)
     assert "the clock" not in clean(shell, path)
     assert keys(path / "orders-0") == {0: [(2, "b")], 3: [(3, "c")]}
 
 
-def test_a_word_decides(root: Path, shell: Shell) -> None:
+def test_the_option_decides_about_a_clock_in_doubt(root: Path, shell: Shell) -> None:
     path = with_horizon(root, shell)
     it_was(root, 20 * 365 * DAY_MS)
     assert "the clock" not in clean(shell, path, "--now-ms", 4_000_000_000_000)

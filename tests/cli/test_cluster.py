@@ -38,7 +38,7 @@ def answers(**views: DaemonView) -> list[Answer]:
     return [Answer(name, json.loads(json.dumps(shown.to_json()))) for name, shown in views.items()]
 
 
-def test_all_is_well() -> None:
+def test_daemons_that_agree() -> None:
     """The same rules, the same clean points: nothing to tell, exit code 0, savings of all together."""
     found = compare(answers(a=daemon(partition("orders", 0)), b=daemon(partition("orders", 0))))
     assert found.exit_code == 0
@@ -118,7 +118,7 @@ def test_real_servers_in_a_table(shell: Shell, monkeypatch: pytest.MonkeyPatch) 
     assert [each["what"] for each in answer.json["undelegated"]] == ["orders"]
 
 
-def test_what_answers_and_is_no_daemon(shell: Shell) -> None:
+def test_a_server_that_is_no_daemon(shell: Shell) -> None:
     """Another server, or a release of ours from before: said so, no traceback."""
     with serving(daemon()) as served:
         answer = shell("cluster", "status", f"http://127.0.0.1:{served.port}/page/app.js?", "--json")
@@ -180,7 +180,7 @@ def test_where_a_daemon_is_asked(target: str, url: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["a b", "a:b", "a:99999", "file:///etc/passwd", "", "a/b"])
-def test_what_is_no_address(target: str) -> None:
+def test_an_argument_that_is_no_address_is_refused(target: str) -> None:
     """No file is read by way of an address."""
     with pytest.raises(ConfigError, match="neither HOST"):
         status_url(target)

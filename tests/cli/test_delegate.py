@@ -97,7 +97,7 @@ def test_a_versioned_topic_is_handed_back_on_request_only(cluster: Connected, cl
 
 
 @pytest.mark.parametrize("settings", [(), OFFSET], ids=["forgotten", "by offset now"])
-def test_what_the_topic_was_is_asked_of_the_state_directory(
+def test_the_former_rules_come_from_the_state_directory(
     cluster: Connected, cli: Cli, tmp_path: Path, settings: tuple[str, ...]
 ) -> None:
     """U-6, U-8: a partition of it was cleaned by versions, wherever it lies; an older topic does not count."""
@@ -122,7 +122,7 @@ def remember(state: Path, name: str, fingerprint: str) -> None:
     (directory / f"{name}.json").write_text(json.dumps(document))
 
 
-def test_what_is_left_as_it_is_is_said(cluster: Connected, cli: Cli) -> None:
+def test_settings_left_as_they_are_are_listed(cluster: Connected, cli: Cli) -> None:
     cli("delegate", "orders", *HEADER)
     cluster.own["segment.ms"] = "77"
     _, out, err = cli("hand-back", "orders", "--yes", *HEADER)
@@ -143,7 +143,7 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
         assert text in out
 
 
-def test_what_the_topic_was_cannot_be_read(cluster: Connected, cli: Cli, tmp_path: Path) -> None:
+def test_former_rules_that_cannot_be_read(cluster: Connected, cli: Cli, tmp_path: Path) -> None:
     """U-6: nobody knows whether the broker's cleaner would keep other records; whoever names the rules does."""
     assert cli("delegate", "orders", *HEADER)[0] == 0
     directory = tmp_path / "state" / "partitions" / "one"

@@ -44,7 +44,7 @@ def commands() -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_what_is_to_be_typed_exists(text: str) -> None:
+def test_every_documented_option_and_setting_exists(text: str) -> None:
     """Each option behind a verb is that verb's; each key of ours is a setting."""
     told = (ROOT / text).read_text(encoding="utf-8")
     options = commands()
@@ -71,7 +71,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\s-]", "", each.lower()).strip().replace(" ", "-") for each in headings}
 
 
-def test_an_anchor_that_is_not_there_is_seen() -> None:
+def test_a_missing_anchor_is_found() -> None:
     """Else the test above would pass whatever a link says."""
     assert "exit-codes" in anchors(ROOT / "docs" / "command-line.md")
     assert "no-such-heading" not in anchors(ROOT / "docs" / "command-line.md")

@@ -72,7 +72,7 @@ def test_clean_without_its_settings_is_refused(root: Path, shell: Shell, known: 
     assert clean_forced(shell, path, "--change-strategy", "--from-start").code == 0
 
 
-def test_a_word_in_the_settings_is_enough(root: Path, shell: Shell) -> None:
+def test_a_strategy_in_the_settings_is_enough(root: Path, shell: Shell) -> None:
     """U-6, R280-11: who names the topic's strategy means it, and is told what stays as it is."""
     path = log_dir_by_version(root)
     assert clean_forced(shell, path, *HEADER).code == 0
@@ -134,7 +134,7 @@ def test_a_forgotten_state_directory_is_hinted_at(root: Path, shell: Shell) -> N
     assert hint not in shell("plan", path, *QUIET, *HEADER).err
 
 
-def test_what_another_topic_or_cluster_remembers(root: Path, shell: Shell) -> None:
+def test_rules_remembered_of_another_topic_or_cluster_do_not_count(root: Path, shell: Shell) -> None:
     """U-6: a topic is known by its id, a delegation by its cluster."""
     path = log_dir_by_version(root)
     assert clean_forced(shell, path, *HEADER, only="orders-1").code == 0
@@ -207,7 +207,7 @@ def test_the_memory_of_a_topic_is_listed_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, 1])
-def test_what_came_within_a_tick_of_the_clock_is_seen(
+def test_rules_remembered_within_one_clock_tick_are_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int
 ) -> None:
     """U-6: another process remembers rules just when the directory was listed: its time may be the same as before.
@@ -240,7 +240,7 @@ def test_what_came_within_a_tick_of_the_clock_is_seen(
 
 
 @pytest.mark.parametrize("lost", ["damaged", "unreadable"])
-def test_a_word_is_enough_where_the_memory_cannot_be_read(
+def test_a_named_rule_is_enough_when_the_state_cannot_be_read(
     root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
     """U-6: no rules are guessed. The strategy alone is no word for the tombstones; whoever cleans, remembers anew."""
@@ -333,7 +333,7 @@ def test_a_cleaning_that_moves_no_clean_point_is_remembered(root: Path, shell: S
     assert only_partition(clean_forced(shell, path, *HEADER))["outcome"] in ("cleaned", "unchanged")
 
 
-def test_a_word_for_kafkas_rules_is_remembered_too(root: Path, shell: Shell) -> None:
+def test_a_named_return_to_kafkas_rules_is_remembered(root: Path, shell: Shell) -> None:
     """U-6: a change that was said is not asked for again, also when the cleaning moved no clean point."""
     path = log_dir_by_version(root)
     assert clean_forced(shell, path, *HEADER, *FIRST_DIRTY).code == 0

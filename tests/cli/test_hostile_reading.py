@@ -90,7 +90,7 @@ def check(answer: Answer, told: str) -> None:
 
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize("verb", VERBS)
-def test_what_was_planted_before(
+def test_planted_links_are_not_read(
     verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, every: bool
 ) -> None:
     """At every name that is read: the victim is as it was, not a word of it is shown, the other partition is cleaned.
@@ -118,7 +118,7 @@ def test_what_was_planted_before(
 
 
 @pytest.mark.parametrize("verb", ["clean", "plan", "verify"])
-def test_what_is_planted_meanwhile(
+def test_links_planted_while_reading_are_not_read(
     verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Links to root's file come and go at every name that is read."""

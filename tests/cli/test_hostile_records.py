@@ -73,7 +73,7 @@ def test_undo_deletes_no_tree_that_trash_json_names(root: Path, shell: Shell, wh
 
 
 @pytest.mark.parametrize("values", [{"plan": "../../x"}, {"topic": "../orders"}, {"plan": PLAN}])
-def test_what_else_a_record_may_say(root: Path, shell: Shell, values: dict[str, Any]) -> None:
+def test_names_in_a_record_lead_to_no_other_directory(root: Path, shell: Shell, values: dict[str, Any]) -> None:
     """Plan and topic are names: no directory is left by them."""
     path = cleaned(shell)
     change(root, **values)
@@ -126,7 +126,7 @@ def test_the_operator_says_where_it_is(root: Path, shell: Shell) -> None:
     assert list((root / "moved").iterdir()) == []
 
 
-def test_what_others_put_beside_it_stays(root: Path, shell: Shell) -> None:
+def test_foreign_files_beside_kept_segments_stay(root: Path, shell: Shell) -> None:
     """Only segments' files are removed."""
     path = cleaned(shell)
     (plan,) = (root / "kept").iterdir()

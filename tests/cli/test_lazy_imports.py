@@ -60,7 +60,7 @@ def test_a_module_that_cannot_be_imported(module: Path) -> None:
     assert gc.isenabled()
 
 
-def test_who_does_not_collect_garbage_goes_on_so(module: Path) -> None:
+def test_a_disabled_garbage_collector_stays_disabled(module: Path) -> None:
     module.write_text(MODULE)
     gc.disable()
     try:

@@ -91,7 +91,7 @@ def test_an_option_that_needs_the_files(shell: Shell, agent: FakeAgent) -> None:
     assert shell(*live(shell, agent.log_dir, "--unclean")).code == 2
 
 
-def test_what_is_replaced_can_be_kept(shell: Shell, agent: FakeAgent) -> None:
+def test_replaced_segments_can_be_kept(shell: Shell, agent: FakeAgent) -> None:
     """S-40: one cleaning, told by ``undo --list`` like any other; refused while the broker runs; where it cannot be."""
     before = content(agent.log_dir)
     missing = shell(*live(shell, agent.log_dir, "--keep-replaced", shell.root / "nowhere"))

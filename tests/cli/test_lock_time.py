@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pytest
 
 
-def test_who_looks_or_stages_takes_no_lock(root: Path, shell: Shell) -> None:
+def test_reading_and_staging_take_no_lock(root: Path, shell: Shell) -> None:
     """S-16: not even for a moment, or the file would be there."""
     path = make_log_dir(root / "logs", {"orders-0": dirty()})
     common = ("--quiet", "--json", "--now-ms", NOW, *COMPACT)

@@ -73,7 +73,7 @@ def test_no_verbs_help_loads_what_the_verb_works_with() -> None:
     assert done.stdout.splitlines() == [f"{' '.join(line)} 0 True []" for line in lines], done.stderr
 
 
-def test_what_asks_the_daemon_needs_no_numbers_and_no_loop(tmp_path: Path) -> None:
+def test_verbs_that_ask_the_daemon_import_neither_numpy_nor_asyncio(tmp_path: Path) -> None:
     """``status`` and its like start often: they load the settings and what they print with, not what cleans."""
     code = (
         "import sys; from cleanerd.cli.main import run;"

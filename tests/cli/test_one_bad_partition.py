@@ -62,7 +62,7 @@ def test_apply_beside_a_partition_of_root(root: Path, shell: Shell) -> None:
 
 
 @needs_root
-def test_what_root_left_in_the_staging_directory(root: Path, shell: Shell) -> None:
+def test_a_staging_file_of_root_is_no_obstacle(root: Path, shell: Shell) -> None:
     """A day later it would be swept, and cannot be: it is in nobody's way."""
     root.chmod(0o755)
     path = make(root)

@@ -72,7 +72,7 @@ def test_table(root: Path, shell: Shell) -> None:
     assert shell("plan", path, "--quiet").out == "No partition is known to be compacted.\n"
 
 
-def test_what_a_clean_would_save(root: Path, shell: Shell) -> None:
+def test_the_expected_saving_of_a_small_log_is_exact(root: Path, shell: Shell) -> None:
     """U-41: of a small log what --exact says, also where it is not to be cleaned now; nothing when turned off."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty()})
     seldom = [*COMPACT, "--set", "topics.orders.min.cleanable.dirty.ratio=1"]
@@ -91,7 +91,7 @@ def test_what_a_clean_would_save(root: Path, shell: Shell) -> None:
     assert [each["reclaimable"] for each in answer.json["partitions"]] == [None] * 2
 
 
-def test_of_a_large_log_a_sample_is_read(root: Path, shell: Shell) -> None:
+def test_a_large_log_is_sampled(root: Path, shell: Shell) -> None:
     """U-41: with its error, at a width of 80."""
     make_log(root / "logs", Shape("", "", 128, 16, 0.9), unpacked_bytes=1 << 20, segment_bytes=1 << 18)
     options = ["--set", "topics.bench.cleanup.policy=compact", "--set", "cleanerd.estimate.bytes=384KiB"]
@@ -221,7 +221,9 @@ def test_after_is_what_clean_calls_after(root: Path, shell: Shell) -> None:
         ),
     ],
 )
-def test_why_not(root: Path, shell: Shell, facts: dict[str, int], options: tuple[str, ...], says: str) -> None:
+def test_the_first_rule_against_a_cleaning_is_named(
+    root: Path, shell: Shell, facts: dict[str, int], options: tuple[str, ...], says: str
+) -> None:
     """The first rule that speaks against it, with its numbers."""
     path = make(root, **facts)
     (entry,) = shell("plan", path, "--json", "--quiet", *COMPACT, *options).json["partitions"]

@@ -45,7 +45,9 @@ def moving(root: Path) -> Path:
 
 @pytest.mark.parametrize("verb", ["clean", "stage"])
 @pytest.mark.parametrize("how", ["both are named", "server.properties names the other"])
-def test_left_alone(dirs: tuple[Path, Path], root: Path, shell: Shell, verb: str, how: str) -> None:
+def test_a_replica_that_is_being_moved_is_left_alone(
+    dirs: tuple[Path, Path], root: Path, shell: Shell, verb: str, how: str
+) -> None:
     """S-21: the tombstone that deletes a copied record must not go before it is copied, or the record is back for good.
 
     Kafka keeps its own cleaner away from such a partition. The others are cleaned.

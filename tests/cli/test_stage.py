@@ -92,7 +92,7 @@ def told(answer: Answer) -> str:
     return answer.out + answer.err
 
 
-def test_what_comes_next(root: Path, shell: Shell) -> None:
+def test_the_next_step_after_staging_is_named(root: Path, shell: Shell) -> None:
     """Who staged is told what swaps it in, and until when; nobody is, where nothing was staged."""
     path = make(root)
     said = " ".join(shell("stage", path, "--force", "--now-ms", NOW, *COMPACT).err.split())
@@ -228,7 +228,7 @@ STALE: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("require", [False, True])
 @pytest.mark.parametrize("reason", STALE)
-def test_stale(root: Path, shell: Shell, reason: str, require: bool) -> None:
+def test_an_outdated_plan_is_dropped(root: Path, shell: Shell, reason: str, require: bool) -> None:
     """S-29: dropped with its reason before the first rename; the broker starts with the log as it is."""
     path = make(root)
     stage(shell, path)

@@ -60,7 +60,7 @@ def test_stage_apply_undo(root: Path, shell: Shell) -> None:
     assert list((root / "kept").iterdir()) == []
 
 
-def test_without_it_nothing_is_kept(root: Path, shell: Shell) -> None:
+def test_without_the_option_nothing_is_kept(root: Path, shell: Shell) -> None:
     """A plan staged before keeps nothing, whatever an older ready.json lacks."""
     path = make(root)
     stage(shell, path)
@@ -95,7 +95,7 @@ def test_plan_takes_a_good_one(root: Path, shell: Shell) -> None:
     assert tree(root, without=()) == before
 
 
-def test_gone_when_it_is_applied(root: Path, shell: Shell) -> None:
+def test_the_kept_directory_is_missing_at_apply(root: Path, shell: Shell) -> None:
     """The broker starts with the old log, exit code 0, and the plan waits for the directory."""
     path = make(root)
     stage(shell, path, "--keep-replaced", root / "kept")

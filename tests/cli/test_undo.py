@@ -76,7 +76,7 @@ def test_everything_as_before(root: Path, shell: Shell) -> None:
     assert (row["first_dirty_offset"], row["first_dirty_origin"]) == (2, "cleaner-offset-checkpoint")
 
 
-def test_what_is_undone_can_be_cleaned_again(root: Path, shell: Shell) -> None:
+def test_an_undone_partition_can_be_cleaned_again(root: Path, shell: Shell) -> None:
     """The clean point went back: the same cleaning does the same."""
     path = make(root)
     clean_and_keep(shell, path)
@@ -196,7 +196,7 @@ def test_refused(root: Path, shell: Shell, reason: str) -> None:
     assert tree(root, without=()) == before
 
 
-def test_what_is_refused_is_said_once(root: Path, shell: Shell) -> None:
+def test_a_refusal_is_printed_once(root: Path, shell: Shell) -> None:
     path = make(root)
     clean_and_keep(shell, path)
     rewrite_in_place(segment(path, 0))
@@ -313,7 +313,7 @@ def test_another_state_directory(root: Path, shell: Shell) -> None:
     assert keys(path / "orders-0") == DIRTY
 
 
-def test_it_asks(root: Path, shell: Shell) -> None:
+def test_undo_asks_before_it_changes_anything(root: Path, shell: Shell) -> None:
     """Without a terminal and without --yes nothing is done."""
     path = make(root)
     clean_and_keep(shell, path)

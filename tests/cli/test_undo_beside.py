@@ -35,7 +35,7 @@ def test_a_newer_entry_is_in_nobodys_way(root: Path, shell: Shell) -> None:
     assert undo(shell, path, "--keep-replaced", root / "kept").code == 4, "it is known, and not by this release"
 
 
-def test_not_while_it_is_moved(root: Path, shell: Shell) -> None:
+def test_a_replica_that_is_being_moved_is_not_undone(root: Path, shell: Shell) -> None:
     """The broker has copied a part of the cleaned log to another directory, and would copy the rest as it was before.
 
     What a tombstone hid could follow it there without it (by version it may lie above).
@@ -56,7 +56,7 @@ def test_not_while_it_is_moved(root: Path, shell: Shell) -> None:
     assert keys(path / "orders-0") == DIRTY
 
 
-def test_why_it_was_quarantined_since(root: Path, shell: Shell) -> None:
+def test_the_reason_of_a_later_quarantine_after_an_undo(root: Path, shell: Shell) -> None:
     """Which segment that is about, and when it is tried again, stay remembered: with the segment the reason goes."""
     path = make(root)
     clean_and_keep(shell, path)

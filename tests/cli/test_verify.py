@@ -183,7 +183,7 @@ def test_one_bad_partition_stops_no_other(root: Path, shell: Shell) -> None:
     assert {each["rule"] for each in _verify(shell, path)[1]} == {"OP-10", "S-21"}
 
 
-def test_what_a_disk_does_not_give(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_errors_of_the_disk_are_reported(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is told, and kept without its frames: each of thousands would hold buffers and a table of keys."""
     path = make(root)
 
@@ -205,7 +205,9 @@ def test_what_a_disk_does_not_give(root: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("failure", [MemoryError(), OSError(errno.ENOSPC, "No space left on device")])
-def test_what_a_machine_lacks(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch, failure: Exception) -> None:
+def test_a_lack_of_memory_is_no_damage(
+    root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
     """OP-10: memory, or room for the keys, in one partition: the others are verified, and no damage is told."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty()})
 
@@ -245,7 +247,7 @@ def test_against_itself(root: Path, shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 5])
-def test_whose_keys_were_not_compared(root: Path, shell: Shell, count: int) -> None:
+def test_partitions_without_compared_keys_are_counted_in_one_line(root: Path, shell: Shell, count: int) -> None:
     """In one line, however many: most topics of a broker may not be compacted."""
     path = make_log_dir(root / "logs", {f"events-{number}": dirty() for number in range(count)})
     said = [line for line in shell("verify", path).err.splitlines() if "were not compared" in line]

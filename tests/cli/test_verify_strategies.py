@@ -95,7 +95,7 @@ def verify(shell: Shell, path: Path, copy: Path, clean_to: int, *options: str) -
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
-def test_what_the_cleaner_leaves_is_right(
+def test_a_cleaned_log_passes_verification(
     root: Path, shell: Shell, strategy: tuple[str, ...], mode: str, seed: int
 ) -> None:
     """R280-3 to R280-6, R87-2 to R87-4: two rounds, the second after the horizons."""
@@ -112,7 +112,7 @@ def test_what_the_cleaner_leaves_is_right(
         assert (answer.code, told) == (0, [])
 
 
-def test_its_own_state_says_how_far_it_is_clean(root: Path, shell: Shell) -> None:
+def test_the_clean_point_comes_from_cleanerds_state(root: Path, shell: Shell) -> None:
     """U-10: Kafka's checkpoint is about Kafka's rules; without cleanerd's state the keys would not be compared."""
     rules = (*HEADER, *KNOWN)
     path = make_log_dir(root / "logs", {"orders-0": log_of(1)})
@@ -126,7 +126,7 @@ def test_its_own_state_says_how_far_it_is_clean(root: Path, shell: Shell) -> Non
     assert shell("verify", path / "orders-0", "--json", *rules).json["verified"][-1]["clean_to"] is None
 
 
-def test_its_own_state_is_about_what_was_cleaned(root: Path, shell: Shell) -> None:
+def test_the_clean_point_holds_for_the_cleaned_log_only(root: Path, shell: Shell) -> None:
     """U-10: a copy is as clean; a log that was truncated and grew again is not, and nobody did anything wrong to it."""
     rules = (*HEADER, *KNOWN)
     path = make_log_dir(root / "logs", {"orders-0": log_of(1)})
@@ -209,7 +209,7 @@ WRONG: list[tuple[str, list[Record], list[int], tuple[str, ...], set[str]]] = [
 @pytest.mark.parametrize(
     ("records", "kept", "rules", "expected"), [row[1:] for row in WRONG], ids=[r[0] for r in WRONG]
 )
-def test_what_would_be_wrong_is_found(
+def test_losers_under_each_strategy_are_found(
     root: Path, shell: Shell, records: list[Record], kept: list[int], rules: tuple[str, ...], expected: set[str]
 ) -> None:
     """Each case is right under another strategy or mode, so a verifier that does not know it finds nothing."""

@@ -52,7 +52,7 @@ def test_the_flag_is_bit_5_of_the_record(records: list[Any], codec: int) -> None
 
 
 @given(RECORDS, st.sampled_from((0, 1)))
-def test_what_is_written_is_read(records: list[Any], codec: int) -> None:
+def test_records_read_back_with_their_flag(records: list[Any], codec: int) -> None:
     """R87-7: the reader's headers say which records had the flag, and are the same headers."""
     data = built(FlagRecordsBuilder(codec, ROOM), records, flags=True)
     found = [record for batch in FlagRecords(data) for record in batch]

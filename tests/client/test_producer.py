@@ -123,7 +123,7 @@ def test_settings_that_contradict_it() -> None:
             assert not producer.is_idempotent
 
 
-def test_nobody_answers() -> None:
+def test_no_broker_answers() -> None:
     """Supported or not, who knows: an error under both."""
     with StubBroker(Answers()) as stub:
         gone = stub.bootstrap
@@ -133,7 +133,7 @@ def test_nobody_answers() -> None:
 
 
 @pytest.mark.parametrize("protocol", [{}, {"inter.broker.protocol.version": "3.9-IV0"}])
-def test_a_format_that_nobody_heeds(protocol: dict[str, str]) -> None:
+def test_a_message_format_setting_that_brokers_ignore(protocol: dict[str, str]) -> None:
     """R192-5: from 3.0 on, brokers ignore ``message.format.version``; 4.0 has neither setting."""
     with StubBroker(Answers(configs={**OLD_FORMAT, (BROKER, "1"): protocol})) as stub:
         with Producer(settings(stub, **{"enable.idempotence": "required"})) as producer:

@@ -27,7 +27,7 @@ FILES = {
         pytest.param([(2, 8, 9), (2, 4, 7)], [(2, 4, 7), (2, 8, 9)], False, id="not ascending"),
     ],
 )
-def test_what_is_hidden(
+def test_the_same_transactions_are_hidden(
     rebuilt: list[tuple[int, int, int]], written: list[tuple[int, int, int]], *, same: bool
 ) -> None:
     """F-8, C-69: a transaction that began in another segment, whose first records a cleaning took (met once in six)."""

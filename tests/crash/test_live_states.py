@@ -83,7 +83,9 @@ def test_a_swap_of_what_was_not_flushed_is_noticed(live: LiveSwap, judge_43: Jud
 
 
 @pytest.mark.long
-def test_who_keeps_no_order_may_mix_and_kafka_does(live: LiveSwap, judge_43: Judge, workspace: Path) -> None:
+def test_kafkas_own_replacement_loses_records_without_ordered_renames(
+    live: LiveSwap, judge_43: Judge, workspace: Path
+) -> None:
     """K-9: where names reach the disk in any order Kafka's own replacement loses records, by its one flush a group.
 
     So the harness notices a mixture of a live swap; docs/reliability.md tells this limit.

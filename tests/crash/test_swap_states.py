@@ -73,7 +73,7 @@ def test_every_prefix_and_subset_loads_as_old_or_new(
 
 @pytest.mark.long
 @pytest.mark.parametrize("start", [start for start in STARTS if start != "clean"])
-def test_and_so_it_does_after_an_unclean_stop(
+def test_every_prefix_and_subset_loads_after_an_unclean_stop(
     scenario: Scenario, operations: list[Operation], classifier: Classifier, start: str
 ) -> None:
     """X-01 .. X-13 when the broker recovers the log, all of it or nothing; the second load changes nothing."""
@@ -99,7 +99,7 @@ def test_the_loader_of_3_9_says_the_same(
 
 @pytest.mark.parametrize("start", ["clean", pytest.param("unclean, recovery point 0", marks=pytest.mark.long)])
 @pytest.mark.parametrize("profile", [pytest.param("judge_36", marks=pytest.mark.long), "judge_44"])
-def test_so_do_the_loaders_of_other_releases(
+def test_every_prefix_and_subset_loads_in_other_releases(
     scenario: Scenario,
     operations: list[Operation],
     request: pytest.FixtureRequest,

@@ -67,7 +67,7 @@ def test_every_prefix_and_subset_loads_as_old_or_new(
     "start",
     [pytest.param(start, marks=[pytest.mark.long] * ("0" not in start)) for start in STARTS if start != "clean"],
 )
-def test_and_so_it_does_after_an_unclean_stop(
+def test_every_undo_state_loads_after_an_unclean_stop(
     scenario: Scenario, undo: list[Operation], classifier: Classifier, start: str
 ) -> None:
     """The broker recovers the log, all of it or nothing; the second load changes nothing."""

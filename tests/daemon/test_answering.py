@@ -51,7 +51,7 @@ def test_a_thousand_looks_have_a_thread_a_directory(paths: tuple[Path, ...], ask
     assert asyncio.run(looks()) == [f"cleanerd-probe-d{number}-0" for number in range(4)]
 
 
-def test_who_answered_a_moment_ago_is_not_asked_again(
+def test_a_broker_that_just_answered_is_not_asked_again(
     paths: tuple[Path, ...], asked: Answering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hundreds of cleanings a second look again: each asked all directories for all of their names."""
@@ -71,7 +71,7 @@ def test_who_answered_a_moment_ago_is_not_asked_again(
     assert len(listed) == 12
 
 
-def test_given_up_and_taken_again_it_is_asked(
+def test_a_log_directory_that_is_added_again_is_asked(
     paths: tuple[Path, ...], asked: Answering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a directory answered before a reload dropped it says nothing of the one that is there now."""

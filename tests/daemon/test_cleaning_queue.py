@@ -98,7 +98,7 @@ def test_nothing_counts_before_the_first_pass() -> None:
     assert not CleaningQueue(fleet_of([100]), Clock()).is_fresh
 
 
-def test_whoever_comes_first_is_judged_anew() -> None:
+def test_the_first_candidate_is_judged_again() -> None:
     """Begun, paused, excluded or gone since: not cleaned by what the last pass saw."""
     fleet = fleet_of([50, 40, 30, 20, 10])
     queue, _, found = passed(fleet)

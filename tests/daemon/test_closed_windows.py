@@ -39,7 +39,7 @@ def test_only_the_hours_in_which_a_turn_can_come_are_waited() -> None:
     assert waited(0, 2) >= 2 * HOUR_MS - 15_000
 
 
-def test_what_is_overdue_comes_before_those_that_waited_for_the_window() -> None:
+def test_overdue_partitions_come_before_those_that_waited_for_the_window() -> None:
     """C-11: all that had waited through the day were late by hours, and a promise came after them."""
     overdue = candidate(1, "overdue", overdue_ms=60_000)
     by_day = candidate(2, waiting_ms=waited(16, 0))
@@ -47,7 +47,7 @@ def test_what_is_overdue_comes_before_those_that_waited_for_the_window() -> None
     assert ordered([by_day, overdue])[0] is overdue
 
 
-def test_what_waits_for_no_window_waits() -> None:
+def test_overdue_partitions_do_not_count_as_waiting_for_the_window() -> None:
     fleet, windows = fleet_with(), ClosedWindows()
     fleet.partitions[KEY].asked = True
     for now_ms in (NOW, NOW + HOUR_MS):

@@ -217,7 +217,7 @@ def test_as_many_names_as_a_command_line_holds(root: Path) -> None:
         serve(assignments(root), story)
 
 
-def test_what_is_said_of_pauses_and_failures_is_true(root: Path) -> None:
+def test_answers_about_pauses_and_failures_are_true(root: Path) -> None:
     """``resume orders-0`` does not end the pause of everything; ``retry`` of a healthy partition tries nothing."""
     with broker(root, 2) as agent:
         agent.settings["min.cleanable.dirty.ratio"] = "1"
@@ -281,7 +281,7 @@ def test_only_the_daemons_user_may_connect(root: Path) -> None:
         assert not path.exists()
 
 
-def test_of_two_that_begin_at_once_one_is_refused(root: Path) -> None:
+def test_one_of_two_daemons_that_start_at_once_is_refused(root: Path) -> None:
     """Both see that nobody listens on what a daemon left that was killed; the second must not remove the first's."""
     root.mkdir()
     path = root / "control.sock"

@@ -34,7 +34,7 @@ def test_where_the_socket_is(tmp_path: Path) -> None:
     assert find_control_socket(said, {}) == tmp_path / "there"
 
 
-def test_nobody_there(tmp_path: Path) -> None:
+def test_no_daemon_answers(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="does not answer"):
         ask(tmp_path / "none", "status")
     with pytest.raises(RefusedError, match="does not answer: AF_UNIX path too long"):

@@ -44,7 +44,7 @@ def test_512_mib_many_partitions_and_a_bomb(tmp_path: Path, partitions: int) -> 
     assert found.resident_bytes < 400 * MIB
 
 
-def test_what_kills_the_process_is_tried_last_and_alone(tmp_path: Path) -> None:
+def test_a_partition_that_kills_the_process_is_tried_last_and_alone(tmp_path: Path) -> None:
     """U-35: after two deaths it is left alone for a while, the others are clean; retry gives it one more try."""
 
     def settled(view: dict[str, Any]) -> bool:

@@ -84,7 +84,7 @@ def test_once_an_hour_and_when_twice_as_much_is_dirty() -> None:
     assert _waits(fleet, later), "it was cleaned"
 
 
-def test_what_could_not_be_estimated_waits_too() -> None:
+def test_a_failed_estimate_waits_as_well() -> None:
     """A log whose indexes are of no use is not read again at once."""
     fleet = _fleet()
     fleet.estimated(KEY, None, None, NOW)
@@ -92,7 +92,7 @@ def test_what_could_not_be_estimated_waits_too() -> None:
     assert _waits(fleet, NOW + ESTIMATE_AGAIN_MS)
 
 
-def test_nobody_looks_into_what_is_left_alone() -> None:
+def test_partitions_that_are_left_alone_are_not_estimated() -> None:
     """Nothing dirty, in quarantine, paused, a suspect, excluded: or estimates are turned off."""
     assert not _waits(_fleet(dirty_bytes=0))
     for name, value in (
@@ -107,7 +107,7 @@ def test_nobody_looks_into_what_is_left_alone() -> None:
     assert not _waits(fleet)
 
 
-def test_what_was_worked_out_is_not_estimated_away() -> None:
+def test_an_estimate_does_not_replace_an_observation() -> None:
     """An observation that ended meanwhile is better; and an estimate is no observation."""
     fleet = _fleet()
     tracked(fleet).saving = SAVING
@@ -171,7 +171,7 @@ def test_a_log_that_changed_meanwhile_gets_no_old_estimate(left: Path, changed: 
         "-1", '"exact"', "1e400", "true", '"guess"',
     ],
 )  # fmt: skip
-def test_what_is_no_good_counts_as_absent(left: Path, text: str) -> None:
+def test_an_invalid_remembered_estimate_counts_as_absent(left: Path, text: str) -> None:
     """Told once; a number that is none, or bounds that are none, too."""
     file = left / FILE_NAME
     document = json.loads(file.read_text())
@@ -187,7 +187,7 @@ def test_what_is_no_good_counts_as_absent(left: Path, text: str) -> None:
     assert tracked(_restarted(left)).saving is None
 
 
-def test_it_is_written_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_estimates_are_written_seldom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not at every change: thousands of partitions are megabytes."""
     kept = _kept(tmp_path)
     kept.save(())

@@ -69,7 +69,7 @@ def test_a_broker_in_zookeeper_mode_is_asked_again(tmp_path: Path, monkeypatch: 
     assert is_kept(FactsCache(), running=False)
 
 
-def test_what_was_known_counts_while_it_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_metadata_count_while_the_log_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A metadata log that is damaged for a moment stops nobody, and is told."""
     root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
     properties = tmp_path / "server.properties"

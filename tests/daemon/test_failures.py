@@ -73,7 +73,7 @@ def site_of(broker: Broker, base: Path, topic: str, *settings: str, **more: Any)
     "failure",
     [pytest.param(each, marks=[pytest.mark.long] * each.long, id=each.id.replace(" ", "-")) for each in FAILURES],
 )
-def test_it_is_told_and_got_over(broker: Broker, tmp_path: Path, failure: Failure) -> None:
+def test_each_failure_is_reported_and_recovered_from(broker: Broker, tmp_path: Path, failure: Failure) -> None:
     """Right state, metric and message; the others are cleaned meanwhile; the same process recovers."""
     if "disk" in failure.id and not broker.log_dirs[1].is_mount():
         pytest.skip("nothing can be mounted here")

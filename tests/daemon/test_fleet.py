@@ -46,7 +46,7 @@ def test_why_it_is_cleaned() -> None:
     assert triggers(fleet_with(look(refused=True, forceable=False, eligible=False, overdue_at_ms=NOW))) == []
 
 
-def test_who_is_left_alone() -> None:
+def test_which_partitions_are_left_alone() -> None:
     fleet = fleet_with()
     fleet.pause(["orders-0"], paused=True)
     assert triggers(fleet) == []
@@ -83,7 +83,7 @@ def test_a_failure_is_remembered_and_ends_with_a_success() -> None:
     assert partition_view(fleet, tracked(fleet)).quarantine is None
 
 
-def test_what_passes_is_held_for_a_moment_only() -> None:
+def test_a_passing_obstacle_holds_a_partition_briefly() -> None:
     fleet = fleet_with()
     for wait_ms in (HOLD_BACKOFF.first_ms, 2 * HOLD_BACKOFF.first_ms):
         done(fleet, result=result("skipped", reason="busy", error=StalePlanError("busy")))
@@ -93,7 +93,7 @@ def test_what_passes_is_held_for_a_moment_only() -> None:
         assert triggers(fleet, NOW + wait_ms) == ["ratio"]
 
 
-def test_what_somebody_has_to_change_is_not_tried_every_few_minutes() -> None:
+def test_a_refusal_that_needs_the_operator_is_tried_seldom() -> None:
     """A cleaning that has to index all of a log to find that it may not go on: as rarely as after a failure."""
     fleet = fleet_with()
     fleet.settings = replace(fleet.settings, backoff=Backoff(60_000, 3_600_000))
@@ -106,7 +106,7 @@ def test_what_somebody_has_to_change_is_not_tried_every_few_minutes() -> None:
     assert partition_view(fleet, tracked(fleet)).reason == "clean enough"
 
 
-def test_what_a_killed_cleaning_left_is_tidied_up() -> None:
+def test_leftovers_of_a_killed_cleaning_are_removed() -> None:
     assert triggers(fleet_with(look(**CLEAN, leftover=True))) == ["purge"]
     assert triggers(fleet_with(look(**CLEAN, leftover=True), work="stage")) == []
 
@@ -136,7 +136,7 @@ def test_a_topic_that_was_created_again_starts_anew() -> None:
     assert triggers(fleet) == ["ratio"]
 
 
-def test_what_a_cleaning_saved_is_what_the_next_is_expected_to() -> None:
+def test_the_saving_of_a_cleaning_is_expected_of_the_next() -> None:
     fleet = fleet_with()
     assert reclaimable_bytes(tracked(fleet)) == 100, "half of what is dirty, before anything is known"
     done(fleet, result=result(bytes_before=300, bytes_after=280))
@@ -212,7 +212,7 @@ def test_observed_again_when_a_tenth_more_is_dirty() -> None:
     assert triggers(fleet) == ["ratio"]
 
 
-def test_what_is_gone_is_forgotten() -> None:
+def test_a_removed_partition_is_forgotten() -> None:
     fleet = fleet_with()
     fleet.merge(replace(dir_look(), present=frozenset()), NOW)
     assert not fleet.partitions
@@ -220,7 +220,7 @@ def test_what_is_gone_is_forgotten() -> None:
     assert not fleet.partitions, "a look at one partition does not bring it back"
 
 
-def test_what_was_only_worked_out_is_staged_when_the_mode_says_so() -> None:
+def test_an_observed_partition_is_staged_after_a_reload() -> None:
     """A reload from observe to on-start: nothing is staged yet."""
     fleet = fleet_with(work="observe")
     done(fleet, kind="observe", saving=SAVING)
@@ -236,7 +236,7 @@ def test_a_plan_that_went_away_is_staged_again() -> None:
     assert triggers(fleet, NOW + RESTAGE_AFTER_MS) == ["ratio"]
 
 
-def test_what_somebody_else_cleaned_has_horizons_that_nobody_knows() -> None:
+def test_horizons_are_unknown_after_a_cleaning_by_the_broker() -> None:
     """The broker's own cleaner, after ours: they are looked up again."""
     fleet = fleet_with(look(**CLEAN, purge_known=True, next_purge_ms=None))
     assert not list(fleet.spare_work(NOW))

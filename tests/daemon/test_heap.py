@@ -54,7 +54,7 @@ def test_threads_share_two_heaps() -> None:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc: it is about that library's heaps")
 @pytest.mark.parametrize(("name", "value"), [("MALLOC_ARENA_MAX", "5"), ("GLIBC_TUNABLES", "glibc.malloc.arena_max=5")])
-def test_what_the_operator_says_counts(name: str, value: str) -> None:
+def test_the_operators_allocator_settings_count(name: str, value: str) -> None:
     assert heaps(**{name: value}) == (False, 5)
 
 
@@ -82,7 +82,7 @@ print(before - resident())
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc: it is about that library's heaps")
-def test_what_is_free_below_something_in_use_is_given_back() -> None:
+def test_memory_below_a_block_in_use_is_given_back() -> None:
     """By itself the C library gives back no more than the end of its heap: 60 MB below one block would stay."""
     done = subprocess.run(
         [sys.executable, "-c", FREED], capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS

@@ -101,7 +101,7 @@ def test_it_can_be_started_again(served: Served) -> None:
     assert served.get("/healthz").status == 200
 
 
-def test_what_is_no_http_is_a_400_and_no_noise(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_request_that_is_no_http_is_a_quiet_400(served: Served, caplog: pytest.LogCaptureFixture) -> None:
     """Anybody could fill the journal otherwise."""
     gc.collect()  # what an earlier test left may be told of when it goes
     caplog.clear()

@@ -32,7 +32,7 @@ def entries(root: Path) -> list[str]:
     return [str(entry.name) for entry in KeptSegments(root.parent / "state").entries()]
 
 
-def test_what_it_cleans_can_be_undone(root: Path, kept: Path) -> None:
+def test_a_cleaning_of_the_daemon_can_be_undone(root: Path, kept: Path) -> None:
     """At the broker's next stop; of several directories the one on the log's file system is taken."""
     places = f"{root.parent / 'nowhere'},{kept}"
     with broker(root, 2) as agent:
@@ -117,7 +117,7 @@ def _made(root: Path) -> list[Path]:
     return [root / "orders-0" / f"{base:020d}.log" for base in (0, 5)]
 
 
-def test_what_is_too_old_goes(root: Path, kept: Path) -> None:
+def test_kept_segments_that_are_too_old_are_removed(root: Path, kept: Path) -> None:
     """Without any cleaning: there is nothing dirty any more."""
     with broker(root):
         settings = assignments(root, cleanerd_keep_replaced_dir=str(kept))

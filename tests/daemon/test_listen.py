@@ -58,7 +58,7 @@ def test_an_address_that_is_none_is_told(listen: str) -> None:
     ("listen", "code"),
     [("TAKEN", 4), ("192.0.2.1:1", 4), ("no.such.host.invalid:1", 4), ("a..b:1", 3)],
 )
-def test_what_may_pass_does_not_end_the_unit_for_good(listen: str, code: int) -> None:
+def test_a_passing_address_error_lets_systemd_restart_the_unit(listen: str, code: int) -> None:
     """At boot the address, or the name server, came later than the daemon: with 3 its unit is not started again."""
     with serving(view()) as first:
         taken = listen.replace("TAKEN", f"127.0.0.1:{first.port}")

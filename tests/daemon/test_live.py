@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cleanerd.daemon.work.job import JobDone
 
 
-def test_what_is_dirty_is_cleaned_and_shown(root: Path) -> None:
+def test_a_dirty_partition_is_cleaned_and_shown(root: Path) -> None:
     """OP-1: found, cleaned through the agent, remembered, counted."""
     with broker(root, 3) as agent:
         before = content(root)
@@ -133,7 +133,7 @@ def test_failures_back_off(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert expected <= wait_ms + 5 <= expected + 100
 
 
-def test_what_passes_is_no_failure(root: Path) -> None:
+def test_a_busy_partition_is_no_failure(root: Path) -> None:
     """A partition that is busy is tried again later, without quarantine."""
     with broker(root) as agent:
         agent.fail("log", *[wait(0.0)] * 2)
@@ -348,7 +348,7 @@ def test_a_damaged_state_directory_costs_work_only(root: Path) -> None:
         serve(assignments(root), goes_on)
 
 
-def test_what_a_killed_daemon_left_goes(root: Path) -> None:
+def test_leftovers_of_a_killed_daemon_are_removed(root: Path) -> None:
     """A staging directory that nobody works in, although nothing is dirty any more."""
     with broker(root):
 
@@ -376,7 +376,7 @@ def test_a_broker_that_hangs_costs_one_wait_a_round(root: Path, monkeypatch: pyt
         serve(assignments(root), story)
 
 
-def test_who_shows_the_view_is_started_and_stopped(root: Path) -> None:
+def test_the_http_server_is_started_and_stopped(root: Path) -> None:
     """What ``cleanerd.daemon.http.server`` is to be: asked to listen, given the view and explain, hung up on."""
     seen: list[str] = []
 

@@ -132,7 +132,7 @@ def test_an_answer_that_makes_no_sense_concerns_one_partition(root: Path) -> Non
         assert [isinstance(each, PartitionLook) for each in found.looks] == [False, True, True]
 
 
-def test_a_glance_does_not_take_a_directory_for_well(root: Path) -> None:
+def test_a_look_at_one_partition_does_not_clear_a_failed_directory(root: Path) -> None:
     """The disk is away: a job that ended there a moment later is no reason to begin the next one."""
     with broker(root, 1):
         found, told = LogDirLooker(root), look_context(root)
@@ -147,7 +147,7 @@ def test_a_glance_does_not_take_a_directory_for_well(root: Path) -> None:
         assert found.look(told, {name}).online
 
 
-def test_what_was_put_aside_goes(root: Path) -> None:
+def test_deleted_files_of_the_broker_change_nothing(root: Path) -> None:
     """A minute after a cleaning the broker deletes what was replaced: nothing that a look would find differs by it."""
     with broker(root, 2):
         looker, told = LogDirLooker(root), look_context(root)
@@ -158,7 +158,7 @@ def test_what_was_put_aside_goes(root: Path) -> None:
         assert looker.look(told).looks == ()
 
 
-def test_what_comes_while_a_look_lasts_is_for_the_next_one(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_during_a_look_is_for_the_next_look(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What counts as seen is the listing that the look rests on, not what lies there when it ends."""
     make_log_dir(root, {"orders-0": two_groups()})
     looker, told = LogDirLooker(root), look_context(root)
@@ -193,7 +193,7 @@ def test_a_segment_begun_while_the_broker_is_asked(root: Path, monkeypatch: pyte
         assert before.closed != after.closed, "what was the active segment is closed"
 
 
-def test_what_is_told_of_is_looked_at_if_it_changed(root: Path) -> None:
+def test_a_reported_partition_is_looked_at_if_it_changed(root: Path) -> None:
     """The look after a job has seen its swap; whoever is told of it a second later finds nothing new."""
     with broker(root, 2):
         looker, told = LogDirLooker(root), look_context(root)
@@ -212,7 +212,9 @@ def test_what_is_told_of_is_looked_at_if_it_changed(root: Path) -> None:
 
 
 @pytest.mark.parametrize("looks", [1, 2])
-def test_what_changes_in_the_tick_of_the_look(root: Path, monkeypatch: pytest.MonkeyPatch, looks: int) -> None:
+def test_a_change_in_the_clock_tick_of_the_look_is_seen(
+    root: Path, monkeypatch: pytest.MonkeyPatch, looks: int
+) -> None:
     """The directory's time is the same after it, and nobody tells of it: at the first look nothing is watched yet."""
     with broker(root, 1):
         looker, told = LogDirLooker(root), look_context(root)
@@ -258,7 +260,7 @@ def die_at(store: StateStore, root: Path, name: TopicPartition) -> None:
     os.waitpid(pid, 0)
 
 
-def test_whoever_was_killed_is_told_at_each_look(root: Path) -> None:
+def test_a_suspect_is_reported_at_every_look(root: Path) -> None:
     """U-35: a look at one partition, as after each job, told nothing of it: the warning came and went all the time."""
     names = [TopicPartition("orders", n) for n in range(2)]
     make_log_dir(root, {str(name): two_groups() for name in names})
@@ -319,7 +321,7 @@ def test_a_death_after_the_work_was_done(root: Path) -> None:
         ({"quarantine": "damaged"}, True),
     ],
 )
-def test_what_waits_for_work(root: Path, changed: dict[str, Any], waits: bool) -> None:
+def test_a_suspect_of_any_kind_of_work_is_not_forgiven(root: Path, changed: dict[str, Any], waits: bool) -> None:
     """U-35: whoever is killed again and again at a purge, say, is not forgiven each time."""
     make_log_dir(root, {"orders-0": two_groups()})
     (look,) = LogDirLooker(root).look(look_context(root)).looks

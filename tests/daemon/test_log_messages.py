@@ -44,7 +44,7 @@ def test_a_directory_that_cannot_be_looked_at_is_logged_once_and_its_return_too(
     assert {line["log_dir"] for line in lines} == {"/d"}
 
 
-def test_what_happened_once_is_not_shown_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_event_is_not_shown_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else cleanerd_warnings would never go down again, and the next thing that happens would not be noticed."""
     with broker(tmp_path / "logs"):
 

@@ -64,7 +64,7 @@ def test_a_job_that_looked_itself_needs_no_other_look() -> None:
     assert triggers(fleet) == []
 
 
-def test_who_has_its_name_now_is_looked_at() -> None:
+def test_a_topic_created_again_is_looked_at() -> None:
     """The topic was created again while the job worked: what the job saw is another topic's."""
     fleet = fleet_with(look())
     assert not ended(fleet, look(), look(**CLEAN, topic_id=object()))
@@ -75,7 +75,7 @@ def test_who_has_its_name_now_is_looked_at() -> None:
     assert not gone.looked_after(JobDone(job_on(look()), NOW, after=LookedAfter(look(**CLEAN), SEEN)), NOW)
 
 
-def test_it_tells_what_a_look_tells(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_look_of_a_job_equals_a_full_look(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a cleaning nobody but the job has asked the broker for the partition, and what it saw is what is there."""
     seen: list[JobDone] = []
     real = run_job.run
@@ -162,7 +162,7 @@ def test_a_job_that_went_by_the_settings_from_before_a_reload(root: Path) -> Non
     assert looker.look(replace(known, jobs_ended=2)).looks == ()
 
 
-def test_what_came_since_a_job_is_not_lost_with_a_look_that_counts_for_nothing(root: Path) -> None:
+def test_records_written_since_a_job_survive_a_dropped_look(root: Path) -> None:
     """A look was asked for before the job ended, and begun after it: what it tells is dropped, so the next looks again.
 
     A directory that a killed cleaning had left was not seen for ten minutes then.

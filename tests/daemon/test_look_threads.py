@@ -98,7 +98,7 @@ def test_a_disk_that_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         serve(assignments(root, bad), story)
 
 
-def test_asked_about_what_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explain_of_a_hanging_directory_answers_at_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It worked, and then it does not: explain says so at once, and the end waits for nobody."""
     monkeypatch.setattr(look_threads, "ANSWER_SECONDS", 0.3)
     with broker(root):
@@ -139,7 +139,7 @@ def test_a_bug_in_a_look_is_told(root: Path, monkeypatch: pytest.MonkeyPatch) ->
         serve(assignments(root), story)
 
 
-def test_asked_while_it_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explain_does_not_wait_for_a_hanging_disk(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody knows yet that it hangs: explain does not wait for as long as the disk does."""
     monkeypatch.setattr(look_threads, "ANSWER_SECONDS", 0.3)
     with broker(root):
@@ -230,7 +230,7 @@ def world(root: Path) -> LookContext:
     return LookContext(load_settings([], assignments(root), {}), (root,), StateStore(root.parent / "state"))
 
 
-def test_what_comes_of_a_question_that_nobody_waits_for(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_after_the_client_gave_up_is_not_logged(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever asked was told that there is no answer: asyncio told of the error, with a traceback in the log."""
     scene = Scene(root, monkeypatch)
     told: list[str] = []
@@ -287,7 +287,7 @@ def test_a_late_look_by_old_settings(root: Path, monkeypatch: pytest.MonkeyPatch
     scene.looks.close()
 
 
-def test_what_is_remembered_is_swept_after_the_look_was_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sweep_runs_after_the_look_is_reported(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """S-51: with thousands of partitions that takes long, and nobody waits for it; one that ends in a bug is told."""
     make_log_dir(root, {"orders-0": two_groups()})
     merged, warned = list[LogDirLook](), list[str]()
@@ -324,7 +324,7 @@ def test_what_is_remembered_is_swept_after_the_look_was_told(root: Path, monkeyp
     looks.close()
 
 
-def test_given_up_while_it_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_dropped_while_it_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-39: its lock is given back when its disk answers, so that it can be taken up again, by this daemon too.
 
     It was held until the daemon ended, which said that another one, itself, works there.
@@ -358,7 +358,7 @@ def test_given_up_while_it_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert holder_of(root, DAEMON_FILE) is None
 
 
-def test_given_up_when_it_has_just_begun_to_hang(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_dropped_just_before_it_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody knows that yet: to give its lock back would keep the event loop, and with it all that the daemon does."""
     works = threading.Event()
     given: list[Path] = []

@@ -72,7 +72,7 @@ def append(directory: Path, data: bytes) -> None:
         file.write(data)
 
 
-def test_who_comes_while_another_reads_waits_for_that(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_readings_share_one(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     readings, reads, since = MetadataReadings(), Reads(monkeypatch), time.monotonic()
     reads.goes_on.clear()
     found = []
@@ -90,9 +90,7 @@ def test_who_comes_while_another_reads_waits_for_that(directory: Path, monkeypat
     assert [each.found.topics for each in found] == [{"a": ID1}] * 4
 
 
-def test_what_was_read_before_the_look_was_asked_for_is_too_old(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reading_from_before_the_request_is_too_old(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-23: a topic that was made in between counts."""
     readings, reads = MetadataReadings(), Reads(monkeypatch)
     for only_before_ms in (None, 10**15):
@@ -123,7 +121,7 @@ def test_where_no_broker_runs_the_same_files_serve_and_no_others(
     assert reads.count == 3
 
 
-def test_what_cannot_be_read_is_tried_again(directory: Path) -> None:
+def test_a_failed_reading_is_tried_again(directory: Path) -> None:
     readings, since = MetadataReadings(), time.monotonic()
     sound = (directory / LOG).read_bytes()
     (directory / LOG).write_bytes(sound[:-1] + bytes([sound[-1] ^ 1]))
@@ -134,7 +132,7 @@ def test_what_cannot_be_read_is_tried_again(directory: Path) -> None:
     assert readings.read(directory, only_before_ms=None, since=since).found.topics == {"a": ID1}
 
 
-def test_who_hangs_holds_up_nobody_for_good(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_reading_does_not_block_later_ones(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk hung and another one was mounted in its place: who read in the first one never comes back."""
     monkeypatch.setattr(metadata_readings, "PATIENCE_SECONDS", 0.1)
     readings, reads = MetadataReadings(), Reads(monkeypatch)
@@ -198,7 +196,7 @@ class Failing:
         return read_cluster_metadata(directory, only_before_ms=only_before_ms)
 
 
-def test_what_could_not_be_read_for_a_moment(
+def test_a_metadata_log_unreadable_for_a_moment(
     directory: Path, tmp_path: Path, look: Callable[..., LookContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """U-23: the broker is down, so no file changes any more; what it said last counts all the same."""

@@ -64,7 +64,7 @@ def choice(mode: str) -> ModeChoice:
         ("observe", "offline", 10**9, ("observe", "observe")),
     ],
 )
-def test_what_is_done_in_a_directory(
+def test_the_work_in_a_directory_by_mode(
     configured: modes.Configured, found: str, away_ms: int, expected: tuple[str, str | None]
 ) -> None:
     """OP-6: a file that a broker may have open is never changed from outside, so there is no offline work here."""

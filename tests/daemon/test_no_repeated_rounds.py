@@ -114,7 +114,7 @@ def test_a_clean_point_that_cannot_be_written_down_does_not_make_it_spin(
         serve([*assignments(root), "topics.orders.compaction.strategy=timestamp"], story)
 
 
-def test_what_is_new_is_cleaned_at_once_although_nothing_can_be_remembered(
+def test_new_records_are_cleaned_at_once_without_a_state_directory(
     root: Path, monkeypatch: pytest.MonkeyPatch, read_only_state: Callable[[Path], None]
 ) -> None:
     """The pause between cleanings of the same is none for what came since."""
@@ -157,7 +157,7 @@ def test_horizons_are_not_looked_up_in_what_a_worker_still_has(root: Path, monke
     serve([*assignments(root, log_cleaner_threads="2"), "topics.orders.cleanup.policy=compact"], story)
 
 
-def test_what_only_somebody_can_change_is_tried_ever_more_seldom() -> None:
+def test_a_refusal_of_old_formats_is_tried_ever_more_seldom() -> None:
     """U-18: a log of v0 beside a running broker is indexed and decided before that is known."""
     fleet = Fleet(FleetSettings(Backoff(1000, 3_600_000), 7 * DAY_MS, 100))
     fleet.merge(dir_look(look()), NOW)
@@ -172,7 +172,7 @@ def test_what_only_somebody_can_change_is_tried_ever_more_seldom() -> None:
     assert triggers(busy, NOW + HOLD_BACKOFF.longest_ms) == ["ratio"]
 
 
-def test_what_is_staged_is_not_purged_yet() -> None:
+def test_a_staged_partition_is_not_purged_again() -> None:
     """The time stays due; the plan alone keeps it from being made again."""
     due = look(**CLEAN, purge_known=True, next_purge_ms=NOW - 5)
     fleet = fleet_with(due, work="stage")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("abstract", [False, True])
-def test_what_a_busy_manager_did_not_take_is_said_again(tmp_path: Path, *, abstract: bool) -> None:
+def test_a_notification_that_systemd_did_not_take_is_sent_again(tmp_path: Path, *, abstract: bool) -> None:
     """Systemd reads nothing during a daemon-reload, and its queue is short. A start that it never heard of is ended."""
     name = f"@cleanerd-{secrets.token_hex(8)}" if abstract else str(tmp_path / "notify")
     address = "\0" + name[1:] if abstract else name
@@ -42,7 +42,7 @@ def test_what_a_busy_manager_did_not_take_is_said_again(tmp_path: Path, *, abstr
         assert _read(manager) == [b"READY=1\nSTATUS=well", b"STATUS=better"]
 
 
-def test_nobody_is_there(tmp_path: Path) -> None:
+def test_a_missing_notify_socket_costs_nothing(tmp_path: Path) -> None:
     """A socket that is gone costs nothing, and no manager at all nothing either."""
     for name in (str(tmp_path / "none"), "", "not/absolute"):
         notifier = Notifier({"NOTIFY_SOCKET": name})

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cleanerd.daemon.service import Service
 
 
-def test_who_did_what(root: Path) -> None:
+def test_every_operation_is_recorded_with_its_user(root: Path) -> None:
     """By the kernel's word for the user; what was refused too, and only what changes anything; kept over a restart."""
     with broker(root, 2):
         control = asking(root)
@@ -129,7 +129,7 @@ def test_a_user_by_name() -> None:
     assert who(None) == "a signal"
 
 
-def test_nobody_else_is_written_down_as_somebody(root: Path) -> None:
+def test_a_client_cannot_choose_its_recorded_user(root: Path) -> None:
     """What a request says of itself does not count."""
     with broker(root):
 

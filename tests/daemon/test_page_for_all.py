@@ -182,7 +182,7 @@ def test_a_daemon_that_goes_away_is_told_and_comes_back(page: Page, busy_daemon:
     assert "lost" not in page.run("document.body.className")
 
 
-def test_nobody_looks_nobody_asks(page: Page, busy_daemon: Served) -> None:
+def test_a_hidden_tab_polls_seldom(page: Page, busy_daemon: Served) -> None:
     """A tab in the background asks seldom, and at once when it comes to the front."""
     hide = "Object.defineProperty(document, 'hidden', {get: () => window.behind ?? true})"
     script = page.call("Page.addScriptToEvaluateOnNewDocument", source=hide)["identifier"]

@@ -233,7 +233,7 @@ def test_systemd_is_told(root: Path) -> None:
                 message = listener.recv(4096).decode()
 
 
-def test_its_log_takes_nothing(root: Path) -> None:
+def test_a_log_that_cannot_be_written_does_not_stop_the_daemon(root: Path) -> None:
     """On a full disk, or with a journal that went away: it works on, says so where it is looked at, and ends as ever.
 
     It ended with the first line that it could not write.
@@ -256,7 +256,7 @@ def test_its_log_takes_nothing(root: Path) -> None:
         (["cleanerd.control.socket=/proc/none/control.sock"], "cannot be listened on"),
     ],
 )
-def test_what_keeps_it_from_beginning(root: Path, settings: list[str], message: str) -> None:
+def test_start_up_errors_are_one_line(root: Path, settings: list[str], message: str) -> None:
     """Exit code 3, one line."""
     with broker(root):
         told = [each.replace("=logs/", f"={root}/") for each in settings]

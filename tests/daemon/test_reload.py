@@ -50,7 +50,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_whom_a_reload_overtakes(change: str) -> None:
+def test_which_jobs_a_reload_stops(change: str) -> None:
     """Whoever would not be begun now, or by other rules; a round of hours is not begun again for anything else."""
     told, kinds = CHANGES[change]
     before, after = load_settings([], RUNS, {}), load_settings([], [*RUNS, told], {})

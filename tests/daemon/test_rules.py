@@ -45,7 +45,7 @@ def delegate(root: Path, topic: str) -> None:
     (root.parent / "state" / "delegations.json").write_text(json.dumps(document))
 
 
-def test_nothing_is_cleaned_by_other_rules_without_a_word(root: Path) -> None:
+def test_an_unnamed_change_of_rules_is_refused(root: Path) -> None:
     """U-6: the topic is refused, with the reason, and stays as it is; the others are cleaned."""
     with broker(root, {"orders-0": two_groups(), "stock-0": two_groups(), "good-0": two_groups()}):
         remember(root, "orders-0", BY_HEADER)
@@ -66,7 +66,7 @@ def test_nothing_is_cleaned_by_other_rules_without_a_word(root: Path) -> None:
             assert read_segments(root / name) == before[name]
 
 
-def test_a_word_in_the_settings_is_enough(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_strategy_in_the_settings_is_enough(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-6: what is named for the topic is meant; the log says what it costs before it happens."""
     # A logger that was used before keeps what it was configured with; a new one goes by what another test configured.
     heard = LogCapture()

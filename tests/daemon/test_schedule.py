@@ -23,7 +23,7 @@ def first(*candidates: Candidate) -> int:
 # -- the rules, one by one --------------------------------------------------------------------------------------------
 
 
-def test_what_is_asked_for_comes_first() -> None:
+def test_triggered_partitions_come_first() -> None:
     late = candidate(1, "overdue", overdue_ms=1000 * HOUR_MS)
     assert first(late, candidate(2, "asked", reclaimable_bytes=0)) == 2
 
@@ -35,7 +35,7 @@ def test_overdue_comes_before_any_saving_and_the_longest_overdue_first() -> None
     assert first(candidate(1, "overdue", overdue_ms=5), candidate(2, "overdue", overdue_ms=6)) == 2
 
 
-def test_then_bytes_reclaimed_per_byte_moved() -> None:
+def test_candidates_are_ordered_by_bytes_reclaimed_per_byte_moved() -> None:
     """Not the largest, nor the highest ratio: what is won for the work."""
     large = candidate(1, reclaimable_bytes=1000, moved_bytes=100_000)
     small = candidate(2, reclaimable_bytes=90, moved_bytes=100)
@@ -50,7 +50,7 @@ def test_waiting_outweighs_any_saving_in_the_end() -> None:
     assert first(replace(poor, waiting_ms=AGEING_MS + 1), rich) == 1
 
 
-def test_who_has_starved_counts_as_overdue() -> None:
+def test_a_starved_partition_counts_as_overdue() -> None:
     """A flood of overdue partitions does not keep the others away for ever."""
     starved = candidate(1, waiting_ms=STARVED_MS + 2 * HOUR_MS)
     assert first(starved, candidate(2, "overdue", overdue_ms=HOUR_MS)) == 1
@@ -133,7 +133,7 @@ def test_the_order_is_total_and_does_not_depend_on_where_it_began(candidates: li
 
 
 @given(st.lists(st.tuples(st.integers(0, 100), st.booleans()), min_size=2, max_size=12), st.integers(0, 11))
-def test_nobody_starves(others: list[tuple[int, bool]], victim: int) -> None:
+def test_no_partition_starves(others: list[tuple[int, bool]], victim: int) -> None:
     """One thread, a cleaning an hour, everybody dirty again at once, half of them overdue by a promise of an hour."""
     waiting = dict.fromkeys(range(len(others)), 0)
     victim %= len(others)

@@ -123,7 +123,9 @@ def test_spark_goes_by_our_clock(root: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(("keys", "handed"), [(KEYS, True), (KEYS + 1, False), (7, False), ("never", False)])
-def test_from_so_many_keys_on(root: Path, monkeypatch: pytest.MonkeyPatch, keys: int | str, handed: bool) -> None:
+def test_partitions_from_the_key_limit_on_go_to_spark(
+    root: Path, monkeypatch: pytest.MonkeyPatch, keys: int | str, handed: bool
+) -> None:
     """7 records of 4 keys: records do not count. By whomever it is staged, once, and apply swaps it in."""
     spark = Spark(root.parent, monkeypatch, STAGES)
     make_log_dir(root, {"orders-0": two_groups()})
@@ -211,7 +213,7 @@ def test_its_failure_is_a_failed_job(root: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("lacks", ["room for its files", "the program"])
-def test_what_the_machine_lacks_is_no_fault_of_the_log(root: Path, monkeypatch: pytest.MonkeyPatch, lacks: str) -> None:
+def test_a_lack_of_the_machine_is_no_quarantine(root: Path, monkeypatch: pytest.MonkeyPatch, lacks: str) -> None:
     """A full or missing /tmp, no more processes: the partition waits; it was quarantined, and a worker called dead."""
     spark = Spark(root.parent, monkeypatch, STAGES)
     make_log_dir(root, {"orders-0": two_groups()})
@@ -306,7 +308,7 @@ def test_live_and_observe_hand_nothing_over(root: Path, monkeypatch: pytest.Monk
     assert spark.commands == []
 
 
-def test_one_at_a_time_and_asked_for(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_driver_at_a_time_and_forced_by_trigger(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Drivers are large: with two workers the second waits. ``cleanerd trigger`` is ``--force``."""
     clash = "try: os.mkdir(base + '/one')\nexcept OSError: sys.exit('two at once')\ntime.sleep(0.5)\n"
     spark = Spark(root.parent, monkeypatch, f"{clash}os.rmdir(base + '/one'){STAGES}")

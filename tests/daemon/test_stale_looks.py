@@ -67,7 +67,7 @@ def test_a_look_from_before_a_job_ended_begins_nothing() -> None:
         assert triggers(fleet) == ["ratio"], "new records"
 
 
-def test_what_is_left_after_a_job_is_done_when_somebody_has_looked() -> None:
+def test_the_work_left_after_a_job_waits_for_a_look() -> None:
     fleet = fleet_with(look(leftover=True, **CLEAN))
     fleet.begun(KEY, "purge")
     fleet.died(KEY, "killed", NOW)
@@ -80,7 +80,7 @@ def test_what_is_left_after_a_job_is_done_when_somebody_has_looked() -> None:
     assert not fleet.stale_looks.keys()
 
 
-def test_who_is_forgiven_waits_for_the_look_that_forgets() -> None:
+def test_a_retried_partition_waits_for_the_look_that_clears_its_failure() -> None:
     """OP-10: begun before that, its failure would be forgotten. A look that fails, or is older, forgets nothing."""
     fleet = fleet_with()
     ended(fleet, look(), failed="corrupt", retry=Retry(NOW, 1, NOW + 9000))
@@ -97,7 +97,7 @@ def test_who_is_forgiven_waits_for_the_look_that_forgets() -> None:
     assert (fleet.stale_looks.forgiven, triggers(fleet)) == ({}, ["ratio"])
 
 
-def test_what_a_job_makes_of_a_quarantine_is_not_forgotten() -> None:
+def test_the_result_of_a_job_updates_the_quarantine() -> None:
     """OP-10: forgiven while a job runs that then fails; and a success, which the state directory has to hear of."""
     fleet = fleet_with(look(quarantine="corrupt", retry=Retry(NOW - 9, 1, NOW - 1)))
     fleet.begun(KEY, "ratio")
@@ -135,7 +135,7 @@ def test_a_partition_that_kills_is_left_alone_whatever_its_segments_are() -> Non
     assert found.by_death
 
 
-def test_who_has_its_name_now_waits_too() -> None:
+def test_a_topic_created_again_waits_for_the_job() -> None:
     """The partition was away for a look, say by another cleanup.policy; its job still had the files meanwhile."""
     fleet = fleet_with()
     fleet.begun(KEY, "ratio")
@@ -187,7 +187,7 @@ def test_a_look_at_everything_surveys_what_nobody_has_seen(root: Path, monkeypat
         serve(assignments(root), story)
 
 
-def test_a_glance_tells_of_nobody_else(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_at_one_partition_surveys_one_only(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a look that failed the next glance at a partition reads the whole directory, but surveys one only."""
     begun: list[str] = []
     go_on, both, fails = threading.Event(), threading.Barrier(2), threading.Event()

@@ -27,7 +27,7 @@ def trouble(store: StateStore, name: str) -> str:
     return text
 
 
-def test_what_ends_before_it_was_shown(store: StateStore) -> None:
+def test_a_warning_that_ends_before_it_is_shown(store: StateStore) -> None:
     """Asked for while it stood, and over at the next look: it is told once, as something that passed."""
     warnings = StandingWarnings(store, Clock())
     told = trouble(store, "a")
@@ -38,7 +38,7 @@ def test_what_ends_before_it_was_shown(store: StateStore) -> None:
     assert warnings.passed() == []
 
 
-def test_what_was_shown_is_not_told_again(store: StateStore) -> None:
+def test_a_shown_warning_is_not_logged_again(store: StateStore) -> None:
     """Nor each of thousands of files: one for a directory."""
     warnings = StandingWarnings(store, Clock())
     told = trouble(store, "a")
@@ -51,7 +51,7 @@ def test_what_was_shown_is_not_told_again(store: StateStore) -> None:
     assert warnings.passed() == []
 
 
-def test_of_many_one_is_told(store: StateStore) -> None:
+def test_one_of_many_warnings_is_logged(store: StateStore) -> None:
     warnings = StandingWarnings(store, Clock())
     for number in range(1000):
         trouble(store, str(number))
@@ -60,7 +60,7 @@ def test_of_many_one_is_told(store: StateStore) -> None:
     assert len(warnings.passed()) == 1
 
 
-def test_what_does_not_stand_is_told_at_once(store: StateStore) -> None:
+def test_a_single_event_is_logged_at_once(store: StateStore) -> None:
     warnings = StandingWarnings(store, Clock())
     store.warnings.append("damaged")
     assert warnings.passed() == ["damaged"]

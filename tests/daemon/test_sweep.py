@@ -61,7 +61,7 @@ def look(
                    present=frozenset(present))  # fmt: skip
 
 
-def test_it_sweeps_when_somebody_left(root: Path) -> None:
+def test_a_missing_partition_starts_a_sweep(root: Path) -> None:
     """After the first look, and when a partition is missing: not at every look, and no sooner than that."""
     store, sweeper = StateStore(root.parent / "state"), Sweeper(0.0)
     shutil.rmtree(root / "orders-0")
@@ -86,13 +86,13 @@ def test_a_look_that_failed_says_nothing(root: Path) -> None:
     assert remembered(root) == 3
 
 
-def test_who_observes_removes_nothing(root: Path) -> None:
+def test_observe_mode_removes_nothing(root: Path) -> None:
     shutil.rmtree(root / "orders-0")
     Sweeper(0.0).after(look(root, *NAMES[1:], work="observe"), StateStore(root.parent / "state"))
     assert remembered(root) == 3
 
 
-def test_not_at_once_again(root: Path) -> None:
+def test_sweeps_are_spaced_out(root: Path) -> None:
     """Topics that are deleted one after another are swept together; none is forgotten about."""
     store, sweeper = StateStore(root.parent / "state"), Sweeper(3600.0)
     sweeper.after(look(root, *NAMES), store)

@@ -88,7 +88,7 @@ def test_a_new_rate_counts_for_who_waits_already() -> None:
     assert throttle.waited_seconds == 0, "no debt is left"
 
 
-def test_who_waits_can_be_stopped() -> None:
+def test_a_wait_for_the_rate_can_be_stopped() -> None:
     """SIGTERM does not wait for a slow rate."""
     progress = JobProgress(Throttle(Rates(write=1)), dirty_bytes=0)
     ended = threading.Event()

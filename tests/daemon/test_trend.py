@@ -89,7 +89,7 @@ def test_a_point_is_written_when_it_is_complete(tmp_path: Path) -> None:
     assert Day(tmp_path).at(12).reclaimed_bytes[-2:] == (100, 0)
 
 
-def test_who_writes_it_may_take_its_time(tmp_path: Path) -> None:
+def test_writing_does_not_block_the_event_loop(tmp_path: Path) -> None:
     """The event loop hands it over: nothing is read or written in the call, the order stays, and trouble is told."""
     waiting: list[tuple[Callable[[], str], Callable[[str], None]]] = []
     day = Day(tmp_path)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cleanerd.daemon.view import Trigger
 
 
-def test_who_asks_during_another_job_is_heard_after_it() -> None:
+def test_a_trigger_during_another_job_is_served_after_it() -> None:
     """A job that looks up horizons, or a clean that was stopped, is not the one that was asked for."""
     for stopped in (False, True):
         fleet = fleet_with(look(**CLEAN))
@@ -44,7 +44,7 @@ def test_who_asks_during_another_job_is_heard_after_it() -> None:
         assert triggers(fleet) == [], "once"
 
 
-def test_asked_while_horizons_are_looked_up(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trigger_while_horizons_are_looked_up(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which the first minutes beside a broker are full of, and which takes long: a whole clean part is read."""
     horizon = now_ms() + 3_600_000
     log = Partition(

@@ -145,7 +145,7 @@ def test_a_directory_that_goes_is_lost_until_it_is_followed_again(root: Path) ->
     watching(story)
 
 
-def test_who_is_followed_no_longer_is_not_noticed(root: Path) -> None:
+def test_an_event_of_an_ended_watch_is_dropped(root: Path) -> None:
     """An event that was on its way when the watch ended says nothing, and the end itself loses nothing."""
 
     async def story(watcher: Watcher, noticed: Noticed) -> None:
@@ -160,7 +160,7 @@ def test_who_is_followed_no_longer_is_not_noticed(root: Path) -> None:
     watching(story)
 
 
-def test_what_was_dropped_may_be_that_a_directory_went(root: Path) -> None:
+def test_dropped_events_make_every_watch_new(root: Path) -> None:
     """Its watch went with it, and nobody was told: the topic that was made again was never watched."""
     queued = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
 

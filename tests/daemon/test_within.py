@@ -10,14 +10,14 @@ import pytest
 from cleanerd.daemon.within import within
 
 
-def test_what_comes_in_time_is_given() -> None:
+def test_a_result_in_time_is_returned() -> None:
     async def story() -> None:
         assert await within(60, asyncio.sleep(0, "it")) == "it"
 
     asyncio.run(story())
 
 
-def test_what_takes_longer_is_cancelled() -> None:
+def test_a_wait_that_takes_too_long_is_cancelled() -> None:
     async def story() -> None:
         late = asyncio.get_running_loop().create_future()
         with pytest.raises(TimeoutError):

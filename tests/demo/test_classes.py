@@ -27,7 +27,7 @@ def test_without_an_archive_nothing_is_said_of_one(libs: Path) -> None:
     assert with_classes(libs) == ()
 
 
-def test_it_is_asked_for_where_it_lies(libs: Path) -> None:
+def test_the_archive_is_asked_for_by_its_path(libs: Path) -> None:
     archive_place(libs).write_bytes(b"classes")
     assert with_classes(libs) == (f"-XX:SharedArchiveFile={archive_place(libs)}",)
 

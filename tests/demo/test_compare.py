@@ -31,7 +31,7 @@ def _read(records: dict[int, tuple[bytes | None, bytes | None]], position: int =
     return Read("a client", records, position, 6)
 
 
-def test_what_should_remain_is_good() -> None:
+def test_the_expected_records_compare_equal() -> None:
     verdict = compare(WRITTEN, _read(dict(GOOD)), CLEAN_OFFSET)
     assert verdict.good
     assert (verdict.records, verdict.keys) == (4, 3)

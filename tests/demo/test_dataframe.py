@@ -8,13 +8,13 @@ from cleanerd_lab.demo.traffic import Written
 WRITTEN = Written("t", "none", {0: (b"a", b"1"), 1: (b"b", b"2"), 2: (b"a", b"3"), 3: (b"b", None)})
 
 
-def test_right() -> None:
+def test_a_right_latest_state_is_accepted() -> None:
     """Superseded records may be gone, deleted keys have no newest value."""
     read = compared(WRITTEN, {"2": ["61", "33"], "3": ["62", None]}, {"61": "33"})
     assert (read.good, read.records, read.keys) == (True, 2, 1)
 
 
-def test_wrong() -> None:
+def test_a_wrong_latest_state_is_found() -> None:
     """Another value, a deleted key that is back, one that is gone, and nothing at all."""
     assert compared(WRITTEN, {"2": ["61", "34"]}, {"61": "33"}).wrong_records == 1
     assert compared(WRITTEN, {"9": ["61", "33"]}, {"61": "33"}).wrong_records == 1

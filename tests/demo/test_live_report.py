@@ -46,7 +46,7 @@ def _run(result: LiveResult) -> LiveDemo:
     ],
     ids=["good", "a key is wrong", "client", "verify", "quarantine", "nothing was swapped", "refusals are ordinary"],
 )
-def test_what_is_good(change: dict[str, Any], *, good: bool) -> None:
+def test_a_good_report(change: dict[str, Any], *, good: bool) -> None:
     result = replace(RESULT, **change)
     assert result.good is good
     assert live_document(result)["good"] is good

@@ -36,7 +36,7 @@ def test_every_picture_is_there_small_and_shown() -> None:
 @pytest.mark.long
 @pytest.mark.broker
 @pytest.mark.browser
-def test_they_can_be_made_again(tmp_path: Path) -> None:
+def test_the_screenshots_can_be_made_again(tmp_path: Path) -> None:
     """The demonstration runs, the page is drawn, the pictures are small enough."""
     taken = take(tmp_path, find_kafka(None))
     assert [path.stem for path in taken] == list(PICTURES)

@@ -20,12 +20,12 @@ pytestmark = pytest.mark.kafka
 
 
 @pytest.mark.parametrize("cell", parameters(CELLS))
-def test_as_39(judge_39: Judge, work: Path, cell: Cell) -> None:
+def test_cells_as_kafka_39(judge_39: Judge, work: Path, cell: Cell) -> None:
     """C-53: apart from v0 and v1 the two releases agree, index bytes included, and we with both."""
     cell.check(judge_39, work)
 
 
 @pytest.mark.parametrize("seed", range(3001, 3006))
-def test_random_as_39(judge_39: Judge, work: Path, seed: int) -> None:
+def test_random_histories_as_kafka_39(judge_39: Judge, work: Path, seed: int) -> None:
     """Random histories against 3.9."""
     play(judge_39, work, random_history(seed))

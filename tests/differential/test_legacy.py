@@ -57,7 +57,7 @@ def test_kept(judge_39: Judge, work: Path, cell: Cell) -> None:
 
 
 @pytest.mark.parametrize("cell", [pytest.param(cell, id=cell.name) for cell in CELLS if "around" in cell.name])
-def test_of_one_magic_again(judge_39: Judge, work: Path, cell: Cell) -> None:
+def test_a_mixed_wrapper_is_written_anew_with_one_magic(judge_39: Judge, work: Path, cell: Cell) -> None:
     """KAFKA-4298: 3.9 writes such a wrapper anew, with messages of its own magic; and so do we."""
     (outcome,) = cell.check(judge_39, work)
     for side in ("ours", "theirs"):

@@ -146,7 +146,9 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: f"{mistake.name}: {mistake.cell}")
-def test_noticed(judge_43: Judge, work: Path, monkeypatch: pytest.MonkeyPatch, mistake: Mistake) -> None:
+def test_a_planted_mistake_is_noticed(
+    judge_43: Judge, work: Path, monkeypatch: pytest.MonkeyPatch, mistake: Mistake
+) -> None:
     """The cell passes; with the mistake it does not."""
     cell = CELLS[mistake.cell]
     cell.check(judge_43, work / "right")

@@ -48,7 +48,7 @@ def test_fixed_seeds(judge_43: Judge, work: Path) -> None:
     assert alone or seen["histories that Kafka changed"] > 0.5 * len(FIXED), seen
 
 
-def test_as_39(judge_39: Judge, work: Path) -> None:
+def test_random_oddities_as_kafka_39(judge_39: Judge, work: Path) -> None:
     """U-18: one round each against 3.9, where v0 and v1 stay what they are."""
     _play_all(judge_39, work, range(3001, 3016), rounds=1)
 
@@ -63,6 +63,6 @@ def test_many_seeds(judge_43: Judge, work: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_many_seeds_as_39(judge_39: Judge, work: Path) -> None:
+def test_many_seeds_as_kafka_39(judge_39: Judge, work: Path) -> None:
     """See there."""
     _play_all(judge_39, work, range(4001, 4201), rounds=1)

@@ -75,7 +75,7 @@ def test_fixed_seeds(judge_43: Judge, work: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3001, 3007))
-def test_as_39(judge_39: Judge, work: Path, seed: int) -> None:
+def test_random_transactions_as_kafka_39(judge_39: Judge, work: Path, seed: int) -> None:
     """Kafka 3.9 decides the same."""
     _play_all(judge_39, work, [seed])
 

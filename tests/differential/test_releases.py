@@ -108,7 +108,7 @@ def test_random_histories(judge: Judge, work: Path) -> None:
 
 @pytest.mark.long
 @OTHERS
-def test_an_end_that_nobody_knows_of(judge: Judge, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_kept_end_is_found(judge: Judge, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-26: whatever else ours kept the time of would be found."""
     monkeypatch.setattr(duel, "kept_end", lambda *_: set())
     with pytest.raises(AssertionError, match="only ours has the empty batches"):

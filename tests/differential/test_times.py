@@ -231,7 +231,7 @@ def _played(judge: Judge, work: Path, history: History) -> Sides:
 
 
 @pytest.mark.parametrize("log", [pytest.param(log, id=log.name) for log in LOGS])
-def test_as_after_kafkas_cleaner(judge: Judge, work: Path, log: Log) -> None:
+def test_retention_and_time_lookups_as_after_kafkas_cleaner(judge: Judge, work: Path, log: Log) -> None:
     """U-13, U-37: retention keeps of ours what it keeps of Kafka's, and a search for a time finds the same record.
 
     The wrong rule gives another answer: a time of 0, or any other, in the closing batch is the segment's only one where

@@ -63,7 +63,7 @@ def test_one_partition_of_a_damaged_file(data: bytes) -> None:
     assert str(one.value) == str(all_of_it.value)
 
 
-def test_what_is_written() -> None:
+def test_the_written_form() -> None:
     """F-11: version, count, single spaces, a line feed after every line including the last."""
     entries = {TopicPartition("b", 0): 7, TopicPartition("a", 10): 1, TopicPartition("a", 9): 2}
     assert write_offset_checkpoint(entries) == b"0\n3\na 9 2\na 10 1\nb 0 7\n"

@@ -66,7 +66,7 @@ def _check(data: bytes, **options: Any) -> None:
 
 @settings(deadline=None)
 @given(log(), st.sampled_from([None, HASH_KEY]), header_options())
-def test_like_the_twin(data: bytes, hash_key: bytes | None, headers: dict[str, Any]) -> None:
+def test_decode_equals_the_reference(data: bytes, hash_key: bytes | None, headers: dict[str, Any]) -> None:
     """F-1, F-2, R280-5, R280-6, R87-2, R87-4: every column of every batch and record, whatever is asked of headers."""
     _check(data, hash_key=hash_key)
     _check(data, hash_key=hash_key, **headers)

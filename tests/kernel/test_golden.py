@@ -104,7 +104,7 @@ def test_example_e_is_copied() -> None:
     assert _rewrite(E, [True], [_kernel.ACTION_REBUILD]) == E
 
 
-def test_what_is_carried_on() -> None:
+def test_a_set_horizon_stays() -> None:
     """C-49, F-2.2: a horizon once set stays, whatever new one is offered, and leaves with the records (F-2.5)."""
     only_k1 = _rewrite(B, [False, True], [_kernel.ACTION_REBUILD | _kernel.ACTION_SET_HORIZON], T)
     header = _kernel.scan_headers(array(only_k1), 0)

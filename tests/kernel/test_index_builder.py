@@ -54,7 +54,7 @@ _BATCHES = st.lists(
     st.integers(0, 5),
     st.integers(0, 5),
 )
-def test_like_the_twin(
+def test_index_builder_equals_the_reference(
     chunks: list[list[tuple[int, int, int]]], base: int, interval: int, most_offsets: int, most_times: int
 ) -> None:
     """F-6/7.1 per batch, over several chunks, with maxima and refusals; finish changes nothing."""

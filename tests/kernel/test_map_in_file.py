@@ -69,7 +69,9 @@ def _file(size: int) -> int:
     st.sampled_from([0.85, 0.1, 0.01]),
     st.integers(0, 200),
 )
-def test_as_in_memory(calls: list[tuple[list[int], int]], versions: bool, load: float, more_bytes: int) -> None:
+def test_a_map_in_a_file_equals_one_in_memory(
+    calls: list[tuple[list[int], int]], versions: bool, load: float, more_bytes: int
+) -> None:
     """Whatever is put, the same rows are taken, found and won as in memory; a file may be longer than whole lines."""
     size = (SMALLEST_VERSIONED if versions else SMALLEST) + more_bytes
     fd = _file(size)
@@ -113,7 +115,7 @@ def test_closed(tmp_path: Path) -> None:
             call()
 
 
-def test_what_cannot_be_mapped() -> None:
+def test_a_file_that_cannot_be_mapped() -> None:
     with tempfile.TemporaryFile("rb", buffering=0) as file, pytest.raises(OSError, match="denied"):
         OffsetMap.in_file(os.open(f"/proc/self/fd/{file.fileno()}", os.O_RDONLY), SMALLEST)
     with pytest.raises(OSError, match="descriptor"):
@@ -157,7 +159,7 @@ print(put(table), len(table))
         "put(table)\nexcept MapLostError:\n    print('lost')\ntry:\n    table.clear()",
     ],
 )
-def test_all_of_a_large_file_is_gone(tmp_path: Path, call: str) -> None:
+def test_a_large_file_whose_pages_are_all_lost(tmp_path: Path, call: str) -> None:
     """U-43: a disk that died takes every page, and a call ends soon after the first, however many rows it has.
 
     For each page that is put in place is a mapping, of which a process has 65530, and memory.
@@ -223,7 +225,7 @@ def test_a_bus_error_of_somebody_else(tmp_path: Path, program: str, told: str) -
     assert told in done.stderr
 
 
-def test_a_handler_of_later(tmp_path: Path) -> None:
+def test_a_signal_handler_set_after_the_first_map(tmp_path: Path) -> None:
     """Somebody put his handler there after the first map: the next map is safe all the same."""
     done = _run(
         """

@@ -37,7 +37,9 @@ _KEYS = st.lists(st.integers(0, 60), max_size=200)
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(_KEYS, st.integers(0, 500), st.integers(0, 2)), max_size=5), st.integers(1, 3), st.data())
-def test_like_a_dict(calls: list[tuple[list[int], int, int]], shards: int, draw: st.DataObject) -> None:
+def test_offset_map_equals_a_dictionary(
+    calls: list[tuple[list[int], int, int]], shards: int, draw: st.DataObject
+) -> None:
     """The larger ordinal wins in whatever order; a full map says where it stopped."""
     load = draw.draw(st.sampled_from([0.85, 0.013, 0.004, 0.0001]))
     real, model = OffsetMap(SMALLEST, load=load), twin.OffsetMap(SMALLEST, load=load)

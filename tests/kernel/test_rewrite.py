@@ -77,7 +77,7 @@ def _plan(draw: st.DrawFn | Any, data: bytes, *, convert: bool = False) -> tuple
 
 @settings(deadline=None)
 @given(log(), _HORIZONS, st.booleans(), st.data())
-def test_like_the_twin(data: bytes, horizon: int, convert: bool, draw: st.DataObject) -> None:
+def test_rewrite_equals_the_reference(data: bytes, horizon: int, convert: bool, draw: st.DataObject) -> None:
     """F-2.2, F-2.3, F-2.5, F-2.6, F-3.2, F-3.3, C-52: the same bytes, in every codec."""
     keep, first_bit, actions = _plan(draw.draw, data, convert=convert)
     _check(data, keep, first_bit, actions, delete_horizon=horizon, convert_legacy=convert)

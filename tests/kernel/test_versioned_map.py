@@ -66,7 +66,9 @@ _FIRST = st.one_of(st.integers(0, 400), st.integers(DIRTY, DIRTY + 400))
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(_ROWS, _FIRST, st.booleans()), max_size=6), st.integers(1, 3), st.data())
-def test_like_a_dict(calls: list[tuple[list[Any], int, bool]], shards: int, draw: st.DataObject) -> None:
+def test_versioned_map_equals_a_dictionary(
+    calls: list[tuple[list[Any], int, bool]], shards: int, draw: st.DataObject
+) -> None:
     """R280-4 to R280-6, R280-10: the largest (has version, version, ordinal), shard by shard, full maps included."""
     load = draw.draw(st.sampled_from([0.85, 0.013, 0.004, 0.0001]))
     real, model = (
@@ -116,7 +118,7 @@ def test_like_a_dict(calls: list[tuple[list[Any], int, bool]], shards: int, draw
         pytest.param((1, DIRTY + 3, False, 0), (1, 3, True, -9), id="an anomalous record in the dirty part"),
     ],
 )
-def test_who_wins(lower: Row, higher: Row) -> None:
+def test_the_winner_in_either_order(lower: Row, higher: Row) -> None:
     """R280-4 to R280-6, R280-10: in either order, put or updated."""
     for first, second in ((lower, higher), (higher, lower)):
         table = OffsetMap(SMALLEST_MAP_BYTES, versions=True)

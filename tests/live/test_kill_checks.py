@@ -62,7 +62,7 @@ def test_old_new_and_neither(asked: Asked) -> None:
     assert asked.outcome() is None
 
 
-def test_a_repeat_says_nothing_new(asked: Asked) -> None:
+def test_a_repeated_swap_request_changes_nothing(asked: Asked) -> None:
     """What was carried out is asked for again after an answer that got lost; its files are gone."""
     (asked.directory / STAGING / "p" / "0.log").unlink()
     assert Asked.of(of_group(asked.directory, 0, 3, 0, 2), asked.directory) is None
@@ -121,7 +121,7 @@ def read(*reads: Found, doomed: tuple[int, ...] = ()) -> list[str]:
     return told
 
 
-def test_what_readers_are_blamed_for() -> None:
+def test_the_faults_that_a_reader_reports() -> None:
     """D-08: cleaned records that are back, a record twice, one out of order, one that was aborted."""
     first: Found = {0: (b"a", b"0:"), 1: (b"b", b"1:"), 4: (b"a", b"4:")}
     cleaned: Found = {1: (b"b", b"1:"), 4: (b"a", b"4:"), 5: (b"c", None)}
@@ -160,7 +160,7 @@ def test_an_acknowledged_record_without_an_offset_is_looked_for() -> None:
     assert reads.ledger.at(ORDERS, 0) == Written(b"a", b"0:", 5)
 
 
-def test_what_is_left_behind(tmp_path: Path) -> None:
+def test_leftover_files_are_found(tmp_path: Path) -> None:
     """U-35 and LT-10: files of swaps, of replaced segments, marks of work."""
     log_dir, state = points(tmp_path, kafkas=4, ours=4)
     broker = cast("Any", SimpleNamespace(log_dirs=(log_dir,)))
@@ -173,7 +173,7 @@ def test_what_is_left_behind(tmp_path: Path) -> None:
     assert sorted(Path(each).name for each in left_behind(broker, state)) == sorted([*names, "orders-0"])
 
 
-def test_what_the_ledger_forgets() -> None:
+def test_the_ledger_forgets_deleted_records() -> None:
     """Below an offset: all but what is still there, and each key's newest."""
     ledger = Ledger()
     for offset in range(KEYS):

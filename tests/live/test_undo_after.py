@@ -86,7 +86,7 @@ AFTER: Final[dict[str, tuple[Callable[[Broker, str], None], str, str]]] = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("release", ["4.3", "3.9"])
-def test_after(release: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_undo_after_each_change_of_the_log(release: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """S-40: each of them on a topic of its own; the broker starts on all that undo made of it, and serves it."""
     start: StartBroker = request.getfixturevalue(f"broker_{release.replace('.', '')}")
     broker = start(jvm_args=with_agent(), log_dirs=2)

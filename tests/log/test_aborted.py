@@ -58,7 +58,9 @@ def reread(path: Path, bound: int) -> AbortedTransactions:
         pytest.param({}, 100, [], id="none"),
     ],
 )  # fmt: skip
-def test_which(tmp_path: Path, entries: Entries, bound: int, expected: list[tuple[int, ...]]) -> None:
+def test_which_transactions_are_aborted(
+    tmp_path: Path, entries: Entries, bound: int, expected: list[tuple[int, ...]]
+) -> None:
     """U-12."""
     assert read(tmp_path, entries, bound) == expected
 

@@ -106,7 +106,7 @@ def test_every_mismatch_counts(
     assert reason is None if says is None else says in str(reason)
 
 
-def test_what_was_deleted_is_there_again(found: tuple[LogDir, PartitionLog]) -> None:
+def test_a_clean_point_of_a_log_whose_start_went_back(found: tuple[LogDir, PartitionLog]) -> None:
     """U-10, U-2: for who judges too: of what nobody saw the log was not cleaned."""
     assert may_be_about(replace(point_of(found[1]), log_start=0), found[1])
     assert not may_be_about(replace(point_of(found[1]), log_start=1), found[1])
@@ -129,7 +129,7 @@ def test_an_output_that_the_broker_deleted(found: tuple[LogDir, PartitionLog]) -
 
 
 @pytest.mark.parametrize("gone", [0, 2], ids=["the cleaned file is as it was", "the broker deleted it since"])
-def test_what_was_written_in_its_place(found: tuple[LogDir, PartitionLog], gone: int) -> None:
+def test_a_clean_point_after_a_truncation_and_new_records(found: tuple[LogDir, PartitionLog], gone: int) -> None:
     """U-10: a truncation may cut nothing of the last cleaned file, where no batch is left at its end: 7 is new."""
     first, last, active = found[1].segments
     point = point_of(found[1])
@@ -315,7 +315,7 @@ def test_a_directory_that_is_removed_beside_it_comes_back(found: tuple[LogDir, P
     assert store.load(log_dir, log) == state_of(log)
 
 
-def test_what_is_missing_is_made_once(
+def test_the_state_directory_is_made_once(
     found: tuple[LogDir, PartitionLog], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A daemon writes here for each partition that it cleans."""
@@ -355,7 +355,7 @@ def test_a_closed_directory_is_one_warning(found: tuple[LogDir, PartitionLog]) -
         assert as_somebody(told)[0] == f"{hidden}: cannot be read (Permission denied); counts as absent"
 
 
-def test_what_another_process_remembers_counts(found: tuple[LogDir, PartitionLog], tmp_path: Path) -> None:
+def test_rules_remembered_by_another_process_count(found: tuple[LogDir, PartitionLog], tmp_path: Path) -> None:
     """U-6: whoever began before anything was remembered learns of it, and goes on when all of it is removed."""
     root = tmp_path / "state"
     ours, theirs = StateStore(root), StateStore(root)

@@ -80,7 +80,7 @@ def test_a_jump_ahead_is_believed_after_it_has_lasted() -> None:
     assert clock.jumps == 1
 
 
-def test_it_comes_back() -> None:
+def test_a_clock_that_jumps_and_comes_back() -> None:
     """And a second jump has its own hour."""
     machine = Machine()
     clock = machine.clock()

@@ -66,7 +66,7 @@ LAYERS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("layers", "state"), LAYERS)
-def test_what_the_broker_reads_decides(layers: dict[str, Any], state: str) -> None:
+def test_the_settings_that_the_broker_reads_decide(layers: dict[str, Any], state: str) -> None:
     """U-8, row by row."""
     if layers["topic_configs"] and layers["topic_configs"].get(RATIO) == "one":
         layers = {**layers, "overrides": {**TIMESTAMP, RATIO: ("0.5", "--set")}}

@@ -148,7 +148,7 @@ def test_a_topic_without_an_id(tmp_path: Path) -> None:
     assert moves.sweep() == Swept(removed=1)
 
 
-def test_it_stays_until_its_new_place_tells(moves: Moves) -> None:
+def test_rules_stay_until_the_new_directory_has_them(moves: Moves) -> None:
     """U-6: a quarantine, or a file that cannot be read, tells no rules; a cleaning there does, whatever its rules."""
     moves.put(1)
     file = moves.remember(1, PartitionState(None, "damaged", None))
@@ -162,7 +162,7 @@ def test_it_stays_until_its_new_place_tells(moves: Moves) -> None:
     assert moves.rules(1) == KAFKAS_FINGERPRINT
 
 
-def test_it_moved_twice(moves: Moves) -> None:
+def test_a_partition_that_moved_twice(moves: Moves) -> None:
     """U-6: of two directories that it left neither relies on the other: both threads sweep at the same time."""
     moves.put(1)
     moves.remember(1, full_state(moves.dirs[1]))
@@ -198,7 +198,7 @@ def test_what_a_disk_does_not_tell_of_is_not_gone(tmp_path: Path, monkeypatch: p
     assert forget_gone(store, log_dir, Elsewhere()) == Swept()
 
 
-def test_what_is_gone_is_forgotten(tmp_path: Path) -> None:
+def test_a_removed_partition_is_forgotten(tmp_path: Path) -> None:
     """S-51: the directory is not there, or it is another topic's; whoever is there, or cannot be read, stays."""
     names = ("here-0", "here-1", "again-0", "gone-0", "gone-1", "bare-0")
     partitions = {name: Partition({0: b""}, topic_id=uuid.uuid4()) for name in names}

@@ -117,7 +117,7 @@ def test_the_cgroup_of_version_1(tmp_path: Path) -> None:
     assert proc.measure().origin == "the memory that this machine has available"
 
 
-def test_nobody_tells(tmp_path: Path) -> None:
+def test_memory_that_cannot_be_read(tmp_path: Path) -> None:
     """``ProcSubset=pid`` hides meminfo: half of what the machine has; a cgroup's limit below that still counts."""
     proc = _Proc(tmp_path, "0::/\n", _mount(tmp_path / "cg", "cgroup2"))
     assert proc.measure().origin == "half of this machine's memory"
@@ -126,7 +126,7 @@ def test_nobody_tells(tmp_path: Path) -> None:
     assert measure(tmp_path / "nothing").bytes > 0
 
 
-def test_here_and_now() -> None:
+def test_the_memory_of_this_machine() -> None:
     """On this machine, whatever it is: something, and below what there is."""
     found = measure()
     assert 0 < found.bytes < 2**50

@@ -172,7 +172,7 @@ def test_damage_is_told_alike(partition: tuple[str, Segment], workers: int) -> N
     assert len(seen) > BATCHES // 4
 
 
-def test_whoever_stops_early_leaves_nothing(partition: tuple[str, Segment]) -> None:
+def test_a_reader_that_stops_early_leaves_nothing_open(partition: tuple[str, Segment]) -> None:
     """The owner may stop anywhere: descriptors are closed, threads end."""
     path, segment = partition
     before = open_descriptors()

@@ -150,7 +150,7 @@ def test_threads_that_cannot_be_started(
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
-def test_what_is_wrong_is_told_in_its_turn(partition: tuple[str, Segment], workers: int) -> None:
+def test_errors_come_in_the_order_of_the_log(partition: tuple[str, Segment], workers: int) -> None:
     """Whoever meets it, the owner too, and whatever it is: memory that ran out far behind damage is not the first."""
     path, segment = partition
     with ReaderPool(path, workers=workers, chunk_bytes=16_384) as pool:

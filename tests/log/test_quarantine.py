@@ -51,7 +51,7 @@ ABOUT: dict[str, tuple[Callable[[Path], CleanerdError], int | None]] = {
 
 
 @pytest.mark.parametrize("what", ABOUT)
-def test_what_it_is_about(log_dir: Path, what: str) -> None:
+def test_a_quarantine_ends_with_its_segment(log_dir: Path, what: str) -> None:
     """It is outdated when that segment alone is another one, or is gone; what names none is never."""
     make, base = ABOUT[what]
     state = quarantined("bad", make(log_dir), read(log_dir), None)

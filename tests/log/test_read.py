@@ -80,7 +80,7 @@ def test_buffer_returns_to_its_size(tmp_path: Path, reader: SegmentReader, align
     assert max(sizes) <= max(100, alignment) < len(LARGE)
 
 
-def test_nothing(tmp_path: Path, reader: SegmentReader) -> None:
+def test_an_empty_file(tmp_path: Path, reader: SegmentReader) -> None:
     """D-03: a segment of 0 bytes."""
     assert offsets(reader, segment(tmp_path, b"")) == []
 
@@ -146,7 +146,7 @@ def test_became_shorter(tmp_path: Path, reader: SegmentReader) -> None:
         offsets(reader, found)
 
 
-def test_gone(tmp_path: Path, reader: SegmentReader) -> None:
+def test_a_segment_removed_after_the_listing(tmp_path: Path, reader: SegmentReader) -> None:
     """A segment that was removed after the listing."""
     found = segment(tmp_path, WHOLE)
     (tmp_path / NAME).unlink()

@@ -117,7 +117,7 @@ def test_an_index_without_room(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_who_lacks_permission_is_told_what_is_odd(tmp_path: Path) -> None:
+def test_a_permission_error_names_what_is_odd(tmp_path: Path) -> None:
     """A file that is not its directory's owner's, or that forbids its owner, is mended; else it is the user who is."""
     file = tmp_path / "0.log"
     file.touch()

@@ -33,7 +33,7 @@ def test_a_lock_that_is_never_given_back(tmp_path: Path, monkeypatch: pytest.Mon
     change(tmp_path)
 
 
-def test_one_that_is_given_back_is_had(tmp_path: Path) -> None:
+def test_a_lock_that_is_released_is_taken(tmp_path: Path) -> None:
     """Others that change the file are waited for."""
     descriptor = os.open(tmp_path / "x.lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -123,7 +123,7 @@ def test_indexes_below_are_believed(tmp_path: Path) -> None:
     assert aborted(log) == [(7, 9, 25)]
 
 
-def test_what_is_torn_is_not_read(tmp_path: Path) -> None:
+def test_indexes_above_the_recovery_point_are_not_read(tmp_path: Path) -> None:
     """U-32: indexes from the recovery point's segment on may hold anything; the log is read up to its damage."""
     segments = {**SEGMENTS, 30: txn(30, 8) + end(31, 8) + txn(32, 8) + end(33, 8)[:-1]}
     log = log_of(tmp_path, segments, recovery_point=28, high_watermark=40)

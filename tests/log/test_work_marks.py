@@ -89,7 +89,7 @@ def scene(tmp_path: Path) -> Scene:
     return Scene(tmp_path)
 
 
-def test_whoever_lives_leaves_nothing(scene: Scene) -> None:
+def test_a_live_process_leaves_no_mark(scene: Scene) -> None:
     """Neither while it is at work, nor when it has ended, with an error or without."""
     with scene.marks().working(scene.log_dir, NAME):
         assert scene.mark.exists()

@@ -15,7 +15,7 @@ AGENT = (
         f"{SOURCES}/Attempt.java",
         "            throw e;\n        }\n        files.finish(staging);\n",
         "            throw e;\n        }\n",
-        ("tests/torture/test_broker_calls.py::test_what_was_found",),
+        ("tests/torture/test_broker_calls.py::test_broker_calls_that_were_answered_wrongly",),
     ),
     Mutant(
         "agent-takes-a-silent-disk-for-a-wrong-owner",
@@ -23,7 +23,7 @@ AGENT = (
         f"{SOURCES}/Staging.java",
         "        } catch (AccessDeniedException e) {",
         "        } catch (IOException e) {",
-        ("tests/torture/test_broker_calls.py::test_what_was_found",),
+        ("tests/torture/test_broker_calls.py::test_broker_calls_that_were_answered_wrongly",),
     ),
     Mutant(
         "agent-tells-a-clean-point-of-another-log",
@@ -249,7 +249,7 @@ AGENT = (
         "            swapped = attempt.inTheLog();\n",
         "        boolean swapped = false;\n        try {\n            swapped = attempt.inTheLog();\n"
         "            unsettled = attempt;\n",
-        ("tests/agent/test_half_swap.py::test_no_memory_to_look_with",),
+        ("tests/agent/test_half_swap.py::test_no_memory_to_read_the_result_of_a_swap",),
     ),
     Mutant(
         "agent-does-not-look-what-it-opened",
@@ -321,7 +321,9 @@ AGENT = (
         "agent/unix/cleanerd/agent/SocketFile.java",
         "            hangUp(listener);\n",
         "",
-        ("tests/agent/test_socket_not_private_yet.py::test_who_comes_before_it_is_private_is_hung_up_on",),
+        (
+            "tests/agent/test_socket_not_private_yet.py::test_a_client_of_the_socket_before_its_mode_is_set_is_disconnected",
+        ),
     ),
     Mutant(
         "agent-does-not-bind-again",

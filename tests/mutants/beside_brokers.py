@@ -25,7 +25,7 @@ BESIDE_BROKERS = (
         "cleanerd/broker/agent_transport.py",
         "if server not in {0, os.geteuid(), owner}:",
         "if server < 0:",
-        ("tests/apply/test_live_pace.py::test_somebody_elses_socket",),
+        ("tests/apply/test_live_pace.py::test_a_socket_of_another_user_is_not_asked",),
     ),
     Mutant(
         "the-cleaners-checkpoint-of-before",
@@ -161,7 +161,7 @@ BESIDE_BROKERS = (
         "cleanerd/apply/remember.py",
         "if _is_gone(log_dir.path / str(name)):",
         "if _is_gone(log_dir.path):",
-        (f"{ANSWERS}::test_it_left_its_log_directory",),
+        (f"{ANSWERS}::test_a_partition_that_left_its_log_directory_is_not_quarantined",),
     ),
     Mutant(
         "old-formats-live",
@@ -201,7 +201,7 @@ BESIDE_BROKERS = (
         "cleanerd/log/cluster_metadata.py",
         "copy.deepcopy(image).finish()",
         "image.finish()",
-        ("tests/log/test_young_metadata.py::test_what_is_too_young_beside_what_counts",),
+        ("tests/log/test_young_metadata.py::test_young_batches_are_told_apart_in_one_reading",),
     ),
     Mutant(
         "plan-promises-what-is-moved",

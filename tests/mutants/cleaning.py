@@ -17,7 +17,7 @@ CLEANING = (
         ABORTED,
         'entries[entries["first_offset"] < bound]',
         'entries[entries["last_offset"] < bound]',
-        ("tests/log/test_aborted.py::test_which",),
+        ("tests/log/test_aborted.py::test_which_transactions_are_aborted",),
     ),
     Mutant(
         "stopped-at-the-last-stable-offset",
@@ -25,7 +25,7 @@ CLEANING = (
         ABORTED,
         'entries[entries["first_offset"] < bound]',
         'entries[(entries["first_offset"] < bound) & (entries["last_stable_offset"] < bound)]',
-        ("tests/log/test_aborted.py::test_which",),
+        ("tests/log/test_aborted.py::test_which_transactions_are_aborted",),
     ),
     Mutant(
         "clean-part-ignored",
@@ -49,7 +49,7 @@ CLEANING = (
         EVIDENCE,
         "self.keyed.append((records.flags & FLAG_HAS_KEY) != 0)",
         "self.keyed.append(np.ones(len(records), np.bool_))",
-        ("tests/cleaner/test_keyless.py::test_in_the_clean_part",),
+        ("tests/cleaner/test_keyless.py::test_keyless_records_in_the_clean_part_go",),
     ),
     Mutant(
         "parts-of-a-wrong-index-are-the-next-segments",

@@ -67,7 +67,7 @@ CLIENTS = (
         IDEMPOTENCE,
         "_release(protocol) < _FORMAT_IGNORED_SINCE",
         "_release(protocol) < (99,)",
-        ("tests/client/test_producer.py::test_a_format_that_nobody_heeds",),
+        ("tests/client/test_producer.py::test_a_message_format_setting_that_brokers_ignore",),
     ),
     Mutant(
         "loser-forgotten-with-its-winner",

@@ -24,7 +24,7 @@ DAEMON = (
         SCHEDULE,
         "max(candidate.overdue_ms, candidate.waiting_ms - STARVED_MS)",
         "candidate.overdue_ms",
-        (f"{TEST_SCHEDULE}::test_who_has_starved_counts_as_overdue", f"{TEST_SCHEDULE}::test_nobody_starves"),
+        (f"{TEST_SCHEDULE}::test_a_starved_partition_counts_as_overdue", f"{TEST_SCHEDULE}::test_no_partition_starves"),
     ),
     Mutant(
         "overdue-is-no-promise",
@@ -40,7 +40,7 @@ DAEMON = (
         SCHEDULE,
         "return min(1.0, max(0, self.reclaimable_bytes) / max(1, self.moved_bytes))",
         "return float(self.reclaimable_bytes)",
-        (f"{TEST_SCHEDULE}::test_then_bytes_reclaimed_per_byte_moved",),
+        (f"{TEST_SCHEDULE}::test_candidates_are_ordered_by_bytes_reclaimed_per_byte_moved",),
     ),
     Mutant(
         "one-partition-twice",
@@ -104,7 +104,7 @@ DAEMON = (
         "cleanerd/log/gone_partitions.py",
         "return file not in {state_file_name(name, topic_id), state_file_name(name, None)}",
         "return False",
-        ("tests/log/test_gone_partitions.py::test_what_is_gone_is_forgotten",),
+        ("tests/log/test_gone_partitions.py::test_a_removed_partition_is_forgotten",),
     ),
     Mutant(
         "the-rules-of-what-moved-are-forgotten",
@@ -128,7 +128,7 @@ DAEMON = (
         "cleanerd/log/gone_partitions.py",
         "if not is_gone and self._is_told_in(path, file):",
         "if self._is_told_in(path, file):",
-        ("tests/log/test_gone_partitions.py::test_it_moved_twice",),
+        ("tests/log/test_gone_partitions.py::test_a_partition_that_moved_twice",),
     ),
     Mutant(
         "who-observes-forgets",
@@ -136,7 +136,7 @@ DAEMON = (
         "cleanerd/daemon/looking/sweep.py",
         ' or look.mode.work == "observe"',
         "",
-        ("tests/daemon/test_sweep.py::test_who_observes_removes_nothing",),
+        ("tests/daemon/test_sweep.py::test_observe_mode_removes_nothing",),
     ),
     Mutant(
         "a-look-from-before-counts",
@@ -160,7 +160,7 @@ DAEMON = (
         "cleanerd/daemon/fleet/fleet.py",
         "        self.stale_looks.ended(tracked.key)\n        if tracked.trigger is None:\n            return None",
         "        if tracked.trigger is None:\n            return None",
-        ("tests/daemon/test_stale_looks.py::test_who_has_its_name_now_waits_too",),
+        ("tests/daemon/test_stale_looks.py::test_a_topic_created_again_waits_for_the_job",),
     ),
     Mutant(
         "who-asks-during-a-job-is-forgotten",
@@ -168,7 +168,7 @@ DAEMON = (
         "cleanerd/daemon/fleet/job_outcome.py",
         "    tracked.waiting_since_ms = None\n    if done.horizons:",
         "    tracked.asked = False\n    if done.horizons:",
-        ("tests/daemon/test_triggered.py::test_asked_while_horizons_are_looked_up",),
+        ("tests/daemon/test_triggered.py::test_a_trigger_while_horizons_are_looked_up",),
     ),
     Mutant(
         "a-good-look-forgives",
@@ -208,7 +208,7 @@ DAEMON = (
         "cleanerd/daemon/control.py",
         "                await self._have_alone(directory)\n",
         "",
-        ("tests/daemon/test_control.py::test_of_two_that_begin_at_once_one_is_refused",),
+        ("tests/daemon/test_control.py::test_one_of_two_daemons_that_start_at_once_is_refused",),
     ),
     Mutant(
         "signals-before-the-handlers",
@@ -224,7 +224,7 @@ DAEMON = (
         "cleanerd/daemon/overtaken.py",
         " or _rules(before, topic) != _rules(after, topic)",
         "",
-        ("tests/daemon/test_reload.py::test_whom_a_reload_overtakes",),
+        ("tests/daemon/test_reload.py::test_which_jobs_a_reload_stops",),
     ),
     Mutant(
         "any-name-is-answered",
@@ -323,7 +323,7 @@ DAEMON = (
         "cleanerd/daemon/looking/answering.py",
         "        self._answered_at.pop(path, None)\n",
         "",
-        ("tests/daemon/test_answering.py::test_given_up_and_taken_again_it_is_asked",),
+        ("tests/daemon/test_answering.py::test_a_log_directory_that_is_added_again_is_asked",),
     ),
     Mutant(
         "the-first-are-gone-so-nobody-waits",
@@ -355,7 +355,7 @@ DAEMON = (
         "cleanerd/log/partition.py",
         " if not each[0].endswith(DELETED_SUFFIX)",
         "",
-        ("tests/daemon/test_log_dir_looker.py::test_what_was_put_aside_goes",),
+        ("tests/daemon/test_log_dir_looker.py::test_deleted_files_of_the_broker_change_nothing",),
     ),
     Mutant(
         "a-file-of-the-same-name-is-the-same",
@@ -363,7 +363,7 @@ DAEMON = (
         "cleanerd/daemon/seen.py",
         "(each.name, each.inode())",
         "each.name",
-        ("tests/daemon/test_log_dir_looker.py::test_what_is_told_of_is_looked_at_if_it_changed",),
+        ("tests/daemon/test_log_dir_looker.py::test_a_reported_partition_is_looked_at_if_it_changed",),
     ),
     Mutant(
         "an-older-look-counts-after-the-jobs-own",
@@ -387,7 +387,7 @@ DAEMON = (
         "cleanerd/daemon/looking/log_dir_looker.py",
         "if told or changed_ns < 0 or seen.mtime_ns != changed_ns:",
         "if changed_ns < 0 or seen.mtime_ns != changed_ns:",
-        ("tests/daemon/test_log_dir_looker.py::test_what_is_told_of_is_looked_at_if_it_changed",),
+        ("tests/daemon/test_log_dir_looker.py::test_a_reported_partition_is_looked_at_if_it_changed",),
     ),
     Mutant(
         "a-suspect-among-the-first",

@@ -44,7 +44,7 @@ DAEMONS_CLOCK = (
         "        if before is None:",
         "        if before is None or True:",
         (
-            "tests/daemon/test_closed_windows.py::test_what_is_overdue_comes_before_those_that_waited_for_the_window",
+            "tests/daemon/test_closed_windows.py::test_overdue_partitions_come_before_those_that_waited_for_the_window",
             "tests/daemon/test_closed_windows.py::test_the_daemon_goes_by_it",
         ),
     ),
@@ -54,6 +54,6 @@ DAEMONS_CLOCK = (
         "cleanerd/daemon/fleet/closed_windows.py",
         "if not is_urgent(candidate) and",
         "if",
-        ("tests/daemon/test_closed_windows.py::test_what_waits_for_no_window_waits",),
+        ("tests/daemon/test_closed_windows.py::test_overdue_partitions_do_not_count_as_waiting_for_the_window",),
     ),
 )

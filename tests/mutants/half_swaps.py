@@ -12,7 +12,7 @@ HALF_SWAPS = (
         f"{SOURCES}/Attempt.java",
         "if (isMixed() && log.canBeGivenUp()) {",
         "if (isMixed() && log.canBeGivenUp() && failure == null) {",
-        ("tests/agent/test_offline_log_dir.py::test_it_is_cut",),
+        ("tests/agent/test_offline_log_dir.py::test_a_truncation_after_a_half_swap",),
     ),
     Mutant(
         "agent-gives-up-for-a-last-name",
@@ -44,6 +44,6 @@ HALF_SWAPS = (
         f"{SOURCES}/Requests.java",
         " && !outcome.logDirFailed) {",
         ") {",
-        ("tests/agent/test_offline_log_dir.py::test_asked_again",),
+        ("tests/agent/test_offline_log_dir.py::test_a_repeated_request_is_refused",),
     ),
 )

@@ -30,7 +30,7 @@ LOOKS = (
         FACTS,
         "facts, signature = known, (at_once,)",
         "facts = known",
-        (f"{READINGS}::test_what_could_not_be_read_for_a_moment",),
+        (f"{READINGS}::test_a_metadata_log_unreadable_for_a_moment",),
     ),
     Mutant(
         "read-long-before-a-look-that-hung",
@@ -47,7 +47,7 @@ LOOKS = (
         "abs(now_ns - changed_ns) > CLOCK_TICK_NS",
         "changed_ns > 0",
         (
-            "tests/daemon/test_log_dir_looker.py::test_what_changes_in_the_tick_of_the_look",
+            "tests/daemon/test_log_dir_looker.py::test_a_change_in_the_clock_tick_of_the_look_is_seen",
             "tests/cli/test_replica_moves.py::test_many_are_moved_at_once",
         ),
     ),
@@ -81,7 +81,7 @@ LOOKS = (
         "cleanerd/scope/told_topics.py",
         "alive_ms - max(own, default=known.asked_ms)",
         "alive_ms - known.asked_ms",
-        ("tests/scope/test_secured_zookeeper_mode.py::test_how_old_an_answer_is_goes_by_topic",),
+        ("tests/scope/test_secured_zookeeper_mode.py::test_the_age_of_an_answer_counts_by_topic",),
     ),
     Mutant(
         "a-log-that-got-shorter-a-moment-ago",

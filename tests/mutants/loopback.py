@@ -54,7 +54,7 @@ AGENTS_LOOPBACK = (
         f"{SOURCES}/Handshake.java",
         "if (!Proof.same(buffer.array(), expected)) {",
         "if (expected.length == 0) {",
-        (f"{BROKER}::test_who_knows_no_secret",),
+        (f"{BROKER}::test_a_request_without_a_valid_proof_is_refused",),
     ),
     Mutant(
         "agent-draws-no-number",
@@ -62,7 +62,7 @@ AGENTS_LOOPBACK = (
         f"{SOURCES}/Handshake.java",
         "byte[] mine = Proof.drawn(Proof.NUMBER_BYTES);",
         "byte[] mine = new byte[Proof.NUMBER_BYTES];",
-        (f"{BROKER}::test_who_knows_no_secret",),
+        (f"{BROKER}::test_a_request_without_a_valid_proof_is_refused",),
     ),
     Mutant(
         "agent-waits-for-any-number",
@@ -78,7 +78,7 @@ AGENTS_LOOPBACK = (
         f"{SOURCES}/LoopbackListener.java",
         "unproven.peek().isLate(now)",
         "unproven.peek().isLate(0)",
-        (f"{BROKER}::test_who_is_silent",),
+        (f"{BROKER}::test_a_silent_client_is_disconnected",),
     ),
 )
 
@@ -121,7 +121,7 @@ LOOPBACK = (
         CLIENT,
         "if found.st_uid not in {0, os.geteuid(), owner}:",
         "if found.st_uid < 0:",
-        (f"{ANNOUNCED}::test_somebody_elses_file",),
+        (f"{ANNOUNCED}::test_an_announcement_of_another_user_is_not_believed",),
     ),
     Mutant(
         "an-announcement-with-two-names",

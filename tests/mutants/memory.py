@@ -31,7 +31,7 @@ MEMORY = (
         "cleanerd/cleaner/facts_room.py",
         "BATCH_BYTES * self._batches + RECORD_BITS * self._records // 8",
         "BATCH_BYTES * self._own_batches + RECORD_BITS * self._own_records // 8",
-        ("tests/cleaner/test_facts_memory.py::test_what_is_counted",),
+        ("tests/cleaner/test_facts_memory.py::test_the_facts_of_all_batches_and_records_are_counted",),
     ),
     Mutant(
         "every-segment-has-room-for-many-records",
@@ -119,7 +119,7 @@ MEMORY = (
         "cleanerd/daemon/partition_look.py",
         "            and not purge_is_due\n",
         "",
-        ("tests/daemon/test_log_dir_looker.py::test_what_waits_for_work",),
+        ("tests/daemon/test_log_dir_looker.py::test_a_suspect_of_any_kind_of_work_is_not_forgiven",),
     ),
     Mutant(
         "a-suspect-beside-others",
@@ -135,7 +135,7 @@ MEMORY = (
         "cleanerd/cleaner/map_file.py",
         "            os.fsync(self._descriptor)\n",
         "",
-        (f"{MAP_FILE}::test_what_could_not_be_written_does_not_count",),
+        (f"{MAP_FILE}::test_keys_of_lost_pages_are_read_again",),
     ),
     Mutant(
         "a-map-in-memory-itself",
@@ -159,7 +159,7 @@ MEMORY = (
         "cleanerd/cleaner/decide.py",
         "decoder.timed_by(use.pace)",
         "decoder.timed_by(None)",
-        (f"{MAP_FILE}::test_it_is_given_up_when_it_is_slow",),
+        (f"{MAP_FILE}::test_a_slow_map_file_is_given_up",),
     ),
     Mutant(
         "a-log-too-large-for-one-task-is-left-as-it-is",

@@ -61,7 +61,7 @@ MOVING_LOGS = (
         "cleanerd/apply/round.py",
         "if error.plan_again else None",
         "if error.plan_again and not error.moved_on else None",
-        (f"{MOVED_ON}::test_once", f"{MOVED_ON}::test_again_and_again"),
+        (f"{MOVED_ON}::test_one_swap_of_the_broker_leads_to_a_new_plan", f"{MOVED_ON}::test_again_and_again"),
     ),
     Mutant(
         "a-log-that-moves-on-is-a-failure",
@@ -109,7 +109,7 @@ MOVING_LOGS = (
         "cleanerd/apply/agent_swap.py",
         "        time.sleep(max(self._rest_until - time.monotonic(), 0.0))\n",
         "",
-        (f"{PACE}::test_rests",),
+        (f"{PACE}::test_the_pause_after_a_swap_grows_with_its_duration",),
     ),
     Mutant(
         "groups-stay-as-large-however-long-the-lock-is-held",
@@ -117,7 +117,7 @@ MOVING_LOGS = (
         "cleanerd/apply/agent_swap.py",
         "    return round(min(max((before + wanted) / 2, _FEWEST_SOURCES), _MOST_SOURCES))\n",
         "    return before\n",
-        (f"{PACE}::test_how_many_sources",),
+        (f"{PACE}::test_how_many_sources_a_swap_may_have",),
     ),
     Mutant(
         "another-cleanerd-is-a-quarantine",
@@ -149,7 +149,7 @@ MOVING_LOGS = (
         "cleanerd/log/kernel_errors.py",
         "except _kernel.InvalidCallError as error:",
         "except ZeroDivisionError as error:",
-        (f"{SAME}::test_kernel_errors_have_one_class", f"{MOVED_ON}::test_what_the_kernel_refuses"),
+        (f"{SAME}::test_kernel_errors_have_one_class", f"{MOVED_ON}::test_an_error_of_the_kernel_fails_one_partition"),
     ),
     Mutant(
         "a-hard-link-shows-a-secret",
@@ -157,7 +157,7 @@ MOVING_LOGS = (
         PLAIN,
         "    if not others_write and directory.st_uid in {0, file.st_uid}:\n",
         "    if not others_write:\n",
-        (f"{HOSTILE}::test_whose_file_is_read", f"{HOSTILE}::test_what_was_planted_before"),
+        (f"{HOSTILE}::test_whose_file_is_read", f"{HOSTILE}::test_planted_links_are_not_read"),
     ),
     Mutant(
         "a-partition-may-be-a-link",
@@ -174,7 +174,7 @@ MOVING_LOGS = (
         "if name in moved_here(path)), None)",
         "if name not in self.log_dirs and not path.name), None)",
         (
-            "tests/cli/test_replica_moves.py::test_left_alone",
+            "tests/cli/test_replica_moves.py::test_a_replica_that_is_being_moved_is_left_alone",
             "tests/cli/test_replica_moves.py::test_a_plan_waits",
             "tests/cli/test_replica_moves.py::test_the_daemon",
         ),
@@ -185,7 +185,10 @@ MOVING_LOGS = (
         "cleanerd/log/quarantine.py",
         "segment_at(log, about.base) != about",
         "segment_at(log, about.base) is None",
-        ("tests/log/test_quarantine.py::test_what_it_is_about", "tests/cli/test_doctor.py::test_quarantine"),
+        (
+            "tests/log/test_quarantine.py::test_a_quarantine_ends_with_its_segment",
+            "tests/cli/test_doctor.py::test_quarantine",
+        ),
     ),
     Mutant(
         "a-retry-is-forgotten-by-the-next-daemon",
@@ -201,7 +204,7 @@ MOVING_LOGS = (
         "cleanerd/daemon/fleet/stale_looks.py",
         "        self.ended(key)\n        self.forgiven[key]",
         "        self.forgiven[key]",
-        ("tests/daemon/test_stale_looks.py::test_who_is_forgiven_waits_for_the_look_that_forgets",),
+        ("tests/daemon/test_stale_looks.py::test_a_retried_partition_waits_for_the_look_that_clears_its_failure",),
     ),
     Mutant(
         "what-a-job-saw-counts-by-whatever-settings",
@@ -225,7 +228,7 @@ MOVING_LOGS = (
         "cleanerd/apply/remember.py",
         "    if standing is not None and state.clean_point == standing:\n",
         "    if False:\n",
-        ("tests/apply/test_offline.py::test_what_is_clean_below_a_gap_stays_clean",),
+        ("tests/apply/test_offline.py::test_a_clean_part_below_a_gap_stays_clean",),
     ),
     Mutant(
         "a-gap-makes-what-was-outdated-good",
@@ -233,7 +236,7 @@ MOVING_LOGS = (
         "cleanerd/cleaner/survey.py",
         "        standing=point if outdated is None else None,\n",
         "        standing=point,\n",
-        ("tests/apply/test_offline.py::test_what_was_outdated_is_not_made_good_by_a_gap",),
+        ("tests/apply/test_offline.py::test_an_outdated_clean_point_stays_outdated_after_a_gap",),
     ),
     Mutant(
         "a-gap-beside-a-broker-that-changes-the-log",

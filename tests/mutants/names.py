@@ -129,7 +129,7 @@ NAMES = (
         "cleanerd/apply/agent_swap.py",
         "problem = failure or StalePlanError(",
         "problem = StalePlanError(",
-        ("tests/apply/test_live_answers.py::test_what_failed_first_is_told",),
+        ("tests/apply/test_live_answers.py::test_the_first_error_is_reported_not_that_of_the_repeat",),
     ),
     Mutant(
         "spark-at-work-is-swept",
@@ -137,7 +137,7 @@ NAMES = (
         "cleanerd/apply/swap.py",
         "    if not left or not files.keeps_others_out():",
         "    if not left:",
-        ("tests/apply/test_recover.py::test_what_a_killed_driver_of_spark_left",),
+        ("tests/apply/test_recover.py::test_staging_of_a_killed_spark_driver_goes_with_the_next_claim",),
     ),
     Mutant(
         "what-a-killed-spark-left-stays-a-day",
@@ -145,6 +145,6 @@ NAMES = (
         "cleanerd/apply/recover.py",
         "    if found.unknown:\n        drop_work(files, names_staged(files))\n",
         "",
-        ("tests/apply/test_recover.py::test_what_a_killed_driver_of_spark_left",),
+        ("tests/apply/test_recover.py::test_staging_of_a_killed_spark_driver_goes_with_the_next_claim",),
     ),
 )

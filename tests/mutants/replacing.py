@@ -56,7 +56,7 @@ REPLACING = (
         "cleanerd/apply/apply_staged.py",
         "return min(ready.clean_to, max(manifest.bound, found.proven_offset))",
         "return ready.clean_to",
-        ("tests/apply/test_written_by_others.py::test_what_was_clean_beyond_the_plan_was_written_anew",),
+        ("tests/apply/test_written_by_others.py::test_a_log_truncated_below_its_clean_point",),
     ),
     Mutant(
         "journal-believed-for-its-checksum",
@@ -218,7 +218,7 @@ REPLACING = (
         "cleanerd/apply/put_by_agent.py",
         "        if not swapper.in_doubt:",
         "        if swapper is not None:",
-        ("tests/apply/test_keep_live.py::test_nobody_knows_whether_it_was_made",),
+        ("tests/apply/test_keep_live.py::test_a_swap_of_unknown_outcome_keeps_its_entry",),
     ),
     Mutant(
         "undo-knows-no-java-milliseconds",
@@ -234,7 +234,7 @@ REPLACING = (
         "cleanerd/apply/keep_limits.py",
         "        except LogDirBusyError:\n            return False",
         "        except LogDirBusyError:\n            pass",
-        ("tests/apply/test_keep_limits.py::test_who_is_at_work_there_is_left_alone",),
+        ("tests/apply/test_keep_limits.py::test_an_entry_in_use_is_not_removed",),
     ),
     Mutant(
         "directory-taken-for-an-index",
@@ -250,7 +250,7 @@ REPLACING = (
         "cleanerd/log/safe_open.py",
         "        if error.errno == errno.EBADF:\n            raise",
         "        raise error",
-        ("tests/torture/test_regressions.py::test_what_is_closed_is_closed_once",),
+        ("tests/torture/test_regressions.py::test_a_file_is_closed_once",),
     ),
     Mutant(
         "a-lock-that-cannot-be-given-back-stays-open",

@@ -122,7 +122,7 @@ RETENTION = (
         "cleanerd/cleaner/decide.py",
         "if not counts[-1] and 0 <= evidence.last_max_timestamp_ms <= evidence.max_timestamp_ms:",
         "if not counts[-1]:",
-        ("tests/cleaner/test_closing_batches.py::test_of_an_earlier_release",),
+        ("tests/cleaner/test_closing_batches.py::test_a_closing_batch_written_by_an_earlier_release",),
     ),
     Mutant(
         "old-closing-batch-hides-times",
@@ -131,7 +131,7 @@ RETENTION = (
         "if not counts[-1] and 0 <= evidence.last_max_timestamp_ms <= evidence.max_timestamp_ms:",
         "if not counts[-1] and evidence.max_timestamp_ms >= 0:",
         (
-            "tests/cleaner/test_closing_batches.py::test_of_an_earlier_release",
+            "tests/cleaner/test_closing_batches.py::test_a_closing_batch_written_by_an_earlier_release",
             "tests/differential/test_behaviour.py::test_an_old_closing_batch",
         ),
     ),

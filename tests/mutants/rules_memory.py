@@ -12,9 +12,9 @@ RULES_MEMORY = (
         "    if before in (None, now) and not forgotten:\n        return None",
         "    return None",
         (
-            "tests/cleaner/test_rules_change.py::test_what_is_refused",
+            "tests/cleaner/test_rules_change.py::test_an_unnamed_change_of_rules_is_refused",
             "tests/cli/test_forgotten_config.py::test_clean_without_its_settings_is_refused",
-            "tests/daemon/test_rules.py::test_nothing_is_cleaned_by_other_rules_without_a_word",
+            "tests/daemon/test_rules.py::test_an_unnamed_change_of_rules_is_refused",
         ),
     ),
     Mutant(
@@ -24,7 +24,7 @@ RULES_MEMORY = (
         "forgotten = config.delegated_here and config.is_kafkas",
         "forgotten = False",
         (
-            "tests/cleaner/test_rules_change.py::test_what_is_refused",
+            "tests/cleaner/test_rules_change.py::test_an_unnamed_change_of_rules_is_refused",
             "tests/cli/test_forgotten_config.py::test_clean_without_its_settings_is_refused",
         ),
     ),
@@ -34,7 +34,7 @@ RULES_MEMORY = (
         "cleanerd/cleaner/rules_change.py",
         "    return all(",
         "    return any(",
-        ("tests/cleaner/test_rules_change.py::test_what_is_refused",),
+        ("tests/cleaner/test_rules_change.py::test_an_unnamed_change_of_rules_is_refused",),
     ),
     Mutant(
         "only-the-partition-itself-remembers",
@@ -50,7 +50,7 @@ RULES_MEMORY = (
         "cleanerd/cleaner/rules_change.py",
         "        return before\n    may_be_forgotten",
         "        return None\n    may_be_forgotten",
-        ("tests/cli/test_forgotten_config.py::test_a_word_is_enough_where_the_memory_cannot_be_read",),
+        ("tests/cli/test_forgotten_config.py::test_a_named_rule_is_enough_when_the_state_cannot_be_read",),
     ),
     Mutant(
         "lost-delegations-say-nothing",
@@ -83,7 +83,7 @@ RULES_MEMORY = (
         "        remember_unmoved(locked.store, locked.log_dir, after, plan.fingerprint, found.standing, "
         "last_base=last_base)\n",
         "        pass\n",
-        ("tests/cli/test_forgotten_config.py::test_a_word_for_kafkas_rules_is_remembered_too",),
+        ("tests/cli/test_forgotten_config.py::test_a_named_return_to_kafkas_rules_is_remembered",),
     ),
     Mutant(
         "rules-are-remembered-when-all-is-done",
@@ -93,7 +93,7 @@ RULES_MEMORY = (
         "",
         (
             "tests/apply/test_rules_remembered_first.py::test_killed_between_two_groups",
-            "tests/apply/test_rules_remembered_first.py::test_what_cannot_be_remembered_is_not_done",
+            "tests/apply/test_rules_remembered_first.py::test_nothing_is_replaced_when_the_rules_cannot_be_remembered",
         ),
     ),
     Mutant(
@@ -110,7 +110,7 @@ RULES_MEMORY = (
         "cleanerd/log/clean_point.py",
         "            raise machine_error(error)(what, where=str(path), hint=hint) from error\n",
         "            return\n",
-        ("tests/apply/test_rules_remembered_first.py::test_what_cannot_be_remembered_is_not_done",),
+        ("tests/apply/test_rules_remembered_first.py::test_nothing_is_replaced_when_the_rules_cannot_be_remembered",),
     ),
     Mutant(
         "kafkas-rules-need-a-memory",
@@ -118,7 +118,7 @@ RULES_MEMORY = (
         "cleanerd/log/clean_point.py",
         "        if rules == KAFKAS_FINGERPRINT:\n            return\n",
         "",
-        ("tests/apply/test_rules_remembered_first.py::test_what_everybody_knows_needs_no_memory",),
+        ("tests/apply/test_rules_remembered_first.py::test_known_rules_need_no_state_directory",),
     ),
     Mutant(
         "a-directorys-time-tells-of-every-change",
@@ -126,7 +126,7 @@ RULES_MEMORY = (
         "cleanerd/log/rules_memory.py",
         "= written.to_compare_ns, found",
         "= directory_time(opened).to_compare_ns, found",
-        ("tests/cli/test_forgotten_config.py::test_what_came_within_a_tick_of_the_clock_is_seen",),
+        ("tests/cli/test_forgotten_config.py::test_rules_remembered_within_one_clock_tick_are_seen",),
     ),
     Mutant(
         "undo-keeps-rules-of-what-it-undid",

@@ -53,7 +53,7 @@ SPARK_SOURCE = (
         PLACES,
         "        if passed or (int(batch.base_offset[0]) >= end and not _is_wrapper(batch)):\n",
         "        if True:\n",
-        (f"{READ}::test_wherever_it_is_cut",),
+        (f"{READ}::test_every_split_size_reads_each_batch_once",),
     ),
     Mutant(
         "source-takes-a-wrappers-offset-for-its-first",

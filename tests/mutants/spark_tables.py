@@ -59,7 +59,7 @@ SPARK_TABLES = (
         MERGE,
         "        end = max(walked.stable_end, first)\n",
         "        end = max(walked.end_offset, first)\n",
-        (f"{TESTS}::test_what_is_new",),
+        (f"{TESTS}::test_a_merge_adds_what_is_new",),
     ),
     Mutant(
         "table-is-committed-on-top-of-another",
@@ -67,7 +67,7 @@ SPARK_TABLES = (
         DELTA,
         ", max_commit_retries=0)",
         ")",
-        (f"{TESTS}::test_two_at_once",),
+        (f"{TESTS}::test_the_second_of_two_merges_changes_nothing",),
     ),
     Mutant(
         "table-forgets-which-topic-it-is-of",

@@ -50,7 +50,7 @@ SPARK_VALUES = (
         REGISTRY,
         '        raise self._strange(f"{status} for {path} {told[:200]}".rstrip())\n',
         "        return None\n",
-        ("tests/spark/test_values_schemas.py::test_what_does_not_pass_is_told_at_once",),
+        ("tests/spark/test_values_schemas.py::test_a_lasting_error_of_the_registry_is_reported_at_once",),
     ),
     Mutant(
         "values-counted-by-each-task-alone",

@@ -184,8 +184,8 @@ STRATEGIES = (
         "return said not in {point.offset, point.checkpoint}",
         "return said != point.offset",
         (
-            f"{STALE}::test_what_the_brokers_cleaner_said_before_it_was_switched_off",
-            f"{STALE}::test_what_was_said_before_another_strategy",
+            f"{STALE}::test_an_old_checkpoint_of_a_disabled_cleaner_is_not_believed",
+            f"{STALE}::test_a_checkpoint_from_before_a_strategy_change_is_old",
         ),
     ),
     Mutant(
@@ -194,7 +194,7 @@ STRATEGIES = (
         "cleanerd/log/clean_below.py",
         "return point.offset if news is None else max(news, point.offset)",
         "return point.offset if said is None else max(said, point.offset)",
-        (f"{STALE}::test_a_word_that_was_not_believed_is_not_believed_later",),
+        (f"{STALE}::test_a_disbelieved_checkpoint_stays_disbelieved",),
     ),
     Mutant(
         "waits-for-a-deleted-record-and-nobody-looks-again",
@@ -226,7 +226,7 @@ STRATEGIES = (
         "cleanerd/apply/put_by_agent.py",
         "return said is None or said < offset or offset < said == before.cleaner_offset",
         "return said is None or said < offset",
-        (f"{STALE}::test_what_was_not_believed_is_taken_back",),
+        (f"{STALE}::test_a_disbelieved_checkpoint_entry_is_lowered",),
     ),
     Mutant(
         "what-the-brokers-cleaner-said-meanwhile-is-taken-back",
@@ -234,7 +234,7 @@ STRATEGIES = (
         "cleanerd/apply/put_by_agent.py",
         "return said is None or said < offset or offset < said == before.cleaner_offset",
         "return said != offset",
-        (f"{STALE}::test_what_the_brokers_cleaner_said_meanwhile_stays",),
+        (f"{STALE}::test_a_checkpoint_raised_during_the_round_stays",),
     ),
     Mutant(
         "verify-knows-offsets-alone",
@@ -258,7 +258,7 @@ STRATEGIES = (
         "cleanerd/cli/delegate.py",
         "    if other:\n",
         "    if other and False:\n",
-        ("tests/cli/test_delegate.py::test_what_the_topic_was_is_asked_of_the_state_directory",),
+        ("tests/cli/test_delegate.py::test_the_former_rules_come_from_the_state_directory",),
     ),
     Mutant(
         "a-delegated-topic-is-handed-back-unasked",
@@ -274,6 +274,6 @@ STRATEGIES = (
         "cleanerd/cleaner/switch.py",
         'header=parts.get("header", ""),',
         'header="",',
-        ("tests/cli/test_change_cost.py::test_what_a_change_costs_is_counted_before",),
+        ("tests/cli/test_change_cost.py::test_the_cost_of_a_change_is_counted_before_it_happens",),
     ),
 )

@@ -46,7 +46,7 @@ UNDOING = (
         UNDO,
         "output is not None and output != known and output.base",
         "output is not None and output.base",
-        (f"{ORDER}::test_what_was_put_above_before_does_not_matter",),
+        (f"{ORDER}::test_an_earlier_cleaning_above_does_not_prevent_an_undo",),
     ),
     Mutant(
         "undo-goes-by-the-clock-alone",
@@ -62,7 +62,7 @@ UNDOING = (
         "cleanerd/cli/undo.py",
         "        facts.require_in_place(entry.name)\n",
         "        pass\n",
-        ("tests/cli/test_undo_beside.py::test_not_while_it_is_moved",),
+        ("tests/cli/test_undo_beside.py::test_a_replica_that_is_being_moved_is_not_undone",),
     ),
     Mutant(
         "a-plan-is-kept-in-two-places",
@@ -102,7 +102,7 @@ UNDOING = (
         "cleanerd/apply/recover.py",
         "            with contextlib.suppress(CleanerdError):  # it is in nobody's way\n",
         "            with contextlib.suppress(LogDirBusyError):\n",
-        ("tests/cli/test_one_bad_partition.py::test_what_root_left_in_the_staging_directory",),
+        ("tests/cli/test_one_bad_partition.py::test_a_staging_file_of_root_is_no_obstacle",),
     ),
     Mutant(
         "a-topic-whose-name-no-file-can-have",

@@ -75,7 +75,7 @@ def test_bases_are_pinned() -> None:
     assert bases[0].startswith(f"rust:{rust[1]}.")
 
 
-def test_it_runs_as_anybody_and_says_how_it_is() -> None:
+def test_the_image_runs_as_any_user_and_has_a_health_check() -> None:
     """A user, a health check, no shell in between that would swallow SIGTERM; and state for any user."""
     final = dict(_stages()[-1])
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", final["USER"])
@@ -88,7 +88,7 @@ def test_it_runs_as_anybody_and_says_how_it_is() -> None:
     assert "RUNTIME_DIRECTORY=/run/cleanerd" in final["ENV"]
 
 
-def test_what_is_copied_is_there() -> None:
+def test_every_copied_file_exists() -> None:
     """In the repository, and not kept back by .dockerignore."""
     for stage in _stages():
         for source in _from_context(stage):

@@ -57,7 +57,7 @@ def test_the_schemas_notice() -> None:
 
 
 @pytest.mark.parametrize("at", range(2))
-def test_it_fits_together(at: int) -> None:
+def test_the_manifests_fit_together(at: int) -> None:
     """Every mount has its volume, the selector its labels, every probe its port; images are pinned."""
     document = _sets()[at]
     spec = document["spec"]

@@ -95,7 +95,7 @@ def test_a_rule_points_at_the_module_that_holds_it() -> None:
         assert not holders or places & holders, f"{rule}: {sorted(places)}, but it is named in {sorted(holders)}"
 
 
-def test_what_the_architecture_points_at_exists() -> None:
+def test_every_file_and_name_in_the_architecture_exists() -> None:
     """Every `file.py: name` of ARCHITECTURE.md and docs/where.md: the file is there, and the name is in it."""
     missing = []
     story, places = (TOP / "ARCHITECTURE.md").read_text(), (TOP / "docs" / "where.md").read_text()

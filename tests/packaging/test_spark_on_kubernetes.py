@@ -89,7 +89,7 @@ def test_its_verb_is_ours() -> None:
     assert (TOP / target[1].removeprefix("lib/python3.11/site-packages/")).is_file()
 
 
-def test_it_fits_together() -> None:
+def test_the_manifests_fit_together() -> None:
     """Account, template, secret and image are one thing each wherever they are named."""
     documents, settings, pod = _documents(), _settings(), _pod()
     account = documents["ServiceAccount"]["metadata"]["name"]

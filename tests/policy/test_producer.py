@@ -51,7 +51,7 @@ def test_protected(producers: list[int], last_offsets: list[int], wanted: list[i
     wanted=st.sets(st.integers(0, 65)),
     idle=st.sets(st.integers(0, 60)),
 )
-def test_like_a_set(offsets: set[int], wanted: set[int], idle: set[int]) -> None:
+def test_last_records_equal_batch_by_batch_questions(offsets: set[int], wanted: set[int], idle: set[int]) -> None:
     """C-39.1: whatever the chunk covers, the same as asking batch by batch."""
     last_offsets = sorted(offsets)
     producers = [-1 if offset in idle else 3 for offset in last_offsets]
@@ -101,7 +101,9 @@ def test_markers(log: bytes, wanted: list[int], markers: list[tuple[int, int]], 
     wanted=st.sets(st.integers(0, 27)),
     markers=st.dictionaries(st.integers(0, 4), st.integers(0, 3)),
 )
-def test_like_a_loop(rows: list[tuple[bool, int, int]], wanted: set[int], markers: dict[int, int]) -> None:
+def test_last_records_equal_a_loop(
+    rows: list[tuple[bool, int, int]], wanted: set[int], markers: dict[int, int]
+) -> None:
     """C-39.1, batch by batch."""
     pieces, expected = [], []
     for offset, (control, producer, epoch) in enumerate(rows):

@@ -286,7 +286,7 @@ def test_bits_from(total: int) -> None:
     ),
     data=st.data(),
 )
-def test_like_a_loop(batches: list[str], flags: list[int], data: st.DataObject) -> None:
+def test_retained_records_equal_a_loop(batches: list[str], flags: list[int], data: st.DataObject) -> None:
     """C-38..C-51, record by record: word and batch edges do not matter."""
     total = sum(map(len, batches))
     cleaned = data.draw(st.integers(0, total))

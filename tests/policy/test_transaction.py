@@ -244,7 +244,7 @@ def as_events(steps: Sequence[Step], transactions: AbortedTransactions) -> Trans
 
 @settings(max_examples=400, deadline=None)
 @given(histories(), st.data())
-def test_like_a_loop(history: tuple[list[Step], list[Entry]], data: st.DataObject) -> None:
+def test_transactions_equal_a_loop(history: tuple[list[Step], list[Entry]], data: st.DataObject) -> None:
     """C-33, C-37, C-69: whatever the log, and wherever it is cut into segments, as batch by batch."""
     steps, entries = history
     discard, index = kafka_loop(steps, entries)

@@ -67,7 +67,7 @@ def test_varlong(value: bytes | None, version: int | None) -> None:
 
 
 @given(LONGS, st.sampled_from(VERSION_ENCODINGS))
-def test_what_is_written_is_read(version: int, encoding: VersionEncoding) -> None:
+def test_a_version_reads_back_as_written(version: int, encoding: VersionEncoding) -> None:
     """The whole signed 64-bit range, the real -1 included."""
     assert parse_version(encode_version(version, encoding), encoding) == version
 

@@ -47,7 +47,7 @@ def test_when_it_is_open(text: str, day: str, time: str, expected: bool) -> None
     assert is_open(text, day, time) is expected
 
 
-def test_what_was_written_is_shown() -> None:
+def test_a_window_is_shown_as_written() -> None:
     assert str(parse_windows("Mon-Fri 22:00-06:00 ;Sat,Sun")) == "Mon-Fri 22:00-06:00; Sat,Sun"
 
 
@@ -55,6 +55,6 @@ def test_what_was_written_is_shown() -> None:
     "text", ["22-06", "22:00", "25:00-26:00", "22:60-23:00", "Foo", "Mon 22:00-06:00 x", "10:00-10:00", "Mon-", ";",
              "24:00-06:00", "Mon-Tue-Wed"]
 )  # fmt: skip
-def test_what_is_no_window(text: str) -> None:
+def test_an_invalid_window_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="times such as"):
         parse_windows(text)

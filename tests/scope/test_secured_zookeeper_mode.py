@@ -114,7 +114,7 @@ def test_the_broker_is_asked_with_the_login_of_the_file(tmp_path: Path, log_dir:
         ("security.protocol=PLAINTEXT\n", "bootstrap.servers is not set"),
     ],
 )
-def test_what_is_in_the_way_is_a_warning(tmp_path: Path, log_dir: LogDir, text: str, said: str) -> None:
+def test_an_obstacle_is_a_warning_without_the_password(tmp_path: Path, log_dir: LogDir, text: str, said: str) -> None:
     """The daemon goes on, and no password is in its log."""
     told = told_topics(settings(tmp_path, text), log_dir, running=True)
     assert told.topics == {}
@@ -133,7 +133,7 @@ def test_each_log_directory_of_a_broker_asks_for_its_own_topics(tmp_path: Path, 
     assert set(told_topics(told, log_dir, running=False).topics) == {"orders", "users"}
 
 
-def test_how_old_an_answer_is_goes_by_topic(tmp_path: Path, log_dir: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_age_of_an_answer_counts_by_topic(tmp_path: Path, log_dir: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-40: the broker ran on for hours in which only its other log directory asked; a policy may have changed."""
     path = make_log_dir(tmp_path / "d2", {"users-0": two_groups()})
     (path / "meta.properties").write_text((log_dir.path / "meta.properties").read_text())

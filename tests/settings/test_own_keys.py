@@ -93,6 +93,6 @@ def test_values_of_the_daemons_keys(key: str, text: str, value: object) -> None:
         ("cleanerd.mode", "offline"),
     ],
 )
-def test_what_the_daemons_keys_do_not_take(key: str, text: str) -> None:
+def test_invalid_values_of_the_daemons_keys(key: str, text: str) -> None:
     with pytest.raises(ConfigError, match="must be"):
         load_settings([], [f"{key}={text}"], {})

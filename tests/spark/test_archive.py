@@ -78,7 +78,7 @@ def test_kafkas_loader_takes_it(tmp_path: Path, capsys: Capsys, judge_43: Judge)
             }
 
 
-def test_twice(tmp_path: Path, capsys: Capsys) -> None:
+def test_an_archive_of_a_cleaned_archive(tmp_path: Path, capsys: Capsys) -> None:
     """Of the cleaned archive the same comes again, and a place that holds one is refused."""
     path = make_archive(tmp_path / "data")
     archived(capsys, path, tmp_path / "out", tmp_path / "state")
@@ -90,7 +90,7 @@ def test_twice(tmp_path: Path, capsys: Capsys) -> None:
     assert (code, "holds an archive already (cleanerd-archive.json)" in told) == (3, True)
 
 
-def test_what_cannot_be_cleaned_is_left_out(tmp_path: Path, capsys: Capsys) -> None:
+def test_partitions_that_cannot_be_cleaned_are_left_out(tmp_path: Path, capsys: Capsys) -> None:
     """Damaged, planted, or not known to be compacted: named, not in the archive, and the others are."""
     path = make_archive(tmp_path / "data", "offset-0", "offset-1", "transactions-0", "time-0")
     damaged = sorted((path / "offset-1").glob("*.log"))[1]
@@ -133,7 +133,7 @@ def test_nothing_cleaned_is_no_archive(tmp_path: Path, capsys: Capsys) -> None:
     assert files_of(tmp_path / "out") == {}
 
 
-def test_what_needs_no_cleaning_is_in_it(tmp_path: Path, capsys: Capsys) -> None:
+def test_clean_partitions_are_copied_into_the_archive(tmp_path: Path, capsys: Capsys) -> None:
     """A partition that is clean enough comes as it is, like one with an active segment alone."""
     path = make_archive(tmp_path / "data", "offset-0", "transactions-0")
     batch = encode_batch([Record(key=b"k", value=b"v")], base_offset=0)

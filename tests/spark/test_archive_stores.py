@@ -259,7 +259,9 @@ def test_refused(store: Store, url: str, capsys: Capsys, state: Path) -> None:
     assert keys(store, "notes/") == ["notes/readme"]
 
 
-def test_what_a_killed_run_left(store: Store, url: str, tmp_path: Path, capsys: Capsys, state: Path) -> None:
+def test_objects_of_a_killed_run_are_named_and_stay(
+    store: Store, url: str, tmp_path: Path, capsys: Capsys, state: Path
+) -> None:
     """It is named and stays: it may be another run's that has not ended."""
     store.client.put_object(Bucket=s3.BUCKET, Key="again/run-20260101t000000-00000000/data/x", Body=b"left")
     code, _, told = archived(capsys, url, "s3://archive/again", state)

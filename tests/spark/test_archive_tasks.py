@@ -71,7 +71,7 @@ def killed_early(place: Path, job: Job, item: Item) -> Iterator[pa.RecordBatch]:
     yield from clean_one(job, item)
 
 
-def test_as_alone(spark: SparkSession, tmp_path: Path, capsys: Capsys) -> None:
+def test_tasks_write_the_bytes_of_the_local_engine(spark: SparkSession, tmp_path: Path, capsys: Capsys) -> None:
     """All kinds of logs: the bytes of ``clean``, and what is told of them."""
     path = make_archive(tmp_path / "data")
     alone = archive_by(None, path, tmp_path / "alone", tmp_path / "state")
@@ -96,7 +96,7 @@ def test_tasks_that_fail_once(
     assert found_in(tmp_path / "out") == cleaned_twin(capsys, path)
 
 
-def test_what_a_killed_task_left(
+def test_objects_of_a_killed_task_are_removed(
     spark: SparkSession, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is gone before the manifest is put."""

@@ -48,7 +48,7 @@ def test_place(judged: dict[str, Judged]) -> None:
     assert "/before/" in lost.file
 
 
-def test_what_was_altered(judged: dict[str, Judged]) -> None:
+def test_the_altered_fields_are_named(judged: dict[str, Judged]) -> None:
     for name in ("value", "key", "timestamp"):
         (example,) = judged[f"altered {name}"].examples
         assert example.what == f"another {name} than before"

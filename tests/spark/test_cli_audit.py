@@ -59,7 +59,7 @@ def audit(capsys: pytest.CaptureFixture[str], scene: Scene, *more: object) -> tu
     return asked(capsys, "audit", scene.copy.parent, scene.log_dir, "--now-ms", NOW, *more)
 
 
-def test_right(capsys: pytest.CaptureFixture[str], scene: Scene) -> None:
+def test_an_audit_of_a_right_log(capsys: pytest.CaptureFixture[str], scene: Scene) -> None:
     """The checkpoint says how far it is clean; the digest key makes digests comparable."""
     code, document = audit(capsys, scene, "--digest-key", "00" * 16)
     (partition,) = document["partitions"]
@@ -72,7 +72,7 @@ def test_right(capsys: pytest.CaptureFixture[str], scene: Scene) -> None:
     assert again["after"]["digest"] == partition["after"]["digest"] != partition["before"]["digest"]
 
 
-def test_wrong(capsys: pytest.CaptureFixture[str], scene: Scene) -> None:
+def test_an_audit_of_a_damaged_log(capsys: pytest.CaptureFixture[str], scene: Scene) -> None:
     """Exit code 5, what is wrong, where, and what the words mean."""
     scene.put(0, s.SECOND_CLEANED + s.LAST_OF_7)
     code, document = audit(capsys, scene)

@@ -96,7 +96,7 @@ def test_a_stream(connect: SparkSession, path: Path) -> None:
 
 
 @pytest.mark.long
-def test_what_jobs_find(connect: SparkSession, path: Path, tmp_path: Path) -> None:
+def test_jobs_find_what_a_local_run_finds(connect: SparkSession, path: Path, tmp_path: Path) -> None:
     """Profile, audit, comparison and search say what they say without any session; a snapshot has the same records."""
     there, here = Logs(connect, path, STRATEGY), Logs(None, path, STRATEGY)
     assert there.profile() == here.profile()
@@ -139,7 +139,7 @@ def test_a_table_and_a_copy(connect: SparkSession, path: Path, tmp_path: Path, d
     assert files_of(cleaned_dir(tmp_path / "there")) == files_of(cleaned_dir(tmp_path / "here"))
 
 
-def test_how_far_they_are(connect: SparkSession, path: Path, tmp_path: Path) -> None:
+def test_the_progress_of_jobs_is_reported(connect: SparkSession, path: Path, tmp_path: Path) -> None:
     """All of it is told in the end, never more; the jobs have a tag that says what they are, and nothing stays."""
     told, tags = [], set()
 
@@ -159,7 +159,7 @@ def test_how_far_they_are(connect: SparkSession, path: Path, tmp_path: Path) -> 
     assert asked.cores_of(connect) == 2
 
 
-def test_what_is_refused(connect: SparkSession, path: Path, tmp_path: Path) -> None:
+def test_operations_that_connect_refuses(connect: SparkSession, path: Path, tmp_path: Path) -> None:
     """A cleaning beside the segments; damage, with the file and the place that this process tells."""
     with pytest.raises(ConfigError, match="stage needs a Spark session of this process") as refused:
         Logs(connect, path).stage([f"cleanerd.state.dir={tmp_path / 'state'}"])

@@ -42,7 +42,7 @@ def test_masters(master: str, given: str) -> None:
 
 
 @pytest.mark.parametrize("master", ["", "localhost", "local[0]", "local[]", "spark://", "http://x", "sc://x:15002"])
-def test_no_masters(master: str) -> None:
+def test_a_connect_url_is_refused_as_a_master(master: str) -> None:
     """Who names a server of Spark Connect is told what takes one."""
     with pytest.raises(
         ConfigError, match=r"not a Spark master \((local|Spark Connect .* cleanerd.spark.Logs)"

@@ -32,7 +32,7 @@ def test_pairs_are_covered() -> None:
 
 
 @pytest.mark.parametrize("cells", [CELLS[::EVERY_WITH_TWO], CELLS[3::EVERY_WITH_ONE]])
-def test_in_some_of_the_cells_all_values_turn_up(cells: list[Cell]) -> None:
+def test_the_cells_cover_all_values(cells: list[Cell]) -> None:
     for name in ("strategy", "mode", "codec", "transactions", "shards"):
         assert {getattr(cell, name) for cell in cells} == {getattr(cell, name) for cell in CELLS}
 

@@ -209,13 +209,13 @@ def test_options_of_a_snapshot(log_dir: Path, capsys: pytest.CaptureFixture[str]
         ("divergence", "--master", "spark://127.0.0.1:9"),
     ],
 )
-def test_who_asks_for_spark_gets_it(tmp_path: Path, log_dir: Path, asked: Sequence[object]) -> None:
+def test_the_option_starts_spark(tmp_path: Path, log_dir: Path, asked: Sequence[object]) -> None:
     """Which here means that Java is missed."""
     done = without_java(tmp_path, "spark", asked[0], log_dir, *asked[1:])
     assert (done.returncode, "no java there" in done.stderr) == (3, True), done.stderr
 
 
-def test_what_is_little(tmp_path: Path) -> None:
+def test_which_logs_are_small_enough_for_this_process(tmp_path: Path) -> None:
     """Every file that may hold records counts, wherever it lies; on a cluster nothing is little."""
     (tmp_path / "t-0" / "kept").mkdir(parents=True)
     for name in ("1.log", "kept/2.log.deleted", "1.index"):

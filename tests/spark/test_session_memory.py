@@ -31,7 +31,7 @@ GIB = 1024 * MIB
         (0, 1, None),
     ],
 )
-def test_what_fits(size_bytes: int, cores: int, found: Room | None) -> None:
+def test_the_memory_of_heap_and_workers_fits(size_bytes: int, cores: int, found: Room | None) -> None:
     """Java's heap first, then as many workers as are left; never more than cores."""
     assert room_in(Memory(size_bytes, "a test"), cores) == found
 

@@ -109,7 +109,7 @@ def settled(paths: list[Path], expected: dict[Partition, int]) -> None:
         time.sleep(0.1)
 
 
-def test_as_consumers(broker: Broker) -> None:
+def test_rows_equal_those_of_a_consumer(broker: Broker) -> None:
     """Both views, beside the running broker, after a stop and after a kill: record for record."""
     pick = random.Random(4)
     open_writer = produce(broker, pick)

@@ -85,7 +85,7 @@ def dumped(tmp_path_factory: pytest.TempPathFactory, judge_43: Judge) -> dict[st
 
 @pytest.mark.parametrize("name", [*SEEDS, "strange"])
 @pytest.mark.parametrize("split_bytes", ["128m", "700"])
-def test_raw(dumped: dict[str, tuple[Path, Dump]], name: str, split_bytes: str) -> None:
+def test_raw_rows_equal_kafkas_records(dumped: dict[str, tuple[Path, Dump]], name: str, split_bytes: str) -> None:
     """Every record of every batch as Kafka decodes it, wherever the log is cut."""
     path, dump = dumped[name]
     rows = read_rows(path, view="raw", columns=EVERYTHING, splitBytes=split_bytes)
@@ -160,7 +160,7 @@ def test_committed_and_all(dumped: dict[str, tuple[Path, Dump]], name: str, spli
         checkpoint.write_text(before)
 
 
-def test_strange(dumped: dict[str, tuple[Path, Dump]]) -> None:
+def test_strange_logs_read_as_kafka_reads_them(dumped: dict[str, tuple[Path, Dump]]) -> None:
     """By hand: log start inside a segment, an aborted, a committed and an open transaction, the clean part."""
     path, _ = dumped["strange"]
     rows = read_rows(path, columns="offset,in_clean_part,value")

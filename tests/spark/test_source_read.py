@@ -43,7 +43,7 @@ def simple(root: Path, count: int = 60, a_segment: int = 20, **partition: Any) -
     return make_log_dir(root, {"t-0": Partition(segments, index_interval_bytes=150, **partition)})
 
 
-def test_wherever_it_is_cut(tmp_path: Path) -> None:
+def test_every_split_size_reads_each_batch_once(tmp_path: Path) -> None:
     """Any range by any split size is that range, in order: every batch is read once."""
     path = simple(tmp_path / "logs", count=200, a_segment=50)
     pick = random.Random(1)
@@ -160,7 +160,7 @@ def test_edges(tmp_path: Path) -> None:
             offsets(path, startingOffsets=said)
 
 
-def test_which(tmp_path: Path) -> None:
+def test_which_partitions_are_read(tmp_path: Path) -> None:
     """Topics, patterns, partitions, globs, a partition's own directory, several paths."""
     made = {name: Partition({0: one(0, value=name.encode())}) for name in ("a-0", "a-1", "b-0", "ab-2")}
     path = make_log_dir(tmp_path / "x" / "data", made)

@@ -177,7 +177,7 @@ def _planned(url: str) -> tuple[Any, list[Any]]:
         ("other", "it was written to although it is not the active segment"),
     ],
 )
-def test_what_changes_behind_the_listing(store: Store, log_dir: Path, change: str, told: str) -> None:
+def test_an_object_changed_after_the_listing_is_an_error(store: Store, log_dir: Path, change: str, told: str) -> None:
     """An object that is gone, cut or replaced after the driver listed it is an error with its URL, never other rows."""
     url = store.put(log_dir, f"changing/{change}")
     reader, splits = _planned(url)

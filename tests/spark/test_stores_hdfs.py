@@ -136,7 +136,7 @@ def test_refused(hdfs: HdfsCluster, root: str, log_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["gone", "shorter"])
-def test_what_changes_behind_the_listing(root: str, log_dir: Path, change: str) -> None:
+def test_a_file_changed_after_the_listing_is_an_error(root: str, log_dir: Path, change: str) -> None:
     """A file that is gone or cut when it is opened is an error with its URL."""
     log = path_of(put(log_dir, f"{root}/changing/{change}")) / FIRST
     assert isinstance(log, StorePath)

@@ -58,7 +58,7 @@ def eventually(call: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize("rules", [KAFKAS_RULES, BY_HEADER], ids=["offset", "header"])
-def test_all_of_it(tables: Tables, tmp_path: Path, rules: KeyRules) -> None:
+def test_a_table_of_a_whole_snapshot(tables: Tables, tmp_path: Path, rules: KeyRules) -> None:
     """The rows of a snapshot as Parquet, which are compared with a dictionary elsewhere; of versions what decided."""
     for seed in range(3):
         path = RichLog(seed, transactions=True, codec=seed).write(tmp_path / f"logs-{seed}", 3, 12)
@@ -76,7 +76,7 @@ def test_all_of_it(tables: Tables, tmp_path: Path, rules: KeyRules) -> None:
     assert tables.commits() == 3
 
 
-def test_what_is_new(tables: Tables, tmp_path: Path) -> None:
+def test_a_merge_adds_what_is_new(tables: Tables, tmp_path: Path) -> None:
     """Put, put again, deleted, aborted, open, committed later; another partition and topic: as a table made of it."""
     log = Growing(tmp_path, "orders-0", "orders-1", "users-0")
     log.put("orders-0", a="1", b="1", c="1", d="1", e="1")
@@ -107,7 +107,7 @@ def test_what_is_new(tables: Tables, tmp_path: Path) -> None:
     assert tables.rows() == rows
 
 
-def test_twice_is_once(tables: Tables, tmp_path: Path) -> None:
+def test_a_repeated_merge_changes_nothing(tables: Tables, tmp_path: Path) -> None:
     """No commit, no file more; after a tenth of the retention one that says that there was nothing."""
     log = Growing(tmp_path, "orders-0")
     log.put("orders-0", a="1", b="1")
@@ -158,7 +158,7 @@ def test_retention_moves_the_log_start(tables: Tables, tmp_path: Path) -> None:
     assert values(tables) == {"orders-0": dict.fromkeys("cde", "1")}
 
 
-def test_two_at_once(tables: Tables, tmp_path: Path) -> None:
+def test_the_second_of_two_merges_changes_nothing(tables: Tables, tmp_path: Path) -> None:
     """The second one changes nothing and leaves nothing; run again, it goes on from what the first one left."""
     log = Growing(tmp_path, "orders-0")
     log.put("orders-0", a="1")
@@ -179,7 +179,7 @@ def test_two_at_once(tables: Tables, tmp_path: Path) -> None:
     assert values(tables) == {"orders-0": {"b": "1", "c": "1"}}
 
 
-def test_by_tasks(spark: SparkSession, delta: Tables, tmp_path: Path) -> None:
+def test_tasks_write_what_this_process_writes(spark: SparkSession, delta: Tables, tmp_path: Path) -> None:
     """What a session's tasks write is what this process writes."""
     by_tasks(spark, delta, tmp_path)
 

@@ -52,7 +52,7 @@ def secured(certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> Iter
         ("client-encrypted.pem", None, PASSWORD),
     ],
 )
-def test_both_are_known(
+def test_a_client_key_and_its_chain_are_accepted(
     secured: RegistryServer, certificates: Certificates, monkeypatch: pytest.MonkeyPatch,
     certificate: str, key: str | None, password: str | None,
 ) -> None:  # fmt: skip
@@ -80,7 +80,7 @@ def test_both_are_known(
         ({AUTHORITY: "ca.pem", CERTIFICATE: "client.chain", KEY: "client.enc"}, f"cannot be used.*{KEY_PASSWORD}"),
     ],
 )
-def test_one_is_not(
+def test_a_client_key_without_its_chain_is_refused(
     secured: RegistryServer,
     certificates: Certificates,
     monkeypatch: pytest.MonkeyPatch,
@@ -95,7 +95,7 @@ def test_one_is_not(
     assert not secured.requests
 
 
-def test_they_are_no_settings() -> None:
+def test_the_variables_are_no_unknown_settings() -> None:
     """None of the variables is told to set nothing, as a wrong name of one still is."""
     names = {AUTHORITY, CERTIFICATE, KEY, KEY_PASSWORD, schema_registry.USER, schema_registry.PASSWORD}
     assert names == SCHEMA_REGISTRY

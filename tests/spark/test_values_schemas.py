@@ -37,7 +37,7 @@ def test_each_schema_is_asked_for_once(registry: RegistryServer) -> None:
 
 
 @pytest.mark.parametrize("fault", ["slow", "broken", "drop", "cut", "noise"])
-def test_what_passes_is_asked_again(registry: RegistryServer, fault: str) -> None:
+def test_a_passing_error_of_the_registry_is_asked_again(registry: RegistryServer, fault: str) -> None:
     """Throttling, errors and broken answers, two of three: everything is decoded, and nothing has a reason."""
     values = avro(registry, ID, VALUE)
     registry.requests.clear()
@@ -64,7 +64,7 @@ def test_a_registry_that_stays_away_ends_the_task(
 
 
 @pytest.mark.parametrize(("fault", "why"), [("denied", "credentials"), ("elsewhere", "as a schema registry does")])
-def test_what_does_not_pass_is_told_at_once(registry: RegistryServer, fault: str, why: str) -> None:
+def test_a_lasting_error_of_the_registry_is_reported_at_once(registry: RegistryServer, fault: str, why: str) -> None:
     """Wrong credentials, and a server that is no registry, are not asked again; nothing counts as unknown."""
     values = avro(registry, ID, VALUE)
     registry.requests.clear()
@@ -232,7 +232,7 @@ def test_the_limit(registry: RegistryServer) -> None:
 @pytest.mark.parametrize(
     "said", [{"columns": "values"}, {"columns": ""}, {"framing": "glue"}, {"limit": -1}, {"value_message": "A"}]
 )
-def test_what_makes_no_sense(registry: RegistryServer, said: dict[str, Any]) -> None:
+def test_options_that_contradict_are_refused(registry: RegistryServer, said: dict[str, Any]) -> None:
     """It is refused before anything is read."""
     registry.register("orders-value", '"long"')
     with pytest.raises(ConfigError):

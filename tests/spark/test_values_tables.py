@@ -330,7 +330,7 @@ def test_keys_and_values(registry: RegistryServer, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_by_tasks(
+def test_tasks_write_what_this_process_writes(
     spark: SparkSession, delta: Tables, registry: RegistryServer, log: Growing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a session's tasks write is what this process writes: a task a partition, and many for a large one."""

@@ -23,6 +23,6 @@ def test_lost_indexes(judge_43: Judge, work: Path) -> None:
     assert seen["lost entries"] > 20, "U-26"
 
 
-def test_as_39(judge_39: Judge, work: Path) -> None:
+def test_lost_indexes_as_kafka_39(judge_39: Judge, work: Path) -> None:
     """Kafka 3.9 makes them anew alike."""
     play_lost(judge_39, work, range(200_101, 200_121))

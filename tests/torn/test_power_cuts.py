@@ -38,7 +38,7 @@ def test_power_cuts(judge_43: Judge, work: Path) -> None:
     _met_with(play(judge_43, work, FIXED), len(FIXED))
 
 
-def test_as_39(judge_39: Judge, work: Path) -> None:
+def test_power_cuts_as_kafka_39(judge_39: Judge, work: Path) -> None:
     """Kafka 3.9 recovers them alike."""
     play(judge_39, work, range(301, 321))
 

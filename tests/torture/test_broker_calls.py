@@ -48,7 +48,7 @@ def many(request: pytest.FixtureRequest, judge_43: Judge) -> Iterator[BrokerBenc
 
 
 @pytest.mark.parametrize("what", ["owner", "aborted", *(pytest.param(each, marks=pytest.mark.long) for each in FOUND)])
-def test_what_was_found(bench: BrokerBench, what: str) -> None:
+def test_broker_calls_that_were_answered_wrongly(bench: BrokerBench, what: str) -> None:
     """A-23, A-24, U-34, U-12: calls that were answered wrongly.
 
     A disk that did not say whether the broker may read a file quarantined the partition. Kafka takes a transaction

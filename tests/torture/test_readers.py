@@ -61,7 +61,7 @@ def known() -> Iterator[Mapping[str, Reader]]:
 
 
 @pytest.mark.parametrize("name", FOUND)
-def test_found(known: Mapping[str, Reader], name: str) -> None:
+def test_reader_inputs_that_raised_another_exception(known: Mapping[str, Reader], name: str) -> None:
     """Input that a reader answered with another exception than its own."""
     for data in FOUND[name]:
         assert not outcome(known[name], data), data[:80]
@@ -75,7 +75,7 @@ def test_each_reader_takes_a_seed(known: Mapping[str, Reader]) -> None:
         for data in reader.seeds:
             try:
                 reader.read(data)
-            except Exception:  # noqa: BLE001 - which one, test_found and the attack say
+            except Exception:  # noqa: BLE001 - which one, test_reader_inputs_that_raised_another_exception and the attack say
                 refused += 1
         assert refused < len(reader.seeds) or reader.name == "client properties", reader.name
 
@@ -118,7 +118,7 @@ def test_what_reaches_a_new_line_is_mutated_further(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("ours")
-def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_run_continues_where_it_stopped(tmp_path: Path) -> None:
     """A million in all, over several runs; with other code, or another seed, none of them counts."""
     reader = Reader("deep", (b"xyz",), _deep)
     _play(reader, tmp_path, 3000)
@@ -133,7 +133,7 @@ def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("ours")
-def test_one_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_input_that_takes_too_long_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than a second of CPU is told, though no input is looked at on its own."""
 
     def read(data: bytes) -> None:
@@ -163,7 +163,7 @@ def test_lines_are_told_once() -> None:
     assert again.reached == first
 
 
-def test_no_python_that_notes_cheaply(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_coverage_without_sys_monitoring(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """It goes on with this one, and says so."""
     monkeypatch.setattr(led, "FAST", False)
     monkeypatch.setattr(led, "interpreter", lambda _minor: None)

@@ -270,7 +270,7 @@ def test_client_properties_with_what_no_client_takes(tmp_path: Path, line: str) 
         read_client_config(file)
 
 
-def test_what_is_closed_is_closed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_closed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk may say no when a file is closed; the number belongs to somebody else by then, and others wait."""
     real = os.close
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.kafka.judge import Judge
 
 
-def test_what_does_not_matter_goes() -> None:
+def test_parts_that_do_not_matter_are_removed() -> None:
     """Two of a hundred parts make it fail; no other one is left."""
     tried = []
 
@@ -32,7 +32,7 @@ def test_what_does_not_matter_goes() -> None:
     assert len(tried) < 100
 
 
-def test_what_fails_always_becomes_nothing() -> None:
+def test_a_case_that_always_fails_shrinks_to_nothing() -> None:
     assert shrunk(9, lambda _gone: True) == set(range(9))
 
 

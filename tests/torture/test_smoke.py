@@ -125,7 +125,7 @@ def test_twelve_minutes(tmp_path: Path) -> None:
     assert after["system calls"]["steps"] == before["system calls"]["steps"] + 1
 
 
-def test_what_a_start_would_make_of_it(tmp_path: Path) -> None:
+def test_the_loader_rules_of_system_calls(tmp_path: Path) -> None:
     """The judge of `system_calls`, judged: swap, cleaned and deleted files count as Kafka's loader has them count."""
     batch = (7).to_bytes(8, "big") + (49).to_bytes(4, "big") + bytes(7) + bytes(4) + (2).to_bytes(4, "big") + bytes(34)
     for name, data in {

@@ -60,7 +60,7 @@ KEY_RULES = {"C-45", "C-45.2", "R280-9", "R534-6", "U-1", "U-14"}
 
 @pytest.mark.parametrize("strategy", ["header", "timestamp", "offset"])
 @pytest.mark.parametrize("mode", ["null", "flag", "header"])
-def test_what_the_cleaner_leaves_is_right(strategy: str, mode: str) -> None:
+def test_a_cleaned_log_passes_verification(strategy: str, mode: str) -> None:
     """U-28: another reading of the same rules, round by round."""
     verified = 0
     for seed in range(14):

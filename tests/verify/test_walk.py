@@ -59,7 +59,7 @@ def test_ends(tmp_path: Path, chunk_bytes: int) -> None:
 
 
 @pytest.mark.parametrize("every", [1, 2])
-def test_what_was_read_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int) -> None:
+def test_every_byte_is_read_about_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int) -> None:
     """However many batches of a chunk are damaged: the bytes of a file are read about once."""
     good = keyed_batch(0, [("k", "v")])
     bad = good[:-1] + bytes([good[-1] ^ 1])
