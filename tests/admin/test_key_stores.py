@@ -20,6 +20,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["ca.pem", "trust.p12", "trust.jks"])
 def test_trust_stores(made: Certificates, name: str) -> None:
     assert trusted_certificates(made.path(name), PASSWORD).split() == made.text("ca.crt").split()

@@ -96,6 +96,7 @@ def own(broker: Broker, topic: str) -> dict[str, str]:
     return {name: entry.value for name, entry in entries.items() if entry.source == 1}
 
 
+@pytest.mark.long
 def test_delegate_and_hand_back_on_a_broker(broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """U-8: set, saved, idempotent, restored exactly; keys that have nothing to do with it are never touched."""
     cli = Cli(broker, tmp_path / "state", capsys)
@@ -147,6 +148,7 @@ def test_delegate_and_hand_back_on_a_broker(broker: Broker, tmp_path: Path, caps
     assert own(broker, "orders") == before["orders"]
 
 
+@pytest.mark.long
 def test_an_error_of_the_broker_is_one_line(broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Unknown topics are not created by asking; refusals and silence have their own exit codes."""
     cli = Cli(broker, tmp_path / "state", capsys)
@@ -172,6 +174,7 @@ def test_an_error_of_the_broker_is_one_line(broker: Broker, tmp_path: Path, caps
     assert "[Error" not in str(raised.value)
 
 
+@pytest.mark.long
 def test_the_brokers_cleaner_keeps_away_from_a_delegated_topic(
     broker_43: StartBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -198,6 +198,7 @@ def test_every_way_in_with_both_libraries(secured: Secured) -> None:
     assert len(tried) == len(ROUNDS) + 2 + 4
 
 
+@pytest.mark.long
 def test_delegate_and_hand_back(secured: Secured, shell: Callable[..., tuple[int, str, str]]) -> None:
     """``--command-config FILE`` as Kafka's tools have it; the setting does the same; the file names the brokers."""
     path = secured.login("alice")

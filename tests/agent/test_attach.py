@@ -142,6 +142,7 @@ def credulous(attached: Live) -> Live:
     return attached
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("harm", TAKEN_CASES)
 def test_a_build_without_the_check_accepts_the_swap(
     credulous: Live, request: pytest.FixtureRequest, harm: damage.Damage
@@ -177,6 +178,7 @@ def test_a_broken_agent_argument_is_reported(attached: Live) -> None:
     assert "cleanerd agent: not started" in attached.broker.log_text()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("option", ["sokket=/x", "transport=tcp", "socket=/tmp/cleanerd.sock"])
 def test_another_build_that_could_not_run_ends_nothing(attached: Live, other_build: Path, option: str) -> None:
     """A-02: it was ended first, and then the one in its place did not start, or found no place to listen."""

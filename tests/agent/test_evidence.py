@@ -82,6 +82,7 @@ def requests_of(topic: Topic, manifest: Manifest) -> list[dict[str, Any]]:
     return [requests[0], *({k: v for k, v in each.items() if k != "witnesses"} for each in requests[1:])]
 
 
+@pytest.mark.long
 def test_named_once(cutting: tuple[Live, Path]) -> None:
     """U-3: the connection's next groups go in without; another connection, or another plan, has to name them."""
     live, _ = cutting

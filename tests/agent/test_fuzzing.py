@@ -10,6 +10,8 @@ import pytest
 
 from tests.agent.fuzz import outcomes, seeds
 
+pytestmark = pytest.mark.long
+
 TOP = Path(__file__).resolve().parents[2]
 
 
@@ -26,7 +28,6 @@ def test_the_unchanged_requests_are_accepted(tmp_path: Path) -> None:
     assert cut.startswith("bad_log"), cut
 
 
-@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_coverage_led_requests_are_refused() -> None:
     """A-23, A-29: for twenty seconds nothing but refusals."""

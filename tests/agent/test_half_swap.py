@@ -105,6 +105,7 @@ def clean_always(topic: Topic) -> int:
     return (topic.directory / f"{0:020d}.log").stat().st_ino
 
 
+@pytest.mark.long
 def test_the_brokers_cleaner_stays_away(stopping: Stopping) -> None:
     """U-34, A-22: it gave its files the names that the new segment went by, and the next start threw that away."""
     topic, other = (topic_in(stopping, each, "half") for each in reversed(stopping.live.broker.log_dirs))

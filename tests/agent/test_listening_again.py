@@ -90,6 +90,7 @@ def serves(live: Live) -> bool:
     return answer is not None and answer["ok"] is True
 
 
+@pytest.mark.long
 def test_no_thread_at_the_start(threadless: Threadless) -> None:
     """A-01: the broker starts, stderr says what is missing, and the same jar can be attached later."""
     live = threadless.live
@@ -111,6 +112,7 @@ def listening(threadless: Threadless) -> Threadless:
     return threadless
 
 
+@pytest.mark.long
 def test_no_thread_to_accept_with(listening: Threadless) -> None:
     """A-02, A-03: an agent that does not listen gives way to the same build; one that does stays."""
     live = listening.live

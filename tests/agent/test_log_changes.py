@@ -93,6 +93,7 @@ def delete_for_a_while(_stopping: Stopping, topic: Topic) -> None:
 # -- swaps ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("happen", "moment"),
     at_moments((recreate, move_away, cut_everything), ("named", "validated", "opened")),
@@ -109,6 +110,7 @@ def test_another_log(stopping: Stopping, happen: Callable[[Stopping, Topic], Non
     released(stopping, topic)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("what", "moment"), at_moments(("source", "evidence"), ("named", "opened")))
 def test_cut_and_grown_again(stopping: Stopping, what: str, moment: str) -> None:
     """U-3: inside of a group's last source, or above it, where the decision looked as well; no fault of the plan."""
@@ -124,6 +126,7 @@ def test_cut_and_grown_again(stopping: Stopping, what: str, moment: str) -> None
     released(stopping, topic)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("back", [False, True])
 def test_cleanup_policy_changes_around_a_swap(stopping: Stopping, back: bool) -> None:
     """A-13, A-16: while it is paused for a swap retention does not begin either, and afterwards it does."""
@@ -146,6 +149,7 @@ def test_cleanup_policy_changes_around_a_swap(stopping: Stopping, back: bool) ->
     released(stopping, topic)
 
 
+@pytest.mark.long
 def test_records_are_deleted_below_a_group(stopping: Stopping) -> None:
     """C-15, U-2: the log start lies inside of an output, or above it, and stays there through a kill."""
     topic = stopping.live.topic("log-start", transactions=False, **NEVER)
@@ -256,6 +260,7 @@ def test_the_broker_logged_no_errors(stopping: Stopping) -> None:
     assert [line for line in error_lines(text) if "AssignmentsManager" not in line] == []
 
 
+@pytest.mark.long
 def test_a_broker_that_stops(stopping: Stopping) -> None:
     """K-8: its logs are closed one after the other, and a swap that comes a moment later goes in all the same."""
     topic = stopping.live.topic("closed", transactions=False)

@@ -88,6 +88,7 @@ def is_refused(one: socket.socket) -> bool:
         return True
 
 
+@pytest.mark.long
 def test_the_port_and_its_announcement(live: Live) -> None:
     """A-33: bound to 127.0.0.1 alone, announced in a file of mode 0600, by 256 bits; ``info`` and ``doctor`` say so."""
     facts = announced(live)
@@ -111,6 +112,7 @@ def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     return Shell(tmp_path, capsys, monkeypatch)
 
 
+@pytest.mark.long
 def test_a_swap_over_the_loopback_port(live: Live, shell: Shell) -> None:
     """The protocol is the same: a plan's groups go in, and ``clean --live`` needs to be told nothing."""
     topic = live.topic("over-tcp")
@@ -189,6 +191,7 @@ def test_a_silent_client_is_disconnected(live: Live) -> None:
     assert 1 <= len(told_of) <= 3, "once a minute at the most: anybody can bring it about"
 
 
+@pytest.mark.long
 def test_a_hundred_that_are_silent(live: Live) -> None:
     """A-35: sixteen are waited for, and the oldest goes when one more comes. Here for ten minutes, not five seconds."""
     longer = ("PROOF_SECONDS = 5", "PROOF_SECONDS = 600")

@@ -168,6 +168,7 @@ def moved_inode(topic: Topic) -> int:
 # -- the sources stay in the way --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_broker_serves_its_other_log_directories(several: Stopping) -> None:
     """A-24: the answer says so; nothing there is served or acknowledged any more; the other directory's logs are."""
     first, second = several.live.broker.log_dirs
@@ -196,6 +197,7 @@ def test_the_broker_serves_its_other_log_directories(several: Stopping) -> None:
     assert topic.broker.running
 
 
+@pytest.mark.long
 def test_a_truncation_after_a_half_swap(several: Stopping) -> None:
     """A-24: a truncation waited for the swap to end. It cuts what of the sources is left, and not what replaced them.
 
@@ -233,6 +235,7 @@ def attempt(do: Callable[[], object]) -> None:
         return
 
 
+@pytest.mark.long
 def test_a_repeated_request_is_refused(several: Stopping) -> None:
     """A-24, A-25: nobody is told that all went well, nor may another log of that directory be swapped in."""
     second = several.live.broker.log_dirs[1]
@@ -270,6 +273,7 @@ def test_not_before_the_new_segment_has_all_its_files(several: Stopping) -> None
     assert names_ending([topic.directory], ".swap", ".cleaned", ".deleted") == []
 
 
+@pytest.mark.long
 def test_a_broker_with_one_log_directory_halts(single: Stopping) -> None:
     """A-24: then the broker halts, as it does when its own cleaner fails there; the next start finds all of it."""
     topic = single.live.topic("only", transactions=False)
@@ -311,6 +315,7 @@ def test_the_broker_does_not_have_it_yet(several: Stopping) -> None:
     assert topic.read() == topic.latest
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", ["inside", "above"])
 def test_only_its_last_name_is_missing(several: Stopping, where: str) -> None:
     """A-24: nothing of the sources is left in the log, and what is cut there and written after that stays."""
@@ -337,6 +342,7 @@ def test_only_its_last_name_is_missing(several: Stopping, where: str) -> None:
 # -- the broker gives it up by itself ---------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_its_log_directory_is_given_up(several: Stopping) -> None:
     """A-24, U-38: with the files moved in. It is refused, and the next start finds the old segments."""
     second = several.live.broker.log_dirs[1]

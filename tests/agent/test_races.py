@@ -61,6 +61,7 @@ def mapped(topic: Topic) -> set[str]:
     return {Path(line.split()[-1]).name for line in lines if f"/{topic.directory.name}/" in line}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("moment", "waits"), [("validated", False), ("opened", False), ("opened", True)])
 def test_the_topic_is_deleted(stopping: Stopping, moment: str, waits: bool) -> None:
     """The swap is refused, the directory goes, staging and all; also when the log has no segments left by then."""
@@ -187,6 +188,7 @@ def test_the_broker_fails_inside_of_its_swap(stopping: Stopping, topic: Topic, k
         assert (info["log_dirs"], info["pauses"]) == ([str(topic.log_dir)], [])
 
 
+@pytest.mark.long
 def test_the_cleaner_does_not_let_go(stopping: Stopping) -> None:
     """A-16: of its lock, as when it hangs with a disk: busy after some seconds, also to who only asks, and then not."""
     topic = stopping.live.topic("asleep", transactions=False)

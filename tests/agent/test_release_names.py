@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import pytest
+
 from tests.agent.java_program import JAVA, told_by
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = pytest.mark.long
 
 READ_AS: Final = {
     "4.3.1": "4.3 true",

@@ -22,7 +22,7 @@ from tests.support.patience import PATIENCE_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long]
 
 GAUGES: Final = Path(__file__).parent / "java" / "Gauges.java"
 

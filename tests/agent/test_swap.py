@@ -147,6 +147,7 @@ def test_offsets_for_times_after_the_swap(live: Live, topic: Topic) -> None:
         assert future.result(PATIENCE_SECONDS).timestamp >= record.timestamp
 
 
+@pytest.mark.long
 def test_a_group_at_a_time(live: Live, agent: Asking) -> None:
     """U-3, U-16: requests of one plan, each with the outputs of the ones before among its evidence."""
     topic = live.topic("stepwise")
@@ -173,6 +174,7 @@ def test_a_group_at_a_time(live: Live, agent: Asking) -> None:
     assert topic.read() == topic.latest
 
 
+@pytest.mark.long
 def test_the_log_start_moves(live: Live, agent: Asking) -> None:
     """U-2: a plan that rests on the log start is refused when it has moved, and one that does not is not."""
     topic = live.topic("moved", **{"cleanup.policy": "compact,delete", "retention.ms": "-1"})
@@ -215,6 +217,7 @@ def test_after_a_restart_the_memory_is_on_the_disk(live: Live) -> None:
     assert topic.read() == topic.latest
 
 
+@pytest.mark.long
 def test_a_clean_stop_takes_the_socket_along(live: Live) -> None:
     """U-31, U-27: no socket is left, and nothing of it all was an error to the broker."""
     text = live.broker.log_text()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-pytestmark = needs_root
+pytestmark = [needs_root, pytest.mark.long]
 
 
 def round_beside(root: Path, monkeypatch: pytest.MonkeyPatch, begin: Callable[[], None]) -> str:

@@ -142,6 +142,7 @@ def test_nothing_is_changed_in_a_directory_that_another_user_may_change(partitio
     assert state(partition / STAGING / PLAN) == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["unknown", PLAN])
 def test_a_tree_that_is_very_deep(partition: Path, files: PartitionFiles, name: str) -> None:
     """It ended the run with all partitions that were still to come (RecursionError)."""
@@ -163,6 +164,7 @@ def test_a_tree_that_is_very_deep(partition: Path, files: PartitionFiles, name: 
     os.system(f"rm -rf '{partition}'")  # noqa: S605 - shutil and pytest do not get that deep
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["plans", "unknown"])
 def test_a_directory_with_very_many_names(partition: Path, files: PartitionFiles, kind: str) -> None:
     """20,000 plans kept a run busy for minutes: each was settled with fsyncs, and the rest listed again."""

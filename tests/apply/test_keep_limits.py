@@ -153,6 +153,7 @@ def test_no_name_leads_out_of_it(root: Path, topic: str) -> None:
     assert (precious / f"{0:020d}.log").read_text() == "mine"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", range(8))
 def test_killed_while_it_forgets(root: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     """The files, then the entry: whatever is left goes the next time, and undo says that it cannot be undone."""
@@ -255,6 +256,7 @@ def test_an_entry_of_a_newer_release_is_left_alone(root: Path) -> None:
     assert newer.exists()
 
 
+@pytest.mark.long
 def test_as_many_segments_as_a_plan_can_name(root: Path) -> None:
     """S-40: with the longest numbers; what could not be read could not be undone, nor let go."""
     segments = 97_000  # as MAX_MANIFEST_BYTES has it

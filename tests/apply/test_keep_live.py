@@ -266,6 +266,7 @@ def test_records_below_a_moved_log_start_come_back_hidden(root: Path) -> None:
     assert read_checkpoint(root / LOG_STARTS) == {NAME: 1}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kills", [False, True])
 def test_every_step_of_a_cleaning_that_keeps(injector: Injector, kills: bool) -> None:
     """Failed or killed at each change of a file: what was swapped can be put back, always; the rest was not touched."""

@@ -86,6 +86,7 @@ def test_every_refused_step(root: Path, injector: Injector) -> None:
     assert states >= {(False, False), (True, False)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["mkdir", "open", "write", "fsync", "fchmod", "utime", "fstatvfs", "statvfs"])
 def test_no_space(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """OP-10: a full or failing disk, at whichever call: one reason, each group old or new, nothing left in the way."""

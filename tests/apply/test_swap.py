@@ -167,6 +167,7 @@ def test_every_single_step_can_fail(memory_path: Path, number: int) -> None:
     assert set(seen) == {0, 1, 2}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.long)])
 def test_every_step_of_the_recovery_can_fail_too(memory_path: Path, every: int) -> None:
     """Recovery from any failure, or from every fourth, itself failing at any step, and called again."""

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from tests.support.releases import Release
 
+pytestmark = pytest.mark.long
+
 NEWER = "written by a newer cleanerd (format 2, this one knows 1)"
 
 
@@ -68,7 +70,6 @@ def outcomes(ran: Ran) -> list[str]:
     return [row["outcome"] for row in ran.document["partitions"]]
 
 
-@pytest.mark.long
 def test_each_process_runs_its_own_release(tmp_path: Path, new: Release) -> None:
     """Each process runs the release that it is asked for, not this tree."""
     for release in (this_release(tmp_path), new):

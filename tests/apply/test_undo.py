@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kills", [False, True])
 def test_every_step_of_an_undo(injector: Injector, kills: bool) -> None:
     """Failed or killed: cleaned or undone, never between; another undo gets to the end of it, to the byte."""
@@ -55,6 +56,7 @@ def test_every_step_of_an_undo(injector: Injector, kills: bool) -> None:
     pytest.fail("it never came to an end")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kills", [False, True])
 def test_every_step_of_a_cleaning_that_keeps(injector: Injector, kills: bool) -> None:
     """Whatever became of the cleaning, an entry that is there tells the truth: undo leads back to the beginning."""

@@ -95,6 +95,7 @@ ODD_RESULT = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("inside", [False, True])
 def test_a_record_of_a_staged_plan_that_makes_no_sense(root: Path, inside: bool) -> None:
     """S-29: no such plan is applied, the log stays, and Kafka's checkpoint too: a number that is none ends its broker.

@@ -33,6 +33,7 @@ def _chunks(log: MadeLog) -> list[_kernel.Chunk]:
     ]
 
 
+@pytest.mark.long
 def test_shape_is_as_announced(log: MadeLog) -> None:
     """The kernel checks CRCs and records; here: counts, offsets, and the share that is superseded."""
     chunks = _chunks(log)
@@ -49,6 +50,7 @@ def test_shape_is_as_announced(log: MadeLog) -> None:
     assert tombstones == pytest.approx(0.01, abs=0.005)
 
 
+@pytest.mark.long
 def test_bytes_are_as_announced(log: MadeLog) -> None:
     sizes = [path.stat().st_size for path in segments(log.partition_dir)]
     assert sum(sizes[:-1]) == log.log_bytes
@@ -59,6 +61,7 @@ def test_bytes_are_as_announced(log: MadeLog) -> None:
         assert SIZE * 0.3 < log.log_bytes < SIZE * 0.8
 
 
+@pytest.mark.long
 def test_records_read_back_with_the_other_decoder(log: MadeLog) -> None:
     """format/record.py knows nothing of the kernel's decoder."""
     path = segments(log.partition_dir)[0]
@@ -85,6 +88,7 @@ def test_indexes_point_at_batches(log: MadeLog) -> None:
         assert int(times["timestamp"][-1]) == int(batches.max_timestamp.max())
 
 
+@pytest.mark.long
 def test_the_same_arguments_give_the_same_bytes(log: MadeLog, tmp_path: Path) -> None:
     again = make_log(tmp_path / "again", log.shape, unpacked_bytes=SIZE, segment_bytes=SIZE // 4)
     for one, other in zip(segments(log.partition_dir), segments(again.partition_dir), strict=True):
@@ -92,6 +96,7 @@ def test_the_same_arguments_give_the_same_bytes(log: MadeLog, tmp_path: Path) ->
         assert one.read_bytes() == other.read_bytes()
 
 
+@pytest.mark.long
 def test_it_is_a_log_directory(log: MadeLog) -> None:
     found = read_log_dir(log.log_dir)
     assert found.clean_shutdown

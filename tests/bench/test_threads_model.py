@@ -43,6 +43,7 @@ def test_threads_scale_without_the_lock(threads: int) -> None:
     assert partitions_at_once([Work(1.0, 0.0, 0.0)], threads, pieces=4000) == pytest.approx(1.0, rel=0.1)
 
 
+@pytest.mark.long
 def test_limits() -> None:
     """No more than one over the share that holds the lock, or that goes by in order; phases follow each other."""
     held = [Work(0.1, 0.9, 0.0)]

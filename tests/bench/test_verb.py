@@ -32,6 +32,7 @@ def test_measures_every_stage_of_every_log(tmp_path: Path, capsys: pytest.Captur
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_one_log_as_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(whole, "STARTS", 1)
     assert run([*SMALL, "--log", "lz4", "--dir", str(tmp_path)]) == 0

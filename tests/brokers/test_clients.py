@@ -32,6 +32,7 @@ def seen(lifecycle: Lifecycle, request: pytest.FixtureRequest) -> Seen:
     return found
 
 
+@pytest.mark.long
 def test_the_broker_has_nothing_to_complain_about(lifecycle: Lifecycle, seen: Seen) -> None:
     """U-27: it says that it has started; it warns of nothing that it does not warn of without a cleaning."""
     assert STARTED in seen.log_text

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.brokers.node import Run
 
-pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long]
 
 ENDED, HANGING = Partition("ended", 0), Partition("hanging", 0)
 CONFIG = {

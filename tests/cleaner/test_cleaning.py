@@ -121,11 +121,13 @@ def test_many_rounds(seed: int, segments: int, batches: int, rounds: int) -> Non
         run_rounds(root, seed, segments, batches, rounds)
 
 
+@pytest.mark.long
 def test_a_segment_below_the_clean_point_put_anew(tmp_path: Path) -> None:
     """U-10, found by chance: --first-dirty wrote the last clean segment again, and Kafka's checkpoint went back."""
     run_rounds(tmp_path, 135, segments=1, batches=1, rounds=4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_rounds_on_a_disk(tmp_path: Path, seed: int) -> None:
     """The same on a file system that has direct I/O."""

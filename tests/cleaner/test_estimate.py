@@ -31,6 +31,7 @@ def _true_keys(plan: CleaningPlan) -> int:
     return decision.map_entries
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("codec", [0, 3, 4])
 @pytest.mark.parametrize("superseded", [0.002, 0.1, 0.5, 0.8, 0.99, 0.9999])
 def test_uniform_keys(tmp_path: Path, superseded: float, codec: int) -> None:

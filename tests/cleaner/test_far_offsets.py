@@ -44,6 +44,7 @@ def test_largest_offsets(root: Path) -> None:
     assert keys(root)[base] == [(base + 1, "a")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first_dirty", [1, 63, 64, 65, 127, 128, 129, 200])
 @pytest.mark.parametrize("length", [64, 70, 191])
 def test_ranges_over_words(root: Path, first_dirty: int, length: int) -> None:

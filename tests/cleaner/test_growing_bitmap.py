@@ -31,6 +31,7 @@ def bits(words: np.ndarray) -> list[bool]:
     return [bool(bit) for bit in np.unpackbits(words.view(np.uint8), bitorder="little")]
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(pieces=PIECES)
 def test_append(pieces: list[tuple[int, int]]) -> None:
@@ -42,6 +43,7 @@ def test_append(pieces: list[tuple[int, int]]) -> None:
     assert bits(filled.words()) == expected + padding
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(left=PIECES, right=PIECES)
 def test_merge(left: list[tuple[int, int]], right: list[tuple[int, int]]) -> None:

@@ -86,6 +86,7 @@ def _in_a_page(lead: np.ndarray, data: np.ndarray, *, shift: int) -> np.ndarray:
     return block
 
 
+@pytest.mark.long
 @given(data=st.data())
 def test_blocks_with_and_without_their_lead(data: st.DataObject) -> None:
     """Whatever was asked for a lead, wherever blocks lie and however short they are: every byte arrives, in order."""

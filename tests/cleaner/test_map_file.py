@@ -132,6 +132,7 @@ def test_a_switch_of_strategy_counts_with_a_file_too(tmp_path: Path, place: Path
     assert (first.keys, first.differing) == (second.keys, second.differing)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("where", "why"),
     [
@@ -148,6 +149,7 @@ def test_a_directory_that_will_not_do(tmp_path: Path, place: Path, where: str, w
     _in_shards(_plan(tmp_path), place / where, why)
 
 
+@pytest.mark.long
 def test_a_disk_that_is_read_only(tmp_path: Path, place: Path) -> None:
     with tmpfs(place / "disk", "ro"):
         _in_shards(_plan(tmp_path), place / "disk", "Read-only file system")
@@ -165,6 +167,7 @@ def test_the_reserve_stays_free(tmp_path: Path, place: Path, monkeypatch: pytest
         assert file.room(None) == 30 * 4096
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EOPNOTSUPP])
 def test_room_that_cannot_be_had(tmp_path: Path, place: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-43: the disk fills up, a quota ends, the file system cannot promise room: before the map is used."""

@@ -22,6 +22,8 @@ from cleanerd_lab.bench.generate import PARTITION, Shape, make_log, write_broker
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.long
+
 MIB = 1024 * 1024
 BATCH_RECORDS = 16
 AMPLE_MAP_BYTES = 128 * MIB
@@ -100,7 +102,6 @@ def test_more_keys_than_the_map_takes(tmp_path: Path) -> None:
     _check(tmp_path, 96 * MIB, 0.2, MIB + 1, least_keys=75_000)
 
 
-@pytest.mark.long
 def test_many_keys_in_a_small_map(tmp_path: Path) -> None:
     """Two GiB and 800 000 keys with a map of 4 MiB: less than 200 MB beside it."""
     try:

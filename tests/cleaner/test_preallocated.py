@@ -92,6 +92,7 @@ def test_damage_below_the_recovery_point(tmp_path: Path) -> None:
     assert not any("another record" in note for note in result.notes)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("split_bytes", [60, 1 << 20])
 @pytest.mark.parametrize("torn_end", [b"", b"\xff" * 50], ids=["whole", "torn"])
 @pytest.mark.parametrize(("last", "goes"), [(OTHER, 1), (RIVAL, 0)])
@@ -120,6 +121,7 @@ def loaded(judge: Judge, path: Path, *, clean_shutdown: bool, recovery_point: in
     return found
 
 
+@pytest.mark.long
 @pytest.mark.kafka
 def test_kafka_takes_zeros_in_the_active_segment_for_its_end(judge: Judge, tmp_path: Path) -> None:
     """F-1: after a crash; nothing is lost."""
@@ -128,6 +130,7 @@ def test_kafka_takes_zeros_in_the_active_segment_for_its_end(judge: Judge, tmp_p
     assert (found.error, found.log_end_offset) == (None, 4)
 
 
+@pytest.mark.long
 @pytest.mark.kafka
 def test_kafka_takes_zeros_in_a_closed_segment_for_damage(judge: Judge, tmp_path: Path) -> None:
     """F-1, U-32: its recovery cuts there and throws away every later segment; so they are no end for us."""

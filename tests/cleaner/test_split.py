@@ -154,6 +154,7 @@ def contents(root: Path) -> list[tuple[int, bytes]]:
     return [(batch.header.base_offset, batch.data) for found in read_segments(root / NAME).values() for batch in found]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kills", [False, True])
 def test_every_step(injector: Injector, monkeypatch: pytest.MonkeyPatch, kills: bool) -> None:
     """OP-10: whichever step of the split the system refuses, the batches are all there, once; killed, after recovery.

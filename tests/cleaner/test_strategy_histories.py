@@ -50,6 +50,7 @@ def seen() -> Iterator[Counter[str]]:
         assert {name: counts[name] for name in least if counts[name] < least[name]} == {}
 
 
+@pytest.mark.long
 @settings(max_examples=HISTORIES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(**CASES)
 def test_histories(

@@ -115,6 +115,7 @@ def test_same_bytes_with_any_number_of_workers(
 LOGS: Final = [_partition(seed, cleaner_offset=offset) for seed, offset in ((11, None), (12, 1800), (13, 3600))]
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=15)
 @given(
     partition=st.sampled_from(LOGS),
@@ -156,6 +157,7 @@ def _spoil(log_dir: Path, rng: random.Random) -> None:
             log.write_bytes(data + rng.choice([b"", b"", data[:at]]))
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=20)
 @given(
     seed=st.integers(0, 2**32),
@@ -288,6 +290,7 @@ def many(tmp_path: Path) -> Iterator[Path]:
     return log_dir
 
 
+@pytest.mark.long
 def test_partitions_at_once(
     many: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -336,6 +339,7 @@ def test_same_bytes_at_a_limit_of_threads(tmp_path: Path, after: int, monkeypatc
     assert found[0] == found[1]
 
 
+@pytest.mark.long
 def test_partitions_at_once_at_a_limit_of_threads(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

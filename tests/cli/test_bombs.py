@@ -20,6 +20,8 @@ from tests.support.logs import keyed_batch
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.long
+
 MIB = 1024 * 1024
 LIMIT = 16 * MIB
 MOST = {"zeros": LIMIT - 100, "crowd": LIMIT // 32}

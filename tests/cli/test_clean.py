@@ -148,6 +148,7 @@ def test_dry_run(root: Path, shell: Shell) -> None:
     assert tree(root, without=()) == before
 
 
+@pytest.mark.long
 def test_as_a_process(root: Path, shell: Shell) -> None:
     """The entry point itself; the lock's second included."""
     path = make(root)

@@ -48,6 +48,7 @@ def test_unexpected_error(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPa
     assert tree(path) == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("script", "expected"),
     [

@@ -43,6 +43,7 @@ def test_options_of_a_verb() -> None:
     assert {"--from-start", "--force"} <= set(_answers("clean", "--f"))
 
 
+@pytest.mark.long
 def test_partitions(tmp_path: Path) -> None:
     """Topics of several partitions, and partitions, of the directory that is typed; without one the settings'."""
     path = make_log_dir(tmp_path / "logs", {"orders-0": dirty(), "orders-1": dirty(), "carts-0": dirty()})
@@ -52,6 +53,7 @@ def test_partitions(tmp_path: Path) -> None:
     assert _answers("pause", "--no-config", "--set", f"cleanerd.control.socket={tmp_path}/none", "o") == []
 
 
+@pytest.mark.long
 def test_settings_and_strategies() -> None:
     assert _answers("run", "--set", "cleanerd.log.d") == ["cleanerd.log.dirs="]
     assert "topics.orders.min.compaction.lag.ms=" in _answers("run", "--set", "topics.orders.min.c")

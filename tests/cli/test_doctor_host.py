@@ -86,6 +86,7 @@ def test_where_a_map_may_be_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert (told, part in said) == ("warning", True), said
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["PEM", "JKS", "PKCS12"])
 def test_certificates_that_have_expired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """A file that can be read and that nobody lets in by is not fine."""

@@ -301,6 +301,7 @@ def test_a_quarantine_does_not_take_the_place_of_what_could_not_be_read(tmp_path
 FIRST_DIRTY = ("--first-dirty", "3")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["clean", "stage"])
 def test_a_cleaning_that_moves_no_clean_point_is_remembered(root: Path, shell: Shell, way: str) -> None:
     """U-6: ``--first-dirty`` leaves the clean point where it is, and has chosen winners all the same."""

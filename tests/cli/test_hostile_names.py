@@ -23,7 +23,7 @@ from tests.support.root import needs_root
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = needs_root
+pytestmark = [needs_root, pytest.mark.long]
 
 TURNS: Final = 6
 VERBS: Final = ("clean", "stage", "apply", "undo")

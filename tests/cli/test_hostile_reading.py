@@ -88,6 +88,7 @@ def check(answer: Answer, told: str) -> None:
     assert "report it" not in said, f"{told}\n{said}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize("verb", VERBS)
 def test_planted_links_are_not_read(
@@ -117,6 +118,7 @@ def test_planted_links_are_not_read(
                     assert answer.code != 0, told
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("verb", ["clean", "plan", "verify"])
 def test_links_planted_while_reading_are_not_read(
     verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -96,6 +96,7 @@ def test_a_path_that_no_system_call_takes(root: Path, shell: Shell, field: str) 
     assert keys(path / "orders-0") == CLEANED
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change_of", [{"offset": "x"}, {"offset": 1e400}, {"last_segment": {}}, {"last_output": 7}])
 def test_a_clean_point_that_is_none(root: Path, shell: Shell, change_of: dict[str, Any]) -> None:
     """It is not believed, costs work only, and what is remembered afterwards can be read again."""
@@ -143,6 +144,7 @@ def staged(shell: Shell) -> Path:
     return path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", ["/a\0b", "", "kept"])
 def test_a_place_to_keep_in_that_is_none(root: Path, shell: Shell, place: str) -> None:
     """``stage`` writes no such thing: the plan is none, and the other partitions' are applied (OP-10)."""

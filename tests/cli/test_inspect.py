@@ -181,6 +181,7 @@ def test_good_entries_before_a_bad_one(capsys: Capture, tmp_path: Path) -> None:
     assert document["entries"] == [{"offset": 105, "position": 100}, {"offset": 109, "position": 200}]
 
 
+@pytest.mark.long
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     kind=st.sampled_from(sorted(KINDS)),

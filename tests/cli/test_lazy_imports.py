@@ -36,6 +36,7 @@ def declared() -> None:
     """What the verb does."""
 
 
+@pytest.mark.long
 def test_a_module_is_imported_while_nobody_looks_for_garbage(module: Path) -> None:
     module.write_text(MODULE)
     verb = done_by(f"{NAME}:work")(declared)

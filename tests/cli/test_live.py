@@ -67,6 +67,7 @@ def test_the_ratio_is_the_brokers(shell: Shell, agent: FakeAgent) -> None:
     assert "is not above min.cleanable.dirty.ratio 1" in entry["reason"]
 
 
+@pytest.mark.long
 def test_busy(shell: Shell, agent: FakeAgent) -> None:
     """4, the partition is busy; nothing of the log is touched."""
     before = tree(agent.log_dir / NAME)
@@ -120,6 +121,7 @@ def test_without_an_agent(shell: Shell, tmp_path: Path) -> None:
     assert "clean it without --live" in answer.err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("info", "reason"),
     [
@@ -311,6 +313,7 @@ def test_a_socket_far_down(shell: Shell, tmp_path: Path) -> None:
         assert shell(*live(shell, place)).code == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_killed_between_stage_and_swap(tmp_path: Path, agent: FakeAgent, shell: Shell, number: int) -> None:
     """The swap finishes or never was; the next round goes on from there and removes what lies about."""

@@ -53,6 +53,7 @@ def test_help_lists_the_verbs_without_loading_them() -> None:
         assert text in done.stdout
 
 
+@pytest.mark.long
 def test_no_verbs_help_loads_what_the_verb_works_with() -> None:
     """``clean --help`` is as fast as ``--help``: what reads logs, settings or a cluster comes when it is called.
 
@@ -73,6 +74,7 @@ def test_no_verbs_help_loads_what_the_verb_works_with() -> None:
     assert done.stdout.splitlines() == [f"{' '.join(line)} 0 True []" for line in lines], done.stderr
 
 
+@pytest.mark.long
 def test_verbs_that_ask_the_daemon_import_neither_numpy_nor_asyncio(tmp_path: Path) -> None:
     """``status`` and its like start often: they load the settings and what they print with, not what cleans."""
     code = (
@@ -183,6 +185,7 @@ def test_a_verb_chooses_its_code_by_return_or_exit(test_verbs: None, how: str) -
     assert run(["end", how, "--code", "10"]) == 10
 
 
+@pytest.mark.long
 def test_the_traceback_needs_v() -> None:
     quiet, loud = (python("-m", "tests.cli.verbs", "end", "unexpected", *extra) for extra in ((), ("-v",)))
     assert "Traceback" not in quiet.stderr
@@ -210,6 +213,7 @@ def test_a_full_disk_on_stdout_is_a_failure() -> None:
     assert "standard output: what was done cannot be told: No space left on device" in " ".join(done.stderr.split())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stderr", ["a full disk", "a reader that went away"])
 @pytest.mark.parametrize(
     ("arguments", "code"),
@@ -228,6 +232,7 @@ def test_an_exit_code_is_the_same_where_stderr_takes_nothing(stderr: str, argume
     assert bool(done.stdout) == (code == 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
 def test_closed_streams(tmp_path: Path, closed: tuple[int, ...]) -> None:
     """``>&-``: no file that is opened gets the number of a stream, where what anybody prints would go into it."""
@@ -282,6 +287,7 @@ def test_channels_without_a_terminal() -> None:
     assert "a note\nwarning: a warning\n" in done.stderr
 
 
+@pytest.mark.long
 def test_quiet_and_verbose() -> None:
     quiet = python("-m", "tests.cli.verbs", "say", "--quiet").stderr
     assert "an info line" not in quiet
@@ -297,6 +303,7 @@ def test_json_is_one_object_with_the_schema_first() -> None:
     assert next(iter(document)) == "schema"
 
 
+@pytest.mark.long
 def test_confirm_without_a_terminal_is_refused_unless_yes() -> None:
     """Without a terminal ``clean`` refuses without --yes."""
     asked = subprocess.run(
@@ -308,6 +315,7 @@ def test_confirm_without_a_terminal_is_refused_unless_yes() -> None:
     assert python("-m", "tests.cli.verbs", "ask", "--yes").stdout == "answer True\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("typed", "answer"), [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False)])
 def test_confirm_on_a_terminal(typed: str, answer: bool) -> None:
     main, terminal = pty.openpty()

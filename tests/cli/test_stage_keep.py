@@ -117,6 +117,7 @@ def three_groups(root: Path) -> Path:
     return make_log_dir(root / "logs", {"orders-0": Partition(logs)})
 
 
+@pytest.mark.long
 def test_killed_at_every_operation(shell: Shell, injector: Injector) -> None:
     """S-28, S-40: the next apply goes on where it was, its own links notwithstanding; undo has every group.
 

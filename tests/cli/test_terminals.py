@@ -23,6 +23,7 @@ def all_of(terminal: int) -> str:
     return told.decode()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("environ", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True)])
 def test_colours_only_on_a_terminal_and_not_with_no_color(environ: dict[str, str], coloured: bool) -> None:
     """The NO_COLOR convention: set and not empty."""
@@ -37,6 +38,7 @@ def test_colours_only_on_a_terminal_and_not_with_no_color(environ: dict[str, str
     assert "\x1b[2J" not in shown  # not even there does a name from a log directory clear the screen
 
 
+@pytest.mark.long
 def test_a_traceback_on_a_terminal_has_no_variables() -> None:
     """What goes wrong while somebody logs in must not show the password."""
     code = (
@@ -57,6 +59,7 @@ def test_a_traceback_on_a_terminal_has_no_variables() -> None:
     assert "secret" not in shown
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "ascii"])
 def test_live_in_any_encoding(encoding: str) -> None:
     """A cell that is cut ends with "…", which Latin-1 has not: ``top`` was an unexpected error there."""

@@ -92,6 +92,7 @@ def verify(shell: Shell, path: Path, copy: Path, clean_to: int, *options: str) -
     return shell("verify", path, *arguments, *options)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)

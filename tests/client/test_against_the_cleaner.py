@@ -35,6 +35,7 @@ DELEGATED = {"min_cleanable_dirty_ratio": "1.0", "max_compaction_lag_ms": str(2*
 """U-8: the broker's own cleaner is kept away."""
 
 
+@pytest.mark.long
 @settings(max_examples=120, deadline=None)
 @given(
     st.lists(st.lists(WRITES, min_size=1, max_size=4), min_size=1, max_size=6),
@@ -135,6 +136,7 @@ def plain_map(broker: Broker, name: str) -> dict[bytes | None, bytes | None]:
     return {key: value for _, (key, value) in sorted(read_with_confluent(broker.bootstrap, name).records.items())}
 
 
+@pytest.mark.long
 @pytest.mark.kafka
 @pytest.mark.broker
 def test_flags_are_cleaned_by(broker: Broker, tmp_path: Path) -> None:

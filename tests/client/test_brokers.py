@@ -285,6 +285,7 @@ def wait_for_marker(broker: Broker, name: str) -> None:
     consumer.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["broker", "flags"])
 def test_a_log_start_that_moves(broker: Broker, kind: str) -> None:
     """U-2: records below it are gone; new partitions are found."""
@@ -318,6 +319,7 @@ def test_no_such_topic(broker: Broker, kind: str) -> None:
         LatestState(source(kind, broker, "no.such.topic")).update()
 
 
+@pytest.mark.long
 def test_files_of_a_stopped_broker(broker: Broker) -> None:
     """Checkpoints of a clean stop: the high watermark is the end. Last: the broker is down for a moment."""
     name = topic(broker)

@@ -44,6 +44,7 @@ def test_every_example_is_run() -> None:
     assert all(f"`{path.name} " in (EXAMPLES / "README.md").read_text() for path in EXAMPLES.glob("*.py"))
 
 
+@pytest.mark.long
 def test_versions(broker: Broker) -> None:
     """Producer, view over the broker and what it does next, view over the files: the highest version, not the last."""
     name = topic(broker)

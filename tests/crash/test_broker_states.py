@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tests.kafka.fixtures import StartBroker
     from tests.kafka.judge import Segment
 
-pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long]
 
 STATES = 20
 TOPIC = "crashed"

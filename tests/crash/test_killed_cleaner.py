@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from tests.kafka.judge import Judge
 
-pytestmark = [pytest.mark.kafka]
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 NOW_MS = BASE_TIMESTAMP_MS + 1000
 TOPIC = config(segment_bytes=2500)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.kafka.judge import Judge
 
-pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.timeout(1200), pytest.mark.long]
 
 ABOVE = "unclean, recovery point above"
 ZERO = "unclean, recovery point 0"
@@ -54,7 +54,6 @@ def test_every_prefix_loads_as_old_or_new(live: LiveSwap, judge_43: Judge, works
     assert check_live_swap(live, judge_43, workspace, stride=12) > 100
 
 
-@pytest.mark.long
 def test_every_prefix_at_length(live: LiveSwap, judge_43: Judge, workspace: Path) -> None:
     """The same with every prefix of both kinds."""
     assert check_live_swap(live, judge_43, workspace, stride=1) > 700
@@ -82,7 +81,6 @@ def test_a_swap_of_what_was_not_flushed_is_noticed(live: LiveSwap, judge_43: Jud
     assert any("neither old nor new" in (verdict.problem or "") for verdict in verdicts)
 
 
-@pytest.mark.long
 def test_kafkas_own_replacement_loses_records_without_ordered_renames(
     live: LiveSwap, judge_43: Judge, workspace: Path
 ) -> None:

@@ -31,6 +31,7 @@ def test_every_prefix_and_subset_is_recovered(
     swapped_groups(outcomes.values(), classifier.judged(outcomes.values()))
 
 
+@pytest.mark.long
 def test_power_fails_while_recovering(
     scenario: Scenario, operations: list[Operation], classifier: Classifier, workspace: Path
 ) -> None:

@@ -110,6 +110,7 @@ def loaded(
             shutil.rmtree(place.parent)
 
 
+@pytest.mark.long
 def test_every_prefix_and_subset_loads_as_old_or_split(recorded: Recorded, judge_43: Judge, workspace: Path) -> None:
     """C-67, S-31..S-38: no batch is lost or doubled whichever operation was the last."""
     states = crash_states(recorded.start, recorded.operations, SUBSETS, seed=21)
@@ -124,6 +125,7 @@ def test_after_an_unclean_stop_and_by_3_9(recorded: Recorded, judge_39: Judge, w
     assert set(loaded(judge_39, workspace, recorded, states, clean_start=False)) == {OLD, NEW}
 
 
+@pytest.mark.long
 def test_every_prefix_and_subset_is_recovered(recorded: Recorded, workspace: Path) -> None:
     """Our own recovery makes it one of the two, with all its indexes."""
     outcomes = set()
@@ -136,6 +138,7 @@ def test_every_prefix_and_subset_is_recovered(recorded: Recorded, workspace: Pat
     assert outcomes == {OLD, NEW}
 
 
+@pytest.mark.long
 def test_power_fails_while_recovering(recorded: Recorded, judge_43: Judge, workspace: Path) -> None:
     """S-28 after a kill, with a power cut in the course of it."""
     states = crashes_while_recovering(recorded.start, recorded.operations, workspace / "recovering" / NAME, 4, seed=24)

@@ -82,6 +82,7 @@ def test_every_prefix_and_subset_loads_after_an_unclean_stop(
     swapped_groups(states, classifier.judged(states, start, twice=True))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "start",
     [

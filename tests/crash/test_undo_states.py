@@ -52,6 +52,7 @@ def test_the_recorded_undo_does_what_it_should(scenario: Scenario, undo: list[Op
     assert last.files[f"{100:020d}.log"] == b""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("subsets", [100, pytest.param(SUBSETS, marks=pytest.mark.long)])
 def test_every_prefix_and_subset_loads_as_old_or_new(
     scenario: Scenario, undo: list[Operation], classifier: Classifier, subsets: int
@@ -63,6 +64,7 @@ def test_every_prefix_and_subset_loads_as_old_or_new(
     assert min(seen[()], seen[(0,)], seen[(0, 60)], seen[(0, 60, 160)]) > 20
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "start",
     [pytest.param(start, marks=[pytest.mark.long] * ("0" not in start)) for start in STARTS if start != "clean"],
@@ -112,6 +114,7 @@ def test_every_prefix_and_subset_is_recovered(
     assert set(counted) == {5, 6, 9, 11}, "cleaned; one, two, three groups put back"
 
 
+@pytest.mark.long
 def test_power_fails_while_recovering(
     scenario: Scenario, undo: list[Operation], classifier: Classifier, workspace: Path
 ) -> None:

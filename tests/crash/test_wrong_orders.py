@@ -45,6 +45,7 @@ def without_barrier(operations: list[Operation], number: int) -> list[Operation]
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("step", "number"),
     [
@@ -72,6 +73,7 @@ def test_outputs_that_are_not_flushed_are_noticed(
     assert first_problem(crash_states(scenario.old, unflushed, 500, seed=18), classifier)
 
 
+@pytest.mark.long
 def test_groups_in_the_wrong_order_are_noticed(scenario: Scenario, classifier: Classifier, tmp_path: Path) -> None:
     """S-30: with descending groups a crash in between leaves a later group new and an earlier one old."""
     scenario.old.write(tmp_path / TOPIC_DIR)
@@ -111,6 +113,7 @@ def test_a_final_index_before_its_log_is_noticed(
     )
 
 
+@pytest.mark.long
 def test_a_dropped_last_batch_is_noticed(judge_43: Judge, scenario: Scenario, tmp_path: Path) -> None:
     """X-14, S-09: an output that ends before its sources do brings a removed segment back."""
     segments = [
@@ -130,6 +133,7 @@ def test_a_dropped_last_batch_is_noticed(judge_43: Judge, scenario: Scenario, tm
     assert f"{120:020d}.log" in problem
 
 
+@pytest.mark.long
 def test_a_recovery_without_its_first_barrier_is_noticed(
     scenario: Scenario, operations: list[Operation], classifier: Classifier, workspace: Path
 ) -> None:

@@ -27,6 +27,7 @@ def test_rules_are_valid() -> None:
     assert code == 0, said
 
 
+@pytest.mark.long
 def test_rules_do_what_their_tests_say() -> None:
     code, said = promtool("test", "rules", str(RULE_TESTS))
     assert code == 0, said

@@ -15,6 +15,8 @@ from tests.support.patience import PATIENCE_SECONDS
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.long
+
 _KILLS = """
 import os, signal, sys
 from cleanerd.daemon.work import run_job

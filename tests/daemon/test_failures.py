@@ -67,6 +67,7 @@ def site_of(broker: Broker, base: Path, topic: str, *settings: str, **more: Any)
     return Site(broker, topic, base, settings, clock)
 
 
+@pytest.mark.long
 @pytest.mark.kafka
 @pytest.mark.broker
 @pytest.mark.parametrize(
@@ -103,6 +104,7 @@ def test_each_failure_is_reported_and_recovered_from(broker: Broker, tmp_path: P
         assert not view["totals"]["dead_workers"]
 
 
+@pytest.mark.long
 @pytest.mark.kafka
 @pytest.mark.broker
 def test_a_damaged_segment_that_the_broker_deletes(broker: Broker, tmp_path: Path) -> None:
@@ -281,6 +283,7 @@ def test_a_clock_that_jumps_deletes_nothing_too_early(broker: Broker, tmp_path: 
         assert dropped_tombstones(site) == 24
 
 
+@pytest.mark.long
 @pytest.mark.kafka
 @pytest.mark.broker
 def test_a_clock_that_is_ahead_at_the_start_deletes_nothing_too_early(broker: Broker, tmp_path: Path) -> None:

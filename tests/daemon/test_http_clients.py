@@ -66,6 +66,7 @@ def test_clients_that_hang_delay_nobody(served: Served) -> None:
     served.start()
 
 
+@pytest.mark.long
 def test_more_clients_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that was silent longest makes room; its connection ends, the newest one is served."""
     monkeypatch.setattr(daemon_http, "Connections", lambda server: Connections(server, most=8))

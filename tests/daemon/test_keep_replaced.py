@@ -64,6 +64,7 @@ def test_a_clock_in_doubt(root: Path, kept: Path, off_ms: int) -> None:
     assert entry.cleaned_ms == max(known, known + off_ms)
 
 
+@pytest.mark.long
 def test_nothing_is_replaced_that_cannot_be_kept(root: Path, kept: Path) -> None:
     """The operator wants to be able to go back: refused, in words, until the directory is there."""
     with broker(root) as agent:

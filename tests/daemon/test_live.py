@@ -10,6 +10,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from cleanerd.daemon.fleet.fleet import Fleet
 from cleanerd.daemon.looking import log_dir_looker, watch
 from cleanerd.daemon.work import run_job
@@ -22,8 +24,6 @@ from tests.support.log_dirs import Partition, make_log_dir, write_checkpoint, wr
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
-
-    import pytest
 
     from cleanerd.daemon.service import Service
     from cleanerd.daemon.work.job import JobDone
@@ -215,6 +215,7 @@ def test_a_reload_is_no_reason_to_be_taken_out_of_service(root: Path) -> None:
         serve(assignments(root, log_cleaner_backoff_ms="3600000"), story)
 
 
+@pytest.mark.long
 def test_a_partition_that_comes_is_noticed_at_once(root: Path) -> None:
     """inotify: not only after log.cleaner.backoff.ms; one that goes is forgotten."""
     with broker(root):
@@ -232,6 +233,7 @@ def test_a_partition_that_comes_is_noticed_at_once(root: Path) -> None:
         serve(assignments(root, log_cleaner_backoff_ms="3600000"), story)
 
 
+@pytest.mark.long
 def test_a_partition_that_was_made_anew_is_watched_again(root: Path) -> None:
     """Its directory is another one, and so the old watch is none; as after a log directory was mounted again."""
     with broker(root):
@@ -363,6 +365,7 @@ def test_leftovers_of_a_killed_daemon_are_removed(root: Path) -> None:
         serve(assignments(root), story)
 
 
+@pytest.mark.long
 def test_a_broker_that_hangs_costs_one_wait_a_round(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not one for each of its partitions; nothing is quarantined, and when it answers again all goes on."""
     monkeypatch.setattr(log_dir_looker, "LOOK", replace(log_dir_looker.LOOK, answer_seconds=0.3))

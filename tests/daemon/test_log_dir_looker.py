@@ -109,6 +109,7 @@ def test_a_partition_remembers_nothing_of_others(root: Path, running: str) -> No
     assert found.name in kept.high_watermarks
 
 
+@pytest.mark.long
 def test_an_agent_that_hangs_is_waited_for_once_a_round(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """2,000 partitions, each with its own time limit, would hold up all other directories for hours."""
     patience = Patience(tries=1, connect_seconds=0.5, answer_seconds=0.5)

@@ -6,12 +6,16 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
+
 from cleanerd.format.names import TopicPartition
 from cleanerd_lab.bench.generate import Shape, make_log, write_broker_files
 from tests.apply.live_round import held
 from tests.daemon.process import Daemon
 from tests.daemon.service import assignments
 from tests.support.fake_agent import FakeAgent
+
+pytestmark = pytest.mark.long
 
 # Room for 6,500 keys.
 CONFIG = '"log.cleaner.dedupe.buffer.size" = 1048577\n"log.cleaner.io.buffer.load.factor" = 0.1\n'

@@ -162,6 +162,7 @@ def test_on_start_stages_and_apply_swaps(root: Path, monkeypatch: pytest.MonkeyP
     assert content(root) != before
 
 
+@pytest.mark.long
 def test_a_plan_that_nobody_can_apply_any_more_does_not_keep_the_disk(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.long
+
 # What it writes by the clock is what meets the failure.
 SOON = {
     "replica.high.watermark.checkpoint.interval.ms": "200",

@@ -42,6 +42,7 @@ def test_a_second_daemon_is_refused(root: Path) -> None:
         pass
 
 
+@pytest.mark.long
 def test_a_daemon_that_only_observes_needs_nothing(root: Path) -> None:
     """It writes nothing to a log directory, and two may look at it."""
     with broker(root), other_process(root, HOLD):
@@ -164,6 +165,7 @@ def test_a_verb_at_work_is_no_broker(root: Path) -> None:
         serve(assignments(root, topics_orders_cleanup_policy="compact"), story)
 
 
+@pytest.mark.long
 def test_a_verb_is_told_of_a_verb(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """``clean`` and ``explain`` beside another ``clean``."""
     make_log_dir(root, {"orders-0": two_groups()})
@@ -175,6 +177,7 @@ def test_a_verb_is_told_of_a_verb(root: Path, capsys: pytest.CaptureFixture[str]
         assert "A broker runs" not in capsys.readouterr().out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("release", [pytest.param("broker_39", marks=pytest.mark.long), "broker_43"])
 def test_no_broker_looks_at_the_files(request: pytest.FixtureRequest, release: str) -> None:
     """U-39: both files are there, held and left over, when a broker starts, runs and stops; they stay as they are."""

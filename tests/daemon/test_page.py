@@ -42,6 +42,7 @@ def test_the_list_shows_what_needs_attention_first(page: Page, busy_daemon: Serv
     assert "1 warning" in text(page, "#notices")
 
 
+@pytest.mark.long
 def test_running_cleans_move_without_a_reload(page: Page, busy_daemon: Served) -> None:
     page.open(f"{busy_daemon.url}/running")
     first = page.run("document.querySelector('[role=progressbar]').getAttribute('aria-valuenow')")
@@ -56,6 +57,7 @@ def test_running_cleans_move_without_a_reload(page: Page, busy_daemon: Served) -
     page.wait("!document.querySelector('article')")
 
 
+@pytest.mark.long
 def test_a_daemon_that_looks_seldom_does_not_stand_still(page: Page) -> None:
     """Where log.cleaner.backoff.ms says so; nor was there a reload before somebody asked, or a disk's space known."""
     seldom = view(last_round_ms=now_ms() - 20 * 60_000, round_every_ms=10 * 60_000)
@@ -95,6 +97,7 @@ def test_quarantine_says_why_and_what_to_type(page: Page) -> None:
     assert "cleanerd retry orders-3" in told
 
 
+@pytest.mark.long
 def test_empty_states_say_what_to_expect(page: Page) -> None:
     with serving(view()) as served:
         for path, said in (
@@ -133,6 +136,7 @@ def test_a_partition_has_the_answer_of_explain(page: Page, busy_daemon: Served) 
         assert each in told
 
 
+@pytest.mark.long
 def test_explain_is_asked_again_when_the_partition_changed_and_only_then(page: Page) -> None:
     asked: list[str] = []
 
@@ -150,6 +154,7 @@ def test_explain_is_asked_again_when_the_partition_changed_and_only_then(page: P
         page.wait("document.querySelector('main').innerText.includes('rule 2')")
 
 
+@pytest.mark.long
 def test_an_error_of_explain_is_shown(page: Page) -> None:
     async def explain(_name: str) -> dict[str, Any]:
         raise CorruptionError("the batch is torn", where="/d/orders-0/0.log", position=7)
@@ -164,6 +169,7 @@ def test_an_error_of_explain_is_shown(page: Page) -> None:
 # ---- filter, sort, addresses ----
 
 
+@pytest.mark.long
 def test_filter_and_sort_are_in_the_address_and_come_back_from_it(page: Page, busy_daemon: Served) -> None:
     page.open(f"{busy_daemon.url}/")
     page.press("/")
@@ -192,6 +198,7 @@ def test_filter_and_sort_are_in_the_address_and_come_back_from_it(page: Page, bu
     assert len(names(page)) > len(in_order)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("sort", "key"),
     [
@@ -209,6 +216,7 @@ def test_orders(page: Page, busy_daemon: Served, sort: str, key: Any) -> None:
     assert shown == [each.name for each in wanted][: len(shown)]
 
 
+@pytest.mark.long
 def test_states_narrow_the_list(page: Page, busy_daemon: Served) -> None:
     page.open(f"{busy_daemon.url}/?state=quarantined")
     assert len(names(page)) == 2
@@ -222,6 +230,7 @@ def test_states_narrow_the_list(page: Page, busy_daemon: Served) -> None:
     assert len(names(page)) > 10
 
 
+@pytest.mark.long
 def test_it_works_below_the_path_of_a_proxy(page: Page, busy_daemon: Served) -> None:
     """Every address is relative to where the page's own script came from, however deep the page itself was opened."""
     with behind_proxy(busy_daemon) as url:

@@ -14,7 +14,7 @@ from tests.daemon.views import busy, log_dir, trend, view
 if TYPE_CHECKING:
     from tests.daemon.browser import Page
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 
 def test_it_says_which_machine_it_is(page: Page, busy_daemon: Served) -> None:

@@ -27,6 +27,7 @@ EVIL = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>\'"
 # ---- for everybody ----
 
 
+@pytest.mark.long
 def test_the_keyboard_reaches_everything(page: Page, busy_daemon: Served) -> None:
     page.open(f"{busy_daemon.url}/?sort=name")
     page.run("document.activeElement.blur()")
@@ -44,6 +45,7 @@ def test_the_keyboard_reaches_everything(page: Page, busy_daemon: Served) -> Non
     assert page.run("document.activeElement.id") == "main"
 
 
+@pytest.mark.long
 def test_focus_and_selection_survive_an_update(page: Page, busy_daemon: Served) -> None:
     page.open(f"{busy_daemon.url}/?sort=name")
     page.run("document.querySelectorAll('table.rows tbody a')[2].focus()")
@@ -57,6 +59,7 @@ def test_focus_and_selection_survive_an_update(page: Page, busy_daemon: Served) 
     assert page.run("document.activeElement.textContent") == name
 
 
+@pytest.mark.long
 def test_readers_of_the_screen_get_names_and_roles(page: Page, busy_daemon: Served) -> None:
     """The accessibility tree: every control has a name, the table its size, the tabs their current one."""
     page.open(f"{busy_daemon.url}/")
@@ -70,6 +73,7 @@ def test_readers_of_the_screen_get_names_and_roles(page: Page, busy_daemon: Serv
     assert page.run("document.documentElement.lang") == "en"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dark", [False, True])
 def test_text_can_be_read(page: Page, busy_daemon: Served, dark: bool) -> None:
     """WCAG AA: 4.5 to 1 for every text in sight, in both themes."""
@@ -80,6 +84,7 @@ def test_text_can_be_read(page: Page, busy_daemon: Served, dark: bool) -> None:
         assert page.run(CONTRAST) == []
 
 
+@pytest.mark.long
 def test_the_theme_follows_the_system_until_one_is_chosen(page: Page, busy_daemon: Served) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     page.open(f"{busy_daemon.url}/")
@@ -97,6 +102,7 @@ def test_the_theme_follows_the_system_until_one_is_chosen(page: Page, busy_daemo
     assert page.run("localStorage.length") == 0  # the system's own theme needs no memory
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [1400, 1600, 1920])
 def test_why_is_read_without_pointing_at_it(page: Page, width: int) -> None:
     """A reason of the usual length is not cut, and a row keeps its height."""
@@ -117,6 +123,7 @@ def test_why_is_read_without_pointing_at_it(page: Page, width: int) -> None:
         assert len(set(page.run(f"{rows}.map(e => e.getBoundingClientRect().height)"))) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "width", [360, 820, 1400, *(pytest.param(width, marks=pytest.mark.long) for width in (390, 800, 1000, 1200, 1600))]
 )
@@ -149,6 +156,7 @@ def test_nothing_is_too_wide_or_squeezed(page: Page, busy_daemon: Served, width:
 # ---- thousands, and trouble ----
 
 
+@pytest.mark.long
 def test_5000_partitions_stay_smooth(page: Page) -> None:
     """Few rows in the document, wherever it is scrolled to: what a frame costs does not grow with the partitions."""
     with serving(busy(5000, now_ms=now_ms())) as served:
@@ -167,6 +175,7 @@ def test_5000_partitions_stay_smooth(page: Page) -> None:
         page.wait("document.querySelector('.found').textContent.includes('of 5')")
 
 
+@pytest.mark.long
 def test_a_daemon_that_goes_away_is_told_and_comes_back(page: Page, busy_daemon: Served) -> None:
     page.open(f"{busy_daemon.url}/")
     before = names(page)
@@ -182,6 +191,7 @@ def test_a_daemon_that_goes_away_is_told_and_comes_back(page: Page, busy_daemon:
     assert "lost" not in page.run("document.body.className")
 
 
+@pytest.mark.long
 def test_a_hidden_tab_polls_seldom(page: Page, busy_daemon: Served) -> None:
     """A tab in the background asks seldom, and at once when it comes to the front."""
     hide = "Object.defineProperty(document, 'hidden', {get: () => window.behind ?? true})"
@@ -196,12 +206,14 @@ def test_a_hidden_tab_polls_seldom(page: Page, busy_daemon: Served) -> None:
     page.wait("document.querySelector('#notices').innerText.includes('Observe mode')")  # and not after HIDDEN_MS
 
 
+@pytest.mark.long
 def test_a_new_version_offers_to_reload(page: Page, busy_daemon: Served) -> None:
     page.open(f"{busy_daemon.url}/")
     busy_daemon.stage.change(lambda v: replace(v, version="9.9.9"))
     page.wait("document.querySelector('#banner').innerText.includes('cleanerd is now 9.9.9')")
 
 
+@pytest.mark.long
 def test_nothing_that_is_shown_becomes_markup(page: Page) -> None:
     """Names, reasons, paths and the agent's words are not ours: whoever makes a topic or a file chooses them."""
     held = QuarantineView(EVIL, now_ms() - 1000, 1, None)
@@ -246,6 +258,7 @@ def test_nothing_that_is_shown_becomes_markup(page: Page) -> None:
             assert page.run("[...document.links].every(a => a.protocol === 'http:')")
 
 
+@pytest.mark.long
 def test_the_page_asks_nobody_else(page: Page, busy_daemon: Served) -> None:
     for path in ("/", "/history", "/partition/orders-0"):
         page.open(f"{busy_daemon.url}{path}")

@@ -24,6 +24,7 @@ from tests.daemon.service import assignments, broker
 from tests.support.patience import PATIENCE_SECONDS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_in_the_middle_of_a_clean(root: Path, number: signal.Signals, code: int) -> None:
     """130 / 143; it ends between two chunks, soon, and every group is old or new."""
@@ -72,6 +73,7 @@ def kill_again_and_again(root: Path, kills: int) -> None:
         assert not leftovers(root)
 
 
+@pytest.mark.long
 def test_killed_again_and_again_nothing_is_lost(root: Path) -> None:
     """OP-10: SIGKILL at random moments; the next start goes on, and in the end all is clean, with no leftover."""
     kill_again_and_again(root, 4)
@@ -107,6 +109,7 @@ def wait_until_it_listens(port: int) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.long
 def test_clients_that_hang_delay_neither_cleaning_nor_the_end(root: Path) -> None:
     """A stopped consumer of metrics, hanging HTTP clients; SIGTERM within TimeoutStopSec, the log whole."""
     names = [f"orders-{n}" for n in range(4)]
@@ -233,6 +236,7 @@ def test_systemd_is_told(root: Path) -> None:
                 message = listener.recv(4096).decode()
 
 
+@pytest.mark.long
 def test_a_log_that_cannot_be_written_does_not_stop_the_daemon(root: Path) -> None:
     """On a full disk, or with a journal that went away: it works on, says so where it is looked at, and ends as ever.
 
@@ -248,6 +252,7 @@ def test_a_log_that_cannot_be_written_does_not_stop_the_daemon(root: Path) -> No
             assert daemon.end(signal.SIGTERM) == 143
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

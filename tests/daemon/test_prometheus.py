@@ -6,6 +6,8 @@ import re
 import signal
 from typing import TYPE_CHECKING
 
+import pytest
+
 from cleanerd_lab.demo.ports import free_port
 from tests.apply.offline_round import batch, two_groups
 from tests.daemon.process import Daemon
@@ -16,6 +18,8 @@ from tests.support.log_dirs import Partition
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = pytest.mark.long
 
 
 def expressions() -> list[str]:

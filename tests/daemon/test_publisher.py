@@ -6,6 +6,8 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+import pytest
+
 from cleanerd.daemon.showing.publisher import SOON_SECONDS, Publisher
 from tests.daemon.service import assignments, serve
 from tests.support.log_dirs import make_log_dir
@@ -13,10 +15,10 @@ from tests.support.log_dirs import make_log_dir
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
-
     from cleanerd.daemon.service import Service
     from cleanerd.daemon.view import DaemonView
+
+pytestmark = pytest.mark.long
 
 
 def test_of_many_changes_one_view_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

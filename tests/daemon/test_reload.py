@@ -64,6 +64,7 @@ def job(kind: str) -> Job:
     return cast("Job", SimpleNamespace(kind=kind, name=TopicPartition("orders", 0)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change", ["excluded", "other rules"])
 def test_a_cleaning_that_a_reload_overtakes(root: Path, change: str) -> None:
     """It stops between two chunks: it went on to its end, whatever the settings said by then."""

@@ -106,6 +106,7 @@ def lives(pid: int) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_spark_goes_by_our_clock(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wall clock that jumped ahead is not believed; a process of its own has only that one."""
     spark = Spark(root.parent, monkeypatch, STAGES)
@@ -122,6 +123,7 @@ def test_spark_goes_by_our_clock(root: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert 86_400_000 <= behind_ms < 2 * 86_400_000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("keys", "handed"), [(KEYS, True), (KEYS + 1, False), (7, False), ("never", False)])
 def test_partitions_from_the_key_limit_on_go_to_spark(
     root: Path, monkeypatch: pytest.MonkeyPatch, keys: int | str, handed: bool
@@ -152,6 +154,7 @@ def test_partitions_from_the_key_limit_on_go_to_spark(
     assert content(root) != before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["stop", "pause", "observe"])
 def test_its_process_group_ends_with_the_cleaning(root: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     """SIGTERM and a pause: nothing that it started stays, soon, and nobody is blamed."""
@@ -186,6 +189,7 @@ def test_its_process_group_ends_with_the_cleaning(root: Path, monkeypatch: pytes
         time.sleep(0.01)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
@@ -212,6 +216,7 @@ def test_its_failure_is_a_failed_job(root: Path, monkeypatch: pytest.MonkeyPatch
     assert len(spark.commands) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lacks", ["room for its files", "the program"])
 def test_a_lack_of_the_machine_is_no_quarantine(root: Path, monkeypatch: pytest.MonkeyPatch, lacks: str) -> None:
     """A full or missing /tmp, no more processes: the partition waits; it was quarantined, and a worker called dead."""
@@ -240,6 +245,7 @@ def test_a_lack_of_the_machine_is_no_quarantine(root: Path, monkeypatch: pytest.
     assert len(spark.commands) == 1
 
 
+@pytest.mark.long
 def test_a_bad_master_is_told(root: Path) -> None:
     """By the command itself, as it is started; it says so before it looks for Java."""
     make_log_dir(root, {"orders-0": two_groups()})
@@ -308,6 +314,7 @@ def test_live_and_observe_hand_nothing_over(root: Path, monkeypatch: pytest.Monk
     assert spark.commands == []
 
 
+@pytest.mark.long
 def test_one_driver_at_a_time_and_forced_by_trigger(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Drivers are large: with two workers the second waits. ``cleanerd trigger`` is ``--force``."""
     clash = "try: os.mkdir(base + '/one')\nexcept OSError: sys.exit('two at once')\ntime.sleep(0.5)\n"

@@ -29,6 +29,7 @@ def errors_of(view: dict[str, Any]) -> list[str]:
     return [each["error"] for each in view["log_dirs"]]
 
 
+@pytest.mark.long
 def test_a_log_directory_hangs_at_the_very_start(root: Path) -> None:
     """Nothing waits for it: the broker's other one is cleaned, the daemon answers and ends; later it is as any other.
 

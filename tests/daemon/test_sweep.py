@@ -162,6 +162,7 @@ def test_a_disk_that_is_away_may_hold_it(root: Path) -> None:
     assert remembered(root) == 2
 
 
+@pytest.mark.long
 def test_the_daemon_sweeps(tmp_path: Path) -> None:
     """At its start: what was deleted while it was away."""
     root = tmp_path / "logs"

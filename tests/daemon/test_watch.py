@@ -108,6 +108,7 @@ def test_a_log_directory_may_be_a_link_and_a_partition_not(root: Path) -> None:
     watching(story)
 
 
+@pytest.mark.long
 def test_many_events_are_all_read(root: Path) -> None:
     """More than one buffer of them, before the first one is read."""
 
@@ -160,6 +161,7 @@ def test_an_event_of_an_ended_watch_is_dropped(root: Path) -> None:
     watching(story)
 
 
+@pytest.mark.long
 def test_dropped_events_make_every_watch_new(root: Path) -> None:
     """Its watch went with it, and nobody was told: the topic that was made again was never watched."""
     queued = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())

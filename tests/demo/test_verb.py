@@ -63,6 +63,7 @@ def _java_in(directory: Path) -> list[int]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.broker
 def test_small_from_end_to_end(jars: KafkaJars, tmp_path: Path) -> None:
     """Every codec is cleaned, both clients read what was acknowledged, Kafka's cleaner leaves the same records.
@@ -155,6 +156,7 @@ def _check_strategies(result: dict[str, Any]) -> None:
     assert later["tombstones_gone"] + later["tombstones_waiting"] == later["tombstones_before"]
 
 
+@pytest.mark.long
 @pytest.mark.broker
 @pytest.mark.parametrize(
     ("signal_number", "arguments", "log"),
@@ -188,6 +190,7 @@ def test_without_jars_exit_code_3_and_a_way_out(tmp_path: Path) -> None:
     assert "make setup" in stderr
 
 
+@pytest.mark.long
 def test_too_long_a_path_for_a_socket_is_told_at_once(jars: KafkaJars, tmp_path: Path) -> None:
     keep = tmp_path / ("long" * 20)
     demo = _start(["--kafka-libs", str(jars.libs), "--keep", str(keep)], tmp_path)
@@ -196,6 +199,7 @@ def test_too_long_a_path_for_a_socket_is_told_at_once(jars: KafkaJars, tmp_path:
     assert "too long" in stderr
 
 
+@pytest.mark.long
 def test_keep_takes_no_directory_that_holds_something(jars: KafkaJars, tmp_path: Path) -> None:
     keep = tmp_path / "keep"
     keep.mkdir()

@@ -128,6 +128,7 @@ def _with(history: History, ranking: dict[str, str]) -> History:
     )
 
 
+@pytest.mark.long
 def test_strategies(judge_43: Judge, work: Path) -> None:
     """U-37 where Kafka's cleaner would keep other records: no time hides a record, retention takes none too early."""
     _strategies(judge_43, work, range(1, 16))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tests.kafka.judge import Judge
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 
 NUMBERS = [f"k{row * 37 % 50}={row}" for row in range(400)]

@@ -152,6 +152,7 @@ HEADERS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cell", parameters([*STREAMS, *HEADERS]))
 def test_foreign(judge_43: Judge, work: Path, cell: Cell) -> None:
     """F-2, F-4: what Kafka reads we read, and what comes out is as if Kafka had written it."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.kafka.judge import Judge
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 FIXED_SEEDS = [*range(2001, 2007), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2007, 2025))]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.kafka.judge import Judge
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 
 @pytest.mark.parametrize("cell", parameters(CELLS))

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.kafka
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cell", parameters(CELLS))
 def test_converted(judge_43: Judge, work: Path, cell: Cell) -> None:
     """C-45.6, C-53, F-3.3: whatever stays of v0 and v1 is v2 in 4.3, and in ours."""
@@ -56,6 +57,7 @@ def test_kept(judge_39: Judge, work: Path, cell: Cell) -> None:
     assert bool(theirs) == bool(left)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cell", [pytest.param(cell, id=cell.name) for cell in CELLS if "around" in cell.name])
 def test_a_mixed_wrapper_is_written_anew_with_one_magic(judge_39: Judge, work: Path, cell: Cell) -> None:
     """KAFKA-4298: 3.9 writes such a wrapper anew, with messages of its own magic; and so do we."""
@@ -127,16 +129,19 @@ def _play_all(judge: Judge, work: Path, seeds: Sequence[int], *, rounds: int) ->
     assert changed >= 0.4 * len(seeds), f"only in {changed} of {len(seeds)} Kafka dropped something old"
 
 
+@pytest.mark.long
 def test_random_converted(judge_43: Judge, work: Path) -> None:
     """Three rounds each against 4.3."""
     _play_all(judge_43, work, range(5001, 5013), rounds=3)
 
 
+@pytest.mark.long
 def test_random_kept(judge_39: Judge, work: Path) -> None:
     """One round each against 3.9: later ones may differ in the times of the files (U-18)."""
     _play_all(judge_39, work, range(6001, 6025), rounds=1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("profile", "rounds"), [("judge_43", None), ("judge_39", 1)])
 def test_beside_transactions(request: pytest.FixtureRequest, work: Path, profile: str, rounds: int | None) -> None:
     """Random transactions with old batches between them."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.kafka
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cell", parameters([*GAPS, *EMPTY, *END, *SIZES]))
 def test_offsets(judge_43: Judge, work: Path, cell: Cell) -> None:
     """C-23, C-39, C-41, C-63, C-64, U-13: offsets never move, and the end of the log stays."""

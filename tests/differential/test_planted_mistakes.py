@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from tests.kafka.judge import Judge
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 CELLS = {
     cell.name: cell

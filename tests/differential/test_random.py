@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.differential.duel import Outcome
     from tests.kafka.judge import Judge
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 FIXED = range(1, 25)
 LONG = [*range(25, 41), *range(1001, 1301)]
@@ -64,7 +64,6 @@ def test_fixed_seeds(judge_43: Judge, work: Path) -> None:
     assert alone or seen["histories that Kafka changed"] > 0.9 * len(FIXED), seen
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_many_seeds(judge_43: Judge, work: Path) -> None:
     """With those of the other two files more than a thousand, a tenth of these new."""

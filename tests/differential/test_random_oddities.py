@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.kafka.judge import Judge
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 FIXED = range(1, 37)
 LONG = [*range(37, 61), *range(1001, 1401)]
@@ -53,7 +53,6 @@ def test_random_oddities_as_kafka_39(judge_39: Judge, work: Path) -> None:
     _play_all(judge_39, work, range(3001, 3016), rounds=1)
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_many_seeds(judge_43: Judge, work: Path) -> None:
     """A tenth of them new."""
@@ -61,7 +60,6 @@ def test_many_seeds(judge_43: Judge, work: Path) -> None:
     assert seen["histories that Kafka changed"] > 0.5 * len(LONG), seen
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_many_seeds_as_kafka_39(judge_39: Judge, work: Path) -> None:
     """See there."""

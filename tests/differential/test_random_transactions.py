@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.differential.history import Turn
     from tests.kafka.judge import Judge
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 FOUND = (3553097438,)
 """Seeds that once showed a mistake, be it the comparison's."""
@@ -80,7 +80,6 @@ def test_random_transactions_as_kafka_39(judge_39: Judge, work: Path, seed: int)
     _play_all(judge_39, work, [seed])
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_many_seeds(judge_43: Judge, work: Path) -> None:
     """See there. Some have nothing to clean: a transaction of their first segment never ends."""

@@ -25,6 +25,7 @@ def test_record(judge_43: Judge, work: Path, cell: Cell) -> None:
     cell.check(judge_43, work)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("codec", CODECS)
 def test_many_keys(judge_43: Judge, work: Path, codec: Codec) -> None:
     """OP-2, U-20: more keys than our map takes, in many chunks; the shards together decide as Kafka's one map does."""

@@ -72,6 +72,7 @@ def _try(judge: Judge, work: Path, segments: tuple[Segment, ...], damage: Callab
     return _Tried(thrown, result, before == digest(ours))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", BAD)
 def test_neither_cleans(judge_43: Judge, work: Path, name: str) -> None:
     """C-54, C-57: damage ends the round of both, and our log is as it was."""

@@ -64,6 +64,7 @@ def _everything() -> Iterator[ParameterSet]:
                 yield pytest.param(profile, cell, id=f"{cell.name}-{profile}")
 
 
+@pytest.mark.long
 @OTHERS
 @pytest.mark.parametrize("cell", parameters(QUICK))
 def test_a_cell_of_every_sort(judge: Judge, work: Path, cell: Cell) -> None:

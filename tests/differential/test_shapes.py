@@ -37,6 +37,7 @@ def test_shape(judge_43: Judge, work: Path, cell: Cell) -> None:
     cell.check(judge_43, work)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", SIZES)
 def test_on_a_disk(judge_43: Judge, tmp_path: Path, size: str) -> None:
     """The same where flushing means something."""

@@ -50,6 +50,7 @@ def aborted_by_overflow(judge: Judge, place: Path) -> None:
         judge.clean(place, [Round(now_ms=NOW_MS)], config=CONFIG)
 
 
+@pytest.mark.long
 def test_the_same_pieces(judge: Judge, sides: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the first batch begins with the segment, the files are the same, byte for byte."""
     theirs, ours = sides
@@ -59,6 +60,7 @@ def test_the_same_pieces(judge: Judge, sides: tuple[Path, Path], monkeypatch: py
     assert segment_files(ours / NAME) == segment_files(theirs)
 
 
+@pytest.mark.long
 def test_the_loader_splits_as_well(judge: Judge, sides: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """F-12 step 6: only where it reads the segment again, after an unclean stop with the recovery point below it."""
     theirs, ours = sides
@@ -70,6 +72,7 @@ def test_the_loader_splits_as_well(judge: Judge, sides: tuple[Path, Path], monke
     assert segment_files(ours / NAME) == segment_files(theirs)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sides", [False], indirect=True)
 def test_the_same_result(judge: Judge, sides: tuple[Path, Path]) -> None:
     """U-26: records go from every piece, and the same ones; our indexes lead right."""

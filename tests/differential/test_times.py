@@ -230,6 +230,7 @@ def _played(judge: Judge, work: Path, history: History) -> Sides:
     return sides
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("log", [pytest.param(log, id=log.name) for log in LOGS])
 def test_retention_and_time_lookups_as_after_kafkas_cleaner(judge: Judge, work: Path, log: Log) -> None:
     """U-13, U-37: retention keeps of ours what it keeps of Kafka's, and a search for a time finds the same record.
@@ -259,6 +260,7 @@ CLOSED_EARLIER: Final = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("log", [pytest.param(log, id=log.name) for log in CLOSED_EARLIER])
 def test_closed_by_an_earlier_release(judge: Judge, work: Path, log: Log) -> None:
     """U-13: a closing batch of time 0 beside records without a time is mended, whatever else there is to do.

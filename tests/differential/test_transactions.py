@@ -64,6 +64,7 @@ def test_u12_last_stable_offsets_of_a_follower(judge_43: Judge, work: Path) -> N
     assert left[ours] == {0, 1, 6}
 
 
+@pytest.mark.long
 def test_a_transaction_that_ends_a_group(judge_43: Judge, work: Path) -> None:
     """U-13, C-37: the emptied batch that ends a group keeps its marker: without it the transaction would look open.
 

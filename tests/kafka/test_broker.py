@@ -47,6 +47,7 @@ def consume(broker: Broker, count: int) -> list[bytes]:
     return values
 
 
+@pytest.mark.long
 def test_start_produce_stop_restart_kill(start_broker: StartBroker) -> None:
     """Data survives a clean restart and a kill; each start logs ``Kafka Server started`` (U-27).
 

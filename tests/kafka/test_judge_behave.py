@@ -60,6 +60,7 @@ def breaches(answers: Behaviours) -> str:
     return "\n".join(Alike(answers, now_ms=NOW, span_ms=0).breaches())
 
 
+@pytest.mark.long
 def test_answers(judge: Judge, tmp_path: Path) -> None:
     """Times, retention and numbers of a small log, as a broker has them; the log is only read."""
     log = made(judge, tmp_path, [one(0, T), one(1, T - 5)], [one(2, T + DAY), emptied(3, -1)], [one(4)])
@@ -83,6 +84,7 @@ def test_answers(judge: Judge, tmp_path: Path) -> None:
     assert answers.queries > 50
 
 
+@pytest.mark.long
 def test_alike_by_other_segments(judge: Judge, tmp_path: Path) -> None:
     """U-13, U-17: other borders and a closing batch without a time make no difference that counts."""
     theirs = made(judge, tmp_path / "theirs", [one(0, T), one(2, T + 5), one(4, T + 9)])
@@ -90,6 +92,7 @@ def test_alike_by_other_segments(judge: Judge, tmp_path: Path) -> None:
     assert breaches(asked(judge, tmp_path, ours, theirs)) == ""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("closing_ms", "others_ms", "said"),
     [
@@ -106,6 +109,7 @@ def test_a_closing_batch_with_a_time(judge: Judge, tmp_path: Path, closing_ms: i
     assert said in breaches(asked(judge, tmp_path, ours, theirs, before=theirs))
 
 
+@pytest.mark.long
 def test_a_record_without_a_time_in_an_old_segment(judge: Judge, tmp_path: Path) -> None:
     """U-17: merged with what is old it goes as early; that Kafka did not merge them is seen."""
     before = made(judge, tmp_path / "before", [one(0)], [one(1, T)])
@@ -134,6 +138,7 @@ def _older(log: Path) -> None:
     os.utime(log / f"{6:020}.log", (T // 1000, T // 1000))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
@@ -156,6 +161,7 @@ def test_damage_is_noticed(judge: Judge, tmp_path: Path, damage: Callable[[Path]
     assert any(part in found for part in said.split("|")), found
 
 
+@pytest.mark.long
 def test_open_transactions_and_producers(judge: Judge, tmp_path: Path) -> None:
     """U-37: last stable offset and producers; without snapshots they are read from the log."""
     sent = {"producer_id": 5, "producer_epoch": 0, "transactional": True}
@@ -168,6 +174,7 @@ def test_open_transactions_and_producers(judge: Judge, tmp_path: Path) -> None:
     assert "producers: theirs" in breaches(answers)
 
 
+@pytest.mark.long
 def test_without_any_time(judge: Judge, tmp_path: Path) -> None:
     """Where no record has a time there is no largest one, whatever Kafka names; U-13: 0 where there is no record."""
     theirs = made(judge, tmp_path / "theirs", [emptied(0, -1), one(1)], [one(2)])

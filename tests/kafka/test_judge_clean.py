@@ -208,6 +208,7 @@ def test_both_releases_agree(judge_43: Judge, judge_39: Judge, tmp_path: Path) -
     assert contents[0] == contents[1]
 
 
+@pytest.mark.long
 def test_repeat_for_measuring(judge_43: Judge, tmp_path: Path) -> None:
     """Each repetition works on a fresh copy and reports its own cost."""
     source, log = tmp_path / "source" / "t-0", tmp_path / "t-0"

@@ -47,6 +47,7 @@ def record(index: int, **change: object) -> Batch:
     return dataclasses.replace(BATCH, records=tuple(records))
 
 
+@pytest.mark.long
 def test_equal(judge_43: Judge, tmp_path: Path) -> None:
     """Segment borders do not count."""
     theirs = [Segment(10, (BATCH, LAST))]
@@ -57,6 +58,7 @@ def test_equal(judge_43: Judge, tmp_path: Path) -> None:
     assert (result.batches, result.records) == (2, 4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("altered", "said"),
     [
@@ -122,6 +124,7 @@ def test_the_one_allowed_addition(judge_43: Judge, tmp_path: Path) -> None:
     assert back.differences == ("16-17: only in theirs (empty)",)
 
 
+@pytest.mark.long
 def test_an_addition_must_come_from_the_source(judge_43: Judge, tmp_path: Path) -> None:
     """U-13: with the source at hand an empty batch that ends no segment of it is not allowed either."""
     empty = Batch(base=16, last=17)
@@ -149,6 +152,7 @@ def test_a_wrong_checksum(judge_43: Judge, tmp_path: Path) -> None:
     assert "CorruptRecordException" in str(judge_43.dump(tmp_path / "ours" / "t-0").batches[0].problem)
 
 
+@pytest.mark.long
 def test_bytes_behind_the_last_batch(judge_43: Judge, tmp_path: Path) -> None:
     """Kafka's iterator ends silently on a partial batch; the judge does not."""
     compare(judge_43, tmp_path, [Segment(10, (BATCH,))], [Segment(10, (BATCH,))])

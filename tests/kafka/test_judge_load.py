@@ -40,6 +40,7 @@ def load(judge: Judge, directory: Path, *, clean: bool = True) -> tuple[list[tup
     return [(segment, base) for segment, base, _, _ in loaded.batches], sorted(loaded.files)
 
 
+@pytest.mark.long
 def test_in_place_and_from_a_copy(judge: Judge, log: Path, tmp_path: Path) -> None:
     """A load says the same of a directory and of its copy, and the copy's source stays untouched."""
     before = sorted((f.name, f.stat().st_mtime_ns) for f in log.iterdir())
@@ -77,6 +78,7 @@ def test_complete_swap_is_finished(judge: Judge, log: Path, tmp_path: Path) -> N
     assert f"{2:020}.log" not in files
 
 
+@pytest.mark.long
 def test_unclean_start_cuts_at_the_first_bad_batch(judge: Judge, log: Path) -> None:
     """F-6/7.2: after an unclean shutdown every batch from the recovery point on is checked; a bad one ends the log."""
     path = log / f"{2:020}.log"

@@ -46,6 +46,7 @@ def test_right_indexes(judge_43: Judge, log: Path) -> None:
     assert check.entries > 10, "an index without entries would prove nothing"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("suffix", "entry", "said"),
     [

@@ -34,6 +34,7 @@ def test_versions(judge_43: Judge, judge_39: Judge) -> None:
     assert judge_39.version().startswith("3.9.")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("codec", CODECS)
 def test_v2_round_trip(judge: Judge, tmp_path: Path, codec: Codec) -> None:
     """F-2: every codec; tombstone, null key, empty value, headers, room before and behind the records."""
@@ -156,6 +157,7 @@ def test_transactions(judge: Judge, tmp_path: Path) -> None:
     assert (done.producer_id, done.txn_first_offset) == (2, -1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", CODECS[:4])
 def test_legacy_round_trip(judge: Judge, tmp_path: Path, magic: int, codec: Codec) -> None:

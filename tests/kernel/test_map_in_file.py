@@ -148,6 +148,7 @@ print(put(table), len(table))
     assert (done.returncode, done.stdout) == (0, 4 * lost + "10000 10000\n"), done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "call",
     [
@@ -244,6 +245,7 @@ except MapLostError:
     assert (done.returncode, done.stdout) == (0, "lost\n"), done.stderr
 
 
+@pytest.mark.long
 def test_many_maps_one_after_the_other() -> None:
     """Their places among those that are watched come back, and a lost one leaves nothing behind."""
     for number in range(3000):

@@ -143,6 +143,7 @@ def test_callers_mistakes() -> None:
     assert table.winners(2**39 - 64, 63).tolist() == [0b1111 << 59]
 
 
+@pytest.mark.long
 def test_a_second_thread_is_turned_away() -> None:
     """The GIL is released in put_max; whoever touches the map meanwhile gets an error, not a race.
 

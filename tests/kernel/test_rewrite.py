@@ -313,6 +313,7 @@ def test_a_lead_is_less_than_a_page() -> None:
         _rewriter(data, keep, actions, lead=np.zeros(4096, np.uint8)).feed(array(data), 0)
 
 
+@pytest.mark.long
 @given(log(), st.data())
 def test_pieces_make_the_chunk(data: bytes, draw: st.DataObject) -> None:
     """Fed in pieces cut anywhere, each from where the last one ended: the rows and bytes of one call."""

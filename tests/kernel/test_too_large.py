@@ -124,6 +124,7 @@ def test_damage_is_not_too_large() -> None:
         assert not isinstance(caught.value, _kernel.BatchTooLargeError), codec
 
 
+@pytest.mark.long
 def test_a_chunk_ends_early_where_there_is_little_memory() -> None:
     """Many batches that are each allowed do not come to much together."""
     one = crowded_batch(0, MIB // RECORD_BYTES)

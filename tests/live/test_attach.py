@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.kafka.fixtures import StartBroker
 
-pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long]
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tests.kafka.fixtures import StartBroker
 
-pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long]
 
 LEFT_BYTES = 12_288
 # What a broker writes by the clock would take its log directory offline; that is not what is tested here.
@@ -78,7 +78,6 @@ def content(directory: Path) -> list[tuple[int, bytes | None, bytes | None]]:
 
 
 @pytest.mark.parametrize("moment", ["index", "decide", "swap"])
-@pytest.mark.long
 def test_the_disk_is_full(on_small_disk: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     """Staging fails, or the swap, which needs no space, is done; the broker serves on; later it is cleaned."""
     broker = on_small_disk

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cleanerd_lab.demo.broker import Broker
     from tests.kafka.fixtures import StartBroker
 
-pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long]
 
 _BATCH_HEADER_BYTES = 61
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from cleanerd_lab.demo.broker import Broker
     from tests.kafka.fixtures import StartBroker
 
-pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long]
 
 BUSY: Final = frozenset({
     "source_gone", "source_changed", "evidence_changed", "log_changed", "busy", "not_eligible", "no_log",
@@ -219,7 +219,6 @@ def test_meanwhile(rounds: Rounds, monkeypatch: pytest.MonkeyPatch, event: str, 
     check_broker(broker)
 
 
-@pytest.mark.long
 def test_the_brokers_own_cleaner_at_work(broker_43: StartBroker, tmp_path: Path, monkeypatch: Any) -> None:
     """Both clean the same logs, some requests are refused, nobody loses anything."""
     broker = broker_43(jvm_args=with_agent())
@@ -241,7 +240,6 @@ def test_the_brokers_own_cleaner_at_work(broker_43: StartBroker, tmp_path: Path,
     check_broker(broker)
 
 
-@pytest.mark.long
 def test_the_brokers_own_cleaner_is_slow(broker_43: StartBroker, tmp_path: Path, monkeypatch: Any) -> None:
     """LT-7, A-16: throttled, it has the partition for most of a minute; busy is the answer, and soon.
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cleanerd_lab.demo.broker import Broker
 
 
-pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long]
 
 WRITINGS = (Writing("replicated", "idempotent", "lz4"), Writing("transactional", "transactional", "zstd"))
 PARTITIONS = 2

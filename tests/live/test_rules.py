@@ -119,6 +119,7 @@ def test_d02_no_runs_of_empty_segments(rounds: Rounds, monkeypatch: pytest.Monke
     check_ends(directory)
 
 
+@pytest.mark.long
 def test_d02_over_u36(rounds: Rounds, monkeypatch: pytest.MonkeyPatch) -> None:
     """D-02 over U-36: as slow as a disk may be, small swaps leave no run of more record-less segments than is borne."""
     monkeypatch.setattr(agent_swap, "_FIRST_SOURCES", 10)
@@ -164,6 +165,7 @@ def test_d03_segments_of_no_bytes(rounds: Rounds) -> None:
     check_ends(directory)
 
 
+@pytest.mark.long
 def test_d04_not_twice_within_the_delay(rounds: Rounds) -> None:
     """D-04: a base offset that was swapped is not swapped again while its old files are there."""
     broker = rounds.broker
@@ -186,6 +188,7 @@ def test_d04_not_twice_within_the_delay(rounds: Rounds) -> None:
     assert read(broker, "d04") == latest
 
 
+@pytest.mark.long
 def test_d07_disk_is_given_back(rounds: Rounds) -> None:
     """D-07: the sources stay for file.delete.delay.ms, staged files become the log; then less is there than before."""
     broker = rounds.broker
@@ -203,6 +206,7 @@ def test_d07_disk_is_given_back(rounds: Rounds) -> None:
     check_broker(broker)
 
 
+@pytest.mark.long
 def test_the_clean_point_survives_a_sigkill(rounds: Rounds) -> None:
     """U-10, A-25: the broker recovers its log; what was cleaned is known as such, by us and by the broker.
 

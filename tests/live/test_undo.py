@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cleanerd_lab.demo.broker import Broker
     from tests.kafka.fixtures import StartBroker
 
-pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long]
 
 TOPIC: Final = "undone"
 

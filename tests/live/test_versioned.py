@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.kafka.fixtures import StartBroker
 
-pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long]
 
 
 def test_late_writes_while_swaps_run(broker_43: StartBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,6 +158,7 @@ def test_an_end_that_was_asked_for_is_not_counted(scene: Scene) -> None:
     assert scene.suspects() == {}
 
 
+@pytest.mark.long
 def test_forgiven_it_has_one_more_try(scene: Scene) -> None:
     """``cleanerd retry``: again last and alone, and again left alone after one more death."""
     assert scene.marks().forgive(scene.log_dir, NAME) is None
@@ -173,6 +174,7 @@ def test_forgiven_it_has_one_more_try(scene: Scene) -> None:
     assert scene.suspects() == {NAME: 2}
 
 
+@pytest.mark.long
 def test_a_death_after_the_work_says_nothing(scene: Scene) -> None:
     """Nothing is left to do there: it is forgotten, unless somebody works on it again."""
     scene.killed()

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cli.clean_log_dirs import CLEANED, COMPACT, NOW, Shell, keys, lock_holder, make
 from tests.packaging.sandbox import settings_of
 from tests.support.log_dirs import tree
@@ -42,6 +44,7 @@ def test_what_was_staged_is_swapped_in(root: Path, shell: Shell) -> None:
     assert keys(logs / "orders-0") == CLEANED
 
 
+@pytest.mark.long
 def test_without_a_plan_it_does_nothing(root: Path) -> None:
     logs = make(root)
     before = tree(logs, without=(".lock",))
@@ -50,6 +53,7 @@ def test_without_a_plan_it_does_nothing(root: Path) -> None:
     assert tree(logs, without=(".lock",)) == before
 
 
+@pytest.mark.long
 def test_beside_a_running_broker_it_gives_up(root: Path, shell: Shell) -> None:
     """S-15: exit code 4, well before systemd's patience ends; the plan stays, and "-" lets the unit go on."""
     logs = make(root)

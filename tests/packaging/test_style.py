@@ -7,6 +7,8 @@ import re
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 TOP = Path(__file__).resolve().parents[2]
 MOST_BY_POSITION = 7
 FEWEST_WORDS = 4
@@ -33,6 +35,7 @@ def _by_position(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return len(names) - (names[:1] in (["self"], ["cls"]))
 
 
+@pytest.mark.long
 def test_nobody_has_to_count_arguments() -> None:
     """More than a few facts have names: keyword-only arguments, or a value object that is made by name."""
     many = [

@@ -209,6 +209,7 @@ def test_the_sandbox_is_one(script: str, error: str) -> None:
     assert (error in done.stderr) if error else done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_cleaning_needs_nothing_that_the_unit_forbids(tmp_path: Path) -> None:
     """A clean with its lock, lease probe, threads and map under the unit's system calls, without a capability."""
     logs = make(tmp_path)
@@ -236,6 +237,7 @@ def test_the_page_about_installing_knows_every_file() -> None:
         assert (REPOSITORY / named).exists(), named
 
 
+@pytest.mark.long
 def test_the_daemon_needs_nothing_that_the_unit_forbids(tmp_path: Path) -> None:
     """READY and WATCHDOG to the service manager, the page, SIGHUP, SIGTERM: all under the unit's system calls."""
     logs = make(tmp_path)

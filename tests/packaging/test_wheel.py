@@ -52,6 +52,7 @@ def _tracked(*patterns: str) -> set[str]:
     return set(listed.stdout.split())
 
 
+@pytest.mark.long
 def test_nothing_but_the_pipeline_needs_spark() -> None:
     """An operator's host has no pyspark, pandas, pyarrow: every other module is imported without."""
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False)

@@ -8,6 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.packaging.rule_ids import ID
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ def helps_of(source: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, ast.get_docstring(node) or ""
 
 
+@pytest.mark.long
 def test_no_message_names_a_rule() -> None:
     """Python: every string that is no docstring, and the docstrings that are ``--help``."""
     found = []

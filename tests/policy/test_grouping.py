@@ -240,6 +240,7 @@ def test_properties(outcomes: list[Outcome], limits: Limits) -> None:
             assert not could, "D-02: a record-less output that a neighbour could take"
 
 
+@pytest.mark.long
 @settings(max_examples=500, deadline=None)
 @given(outcomes=logs(), limits=all_limits())
 def test_fixed_point(outcomes: list[Outcome], limits: Limits) -> None:

@@ -33,6 +33,7 @@ def test_the_table_is_sorted_and_has_what_counts_here() -> None:
     assert set(kafka_names.INSTEAD.values()) <= set(DAEMON_FIELDS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("profile", ["3.9", "4.3"])
 def test_what_a_release_documents_is_in_the_table(profile: str) -> None:
     """Asked of the release itself, as the tool asks it. An internal name is no setting that people write."""

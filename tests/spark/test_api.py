@@ -56,6 +56,7 @@ def path(tmp_path: Path) -> Path:
     return make_log_dir(tmp_path / "data", partitions)
 
 
+@pytest.mark.long
 def test_read_and_latest(spark: SparkSession, path: Path, tmp_path: Path) -> None:
     """The DataFrame and the Parquet hold the same winners, by each topic's strategy."""
     logs = Logs(spark, path, STRATEGY)
@@ -73,6 +74,7 @@ def test_read_and_latest(spark: SparkSession, path: Path, tmp_path: Path) -> Non
         logs.latest().write_parquet(tmp_path / "out")
 
 
+@pytest.mark.long
 def test_profile_and_what_if(spark: SparkSession, path: Path) -> None:
     """As the verb's function; under another strategy other records win."""
     logs = Logs(spark, [path], STRATEGY, topics=["users"])
@@ -107,6 +109,7 @@ def test_report(path: Path, tmp_path: Path) -> None:
         logs.write_report(logs.profile(), tmp_path / "report")
 
 
+@pytest.mark.long
 def test_audit(spark: SparkSession, path: Path, tmp_path: Path) -> None:
     """What another cleaning would have kept is lost or stale; the checkpoint says up to where."""
     cleaned = {2: Record(b"o2", b"2"), 6: Record(b"o0", b"6"), 7: Record(b"o1", b"7")}
@@ -202,6 +205,7 @@ def test_the_pages_first_lines_work(spark: SparkSession, path: Path, page: str) 
     exec(re.sub(places, repr(str(path)), code), {"spark": spark})  # noqa: S102
 
 
+@pytest.mark.long
 def test_the_pages_notebook_works(spark: SparkSession, tmp_path: Path, path: Path) -> None:
     """Line by line, but for the places: it merged into a table that nobody had made."""
     text = (DOCS / "spark-source.md").read_text()

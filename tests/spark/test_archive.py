@@ -61,6 +61,7 @@ def test_as_clean_on_a_copy(tmp_path: Path, capsys: Capsys) -> None:
         assert row["bytes_after"] < row["bytes_before"]
 
 
+@pytest.mark.long
 @pytest.mark.kafka
 def test_kafkas_loader_takes_it(tmp_path: Path, capsys: Capsys, judge_43: Judge) -> None:
     """As after a clean shutdown, and as after none: no segment is cut, no record lost."""

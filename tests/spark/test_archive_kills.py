@@ -44,6 +44,7 @@ def killed(path: Path, output: Path, state: Path, where: str) -> None:
         run(["spark", "clean", str(path), "--output", str(output), *CLEAN, *settings(state)])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", PLACES)
 def test_a_driver_that_is_killed(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     """What it left is no archive, is named, and does not mix with that of the next run."""

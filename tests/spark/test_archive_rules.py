@@ -53,6 +53,7 @@ def test_rules_that_are_remembered_elsewhere(tmp_path: Path, capsys: Capsys) -> 
     assert run([*words, "--change-strategy"]) == 0
 
 
+@pytest.mark.long
 def test_what_the_archives_own_metadata_says(tmp_path: Path, capsys: Capsys) -> None:
     """Topics are known by the controllers' log, in whichever directory it lies; another topic of that name is told."""
     path = make_archive(tmp_path / "1", "offset-0", "time-0", "old-0")
@@ -129,6 +130,7 @@ def test_a_notebooks_copy_of_a_swap_that_was_cut_off(tmp_path: Path) -> None:
         Logs(None, path).found()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [60, pytest.param(2000, marks=pytest.mark.long)])
 def test_many_tiny_partitions(tmp_path: Path, capsys: Capsys, count: int) -> None:
     """Each is what the local engine makes of it; what they cost is measured in ``tests/bench/test_archive.py``."""

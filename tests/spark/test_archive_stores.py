@@ -54,6 +54,7 @@ def state(tmp_path: Path) -> Path:
     return tmp_path / "state"
 
 
+@pytest.mark.long
 def test_from_store_to_store(
     store: Store, url: str, log_dir: Path, tmp_path: Path, capsys: Capsys, state: Path
 ) -> None:
@@ -80,6 +81,7 @@ def test_from_store_to_store(
     assert (code, "holds an archive already" in told) == (3, True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["down", "up"])
 def test_between_store_and_disk(
     store: Store, url: str, log_dir: Path, tmp_path: Path, capsys: Capsys, state: Path, way: str
@@ -93,6 +95,7 @@ def test_between_store_and_disk(
     assert files_of(only_cleaned_dir(tmp_path / "out")) == cleaned_twin(capsys, log_dir)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", [*(pytest.param(each, marks=pytest.mark.long) for each in ("slow", "drop")), "cut"])
 def test_a_store_that_fails_now_and_then(
     store: Store, url: str, log_dir: Path, tmp_path: Path, capsys: Capsys, state: Path, fault: str
@@ -107,6 +110,7 @@ def test_a_store_that_fails_now_and_then(
     assert files_of(only_cleaned_dir(output)) == cleaned_twin(capsys, log_dir)
 
 
+@pytest.mark.long
 def test_a_store_that_takes_nothing(store: Store, url: str, capsys: Capsys, state: Path) -> None:
     """No partition is in the archive, so there is none; the reason is told, and nothing is left."""
     store.fault = lambda _number, method, path, _range: "slow" if method == "PUT" and path.endswith(".log") else None
@@ -118,6 +122,7 @@ def test_a_store_that_takes_nothing(store: Store, url: str, capsys: Capsys, stat
     assert keys(store, "full/") == []
 
 
+@pytest.mark.long
 def test_some_uploads_fail(store: Store, url: str, tmp_path: Path, capsys: Capsys, state: Path) -> None:
     """What was sent of such a partition is removed again: the prefix holds what the manifest says and no more."""
     store.fault = lambda _number, method, path, _range: (
@@ -131,6 +136,7 @@ def test_some_uploads_fail(store: Store, url: str, tmp_path: Path, capsys: Capsy
     assert [row["topic"] for row in manifest_of(output)["log_dirs"][0]["left_out"]] == ["old"]
 
 
+@pytest.mark.long
 def test_an_object_that_is_replaced(store: Store, log_dir: Path, tmp_path: Path, capsys: Capsys, state: Path) -> None:
     """By one of the same size and second while its partition is fetched: that one is left out."""
     url = store.put(log_dir, "replaced/data")
@@ -151,6 +157,7 @@ def test_an_object_that_is_replaced(store: Store, log_dir: Path, tmp_path: Path,
     assert (tmp_path / "out" / MANIFEST).exists()
 
 
+@pytest.mark.long
 def test_hostile_keys(store: Store, log_dir: Path, tmp_path: Path, capsys: Capsys, state: Path) -> None:
     """Keys that lead elsewhere, are empty, or a file and a directory at once do nothing outside of their partition."""
     url = store.put(log_dir, "hostile/data")
@@ -174,6 +181,7 @@ def test_hostile_keys(store: Store, log_dir: Path, tmp_path: Path, capsys: Capsy
     assert {each.name for each in (tmp_path / "deep").iterdir()} == {"out"}
 
 
+@pytest.mark.long
 def test_a_listing_of_thousands(store: Store) -> None:
     """Of more than one page: all of it is there."""
     for number in range(1001):
@@ -197,6 +205,7 @@ def test_a_large_object(store: Store, tmp_path: Path) -> None:
     assert (tmp_path / "copy" / "large").read_bytes() == data
 
 
+@pytest.mark.long
 def test_two_runs_at_once(store: Store, url: str, capsys: Capsys, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever is last to put a manifest finds one there: it is refused, and takes its own files away and no others."""
     real = driver._finished
@@ -221,6 +230,7 @@ def test_two_runs_at_once(store: Store, url: str, capsys: Capsys, state: Path, m
     assert {key.split("/")[1] for key in keys(store, "both/run-")} == {body["run"]}
 
 
+@pytest.mark.long
 def test_a_manifest_of_which_nobody_knows(store: Store, url: str, tmp_path: Path, capsys: Capsys, state: Path) -> None:
     """The store takes it and its answers are lost: it may be there, so what it lists stays."""
 
@@ -238,6 +248,7 @@ def test_a_manifest_of_which_nobody_knows(store: Store, url: str, tmp_path: Path
     assert files_of(only_cleaned_dir(downloaded(store, "lost", tmp_path / "out")))
 
 
+@pytest.mark.long
 def test_refused(store: Store, url: str, capsys: Capsys, state: Path) -> None:
     """Overlapping prefixes, no such bucket, credentials in the URL, no directory: told before anything is read."""
     for place in (url, f"{url}/cleaned", "s3://archive/archives", "s3://archive"):
@@ -259,6 +270,7 @@ def test_refused(store: Store, url: str, capsys: Capsys, state: Path) -> None:
     assert keys(store, "notes/") == ["notes/readme"]
 
 
+@pytest.mark.long
 def test_objects_of_a_killed_run_are_named_and_stay(
     store: Store, url: str, tmp_path: Path, capsys: Capsys, state: Path
 ) -> None:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from cleanerd.spark.spread import Item
     from tests.spark.s3 import Store
 
+pytestmark = pytest.mark.long
+
 Capsys = pytest.CaptureFixture[str]
 
 

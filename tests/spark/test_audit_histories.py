@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.survey import CleaningOptions
     from tests.cleaner.strategy_script import Clean
 
+pytestmark = pytest.mark.long
+
 PAIRS = 200
 HISTORIES = 48
 SHAPES = [
@@ -56,7 +58,6 @@ def test_pairs(spark: SparkSession) -> None:
     assert min(told.values()) >= PAIRS // 30, told
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_many_pairs(spark: SparkSession) -> None:
     """The same for longer."""
@@ -117,7 +118,6 @@ def test_real_cleanings(spark: SparkSession) -> None:
     assert rounds >= HISTORIES
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_many_real_cleanings(spark: SparkSession) -> None:
     """The same for longer."""

@@ -18,7 +18,7 @@ from tests.verify.histories import HOUR_MS, T0, legacy_log, transactional_log
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 TRANSACTIONAL = 10
 LEGACY = 3
 LATER_MS = T0 + 48 * HOUR_MS

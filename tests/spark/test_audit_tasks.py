@@ -52,6 +52,7 @@ def verdicts(root: Path, session: SparkSession | None = None, *, every: int = 1)
     return audit_sides(session, compared, asked, now_ms=NOW, hash_key=KEY, examples=3)
 
 
+@pytest.mark.long
 def test_by_tasks_and_by_this_process(spark: SparkSession, places: Path) -> None:
     """U-28: findings, counts, digests, places and their words."""
     ours, theirs = verdicts(places), verdicts(places, spark)

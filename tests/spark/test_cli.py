@@ -26,6 +26,8 @@ from tests.support.patience import PATIENCE_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+pytestmark = pytest.mark.long
+
 COMPACT = ("--set", "topics.orders.cleanup.policy=compact")
 MEMORY = ("--conf", "spark.driver.memory=512m")
 
@@ -69,7 +71,6 @@ def _records(path: Path) -> list[Any]:
     return [(base, [batch.records for batch in batches]) for base, batches in sorted(found.items())]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("meanwhile", "message"),
     [
@@ -97,7 +98,6 @@ def test_executors_with_another_cleanerd(tmp_path: Path, meanwhile: str, message
     assert not (path / NAME / STAGING).exists()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stopped_by_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     """A signal to cleanerd ends Java, driver and workers, and what was staged so far is gone."""
@@ -139,7 +139,6 @@ def _lives(pid: int) -> bool:
         return False
 
 
-@pytest.mark.long
 def test_submitted_by_hand(tmp_path: Path) -> None:
     """``spark-submit`` on the driver itself: the master is Spark's business, and there is one Spark, not two."""
     path = RichLog(3).write(tmp_path / "logs", 2, 10)

@@ -72,6 +72,7 @@ def test_an_audit_of_a_right_log(capsys: pytest.CaptureFixture[str], scene: Scen
     assert again["after"]["digest"] == partition["after"]["digest"] != partition["before"]["digest"]
 
 
+@pytest.mark.long
 def test_an_audit_of_a_damaged_log(capsys: pytest.CaptureFixture[str], scene: Scene) -> None:
     """Exit code 5, what is wrong, where, and what the words mean."""
     scene.put(0, s.SECOND_CLEANED + s.LAST_OF_7)
@@ -86,6 +87,7 @@ def test_an_audit_of_a_damaged_log(capsys: pytest.CaptureFixture[str], scene: Sc
     assert "1 duplicated" in out
 
 
+@pytest.mark.long
 def test_head_is_gone(capsys: pytest.CaptureFixture[str], scene: Scene) -> None:
     """No cleaner takes the first segment away; retention may have, and who audits says so."""
     for suffix in (".log", ".index", ".timeindex"):
@@ -222,6 +224,7 @@ def test_through_spark_submit(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> 
     assert json.loads(done.stdout)["findings"] == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("verb", [("profile", "now"), ("snapshot", "now", "--out", "table"), ("audit", "then", "now")])
 def test_relative_paths(
     capsys: pytest.CaptureFixture[str],

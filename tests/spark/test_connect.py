@@ -63,6 +63,7 @@ def path(tmp_path: Path) -> Path:
     return make_logs(tmp_path / "data", [])
 
 
+@pytest.mark.long
 def test_the_source(connect: SparkSession, path: Path) -> None:
     """By its name alone, as the server finds the module, and registered."""
     expected = len(read_rows(path))
@@ -74,6 +75,7 @@ def test_the_source(connect: SparkSession, path: Path) -> None:
     assert {offset for topic, offset in latest if topic == "users"} == {0, 1}
 
 
+@pytest.mark.long
 def test_a_stream(connect: SparkSession, path: Path) -> None:
     """Of what is closed. Spark gives a worker of a stream ten seconds to begin, which a busy machine may not have."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - where it is installed
@@ -121,6 +123,7 @@ def test_jobs_find_what_a_local_run_finds(connect: SparkSession, path: Path, tmp
     assert len(rows[0]) == sum(each.keys for each in taken) > 2
 
 
+@pytest.mark.long
 def test_a_table_and_a_copy(connect: SparkSession, path: Path, tmp_path: Path, delta: Tables) -> None:
     """Written and merged into; the cleaned copy has the same bytes as one that this process made."""
     users = Logs(connect, path, STRATEGY, topics=["users"])

@@ -95,6 +95,7 @@ def killed(path: Path, where: str) -> None:
         staged(path, functools.partial(stage_by_jobs, jobs_of=InlineJobs(), alone_bytes=0))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", PLACES)
 def test_a_driver_that_is_killed(path: Path, where: str, capsys: pytest.CaptureFixture[str]) -> None:
     """OP-2: ``apply`` does nothing of what it left behind, and the next run tidies up and stages the same bytes."""
@@ -129,6 +130,7 @@ class Meanwhile(InlineJobs):
         return super().run(name, *arguments, **options)
 
 
+@pytest.mark.long
 def test_two_at_once(path: Path) -> None:
     """A second ``spark clean`` of a partition is refused in words in every phase of the first, and harms nothing."""
     local = stage_locally(path, all_dirty(NOW_MS), config(**TOPIC))

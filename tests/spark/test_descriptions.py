@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import pytest
+
 from cleanerd.format.names import TopicPartition
 from cleanerd.spark.api import Logs
 from cleanerd.spark.logs import said_of
@@ -25,6 +27,7 @@ def descriptions(spark: SparkSession) -> dict[int, str]:
     return {job.jobId(): job.description().get() if job.description().isDefined() else "" for job in found}
 
 
+@pytest.mark.long
 def test_jobs_say_what_they_are(spark: SparkSession, tmp_path: Path) -> None:
     """Topic, phase and number of splits and shards of a cleaning; verb and partitions of a query."""
     path = RichLog(3).write(tmp_path / "logs", 4, 20)

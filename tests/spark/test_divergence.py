@@ -206,6 +206,7 @@ def test_damage_is_told_with_its_place(spark: SparkSession, tmp_path: Path) -> N
         assert [text.partition(": ")[0] for text in by_headers.damaged] == [f"{tmp_path}/1/u-0/{0:020d}.log at byte 0"]
 
 
+@pytest.mark.long
 def test_the_verb_and_the_api(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -73,6 +73,7 @@ def test_rows_of_all_tasks(jobs: Jobs) -> None:
     assert {type(row.payload) for row in found} == {bytes}
 
 
+@pytest.mark.long
 def test_what_a_task_raises(jobs: Jobs) -> None:
     """Is told in one line, without Java's stack."""
     with pytest.raises(CleanerdError, match=r"^Spark gave up: ValueError: nobody can") as raised:

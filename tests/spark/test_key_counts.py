@@ -154,6 +154,7 @@ def test_more_keys_than_fit(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> N
     assert at_once[0].keys == 70
 
 
+@pytest.mark.long
 def test_memory_of_a_task_and_a_shard(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three times as many records take no more: a task sends its keys on, a shard adds up what waits.
 

@@ -164,6 +164,7 @@ time.sleep(300)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("on_term", ["SIG_DFL", "SIG_IGN"])
 def test_the_whole_group_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_term: str) -> None:
     """A driver's parent that is told to stop leaves its Python behind (design/spark.md, G): the group has to go."""

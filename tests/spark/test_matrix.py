@@ -37,6 +37,7 @@ def test_the_cells_cover_all_values(cells: list[Cell]) -> None:
         assert {getattr(cell, name) for cell in cells} == {getattr(cell, name) for cell in CELLS}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("every", [2, pytest.param(1, marks=pytest.mark.long)])
 def test_two_cores(spark: SparkSession, tmp_path: Path, every: int) -> None:
     """OP-2 in ``local[2]``: the pairwise cells, or every second of them."""

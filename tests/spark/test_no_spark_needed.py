@@ -71,6 +71,7 @@ def test_clean_as_stage(tmp_path: Path, log_dir: Path) -> None:
     assert not left.exists()
 
 
+@pytest.mark.long
 def test_what_its_rules_were_cannot_be_read(tmp_path: Path, log_dir: Path) -> None:
     """U-6: refused as by ``stage``, with the name of the file."""
     told(without_java(tmp_path, "clean", log_dir, *CLEAN, "--yes"))
@@ -83,6 +84,7 @@ def test_what_its_rules_were_cannot_be_read(tmp_path: Path, log_dir: Path) -> No
     assert "by which rules orders was last cleaned cannot be told" in row["reason"]
 
 
+@pytest.mark.long
 def test_what_if_as_a_report(tmp_path: Path, log_dir: Path) -> None:
     """R280-3, R280-4: as if another strategy held; a report that cannot be made is refused before anything is read."""
     found = {}
@@ -101,6 +103,7 @@ def test_what_if_as_a_report(tmp_path: Path, log_dir: Path) -> None:
     assert (wrong.returncode, "none of offset, timestamp, header:NAME" in wrong.stdout + wrong.stderr) == (2, True)
 
 
+@pytest.mark.long
 def test_kafkas_own_topics_go_by_offset(tmp_path: Path) -> None:
     """U-11: whatever ``--strategy`` says."""
     names = {"__consumer_offsets-0": Partition({0: b""}), "orders-0": Partition({0: b""})}
@@ -112,6 +115,7 @@ def test_kafkas_own_topics_go_by_offset(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.long
 def test_profile_and_snapshot(tmp_path: Path, log_dir: Path) -> None:
     """The latest state of the one is the keys that the other counts, but for the deleted and what is not closed yet."""
     (profile,) = told(without_java(tmp_path, "spark", "profile", log_dir))["partitions"]
@@ -128,6 +132,7 @@ def test_profile_and_snapshot(tmp_path: Path, log_dir: Path) -> None:
     assert (again.returncode, "exists already" in again.stderr) == (3, True)
 
 
+@pytest.mark.long
 def test_audit(tmp_path: Path, log_dir: Path) -> None:
     """U-28: a right cleaning is right and what it should have dropped is told, with exit code 5; so is a lost record.
 
@@ -152,6 +157,7 @@ def test_audit(tmp_path: Path, log_dir: Path) -> None:
     assert (turned.returncode, wrong["partitions"][0]["findings"]["invented"] > 0) == (5, True)
 
 
+@pytest.mark.long
 def test_erasure_and_divergence(tmp_path: Path, log_dir: Path) -> None:
     """A key that is there is found and one that is not is proved to be nowhere; a copy does not diverge."""
     copy = tmp_path / "copy"
@@ -170,6 +176,7 @@ def test_erasure_and_divergence(tmp_path: Path, log_dir: Path) -> None:
     assert compared["findings"] == 0 < compared["partitions"][0]["records_in_both"]
 
 
+@pytest.mark.long
 def test_snapshot_as_a_table(tmp_path: Path, log_dir: Path) -> None:
     """Made, refused a second time, brought up to date, written anew; what goes wrong is told in words."""
     asked = ("spark", "snapshot", log_dir, "--format", "delta", "--out", tmp_path / "table")
@@ -198,6 +205,7 @@ def test_options_of_a_snapshot(log_dir: Path, capsys: pytest.CaptureFixture[str]
     assert words in capsys.readouterr().err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "asked",
     [

@@ -37,6 +37,7 @@ def until(told: Callable[[], int], wanted: int) -> None:
     assert told() == wanted
 
 
+@pytest.mark.long
 def test_one_job_of_several(spark: SparkSession) -> None:
     """After the first of three steps a third is told, whatever its tasks say; in the end all, and no more."""
     told: list[int] = []
@@ -80,6 +81,7 @@ def test_outside_of_a_block(spark: SparkSession) -> None:
     assert sum(told) == 10
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("verb", ["profile", "audit", "snapshot", "find", "clean"])
 def test_all_is_told_in_the_end(spark: SparkSession, tmp_path: Path, verb: str) -> None:
     """As many bytes as the bar has, whatever the verb reads how often."""

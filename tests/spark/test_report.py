@@ -190,6 +190,7 @@ def test_nothing_to_say(tmp_path: Path) -> None:
     assert "1 record without a key: cleaning removes them" in page.text
 
 
+@pytest.mark.long
 def test_many_topics_and_partitions(tmp_path: Path) -> None:
     """The page stays one that can be read: the largest have a bar and a row, the others are counted."""
     partitions = {f"__t{at}-{at % 3}": sealed(*[Record(b"k", b"v" * at)] * 2) for at in range(MOST_PARTITIONS + 30)}

@@ -48,6 +48,7 @@ def told_in(place: Path) -> list[Any]:
     return [json.loads(line) for path in (place / "_cleanerd").glob("*.json") for line in path.open()]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tombstones", [False, True])
 def test_one_state(
     spark: SparkSession, logs: list[Log], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, tombstones: bool
@@ -124,6 +125,7 @@ def test_an_attempt_that_still_writes(logs: list[Log], tmp_path: Path, monkeypat
     assert {path.name for path in (tmp_path / "state").iterdir()} == {"topic=orders", "_SUCCESS", "_cleanerd"}
 
 
+@pytest.mark.long
 def test_nothing_is_left_of_a_failure(spark: SparkSession, logs: list[Log], tmp_path: Path) -> None:
     """Neither where the state is half written, nor in a directory that was there."""
     segment = logs[0].segments[0].path

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cleanerd_lab.demo.broker import Broker
     from tests.kafka.fixtures import StartBroker
 
-pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long]
 
 LONGEST_TRANSACTION_MS = 900_000
 """As a broker lets it be: by itself it ends the open one after a minute, which a slow machine needs to compare."""

@@ -83,6 +83,7 @@ def dumped(tmp_path_factory: pytest.TempPathFactory, judge_43: Judge) -> dict[st
     return {name: (path, judge_43.dump(path / NAME)) for name, path in found.items()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [*SEEDS, "strange"])
 @pytest.mark.parametrize("split_bytes", ["128m", "700"])
 def test_raw_rows_equal_kafkas_records(dumped: dict[str, tuple[Path, Dump]], name: str, split_bytes: str) -> None:
@@ -135,6 +136,7 @@ def _committed(dump: Dump, log_start: int, high_watermark: int) -> list[int]:
     return [offset for offset in found if log_start <= offset < stable and offset not in hidden]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [*SEEDS, "strange"])
 @pytest.mark.parametrize("split_bytes", ["128m", "700"])
 def test_committed_and_all(dumped: dict[str, tuple[Path, Dump]], name: str, split_bytes: str) -> None:

@@ -51,6 +51,7 @@ def test_three_lines(spark: SparkSession, path: Path) -> None:
         assert headers == known["headers"]
 
 
+@pytest.mark.long
 def test_the_same_frame_twice(spark: SparkSession, path: Path) -> None:
     """A filter of one query is none of the next: what pushed filters get wrong in 4.3.0."""
     df = spark.read.format("kafka-segments").load(str(path))
@@ -61,6 +62,7 @@ def test_the_same_frame_twice(spark: SparkSession, path: Path) -> None:
     assert df.count() == every
 
 
+@pytest.mark.long
 def test_register_and_sql(spark: SparkSession, path: Path) -> None:
     """Registered by hand, as where the module is not on the path; used as a view."""
     register(spark)
@@ -70,6 +72,7 @@ def test_register_and_sql(spark: SparkSession, path: Path) -> None:
     assert (row.n, row.keys) == (len(rows), len({each["key"] for each in rows} - {None}))
 
 
+@pytest.mark.long
 def test_a_schema_of_ones_own(spark: SparkSession, path: Path) -> None:
     """Columns by schema: only these are read, under these types alone."""
     df = spark.read.format("kafka-segments").schema("offset long, visible boolean").load(str(path))
@@ -79,6 +82,7 @@ def test_a_schema_of_ones_own(spark: SparkSession, path: Path) -> None:
         spark.read.format("kafka-segments").schema("offset int").load(str(path)).count()
 
 
+@pytest.mark.long
 def test_every_column(spark: SparkSession, path: Path) -> None:
     """All columns of all records cross into Java as they are."""
     df = spark.read.format("kafka-segments").options(view="raw", columns=EVERYTHING, splitBytes="2k").load(str(path))
@@ -134,6 +138,7 @@ def test_tombstones(tmp_path: Path) -> None:
     assert KAFKAS_RULES.strategy == "offset"
 
 
+@pytest.mark.long
 def test_errors_name_the_place(spark: SparkSession, tmp_path: Path) -> None:
     """What a task or the driver's worker says arrives: file and position, option and value."""
     good = encode_batch([Record(b"k", b"v")])

@@ -168,6 +168,7 @@ def test_available_now(path: Path) -> None:
     assert stream(path).latestOffset(reader.initialOffset()) == {"t": {"0": 40, "1": 30}}
 
 
+@pytest.mark.long
 def test_in_spark(spark: SparkSession, path: Path, tmp_path: Path) -> None:
     """A query with a checkpoint, run three times: each record once."""
     first = [(number, at) for number in (0, 1) for at in range(30)]

@@ -90,6 +90,7 @@ def test_a_start_in_what_is_not_closed(path: Path, monkeypatch: pytest.MonkeyPat
     assert stream(path, startingOffsets="latest").initialOffset() == {"t": {"0": 30, "1": 30}}
 
 
+@pytest.mark.long
 def test_in_spark(spark: SparkSession, path: Path, tmp_path: Path) -> None:
     """A query with a checkpoint and a limit, run three times: each record once, in several batches."""
     first = [(number, at) for number in (0, 1) for at in range(30)]

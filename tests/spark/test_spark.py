@@ -40,6 +40,7 @@ def test_the_same_bytes(spark: SparkSession, log_dir: Path, shards: int) -> None
     assert found.result.shards == shards
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["raise", *(pytest.param(how, marks=pytest.mark.long) for how in ("kill", "twice"))])
 def test_first_attempts_that_fail(spark: SparkSession, log_dir: Path, tmp_path: Path, how: str) -> None:
     """A task of every stage fails once when all its work is done, or all are done twice: the same files, no others."""
@@ -52,6 +53,7 @@ def test_first_attempts_that_fail(spark: SparkSession, log_dir: Path, tmp_path: 
     assert stages >= {"scan", "choose", "settle", "decide", "rewrite", "prove", "guard"}
 
 
+@pytest.mark.long
 def test_damage_is_told_and_leaves_nothing(spark: SparkSession, log_dir: Path) -> None:
     """A damaged batch: the error of the local engine, and the log as it was."""
     victim = sorted((log_dir / NAME).glob("*.log"))[1]
@@ -65,6 +67,7 @@ def test_damage_is_told_and_leaves_nothing(spark: SparkSession, log_dir: Path) -
     assert not (log_dir / NAME / STAGING).exists()
 
 
+@pytest.mark.long
 def test_maps_that_are_too_small(spark: SparkSession, log_dir: Path) -> None:
     """U-20: more keys than all maps together take: more shards, the same bytes."""
     given = resources(map_bytes=1, map_load=0.05)

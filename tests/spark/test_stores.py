@@ -50,6 +50,7 @@ def url(server: Store, log_dir: Path) -> str:
     return server.put(log_dir, "backup/1/data")
 
 
+@pytest.mark.long
 def test_the_same_rows(store: Store, url: str, log_dir: Path) -> None:
     """By every view, in pieces, by offsets and times, and through a pattern: all columns as from the disk."""
     everywhere = {"columns": EVERYTHING, "strategies": {"orders": {"compaction.strategy": "timestamp"}}}
@@ -66,6 +67,7 @@ def test_the_same_rows(store: Store, url: str, log_dir: Path) -> None:
     assert offsets("s3://archive/back*/?/data") == offsets(log_dir) == offsets(f"{url}/{NAME}")
 
 
+@pytest.mark.long
 def test_a_listing_in_pages(store: Store, url: str, log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """S3 answers with a thousand names at once: here with three."""
     files = sum(path.is_file() for path in log_dir.rglob("*"))
@@ -77,6 +79,7 @@ def test_a_listing_in_pages(store: Store, url: str, log_dir: Path, monkeypatch: 
     assert len(listings) > files // 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", ["slow", "drop", "cut"])
 def test_a_store_that_fails_now_and_then(store: Store, url: str, log_dir: Path, fault: str) -> None:
     """Each request is throttled once, not answered, or broken off half way: nothing is missing, nothing twice."""
@@ -126,6 +129,7 @@ def test_ranges(store: Store) -> None:
     assert [wanted for _, _, wanted in store.requests if wanted] == ["bytes=99-65634", "bytes=5-65540"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("entries", "room", "most", "requests"),
     [
@@ -169,6 +173,7 @@ def _planned(url: str) -> tuple[Any, list[Any]]:
     return pickle.loads(pickle.dumps((reader, reader.partitions())))  # noqa: S301 - our own
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -239,6 +244,7 @@ def test_a_checkpoint_that_is_replaced_after_its_size_was_asked_for(store: Store
     assert bytes_of(path_of("s3://archive/small/checkpoint")) == new
 
 
+@pytest.mark.long
 def test_a_search_where_an_object_has_no_path(store: Store, log_dir: Path) -> None:
     """A key in ``DIR//FILE`` is not looked for in ``DIR/FILE``: that nothing was found would be no proof."""
     url = store.put(log_dir, "odd/data")
@@ -273,6 +279,7 @@ def test_refused(store: Store, url: str, capsys: pytest.CaptureFixture[str]) -> 
     assert "is not a directory of this machine" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_pattern_for_a_verb(store: Store, log_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One directory may be meant by a pattern; of two nobody knows which, and the answer is no bug."""
     for number in (1, 2):
@@ -292,6 +299,7 @@ def test_a_topic_named_as_an_error_is(store: Store, tmp_path: Path) -> None:
     assert {log.name.topic for log in Logs(None, url).found()} == {"ACCESS_DENIED-credential", "orders"}
 
 
+@pytest.mark.long
 def test_verbs_without_spark(
     store: Store, url: str, log_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -307,6 +315,7 @@ def test_verbs_without_spark(
     assert there["records"] > 10
 
 
+@pytest.mark.long
 def test_verbs_in_tasks(store: Store, url: str, log_dir: Path, tmp_path: Path, spark: SparkSession) -> None:
     """Executors fetch what they need themselves: an audit and a proof of erasure say what they say here."""
     worse = tmp_path / "worse"

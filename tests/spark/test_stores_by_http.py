@@ -77,6 +77,7 @@ def reads(store: OtherStore) -> list[str]:
     return [wanted for method, path, wanted in store.requests if re.search(READ, f"{method} {path} {wanted}")]
 
 
+@pytest.mark.long
 def test_the_same_rows(store: OtherStore, url: str, log_dir: Path) -> None:
     """By views, in pieces, by offsets, and through a pattern: all columns as from the disk."""
     everywhere = {"columns": EVERYTHING, "strategies": {"orders": {"compaction.strategy": "timestamp"}}}
@@ -93,6 +94,7 @@ def test_the_same_rows(store: OtherStore, url: str, log_dir: Path) -> None:
     assert offsets(f"{store.root}/back*/?/data") == offsets(log_dir) == offsets(f"{url}/{NAME}")
 
 
+@pytest.mark.long
 def test_a_directory_beside_one_with_a_longer_name(store: OtherStore, log_dir: Path) -> None:
     """Both are there, whatever sorts before the slash; and no object stands for either."""
     for name in ("data", "data-2", "data!"):
@@ -110,6 +112,7 @@ def test_a_directory_beside_one_with_a_longer_name(store: OtherStore, log_dir: P
     assert found.is_dir
 
 
+@pytest.mark.long
 def test_a_listing_in_pages(store: OtherStore, log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store answers with a thousand names or so at once: here with three, and by the same rules."""
     url = store.put(log_dir, "pages/data")
@@ -134,6 +137,7 @@ def test_a_listing_in_pages(store: OtherStore, log_dir: Path, monkeypatch: pytes
     stores._system.cache_clear()
 
 
+@pytest.mark.long
 def test_verbs(store: OtherStore, url: str, log_dir: Path) -> None:
     """An audit and a profile by this process say what they say of the directory."""
     assert Logs(None, url).profile() == Logs(None, log_dir).profile()
@@ -146,6 +150,7 @@ def test_verbs(store: OtherStore, url: str, log_dir: Path) -> None:
     assert whole.found == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "fault", [*(pytest.param(each, marks=pytest.mark.long) for each in ("slow", "broken", "drop")), "cut"]
 )
@@ -157,6 +162,7 @@ def test_a_store_that_fails_now_and_then(store: OtherStore, small_dir: Path, fau
     assert len(store.requests) > len(set(store.requests)) + 5  # what is cut is gone on with: that is another range
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", ["slow", "drop"])
 def test_a_store_that_always_fails(store: OtherStore, url: str, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked a few times and no more; the error names the URL."""
@@ -170,6 +176,7 @@ def test_a_store_that_always_fails(store: OtherStore, url: str, fault: str, monk
     assert 2 <= len(reads(store)) <= 2 * 4 * 10
 
 
+@pytest.mark.long
 def test_ranges(store: OtherStore) -> None:
     """Each byte is fetched once, in ranges of 4 to 8 MiB, and none behind what is to be read."""
     data = random.Random(1).randbytes(20 * MIB)
@@ -197,6 +204,7 @@ def _planned(url: str) -> tuple[Any, list[Any]]:
     return pickle.loads(pickle.dumps((reader, reader.partitions())))  # noqa: S301 - our own
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -221,6 +229,7 @@ def test_an_object_changed_after_the_listing_is_an_error(
         [list(reader.read(split)) for split in splits]
 
 
+@pytest.mark.long
 def test_an_object_that_is_replaced_while_it_is_read(store: OtherStore, log_dir: Path) -> None:
     """By one of the same size, within the same second: the ranges would be of two objects."""
     url = store.put(log_dir, "replaced")
@@ -233,6 +242,7 @@ def test_an_object_that_is_replaced_while_it_is_read(store: OtherStore, log_dir:
         [list(reader.read(split)) for split in splits]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", ["denied", "forbidden"])
 def test_wrong_credentials(store: OtherStore, url: str, fault: str) -> None:
     """Whatever is asked: told at once, and what to do."""
@@ -303,6 +313,7 @@ def said(store: OtherStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     stores._system.cache_clear()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("server", ["abfs"], indirect=True)
 def test_what_a_connection_string_says(
     store: OtherStore, log_dir: Path, said: Callable[[str], None], tmp_path: Path

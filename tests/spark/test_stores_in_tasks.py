@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("kind", ["gs", pytest.param("abfs", marks=pytest.mark.long)])
 def test_a_read_in_tasks(spark: SparkSession, tmp_path: Path, kind: str) -> None:

@@ -55,6 +55,7 @@ def counts() -> Iterator[Counter[str]]:
         assert found["old"] + found["won"] > 0
 
 
+@pytest.mark.long
 @settings(max_examples=HISTORIES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(**CASES)
 def test_histories(counts: Counter[str], shape: Shape, seed: int, rounds: int, moves: bool, changes: bool) -> None:

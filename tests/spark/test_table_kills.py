@@ -19,6 +19,8 @@ from tests.support.patience import PATIENCE_SECONDS
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.long
+
 WRITE, COMMIT = "write", "commit"
 POINTS = {"between files": (WRITE, 1), "before the commit": (COMMIT, 0), "after the commit": (COMMIT, 1)}
 
@@ -99,7 +101,6 @@ def test_killed_between_files(tmp_path: Path) -> None:
     run("delta", tmp_path, "between files")
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 @pytest.mark.parametrize("point", list(POINTS))
 def test_killed(tmp_path: Path, kind: str, point: str) -> None:

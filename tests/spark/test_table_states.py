@@ -161,6 +161,7 @@ def test_cut_and_grown_again(tables: Tables, tmp_path: Path) -> None:
     assert merged(tables, logs)[0].written == 0
 
 
+@pytest.mark.long
 def test_other_leaders_are_no_cut(delta: Tables, tmp_path: Path) -> None:
     """Epochs that begin where the table ends, that retention forgot, and a copy that does not say them."""
     log = Growing(tmp_path, "orders-0")
@@ -192,6 +193,7 @@ def test_what_is_left_of_a_deleted_topic(delta: Tables, tmp_path: Path) -> None:
     assert values(delta) == {"orders-0": {"a": "1"}}
 
 
+@pytest.mark.long
 def test_an_empty_topic(tables: Tables, tmp_path: Path) -> None:
     """A table without a row, and the first ones that come."""
     log = Growing(tmp_path, "orders-0")
@@ -211,6 +213,7 @@ STRANGE = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("base", [0, 2**63 - 40])
 def test_strange_records(tables: Tables, tmp_path: Path, base: int) -> None:
     """Empty keys, large ones, none; times that nobody has; offsets that end where numbers do."""

@@ -57,6 +57,7 @@ def eventually(call: Callable[[], object]) -> None:
     raise AssertionError
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rules", [KAFKAS_RULES, BY_HEADER], ids=["offset", "header"])
 def test_a_table_of_a_whole_snapshot(tables: Tables, tmp_path: Path, rules: KeyRules) -> None:
     """The rows of a snapshot as Parquet, which are compared with a dictionary elsewhere; of versions what decided."""
@@ -107,6 +108,7 @@ def test_a_merge_adds_what_is_new(tables: Tables, tmp_path: Path) -> None:
     assert tables.rows() == rows
 
 
+@pytest.mark.long
 def test_a_repeated_merge_changes_nothing(tables: Tables, tmp_path: Path) -> None:
     """No commit, no file more; after a tenth of the retention one that says that there was nothing."""
     log = Growing(tmp_path, "orders-0")
@@ -158,6 +160,7 @@ def test_retention_moves_the_log_start(tables: Tables, tmp_path: Path) -> None:
     assert values(tables) == {"orders-0": dict.fromkeys("cde", "1")}
 
 
+@pytest.mark.long
 def test_the_second_of_two_merges_changes_nothing(tables: Tables, tmp_path: Path) -> None:
     """The second one changes nothing and leaves nothing; run again, it goes on from what the first one left."""
     log = Growing(tmp_path, "orders-0")
@@ -179,6 +182,7 @@ def test_the_second_of_two_merges_changes_nothing(tables: Tables, tmp_path: Path
     assert values(tables) == {"orders-0": {"b": "1", "c": "1"}}
 
 
+@pytest.mark.long
 def test_tasks_write_what_this_process_writes(spark: SparkSession, delta: Tables, tmp_path: Path) -> None:
     """What a session's tasks write is what this process writes."""
     by_tasks(spark, delta, tmp_path)
@@ -343,6 +347,7 @@ def test_iceberg_put_back(tmp_path: Path) -> None:
         assert values(tables) == {"orders-0": {"a": "2", "c": "1"}}
 
 
+@pytest.mark.long
 def test_many_commits(delta: Tables, tmp_path: Path) -> None:
     """Checkpoints of the table's log, and old entries of it that are gone, change nothing."""
     log = Growing(tmp_path, "orders-0")

@@ -55,6 +55,7 @@ def gap(log: Growing, logs: list[Log]) -> list[Log]:
     return log.write(log_start_offset=6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "words"),
     [

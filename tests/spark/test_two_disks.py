@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     from tests.spark.s3 import Store
 
+pytestmark = pytest.mark.long
+
 TOP = Path(cleanerd.__file__).parents[1]
 DRIVER = TOP / "cleanerd" / "cli" / "submitted" / "cleanerd_driver.py"
 HOSTS = ("127.0.0.1", "127.0.0.2")
@@ -99,7 +101,6 @@ def test_what_is_shipped_is_enough(server: Store, tmp_path: Path) -> None:
     assert "keys=" in told
 
 
-@pytest.mark.long
 def test_verbs_on_two_workers(server: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Source, profile, table, cleaned copy, audit: executors with neither our disk nor our packages give what we do."""
     nodes, mine, place = tmp_path / "nodes", tmp_path / "mine", tmp_path / "cluster"
@@ -156,7 +157,6 @@ def test_verbs_on_two_workers(server: Store, tmp_path: Path, capsys: pytest.Capt
         assert (len(found["partitions"]), found["findings"]) == (3, 0)
 
 
-@pytest.mark.long
 def test_spark_refuses_its_cluster_mode(tmp_path: Path) -> None:
     """What docs/spark.md says of a standalone cluster: Spark itself runs no Python driver there."""
     (tmp_path / "job.py").write_text("")

@@ -75,6 +75,7 @@ EVOLUTIONS = {
 DATUM: dict[str, Any] = {"id": 7, "nr": 7, "name": "x", "old": "gone", "e": "B", "in": {"a": 1}}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", EVOLUTIONS)
 def test_evolution(registry: RegistryServer, name: str) -> None:
     """Records of the old schema are read as the newest one has them, and those of the newest as they are."""

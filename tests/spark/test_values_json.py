@@ -166,6 +166,7 @@ PLAIN = st.recursive(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=300, deadline=None)
 @given(value=PLAIN)
 def test_any_json_is_a_value_or_has_a_reason(reader: JsonReader, value: Any) -> None:

@@ -90,6 +90,7 @@ def order(make: Any) -> Any:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("as_text", [True, False])
 def test_everything_that_a_serializer_writes(registry: RegistryServer, *, as_text: bool) -> None:
     """All types come back as they were written; what has presence and is not there is null, all else its default."""
@@ -147,6 +148,7 @@ message Order { int64 id = 1; string called = 2; optional string more = 5; int64
 """
 
 
+@pytest.mark.long
 def test_evolution(registry: RegistryServer) -> None:
     """Numbers resolve: a field that was renamed, removed, added or widened is read by the newest schema."""
     old = Writer(registry, OLD)
@@ -163,6 +165,7 @@ def test_evolution(registry: RegistryServer) -> None:
     assert message.FromString(value[6:]).called == "x"
 
 
+@pytest.mark.long
 def test_imports(registry: RegistryServer, tmp_path: Path) -> None:
     """By reference from a registry, by path from a directory; a name that leads out of it is refused."""
     line = 'syntax = "proto3"; package shop; message Line { string sku = 1; }'
@@ -218,6 +221,7 @@ def test_enums_without_a_name(tmp_path: Path) -> None:
     assert values[3]["state"] is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "why"),
     [

@@ -43,6 +43,7 @@ def secured(certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> Iter
     stop()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("certificate", "key", "password"),
     [

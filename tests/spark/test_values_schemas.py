@@ -36,6 +36,7 @@ def test_each_schema_is_asked_for_once(registry: RegistryServer) -> None:
     assert registry.asked("/subjects/orders-value/versions/latest") == 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", ["slow", "broken", "drop", "cut", "noise"])
 def test_a_passing_error_of_the_registry_is_asked_again(registry: RegistryServer, fault: str) -> None:
     """Throttling, errors and broken answers, two of three: everything is decoded, and nothing has a reason."""
@@ -45,6 +46,7 @@ def test_a_passing_error_of_the_registry_is_asked_again(registry: RegistryServer
     assert decoded(registry, values)[1:] == ([VALUE], [None])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fault", "why"),
     [("slow", "answers 429"), ("broken", "answers 500"), ("drop", "no answer"), ("cut", "no answer"),
@@ -90,6 +92,7 @@ def test_credentials(registry: RegistryServer, monkeypatch: pytest.MonkeyPatch) 
     assert "hidden" not in str(caught.value)
 
 
+@pytest.mark.long
 def test_ids_that_nobody_knows(registry: RegistryServer) -> None:
     """An unknown id, and one that was deleted since, are reasons; each is asked for once, none hides a right one."""
     kept, gone = avro(registry, ID, VALUE)[0], avro(registry, record(("x", "long")), {"x": 1})[0]
@@ -129,6 +132,7 @@ def test_names_and_versions(registry: RegistryServer) -> None:
             decoded(registry, [], value_schema=name)
 
 
+@pytest.mark.long
 def test_references_in_a_circle_and_out_of_the_registry(registry: RegistryServer) -> None:
     """Neither keeps anybody busy for ever."""
     circle = [{"name": "A", "subject": "a", "version": 1}]

@@ -126,6 +126,7 @@ def test_options_that_make_no_sense(tmp_path: Path, options: dict[str, str], why
         KafkaSegments(CaseInsensitiveDict({"path": str(path), **options})).schema()
 
 
+@pytest.mark.long
 def test_source_in_a_session(spark: SparkSession, registry: RegistryServer, log: Growing) -> None:
     """Fields are columns to filter by; ``Logs`` reads the same; too many that fail end the query in words."""
     path = path_of(log)
@@ -235,6 +236,7 @@ def test_killed_between_a_table_and_its_side(
     assert delta.commits() == 1
 
 
+@pytest.mark.long
 def test_written_anew_by_another_schema(tables: Tables, registry: RegistryServer, log: Growing) -> None:
     """Of the same log, as of the same offsets and time: the side table kept what was wrong by the schema before."""
     path = path_of(log)
@@ -258,6 +260,7 @@ def test_a_side_table_that_somebody_else_changed(delta: Tables, registry: Regist
     assert side_of(delta) == [SIDE]
 
 
+@pytest.mark.long
 def test_too_many_change_nothing(tables: Tables, registry: RegistryServer, log: Growing) -> None:
     """Over the limit a table is neither made nor changed, and no file is left."""
     Logs(None, path_of(log), decode=Decode(registry.url)).latest().write_table(tables.target)
@@ -285,6 +288,7 @@ def test_the_limit_counts_over_all_tasks(registry: RegistryServer, tmp_path: Pat
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.long
 def test_a_newer_schema(tables: Tables, registry: RegistryServer, log: Growing) -> None:
     """With other columns than the table's it is refused, and names them; the table's own version goes on."""
     Logs(None, path_of(log), decode=Decode(registry.url)).latest().write_table(tables.target)
@@ -299,6 +303,7 @@ def test_a_newer_schema(tables: Tables, registry: RegistryServer, log: Growing) 
         Logs(None, path).latest().merge_into(tables.target)
 
 
+@pytest.mark.long
 def test_all_types_in_tables(tables: Tables, registry: RegistryServer, tmp_path: Path) -> None:
     """A merge writes files anew: nothing of any type is lost by it."""
     log = Growing(tmp_path, "orders-0")

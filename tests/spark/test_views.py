@@ -70,6 +70,7 @@ def profiles(by: SparkSession | None, logs: list[Log]) -> dict[str, Profile]:
     return {each.name.topic: each for each in profile_logs(by, logs)}
 
 
+@pytest.mark.long
 def test_profile(profiles: dict[str, Profile]) -> None:
     """Every count is the dictionary's."""
     assert len(profiles) == len(PAIRS)
@@ -100,6 +101,7 @@ def test_profile(profiles: dict[str, Profile]) -> None:
         assert 0 <= found.saved_bytes <= found.stored_bytes
 
 
+@pytest.mark.long
 def test_saving_is_what_a_cleaning_saves(by: SparkSession | None, tmp_path: Path) -> None:
     """80 of 100 records of equal size are superseded, so about four fifths of the bytes go."""
     data = b"".join(encode_batch([Record(b"%02d" % (at % 20), b"v" * 100)], base_offset=at) for at in range(100))
@@ -135,6 +137,7 @@ def test_what_only_decoding_finds_damaged(by: SparkSession | None, tmp_path: Pat
     assert many.damaged[-1] == f"{path}/c-0: 4 more places cannot be read (cleanerd verify)"
 
 
+@pytest.mark.long
 def test_what_is_not_cleaned_yet(by: SparkSession | None, tmp_path: Path) -> None:
     """By the end of the clean part, which the checkpoint says where Kafka's rules hold; else nobody knows."""
     batches = [encode_batch([Record(b"k", b"v", timestamp=1000 + at)], base_offset=at) for at in range(10)]
@@ -192,6 +195,7 @@ def test_snapshot(snapshot: tuple[list[Taken], list[Row]], logs: list[Log]) -> N
     assert sum(each.keys for each in taken) == len(rows) > 25
 
 
+@pytest.mark.long
 def test_snapshot_with_tombstones(spark: SparkSession, by: SparkSession | None, tmp_path: Path) -> None:
     """Old formats and names that are no UTF-8 too."""
     odd = Record(b"odd", b"", 5, headers=((b"a\xff", None), (b"b", b"")))
@@ -243,6 +247,7 @@ def _ends_somehow(how: str, high_watermark: int) -> Partition:
     return Partition({0: first, 15: rest}, high_watermark=high_watermark, aborted=aborted, indexes=False)
 
 
+@pytest.mark.long
 def test_snapshot_ends_where_a_consumer_ends(spark: SparkSession, by: SparkSession | None, tmp_path: Path) -> None:
     """R280-14: as a read_committed consumer, which sees nothing from the high watermark or an open transaction on."""
     path = make_log_dir(tmp_path / "logs", {f"{topic}-0": _ends_somehow(*each) for topic, each in ENDS.items()})
@@ -286,6 +291,7 @@ def test_snapshot_without_a_high_watermark(by: SparkSession | None, tmp_path: Pa
     assert taken.keys == 1
 
 
+@pytest.mark.long
 def test_snapshot_of_damaged_bytes(by: SparkSession | None, tmp_path: Path) -> None:
     """A state that is not known is none, whether headers or a record are damaged."""
     good = encode_batch([Record(b"k", b"v")])

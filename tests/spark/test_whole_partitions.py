@@ -135,6 +135,7 @@ def test_what_fits_no_map_is_shuffled(tmp_path: Path) -> None:
         assert ("scan" not in jobs.names) == is_whole, options
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["raise", "kill"])
 def test_a_task_that_fails_is_tried_again(spark: SparkSession, tmp_path: Path, how: str) -> None:
     """At its end, when all is staged: the second attempt's files count, the first one's are gone with the directory."""
@@ -146,6 +147,7 @@ def test_a_task_that_fails_is_tried_again(spark: SparkSession, tmp_path: Path, h
     assert len(list((tmp_path / "attempts").glob("clean-*"))) == 1
 
 
+@pytest.mark.long
 def test_a_task_that_kills_its_worker_each_time(spark: SparkSession, tmp_path: Path) -> None:
     """U-35: the memory that it takes is not there. Told of that partition; it was an error of Java's that ended all."""
     path = RichLog(2).write(tmp_path / "logs", 2, 5)
@@ -159,6 +161,7 @@ def test_a_task_that_kills_its_worker_each_time(spark: SparkSession, tmp_path: P
         spark.range(1).mapInArrow(killed, "id long").collect()
 
 
+@pytest.mark.long
 def test_a_disk_without_room(spark: SparkSession, tmp_path: Path) -> None:
     """U-16: nothing is wrong with the log, and no state directory remembers it, whoever has met the disk."""
     path = RichLog(2).write(tmp_path / "logs", 2, 5)
@@ -170,6 +173,7 @@ def test_a_disk_without_room(spark: SparkSession, tmp_path: Path) -> None:
     assert isinstance(found.result.error, MachineError)
 
 
+@pytest.mark.long
 def test_side_by_side(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two partitions are at work at once, in the two cores of the session; a damaged one stops no other."""
     names = [f"orders-{number}" for number in range(5)]
@@ -199,6 +203,7 @@ def test_side_by_side(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.M
     assert [len(plans) for plans in left.values()] == [1, 1, 1, 0, 1], left
 
 
+@pytest.mark.long
 def test_only_its_own_jobs_are_ended(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When one partition ends the run, the others' jobs end, and no other ones: a notebook's session has its own."""
     stager = SparkStager(spark, None, ANY)

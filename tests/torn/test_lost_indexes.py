@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tests.kafka.judge import Judge
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 
 def test_lost_indexes(judge_43: Judge, work: Path) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tests.kafka.judge import Judge
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 FIXED = range(1, 151)
 LONG = range(100_001, 109_501)
@@ -43,7 +43,6 @@ def test_power_cuts_as_kafka_39(judge_39: Judge, work: Path) -> None:
     play(judge_39, work, range(301, 321))
 
 
-@pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_many_power_cuts(judge_43: Judge, work: Path) -> None:
     """10,000 of them, 500 of which nobody has tried."""

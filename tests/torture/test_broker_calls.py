@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.kafka.judge import Judge
 
-pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.timeout(2400), pytest.mark.long]
 
 RENAME = Fault("rename", errno.EIO, ("rename",), lasting=True)
 """A rename that fails once is tried again by Kafka."""
@@ -62,7 +62,6 @@ def test_broker_calls_that_were_answered_wrongly(bench: BrokerBench, what: str) 
     assert "quarantined" not in done.words
 
 
-@pytest.mark.long
 def test_every_rename(many: BrokerBench) -> None:
     """A-17..A-24, U-34: each of them, the last ones of which come when the broker removes what was replaced."""
     renames = range(many.count()["rename"])
@@ -73,7 +72,6 @@ def test_every_rename(many: BrokerBench) -> None:
     assert 0 < many.restarts <= 2 * len(batches)
 
 
-@pytest.mark.long
 def test_some_calls(many: BrokerBench) -> None:
     """OP-10: of all, in every way; ``python -m tests.torture.broker_calls`` plays each."""
     cases = random.Random(15).sample(all_cases("", many.count()), at_length(20))

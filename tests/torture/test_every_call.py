@@ -175,6 +175,7 @@ def test_a_connection_that_a_signal_interrupts_is_made_anew(tmp_path: Path, monk
     assert made == [str(path)] * 2
 
 
+@pytest.mark.long
 def test_undo_of_what_cannot_be_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

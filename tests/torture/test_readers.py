@@ -104,6 +104,7 @@ def _play(reader: Reader, place: Path, count: int) -> tuple[Count, list[str]]:
     return run.count, wrong
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("ours")
 def test_what_reaches_a_new_line_is_mutated_further(tmp_path: Path) -> None:
     """By luck alone it would take some hundred million inputs; kept is what leads there, and what is wrong."""
@@ -171,6 +172,7 @@ def test_coverage_without_sys_monitoring(monkeypatch: pytest.MonkeyPatch, capsys
     assert "no Python 3.13 or 3.12" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_process_that_dies_leaves_its_input(tmp_path: Path) -> None:
     """What ends the process cannot tell what it was given: the file that the driver reads then has it."""
     code = (

@@ -49,6 +49,7 @@ def test_some_calls_fail() -> None:
     assert "25 played, 0 wrong" in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("jobs", "cases"), [(("verify",), 1), pytest.param((), 60, marks=[pytest.mark.long, pytest.mark.timeout(1800)])]
 )
@@ -70,6 +71,7 @@ def test_only_an_in_progress_mark_may_stay_open_and_only_while_a_fault_lasts() -
     assert mark not in wrong
 
 
+@pytest.mark.long
 def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
     """What was played is noted and not played again; a case that went wrong is told at the end."""
     record = tmp_path / "calls.jsonl"
@@ -87,6 +89,7 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
     assert "| together | 3 | 3 | 3 | 3 | 1 |" in done.stdout
 
 
+@pytest.mark.long
 def test_some_hostile_bytes() -> None:
     """U-33: every reader gives a value or an error of ours."""
     done = run("hostile", "--count", "150")
@@ -94,6 +97,7 @@ def test_some_hostile_bytes() -> None:
     assert done.stdout.count("150 inputs, 0 wrong") > 20
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [150, pytest.param(3000, marks=[pytest.mark.long, pytest.mark.timeout(1800)])])
 def test_some_hostile_bytes_led_by_coverage(tmp_path: Path, count: int) -> None:
     """U-33: every reader gives a value or an error of ours; and what is led gets further than the seeds do."""

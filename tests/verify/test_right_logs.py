@@ -85,6 +85,7 @@ def test_cleaned_by_cleanerd(judge_43: Judge, work: Path, seed: int) -> None:
     _ours_is_right(judge_43, work, history, NOWS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(1, 13))
 def test_random_histories(judge_43: Judge, work: Path, seed: int) -> None:
     """Histories of the differential suite: far offsets, emptied batches, odd codecs, append time."""

@@ -58,6 +58,7 @@ class VerifiedWorld(World):
 KEY_RULES = {"C-45", "C-45.2", "R280-9", "R534-6", "U-1", "U-14"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("strategy", ["header", "timestamp", "offset"])
 @pytest.mark.parametrize("mode", ["null", "flag", "header"])
 def test_a_cleaned_log_passes_verification(strategy: str, mode: str) -> None:
