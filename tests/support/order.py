@@ -6,6 +6,7 @@ come last, when nobody else has anything left to do. Tests that share what took 
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -59,6 +60,8 @@ LONGEST: Final = (
 )
 """What is begun first, by the start of its name; whatever is not named comes after."""
 
+ALL_LONG: Final = re.compile(r"^pytestmark = .*\bpytest\.mark\.long\b", re.MULTILINE)
+
 
 def place_of(name: str) -> int:
     """When a test has its turn: the place of its file in `LONGEST`."""
@@ -93,6 +96,13 @@ def pytest_collection(session: pytest.Session) -> None:
     for file in (*files[first:], *files[:first]):
         with suppress(Exception, pytest.skip.Exception):  # which is told when it is collected
             import_module(".".join(file.relative_to(session.config.rootpath).with_suffix("").parts))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import files of long tests alone for a run without long tests: that is a second per process."""
+    if "not long" not in config.getoption("markexpr") or not collection_path.match("test_*.py"):
+        return None
+    return True if ALL_LONG.search(collection_path.read_text(encoding="utf-8")) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
