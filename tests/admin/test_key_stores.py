@@ -26,6 +26,7 @@ def test_trust_stores(made: Certificates, name: str) -> None:
     assert trusted_certificates(made.path(name), PASSWORD).split() == made.text("ca.crt").split()
 
 
+@pytest.mark.slow
 def test_a_jks_trust_store_needs_no_password(made: Certificates) -> None:
     """As with Java: its seal is not checked then."""
     assert trusted_certificates(made.path("trust.jks"), None).split() == made.text("ca.crt").split()

@@ -6,18 +6,17 @@ import contextlib
 import itertools
 import socket
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+
+import pytest
 
 from cleanerd.admin import refused_login as module
 from cleanerd.admin.client_config import ClientConfig, Login
 from cleanerd.admin.refused_login import refused_login
 
-if TYPE_CHECKING:
-    import pytest
-
 CLIENT = ClientConfig(protocol="SASL_PLAINTEXT", login=Login("PLAIN", "alice", "wrong"))
 
 
+@pytest.mark.slow
 def test_a_port_that_nothing_listens_on_costs_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Librdkafka says so for each address; without that this test would not end."""
     monkeypatch.setattr(module, "_SECONDS", 1e9)
@@ -29,6 +28,7 @@ def test_a_port_that_nothing_listens_on_costs_no_wait(monkeypatch: pytest.Monkey
         assert refused_login(",".join(f"127.0.0.1:{port}" for port in ports), CLIENT) is None
 
 
+@pytest.mark.slow
 def test_a_connection_closed_by_the_broker_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that starts, or whose answer was lost: it is asked until the time is over."""
     clock = itertools.count()  # it stands still until somebody was there

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.result import CleaningResult
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", [False, True])
 def test_every_step(injector: Injector, kills: bool) -> None:
     """S-28, X-20: a second apply goes on where the first was cut short, or drops what it undid; nothing between."""

@@ -215,6 +215,7 @@ def root() -> Iterator[Path]:
         yield path / "logs"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.__name__)
 @pytest.mark.parametrize("named", TABLE)
 def test_every_error_in_every_mode(mode: Callable[[Path, str], CleaningResult], named: str) -> None:

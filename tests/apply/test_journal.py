@@ -41,6 +41,7 @@ def test_begin_and_done(files: FailingFiles, scene: Scene, place: Path) -> None:
     assert place.read_bytes().splitlines()[0] == b"%s %08x" % (line.encode(), zlib.crc32(line.encode()))
 
 
+@pytest.mark.slow
 def test_every_cut_of_the_last_line_is_no_line(files: FailingFiles, scene: Scene, place: Path) -> None:
     """A torn last line is ignored, and what is appended after it is not."""
     journal = Journal(files, PLAN)

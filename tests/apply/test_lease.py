@@ -75,6 +75,7 @@ def test_a_reader_is_no_broker(log: Path) -> None:
         assert probe_lease(log) is LeaseResult.FREE
 
 
+@pytest.mark.slow
 def test_a_jvm_with_the_segment_open_is_noticed(log: Path) -> None:
     """S-14: also when its `.lock` is free, as after a failed log directory or a deleted lock file."""
     with java_lock(log.parent / ".lock", log) as answer:
@@ -124,6 +125,7 @@ def test_a_missing_file_and_a_link_are_errors(tmp_path: Path, log: Path) -> None
         probe_lease(tmp_path / "link.log")
 
 
+@pytest.mark.slow
 def test_an_opener_at_the_same_moment_neither_waits_nor_kills_us(log: Path) -> None:
     """VERIFY-17: a lease that is broken makes the kernel send a signal, which by default ends the process."""
     program = """

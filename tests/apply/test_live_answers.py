@@ -242,6 +242,7 @@ def test_a_refusal_that_says_done_counts(root: Path) -> None:
         assert content(root) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [hang_up, do_and_hang_up, do_and_forget, wait(1.3)], ids=lambda fault: fault.__name__)
 def test_a_lost_answer(root: Path, fault: Any) -> None:
     """A-25: asked again, or looked up in the log; swapped exactly once in any case."""
@@ -289,6 +290,7 @@ def test_a_broker_that_stays_away(root: Path) -> None:
         assert tree(root / NAME) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "data",
     [

@@ -45,6 +45,7 @@ def root() -> Iterator[Path]:
         yield path / "logs"
 
 
+@pytest.mark.slow
 def test_sources_take_their_time(root: Path) -> None:
     """A-23.3: the agent reads the headers of all sources, and forty of them may be a hundred times what is staged."""
 
@@ -115,6 +116,7 @@ def test_the_pause_after_a_swap_grows_with_its_duration(root: Path) -> None:
         assert begun[1] - begun[0] >= 0.4
 
 
+@pytest.mark.slow
 def test_groups_are_cut(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-36: a group of more sources than a swap may have becomes several; the log is the same."""
     large = config(segment_bytes=1 << 20)

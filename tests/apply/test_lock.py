@@ -52,6 +52,7 @@ def test_our_lock_keeps_another_process_out(tmp_path: Path, path: Path) -> None:
         assert answer == "locked"
 
 
+@pytest.mark.slow
 def test_java_and_we_keep_each_other_out(tmp_path: Path, path: Path) -> None:
     """S-10, X-21 with the call that brokers use: who comes second does not go on."""
     with java_lock(path) as answer:
@@ -194,6 +195,7 @@ def test_a_lock_that_was_removed_or_replaced_is_noticed_before_a_commit(
             held.check()
 
 
+@pytest.mark.slow
 def test_the_first_check_waits_until_the_lock_has_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """S-13: the second comparison is made no sooner than a second after the first; later ones cost nothing."""
     assert lock_module.SETTLE_SECONDS >= 1.0

@@ -57,6 +57,7 @@ def logical(root: Path) -> dict[int, list[tuple[int, bytes | None, bytes | None]
     }
 
 
+@pytest.mark.slow
 def test_every_refused_step(root: Path, injector: Injector) -> None:
     """OP-10, S-30..S-39: whichever step the system refuses, each group is old or new, and the next run finishes."""
     old = logical(make_log_dir(root, {NAME: two_groups()}))

@@ -192,6 +192,7 @@ def test_every_step_of_the_recovery_can_fail_too(memory_path: Path, every: int) 
                 break
 
 
+@pytest.mark.slow
 def test_a_disk_that_goes_read_only_leaves_a_state_that_recovers_later(memory_path: Path) -> None:
     """H-20 and the like: nothing can be done any more, recovery included; after the repair all is old or new."""
     for failing in range(steps_of_a_whole_swap(memory_path)):

@@ -102,6 +102,7 @@ def check_sizes(path: Path, changed: list[int], before: object, after: dict[int,
 COUNTS = {"segments": st.integers(1, 6), "batches": st.integers(1, 8), "rounds": st.integers(1, 4)}
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32), **COUNTS)
 @example(seed=1, segments=6, batches=8, rounds=4)
@@ -148,6 +149,7 @@ def run_rounds(root: Path, seed: int, segments: int, batches: int, rounds: int) 
         world.grow(batches)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32), segments=st.integers(2, 6), batches=st.integers(1, 8))
 def test_second_run_changes_nothing(seed: int, segments: int, batches: int) -> None:

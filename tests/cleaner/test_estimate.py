@@ -82,6 +82,7 @@ def _stretches(total: int, *, hot: int, fresh: int, repeats: int) -> list[np.nda
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("hot", "fresh"), [(1000, 0), (1000, 10), (1000, 100), (0, 1000), (0, 30)])
 def test_hot_keys_and_new_ones(hot: int, fresh: int) -> None:
     """Where a few keys make most records and the others never come back, the others are most of the keys."""

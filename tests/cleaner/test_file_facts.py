@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 NOW_MS = 1_800_000_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["gone", "replaced"])
 @pytest.mark.parametrize("base", [0, 2])
 def test_a_segment_that_changes_while_it_is_staged(

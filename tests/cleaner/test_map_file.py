@@ -78,6 +78,7 @@ def _in_shards(plan: CleaningPlan, place: Path | str, why: str) -> None:
     assert now_open() <= before
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(
     superseded=st.sampled_from([0.02, 0.5, 0.95]),
@@ -201,6 +202,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path, place: Path) -> None:
         _in_shards(_plan(tmp_path), disk, "are needed and 0 B may be taken")
 
 
+@pytest.mark.slow
 def test_keys_of_lost_pages_are_read_again(tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-43: pages that the disk lost come back as they were before. The flush tells, and the keys are read again.
 

@@ -66,6 +66,7 @@ TORN: Final = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", TORN.values(), ids=TORN)
 @pytest.mark.parametrize(("before", "goes"), [(batches(rec("y", 1), first=2), True), (RIVAL, False)])
 def test_a_torn_end(tmp_path: Path, end: bytes, before: bytes, goes: bool) -> None:

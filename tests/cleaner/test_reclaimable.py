@@ -170,6 +170,7 @@ def _drawn(plan: CleaningPlan, part: int, draw: int) -> Reclaimable:
     return of_sample(sample, versioned=plan.rules.versioned)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dirty_from", [pytest.param(0.0, marks=pytest.mark.long), 0.6])
 @pytest.mark.parametrize("made", LOGS, ids=lambda made: made.__name__.strip("_"))
 def test_the_truth_lies_within_the_bounds(

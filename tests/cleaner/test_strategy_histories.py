@@ -94,6 +94,7 @@ def ours(entries: Sequence[Entry], first_dirty: int, end: int) -> list[Entry]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("histories", [PUBLISHED_HISTORIES, pytest.param(2000, marks=pytest.mark.long)])
 def test_the_published_algorithm_fails(histories: int) -> None:
     """R280-10: a winner in the clean part and a late loser: KIP-280's own algorithm keeps both. Its rate is printed."""

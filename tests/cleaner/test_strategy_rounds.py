@@ -361,6 +361,7 @@ def test_a_tail_that_cannot_be_read_keeps_them(tmp_path: Path) -> None:
     assert any("cannot be read" in note for note in result.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topic", [BY_HEADER, BY_TIMESTAMP])
 def test_same_bytes_with_any_number_of_threads(tmp_path: Path, topic: dict[str, object]) -> None:
     """OP-2: versions change nothing about it."""

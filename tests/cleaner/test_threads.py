@@ -96,6 +96,7 @@ def _segments(log_dir: Path, name: str) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in found if path.suffix in {".log", ".index", ".timeindex"}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cleaner_offset", [None, 2500])
 def test_same_bytes_with_any_number_of_workers(
     tmp_path: Path, cleaner_offset: int | None, monkeypatch: pytest.MonkeyPatch

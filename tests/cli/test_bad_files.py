@@ -111,6 +111,7 @@ CASES: Final[dict[str, tuple[str, Callable[[Path], None], dict[str, int]]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "verb"), [(case, verb) for case, (_, _, codes) in CASES.items() for verb in codes], ids=str
 )
@@ -162,6 +163,7 @@ READERS: Final = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bad", "verb"), [(bad, verb) for bad in BAD_BATCHES for verb in READERS.get(bad, (*CLEANING, "verify", "audit"))]
 )
@@ -220,6 +222,7 @@ UNREADABLE: Final = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EIO], ids=errno.errorcode.get)
 @pytest.mark.parametrize(
     ("name", "verb"), [(name, verb) for name, verbs in UNREADABLE.items() for verb in verbs], ids=str

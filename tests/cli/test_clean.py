@@ -126,6 +126,7 @@ def test_ratio(root: Path, shell: Shell) -> None:
     assert answer.json["partitions"][0]["outcome"] == "cleaned"
 
 
+@pytest.mark.slow
 def test_needs_a_yes(root: Path, shell: Shell) -> None:
     """Without a terminal and without --yes it refuses, and nothing was touched."""
     path = make(root)

@@ -104,6 +104,7 @@ NEVER: tuple[str, ...] = ()
 SNAPSHOT = f"__cluster_metadata-0/{5:020d}-{1:010d}.checkpoint"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "damage", "code", "options"),
     [

@@ -40,6 +40,7 @@ def test_who_may_write(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "may not write" in refused.what
 
 
+@pytest.mark.slow
 @needs_root
 @needs_root
 @pytest.mark.parametrize(

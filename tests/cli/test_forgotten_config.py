@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from tests.cli.clean_log_dirs import Shell
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", ["delegated", "cleaned", "both", "another partition was cleaned"])
 def test_clean_without_its_settings_is_refused(root: Path, shell: Shell, known: str) -> None:
     """U-6: exit code 4 and nothing changed; with the settings it is cleaned; with a word, by the other rules."""

@@ -25,6 +25,7 @@ def log_dir(tmp_path: Path) -> Path:
 # ---- everything in a real log directory
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", RELEASES)
 def test_every_file_of_a_broker(capsys: Capture, release: str) -> None:
     """Each one decodes, as text and as JSON, and no secret comes out (U-24)."""

@@ -141,6 +141,7 @@ CODES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("how", "code", "said"), CODES)
 def test_exit_codes_and_the_one_line(how: str, code: int, said: str) -> None:
     """Exit codes; one clear line on stderr, nothing on stdout. In a process of its own, as users see it."""

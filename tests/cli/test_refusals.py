@@ -316,6 +316,7 @@ def of_daemon(root: Path, path: Path, settings: list[str]) -> Said:
     return Said(look.eligible, look.reason)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_plan_promises_nothing_that_is_refused(

@@ -226,6 +226,7 @@ STALE: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("require", [False, True])
 @pytest.mark.parametrize("reason", STALE)
 def test_an_outdated_plan_is_dropped(root: Path, shell: Shell, reason: str, require: bool) -> None:

@@ -273,6 +273,7 @@ def winners(records: list[tuple[str, int, int | None]], strategy: str) -> dict[s
     return {key: offset for key, (_, offset) in found.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("switch", ["offset", "timestamp", "header"])
 @pytest.mark.parametrize("current", ["offset", "timestamp", "header"])

@@ -85,6 +85,7 @@ def test_live_in_any_encoding(encoding: str) -> None:
     assert "orders-xxxxx" in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("extra", "bar"), [([], True), (["--quiet"], False)])
 def test_progress_only_on_a_terminal_and_on_stderr(extra: list[str], bar: bool) -> None:
     """Progress bars only on a terminal."""

@@ -40,6 +40,7 @@ def built(builder: MemoryRecordsBuilder, records: list[Any], *, flags: bool) -> 
     return bytes(builder.buffer())
 
 
+@pytest.mark.slow
 @given(RECORDS, st.sampled_from((0, 1)))
 def test_the_flag_is_bit_5_of_the_record(records: list[Any], codec: int) -> None:
     """R87-2: read by our own decoder, which checks the checksum; nothing else differs from kafka-python's bytes."""
@@ -51,6 +52,7 @@ def test_the_flag_is_bit_5_of_the_record(records: list[Any], codec: int) -> None
     assert plain == built(MemoryRecordsBuilder(2, codec, ROOM), records, flags=False)
 
 
+@pytest.mark.slow
 @given(RECORDS, st.sampled_from((0, 1)))
 def test_records_read_back_with_their_flag(records: list[Any], codec: int) -> None:
     """R87-7: the reader's headers say which records had the flag, and are the same headers."""

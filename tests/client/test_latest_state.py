@@ -27,6 +27,7 @@ def seen(state: LatestState | LatestPartition) -> dict[bytes, tuple[int, bool]]:
     return {record.key or b"": (record.offset, record.is_tombstone()) for record in state.winners()}
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(HISTORIES, STRATEGIES, MODES, st.randoms(use_true_random=False))
 def test_the_order_of_reading_does_not_matter(
@@ -48,6 +49,7 @@ def test_the_order_of_reading_does_not_matter(
     assert all((key in state) is (key in live) for key in expected)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.data(), HISTORIES, STRATEGIES, MODES)
 def test_updates_and_a_moving_log_start(

@@ -33,6 +33,7 @@ def one(tmp_path: Path, partition: Partition, *, clean_shutdown: bool = True) ->
     return make_log_dir(tmp_path / "d", {"t-0": partition}, clean_shutdown=clean_shutdown)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.lists(WRITES, min_size=1, max_size=4), min_size=1, max_size=6),

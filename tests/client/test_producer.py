@@ -63,6 +63,7 @@ def has_sequences(stub: StubBroker) -> list[bool]:
 # ---- idempotence -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["requested", "required", None])
 def test_idempotence_where_it_is_supported(mode: str | None) -> None:
     """R192-5: on; not given means requested."""
@@ -105,6 +106,7 @@ def test_required_from_a_broker_without_it() -> None:
     assert PRODUCE not in stub.asked
 
 
+@pytest.mark.slow
 def test_not_authorized() -> None:
     """R192-5: the broker has it, but not for us."""
     with StubBroker(Answers(init_producer_id=CLUSTER_AUTHORIZATION_FAILED)) as stub:
@@ -123,6 +125,7 @@ def test_settings_that_contradict_it() -> None:
             assert not producer.is_idempotent
 
 
+@pytest.mark.slow
 def test_no_broker_answers() -> None:
     """Supported or not, who knows: an error under both."""
     with StubBroker(Answers()) as stub:
@@ -132,6 +135,7 @@ def test_no_broker_answers() -> None:
             Producer({"bootstrap.servers": gone, "enable.idempotence": mode}, connect_timeout_s=0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", [{}, {"inter.broker.protocol.version": "3.9-IV0"}])
 def test_a_message_format_setting_that_brokers_ignore(protocol: dict[str, str]) -> None:
     """R192-5: from 3.0 on, brokers ignore ``message.format.version``; 4.0 has neither setting."""
@@ -141,6 +145,7 @@ def test_a_message_format_setting_that_brokers_ignore(protocol: dict[str, str]) 
         assert has_sequences(stub) == [True]
 
 
+@pytest.mark.slow
 def test_topics_of_an_old_format() -> None:
     """R192-5, KIP-192: ``requested`` by topic: one in an old format is written without, the others with sequences."""
     configs = {**OLD_FORMAT, (BROKER, "1"): {"inter.broker.protocol.version": "2.8-IV1"}}
@@ -167,6 +172,7 @@ def test_a_topic_that_must_not_be_described() -> None:
         assert has_sequences(stub) == [True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("old", "new"), [(True, "required"), (False, "off"), ("true", "required"), ("false", "off")])
 def test_the_old_values(old: bool | str, new: str) -> None:
     """R192-5, KIP-192: true means required, false means off, both deprecated."""
@@ -213,6 +219,7 @@ def test_a_duplicate_sequence_is_success_without_offset() -> None:
     assert [delivery.key for delivery in found] == [b"k%d" % n for n in range(6)]
 
 
+@pytest.mark.slow
 def test_a_duplicate_at_the_start_of_the_log() -> None:
     """R192-6: three duplicates lie at 0..2 at least, so 3 is real; and a first offset of 0 always is."""
     answers = Answers(produce=[(0, 0, -1), (DUPLICATE_SEQUENCE_NUMBER, -1, -1), (0, 6, -1)])
@@ -246,6 +253,7 @@ def test_a_failed_delivery() -> None:
 # ---- what is written -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_versions_and_tombstones_on_the_wire() -> None:
     """R280-5, R87-4: 8 bytes big-endian, behind the caller's header; the header makes a value a tombstone."""
     rules = TopicRules("header", "v", "long", "header", "gone")

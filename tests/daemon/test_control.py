@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cleanerd.daemon.work.job import JobDone
 
 
+@pytest.mark.slow
 def test_pause_stops_what_runs_and_resume_lets_it_go_on(root: Path) -> None:
     """A cleaning ends between two chunks; nothing begins while it is paused; the pause outlives the daemon."""
     with broker(root, 2) as agent:
@@ -111,6 +112,7 @@ def test_trigger_of_what_is_refused(
         serve([*assignments(root), "topics.orders.compaction.strategy=timestamp"], story)
 
 
+@pytest.mark.slow
 def test_retry_ends_a_quarantine(root: Path) -> None:
     """OP-10: with its reason and age; left alone until then; the state directory remembers it."""
     with broker(root) as agent:
@@ -143,6 +145,7 @@ def test_retry_ends_a_quarantine(root: Path) -> None:
         serve(assignments(root), is_retried)
 
 
+@pytest.mark.slow
 def test_a_retry_outlives_the_daemon(root: Path) -> None:
     """OP-10: also where nothing is to be cleaned, so that no cleaning would end the quarantine; one of a verb too."""
     with broker(root) as agent:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from cleanerd.cleaner.reclaimable import estimate_reclaimable
 from cleanerd.daemon import estimator
 from cleanerd.daemon.work import run_job
@@ -14,11 +16,10 @@ from tests.support.patience import PATIENCE_SECONDS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
-
     from cleanerd.daemon.service import Service
 
 
+@pytest.mark.slow
 def test_the_only_worker_is_not_lost(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """OP-10: with one thread, which is the default, nothing was cleaned in any directory until that disk answered."""
     bad = root.parent / "bad"

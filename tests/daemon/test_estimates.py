@@ -217,6 +217,7 @@ def test_a_daemon_begins_with_what_the_one_before_it_knew(root: Path, monkeypatc
     assert asked == ["bench-0"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("budget", "method"), [("64MiB", "exact"), ("256KiB", "sample"), ("0", "guess")])
 def test_in_a_daemon(root: Path, budget: str, method: str) -> None:
     """U-41: a partition that is not to be cleaned yet; a small one exactly."""

@@ -20,6 +20,7 @@ pytestmark = needs_root
 STATE = "state/partitions/AAAAAAAAAAAAAAAAANF-xw"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "what"),
     [

@@ -102,6 +102,7 @@ def test_it_can_be_started_again(served: Served) -> None:
     assert served.get("/healthz").status == 200
 
 
+@pytest.mark.slow
 def test_a_request_that_is_no_http_is_a_quiet_400(served: Served, caplog: pytest.LogCaptureFixture) -> None:
     """Anybody could fill the journal otherwise."""
     gc.collect()  # what an earlier test left may be told of when it goes
@@ -127,6 +128,7 @@ def test_a_view_that_fails_is_a_500_and_no_end(served: Served) -> None:
     assert served.get("/status").status == 200
 
 
+@pytest.mark.slow
 def test_nothing_is_left_behind() -> None:
     """Started and stopped fifty times: no thread and no descriptor more."""
 

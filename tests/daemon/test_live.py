@@ -105,6 +105,7 @@ def test_a_quarantine_ends_when_its_segment_is_replaced(root: Path) -> None:
         serve(assignments(root, cleanerd_retry_backoff_ms="3600000"), story)
 
 
+@pytest.mark.slow
 def test_failures_back_off(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each wait twice as long as the one before, up to the longest."""
     failures: list[tuple[int, int]] = []
@@ -172,6 +173,7 @@ def test_a_worker_that_dies_is_replaced_and_counted(root: Path, monkeypatch: pyt
         serve(assignments(root), story)
 
 
+@pytest.mark.slow
 def test_the_broker_goes_and_comes_back(tmp_path: Path) -> None:
     """Nobody restarts the daemon: it waits for the broker, and cleans beside it when it is back."""
     root = tmp_path / "logs"
@@ -193,6 +195,7 @@ def test_the_broker_goes_and_comes_back(tmp_path: Path) -> None:
     serve([*assignments(root, cleanerd_mode="live"), "topics.orders.cleanup.policy=compact"], story)
 
 
+@pytest.mark.slow
 def test_a_reload_is_no_reason_to_be_taken_out_of_service(root: Path) -> None:
     """Ready stays ready: an orchestrator would take the sidecar for ill, an alert would fire; all is looked at anew."""
     with broker(root, 2):

@@ -60,6 +60,7 @@ class Disk:
         monkeypatch.setattr(LogDirLooker, "look", look)
 
 
+@pytest.mark.slow
 def test_a_disk_that_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other directory is cleaned; this one is offline and asked once; when it answers it is cleaned too."""
     bad = root.parent / "bad"
@@ -98,6 +99,7 @@ def test_a_disk_that_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         serve(assignments(root, bad), story)
 
 
+@pytest.mark.slow
 def test_explain_of_a_hanging_directory_answers_at_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It worked, and then it does not: explain says so at once, and the end waits for nobody."""
     monkeypatch.setattr(look_threads, "ANSWER_SECONDS", 0.3)
@@ -120,6 +122,7 @@ def test_explain_of_a_hanging_directory_answers_at_once(root: Path, monkeypatch:
         disk.works.set()
 
 
+@pytest.mark.slow
 def test_a_bug_in_a_look_is_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its thread ends and is replaced; the next look is as any other."""
     real, bugs = LogDirLooker.look, [ZeroDivisionError("a bug")]
@@ -230,6 +233,7 @@ def world(root: Path) -> LookContext:
     return LookContext(load_settings([], assignments(root), {}), (root,), StateStore(root.parent / "state"))
 
 
+@pytest.mark.slow
 def test_an_error_after_the_client_gave_up_is_not_logged(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever asked was told that there is no answer: asyncio told of the error, with a traceback in the log."""
     scene = Scene(root, monkeypatch)

@@ -82,6 +82,7 @@ def test_which_topics_are_left_to_kafka() -> None:
     assert why_excluded("__consumer_offsets", ("__consumer_offsets",), ()) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("running", ["agent", "no agent", "nobody"])
 def test_observe_writes_nothing(root: Path, running: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exact savings, as a cleaning then makes them; not a byte, a name or a time changes below the log directory."""
@@ -139,6 +140,7 @@ def test_a_daemon_that_was_told_no_mode_observes(root: Path, capsys: pytest.Capt
     assert "cleanerd.mode is observe (default)" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_on_start_stages_and_apply_swaps(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """OP-6, S-03: beside a broker without an agent; the second of two readings counts; apply puts it in."""
     monkeypatch.setattr(settled, "SETTLE_SECONDS", 0.3)
@@ -280,6 +282,7 @@ def test_a_topic_of_a_strategy_is_refused_until_it_is_delegated(root: Path) -> N
         serve([*assignments(root), "topics.orders.compaction.strategy=timestamp"], story)
 
 
+@pytest.mark.slow
 def test_somebody_else_at_work_is_no_failure_of_a_partition(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``cleanerd stage`` has the claim, or the broker's cleaner replaces what is read: held for a moment, no alarm."""
     monkeypatch.setattr(settled, "SETTLE_SECONDS", 0.3)

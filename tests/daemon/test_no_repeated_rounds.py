@@ -59,6 +59,7 @@ def horizon_without_tombstone() -> Partition:
     return Partition({0: encode_batch([Record(b"a", b"1", past_ms)], delete_horizon=past_ms), 1: b""}, cleaner_offset=1)
 
 
+@pytest.mark.slow
 def test_a_horizon_that_means_nothing_is_looked_into_once_beside_a_broker(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,6 +77,7 @@ def test_a_horizon_that_means_nothing_is_looked_into_once_beside_a_broker(
         serve([*assignments(root), "topics.orders.cleanup.policy=compact"], story)
 
 
+@pytest.mark.slow
 def test_a_purge_that_cannot_be_written_down_is_done_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The state directory became read-only: it goes on to say that it is time."""
     with broker(root, {"orders-0": horizon_without_tombstone()}):
@@ -95,6 +97,7 @@ def test_a_purge_that_cannot_be_written_down_is_done_once(root: Path, monkeypatc
         serve(assignments(root), story)
 
 
+@pytest.mark.slow
 def test_a_clean_point_that_cannot_be_written_down_does_not_make_it_spin(
     root: Path, read_only_state: Callable[[Path], None]
 ) -> None:

@@ -91,6 +91,7 @@ def test_another_directory_in_its_place_is_held(root: Path, *, by_link: bool) ->
     hold.end()
 
 
+@pytest.mark.slow
 def test_a_directory_of_a_reload_waits_until_it_is_free(root: Path) -> None:
     """A daemon that is at work does not end for it: it says who has the directory, and begins when it is free."""
     with broker(root) as agent, other_process(root, HOLD) as pid:
@@ -151,6 +152,7 @@ def test_a_look_under_way_does_not_take_it_again(root: Path, monkeypatch: pytest
         assert not (root / DAEMON_FILE).exists()
 
 
+@pytest.mark.slow
 def test_a_verb_at_work_is_no_broker(root: Path) -> None:
     """U-39: while ``clean`` holds Kafka's lock the daemon says so, and begins nothing."""
     make_log_dir(root, {"orders-0": two_groups()})

@@ -141,6 +141,7 @@ def test_clients_that_hang_delay_neither_cleaning_nor_the_end(root: Path) -> Non
         assert not leftovers(root)
 
 
+@pytest.mark.slow
 def test_reload_by_signal_and_by_verb(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """SIGHUP: what is safe takes effect, what is not is named, what is wrong changes nothing; no count is lost."""
     config = root.parent / "cleanerd.toml"
@@ -195,6 +196,7 @@ def verb(root: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> Don
     return Done(code, told.out, told.err)
 
 
+@pytest.mark.slow
 def test_a_key_that_needs_a_restart_is_named(root: Path) -> None:
     config = root.parent / "cleanerd.toml"
     with broker(root):
@@ -205,6 +207,7 @@ def test_a_key_that_needs_a_restart_is_named(root: Path) -> None:
             assert daemon.ask("reload")["needs_restart"] == []
 
 
+@pytest.mark.slow
 def test_systemd_is_told(root: Path) -> None:
     """sd_notify: READY once everything was looked at, WATCHDOG in time, RELOADING, STOPPING; STATUS when it changes.
 
@@ -271,6 +274,7 @@ def test_start_up_errors_are_one_line(root: Path, settings: list[str], message: 
         assert "Traceback" not in daemon.log.read_text()
 
 
+@pytest.mark.slow
 def test_the_verbs(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Status, trigger, pause, resume, retry, as a table or as JSON; 4 when nobody answers."""
     with broker(root):

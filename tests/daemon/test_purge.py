@@ -35,6 +35,7 @@ def keys(root: Path) -> list[bytes | None]:
     return [key for _, key, _ in content(root)]
 
 
+@pytest.mark.slow
 def test_tombstones_go_in_time_from_an_idle_partition(root: Path) -> None:
     """R534-6: known, shown, done, and not tried again."""
     seen = threading.Event()

@@ -88,6 +88,7 @@ def test_a_cleaning_that_a_reload_overtakes(root: Path, change: str) -> None:
         assert not leftovers(root)
 
 
+@pytest.mark.slow
 def test_a_cleaning_goes_on_by_what_is_no_rule(root: Path) -> None:
     config = root.parent / "cleanerd.toml"
     config.write_text("")

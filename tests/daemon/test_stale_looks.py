@@ -147,6 +147,7 @@ def test_a_topic_created_again_waits_for_the_job() -> None:
     assert not fleet.stale_looks.keys(), "nothing is kept of who is gone"
 
 
+@pytest.mark.slow
 def test_a_look_at_everything_surveys_what_nobody_has_seen(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job has changed its files for the last time; a look sees them, and hangs until the job has ended.
 
@@ -187,6 +188,7 @@ def test_a_look_at_everything_surveys_what_nobody_has_seen(root: Path, monkeypat
         serve(assignments(root), story)
 
 
+@pytest.mark.slow
 def test_a_look_at_one_partition_surveys_one_only(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a look that failed the next glance at a partition reads the whole directory, but surveys one only."""
     begun: list[str] = []

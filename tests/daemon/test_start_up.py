@@ -55,6 +55,7 @@ def test_a_log_directory_hangs_at_the_very_start(root: Path) -> None:
     assert not leftovers(hanging)
 
 
+@pytest.mark.slow
 def test_a_log_directory_is_missing_at_the_start(root: Path) -> None:
     """A disk that is mounted later: it is named, the others are cleaned, and it is like any other when it is there."""
     missing = root.parent / "mounted-later"
@@ -78,6 +79,7 @@ def full(root: Path) -> Iterator[Path]:
         yield place
 
 
+@pytest.mark.slow
 def test_the_state_directory_lies_on_a_full_disk(root: Path, full: Path) -> None:
     """OP-10: it says so, of which file, and loses nothing; with room it cleans, by itself or at the next start."""
     settings = assignments(root, cleanerd_state_dir=str(full / "state"))
@@ -120,6 +122,7 @@ def starts_and_stops(root: Path, times: int) -> None:
         assert not leftovers(root)
 
 
+@pytest.mark.slow
 def test_four_starts_and_stops(root: Path) -> None:
     """OP-10 in short."""
     starts_and_stops(root, 4)

@@ -70,6 +70,7 @@ def test_a_restart_keeps_the_day_and_counts_on(tmp_path: Path) -> None:
     assert third.ring.warnings == []
 
 
+@pytest.mark.slow
 def test_a_day_is_all_that_is_kept(tmp_path: Path) -> None:
     day = Day(tmp_path)
     for number in range(POINTS + 40):

@@ -46,6 +46,7 @@ def fields(offsets: NDArray[np.int32], data: NDArray[np.uint8], null: NDArray[np
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(_LOGS, st.data())
 def test_contents(log: list[tuple[list[Record], int]], data: st.DataObject) -> None:
@@ -70,6 +71,7 @@ def test_contents(log: list[tuple[list[Record], int]], data: st.DataObject) -> N
     assert split == [record.headers for record in kept]
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(_LOGS)
 def test_digests(log: list[tuple[list[Record], int]]) -> None:

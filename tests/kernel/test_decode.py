@@ -283,6 +283,7 @@ def _many(batches: int, records: int) -> bytes:
     return one * batches
 
 
+@pytest.mark.slow
 def test_stops_early_when_there_are_many_records() -> None:
     """Between batches; the rest is for the next call, and nothing is needed."""
     data = _many(4, 500_000)

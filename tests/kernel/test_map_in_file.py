@@ -208,6 +208,7 @@ except MapLostError:
         assert (done.returncode, done.stdout) == (0, "lost\n"), done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "told"),
     [

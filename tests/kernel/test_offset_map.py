@@ -35,6 +35,7 @@ def _hashes(keys: list[int]) -> list[int]:
 _KEYS = st.lists(st.integers(0, 60), max_size=200)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(_KEYS, st.integers(0, 500), st.integers(0, 2)), max_size=5), st.integers(1, 3), st.data())
 def test_offset_map_equals_a_dictionary(

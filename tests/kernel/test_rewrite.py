@@ -75,6 +75,7 @@ def _plan(draw: st.DrawFn | Any, data: bytes, *, convert: bool = False) -> tuple
     return keep, first_bit, actions
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(log(), _HORIZONS, st.booleans(), st.data())
 def test_rewrite_equals_the_reference(data: bytes, horizon: int, convert: bool, draw: st.DataObject) -> None:

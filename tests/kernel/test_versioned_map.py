@@ -64,6 +64,7 @@ _ROWS = st.lists(st.tuples(st.integers(0, 60), st.booleans(), st.booleans(), _VE
 _FIRST = st.one_of(st.integers(0, 400), st.integers(DIRTY, DIRTY + 400))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(_ROWS, _FIRST, st.booleans()), max_size=6), st.integers(1, 3), st.data())
 def test_versioned_map_equals_a_dictionary(

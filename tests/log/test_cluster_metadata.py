@@ -127,6 +127,7 @@ def test_snapshot_alone(release: str, tmp_path: Path) -> None:
     assert found.as_of_ms > 0
 
 
+@pytest.mark.slow
 @release
 def test_every_prefix_of_the_log(release: str, tmp_path: Path) -> None:
     """U-23: a broker may be writing: wherever the file ends, the whole batches before count."""

@@ -185,6 +185,7 @@ def test_a_reader_that_stops_early_leaves_nothing_open(partition: tuple[str, Seg
     assert open_descriptors() <= before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2, 4])
 @pytest.mark.parametrize("wrong", [None, 0, 900, 904])
 def test_segment_after_segment(several: tuple[str, list[Segment]], workers: int, wrong: int | None) -> None:

@@ -60,6 +60,7 @@ def test_zeros_between_batches_are_damage(partition: tuple[str, Segment], worker
     assert seen == list(range(len(seen)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("chunks", [1, 2, 3])
 def test_a_part_is_looked_at_once_more_at_its_end(partition: tuple[str, Segment], workers: int, chunks: int) -> None:

@@ -349,6 +349,7 @@ def test_state(tmp_path: Path) -> None:
         }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("torn_from", [None, 0, 13, 25])
 @pytest.mark.parametrize("seed", range(12))
 def test_state_taken_forward(tmp_path: Path, seed: int, torn_from: int | None) -> None:

@@ -193,6 +193,7 @@ def test_a_death_after_the_work_says_nothing(scene: Scene) -> None:
     scene.marks().outlived(scene.log_dir, NAME)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rubbish", [b"", b"{", b"[]", b'{"format": 2}', b'{"format": 1, "deaths": "x"}', b"\xff" * 9])
 def test_rubbish_is_nobody(scene: Scene, rubbish: bytes) -> None:
     """A damaged mark costs what it said."""
@@ -236,6 +237,7 @@ def test_a_state_directory_that_cannot_be_used_costs_no_cleaning(tmp_path: Path)
     assert scene.suspects() == {}
 
 
+@pytest.mark.slow
 @needs_root
 def test_a_mark_that_cannot_be_removed_blames_nobody() -> None:
     """The state directory became read-only meanwhile: the mark was let go of, and a death at it counted later."""

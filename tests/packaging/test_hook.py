@@ -36,6 +36,7 @@ def _hook(root: Path, logs: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(line.removeprefix("-").split(), capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_what_was_staged_is_swapped_in(root: Path, shell: Shell) -> None:
     logs = make(root)
     assert shell("stage", logs, "--force", "--quiet", "--now-ms", NOW, *COMPACT).code == 0

@@ -51,6 +51,7 @@ def test_nobody_has_to_count_arguments() -> None:
     assert [*many, *calls] == []
 
 
+@pytest.mark.slow
 def test_a_docstring_says_something() -> None:
     """``Write and close.`` below ``def close`` says nothing that the name did not."""
     short = [

@@ -52,6 +52,7 @@ def _verify(unit: Path) -> str:
     return done.stdout + done.stderr + (f"exit code {done.returncode}" if done.returncode else "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cleanerd.service", "kafka.service"])
 def test_verify_has_nothing_to_say(tmp_path: Path, name: str) -> None:
     """With every drop-in; /bin/true where the program will be."""
@@ -108,6 +109,7 @@ def test_it_is_restarted_unless_its_settings_are_wrong() -> None:
     assert settings["WatchdogSec"] == ["60s"]
 
 
+@pytest.mark.slow
 def test_no_hook_keeps_the_broker_from_starting(tmp_path: Path) -> None:
     """S-26: neither a failing nor a missing nor a hanging ``apply``; and it ends well below TimeoutStartSec."""
     (line,) = settings_of(SYSTEMD / "kafka.service.d" / "10-cleanerd-apply.conf")["ExecStartPre"]
@@ -193,6 +195,7 @@ def _in_sandbox(*command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "error"),
     [

@@ -93,6 +93,7 @@ def test_no_page_for_users_names_a_rule() -> None:
     assert found == []
 
 
+@pytest.mark.slow
 def test_nobody_is_sent_to_a_document_that_is_not_here() -> None:
     """Numbers of issues and sections of papers that readers do not have explain nothing."""
     suffixes = {".py", ".pyi", ".rs", ".java", ".md", ".toml", ".yml", ".js", ".sh", ".service"}

@@ -211,6 +211,7 @@ def is_small(outcome: Outcome, limits: Limits) -> bool:
     return outcome.changed or outcome.output_bytes < limits.segment_bytes // 4
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(outcomes=logs(), limits=all_limits())
 def test_properties(outcomes: list[Outcome], limits: Limits) -> None:

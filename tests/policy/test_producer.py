@@ -95,6 +95,7 @@ def test_markers(log: bytes, wanted: list[int], markers: list[tuple[int, int]], 
     assert ask(log, wanted, markers) == [expected]
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     rows=st.lists(st.tuples(st.booleans(), st.integers(0, 4), st.integers(0, 3)), max_size=25),

@@ -242,6 +242,7 @@ def as_events(steps: Sequence[Step], transactions: AbortedTransactions) -> Trans
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(histories(), st.data())
 def test_transactions_equal_a_loop(history: tuple[list[Step], list[Entry]], data: st.DataObject) -> None:

@@ -109,6 +109,7 @@ def test_ranks_ascend() -> None:
     assert len(set(ranks)) == len(ranks)
 
 
+@pytest.mark.slow
 @given(st.none() | st.binary(max_size=12), st.sampled_from(VERSION_ENCODINGS))
 def test_the_kernel_reads_the_same(value: bytes | None, encoding: VersionEncoding) -> None:
     """R280-5, R280-6: the cleaner's columns and this page agree on every value, well formed or not."""

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.slow
 def test_files_that_are_none(tmp_path: Path, toml: Path) -> None:
     assert "No such file" in refused(files=(tmp_path / "missing.toml",))
     toml.write_text("a = \n")
