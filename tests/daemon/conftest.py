@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cleanerd.cli.output import configure_logging
 from tests.cleaner.driver import scratch
 from tests.daemon.browser import Page, chromium
 from tests.daemon.page_words import now_ms
@@ -18,6 +19,12 @@ from tests.support.patience import PATIENCE_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+
+@pytest.fixture(autouse=True, scope="session")
+def log_events_on_stderr() -> None:
+    """As the command line has it, whether or not an earlier test of this process went through it."""
+    configure_logging(verbose=False, quiet=False)
 
 
 @pytest.fixture(autouse=True)
