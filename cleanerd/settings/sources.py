@@ -35,9 +35,12 @@ OWN: Final = "cleanerd."
 
 SCHEMA_REGISTRY: Final = frozenset(
     f"{ENVIRONMENT_PREFIX}SCHEMA_REGISTRY_{name}"
-    for name in ("USER", "PASSWORD", "CA", "CERTIFICATE", "KEY", "KEY_PASSWORD")
+    for name in ("USER", "PASSWORD", "CA", "CERTIFICATE", "KEY", "KEY_PASSWORD", "ANSWER_SECONDS")
 )
 """No settings: who decodes values (``spark/values/``) asks the environment for them, and imports nothing of this."""
+
+RETRIES: Final = frozenset(f"{ENVIRONMENT_PREFIX}SPARK_{name}" for name in ("TRIES", "PAUSE_SECONDS"))
+"""No settings either: ``spark/retries.py`` reads them."""
 
 _MOST_WRONG: Final = 20
 """Keys of a file that are told: each is compared with all that there are, and its line is looked for."""
@@ -104,7 +107,9 @@ def from_environment(environ: Mapping[str, str]) -> Iterator[Found]:
     service, and one may be called cleanerd). An empty one is none: Docker Compose sets those that nobody gave a value.
     """
     for variable in sorted(environ):
-        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in SCHEMA_REGISTRY or not environ[variable]:
+        if not variable.startswith(ENVIRONMENT_PREFIX) or not environ[variable]:
+            continue
+        if variable in SCHEMA_REGISTRY or variable in RETRIES:
             continue
         where = f"environment {variable}"
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 import time
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -11,6 +10,7 @@ import pyarrow as pa
 
 from cleanerd.errors import CleanerdError, ConfigError, MachineError
 from cleanerd.log.same_file import changed
+from cleanerd.spark.retries import RetryPolicy
 from cleanerd.spark.store_clients import HDFS_NEEDS
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TRIES: Final = 8
-FIRST_PAUSE_SECONDS: Final = 0.2
-LONGEST_PAUSE_SECONDS: Final = 5.0
 
 ERRORS: Final = (OSError, NotImplementedError, ValueError, pa.ArrowException)
 """What pyarrow raises when a store or its library does not do what was asked."""
@@ -58,23 +56,24 @@ def tried(path: RemotePath, what: str, call: Callable[[], T], *, whole: int | No
         ConfigError: there is no such bucket or directory, or we may not look.
         MachineError: nothing helped.
     """
-    for number in range(TRIES):
+    policy = RetryPolicy.from_environment(tries=TRIES)
+    for number in range(policy.tries):
         try:
             answer = call()
         except ERRORS as error:
             if is_absence(error):
                 raise _absent(path, what, error) from None
             raise_if_final(path, error)
-            if number == TRIES - 1:
+            if number == policy.tries - 1:
                 hint = _HADOOP if path.parts[0] in ("hdfs:", "viewfs:") else None
-                raise MachineError(f"{what}, tried {TRIES} times: {brief(error)}", where=str(path), hint=hint) from None
+                told = f"{what}, tried {policy.tries} times: {brief(error)}"
+                raise MachineError(told, where=str(path), hint=hint) from None
         else:
             if whole is None or len(answer) == whole:  # type: ignore[arg-type]
                 return answer
-            if number == TRIES - 1:
+            if number == policy.tries - 1:
                 raise changed(f"it became shorter: {whole} bytes were asked for, {len(answer)} came", str(path))  # type: ignore[arg-type]
-        pause = min(FIRST_PAUSE_SECONDS * 2**number, LONGEST_PAUSE_SECONDS)
-        time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - so that tasks do not come back together
+        time.sleep(policy.pause_seconds(number))
     raise AssertionError
 
 

@@ -11,8 +11,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from cleanerd.log.memory import Memory
-from cleanerd.spark import room, small, store_tries, stores
-from cleanerd.spark.values import registry as schema_registry
+from cleanerd.spark import retries, room, small, stores
 from tests.spark import registry_server, s3
 from tests.spark.sessions import ONE_SORT_OF_WORKERS, SHORT, start_session
 
@@ -68,8 +67,7 @@ def server() -> Iterator[Store]:
 @pytest.fixture
 def store(server: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """Without faults and with nothing asked yet; who waits before he asks again waits a moment."""
-    monkeypatch.setattr(store_tries, "FIRST_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(store_tries, "LONGEST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setenv(retries.PAUSE_SECONDS, "0.001")
     server.fault = None
     server.requests.clear()
     yield server
@@ -79,8 +77,7 @@ def store(server: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[RegistryServer]:
     """A schema registry; who waits before he asks it again waits a moment."""
-    monkeypatch.setattr(schema_registry, "FIRST_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(schema_registry, "LONGEST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setenv(retries.PAUSE_SECONDS, "0.001")
     found, stop = registry_server.start()
     yield found
     stop()

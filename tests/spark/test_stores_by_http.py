@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cleanerd.errors import CleanerdError, ConfigError, MachineError, SegmentChangedError
-from cleanerd.spark import store_tries, stores
+from cleanerd.spark import retries, stores
 from cleanerd.spark.api import Logs
 from cleanerd.spark.archive.target import target_of
 from cleanerd.spark.source.data_source import KafkaSegments
@@ -49,8 +49,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[OtherStore]:
 @pytest.fixture
 def store(server: OtherStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[OtherStore]:
     """Without faults and with nothing asked yet; who waits before he asks again waits a moment."""
-    monkeypatch.setattr(store_tries, "FIRST_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(store_tries, "LONGEST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setenv(retries.PAUSE_SECONDS, "0.001")
     server.control.clear()
     yield server
     server.control.clear()
@@ -166,7 +165,7 @@ def test_a_store_that_fails_now_and_then(store: OtherStore, small_dir: Path, fau
 @pytest.mark.parametrize("fault", ["slow", "drop"])
 def test_a_store_that_always_fails(store: OtherStore, url: str, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked a few times and no more; the error names the URL."""
-    monkeypatch.setattr(store_tries, "TRIES", 2)  # of which each is some of the library's own
+    monkeypatch.setenv(retries.TRIES, "2")  # of which each is some of the library's own
     store.control.fail(Always(fault, READ))
     with pytest.raises(
         MachineError, match=rf"^{re.escape(url)}/orders-0/[0-9]{{20}}\.log: cannot be read, tried 2 times"

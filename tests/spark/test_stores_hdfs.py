@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.errors import ConfigError, MachineError, RefusedError, SegmentChangedError
-from cleanerd.spark import store_tries, stores
+from cleanerd.spark import retries, stores
 from cleanerd.spark.api import Logs
 from cleanerd.spark.archive.target import MANIFEST, target_of
 from cleanerd.spark.stores import StorePath, path_of
@@ -156,8 +156,8 @@ def test_nodes_that_stop(
 
     libhdfs says of a file or directory that is asked for then that there is none.
     """
-    monkeypatch.setattr(store_tries, "TRIES", 2)
-    monkeypatch.setattr(store_tries, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setenv(retries.TRIES, "2")
+    monkeypatch.setenv(retries.PAUSE_SECONDS, "0.001")
     hdfs.told("stop data")
     with pytest.raises(MachineError, match=rf"^{url}/.*: cannot be read, tried 2 times"):
         read_rows(url)

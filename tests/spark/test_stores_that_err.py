@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.errors import ConfigError, MachineError, SegmentChangedError
-from cleanerd.spark import store_tries, stores
+from cleanerd.spark import retries, stores
 from cleanerd.spark.stores import path_of
 from cleanerd.verify.listing import bytes_of, list_partition
 from tests.spark import azure, gcs
@@ -40,8 +40,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[OtherStore]:
 @pytest.fixture
 def store(server: OtherStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[OtherStore]:
     """Without faults and with nothing asked yet; who waits before he asks again waits a moment."""
-    monkeypatch.setattr(store_tries, "FIRST_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(store_tries, "LONGEST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setenv(retries.PAUSE_SECONDS, "0.001")
     server.control.clear()
     yield server
     server.control.clear()
@@ -96,7 +95,7 @@ def test_a_position_that_looks_like_an_answer(
     file, data = at_416
     store.control.fail(Always(fault, READ))
     with monkeypatch.context() as patch:
-        patch.setattr(store_tries, "TRIES", 2)
+        patch.setenv(retries.TRIES, "2")
         with pytest.raises(MachineError, match="cannot be read, tried 2 times"):
             file.read_into(bytearray(9), 41600)
     store.control.clear()
@@ -156,7 +155,7 @@ def test_what_google_stores_packed(store: OtherStore) -> None:
 @pytest.mark.parametrize("server", ["gs"], indirect=True)
 def test_a_file_whose_first_answer_fails(store: OtherStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Google's library takes it for closed from then on: another one is opened."""
-    monkeypatch.setattr(store_tries, "TRIES", 2)
+    monkeypatch.setenv(retries.TRIES, "2")
     store.control.put_bytes("first.log", b"x")
     store.control.fail(Always("slow", "alt=media"))
     with pytest.raises(MachineError, match="cannot be opened, tried 2 times"):

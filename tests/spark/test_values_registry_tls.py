@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.errors import ConfigError
-from cleanerd.settings.sources import SCHEMA_REGISTRY, Stray, from_environment
+from cleanerd.settings.sources import RETRIES, SCHEMA_REGISTRY, Stray, from_environment
+from cleanerd.spark import retries
 from cleanerd.spark.values import registry as schema_registry
 from cleanerd.spark.values.registry_tls import AUTHORITY, CERTIFICATE, KEY, KEY_PASSWORD
 from tests.spark import registry_server
@@ -38,7 +39,7 @@ def secured(certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> Iter
     found.register("orders-value", json.dumps(record(("id", "long"))))
     for name in (AUTHORITY, CERTIFICATE, KEY, KEY_PASSWORD):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(schema_registry, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setenv(retries.PAUSE_SECONDS, "0.001")
     yield found
     stop()
 
@@ -99,7 +100,8 @@ def test_a_client_key_without_its_chain_is_refused(
 def test_the_variables_are_no_unknown_settings() -> None:
     """None of the variables is told to set nothing, as a wrong name of one still is."""
     names = {AUTHORITY, CERTIFICATE, KEY, KEY_PASSWORD, schema_registry.USER, schema_registry.PASSWORD}
-    assert names == SCHEMA_REGISTRY
-    assert list(from_environment(dict.fromkeys(names, "x"))) == []
+    assert names | {schema_registry.ANSWER_SECONDS} == SCHEMA_REGISTRY
+    assert {retries.TRIES, retries.PAUSE_SECONDS} == RETRIES
+    assert list(from_environment(dict.fromkeys(SCHEMA_REGISTRY | RETRIES, "x"))) == []
     (found,) = from_environment({f"{KEY}S": "x"})
     assert isinstance(found, Stray)

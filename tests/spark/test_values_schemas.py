@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from cleanerd.errors import CleanerdError, ConfigError, CorruptionError, MachineError
+from cleanerd.spark import retries
 from cleanerd.spark.values import registry as schema_registry
 from cleanerd.spark.values import schemas
 from cleanerd.spark.values.decoding import Decoder, decoding_from, resolved
@@ -57,8 +58,8 @@ def test_a_registry_that_stays_away_ends_the_task(
 ) -> None:
     """It is an error, within a time, and never a reason for the side table: the record may be right."""
     values = avro(registry, ID, VALUE)
-    monkeypatch.setattr(schema_registry, "ANSWER_SECONDS", 1.0 if fault in ("hang", "drip") else 30.0)
-    monkeypatch.setattr(schema_registry, "TRIES", 2)
+    monkeypatch.setenv(schema_registry.ANSWER_SECONDS, "1" if fault in ("hang", "drip") else "30")
+    monkeypatch.setenv(retries.TRIES, "2")
     registry.fault = lambda _number, path: fault if path.startswith("/schemas/ids") else None
     with pytest.raises(MachineError, match=why) as caught:
         decoded(registry, values)

@@ -21,7 +21,7 @@ from cleanerd.spark.erasure import kept_dirs
 from cleanerd.spark.source.options import options_from
 from cleanerd.spark.source.places import batch_at
 from cleanerd.spark.tables.remembered import Mark, Remembered, Topic
-from cleanerd.spark.values import protobuf, registry
+from cleanerd.spark.values import protobuf
 from cleanerd.spark.values.column import ValueColumn
 from cleanerd.spark.values.folder import Folder
 from cleanerd.spark.values.registry import Registry
@@ -234,14 +234,14 @@ def around_tables(root: Path, partition: Path, trash: bytes) -> list[Found]:
     def answers(data: bytes) -> None:
         status, body = _STATUS[data[0] % len(_STATUS)] if data else 200, data[1:]
         left = [(status, body, "5")]
-        asked = Registry("http://h:1")
-        with (
-            patch.object(registry, "_get", lambda _url: left.pop(0) if left else (200, b'{"schema":"int"}', "")),
-            patch.object(registry.time, "sleep", lambda _seconds: None),
-        ):
-            asked.by_id(1)
-            left[:] = [(status, body, "")]
-            asked.named("a:1")
+
+        def get(*_: Any) -> tuple[int, bytes, str]:
+            return left.pop(0) if left else (200, b'{"schema":"int"}', "")
+
+        asked = Registry("http://h:1", get, sleep=lambda _seconds: None)
+        asked.by_id(1)
+        left[:] = [(status, body, "")]
+        asked.named("a:1")
 
     def columns_of(data: bytes) -> None:
         unpack(data[:-4] + crc32c(np.frombuffer(data[:-4], np.uint8)).to_bytes(4, "little"), "x")

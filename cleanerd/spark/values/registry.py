@@ -10,7 +10,6 @@ import asyncio
 import base64
 import json
 import os
-import random
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -18,21 +17,22 @@ from urllib.parse import quote, urlsplit
 
 from cleanerd.errors import CleanerdError, ConfigError, MachineError
 from cleanerd.log.remote import shown_url
+from cleanerd.spark.retries import RetryPolicy, number_in
 from cleanerd.spark.values.registry_tls import AUTHORITY, CERTIFICATE, is_final, tls_from_environment
 from cleanerd.spark.values.schemas import AVRO, KINDS, MOST_BYTES, Named, Schema, Schemas
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Callable
 
 USER: Final = "CLEANERD_SCHEMA_REGISTRY_USER"
 PASSWORD: Final = "CLEANERD_SCHEMA_REGISTRY_PASSWORD"  # noqa: S105 - the name of a variable
 """Of the environment of driver and executors: HTTP basic authentication."""
 
 TRIES: Final = 6
-ANSWER_SECONDS: Final = 10.0
-"""For all of an answer."""
-FIRST_PAUSE_SECONDS: Final = 0.2
-LONGEST_PAUSE_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = "CLEANERD_SCHEMA_REGISTRY_ANSWER_SECONDS"
+_ANSWER_SECONDS: Final = 10.0
+"""For all of an answer, where the variable says nothing."""
 
 _MOST_REFERENCES: Final = 200
 _NO_SUBJECT, _NO_VERSION, _NO_SCHEMA = 40401, 40402, 40403
@@ -48,9 +48,17 @@ class _TryAgain(Exception):  # noqa: N818 - none that leaves this module
 
 
 class Registry(Schemas):
-    """The registry at ``url``. What it has said of an id is kept: a schema's id never means another one."""
+    """The registry at ``url``. What it has said of an id is kept: a schema's id never means another one.
 
-    def __init__(self, url: str) -> None:
+    ``get`` gives status, body and ``Retry-After`` of a URL, within the seconds of its second argument; ``sleep`` waits.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        get: Callable[[str, float], tuple[int, bytes, str]] | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         parts = urlsplit(url)
         if "@" in parts.netloc or parts.query or parts.fragment:
             raise ConfigError(
@@ -62,6 +70,8 @@ class Registry(Schemas):
             raise ConfigError("names no host", where=url, hint="http://HOST:8081")
         self.where = self._url = url.rstrip("/")
         self._known: dict[int, Schema] = {}
+        self._get = get or _get
+        self._sleep = sleep
 
     def to_item(self) -> Any:
         """Its URL: tasks ask it themselves."""
@@ -129,16 +139,16 @@ class Registry(Schemas):
 
     def _ask(self, path: str) -> dict[str, Any] | None:
         """The document at ``path``; None: the registry says that there is none."""
-        for number in range(TRIES):
+        policy = RetryPolicy.from_environment(tries=TRIES)
+        answer_seconds = number_in(ANSWER_SECONDS, _ANSWER_SECONDS)
+        for number in range(policy.tries):
             try:
-                return self._judge(*_get(self._url + path), path)
+                return self._judge(*self._get(self._url + path, answer_seconds), path)
             except _TryAgain as error:
-                if number == TRIES - 1:
-                    raise MachineError(
-                        f"{error}; tried {TRIES} times", where=self._url + path, hint="is the schema registry well?"
-                    ) from None
-                pause = min(max(FIRST_PAUSE_SECONDS * 2**number, error.after), LONGEST_PAUSE_SECONDS)
-                time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - so that tasks do not come back together
+                if number == policy.tries - 1:
+                    told = f"{error}; tried {policy.tries} times"
+                    raise MachineError(told, where=self._url + path, hint="is the schema registry well?") from None
+                self._sleep(policy.pause_seconds(number, error.after))
         raise AssertionError
 
     def _judge(self, status: int, body: bytes, after: str, path: str) -> dict[str, Any] | None:
@@ -164,7 +174,7 @@ class Registry(Schemas):
         raise self._strange(f"{status} for {path} {told[:200]}".rstrip())
 
 
-def _get(url: str) -> tuple[int, bytes, str]:
+def _get(url: str, answer_seconds: float) -> tuple[int, bytes, str]:
     """Status, body and ``Retry-After``. In a thread of its own: a notebook has an event loop already."""
     tls = tls_from_environment()
     answer: list[tuple[int, bytes, str]] = []
@@ -172,31 +182,31 @@ def _get(url: str) -> tuple[int, bytes, str]:
 
     def ask() -> None:
         try:
-            answer.append(asyncio.run(_fetch(url, tls)))
+            answer.append(asyncio.run(_fetch(url, tls, answer_seconds)))
         except (OSError, TimeoutError, _TryAgain, ConfigError, ValueError) as error:
             failed.append(error)
 
     thread = threading.Thread(target=ask, name="cleanerd-registry", daemon=True)
     thread.start()
-    thread.join(3 * ANSWER_SECONDS)  # should a name server hang
+    thread.join(3 * answer_seconds)  # should a name server hang
     if answer:
         return answer[0]
     why = failed[0] if failed else None
     if isinstance(why, _TryAgain | ConfigError):
         raise why
     if why is None or isinstance(why, TimeoutError):
-        raise _TryAgain(f"no answer within {ANSWER_SECONDS:.0f} seconds")
+        raise _TryAgain(f"no answer within {answer_seconds:.0f} seconds")
     raise _TryAgain(f"no answer: {str(why)[:200] or type(why).__name__}")
 
 
-async def _fetch(url: str, tls: ssl.SSLContext | None) -> tuple[int, bytes, str]:
+async def _fetch(url: str, tls: ssl.SSLContext | None, answer_seconds: float) -> tuple[int, bytes, str]:
     import aiohttp  # noqa: PLC0415 - a worker that decodes nothing has no use for it
 
     headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
     if os.environ.get(USER):
         said = f"{os.environ[USER]}:{os.environ.get(PASSWORD, '')}".encode()
         headers["Authorization"] = "Basic " + base64.b64encode(said).decode()
-    limit = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
+    limit = aiohttp.ClientTimeout(total=answer_seconds)
     try:
         async with (
             aiohttp.ClientSession(timeout=limit, trust_env=True) as session,

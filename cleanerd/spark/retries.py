@@ -1,0 +1,56 @@
+"""How often and after which pauses a store or a schema registry is asked again, as the environment says."""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import dataclass
+from typing import Final
+
+from cleanerd.errors import ConfigError
+
+TRIES: Final = "CLEANERD_SPARK_TRIES"
+PAUSE_SECONDS: Final = "CLEANERD_SPARK_PAUSE_SECONDS"
+"""Variables in the environment of driver and executors."""
+
+_LONGEST_PAUSES: Final = 25
+"""A pause doubles until it is so many times the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """``tries``: the first one included."""
+
+    tries: int
+    first_pause_seconds: float
+
+    @classmethod
+    def from_environment(cls, *, tries: int) -> RetryPolicy:
+        """The variables; ``tries`` and 0.2 seconds apply where a variable is missing or empty.
+
+        Raises:
+            ConfigError: a variable is not a positive number.
+        """
+        return cls(max(int(number_in(TRIES, tries)), 1), number_in(PAUSE_SECONDS, 0.2))
+
+    def pause_seconds(self, number: int, least_seconds: float = 0.0) -> float:
+        """The pause after try ``number`` (from 0), drawn at random so that tasks do not come back together."""
+        longest = self.first_pause_seconds * _LONGEST_PAUSES
+        pause = min(max(self.first_pause_seconds * 2**number, least_seconds), longest)
+        return pause * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+
+
+def number_in(variable: str, default: float) -> float:
+    """The positive number in a variable of the environment; ``default`` where it is missing or empty.
+
+    Raises:
+        ConfigError: the variable is not a positive number.
+    """
+    text = os.environ.get(variable) or str(default)
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < 1e6:
+        raise ConfigError(f"{text[:40]!r} is not a positive number", where=f"environment {variable}")
+    return found
