@@ -56,11 +56,12 @@ class Jvm:
     catches_quit: bool
     home: str | None = None
     """Where its Java lies, as it sees that."""
+    proc: Path = _PROC
 
     @property
     def root(self) -> Path:
         """The root of its mount namespace, as this process sees it."""
-        return _PROC / str(self.pid) / "root"
+        return self.proc / str(self.pid) / "root"
 
     @property
     def attach_socket(self) -> Path:
@@ -68,7 +69,7 @@ class Jvm:
         return self.root / "tmp" / f".java_pid{self.inner_pid}"
 
 
-def look_at(pid: int) -> Jvm:
+def look_at(pid: int, proc: Path = _PROC) -> Jvm:
     """The process ``pid``, if the agent can be loaded into it.
 
     Raises:
@@ -76,8 +77,8 @@ def look_at(pid: int) -> Jvm:
     """
     where = f"process {pid}"
     try:
-        status = (_PROC / str(pid) / "status").read_text(encoding="utf-8", errors="replace")
-        maps = (_PROC / str(pid) / "maps").read_text(encoding="utf-8", errors="replace")
+        status = (proc / str(pid) / "status").read_text(encoding="utf-8", errors="replace")
+        maps = (proc / str(pid) / "maps").read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         raise RefusedError("does not exist", where=where) from None
     except OSError as error:
@@ -94,6 +95,7 @@ def look_at(pid: int) -> Jvm:
             inner_pid=int(fields.get("NSpid", str(pid)).split()[-1]),
             catches_quit=bool(int(fields["SigCgt"], 16) >> (signal.SIGQUIT - 1) & 1),
             home=found[1] if (found := _LIBJVM.search(maps)) else None,
+            proc=proc,
         )
     except (KeyError, ValueError, IndexError):
         raise RefusedError("its status cannot be understood", where=where) from None
@@ -135,9 +137,9 @@ def log_dirs_of(jvm: Jvm) -> list[Path]:
     """The log directories that the broker holds the lock of, by a path that leads there from this process."""
     found = set()
     with contextlib.suppress(OSError):
-        for name in os.listdir(_PROC / str(jvm.pid) / "fd"):
+        for name in os.listdir(jvm.proc / str(jvm.pid) / "fd"):
             with contextlib.suppress(OSError):
-                target = os.readlink(_PROC / str(jvm.pid) / "fd" / name)
+                target = os.readlink(jvm.proc / str(jvm.pid) / "fd" / name)
                 path = jvm.root / target.removesuffix(_LOCK).lstrip("/")
                 if target.endswith(_LOCK) and (path / META_PROPERTIES).is_file():
                     found.add(path)
@@ -193,7 +195,7 @@ def _attach_file(jvm: Jvm) -> Iterator[None]:
     """``.attach_pid``, which tells a JVM that SIGQUIT does not ask for a thread dump; always removed again."""
     name = f".attach_pid{jvm.inner_pid}"
     problem: OSError | None = None
-    for directory in (_PROC / str(jvm.pid) / "cwd", jvm.root / "tmp"):
+    for directory in (jvm.proc / str(jvm.pid) / "cwd", jvm.root / "tmp"):
         try:
             place = open_named(directory) if directory.name == "tmp" else open_trusted_directory(directory)
         except OSError as error:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from cleanerd.cleaner.decide import Decision, SegmentDecision, decide
 from cleanerd.cleaner.index import Decoder
+from cleanerd.cleaner.map_size import SIZING
 from cleanerd.cleaner.purge import purged_keys
 from cleanerd.cleaner.rewrite import GroupTooLargeError, rewrite_group
 from cleanerd.cleaner.stage import Staging
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from cleanerd.cleaner.log_file import LogFile
     from cleanerd.cleaner.manifest import StagedGroup
+    from cleanerd.cleaner.map_size import MapSizing
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.log.pool import ReaderPool
 
@@ -86,8 +88,9 @@ class Cleaning:
     ``most_sources``: groups of more are cut when their turn comes; who has them swapped may change it as he goes.
     """
 
-    def __init__(self, plan: CleaningPlan, pool: ReaderPool, progress: Progress) -> None:
+    def __init__(self, plan: CleaningPlan, pool: ReaderPool, progress: Progress, sizing: MapSizing = SIZING) -> None:
         self.plan = plan
+        self._sizing = sizing
         self.totals = Totals()
         self.pool = pool
         self.progress = progress
@@ -104,7 +107,7 @@ class Cleaning:
         """
         if self._decision is None:
             self.progress.phase("index and decide", sum(s.segment.size_bytes for s in self.plan.sources))
-            self._decision = decide(self.plan, Decoder(self.plan, self.pool, self.progress.advance))
+            self._decision = decide(self.plan, Decoder(self.plan, self.pool, self.progress.advance), self._sizing)
         return self._decision
 
     def notes(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from cleanerd._kernel import ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_REBU
 from cleanerd.cleaner.clean_part import CleanPart, newest
 from cleanerd.cleaner.facts_room import FactsRoom
 from cleanerd.cleaner.index import Decoder, DirtyIndex
-from cleanerd.cleaner.map_size import MapUse, with_map
+from cleanerd.cleaner.map_size import SIZING, MapSizing, MapUse, with_map
 from cleanerd.cleaner.purge import guarded
 from cleanerd.format.batch import HEADER_BYTES
 from cleanerd.policy.grouping import Outcome
@@ -119,7 +119,7 @@ class Decision:
     map_utilization: float
 
 
-def decide(plan: CleaningPlan, decoder: Decoder) -> Decision:
+def decide(plan: CleaningPlan, decoder: Decoder, sizing: MapSizing = SIZING) -> Decision:
     """Phases 1 and 2, in as many shards as the map's size asks for; the result does not depend on their number (OP-2).
 
     Raises:
@@ -127,7 +127,7 @@ def decide(plan: CleaningPlan, decoder: Decoder) -> Decision:
         CleanerdError: the distinct keys do not fit even the largest number of shards.
     """
     started = time.monotonic()
-    found = with_map(plan, lambda use: _gather(plan, decoder.timed_by(use.pace), use))
+    found = with_map(plan, lambda use: _gather(plan, decoder.timed_by(use.pace), use), sizing)
     # The map's memory is free now for the proof that tombstones may go.
     return _settle(plan, decoder, found, started)
 

@@ -24,7 +24,7 @@ from cleanerd.log.pool import index_entries
 from cleanerd.log.read import SegmentReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -55,15 +55,16 @@ class _Stretch:
         return self.end - self.start
 
 
-def first_shards(plan: CleaningPlan, capacity: int) -> int:
+def first_shards(plan: CleaningPlan, capacity: int, keys_of: Callable[[CleaningPlan], float] | None = None) -> int:
     """The number of shards to begin with when a map takes ``capacity`` keys; 1 to ``MAX_SHARDS``.
 
-    Every key has an offset of its own: when the dirty offsets fit, nothing is read.
+    Every key has an offset of its own: when the dirty offsets fit, nothing is read. ``keys_of`` estimates the keys;
+    None: :func:`distinct_keys`.
     """
     offsets = plan.end_offset - plan.first_dirty_offset
     if offsets <= capacity:
         return 1
-    wanted = min(offsets, MARGIN * distinct_keys(plan)) / max(capacity, 1)
+    wanted = min(offsets, MARGIN * (keys_of or distinct_keys)(plan)) / max(capacity, 1)
     return min(max(int(np.ceil(wanted)), 1), MAX_SHARDS)
 
 

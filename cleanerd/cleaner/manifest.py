@@ -168,14 +168,14 @@ class Manifest:
         return write_document(self, adapter_of(Manifest), version=FORMAT)
 
     @classmethod
-    def from_json(cls, data: bytes, where: str) -> Manifest:
+    def from_json(cls, data: bytes, where: str, max_bytes: int = MAX_MANIFEST_BYTES) -> Manifest:
         """The manifest in ``data``, checked so far that its numbers can be used as names of files.
 
         Raises:
             UnsupportedLogError: a newer cleanerd wrote it.
             CorruptionError: anything else that is no manifest.
         """
-        if len(data) > MAX_MANIFEST_BYTES:
+        if len(data) > max_bytes:
             raise CorruptionError(f"{len(data)} bytes are more than a manifest has", where=where)
         manifest = read_document(data, where, adapter_of(Manifest), newest=FORMAT)
         _check(manifest, where)
@@ -255,7 +255,14 @@ def staged_name(plan_id: str, base: int, kind: FileKind) -> str:
     return f"{staging_path(plan_id)}/{file_name(base, '.' + kind)}"
 
 
-def write_manifest(directory: int, manifest: Manifest, *, where: str = MANIFEST, lasting: bool = True) -> None:
+def write_manifest(
+    directory: int,
+    manifest: Manifest,
+    *,
+    where: str = MANIFEST,
+    lasting: bool = True,
+    max_bytes: int = MAX_MANIFEST_BYTES,
+) -> None:
     """Replace the manifest in the staging directory ``directory`` (a descriptor): all of the new one, or the old one.
 
     ``lasting``: also after a crash of the machine. Else nothing is flushed: who finds a part of it takes it for none.
@@ -265,7 +272,7 @@ def write_manifest(directory: int, manifest: Manifest, *, where: str = MANIFEST,
         CleanerdError: it cannot be written.
     """
     data = manifest.to_json()
-    if len(data) > MAX_MANIFEST_BYTES:
+    if len(data) > max_bytes:
         told = f"{len(manifest.witnesses)} segments are more than a plan can name"
         raise UnsupportedLogError(told, where=where, hint="let the broker's cleaner merge some, or raise segment.bytes")
     temporary = f"{MANIFEST}.tmp"

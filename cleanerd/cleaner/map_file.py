@@ -21,6 +21,7 @@ import resource
 import secrets
 import time
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cleanerd._kernel import MapLostError, OffsetMap
@@ -29,7 +30,7 @@ from cleanerd.log.safe_open import close_quietly, open_trusted_directory
 from cleanerd.words import human_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from cleanerd._kernel import Chunk
 
@@ -41,12 +42,7 @@ _NAMELESS: Final = os.O_TMPFILE | os.O_RDWR | os.O_EXCL | os.O_CLOEXEC
 _NOT_NAMELESS: Final = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})
 """What file systems say that cannot make a file without a name. Where there is no directory the next call says so."""
 
-GRACE_SECONDS: Final = 5.0
-LEAST_PASSES: Final = 2
-READ_BACK_TIMES: Final = 4
 _BLOCK_BYTES: Final = 512
-LEAST_BYTES: Final = 64 * 1024
-"""Shorter chunks do not say how fast it can be."""
 
 
 class MapFileError(Exception):
@@ -58,6 +54,24 @@ def read_from_disks() -> int:
     return resource.getrusage(resource.RUSAGE_THREAD).ru_inblock * _BLOCK_BYTES
 
 
+@dataclass(frozen=True, slots=True)
+class PaceLimits:
+    """When a file is too slow: after ``grace_seconds``, and as many passes as ``least_passes``.
+
+    Chunks of less than ``least_bytes`` do not say how fast it can be. The file is to blame where this thread waits for
+    ``read_back_times`` the bytes of the log; ``read_from_disks`` counts them.
+    """
+
+    grace_seconds: float = 5.0
+    least_passes: int = 2
+    least_bytes: int = 64 * 1024
+    read_back_times: int = 4
+    read_from_disks: Callable[[], int] = read_from_disks
+
+
+PACE_LIMITS: Final = PaceLimits()
+
+
 class Pace:
     """How fast the log is read with the map in a file, against the ``passes`` that memory alone would take.
 
@@ -66,12 +80,13 @@ class Pace:
     more from disks than the log: on a busy machine the best pace is a rare one.
     """
 
-    def __init__(self, passes: int) -> None:
+    def __init__(self, passes: int, limits: PaceLimits = PACE_LIMITS) -> None:
         self._passes = passes
+        self._limits = limits
         self._seconds = 0.0
         self._bytes = 0
         self._best = float("inf")
-        self._read_before = read_from_disks()
+        self._read_before = limits.read_from_disks()
 
     def of(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         """The ``chunks``, timed: until one is there, and until the next one is asked for.
@@ -94,10 +109,12 @@ class Pace:
         """
         self._seconds += seconds
         self._bytes += done_bytes
-        if done_bytes >= LEAST_BYTES:
+        limits = self._limits
+        if done_bytes >= limits.least_bytes:
             self._best = min(self._best, seconds / done_bytes)
-        too_slow = self._seconds > GRACE_SECONDS + max(self._passes / 2, LEAST_PASSES) * self._best * self._bytes
-        if too_slow and read_from_disks() - self._read_before > READ_BACK_TIMES * self._bytes:
+        passes = max(self._passes / 2, limits.least_passes)
+        too_slow = self._seconds > limits.grace_seconds + passes * self._best * self._bytes
+        if too_slow and limits.read_from_disks() - self._read_before > limits.read_back_times * self._bytes:
             raise MapFileError(f"it was slower there than {self._passes} passes would be: too little memory is free")
 
 

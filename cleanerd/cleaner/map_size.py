@@ -31,9 +31,6 @@ MIN_VERSIONED_MAP_BYTES: Final = 72 * 1024
 VERSIONED_ENTRY_BYTES: Final = 24
 """With the eight bytes of a version, or of an ordinal without one (U-19)."""
 
-WORTH_A_GUESS_BYTES: Final = 8 * 1024 * 1024
-"""A map of this size is not made smaller: the samples would cost more than they save."""
-
 ROOM: Final = 1.5
 """How many times the keys that are expected fit: too small a map costs most of a pass, too large a one little."""
 
@@ -62,7 +59,44 @@ class MapUse:
     pace: Pace | None = None
 
 
-def with_map(plan: CleaningPlan, attempt: Callable[[MapUse], T]) -> T:
+@dataclass(frozen=True, slots=True)
+class MapSizing:
+    """How a map is sized.
+
+    A map of ``worth_a_guess_bytes`` is not made smaller: the samples would cost more than they save. ``distinct_keys``
+    estimates the keys of a plan; ``pace`` holds a map in a file against so many passes.
+    """
+
+    worth_a_guess_bytes: int = 8 * 1024 * 1024
+    max_shards: int = MAX_SHARDS
+    distinct_keys: Callable[..., float] = distinct_keys
+    pace: Callable[[int], Pace] = Pace
+
+    def first_size(self, plan: CleaningPlan) -> MapSize:
+        """What to begin with."""
+        largest = most_bytes(plan)
+        offsets = _offsets(plan)
+        capacity = int(largest * plan.map_load / _entry_bytes(plan))
+        if offsets > capacity:
+            return MapSize(largest, first_shards(plan, capacity, self.distinct_keys))
+        if largest <= self.worth_a_guess_bytes:
+            return MapSize(largest, 1)
+        keys = self.distinct_keys(plan, share=SHARE_OF_LOG)
+        guessed = int(ROOM * keys * _entry_bytes(plan) / plan.map_load) if keys else largest
+        return MapSize(min(max(guessed, self.worth_a_guess_bytes), largest), 1)
+
+    def next_size(self, plan: CleaningPlan, size: MapSize) -> MapSize | None:
+        """What to try when ``size`` was too small; None when there is nothing more."""
+        largest = most_bytes(plan)
+        if size.bytes < largest:
+            return MapSize(largest, size.shards)
+        return MapSize(largest, min(2 * size.shards, self.max_shards)) if size.shards < self.max_shards else None
+
+
+SIZING: Final = MapSizing()
+
+
+def with_map(plan: CleaningPlan, attempt: Callable[[MapUse], T], sizing: MapSizing = SIZING) -> T:
     """``attempt(use)``, again with a larger map or more shards for as long as it raises MapFullError.
 
     Before keys are cut into shards a file is tried, where the plan names a directory.
@@ -70,21 +104,21 @@ def with_map(plan: CleaningPlan, attempt: Callable[[MapUse], T]) -> T:
     Raises:
         CleanerdError: the distinct keys do not fit even the largest number of shards.
     """
-    size = first_size(plan)
+    size = sizing.first_size(plan)
     note = ""
     file_is_next = bool(plan.map_dir)
     while True:
         if file_is_next and size.shards > 1:
             file_is_next = False
             try:
-                return _in_file(plan, size, attempt)
+                return _in_file(plan, size, attempt, sizing)
             except MapFileError as error:
                 note = f"no offset map in a file in {plan.map_dir}: {error}; the keys are read in several passes"
         try:
             offset_map = OffsetMap(size.bytes, load=plan.map_load, versions=plan.rules.versioned)
             return attempt(MapUse(offset_map, size.shards, note))
         except MapFullError as error:
-            larger = next_size(plan, size)
+            larger = sizing.next_size(plan, size)
             if larger is None:
                 raise CleanerdError(
                     f"the keys of {plan.name} do not fit {size.shards} shards of a map of {size.bytes} bytes",
@@ -94,7 +128,7 @@ def with_map(plan: CleaningPlan, attempt: Callable[[MapUse], T]) -> T:
             size = larger
 
 
-def _in_file(plan: CleaningPlan, shards: MapSize, attempt: Callable[[MapUse], T]) -> T:
+def _in_file(plan: CleaningPlan, shards: MapSize, attempt: Callable[[MapUse], T], sizing: MapSizing) -> T:
     """One pass with a file that is as large as all ``shards`` together, at most as the dirty range could need.
 
     Raises:
@@ -117,33 +151,11 @@ def _in_file(plan: CleaningPlan, shards: MapSize, attempt: Callable[[MapUse], T]
                     reserve_bytes=plan.map_reserve_bytes,
                 ) as offset_map,
             ):
-                return attempt(MapUse(offset_map, 1, note, Pace(shards.shards)))
+                return attempt(MapUse(offset_map, 1, note, sizing.pace(shards.shards)))
         except MapFullError as error:
             if size_bytes == most:
                 raise MapFileError("the keys do not fit it") from error
             size_bytes = most
-
-
-def first_size(plan: CleaningPlan) -> MapSize:
-    """What to begin with."""
-    largest = most_bytes(plan)
-    offsets = _offsets(plan)
-    capacity = int(largest * plan.map_load / _entry_bytes(plan))
-    if offsets > capacity:
-        return MapSize(largest, first_shards(plan, capacity))
-    if largest <= WORTH_A_GUESS_BYTES:
-        return MapSize(largest, 1)
-    keys = distinct_keys(plan, share=SHARE_OF_LOG)
-    guessed = int(ROOM * keys * _entry_bytes(plan) / plan.map_load) if keys else largest
-    return MapSize(min(max(guessed, WORTH_A_GUESS_BYTES), largest), 1)
-
-
-def next_size(plan: CleaningPlan, size: MapSize) -> MapSize | None:
-    """What to try when ``size`` was too small; None when there is nothing more."""
-    largest = most_bytes(plan)
-    if size.bytes < largest:
-        return MapSize(largest, size.shards)
-    return MapSize(largest, min(2 * size.shards, MAX_SHARDS)) if size.shards < MAX_SHARDS else None
 
 
 def most_bytes(plan: CleaningPlan) -> int:

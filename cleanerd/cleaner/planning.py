@@ -54,7 +54,7 @@ def make_plan(
     rules = rules_of(config)
     deletes = "delete" in config.cleanup_policy and config.retention_ms >= 0
     return CleaningPlan(
-        plan_id=new_plan_id(),
+        plan_id=(resources.new_plan_id or new_plan_id)(),
         name=log.name,
         path=str(log.path),
         topic_id=log.topic_id,
@@ -84,7 +84,7 @@ def make_plan(
             index_interval_bytes=config.index_interval_bytes,
             max_span_ms=config.retention_ms // SPAN_SHARE_OF_RETENTION if deletes else None,
         ),
-        hash_key=new_hash_key(),
+        hash_key=(resources.new_hash_key or new_hash_key)(),
         map_bytes=resources.map_bytes,
         map_load=resources.map_load,
         map_dir=resources.map_dir,

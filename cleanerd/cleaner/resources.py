@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from cleanerd.log.pool import ReaderPool
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cleanerd.log.topic_config import TopicConfig
 
 
@@ -18,7 +20,8 @@ class Resources:
 
     ``convert_legacy``: v0 and v1 batches become v2 (U-18), as ``profile_origin`` says. ``workers`` is how many
     threads read and rewrite inside one partition. ``facts_bytes``: what may be known of a log's batches and records.
-    ``map_dir``: where an offset map that does not fit its memory may be a file; "" for nowhere.
+    ``map_dir``: where an offset map that does not fit its memory may be a file; "" for nowhere. ``new_plan_id`` and
+    ``new_hash_key`` give what is random in a plan; None: drawn anew for each plan.
     """
 
     map_bytes: int
@@ -34,6 +37,8 @@ class Resources:
     workers: int = 1
     facts_bytes: int = 1 << 60
     map_dir: str = ""
+    new_plan_id: Callable[[], str] | None = None
+    new_hash_key: Callable[[], bytes] | None = None
 
     def readers(self, path: str) -> ReaderPool:
         """Opens the partition's directory ``path`` to read it."""

@@ -146,8 +146,9 @@ def rewrite_group(
     group: Sequence[SegmentDecision],
     output: Output,
     progress: Callable[[int], None],
+    most_bytes: int = MAX_SEGMENT_BYTES,
 ) -> WrittenSegment:
-    """Write what stays of the group's sources, in order, as one segment.
+    """Write what stays of the group's sources, in order, as one segment of at most ``most_bytes``.
 
     Raises:
         GroupTooLargeError: more than one source, and the output passes ``segment_bytes``.
@@ -157,16 +158,16 @@ def rewrite_group(
     target = Target(plan, group[0].source.base, output)
     last = max((row for row, member in enumerate(group) if len(member.actions)), default=-1)
     alone = not any(member.keeps_batches for member in group)
-    limit = min(plan.limits.segment_bytes, MAX_SEGMENT_BYTES)
+    limit = min(plan.limits.segment_bytes, most_bytes)
     for row, member in enumerate(group):
         actions = member.actions_at(ends_group=row == last, alone=alone)
         for rewritten in _rewritten(plan, pool, member, actions, output):
             grown_bytes = target.index.position + len(rewritten.written.data)
             if row > 0 and grown_bytes > limit:
                 raise GroupTooLargeError(row)
-            if grown_bytes > MAX_SEGMENT_BYTES:
+            if grown_bytes > most_bytes:
                 raise UnsupportedLogError(
-                    f"segment {member.source.base} grows past {MAX_SEGMENT_BYTES} bytes when it is cleaned",
+                    f"segment {member.source.base} grows past {most_bytes} bytes when it is cleaned",
                     where=plan.path,
                 )
             target.append(rewritten)

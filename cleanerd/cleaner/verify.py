@@ -51,7 +51,8 @@ def verify_staged(
     seen = _Seen(f"{readers.path}/{staged.base:020d}.log", written.max_unpacked_bytes)
     # If the index that was made is wrong, a part does not begin at a batch: damage, as it should be.
     positions = np.frombuffer(written.offset_index, dtype=OFFSET_ENTRY)["position"].astype(np.int64)
-    parts = readers.shared_out(positions, staged.size_bytes, PART_BYTES, PART_BYTES)
+    part_bytes = min(PART_BYTES, readers.chunk_bytes)
+    parts = readers.shared_out(positions, staged.size_bytes, part_bytes, part_bytes)
     for scanned in readers.chunks(staged, parts, lambda _: whole(seen.scan)):
         seen.take(scanned)
     expectations = (

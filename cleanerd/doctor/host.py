@@ -20,7 +20,7 @@ from cleanerd.settings.load import read_settings
 from cleanerd.words import human_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from cleanerd.admin.client_config import ClientConfig
     from cleanerd.doctor.findings import Findings
@@ -72,8 +72,8 @@ def check_settings(findings: Findings, paths: Sequence[Path], assignments: Seque
     return None if settings is not None and wrong_state_dir(settings) else settings
 
 
-def check_client_config(findings: Findings, path: Path | None) -> None:
-    """Kafka's client properties, where the settings name some: whether they can be used. Nobody is connected to."""
+def check_client_config(findings: Findings, path: Path | None, now: Callable[[], float] = time.time) -> None:
+    """Kafka's client properties, where the settings name some: whether they can be used. Connects to no broker."""
     if path is None or is_missing(path):
         return  # that it is missing was said with the settings
     try:
@@ -86,20 +86,20 @@ def check_client_config(findings: Findings, path: Path | None) -> None:
     for warning in client.warnings:
         where, _, what = warning.partition(": ")
         findings.warning("client properties", what, where, "chmod o-rwx, and change the password")
-    expired = list(_expired(client))
+    expired = list(_expired(client, now()))
     for what in expired:
         findings.warning("client properties", what, path, "renew it: no connection comes about with it")
     if not client.warnings and not expired:
         findings.ok("client properties", f"can be used: {client.protocol}", path)
 
 
-def _expired(client: ClientConfig) -> Iterator[str]:
+def _expired(client: ClientConfig, now_seconds: float) -> Iterator[str]:
     """Certificates that nobody takes any more."""
     own = None if client.own is None else valid_until(client.own.chain)
-    if own is not None and own < time.time():
+    if own is not None and own < now_seconds:
         yield f"the certificate in its key store expired on {_day(own)}"
     trusted = None if client.trusted is None else trusted_until(client.trusted)
-    if trusted is not None and trusted < time.time():
+    if trusted is not None and trusted < now_seconds:
         yield f"the last authority in its trust store expired on {_day(trusted)}"
 
 
@@ -121,13 +121,20 @@ def check_keep_dir(findings: Findings, places: Sequence[Path], log_dir: Path) ->
         findings.ok("replaced segments", "are kept for cleanerd undo", place)
 
 
-def check_map_dir(findings: Findings, place: Path | None, log_dirs: Sequence[Path]) -> None:
+def check_map_dir(
+    findings: Findings,
+    place: Path | None,
+    log_dirs: Sequence[Path],
+    *,
+    kind_of: Callable[[Path], str | None] = file_system_of,
+    access: Callable[..., bool] = os.access,
+) -> None:
     """Where offset maps may be files, if the settings say so. What is wrong there costs time, nothing else (U-43)."""
     if place is None or is_missing(place):
         return  # that it is missing was said with the settings
     what = "offset map in a file"
     in_passes = "the keys are read in several passes instead"
-    kind = file_system_of(place)
+    kind = kind_of(place)
     device = _device_of(place)
     shared = next((path for path in log_dirs if device is not None and _device_of(path) == device), None)
     if device is None:
@@ -135,7 +142,7 @@ def check_map_dir(findings: Findings, place: Path | None, log_dirs: Sequence[Pat
         findings.warning(what, f"cannot be looked at by this user: {in_passes}", place, fix)
     elif not place.is_dir():
         findings.warning(what, f"is not a directory: {in_passes}", place, "correct cleanerd.map.dir")
-    elif not os.access(place, os.W_OK | os.X_OK, effective_ids=True):
+    elif not access(place, os.W_OK | os.X_OK, effective_ids=True):
         fix = "let cleanerd's user write there; under systemd it belongs into ReadWritePaths"
         findings.warning(what, f"is not writable for this user: {in_passes}", place, fix)
     elif kind in IN_MEMORY:
@@ -170,9 +177,12 @@ def check_state_directory(findings: Findings, root: Path) -> None:
         findings.note("state directory", f"does not exist yet; it can be made in {nearest}", root)
 
 
-def check_limits(findings: Findings, threads: int) -> None:
-    """Open files: cleanerd reads segments one by one, so the number of partitions does not matter, threads do."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+def check_limits(findings: Findings, threads: int, limits: tuple[int, int] | None = None) -> None:
+    """Open files: cleanerd reads segments one by one, so the number of partitions does not matter, threads do.
+
+    ``limits``: the soft and the hard one; None: those of this process.
+    """
+    soft, hard = limits or resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = _FILES_OF_THE_PROCESS + _FILES_PER_THREAD * threads
     said = "no limit" if soft == resource.RLIM_INFINITY else f"the limit is {soft}"
     what = f"about {needed} open files are needed with log.cleaner.threads={threads}, {said}"
@@ -184,9 +194,9 @@ def check_limits(findings: Findings, threads: int) -> None:
         findings.ok("open files", what, "this process")
 
 
-def check_file_system(findings: Findings, path: Path) -> None:
+def check_file_system(findings: Findings, path: Path, kind_of: Callable[[Path], str | None] = file_system_of) -> None:
     """Whether the file system under ``path`` keeps what cleanerd relies on: locks, leases, fsync."""
-    kind = file_system_of(path)
+    kind = kind_of(path)
     if kind is None:
         findings.note("file system", "unknown: /proc/self/mountinfo does not list it", path)
     elif is_remote(kind):

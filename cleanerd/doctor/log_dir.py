@@ -25,7 +25,7 @@ from cleanerd.scope.told_topics import ASK_IT, NEVER_ASKED
 from cleanerd.words import counted, user_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from cleanerd.doctor.findings import Findings
@@ -140,7 +140,13 @@ def _check_lease(findings: Findings, logs: Sequence[PartitionLog], *, required: 
         findings.warning("lease probe", "not available: only the lock shows whether a broker runs", segment, fix)
 
 
-def check_owner(findings: Findings, path: Path, logs: Sequence[PartitionLog], process: Process) -> None:
+def check_owner(
+    findings: Findings,
+    path: Path,
+    logs: Sequence[PartitionLog],
+    process: Process,
+    access: Callable[..., bool] = os.access,
+) -> None:
     """Whether cleanerd may write here, and whether what it writes will belong to the broker's user (S-60)."""
     try:
         owner = neighbour_owner(path)
@@ -151,7 +157,7 @@ def check_owner(findings: Findings, path: Path, logs: Sequence[PartitionLog], pr
         return
     who, broker = user_name(process.uid), user_name(owner.uid)
     fix = f"run cleanerd as {broker} (to observe, to read is enough)"
-    if not os.access(path, _ALL, effective_ids=True):
+    if not access(path, _ALL, effective_ids=True):
         findings.problem("owner", f"{who} may not write here; it belongs to {broker}", path, fix, exit_code=1)
     elif process.uid == owner.uid:
         findings.ok("owner", f"cleanerd runs as the broker's user {broker}", path)

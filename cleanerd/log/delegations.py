@@ -18,6 +18,7 @@ from cleanerd.log.documents import document_bytes
 from cleanerd.log.state_files import (
     DAMAGE,
     DAMAGED,
+    LOCK_WAIT_SECONDS,
     NewerFormatError,
     Unread,
     locked,
@@ -90,8 +91,8 @@ class Delegations:
         return {saved.topic: saved for saved in self.load() if cluster_id in (None, saved.cluster_id)}
 
     @contextlib.contextmanager
-    def changing(self) -> Iterator[_Changing]:
-        """The file for a change; nobody else changes it meanwhile.
+    def changing(self, wait_seconds: float = LOCK_WAIT_SECONDS) -> Iterator[_Changing]:
+        """The file for a change; nobody else changes it meanwhile. Others that do are waited for.
 
         A damaged file is set aside as ``delegations.damaged``, with a warning: it may be all that is left of what was
         set before.
@@ -103,7 +104,7 @@ class Delegations:
         directory = self.path.parent
         try:
             make_directory(directory, owner_of(directory))
-            with locked(self.path.with_suffix(".lock"), directory.stat()):
+            with locked(self.path.with_suffix(".lock"), directory.stat(), wait_seconds=wait_seconds):
                 yield _Changing(self, self._load_for_change())
         except OSError as error:
             raise self._unwritable(error) from error

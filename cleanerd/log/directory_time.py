@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 CLOCK_TICK_NS: Final = 10_000_000
@@ -32,13 +33,15 @@ class DirectoryTime(NamedTuple):
         return self.changed_ns if self.tells_changes else NEVER
 
 
-def directory_time(directory: int | str | Path) -> DirectoryTime:
+def directory_time(directory: int | str | Path, clock_ns: Callable[[], int] | None = None) -> DirectoryTime:
     """When a name in it changed last; to be asked for before the names are, however long that takes.
+
+    ``clock_ns`` gives the time in nanoseconds; None: the wall clock's.
 
     Raises:
         OSError: it cannot be asked.
     """
-    now_ns = time.time_ns()  # first: what changes between the two calls must not be taken for older
+    now_ns = (clock_ns or time.time_ns)()  # first: what changes between the two calls must not be taken for older
     status = os.stat(directory)
     changed_ns = status.st_mtime_ns
     return DirectoryTime(changed_ns, abs(now_ns - changed_ns) > CLOCK_TICK_NS, (status.st_dev, status.st_ino))

@@ -31,10 +31,10 @@ def keep_time(state_dir: Path, last: LastTime) -> str:
     return try_write(state_dir / FILE_NAME, json.dumps({"format": _FORMAT, **asdict(last)}).encode())
 
 
-def boot_id() -> str:
+def boot_id(place: Path = _BOOT_ID) -> str:
     """Of this start of this machine; empty where that is not shown, as to a service that may not see all of /proc."""
     try:
-        return _BOOT_ID.read_text().strip()
+        return place.read_text().strip()
     except OSError:
         return ""
 

@@ -17,7 +17,7 @@ from cleanerd.log.safe_open import MAX_FACTS_BYTES, MAX_IDENTITY_BYTES, close_qu
 from cleanerd.log.small_file import read_small_file, unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
@@ -149,7 +149,7 @@ def partition_names(path: Path) -> tuple[TopicPartition, ...]:
     return _partitions(_dirs(_scan(path)))
 
 
-def moved_here(log_dir: Path) -> frozenset[TopicPartition]:
+def moved_here(log_dir: Path, clock_ns: Callable[[], int] | None = None) -> frozenset[TopicPartition]:
     """The partitions whose replicas are on their way into this log directory, as it stands now (``-future``, S-21).
 
     None of them where it cannot be read: nothing comes to life there, and the other directories are not held up by it.
@@ -160,7 +160,7 @@ def moved_here(log_dir: Path) -> frozenset[TopicPartition]:
     except OSError:
         return frozenset()
     try:
-        written = directory_time(descriptor)
+        written = directory_time(descriptor, clock_ns)
         state, known = (*written.of, written.changed_ns), _MOVED_HERE.get(log_dir)
         if known is not None and known[0] == state and written.tells_changes:
             return known[1]

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 MIB: Final = 1024 * 1024
 OWN_BYTES: Final = 96 * MIB
@@ -65,9 +65,6 @@ class Memory:
     origin: str
 
 
-_lately: tuple[float, Memory | None] = (0.0, None)
-
-
 @dataclass(frozen=True, slots=True)
 class Share:
     """What it comes to. ``map_bytes``: all offset maps together; ``batch_bytes``: what one batch may unpack to.
@@ -111,15 +108,21 @@ def share_of(
 
 
 @functools.cache
-def batch_bytes() -> int:
-    """What a program that reads with one thread and no map lets one batch unpack to: ``verify``, ``inspect``."""
-    return _reader_share(measure(), threads=1).batch_bytes
+def batch_bytes(memory: Memory | None = None) -> int:
+    """What a program that reads with one thread and no map lets one batch unpack to: ``verify``, ``inspect``.
+
+    ``memory``: None, what this process may take.
+    """
+    return _reader_share(memory or measure(), threads=1).batch_bytes
 
 
 @functools.cache
-def facts_bytes() -> int:
-    """What such a program may keep of a segment's batches: half of what there is, as one of them may be large too."""
-    return _reader_share(measure(), threads=1).facts_bytes // 2
+def facts_bytes(memory: Memory | None = None) -> int:
+    """What such a program may keep of a segment's batches: half of what there is, as one of them may be large too.
+
+    ``memory``: None, what this process may take.
+    """
+    return _reader_share(memory or measure(), threads=1).facts_bytes // 2
 
 
 def batch_bytes_of_objects() -> int:
@@ -173,16 +176,6 @@ def _reader_share(memory: Memory, threads: int, map_bytes: int = 0) -> Share:
     )
 
 
-def measured_lately() -> Memory:
-    """As :func:`measure`, of the last second: with thousands of small partitions that is asked many times in one."""
-    global _lately  # noqa: PLW0603 - one process has one memory
-    at, memory = _lately
-    if memory is None or time.monotonic() - at > LATELY_SECONDS:
-        memory = measure()
-        _lately = time.monotonic(), memory
-    return memory
-
-
 def measure(proc: Path = Path("/proc")) -> Memory:
     """What the system leaves to this process now; what it has taken already counts as left.
 
@@ -197,6 +190,26 @@ def measure(proc: Path = Path("/proc")) -> Memory:
         pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         found.append(Memory(pages // 2, "half of this machine's memory"))
     return min(found, key=lambda each: each.bytes)
+
+
+class Lately:
+    """What ``measure`` found within the last second: thousands of small partitions ask for it many times in one."""
+
+    def __init__(
+        self, measure: Callable[[], Memory] = measure, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._measure, self._monotonic = measure, monotonic
+        self._found: tuple[float, Memory] | None = None
+
+    def __call__(self) -> Memory:
+        """As ``measure``."""
+        now = self._monotonic()
+        if self._found is None or now - self._found[0] > LATELY_SECONDS:
+            self._found = now, self._measure()
+        return self._found[1]
+
+
+measured_lately: Final = Lately()
 
 
 def _limits(proc: Path, own: int) -> Iterator[Memory]:

@@ -15,7 +15,7 @@ from cleanerd.log.plain_file import open_plain
 from cleanerd.log.safe_open import close_quietly
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from cleanerd.log.segment import Segment
@@ -27,15 +27,17 @@ _SAMPLES: Final = 8
 _PAGE: Final = 4096
 
 
-def cold_segments(path: Path, segments: Iterable[Segment]) -> list[Segment]:
-    """Those of which less than half is in the cache, by a few samples; all of them where nobody can tell.
+def cold_segments(
+    path: Path, segments: Iterable[Segment], is_cold: Callable[[Path, Segment], bool] | None = None
+) -> list[Segment]:
+    """Those of which less than half is in the cache, by a few samples; all of them where the kernel does not tell.
 
-    None of a log that is small.
+    None of a log that is small. ``is_cold`` tells it of one; None: by samples.
     """
     segments = list(segments)
     if sum(segment.size_bytes for segment in segments) < SMALL_BYTES:
         return []
-    return [segment for segment in segments if _is_cold(path, segment)]
+    return [segment for segment in segments if (is_cold or _is_cold)(path, segment)]
 
 
 def drop(path: Path, segments: Iterable[Segment]) -> None:

@@ -85,6 +85,7 @@ class PartReader:
     def __init__(self, readers: Sequence[SegmentReader], executor: ThreadPoolExecutor | None = None) -> None:
         self.reader = readers[0]
         self.path = readers[0].path
+        self.chunk_bytes = readers[0].chunk_bytes
         self.workers = len(readers)
         self._executor = executor
         self._parts_are_too_large = False
@@ -227,7 +228,6 @@ class ReaderPool(PartReader):
     """Readers and threads for one partition directory."""
 
     def __init__(self, path: str, *, workers: int, chunk_bytes: int, largest_batch_bytes: int | None = None) -> None:
-        self.chunk_bytes = chunk_bytes
         with contextlib.ExitStack() as opened:
             self._readers = [
                 opened.enter_context(

@@ -82,7 +82,7 @@ class SegmentReader(Closing):
         self._direct = direct
         self._directory = directory
         self._buffer = buffer
-        self._chunk_bytes = buffer.chunk_bytes
+        self.chunk_bytes = buffer.chunk_bytes
 
     @classmethod
     def open(
@@ -151,7 +151,7 @@ class SegmentReader(Closing):
             CorruptionError: the call found damage, or the segment ends inside a batch.
             CleanerdError: the file is gone or cannot be read, or has become shorter.
         """
-        size, whole_chunk = self._chunk_bytes, lambda _: _Whole(call)
+        size, whole_chunk = self.chunk_bytes, lambda _: _Whole(call)
         return self._but_for_room(segment, start, lambda part, at: self._read(part, at, whole_chunk, size, size))
 
     def gathered(
@@ -169,7 +169,7 @@ class SegmentReader(Closing):
         Raises:
             CorruptionError, CleanerdError: as :meth:`chunks`.
         """
-        sizes = min(PIECE_BYTES, self._chunk_bytes), chunk_bytes or self._chunk_bytes
+        sizes = min(PIECE_BYTES, self.chunk_bytes), chunk_bytes or self.chunk_bytes
         return self._but_for_room(segment, start, lambda part, at: self._read(part, at, begin, *sizes))
 
     @contextlib.contextmanager
@@ -198,8 +198,8 @@ class SegmentReader(Closing):
             raise unreadable("cannot be read", where, error) from error
         finally:
             close_quietly(descriptor)
-            if self._buffer.chunk_bytes > self._chunk_bytes:
-                self._buffer = _Buffer(self._chunk_bytes, self._buffer.largest_batch_bytes)
+            if self._buffer.chunk_bytes > self.chunk_bytes:
+                self._buffer = _Buffer(self.chunk_bytes, self._buffer.largest_batch_bytes)
 
     def _but_for_room(
         self, segment: Segment, start: int, listed: Callable[[Segment, int], Iterator[C]]
@@ -255,13 +255,13 @@ class SegmentReader(Closing):
                     # What is left of a chunk and less than half a piece is left to the next one.
                     if position == size or (end < size and position + piece_bytes // 2 >= end):
                         break
-                    piece_bytes = max(piece_bytes, min(BATCHES_A_PIECE * needed, self._chunk_bytes))
+                    piece_bytes = max(piece_bytes, min(BATCHES_A_PIECE * needed, self.chunk_bytes))
                 yield gathering.finish()
 
     def _require_room(self, needed: int, where: str, position: int) -> None:
         """A batch is read whole; what its frame says of its size may be a lie."""
         most = self._buffer.largest_batch_bytes or batch_bytes()
-        if needed > max(most, self._chunk_bytes):
+        if needed > max(most, self.chunk_bytes):
             raise BatchTooLargeError(
                 f"a batch of {needed} bytes is more than the {most} that may be read at once",
                 where=where,

@@ -44,9 +44,13 @@ def by_name(topic: str) -> str:
 
 
 class RulesMemory:
-    """Answers for one state directory; a directory in it is listed once while nothing in it changes."""
+    """Answers for one state directory; a directory in it is listed once while nothing in it changes.
 
-    def __init__(self, root: Path) -> None:
+    Of ``most_topics`` the answers are kept.
+    """
+
+    def __init__(self, root: Path, *, most_topics: int = _MOST_TOPICS) -> None:
+        self._most_topics = most_topics
         self._root = root / PARTITIONS
         self._root_text = str(self._root)
         self._may_be_empty = True
@@ -98,7 +102,7 @@ class RulesMemory:
                 found = _first(_told(place, stem, opened) for stem in self._stems(directory, topic, opened))
                 if isinstance(found, Unread):
                     return found  # whoever mends it may leave the directory's time as it is
-                if len(self._rules) >= _MOST_TOPICS:
+                if len(self._rules) >= self._most_topics:
                     self._rules.clear()
                 known = self._rules[directory, topic] = written.to_compare_ns, found
             return known[1]

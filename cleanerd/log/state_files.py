@@ -193,7 +193,9 @@ def owner_of(directory: Path) -> os.stat_result:
 
 
 @contextmanager
-def locked(path: Path, owner: os.stat_result, root: Path | None = None) -> Iterator[None]:
+def locked(
+    path: Path, owner: os.stat_result, root: Path | None = None, *, wait_seconds: float = LOCK_WAIT_SECONDS
+) -> Iterator[None]:
     """Hold the lock file ``path`` in the block, waiting for it a while: its owner could hold it for ever.
 
     Where a file system has no such locks the block runs all the same, as with every lock of ours.
@@ -208,7 +210,7 @@ def locked(path: Path, owner: os.stat_result, root: Path | None = None) -> Itera
             with safe_open.closed_on_error(descriptor):
                 _give(descriptor, owner)
     try:
-        _wait_for(descriptor, path.name)
+        _wait_for(descriptor, path.name, wait_seconds)
         yield
     finally:
         close_quietly(descriptor)
@@ -243,8 +245,8 @@ def _below(directory: Path, root: Path) -> str:
     return str(directory).removeprefix(f"{root}/")
 
 
-def _wait_for(descriptor: int, name: str) -> None:
-    deadline = time.monotonic() + LOCK_WAIT_SECONDS
+def _wait_for(descriptor: int, name: str, wait_seconds: float) -> None:
+    deadline = time.monotonic() + wait_seconds
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -252,7 +254,7 @@ def _wait_for(descriptor: int, name: str) -> None:
             if error.errno not in {errno.EWOULDBLOCK, errno.EACCES}:
                 raise
             if time.monotonic() >= deadline:
-                told = f"another process has held {name} for {LOCK_WAIT_SECONDS:.0f} seconds"
+                told = f"another process has held {name} for {wait_seconds:.0f} seconds"
                 raise OSError(errno.EBUSY, told, name) from error
             time.sleep(_LOCK_RETRY_SECONDS)
         else:

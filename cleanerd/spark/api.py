@@ -21,6 +21,7 @@ from cleanerd.log.log_dir import CLEANER_CHECKPOINT
 from cleanerd.spark.audit import Asked, Judged, audit_sides, new_digest_key
 from cleanerd.spark.divergence import Comparison, compare_logs, pairs_of
 from cleanerd.spark.erasure import Erasure, search_keys
+from cleanerd.spark.latest_by_tasks import LARGE_BYTES
 from cleanerd.spark.listed import list_whole
 from cleanerd.spark.logs import Log, known_clean_end, size_of_all
 from cleanerd.spark.profile import Profile, profile_logs
@@ -324,11 +325,16 @@ class Latest:
         )  # fmt: skip
 
     def write_table(
-        self, table: Delta | Iceberg | Place, *, replace: bool = False, advance: Advance = nobody
+        self,
+        table: Delta | Iceberg | Place,
+        *,
+        replace: bool = False,
+        advance: Advance = nobody,
+        large_bytes: int = LARGE_BYTES,
     ) -> list[Taken]:
         """Make it a table, in one commit that also says as of which offsets it is. A path or URL: a Delta table.
 
-        ``replace``: in place of all that is in the table now.
+        ``replace``: in place of all that is in the table now. Many tasks read a log of more than ``large_bytes``.
 
         Raises:
             ConfigError: the table is there and not to be replaced; a high watermark is needed and not known.
@@ -342,6 +348,7 @@ class Latest:
         done = write_table(
             self._spark, _target(table).open(columns), logs,
             tombstones=self._tombstones, whole_log=self._whole_log, anew=replace, decoding=decoding, advance=advance,
+            large_bytes=large_bytes,
         )  # fmt: skip
         if decoding is not None:
             write_undecoded(_target(table), columns)

@@ -16,7 +16,7 @@ from cleanerd.spark.audit_rules import JUDGE
 from cleanerd.spark.damaged_places import reason_at
 from cleanerd.spark.example import Example, look_up
 from cleanerd.spark.header_walk import walk_headers
-from cleanerd.spark.judging import judged
+from cleanerd.spark.judging import LIMITS, Limits, judged
 from cleanerd.spark.logs import said_of
 from cleanerd.spark.record_pairs import Found
 from cleanerd.spark.record_scan import Fact, SegmentWork, place_of
@@ -127,6 +127,7 @@ def audit_sides(
     hash_key: bytes,
     examples: int,
     advance: Callable[[int], None] = nobody,
+    limits: Limits = LIMITS,
 ) -> list[Judged]:
     """Judge each of ``compared``, of which ``asked`` says the rules; ``examples`` places of each kind are looked up.
 
@@ -149,7 +150,7 @@ def audit_sides(
             for part, log in enumerate(logs)
             for each in _work(part, log, files, now_ms, hash_key)
         ]
-        found = judged(session, work, JUDGE, examples, advance)
+        found = judged(session, work, JUDGE, examples, advance, limits)
     return [_told_of(log, found.get(part, Found()), files, examples) for part, log in enumerate(logs)]
 
 

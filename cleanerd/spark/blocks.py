@@ -201,10 +201,10 @@ class Spool:
     A row of a block has the ordinal of the block's first row plus its place; the first ones are multiples of 64.
     """
 
-    def __init__(self, first_ordinal: int, *, hashes: bool = False) -> None:
-        """``hashes``: keep these as well."""
+    def __init__(self, first_ordinal: int, *, hashes: bool = False, spool_bytes: int = SPOOL_BYTES) -> None:
+        """``hashes``: keep these as well. ``spool_bytes``: more goes to disk."""
         self._hashes = hashes
-        self._file = tempfile.SpooledTemporaryFile(SPOOL_BYTES, dir=_local_dir())  # noqa: SIM115 - closed by close()
+        self._file = tempfile.SpooledTemporaryFile(spool_bytes, dir=_local_dir())  # noqa: SIM115 - closed by close()
         self._blocks: list[tuple[Row, int, int]] = []
         self.first_ordinal = first_ordinal
         self.next_ordinal = first_ordinal

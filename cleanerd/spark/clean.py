@@ -74,23 +74,37 @@ MOST_AT_ONCE: Final = 32
 """Partitions, each of which has a thread of the driver and a reader there."""
 
 
+def spark_stage_partition(session: SparkSession, *arguments: Any, **options: Any) -> CleaningResult:
+    """:func:`stage_by_jobs` by the executors of ``session``."""
+    given = {"alone_bytes": alone_bytes(session), "jobs_of": functools.partial(Jobs, session), **options}
+    return stage_by_jobs(*arguments, **given)
+
+
 @dataclass(frozen=True, slots=True)
 class SparkStager:
     """Stages partitions of a log directory by the executors of ``session``; ``shards``: at least so many, by a shuffle.
 
-    ``whole_bytes``: what is no larger, and whose keys fit one map, is one task's. ``tag``: of its jobs, and no others.
+    ``whole_bytes``: what is no larger, and whose keys fit one map, is one task's. ``stage`` stages one partition.
+    ``tag``: of its jobs, and no others.
     """
 
     session: SparkSession
     shards: int | None
     whole_bytes: int
+    stage: Callable[..., CleaningResult] = spark_stage_partition
     tag: str = field(default_factory=lambda: f"cleanerd-{secrets.token_hex(8)}")
 
     @classmethod
-    def of(cls, session: SparkSession, shards: int | None, places: Sequence[Path]) -> SparkStager:
+    def of(
+        cls,
+        session: SparkSession,
+        shards: int | None,
+        places: Sequence[Path],
+        stage: Callable[..., CleaningResult] = spark_stage_partition,
+    ) -> SparkStager:
         """For the partitions in ``places``: a task may have its core's share of all that is to be read."""
         share = bytes_below(places) // cores_of(session)
-        return cls(session, shards, max(WHOLE_BYTES, share))
+        return cls(session, shards, max(WHOLE_BYTES, share), stage)
 
     @property
     def at_once(self) -> int:
@@ -103,19 +117,13 @@ class SparkStager:
         context = self.session.sparkContext
         context.addJobTag(self.tag)
         try:
-            return spark_stage_partition(self.session, *arguments, **given)
+            return self.stage(self.session, *arguments, **given)
         finally:
             context.removeJobTag(self.tag)
 
     def cancel(self) -> None:
         """End its jobs; the session may be a notebook's, in which others run."""
         in_time(functools.partial(self.session.sparkContext.cancelJobsWithTag, self.tag))
-
-
-def spark_stage_partition(session: SparkSession, *arguments: Any, **options: Any) -> CleaningResult:
-    """:func:`stage_by_jobs` by the executors of ``session``."""
-    given = {"alone_bytes": alone_bytes(session), **options}
-    return stage_by_jobs(*arguments, jobs_of=functools.partial(Jobs, session), **given)
 
 
 def alone_bytes(session: SparkSession) -> int:
@@ -132,10 +140,11 @@ def stage_log_dir(
     options: CleaningOptions,
     *,
     shards: int | None = None,
+    stage: Callable[..., CleaningResult] = spark_stage_partition,
 ) -> list[CleaningResult]:
     """Stage the compacted partitions of a stopped broker's log directory, or those ``wanted``.
 
-    ``others``: the other directories, which may be the same broker's.
+    ``others``: the other directories, which may be the same broker's. ``stage`` stages one partition.
 
     Raises:
         RefusedError: a broker runs there: the verb reads its checkpoints twice, with some seconds between.
@@ -153,7 +162,7 @@ def stage_log_dir(
     marks = Marks(store)
     partitions = ByDisk(log_dir, facts)
     targets = partitions.targets(wanted)
-    stager = SparkStager.of(session, shards, [path / str(target.name) for target in targets])
+    stager = SparkStager.of(session, shards, [path / str(target.name) for target in targets], stage)
     reads = threading.Lock()
 
     def staged(target: Target, progress: Progress) -> CleaningResult:

@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -27,24 +27,33 @@ from cleanerd.spark.spread import spread
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from numpy.typing import NDArray
     from pyspark.sql import SparkSession
 
     from cleanerd.spark.grouping import Columns
     from cleanerd.spark.record_pairs import Pairs
     from cleanerd.spark.spread import Item
 
-MOST_RECORDS: Final = 1 << 22
-"""Rows that this process, when it is alone and has two gigabytes, has at once, of 60 bytes."""
-MOST_KEYS: Final = 1 << 22
-"""And keys, of some 100 bytes."""
-_SLICE_ROWS: Final = 1 << 18
-"""So many rows are looked at, at once."""
 
-_WINDOW_BITS: Final = 16
-"""A window is so many bits of offsets: its records are put together at once, in a task."""
-_WAITING_ROWS: Final = 1 << 19
-"""So many rows of keys wait before they are added up."""
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much is held at once.
+
+    This process, when it is alone and has two gigabytes, holds ``most_records`` rows of 60 bytes and ``most_keys`` keys
+    of some 100 bytes, and reads ``slice_rows`` rows at once. A log is cut into at most ``most_pieces``: no cut makes
+    less of an offset that is there a million times. A window is ``window_bits`` bits of offsets: a task puts its
+    records together at once. ``waiting_rows`` rows of keys wait before they are added up.
+    """
+
+    most_records: int = 1 << 22
+    most_keys: int = 1 << 22
+    slice_rows: int = 1 << 18
+    most_pieces: int = 4096
+    window_bits: int = 16
+    waiting_rows: int = 1 << 19
+
+
+LIMITS: Final = Limits()
+
 _BLOCK_ROWS: Final = 1 << 15
 _SHARD_BYTES: Final = 64 << 20
 """About as much of a log one task puts together."""
@@ -52,8 +61,6 @@ _FEWER: Final = 2
 """Into so many more pieces a log is cut that was too much."""
 _PARTS: Final = 16
 """Of the hashes: so many times fewer keys are sorted at once."""
-_MOST_PIECES: Final = 4096
-"""No cut makes less of an offset that is there a million times."""
 
 _BLOCKS: Final = pa.schema([
     ("target", pa.int32()), ("part", pa.int32()), ("window", pa.int64()), ("found", pa.string()), ("rows", pa.binary()),
@@ -83,10 +90,11 @@ def judged(
     judge: Judge,
     most: int,
     advance: Callable[[int], None],
+    limits: Limits = LIMITS,
 ) -> dict[int, Found]:
     """What ``judge`` finds in ``items``, work for :func:`scan`, those of a partition together; by partition.
 
-    ``most`` places of each kind are told. Without a ``session`` this process does it.
+    ``most`` places of each kind are told. Without a ``session`` this process does it, within ``limits``.
 
     Raises:
         CleanerdError: a file cannot be read.
@@ -96,7 +104,7 @@ def judged(
     found = {}
     for part, of_part in groupby(items, key=lambda each: int(each[1]["part"])):
         mine = list(of_part)
-        found[part] = _here(part, [item for _, item in mine], judge, most)
+        found[part] = _here(part, [item for _, item in mine], judge, most, limits)
         advance(sum(size for size, _ in mine))
     return found
 
@@ -120,7 +128,7 @@ def deal_records(shards: int, item: Item) -> Iterator[pa.RecordBatch]:
     for batch in scan(item):
         columns = columns_of(batch)
         scanned = {name: columns[name] for name in _SCANNED}
-        window = _window(columns["offset"])
+        window = columns["offset"] >> LIMITS.window_bits
         different, number = np.unique(window, return_inverse=True)
         for at, rows in dealt(scanned, number.astype(np.int64), len(different), max(len(number), 1)):
             place = int(different[at])
@@ -167,8 +175,9 @@ def _blocks_of(waiting: _Keys, shards: int) -> Iterator[pa.RecordBatch]:
 class _Keys:
     """Rows of keys that wait to be added up, so many at once that it is worth it, many of them by parts of the hash."""
 
-    def __init__(self, judge: Judge) -> None:
+    def __init__(self, judge: Judge, limits: Limits = LIMITS) -> None:
         self._judge = judge
+        self._least_rows = limits.waiting_rows
         self._waiting: list[Columns] = []
         self._waiting_rows = self._added_rows = 0
         self._added: dict[int, Columns] = {}
@@ -177,7 +186,7 @@ class _Keys:
         """How many keys it are, where it was worth looking; else 0."""
         self._waiting.append(keys)
         self._waiting_rows += len(keys["high"])
-        if self._waiting_rows < max(_WAITING_ROWS, self._added_rows // 2):
+        if self._waiting_rows < max(self._least_rows, self._added_rows // 2):
             return 0
         self._add_up()
         return self._added_rows
@@ -234,13 +243,13 @@ class _TooManyKeysError(Exception):
     """For one shard of the keys."""
 
 
-def _here(part: int, items: Sequence[Item], judge: Judge, most: int) -> Found:
+def _here(part: int, items: Sequence[Item], judge: Judge, most: int, limits: Limits) -> Found:
     pieces = shards = 1
     while True:
         try:
             found = Found()
             for shard in range(shards):
-                found.add(_shard_here(part, items, judge, most, (pieces, shard, shards)), most)
+                found.add(_shard_here(part, items, judge, most, (pieces, shard, shards), limits), most)
         except _TooManyRecordsError:
             pieces *= _FEWER
         except _TooManyKeysError:
@@ -249,44 +258,46 @@ def _here(part: int, items: Sequence[Item], judge: Judge, most: int) -> Found:
             return found
 
 
-def _shard_here(part: int, items: Sequence[Item], judge: Judge, most: int, cut: tuple[int, int, int]) -> Found:
+def _shard_here(
+    part: int, items: Sequence[Item], judge: Judge, most: int, cut: tuple[int, int, int], limits: Limits
+) -> Found:
     """One shard of the keys; with the first what the records say by themselves."""
     pieces, shard, shards = cut
     found = Found()
-    waiting = _Keys(judge)
+    waiting = _Keys(judge, limits)
     for piece in range(pieces):
-        for rows in _slices(_piece(items, piece, pieces)):
+        for rows in _slices(_piece(items, piece, pieces, limits), limits):
             here, keys = judge.of_records(part, paired([rows]), most)
             if shard == 0:
                 found.add(here, most)
             if shards > 1:
                 keys = taken(keys, shard_of(keys["high"], shards) == shard)
-            if waiting.add(keys) > rows_alone(MOST_KEYS) and shards < _MOST_PIECES:
+            if waiting.add(keys) > rows_alone(limits.most_keys) and shards < limits.most_pieces:
                 raise _TooManyKeysError
     for _, each in _told(judge, waiting, most):
         found.add(each, most)
     return found
 
 
-def _slices(several: list[Columns]) -> Iterator[Columns]:
+def _slices(several: list[Columns], limits: Limits) -> Iterator[Columns]:
     """The rows of ``several``, which is empty afterwards, some whole windows at once."""
     if not several:
         return
     # A column after the other, so that hardly anything is there twice.
     rows = {name: np.concatenate([each.pop(name) for each in several]) for name in _SCANNED}
     several.clear()
-    window = _window(rows["offset"])
+    window = rows["offset"] >> limits.window_bits
     order = np.argsort(window, kind="stable")
     window = window[order]
     begins = [*(np.flatnonzero(window[1:] != window[:-1]) + 1).tolist(), len(order)]
     at = 0
     for begin in begins:
-        if begin - at >= _SLICE_ROWS or begin == len(order):
+        if begin - at >= limits.slice_rows or begin == len(order):
             yield taken(rows, order[at:begin])
             at = begin
 
 
-def _piece(items: Sequence[Item], piece: int, pieces: int) -> list[Columns]:
+def _piece(items: Sequence[Item], piece: int, pieces: int, limits: Limits) -> list[Columns]:
     """The records of every so many windows."""
     found: list[Columns] = []
     count = 0
@@ -295,14 +306,9 @@ def _piece(items: Sequence[Item], piece: int, pieces: int) -> list[Columns]:
             columns = columns_of(batch)
             rows = {name: columns[name] for name in _SCANNED}
             if pieces > 1:
-                rows = taken(rows, _window(columns["offset"]) % pieces == piece)
+                rows = taken(rows, (columns["offset"] >> limits.window_bits) % pieces == piece)
             found.append(rows)
             count += len(rows["offset"])
-            if count > rows_alone(MOST_RECORDS) and pieces < _MOST_PIECES:
+            if count > rows_alone(limits.most_records) and pieces < limits.most_pieces:
                 raise _TooManyRecordsError
-    return found
-
-
-def _window(offset: NDArray[np.int64]) -> NDArray[np.int64]:
-    found: NDArray[Any] = offset >> _WINDOW_BITS
     return found

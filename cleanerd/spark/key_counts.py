@@ -92,10 +92,11 @@ class Totals:
 class Tally:
     """Counts the records of one log; of its keys those of one shard of ``shards``."""
 
-    def __init__(self, part: int, shard: int = 0, shards: int = 1) -> None:
+    def __init__(self, part: int, shard: int = 0, shards: int = 1, added_records: int = ADDED_RECORDS) -> None:
         self._part = part
         self._shard = shard
         self._shards = shards
+        self._least_rows = added_records
         self._waiting: list[Keys] = []
         self._rows = self._added = 0
         self.totals = Totals()
@@ -115,7 +116,7 @@ class Tally:
             rows = rows[shard_of(column["key_high"][rows], self._shards) == self._shard]
         self._waiting.append(_of_records(self._part, column, rows))
         self._rows += len(rows)
-        return len(self.keys()["high"]) if self._rows >= max(ADDED_RECORDS, self._added // 2) else 0
+        return len(self.keys()["high"]) if self._rows >= max(self._least_rows, self._added // 2) else 0
 
     def _count(self, flags: NDArray[np.int32], size: NDArray[np.int32], timestamp: NDArray[np.int64]) -> None:
         """What is counted by record: of all [n] below the active segment, but ``active``."""

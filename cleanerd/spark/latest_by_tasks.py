@@ -38,7 +38,7 @@ LARGE_BYTES: Final = 1 << 30
 _COMPETES: Final = int(Fact.VISIBLE | Fact.HAS_KEY)
 _KEY: Final = ("part", "high", "low")
 _OF_WINNER: Final = ("has_version", "version", "offset", "file", "is_tombstone")
-_SENT_ROWS: Final = 1 << 20
+SENT_ROWS: Final = 1 << 20
 _BLOCK_ROWS: Final = 1 << 15
 _SHARD_BYTES: Final = 64 << 20
 """About as much of a log one shard of its keys stands for."""
@@ -74,8 +74,8 @@ def on_winners(
     return winners.mapInArrow(partial(_with_places, function), columns)
 
 
-def best_of_segment(shards: int, item: Item) -> Iterator[pa.RecordBatch]:
-    """The best record of each key of one ``SegmentWork``, by shard; of a large segment of each part of it."""
+def best_of_segment(shards: int, item: Item, sent_rows: int = SENT_ROWS) -> Iterator[pa.RecordBatch]:
+    """The best record of each key of one ``SegmentWork``, by shard; sent on after ``sent_rows`` rows."""
     waiting: list[Columns] = []
     count = 0
     for batch in scan(item, KEYS):
@@ -92,7 +92,7 @@ def best_of_segment(shards: int, item: Item) -> Iterator[pa.RecordBatch]:
             "is_tombstone": ((rows["flags"] & Fact.TOMBSTONE) != 0).astype(np.uint8),
         })  # fmt: skip
         count += len(batch)
-        if count >= _SENT_ROWS:
+        if count >= sent_rows:
             yield from _dealt(waiting, shards)
             waiting, count = [], 0
     if waiting:
@@ -117,7 +117,11 @@ def _block(number: int, rows: Columns, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def best_of_shard(tombstones: bool, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:  # noqa: FBT001 - bound
+def best_of_shard(
+    tombstones: bool,  # noqa: FBT001 - bound
+    batches: Iterator[pa.RecordBatch],
+    sent_rows: int = SENT_ROWS,
+) -> Iterator[pa.RecordBatch]:
     """Of each key of a shard the best of all: where it lies, by file; deleted keys only with ``tombstones``."""
     waiting: list[Columns] = []
     rows = added = 0
@@ -125,7 +129,7 @@ def best_of_shard(tombstones: bool, batches: Iterator[pa.RecordBatch]) -> Iterat
         for data in batch.column(1):
             waiting.append(unpack(data.as_py())[1])
             rows += len(waiting[-1]["high"])
-        if rows >= max(_SENT_ROWS, added):
+        if rows >= max(sent_rows, added):
             waiting, rows = [_best(waiting)], 0
             added = len(waiting[0]["high"])
     if not waiting:

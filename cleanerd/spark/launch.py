@@ -106,26 +106,26 @@ def is_local(master: str) -> bool:
     return _LOCAL.fullmatch(master) is not None
 
 
-def require_packages() -> None:
+def require_packages(needed: Sequence[str] = NEEDED) -> None:
     """Nothing, where ``cleanerd[spark]`` is installed.
 
     Raises:
         ConfigError: a package is missing.
     """
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(
             f"not installed: {', '.join(missing)}", hint="pip install '/path/to/cleanerd-VERSION.whl[spark]'"
         )
 
 
-def require_spark() -> Path:
+def require_spark(needed: Sequence[str] = NEEDED) -> Path:
     """The ``spark-submit`` of the installed pyspark, or of ``SPARK_HOME``.
 
     Raises:
         ConfigError: the packages of ``cleanerd[spark]`` or a Java that can run them are missing.
     """
-    require_packages()
+    require_packages(needed)
     _require_java()
     home = os.environ.get("SPARK_HOME")
     if home is None:
@@ -286,12 +286,12 @@ def environment(inherited: Mapping[str, str], *, tasks: int | None, room: Room |
     return result
 
 
-def end_group(process: subprocess.Popen[bytes]) -> None:
-    """Stop a process and all others of its group: politely, so that the driver can tidy up, and after a while not."""
+def end_group(process: subprocess.Popen[bytes], grace_seconds: float = GRACE_SECONDS) -> None:
+    """Stop a process and all others of its group: politely, so that it can tidy up, and after ``grace_seconds`` not."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
-        deadline = time.monotonic() + GRACE_SECONDS
+        deadline = time.monotonic() + grace_seconds
         while time.monotonic() < deadline:
             if process.poll() is not None and not _lives(process.pid):
                 return

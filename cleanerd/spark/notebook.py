@@ -12,7 +12,7 @@ from cleanerd.settings import load_settings
 from cleanerd.spark import api
 from cleanerd.spark.archive.run import Archive, clean_archive
 from cleanerd.spark.asked import require_own_java
-from cleanerd.spark.clean import stage_log_dir
+from cleanerd.spark.clean import spark_stage_partition, stage_log_dir
 from cleanerd.spark.spread import nobody
 from cleanerd.spark.stores import path_of
 from cleanerd.spark.strategies import keys_of
@@ -39,12 +39,14 @@ class Logs(api.Logs):
         from_start: bool = False,
         now_ms: int | None = None,
         shards: int | None = None,
+        stage_one: Callable[..., CleaningResult] = spark_stage_partition,
     ) -> list[CleaningResult]:
         """Write the new segments of the compacted topics beside the old ones, for ``cleanerd apply``; one a partition.
 
         The brokers are stopped. ``settings``: cleanerd's own, as after ``--set`` (``cleanerd.state.dir=...``, and
         ``topics.orders.cleanup.policy=compact`` where the directory does not say what the topic is); the strategies of
         these logs go with them. ``force``, ``from_start``, ``now_ms``, ``shards``: as for ``cleanerd spark clean``.
+        ``stage_one`` stages one partition.
 
         Raises:
             ConfigError: as :meth:`found`, or a setting is wrong, or the session is one of Spark Connect.
@@ -62,7 +64,7 @@ class Logs(api.Logs):
         for place in places:
             wanted = self._wanted([log for log in found if log.log_dir == place])
             others = [other for other in places if other != place]
-            results += stage_log_dir(session, place, others, effective, wanted, options, shards=shards)
+            results += stage_log_dir(session, place, others, effective, wanted, options, shards=shards, stage=stage_one)
         return results
 
     def clean(

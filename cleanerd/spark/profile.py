@@ -136,10 +136,13 @@ def profile_logs(
     advance: Callable[[int], None] = nobody,
     *,
     clean_end_of: Callable[[Log], int | None] = known_clean_end,
+    most_keys: int = MOST_KEYS,
+    added_records: int = ADDED_RECORDS,
 ) -> list[Profile]:
     """Profile each of ``logs``, by the tasks of ``session`` or, without one, by this process.
 
-    ``clean_end_of`` says up to where a log was cleaned, None: nobody knows.
+    ``clean_end_of`` says up to where a log was cleaned, None: nobody knows. This process holds at most ``most_keys``
+    keys at once, and adds up rows when ``added_records`` wait.
 
     Raises:
         CleanerdError: a file cannot be read.
@@ -156,7 +159,9 @@ def profile_logs(
     ):
         walks = walk_headers(session, [log.segments for log in logs])
         files, items = work_on(logs, walks, new_digest_key(), clean_end_of=lambda log: known[log.name])
-        totals, keys = _counted_here(items, advance) if session is None else _counted(session, items)
+        totals, keys = (
+            _counted_here(items, advance, most_keys, added_records) if session is None else _counted(session, items)
+        )
     return [
         _profile(
             log,
@@ -187,10 +192,12 @@ def _counted(session: SparkSession, items: Sequence[tuple[int, Item]]) -> _Count
     return totals, folded(summaries)
 
 
-def count_segment(shards: int, item: Item) -> Iterator[pa.RecordBatch]:
+def count_segment(
+    shards: int, item: Item, scanned: Callable[[Item, pa.Schema], Iterator[pa.RecordBatch]] = scan
+) -> Iterator[pa.RecordBatch]:
     """What a task sends on of one :class:`SegmentWork`: counts, and its keys by shard, as packed columns."""
     tally = Tally(item["part"])
-    for batch in scan(item, WITH_TIMESTAMP):
+    for batch in scanned(item, WITH_TIMESTAMP):
         if tally.add(batch) >= _SENT_KEYS:
             yield from _key_blocks(tally.keys(), shards)
             tally.forget_keys()
@@ -227,14 +234,16 @@ def count_shard(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_arrays([pa.array([json.dumps(found)])], ["found"])
 
 
-def _counted_here(items: Sequence[tuple[int, Item]], advance: Callable[[int], None]) -> _Counted:
+def _counted_here(
+    items: Sequence[tuple[int, Item]], advance: Callable[[int], None], most_keys: int, added_records: int
+) -> _Counted:
     """As :func:`_counted`, a partition after the other."""
     totals: dict[int, Totals] = {}
     summaries: list[Mapping[str, Any]] = []
     for part, of_part in groupby(items, key=lambda each: each[1]["part"]):
         mine = list(of_part)
         shards = 1
-        while (found := _tallied(part, mine, shards, rows_alone(MOST_KEYS))) is None:
+        while (found := _tallied(part, mine, shards, rows_alone(most_keys), added_records)) is None:
             shards *= 4
         counts, told = found
         totals[part] = counts
@@ -244,12 +253,12 @@ def _counted_here(items: Sequence[tuple[int, Item]], advance: Callable[[int], No
 
 
 def _tallied(
-    part: int, items: Sequence[tuple[int, Item]], shards: int, most_keys: int
+    part: int, items: Sequence[tuple[int, Item]], shards: int, most_keys: int, added_records: int
 ) -> tuple[Totals, list[dict[str, Any]]] | None:
     """None: a shard has more than ``most_keys``. Each shard reads the log once."""
     told = []
     for shard in range(shards):
-        tally = Tally(part, shard, shards)
+        tally = Tally(part, shard, shards, added_records)
         for _, item in items:
             for batch in scan(item, WITH_TIMESTAMP):
                 if tally.add(batch) > most_keys:

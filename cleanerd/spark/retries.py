@@ -37,7 +37,7 @@ class RetryPolicy:
         """The pause after try ``number`` (from 0), drawn at random so that tasks do not come back together."""
         longest = self.first_pause_seconds * _LONGEST_PAUSES
         pause = min(max(self.first_pause_seconds * 2**number, least_seconds), longest)
-        return pause * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+        return float(pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
 
 
 def number_in(variable: str, default: float) -> float:

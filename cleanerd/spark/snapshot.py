@@ -13,7 +13,7 @@ import pyarrow as pa
 from cleanerd.errors import ConfigError, CorruptionError
 from cleanerd.format.names import TopicPartition
 from cleanerd.spark.header_walk import walk_headers
-from cleanerd.spark.latest_by_tasks import find_winners, on_winners
+from cleanerd.spark.latest_by_tasks import LARGE_BYTES, find_winners, on_winners
 from cleanerd.spark.logs import said_of, size_of_all
 from cleanerd.spark.snapshot_files import UNDECODED, write_files, write_offsets
 from cleanerd.spark.spread import ROWS_AN_ARROW_BATCH, nobody, queries
@@ -56,6 +56,7 @@ def write_snapshot(
     whole_log: bool = False,
     decoding: Decoding | None = None,
     advance: Callable[[int], None] = nobody,
+    large_bytes: int = LARGE_BYTES,
 ) -> list[Taken]:
     """Write the latest state of ``logs`` to the new directory ``target`` (a URL), a sub-directory a topic.
 
@@ -67,7 +68,8 @@ def write_snapshot(
 
     ``tombstones``: deleted keys too, by the record that deletes them. ``whole_log``: up to the end of the log, whatever
     its high watermark, without what is not committed. ``decoding``: with the columns that it makes of keys and values;
-    what it cannot decode is written to ``_undecoded`` besides, which Spark's readers pass over too.
+    what it cannot decode is written to ``_undecoded`` besides, which Spark's readers pass over too. Many tasks read a
+    log of more than ``large_bytes``.
 
     Raises:
         ConfigError: the high watermark of a log is not known, and not its ``whole_log`` wanted.
@@ -83,7 +85,8 @@ def write_snapshot(
         if session is None or place is not None:
             path = Path(unquote(target if place is None else place))
             counts = write_files(
-                session, logs, walks, path, tombstones=tombstones, decoding=decoding, advance=advance
+                session, logs, walks, path,
+                tombstones=tombstones, decoding=decoding, advance=advance, large_bytes=large_bytes,
             )  # fmt: skip
             taken = _taken(logs, walks, counts)
             write_offsets([_offsets_of(each) for each in taken], path)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cleanerd.errors import ConfigError, system_error
-from cleanerd.spark.latest_by_tasks import LARGE_BYTES, by_file, find_winners, on_winners
+from cleanerd.spark.latest_by_tasks import by_file, find_winners, on_winners
 from cleanerd.spark.logs import size_of_all
 from cleanerd.spark.new_directory import make_new_directory, remove_attempts
 from cleanerd.spark.source.options import LATEST, MAP_BYTES
@@ -64,11 +64,13 @@ def write_files(
     tombstones: bool,
     decoding: Decoding | None,
     advance: Callable[[int], None],
+    large_bytes: int,
 ) -> dict[TopicPartition, tuple[int, int]]:
     """Write the state of ``logs`` below the new directory ``target``, which all tasks see.
 
     Returns how many records each has, and how many keys and values of them could not be decoded. The topic is the name
-    of a sub-directory, and no column. What was written goes again when anything is raised.
+    of a sub-directory, and no column. What was written goes again when anything is raised. Many tasks read a log of
+    more than ``large_bytes``.
 
     Raises:
         ConfigError: ``target`` is there.
@@ -83,7 +85,7 @@ def write_files(
             "decoding": None if decoding is None else decoding.to_item(),
             "tombstones": tombstones,
         }
-        told = _written_by_tasks(session, logs, walks, how, advance)
+        told = _written_by_tasks(session, logs, walks, how, advance, large_bytes)
         counts = _put(target, logs, told)
         if decoding is not None:
             require_within(decoding.limit, sum(failed for _, failed in counts.values()))
@@ -104,6 +106,7 @@ def _written_by_tasks(
     walks: Sequence[Walked],
     how: dict[str, Any],
     advance: Callable[[int], None],
+    large_bytes: int,
 ) -> list[tuple[int, dict[str, Any]]]:
     """What tasks tell of the files that they wrote, with the number of the log."""
     items, large = [], []
@@ -111,7 +114,7 @@ def _written_by_tasks(
         begin, size_bytes = max(log.log_start, log.segments[0].base), size_of_all([log])
         if walked.stable_end <= begin:
             continue
-        if session is not None and size_bytes > LARGE_BYTES:
+        if session is not None and size_bytes > large_bytes:
             large.append(number)
         else:
             items.append((size_bytes, {"number": number, "part": part_item(log, begin, walked.stable_end)}))

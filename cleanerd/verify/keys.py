@@ -20,6 +20,7 @@ from cleanerd.verify.kinds import Kind
 from cleanerd.verify.records import NO_HORIZON, horizons, read_rows, records_in
 from cleanerd.verify.rules import KAFKAS_RULES
 from cleanerd.verify.segment import is_told
+from cleanerd.verify.walk import READ_LIMITS, ReadLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,8 +66,15 @@ class KeyedRecords:
     """Puts the records that readers see into a key table. ``files`` become the places that findings name."""
 
     def __init__(
-        self, table: KeyTable, where: Range, findings: Findings, hash_key: bytes, rules: KeyRules = KAFKAS_RULES
+        self,
+        table: KeyTable,
+        where: Range,
+        findings: Findings,
+        hash_key: bytes,
+        rules: KeyRules = KAFKAS_RULES,
+        read_limits: ReadLimits = READ_LIMITS,
     ) -> None:
+        self._chunk_bytes = read_limits.chunk_bytes
         self.files: list[Path] = []
         self._table = table
         self._where = where
@@ -103,7 +111,14 @@ class KeyedRecords:
                     offset=damage.offset,
                 )
 
-        for size, rows in read_rows(facts.file.path, facts.file.size_bytes, self._hash_key, damaged, rules=self._rules):
+        for size, rows in read_rows(
+            facts.file.path,
+            facts.file.size_bytes,
+            self._hash_key,
+            damaged,
+            chunk_bytes=self._chunk_bytes,
+            rules=self._rules,
+        ):
             advance(size)
             if facts.file.base >= self._where.end:
                 continue  # decoded all the same: the structure of every record is checked

@@ -19,6 +19,7 @@ from cleanerd.verify.partition_log import HeaderWalk, LogFacts
 from cleanerd.verify.producers import Clock, check_last_batches, read_snapshots
 from cleanerd.verify.records import new_hash_key
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
+from cleanerd.verify.walk import READ_LIMITS, ReadLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,6 +58,7 @@ class Question:
     memory_bytes: int = DEFAULT_MEMORY_BYTES
     rules: KeyRules = KAFKAS_RULES
     limit: int | None = None
+    read_limits: ReadLimits = READ_LIMITS
     advance: Callable[[int], None] = _nobody
 
     @property
@@ -122,6 +124,7 @@ def verify_partition(path: Path, question: Question) -> Verdict:
         recovered_from=question.recovery_point if question.clean_shutdown is False else None,
         snapshots=[each for each in snapshots if each.offset >= log_start],
         epochs_of=path,
+        read_limits=question.read_limits,
     )
     log = walk.walk(listing.segments)
     _check_snapshots(snapshots, log, log_start, question.clock, findings)
@@ -137,7 +140,7 @@ def verify_segment(file: SegmentFile, question: Question) -> Verdict:
         CleanerdError: a file cannot be read.
     """
     findings = Findings(question.limit)
-    log = HeaderWalk(findings, question.clock, question.advance).walk([file])
+    log = HeaderWalk(findings, question.clock, question.advance, read_limits=question.read_limits).walk([file])
     verdict = Verdict(str(file.path), findings, log_start=file.base)
     _count(verdict, log)
     _compare_records(log, file.base, question, findings)
@@ -219,7 +222,7 @@ def _compare_records(log: LogFacts, log_start: int, question: Question, findings
     with KeyTable(question.memory_bytes, rows) as table:
         if not where.clean and against is None:
             where = Range(0, 0, clean=False, now_ms=question.now_ms)
-        keyed = KeyedRecords(table, where, findings, new_hash_key(), question.rules)
+        keyed = KeyedRecords(table, where, findings, new_hash_key(), question.rules, question.read_limits)
         old_end = None if against is None else against.copy_end
         for facts in log.segments:
             keyed.add_segment(facts, log.invisible, question.advance, old_end=old_end)
@@ -244,7 +247,7 @@ class _Against:
         files = old_view([facts.file for facts in log.segments], copy)
         self.shared = {facts.file.path for facts in log.segments} & {file.path for file in files}
         told = Findings(question.limit)
-        walk = HeaderWalk(told, question.clock, question.advance, indexes=False)
+        walk = HeaderWalk(told, question.clock, question.advance, indexes=False, read_limits=question.read_limits)
         self.log = walk.walk(files)
         copied = [facts for facts in self.log.segments if facts.file.path not in self.shared]
         if not copied:

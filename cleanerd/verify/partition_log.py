@@ -13,6 +13,7 @@ from cleanerd.verify.listing import NO_END
 from cleanerd.verify.producers import Clock, ProducerFacts, Producers, Snapshot, compare_snapshot
 from cleanerd.verify.segment import SegmentFacts, check_segment
 from cleanerd.verify.transactions import Invisible, Transactions, check_txn_index
+from cleanerd.verify.walk import READ_LIMITS, ReadLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -63,6 +64,7 @@ class HeaderWalk:
     high_watermark: int = NO_END
     snapshots: Sequence[Snapshot] = ()
     epochs_of: Path | None = None
+    read_limits: ReadLimits = READ_LIMITS
     _producers: Producers = field(default_factory=Producers)
 
     def walk(self, files: Sequence[SegmentFile]) -> LogFacts:
@@ -74,7 +76,7 @@ class HeaderWalk:
         epochs = None
         if self.epochs_of is not None:
             epochs = Epochs(self.epochs_of, read_epochs(self.epochs_of, self.findings), self.findings)
-        transactions = Transactions(self.high_watermark)
+        transactions = Transactions(self.high_watermark, self.read_limits)
         waiting = list(self.snapshots)
         found = []
         for file, is_recovered in zip(files, self._recovered(files), strict=True):
@@ -92,6 +94,7 @@ class HeaderWalk:
                 self.advance,
                 tail_may_be_cut=self.tail_may_be_cut,
                 cut_from=self.recovered_from,
+                read_limits=self.read_limits,
             )
             markers = transactions.markers()
             if self.indexes:

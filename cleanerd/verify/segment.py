@@ -10,9 +10,9 @@ import numpy as np
 from cleanerd import _kernel
 from cleanerd.errors import CorruptionError
 from cleanerd.format.legacy import parse_message, records_of_message
-from cleanerd.log.memory import batch_bytes, batch_bytes_of_objects, facts_bytes
+from cleanerd.log.memory import batch_bytes, batch_bytes_of_objects
 from cleanerd.verify.kinds import Kind
-from cleanerd.verify.walk import CHUNK_BYTES, Damage, read_batch, walk
+from cleanerd.verify.walk import CHUNK_BYTES, READ_LIMITS, Damage, ReadLimits, read_batch, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,6 +68,7 @@ def check_segment(
     *,
     tail_may_be_cut: bool,
     cut_from: int | None = None,
+    read_limits: ReadLimits = READ_LIMITS,
 ) -> tuple[SegmentFacts, BatchColumns | None]:
     """Walk the headers; ``take`` sees every chunk of them in order. The columns are for the checks of this segment.
 
@@ -79,8 +80,9 @@ def check_segment(
     Raises:
         CleanerdError: the file cannot be read.
     """
-    checks = _Checks(file, findings, tail_may_be_cut=tail_may_be_cut, cut_from=cut_from)
-    for data, batches in walk(file.path, file.size_bytes, _headers, checks.damaged, chunk_bytes=CHUNK_BYTES):
+    checks = _Checks(file, findings, read_limits, tail_may_be_cut=tail_may_be_cut, cut_from=cut_from)
+    chunk_bytes = read_limits.chunk_bytes
+    for data, batches in walk(file.path, file.size_bytes, _headers, checks.damaged, chunk_bytes=chunk_bytes):
         checks.take(data, batches)
         take(batches)
         advance(len(data))
@@ -127,8 +129,17 @@ def _headers(data: NDArray[np.uint8], position: int) -> _kernel.Batches:
 class _Checks:
     """The state of one walk."""
 
-    def __init__(self, file: SegmentFile, findings: Findings, *, tail_may_be_cut: bool, cut_from: int | None) -> None:
+    def __init__(
+        self,
+        file: SegmentFile,
+        findings: Findings,
+        read_limits: ReadLimits,
+        *,
+        tail_may_be_cut: bool,
+        cut_from: int | None,
+    ) -> None:
         self._file = file
+        self._kept_bytes = read_limits.kept_bytes
         self._name = str(file.path)
         self._findings = findings
         self._tail_may_be_cut = tail_may_be_cut
@@ -215,11 +226,11 @@ class _Checks:
         if self._columns is None:
             return
         self._columns.append(columns)
-        if self._batches * BATCH_BYTES > facts_bytes():
+        if self._batches * BATCH_BYTES > self._kept_bytes:
             self._columns = None
             what = (
                 f"its indexes were not compared with it: it has more than {self._batches} batches up to here, and "
-                f"{facts_bytes()} bytes of memory may be used for that (more memory is needed)"
+                f"{self._kept_bytes} bytes of memory may be used for that (more memory is needed)"
             )
             self._findings.error(Kind.NOT_VERIFIED, self._name, what, position=int(columns[0][0]))
 

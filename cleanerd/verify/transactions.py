@@ -16,6 +16,7 @@ from cleanerd.format.names import TXNINDEX_SUFFIX
 from cleanerd.log.memory import facts_bytes
 from cleanerd.verify.kinds import Kind
 from cleanerd.verify.listing import NO_END, bytes_of
+from cleanerd.verify.walk import READ_LIMITS, ReadLimits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,8 +62,9 @@ class Transactions:
     ``high_watermark``: where :meth:`last_stable_offset` is to be known.
     """
 
-    def __init__(self, high_watermark: int = NO_END) -> None:
+    def __init__(self, high_watermark: int = NO_END, read_limits: ReadLimits = READ_LIMITS) -> None:
         self._high_watermark = high_watermark
+        self._kept_bytes = read_limits.kept_bytes
         self._stable: int | None = None
         self._open: dict[int, _Open] = {}
         self._ended: dict[int, int] = {}
@@ -107,7 +109,7 @@ class Transactions:
         if not self._markers_fit:
             return
         self._markers.extend(marker)
-        if len(self._markers) // len(marker) * MARKER_BYTES > facts_bytes():
+        if len(self._markers) // len(marker) * MARKER_BYTES > self._kept_bytes:
             self._markers, self._markers_fit = array("q"), False
 
     def last_stable_offset(self) -> int:

@@ -13,7 +13,7 @@ from cleanerd import _kernel
 from cleanerd.errors import CorruptionError, system_error
 from cleanerd.format.batch import parse_frame
 from cleanerd.log.chunks import Consumed
-from cleanerd.log.memory import batch_bytes
+from cleanerd.log.memory import batch_bytes, facts_bytes
 from cleanerd.log.plain_file import open_plain
 from cleanerd.log.remote import Ranges, RemotePath
 from cleanerd.log.safe_open import raw_file
@@ -32,6 +32,24 @@ CHUNK_BYTES: Final = 4 * 1024 * 1024
 _FRAME_WITH_MAGIC: Final = 17
 _NOT_CHECKED: Final = "not checked, nothing else is known to be wrong with it (more memory is needed)"
 
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """``chunk_bytes`` of a file are read at once; ``facts_bytes`` of facts are kept of a segment (U-35).
+
+    None: as many as the memory of this process allows.
+    """
+
+    chunk_bytes: int = CHUNK_BYTES
+    facts_bytes: int | None = None
+
+    @property
+    def kept_bytes(self) -> int:
+        """How many bytes of facts are kept of a segment."""
+        return facts_bytes() if self.facts_bytes is None else self.facts_bytes
+
+
+READ_LIMITS: Final = ReadLimits()
 
 T = TypeVar("T", bound=Consumed)
 

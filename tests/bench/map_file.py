@@ -43,8 +43,8 @@ group, stubborn, told = sys.argv[1:4]
 if group:
     open(os.path.join(group, "cgroup.procs"), "w").write(str(os.getpid()))
 if stubborn:
-    from cleanerd.cleaner import map_file
-    map_file.GRACE_SECONDS = 1e9
+    from cleanerd.cleaner.map_file import Pace
+    Pace.count = lambda *_: None
 from cleanerd.cli.main import run
 code = run(sys.argv[4:])
 used = resource.getrusage(resource.RUSAGE_SELF)

@@ -44,7 +44,7 @@ def test_a_segment_that_changes_while_it_is_staged(
             other.rename(log)
         verified.append(args)
 
-    monkeypatch.setattr(cleaner, "verify_staged", meanwhile)
+    monkeypatch.setattr(cleaner, "verify_staged", meanwhile)  # the log changes at this very moment
     result = clean_all(log_dir, NOW_MS)
     assert result.outcome == "cleaned"
     assert result.records_kept == 1

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.cleaner import rewrite
 from cleanerd.cleaner.cleaner import Cleaning
 from cleanerd.cleaner.planning import make_plan
 from cleanerd.cleaner.rewrite import rewrite_group
@@ -41,7 +40,7 @@ class Written:
         self.bytes += len(block) - lead_bytes
 
 
-def test_a_first_source_that_no_segment_can_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_first_source_that_no_segment_can_hold(tmp_path: Path) -> None:
     """It is refused by name, before a byte past 2^31-1 is written, which no index takes."""
     root = tmp_path / "logs"
     make_log_dir(root, {NAME: Partition({0: lopsided(0, "k", 900), 10: tail(10), 20: batch(20, ("z", "1"))})})
@@ -52,7 +51,6 @@ def test_a_first_source_that_no_segment_can_hold(tmp_path: Path, monkeypatch: py
         plan = make_plan(log_dir, found, resources(), options, pool.reader)
         members = Cleaning(plan, pool, Silent()).decision.segments
         assert len(members) == 2
-        monkeypatch.setattr(rewrite, "MAX_SEGMENT_BYTES", 900)
         with pytest.raises(UnsupportedLogError, match="segment 0 grows past 900 bytes"):
-            rewrite_group(plan, pool, members, written, lambda _: None)
+            rewrite_group(plan, pool, members, written, lambda _: None, most_bytes=900)
     assert written.bytes == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import itertools
 import os
 import signal
 import sys
@@ -23,9 +22,11 @@ from hypothesis import strategies as st
 from cleanerd.cleaner.log_file import BUFFER_BYTES, LogFile, WriteBuffer
 from cleanerd.errors import CleanerdError
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.system_calls import system_call
+from tests.support.thread_limits import no_more_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
 BLOCK = 4096
@@ -147,13 +148,18 @@ def test_written_behind(directory: Path) -> None:
     assert_written_behind(directory)
 
 
+def writing_by(write: Callable[[int, memoryview], int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on ``write`` is the system call."""
+    system_call(monkeypatch, "write", write)  # no disk is full, slow or cut short on demand
+
+
 def test_a_failure_behind_is_told(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No space for the thread: whoever writes on hears of it, at the next full buffer or at the end."""
 
     def full(_: int, __: memoryview) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "write", full)
+    writing_by(full, monkeypatch)
     buffer = WriteBuffer(behind=True)
     output = _open(directory / "a", buffer)
     # Not at a page's start, as NumPy's memory is now and then: that would be written at once, by nobody else.
@@ -191,7 +197,7 @@ def test_a_signal_while_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     buffer = WriteBuffer(behind=True)
     output = _open(tmp_path / "a", buffer)
-    monkeypatch.setattr(os, "write", slow)
+    writing_by(slow, monkeypatch)
     before = signal.signal(signal.SIGALRM, signalled)
     try:
         output.write(_in_a_page(_bytes(0), _bytes(BUFFER_BYTES), shift=8))
@@ -207,14 +213,7 @@ def test_a_signal_while_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_behind_without_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At a limit of threads: everything is written all the same, once."""
-    start, starts = threading.Thread.start, itertools.count()
-
-    def limited(thread: threading.Thread) -> None:
-        if next(starts) == 0:
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", limited)
+    no_more_threads(monkeypatch, "", after=0)
     assert_written_behind(tmp_path)
 
 
@@ -240,7 +239,7 @@ def test_writes_cut_short_and_refused(tmp_path: Path, monkeypatch: pytest.Monkey
         return real(descriptor, data)
 
     output = _open(tmp_path / "f")
-    monkeypatch.setattr(os, "write", write)
+    writing_by(write, monkeypatch)
     output.write(_bytes(5 * BLOCK))
     output.finish()
     output.close()
@@ -256,7 +255,7 @@ def test_read_errors_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         raise OSError(error_number, os.strerror(error_number))
 
     output = _open(tmp_path / "f")
-    monkeypatch.setattr(os, "write", write)
+    writing_by(write, monkeypatch)
     output.write(_bytes(10))
     with pytest.raises(CleanerdError, match=os.strerror(error_number)):
         output.finish()
@@ -275,7 +274,7 @@ def test_past_the_page_cache_where_it_can_be(tmp_path: Path, monkeypatch: pytest
     output = _open(tmp_path / "f")
     if not output._direct:
         pytest.skip("the temporary directory's file system has no direct I/O")
-    monkeypatch.setattr(os, "write", write)
+    writing_by(write, monkeypatch)
     output.write(_bytes(BUFFER_BYTES + BLOCK + 7))
     output.finish()
     output.close()

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd import __version__
-from cleanerd.cleaner import manifest as module
 from cleanerd.cleaner.manifest import (
     PLAN_ID,
     FileFact,
@@ -190,16 +189,16 @@ def test_written_to_a_directory_and_read_back(tmp_path: Path) -> None:
         os.close(directory)
 
 
-def test_no_larger_than_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_larger_than_what_is_read(tmp_path: Path) -> None:
     """U-35: a planted one of 250 MB took 2 GiB wherever a partition was looked at; and none that large is written."""
     directory = os.open(tmp_path, os.O_RDONLY)
     try:
         write_manifest(directory, manifest())
-        monkeypatch.setattr(module, "MAX_MANIFEST_BYTES", len(manifest().to_json()) - 1)
+        too_few = len(manifest().to_json()) - 1
         with pytest.raises(CorruptionError, match="bytes are more than a manifest has"):
-            Manifest.from_json(manifest().to_json(), "x")
+            Manifest.from_json(manifest().to_json(), "x", max_bytes=too_few)
         with pytest.raises(UnsupportedLogError, match="3 segments are more than a plan can name"):
-            write_manifest(directory, manifest())
+            write_manifest(directory, manifest(), max_bytes=too_few)
     finally:
         os.close(directory)
 

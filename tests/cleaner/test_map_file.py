@@ -17,9 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cleanerd._kernel import OffsetMap
-from cleanerd.cleaner import map_file, map_size
+from cleanerd.cleaner import map_file
 from cleanerd.cleaner.cleaner import Cleaning
-from cleanerd.cleaner.map_file import MapFileError, Pace, opened
+from cleanerd.cleaner.map_file import MapFileError, Pace, PaceLimits, opened
+from cleanerd.cleaner.map_size import SIZING, MapSize, MapSizing, most_bytes
 from cleanerd.cleaner.switch import compare
 from cleanerd.log.pool import ReaderPool
 from cleanerd.policy.rules import Rules
@@ -28,6 +29,7 @@ from tests.cleaner.driver import Silent
 from tests.cleaner.made_plan import plan_of_shape
 from tests.support.mounts import ext4, tmpfs
 from tests.support.now_open import now_open
+from tests.support.system_calls import system_call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,19 +59,19 @@ def _in(plan: CleaningPlan, place: Path | str) -> CleaningPlan:
     return replace(plan, map_dir=str(place), map_reserve_bytes=0)
 
 
-def _decision(plan: CleaningPlan, *, workers: int = 1) -> Decision:
+def _decision(plan: CleaningPlan, *, workers: int = 1, sizing: MapSizing = SIZING) -> Decision:
     with ReaderPool(plan.path, workers=workers, chunk_bytes=MIB // 8) as pool:
-        return Cleaning(plan, pool, Silent()).decision
+        return Cleaning(plan, pool, Silent(), sizing).decision
 
 
 def _bits(decision: Decision) -> list[tuple[list[int], list[int]]]:
     return [(each.keep.tolist(), each.actions.tolist()) for each in decision.segments]
 
 
-def _in_shards(plan: CleaningPlan, place: Path | str, why: str) -> None:
+def _in_shards(plan: CleaningPlan, place: Path | str, why: str, sizing: MapSizing = SIZING) -> None:
     """No file can be used there: the note says ``why``, and what is decided is the same."""
     before = now_open()
-    found = _decision(_in(plan, place))
+    found = _decision(_in(plan, place), sizing=sizing)
     assert found.shards > 1
     assert found.map_note.startswith(f"no offset map in a file in {place}: ")
     assert found.map_note.endswith("; the keys are read in several passes")
@@ -113,12 +115,18 @@ def test_what_fits_needs_no_file(tmp_path: Path, place: Path) -> None:
     assert (found.shards, found.map_note) == (1, "")
 
 
-def test_a_file_that_is_too_small_grows(tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class TwoShards(MapSizing):
+    """Too few."""
+
+    def first_size(self, plan: CleaningPlan) -> MapSize:
+        return MapSize(most_bytes(plan), 2)
+
+
+def test_a_file_that_is_too_small_grows(tmp_path: Path, place: Path) -> None:
     """U-20: the keys were guessed too few: the file gets room for every offset."""
     plan = _plan(tmp_path)
     expected = _decision(plan)
-    monkeypatch.setattr(map_size, "first_shards", lambda *_: 2)
-    found = _decision(_in(plan, place))
+    found = _decision(_in(plan, place), sizing=TwoShards())
     assert (found.shards, _bits(found)) == (1, _bits(expected))
     assert "the offset map was a file" in found.map_note
 
@@ -164,7 +172,8 @@ def test_the_reserve_stays_free(tmp_path: Path, place: Path, monkeypatch: pytest
     assert "are needed and 0 B may be taken" in found.map_note
     with opened(str(place)) as file:
         disk = SimpleNamespace(f_frsize=4096, f_blocks=1000, f_bavail=130)  # of a real one others write to meanwhile
-        monkeypatch.setattr(os, "fstatvfs", lambda _descriptor: disk)
+        # No test owns a disk of a known size.
+        system_call(monkeypatch, "fstatvfs", lambda _descriptor: disk)
         assert file.room(None) == 30 * 4096
 
 
@@ -261,7 +270,7 @@ def test_the_map_file_has_no_name(place: Path, monkeypatch: pytest.MonkeyPatch) 
             raise OSError(errno.EOPNOTSUPP, "not supported")
         return real(path, flags, mode, dir_fd=dir_fd)
 
-    monkeypatch.setattr(os, "open", without)
+    system_call(monkeypatch, "open", without)  # not every host has such a file system
     before = now_open()
     with (
         opened(str(place)) as file,
@@ -272,24 +281,21 @@ def test_the_map_file_has_no_name(place: Path, monkeypatch: pytest.MonkeyPatch) 
     assert now_open() <= before
 
 
-def test_a_slow_map_file_is_given_up(tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_map_file_is_given_up(tmp_path: Path, place: Path) -> None:
     """U-43: the pace is that of passes at the most, and what was begun is begun again in shards."""
-    monkeypatch.setattr(map_file, "GRACE_SECONDS", -1.0)
-    monkeypatch.setattr(map_file, "LEAST_BYTES", 1)
-    monkeypatch.setattr(map_file, "LEAST_PASSES", 0)
-    monkeypatch.setattr(map_file, "READ_BACK_TIMES", -1)
-    monkeypatch.setattr(map_size, "Pace", lambda passes: Pace(passes // 1000))
-    _in_shards(_plan(tmp_path), place, "it was slower there than")
+    limits = PaceLimits(grace_seconds=-1.0, least_passes=0, least_bytes=1, read_back_times=-1)
+    sizing = MapSizing(pace=lambda passes: Pace(passes // 1000, limits))
+    _in_shards(_plan(tmp_path), place, "it was slower there than", sizing)
 
 
-def test_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pace() -> None:
     """Held against half of the passes at the best pace seen, and some seconds; short chunks say nothing.
 
     And only where pages come back: without them another process is to blame.
     """
     read = [0, 4 * (23 * MIB + 100)]
-    monkeypatch.setattr(map_file, "read_from_disks", lambda: read[0])
-    pace = Pace(8)
+    limits = PaceLimits(read_from_disks=lambda: read[0])
+    pace = Pace(8, limits)
     pace.count(100, 0.000001)
     pace.count(MIB, 1.0)
     for _ in range(20):
@@ -301,7 +307,7 @@ def test_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     read[0] += 1
     with pytest.raises(MapFileError, match="slower there than 8 passes"):
         pace.count(0, 0.0)
-    patient = Pace(2)
+    patient = Pace(2, limits)
     for _ in range(1000):
         patient.count(MIB, 2.9)  # two at least
         patient.count(MIB, 1.0)

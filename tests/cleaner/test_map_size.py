@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.cleaner import map_size
 from cleanerd.cleaner.cleaner import Cleaning
-from cleanerd.cleaner.map_size import MapSize, first_size, most_bytes, next_size
+from cleanerd.cleaner.map_size import SIZING, MapSize, MapSizing, most_bytes
 from cleanerd.errors import CleanerdError
 from cleanerd.log.pool import ReaderPool
 from cleanerd_lab.bench.generate import Shape
@@ -27,52 +26,50 @@ OFTEN = Shape("", "", 128, 64, 0.98)
 SELDOM = Shape("", "", 128, 64, 0.1)
 
 
-def _decision(plan: CleaningPlan) -> Decision:
+GUESSING = MapSizing(worth_a_guess_bytes=128 * 1024)
+
+
+def _decision(plan: CleaningPlan, sizing: MapSizing = SIZING) -> Decision:
     with ReaderPool(plan.path, workers=1, chunk_bytes=MIB) as pool:
-        return Cleaning(plan, pool, Silent()).decision
+        return Cleaning(plan, pool, Silent(), sizing).decision
 
 
-def test_few_keys_take_a_small_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_keys_take_a_small_map(tmp_path: Path) -> None:
     """U-19: not room for every offset, when most of them repeat a key; and no key is without room."""
-    monkeypatch.setattr(map_size, "WORTH_A_GUESS_BYTES", 128 * 1024)
     plan = replace(plan_of_shape(tmp_path, OFTEN, 16 * MIB), map_bytes=64 * MIB)
-    size = first_size(plan)
+    size = GUESSING.first_size(plan)
     assert size.shards == 1
     assert 128 * 1024 <= size.bytes < most_bytes(plan) / 8
-    assert _decision(plan).shards == 1
+    assert _decision(plan, GUESSING).shards == 1
 
 
-def test_many_keys_take_all_that_the_offsets_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(map_size, "WORTH_A_GUESS_BYTES", 128 * 1024)
+def test_many_keys_take_all_that_the_offsets_need(tmp_path: Path) -> None:
     plan = replace(plan_of_shape(tmp_path, SELDOM, 16 * MIB), map_bytes=64 * MIB)
-    assert first_size(plan) == MapSize(most_bytes(plan), 1)
+    assert GUESSING.first_size(plan) == MapSize(most_bytes(plan), 1)
 
 
-def test_a_small_map_is_not_guessed_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_map_is_not_guessed_at(tmp_path: Path) -> None:
     """Reading samples costs more than a map of a few MiB can save."""
     plan = replace(plan_of_shape(tmp_path, OFTEN, 4 * MIB), map_bytes=64 * MIB)
 
     def unexpected(*_: object, **__: object) -> float:
         raise AssertionError("samples were read")
 
-    monkeypatch.setattr(map_size, "distinct_keys", unexpected)
-    assert first_size(plan) == MapSize(most_bytes(plan), 1)
+    assert MapSizing(distinct_keys=unexpected).first_size(plan) == MapSize(most_bytes(plan), 1)
 
 
-def test_a_guess_that_is_too_low_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_guess_that_is_too_low_changes_nothing(tmp_path: Path) -> None:
     """U-20: phase 1 begins again with all the memory that the range may take, before keys are cut into shards."""
     plan = replace(plan_of_shape(tmp_path, SELDOM, 16 * MIB), map_bytes=64 * MIB)
     expected = _decision(plan)
-    monkeypatch.setattr(map_size, "WORTH_A_GUESS_BYTES", 128 * 1024)
-    monkeypatch.setattr(map_size, "distinct_keys", lambda *_, **__: 10.0)
     tried: list[MapSize] = []
 
-    def watched(plan: CleaningPlan, size: MapSize) -> MapSize | None:
-        tried.append(size)
-        return next_size(plan, size)
+    class Watched(MapSizing):
+        def next_size(self, plan: CleaningPlan, size: MapSize) -> MapSize | None:
+            tried.append(size)
+            return MapSizing.next_size(self, plan, size)
 
-    monkeypatch.setattr(map_size, "next_size", watched)
-    found = _decision(plan)
+    found = _decision(plan, Watched(128 * 1024, distinct_keys=lambda *_, **__: 10.0))
     assert tried == [MapSize(128 * 1024, 1)]
     assert found.shards == expected.shards == 1
     for ours, theirs in zip(found.segments, expected.segments, strict=True):
@@ -80,11 +77,9 @@ def test_a_guess_that_is_too_low_changes_nothing(tmp_path: Path, monkeypatch: py
         assert ours.actions.tolist() == theirs.actions.tolist()
 
 
-def test_keys_that_fit_no_number_of_shards_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_that_fit_no_number_of_shards_are_an_error(tmp_path: Path) -> None:
     """U-20: shards double up to a limit; then the error names the setting."""
     plan = replace(plan_of_shape(tmp_path, SELDOM, MIB), map_bytes=1, map_load=0.01)
-    monkeypatch.setattr(map_size, "MAX_SHARDS", 4)
-    monkeypatch.setattr(map_size, "first_shards", lambda *_: 1)
     with pytest.raises(CleanerdError, match="do not fit 4 shards") as told:
-        _decision(plan)
+        _decision(plan, MapSizing(max_shards=4, distinct_keys=lambda *_: 0.0))
     assert told.value.hint == "raise log.cleaner.dedupe.buffer.size"

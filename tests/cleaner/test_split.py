@@ -202,6 +202,6 @@ def test_pieces_that_read_back_wrong(root: Path, monkeypatch: pytest.MonkeyPatch
             file.write(b"\x5a")
         real(reader, staged, *others, **facts)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(split, "verify_staged", damaged)
+    monkeypatch.setattr(split, "verify_staged", damaged)  # between the write and the look at it
     assert isinstance(clean(root, force()).error, CorruptionError)
     assert tree(root) == before

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import random
-import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cleanerd.cleaner import cleaner, verify
+from cleanerd.cleaner import cleaner
 from cleanerd.cleaner.chunk_rows import Mark
 from cleanerd.cleaner.cleaner import Cleaning, Stopped
 from cleanerd.cleaner.planning import make_plan
@@ -32,6 +30,7 @@ from tests.cleaner.driver import Silent, clean, clean_all, config, resources, sc
 from tests.support.log_dirs import Partition, make_log_dir, tree
 from tests.support.logs import keyed_batch
 from tests.support.now_open import open_descriptors
+from tests.support.thread_limits import no_more_threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,11 +97,8 @@ def _segments(log_dir: Path, name: str) -> dict[str, bytes]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cleaner_offset", [None, 2500])
-def test_same_bytes_with_any_number_of_workers(
-    tmp_path: Path, cleaner_offset: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_same_bytes_with_any_number_of_workers(tmp_path: Path, cleaner_offset: int | None) -> None:
     """OP-2: workers and shards change the time a cleaning takes, and nothing else."""
-    monkeypatch.setattr(verify, "PART_BYTES", CHUNK_BYTES)
     results = {}
     for workers, map_bytes in ((1, 1 << 20), (2, 1 << 20), (4, 49152), (3, 1 << 20)):
         log_dir = make_log_dir(tmp_path / f"w{workers}", {"orders-0": _partition(7, cleaner_offset=cleaner_offset)})
@@ -225,7 +221,6 @@ def test_stopped_between_two_chunks(tmp_path: Path, workers: int) -> None:
 @pytest.mark.parametrize("spoil", ["batch", "index"])
 def test_verified_by_several_readers(tmp_path: Path, spoil: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """S-29: a damaged batch in the last part, and an index that says a part begins where no batch does."""
-    monkeypatch.setattr(verify, "PART_BYTES", 16_384)
     real = cleaner.verify_staged
     parts = []
 
@@ -241,10 +236,10 @@ def test_verified_by_several_readers(tmp_path: Path, spoil: str, monkeypatch: py
         parts.append(len(written.offset_index))
         real(readers, staged, written, **decided)
 
-    monkeypatch.setattr(cleaner, "verify_staged", damaged)
+    monkeypatch.setattr(cleaner, "verify_staged", damaged)  # between the write and the look at it
     log_dir = make_log_dir(tmp_path / "d", {"orders-0": _partition(9)})
     before = tree(log_dir)
-    with_resources = replace(resources(chunk_bytes=CHUNK_BYTES), workers=3)
+    with_resources = replace(resources(chunk_bytes=16_384), workers=3)
     result = clean(log_dir, CleaningOptions(now_ms=NOW_MS, force=True), config("orders"), with_resources)
     assert parts
     assert isinstance(result.error, CorruptionError)
@@ -314,29 +309,16 @@ def test_partitions_at_once(
     assert sorted(line.split()[1] for line in lines[2:]) == ["0", "1", "2", "4"]
 
 
-def _no_more_threads(monkeypatch: pytest.MonkeyPatch, prefix: str, *, after: int) -> None:
-    """The system starts so many threads of that name and no more."""
-    start, starts = threading.Thread.start, itertools.count()
-
-    def limited(thread: threading.Thread) -> None:
-        if thread.name.startswith(prefix) and next(starts) >= after:
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", limited)
-
-
 @pytest.mark.parametrize("after", [0, 2])
 def test_same_bytes_at_a_limit_of_threads(tmp_path: Path, after: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """OP-2: readers and the writer that cannot be started are done without."""
-    monkeypatch.setattr(verify, "PART_BYTES", CHUNK_BYTES)
     found = []
     for workers in (1, 4):
         log_dir = make_log_dir(tmp_path / f"w{workers}", {"orders-0": _partition(7)})
         with_resources = replace(resources(chunk_bytes=CHUNK_BYTES), workers=workers)
         result = clean_all(log_dir, NOW_MS, with_resources=with_resources)
         found.append((_segments(log_dir, "orders-0"), result.records_kept, result.dropped))
-        _no_more_threads(monkeypatch, "cleanerd-", after=after)
+        no_more_threads(monkeypatch, "cleanerd-", after=after)
     assert found[0] == found[1]
 
 
@@ -352,7 +334,7 @@ def test_partitions_at_once_at_a_limit_of_threads(
     given = ["topics.orders.cleanup.policy=compact", "cleanerd.disk.reserve=0", "log.cleaner.threads=3"]
     command = ["clean", "--yes", "--json", "--now-ms", str(NOW_MS), *(f"--set={each}" for each in given), str(log_dir)]
     with monkeypatch.context() as limit:
-        _no_more_threads(limit, "cleanerd-cleaner", after=1)
+        no_more_threads(limit, "cleanerd-cleaner", after=1)
         assert run(command) == 1
     (error,) = json.loads(capsys.readouterr().out)["errors"]
     assert error["message"] == "no thread can be started"

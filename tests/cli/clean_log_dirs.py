@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -56,12 +57,22 @@ class Answer:
         return self.err.splitlines()
 
 
+class Typist(io.StringIO):
+    """Somebody at a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 class Shell:
     """Command lines in this process, without the second that a lock has to settle."""
 
     def __init__(self, root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
         self.root = root
         self._capsys = capsys
+        self._monkeypatch = monkeypatch
+        self.common = ["--set", f"cleanerd.state.dir={self.root / 'state'}", "--set", "cleanerd.disk.reserve=0"]
+        """Settings of every call."""
         real = LogDirLock.acquire
 
         class QuickLock:
@@ -71,15 +82,13 @@ class Shell:
                 return real(path, 0, settle_seconds=0)
 
         for module in (apply_module, clean_module, undo_module):
-            monkeypatch.setattr(module, "LogDirLock", QuickLock)
+            monkeypatch.setattr(module, "LogDirLock", QuickLock)  # hundreds of calls would wait a second each
 
-    @property
-    def common(self) -> list[str]:
-        """Settings of every call."""
-        return ["--set", f"cleanerd.state.dir={self.root / 'state'}", "--set", "cleanerd.disk.reserve=0"]
-
-    def __call__(self, verb: str, *arguments: object) -> Answer:
+    def __call__(self, verb: str, *arguments: object, typed: str | None = None) -> Answer:
+        """One command line; ``typed``: what somebody types at a terminal."""
         self._capsys.readouterr()
+        if typed is not None:
+            self._monkeypatch.setattr("sys.stdin", Typist(typed))  # no terminal is there
         code = run([verb, *(str(argument) for argument in arguments), *self.common])
         captured = self._capsys.readouterr()
         return Answer(code, captured.out, captured.err)
@@ -158,15 +167,20 @@ def make(root: Path, **facts: Any) -> Path:
 
 
 def write_metadata(
-    path: Path, *, topics: dict[str, dict[str, str]], ids: dict[str, uuid.UUID] | None = None, more: int = 0
+    path: Path,
+    *,
+    topics: dict[str, dict[str, str]],
+    ids: dict[str, uuid.UUID] | None = None,
+    more: int = 0,
+    timestamp: int = 1000,
 ) -> Path:
     """A KRaft metadata log in the log directory ``path`` that knows these topics.
 
     A topic has the id in ``ids``, else that of its partition 0 in ``path``. ``more``: as many records follow that say
-    nothing new.
+    nothing new. One that is there is replaced.
     """
     directory = path / "__cluster_metadata-0"
-    directory.mkdir()
+    directory.mkdir(exist_ok=True)
     values = []
     for number, (name, settings) in enumerate(topics.items()):
         file = path / f"{name}-0" / "partition.metadata"
@@ -174,7 +188,7 @@ def write_metadata(
         values.append(topic_record(name, (ids or {}).get(name, stated)))
         values += [config_record(2, name, key, value) for key, value in settings.items()]
     values += values[-1:] * more
-    (directory / f"{0:020d}.log").write_bytes(metadata_batch(0, *values))
+    (directory / f"{0:020d}.log").write_bytes(metadata_batch(0, *values, timestamp=timestamp))
     return directory
 
 

@@ -32,5 +32,6 @@ def kept(root: Path) -> Path:
 @pytest.fixture
 def shell(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
     """Command lines, without the waiting."""
+    # Hundreds of calls would wait ten seconds each.
     monkeypatch.setattr(settled, "SETTLE_SECONDS", 0)
     return Shell(root, capsys, monkeypatch)

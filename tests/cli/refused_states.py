@@ -245,6 +245,7 @@ def was_replaced_a_moment_ago(scene: Scene) -> None:
 
 
 def has_no_memory_for_its_batches(scene: Scene) -> None:
+    # Batches that are too many for this machine's memory would take long to write.
     scene.open.enter_context(mock.patch.object(facts_room, "BATCH_BYTES", 2**60))
 
 

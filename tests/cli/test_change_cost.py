@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cleanerd.scope import broker_facts
+from cleanerd.log.clock import wall_ms
 from tests.cli.clean_log_dirs import keys, lock_holder, write_metadata
 from tests.cli.strategy_topics import DELEGATED, HEADER, QUIET, TOPIC_ID, clean_forced, versioned
 from tests.support.log_dirs import Partition, make_log_dir
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from tests.cli.clean_log_dirs import Shell
 
@@ -43,7 +41,7 @@ def test_the_cost_of_a_change_is_counted_before_it_happens(root: Path, shell: Sh
     assert "another winner" in clean_forced(shell, path, "--change-strategy").err
 
 
-def test_young_metadata_costs_nothing(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_young_metadata_costs_nothing(root: Path, shell: Shell) -> None:
     """U-23, U-6: beside a running broker only what is older than five minutes counts, as for whoever cleans then."""
     logs = {0: versioned(0, "k", 9), 1: versioned(1, "k", 1), 2: b""}
     path = make_log_dir(root / "logs", {"orders-0": Partition(logs, topic_id=TOPIC_ID)})
@@ -52,5 +50,5 @@ def test_young_metadata_costs_nothing(root: Path, shell: Shell, monkeypatch: pyt
     (path / ".kafka_cleanshutdown").unlink()
     with lock_holder(path):
         assert "another winner" in shell("stage", path, "--force", *QUIET).err
-        monkeypatch.setattr(broker_facts, "METADATA_AGE_MS", 1 << 60)
+        write_metadata(path, topics={"orders": DELEGATED}, timestamp=wall_ms())
         assert "another winner" not in shell("stage", path, "--force", *QUIET).err

@@ -41,6 +41,7 @@ def test_unexpected_error(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPa
     def broken(*_arguments: object, **_options: object) -> None:
         raise ZeroDivisionError("oh")
 
+    # A bug that is not there.
     monkeypatch.setattr(put_by_rename, "swap_group", broken)
     answer = shell.clean(path)
     assert (answer.code, len(answer.errors)) == (1, 1)

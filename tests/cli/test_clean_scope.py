@@ -83,18 +83,16 @@ def test_a_directory_given_twice_is_cleaned_once(root: Path, shell: Shell) -> No
     ],
 )
 def test_the_question_says_what_it_is_about(
-    root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch, more: dict[str, Partition], question: str
+    root: Path, shell: Shell, more: dict[str, Partition], question: str
 ) -> None:
     """How many partitions and bytes, of those that would be cleaned; whoever says no has lost nothing."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), **more})
     before = tree(path)
-    monkeypatch.setattr("sys.stdin", Typist("n\n"))
-    answer = shell("clean", path, "--quiet", "--now-ms", NOW, *COMPACT)
+    answer = shell("clean", path, "--quiet", "--now-ms", NOW, *COMPACT, typed="n\n")
     assert re.search(question, answer.err), answer.err
     assert answer.code == 1
     assert tree(path) == before
-    monkeypatch.setattr("sys.stdin", Typist("y\n"))
-    assert shell("clean", path, "--quiet", "--now-ms", NOW, *COMPACT).code == 0
+    assert shell("clean", path, "--quiet", "--now-ms", NOW, *COMPACT, typed="y\n").code == 0
     assert keys(path / "orders-0") == CLEANED
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import errno
-import io
 import json
 import os
 import socket
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+import threading
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.cli import cluster
 from cleanerd.cli.cluster import DEFAULT_PORT, read_targets, status_url
 from cleanerd.cli.cluster_compare import SIZES_DIFFER_BYTES, Answer, compare
 from cleanerd.daemon.view import QuarantineView, Totals
@@ -23,6 +23,7 @@ from tests.daemon.serving import serving
 from tests.daemon.views import GIB, HEADER_FINGERPRINT, NOW_MS, log_dir, partition, view
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from cleanerd.daemon.view import DaemonView
@@ -135,23 +136,34 @@ def test_a_server_that_is_no_daemon(shell: Shell) -> None:
     [b"", b"\xff", b"[]", b"[" * 100_000, b'{"partitions": [], "totals": {"bytes_before": 1e999, "bytes_after": 0}}',
      b'{"partitions": [{"topic": "a", "partition": "first"}], "totals": {}}'],
 )  # fmt: skip
-def test_an_answer_that_makes_no_sense(shell: Shell, monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
+def test_an_answer_that_makes_no_sense(shell: Shell, body: bytes) -> None:
     """It answers, and is told as that; an endless number was the end of the command, others of it were not told."""
-    monkeypatch.setattr(cluster, "_OPENER", Says(body))
-    answer = shell("cluster", "status", "kafka-1", "--json")
+    with always_answering(body) as target:
+        answer = shell("cluster", "status", target, "--json")
     assert answer.code == 4
     assert answer.json["rows"][0]["told"] == "answers, but is no cleanerd of a release that this one knows"
 
 
-@dataclass(frozen=True)
-class Says:
-    """Whatever is asked."""
+@contextmanager
+def always_answering(body: bytes) -> Iterator[str]:
+    """A server that answers ``body``, whatever it is asked; gives its host and port."""
 
-    body: bytes
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
 
-    def open(self, _url: str, timeout: float) -> io.BytesIO:
-        assert timeout
-        return io.BytesIO(self.body)
+        def log_message(self, *_what: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
 
 
 def test_targets_of_prometheus(tmp_path: Path, shell: Shell) -> None:

@@ -35,6 +35,7 @@ class Connected(DictCluster):
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Connected:
     found = Connected({LAG: "3600000"})
+    # No cluster runs here; its answers are those of the tests with brokers.
     monkeypatch.setattr(module, "Cluster", lambda *_asked: found)
     return found
 

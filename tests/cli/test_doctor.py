@@ -174,6 +174,7 @@ def test_a_broker_whose_lock_is_free(root: Path, shell: Shell) -> None:
 @pytest.mark.parametrize(("probe", "code"), [("auto", 0), ("required", 4)])
 def test_no_leases_here(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch, probe: str, code: int) -> None:
     """Without leases cleanerd works unless the settings require them."""
+    # As with a file system that no host of the tests has.
     monkeypatch.setattr(log_dir, "probe_lease", lambda _file: LeaseResult.UNAVAILABLE)
     answer = shell("doctor", make(root), "--json", "--set", f"cleanerd.lease.probe={probe}")
     assert answer.code == code

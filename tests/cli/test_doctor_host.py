@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.doctor import host
 from cleanerd.doctor.check import check_host
 from cleanerd.doctor.findings import Finding, Findings
 from cleanerd.doctor.host import check_client_config, check_file_system, check_limits, check_map_dir
@@ -21,16 +20,16 @@ from tests.support.certificates import PASSWORD, make_certificates
 from tests.support.root import as_somebody, needs_root
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
-def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits() -> None:
     """Threads count, not partitions; without a limit nothing is wrong."""
 
     def found(threads: int, soft: int, hard: int) -> Finding:
-        monkeypatch.setattr(host.resource, "getrlimit", lambda _which: (soft, hard))
         all_found = Findings()
-        check_limits(all_found, threads)
+        check_limits(all_found, threads, (soft, hard))
         return all_found.all[0]
 
     assert found(1, 1024, 1024).level == "ok"
@@ -43,7 +42,7 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     ("kind", "level"),
     [("ext4", "ok"), ("xfs", "ok"), ("tmpfs", "note"), ("nfs4", "warning"), ("fuse.sshfs", "warning")],
 )
-def test_file_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, level: str) -> None:
+def test_file_systems(tmp_path: Path, kind: str, level: str) -> None:
     """Where leases and fsync may mean nothing is said so; the device decides, whatever the mount is called."""
     device = os.stat(tmp_path).st_dev
     lines = [
@@ -52,22 +51,21 @@ def test_file_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
     ]
     assert file_system_of(tmp_path, "\n".join(lines)) == kind
     assert file_system_of(tmp_path, lines[0]) is None
-    monkeypatch.setattr(host, "file_system_of", lambda _path: kind)
     found = Findings()
-    check_file_system(found, tmp_path)
+    check_file_system(found, tmp_path, lambda _path: kind)
     assert found.all[0].level == level
 
 
-def test_where_a_map_may_be_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_map_may_be_a_file(tmp_path: Path) -> None:
     """U-43: whatever is wrong there is a warning, as shards do the same; a missing one is told with the settings."""
     place, logs = tmp_path / "maps", tmp_path / "logs"
     place.mkdir()
     (tmp_path / "file").touch()
 
-    def found(where: Path | None, kind: str, *log_dirs: Path) -> list[tuple[str, str]]:
-        monkeypatch.setattr(host, "file_system_of", lambda _path: kind)
+    def found(where: Path | None, kind: str, *log_dirs: Path, writable: bool = True) -> list[tuple[str, str]]:
         all_found = Findings()
-        check_map_dir(all_found, where, log_dirs)
+        access = (lambda *_, **__: False) if not writable else os.access
+        check_map_dir(all_found, where, log_dirs, kind_of=lambda _path: kind, access=access)
         return [(each.level, each.what) for each in all_found.all]
 
     assert found(None, "ext4") == found(tmp_path / "missing", "ext4") == []
@@ -80,15 +78,14 @@ def test_where_a_map_may_be_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         "no local disk": found(place, "nfs4"),
         f"on the disk of {logs}": found(place, "ext4", logs),
     }
-    monkeypatch.setattr(os, "access", lambda *_, **__: False)
-    wrong["not writable"] = found(place, "ext4")
+    wrong["not writable"] = found(place, "ext4", writable=False)
     for part, ((told, said),) in wrong.items():
         assert (told, part in said) == ("warning", True), said
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["PEM", "JKS", "PKCS12"])
-def test_certificates_that_have_expired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_certificates_that_have_expired(tmp_path: Path, kind: str) -> None:
     """A file that can be read and that nobody lets in by is not fine."""
     made = make_certificates(tmp_path / "made")
     trust, store = {
@@ -103,16 +100,15 @@ def test_certificates_that_have_expired(tmp_path: Path, monkeypatch: pytest.Monk
     )
     file.chmod(0o600)
 
-    def said() -> list[tuple[str, str]]:
+    def said(now: Callable[[], float] = time.time) -> list[tuple[str, str]]:
         findings = Findings()
-        check_client_config(findings, file)
+        check_client_config(findings, file, now)
         return [(each.level, each.what) for each in findings.all]
 
     assert said() == [("ok", "can be used: SSL")]
     now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now + 31 * 86_400)
     around = {datetime.fromtimestamp(now + 30 * 86_400 + by, UTC).strftime("%Y-%m-%d") for by in (-60, 0)}
-    (own, trusted) = said()
+    (own, trusted) = said(lambda: now + 31 * 86_400)
     assert own in {("warning", f"the certificate in its key store expired on {day}") for day in around}
     assert trusted in {("warning", f"the last authority in its trust store expired on {day}") for day in around}
 

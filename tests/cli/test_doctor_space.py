@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from cleanerd.doctor import partitions
 from cleanerd.words import human_bytes
 from tests.cli.clean_log_dirs import COMPACT, GOOD, Shell, batch, dirty, make
 from tests.cli.findings import findings
 from tests.support.log_dirs import Partition, make_log_dir
+from tests.support.system_calls import system_call
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,9 +27,8 @@ def test_space_for_some(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatc
         f_blocks = 10_000
         f_bavail = 1 << 20
 
-    monkeypatch.setattr(partitions.os, "statvfs", lambda _path: Disk)
-    common = ["--set", f"cleanerd.state.dir={root / 'state'}"]
-    monkeypatch.setattr(Shell, "common", property(lambda _self: common))
+    system_call(monkeypatch, "statvfs", lambda _path: Disk)  # no test fills a disk
+    shell.common = ["--set", f"cleanerd.state.dir={root / 'state'}"]
     asked = ("doctor", path, "--json", *COMPACT, *GOOD, *sizes)
     ((level, what),) = findings(shell(*asked), "free space")
     assert (level, "2.0 MiB are kept free for orders-0" in what) == ("warning", True)
@@ -51,18 +50,13 @@ def test_space(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Non
         f_blocks = real.f_blocks
         f_bavail = 1000
 
-    monkeypatch.setattr(partitions.os, "statvfs", lambda _path: Disk)
+    system_call(monkeypatch, "statvfs", lambda _path: Disk)  # no test fills a disk
     enough = shell("doctor", path, "--json", *COMPACT)
     assert findings(enough, "free space")[0][0] == "ok"
     assert f"at most {human_bytes(sealed)} at once" in findings(enough, "free space")[0][1]
     Disk.f_bavail = sealed - 1
     assert findings(shell("doctor", path, "--json", *COMPACT), "free space")[0][0] == "warning"
-    kept = Shell.common
-    monkeypatch.setattr(
-        Shell,
-        "common",
-        property(lambda self: [*kept.fget(self), "--set", "cleanerd.disk.reserve=1MiB"]),  # type: ignore[attr-defined]
-    )
+    shell.common += ["--set", "cleanerd.disk.reserve=1MiB"]
     answer = shell("doctor", path, "--json", *COMPACT)
     assert (answer.code, findings(answer, "free space")[0][0]) == (1, "problem")
 

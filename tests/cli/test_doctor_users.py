@@ -19,24 +19,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def owner_findings(path: Path, process: Process, monkeypatch: pytest.MonkeyPatch, *, writable: bool) -> list[Finding]:
+def owner_findings(path: Path, process: Process, *, writable: bool) -> list[Finding]:
     """What is said of the owner of ``path`` to somebody else than its owner."""
-    monkeypatch.setattr(os, "access", lambda *_args, **_more: writable)
     found = Findings()
-    check_owner(found, path, [], process)
+    check_owner(found, path, [], process, lambda *_args, **_more: writable)
     return found.all
 
 
-def test_who_may_write(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_may_write(root: Path) -> None:
     """S-60: whoever is neither the broker's user nor may give files away cannot stage here."""
     path = make(root)
     uid = os.stat(path).st_uid
     own, other = Process(uid, may_chown=False), Process(uid + 1, may_chown=False)
     strong = Process(uid + 1, may_chown=True)
-    assert [f.level for f in owner_findings(path, own, monkeypatch, writable=True)] == ["ok"]
-    assert [f.level for f in owner_findings(path, strong, monkeypatch, writable=True)] == ["ok"]
-    assert [(f.level, f.exit_code) for f in owner_findings(path, other, monkeypatch, writable=True)] == [("problem", 1)]
-    (refused,) = owner_findings(path, other, monkeypatch, writable=False)
+    assert [f.level for f in owner_findings(path, own, writable=True)] == ["ok"]
+    assert [f.level for f in owner_findings(path, strong, writable=True)] == ["ok"]
+    assert [(f.level, f.exit_code) for f in owner_findings(path, other, writable=True)] == [("problem", 1)]
+    (refused,) = owner_findings(path, other, writable=False)
     assert "may not write" in refused.what
 
 

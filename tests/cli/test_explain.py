@@ -339,6 +339,7 @@ def test_a_look_for_obstacles_that_fails(
     def fails(*_: object) -> None:
         raise error
 
+    # No test makes a disk or a machine fail.
     monkeypatch.setattr(explanation, "refuse_obstacles", fails)
     found = ask(shell, make(root, cleaner_offset=2))
     assert (found["cleaned_now"], found["rule"], found["changes"]) == (False, rule, changes)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.format.names import TopicPartition
+from cleanerd.log.clock import wall_ms
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
-from cleanerd.scope import broker_facts, settled
 from tests.cli.clean_log_dirs import COMPACT, NOW, Shell, dirty, lock_holder, make, write_metadata
 from tests.support.log_dirs import make_log_dir
 
@@ -35,14 +35,10 @@ def test_several_log_directories(root: Path, shell: Shell) -> None:
     assert shell("explain", "nope-0", first, second).code == 3
 
 
-def test_a_topic_too_young_to_be_known_is_told_as_that(
-    root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_topic_too_young_to_be_known_is_told_as_that(root: Path, shell: Shell) -> None:
     """U-23: a newcomer who made his topic a minute ago is not sent to look for other directories alone."""
     path = make(root)
-    write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}})
-    monkeypatch.setattr(broker_facts, "METADATA_AGE_MS", 1 << 60)
-    monkeypatch.setattr(settled, "SETTLE_SECONDS", 0.0)
+    write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}}, timestamp=wall_ms())
     with lock_holder(path):
         answer = shell("explain", "orders-0", path, "--now-ms", NOW)
         staged = shell("stage", path, "--partition", "orders-0", "--json", "--now-ms", NOW)

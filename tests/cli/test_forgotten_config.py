@@ -228,6 +228,7 @@ def test_rules_remembered_within_one_clock_tick_are_seen(
         now_ns += seconds * 10**9
         return real(*place)
 
+    # The clock stands still but while the directory is listed, which no real clock does.
     monkeypatch.setattr("cleanerd.log.rules_memory.names_in", names_in)
     monkeypatch.setattr(directory_time, "time", SimpleNamespace(time_ns=lambda: now_ns))
     assert store.rules_of(log_dir, log, None) is None

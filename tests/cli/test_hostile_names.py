@@ -36,6 +36,7 @@ _numbers = itertools.count()
 def _plans(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that names are the same in every run."""
     for module in (planning, split, undo):
+        # Names that are planted have to be known beforehand.
         monkeypatch.setattr(module, "new_plan_id", lambda: f"20260101t000000-{next(_numbers):08x}")
 
 

@@ -275,6 +275,7 @@ def test_loaded_already(shell: Shell, agent: FakeAgent, monkeypatch: pytest.Monk
         pytest.fail("the jar is missing: make setup")
     loaded: list[str] = []
     jvm = Jvm(os.getpid(), os.geteuid(), os.getegid(), os.getpid(), catches_quit=True)
+    # No JVM runs here; tests/agent has some.
     monkeypatch.setattr(agent_module, "look_at", lambda _pid: jvm)
     monkeypatch.setattr(agent_module, "log_dirs_of", lambda _jvm: [agent.log_dir])
 
@@ -282,7 +283,7 @@ def test_loaded_already(shell: Shell, agent: FakeAgent, monkeypatch: pytest.Monk
         loaded.append(jar)
         agent.info = {"build": build_of_jar()}
 
-    monkeypatch.setattr(agent_module, "attach", attach)
+    monkeypatch.setattr(agent_module, "attach", attach)  # as above: there is no JVM
     answer = shell("agent", "attach", "--pid", 7)
     assert (answer.code, loaded) == (0, [str(jar_path())])
     answer = shell("agent", "attach", "--pid", 7)

@@ -46,6 +46,7 @@ def test_a_directory_is_held_while_it_is_cleaned_and_no_longer(
         held["told"] = (is_held(one), is_held(two))
         real_tell(*what)
 
+    # What is held at a moment can be seen at that moment alone.
     monkeypatch.setattr(clean_module, "clean_partition", clean_partition)
     monkeypatch.setattr(clean_module, "tell", tell)
     answer = shell.clean(one, two, "--json")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def test_verbs(monkeypatch: pytest.MonkeyPatch) -> None:
     verbs = {verb: (f"tests.cli.verbs:{verb}", "") for verb in ("end", "say", "ask", "settings")}
+    # Verbs that end in every way; no real one does on demand.
     monkeypatch.setattr(main_module, "VERBS", verbs)
 
 

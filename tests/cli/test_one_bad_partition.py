@@ -11,6 +11,7 @@ import pytest
 from tests.cli.clean_log_dirs import CLEANED, COMPACT, NOW, Answer, Shell, dirty, keys, make
 from tests.support.log_dirs import CLEAN_SHUTDOWN, make_log_dir
 from tests.support.root import SOMEBODY, as_somebody, needs_root
+from tests.support.system_calls import system_call
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -112,7 +113,8 @@ def test_a_disk_that_does_not_answer(root: Path, shell: Shell, monkeypatch: pyte
             raise OSError(errno.EIO, os.strerror(errno.EIO), str(name))
         return real(name, *more, **named)
 
-    monkeypatch.setattr(os, "stat", refuses)
+    # No test makes a disk fail.
+    system_call(monkeypatch, "stat", refuses)
     words = {"clean": ("--yes", *STAGE), "apply": COMPACT, "undo": ("--yes",)}[verb]
     answer = shell(verb, bad, path, *words)
     monkeypatch.undo()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -14,6 +16,9 @@ from hypothesis import strategies as st
 
 from cleanerd.cli.output import Column, Output, configure_logging, printable
 from cleanerd.words import human_bytes, human_count, human_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.mark.parametrize(
@@ -89,15 +94,27 @@ def test_an_empty_table_shows_its_titles(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out == "TOPIC  BYTES\n"
 
 
+@pytest.fixture
+def terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From the call on both streams are a terminal."""
+    assert capsys
+
+    def begin() -> None:
+        for stream in (sys.stdout, sys.stderr):
+            monkeypatch.setattr(stream, "isatty", lambda: True)  # what pytest captures is none
+
+    return begin
+
+
 LONG = [Column("partition"), Column("size", right=True), Column("why not")]
 REASON = "nothing to clean: the log is cleanable up to offset 5"
 
 
 def test_a_narrow_terminal_gets_the_reason_below(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: Callable[[], None]
 ) -> None:
     """Tables are for people; the numbers stay under their titles, the words wrap, nothing is cut."""
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    terminal()
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("NO_COLOR", "1")
     Output().table(LONG, [["orders-0", "10", REASON], ["orders-1", "5", "clean"]])
@@ -112,19 +129,21 @@ def test_a_narrow_terminal_gets_the_reason_below(
 
 @pytest.mark.parametrize("columns", ["1", "4", "5"])
 def test_a_terminal_of_hardly_any_width(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: Callable[[], None], columns: str
 ) -> None:
     """As some pseudo-terminals are: every word is there. The indent alone left no width at all: an unexpected error."""
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    terminal()
     monkeypatch.setenv("COLUMNS", columns)
     monkeypatch.setenv("NO_COLOR", "1")
     Output().table(LONG, [["orders-0", "10", REASON]])
     assert capsys.readouterr().out.split() == ["partition", "size", "why", "not", "orders-0", "10", *REASON.split()]
 
 
-def test_a_long_name_folds_the_whole_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_name_folds_the_whole_table(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: Callable[[], None]
+) -> None:
     """Every number stays under its title and no name is cut, however narrow the terminal."""
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    terminal()
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("NO_COLOR", "1")
     columns = [
@@ -154,7 +173,7 @@ def test_a_long_name_folds_the_whole_table(capsys: pytest.CaptureFixture[str], m
 
 @pytest.mark.parametrize("channel", ["line", "note", "warning", "item"])
 def test_no_word_is_broken_at_the_edge(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, channel: str
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: Callable[[], None], channel: str
 ) -> None:
     """What goes on below is indented, and a path stays whole so that it can be copied; a pipe gets one line."""
     text = "/var/lib/kafka/data/orders-0: cannot be cleaned now, see /var/lib/kafka/data-with-quite-a-long-name-too"
@@ -163,8 +182,7 @@ def test_no_word_is_broken_at_the_edge(
     monkeypatch.setenv("COLUMNS", "40")
     says[channel](text)
     assert "".join(capsys.readouterr()).count("\n") == 1
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    terminal()
     says[channel](text)
     lines = "".join(capsys.readouterr()).splitlines()
     assert " ".join(line.strip() for line in lines).removeprefix("warning: ").removeprefix("warning  ") == text

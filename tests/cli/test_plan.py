@@ -113,7 +113,7 @@ def test_a_partition_that_vanishes_ends_no_plan(root: Path, shell: Shell, monkey
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(reading.log.path))
         real(reading, resources)
 
-    monkeypatch.setattr(plan_module, "refuse_obstacles", gone)
+    monkeypatch.setattr(plan_module, "refuse_obstacles", gone)  # at this very moment
     answer = shell("plan", path, "--json", "--quiet", *COMPACT)
     assert answer.code == 6
     assert [row["action"] for row in answer.json["partitions"]] == ["error", "clean"]
@@ -157,12 +157,10 @@ def test_exact_is_what_clean_does(root: Path, shell: Shell) -> None:
     assert planned["exact"]["peak_bytes"] >= planned["exact"]["bytes_after"] > 0
 
 
-def test_the_room_that_is_needed_is_told_apart_from_the_reserve(
-    root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_room_that_is_needed_is_told_apart_from_the_reserve(root: Path, shell: Shell) -> None:
     """Whoever reads 25 GiB has to know that the partition needs a few KiB of it; ``--json`` has the sum."""
     path = make(root)
-    monkeypatch.setattr(plan_module, "disk_reserve_bytes", lambda *_: 2**20)
+    shell.common += ["--set", "cleanerd.disk.reserve=1MiB"]
     options = ("--force", "--now-ms", NOW, *COMPACT)
     (planned,) = shell("plan", path, "--exact", "--json", *options).json["partitions"]
     needed = human_bytes(planned["exact"]["peak_bytes"] - 2**20)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.errors import RefusedError
 from cleanerd.format.names import TopicPartition, parse_future_dir
-from cleanerd.log import directory_time
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import moved_here, read_log_dir
 from cleanerd.scope.broker_facts import broker_facts
@@ -20,6 +18,7 @@ from cleanerd.scope.partitions import ByDisk
 from cleanerd.settings import load_settings
 from tests.cli.clean_log_dirs import COMPACT, NOW, Shell, dirty, good, make
 from tests.support.log_dirs import make_log_dir, tree, write_partition
+from tests.support.system_calls import system_call
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,15 +116,18 @@ def test_names(tmp_path: Path) -> None:
     assert moved_here(tmp_path / "missing") == frozenset()
 
 
-def test_many_are_moved_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_are_moved_at_once(tmp_path: Path) -> None:
     """S-21: one begins to be moved in the tick of the clock in which somebody looks: the same time is told."""
     now_ns = time.time_ns()
-    monkeypatch.setattr(directory_time, "time", SimpleNamespace(time_ns=lambda: now_ns))
+
+    def clock_ns() -> int:
+        return now_ns
+
     os.utime(tmp_path, ns=(now_ns, now_ns))
-    assert moved_here(tmp_path) == frozenset()
+    assert moved_here(tmp_path, clock_ns) == frozenset()
     (tmp_path / FUTURE).mkdir()
     os.utime(tmp_path, ns=(now_ns, now_ns))
-    assert moved_here(tmp_path) == {TopicPartition("orders", 0)}
+    assert moved_here(tmp_path, clock_ns) == {TopicPartition("orders", 0)}
 
 
 def test_another_disk_is_mounted_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +149,7 @@ def test_another_disk_is_mounted_meanwhile(tmp_path: Path, monkeypatch: pytest.M
             here.symlink_to(after)
         return real(path)
 
-    monkeypatch.setattr(os, "listdir", mounted)
+    system_call(monkeypatch, "listdir", mounted)  # at this very moment
     moved_here(here)
     here.unlink()
     here.symlink_to(before)

@@ -11,6 +11,7 @@ import pytest
 
 from cleanerd.apply.put_staged import Staged
 from cleanerd.format.batch import HAS_DELETE_HORIZON
+from cleanerd.log.clock import wall_ms
 from cleanerd.scope import broker_facts, settled
 from tests.cleaner.driver import DAY_MS
 from tests.cli.clean_log_dirs import (
@@ -152,7 +153,7 @@ def test_the_horizon(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) 
             time.sleep(0.001)
         return real(staged, *arguments)
 
-    monkeypatch.setattr(Staged, "plan", plan)
+    monkeypatch.setattr(Staged, "plan", plan)  # to know when the first byte can have been staged
     path = make_log_dir(root / "logs", {"orders-0": Partition({0: batch(0, ("a", None)), 1: batch(1, ("b", "1"))})})
     stage(shell, path, "--set", "cleanerd.plan.max.age.ms=3d", "--set", "topics.orders.delete.retention.ms=2d")
     manifest = json.loads((staged_dir(path) / "manifest.json").read_text())
@@ -325,7 +326,7 @@ def test_beside_a_broker(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPat
         active = path / "orders-1" / f"{6:020d}.log"
         active.write_bytes(active.read_bytes()[:-1])
 
-    monkeypatch.setattr(settled.time, "sleep", meanwhile)
+    monkeypatch.setattr(settled.time, "sleep", meanwhile)  # the broker writes between the two readings
     with lock_holder(path):
         answer = stage(shell, path)
     rows = {row["partition"]: row for row in answer.json["partitions"]}
@@ -342,13 +343,9 @@ def test_young_metadata(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatc
     with lock_holder(path):
         answer = shell("stage", path, "--force", "--quiet", "--json", "--now-ms", NOW)
     assert answer.json["partitions"][0]["outcome"] == "staged", "the batches of the fixture are old"
-    old = broker_facts.METADATA_AGE_MS
-    broker_facts.METADATA_AGE_MS = 1 << 60
-    try:
-        with lock_holder(path):
-            answer = shell("stage", path, "--force", "--quiet", "--json", "--now-ms", NOW)
-    finally:
-        broker_facts.METADATA_AGE_MS = old
+    write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}}, timestamp=wall_ms())
+    with lock_holder(path):
+        answer = shell("stage", path, "--force", "--quiet", "--json", "--now-ms", NOW)
     assert answer.json["partitions"] == []
     reads: list[tuple[bool, bool]] = []
     real = broker_facts.read_cluster_metadata
@@ -358,8 +355,7 @@ def test_young_metadata(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatc
         return real(directory, only_before_ms=only_before_ms, younger=younger)
 
     with lock_holder(path):
-        monkeypatch.setattr(broker_facts, "METADATA_AGE_MS", 1 << 60)
-        monkeypatch.setattr(broker_facts, "read_cluster_metadata", counting)
+        monkeypatch.setattr(broker_facts, "read_cluster_metadata", counting)  # how often it is read, no result shows
         answer = shell("stage", path, "--force", "--now-ms", NOW)
     # The first is for what a change of rules costs; then one reading tells what counts and what is too young.
     assert reads == [(False, True), (True, True)]

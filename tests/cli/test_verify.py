@@ -193,7 +193,7 @@ def test_read_errors_of_the_disk_are_reported(root: Path, monkeypatch: pytest.Mo
         raise system_error("cannot be read", str(_path), OSError(errno.EIO, "Input/output error")) from OSError(5, "")
 
     unread: list[CleanerdError] = []
-    monkeypatch.setattr(verify_module, "verify_in_surroundings", refuses)
+    monkeypatch.setattr(verify_module, "verify_in_surroundings", refuses)  # no disk and no machine fails on demand
     settings = load_settings()
     asked = (path, Question(now_ms=NOW), settings, CleanEnds(settings), Selection(), unread)
     verdicts = list(verify_module._verify(*asked))
@@ -216,7 +216,7 @@ def test_a_lack_of_memory_is_no_damage(
             raise failure
         return verify_in_surroundings(partition, *more)
 
-    monkeypatch.setattr(verify_module, "verify_in_surroundings", refuses)
+    monkeypatch.setattr(verify_module, "verify_in_surroundings", refuses)  # no disk and no machine fails on demand
     answer = shell("verify", path, "--json", "--quiet")
     assert answer.code == 1
     assert [Path(each["path"]).name for each in answer.json["verified"]] == ["logs", "orders-1"]

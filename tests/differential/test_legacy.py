@@ -109,6 +109,7 @@ def test_last_batch_loses_all(
 
 def test_the_duel_notices_the_other_profile(judge_43: Judge, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cleaner that kept the old formats where 4.3 does not would be found out."""
+    # The planted mistake.
     monkeypatch.setattr(duel, "clean_ours", partial(_with_other_profile, duel.clean_ours))
     with pytest.raises(AssertionError, match="magic: theirs 2, ours 0"):
         duel.play(judge_43, work, CELLS[0].history)

@@ -62,7 +62,7 @@ def test_growth(judge_43: Judge, work: Path, monkeypatch: pytest.MonkeyPatch, co
         cuts.append(before)
         return split(rows, before)
 
-    monkeypatch.setattr(cleaner, "split", counted)
+    monkeypatch.setattr(cleaner, "split", counted)  # segments that were never joined would look the same
     words = " ".join(f"k{row}" for row in range(20))
     segments = [[batch(base, words.replace("k", f"s{base}k"))] for base in range(0, 20 * count, 20)]
     size = 61 + 20 * 13

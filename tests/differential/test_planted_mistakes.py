@@ -152,6 +152,7 @@ def test_a_planted_mistake_is_noticed(
     """The cell passes; with the mistake it does not."""
     cell = CELLS[mistake.cell]
     cell.check(judge_43, work / "right")
+    # The planted mistake.
     monkeypatch.setattr(mistake.module, mistake.name, mistake.wrong(getattr(mistake.module, mistake.name)))
     with pytest.raises(AssertionError):
         cell.check(judge_43, work / "wrong")

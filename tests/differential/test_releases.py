@@ -111,7 +111,7 @@ def test_random_histories(judge: Judge, work: Path) -> None:
 @OTHERS
 def test_an_unknown_kept_end_is_found(judge: Judge, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-26: whatever else ours kept the time of would be found."""
-    monkeypatch.setattr(duel, "kept_end", lambda *_: set())
+    monkeypatch.setattr(duel, "kept_end", lambda *_: set())  # the planted mistake
     with pytest.raises(AssertionError, match="only ours has the empty batches"):
         play_seed(judge, work, WITH_AN_END, random_history(WITH_AN_END), "random history")
 

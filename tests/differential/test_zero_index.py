@@ -23,19 +23,24 @@ FAR_APART = ("two segments as far as one reaches", "two segments one further tha
 
 
 @pytest.mark.parametrize("name", FAR_APART)
-def test_the_index_says_nothing(judge_43: Judge, work: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_the_index_says_nothing(judge_43: Judge, work: Path, name: str) -> None:
     """C-31: groups are as Kafka's, and every record is found by its offset."""
     (cell,) = (cell for cell in GAPS if cell.name == name)
-    make = judge_43.make
     emptied = []
 
-    def without_entries(directory: Any, *arguments: Any, **more: Any) -> int:
-        end = make(directory, *arguments, **more)
-        for path in sorted(directory.glob("*.index"))[:-1]:
-            path.write_bytes(b"")
-            emptied.append(path)
-        return end
+    class WithoutEntries:
+        """The judge, who makes logs whose offset indexes are empty."""
 
-    monkeypatch.setattr(judge_43, "make", without_entries)
-    cell.check(judge_43, work)
+        def __getattr__(self, name: str) -> Any:
+            return getattr(judge_43, name)
+
+        def make(self, directory: Any, *arguments: Any, **more: Any) -> int:
+            end = judge_43.make(directory, *arguments, **more)
+            for path in sorted(directory.glob("*.index"))[:-1]:
+                path.write_bytes(b"")
+                emptied.append(path)
+            return end
+
+    judge: Any = WithoutEntries()
+    cell.check(judge, work)
     assert emptied

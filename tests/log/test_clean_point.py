@@ -323,6 +323,7 @@ def test_the_state_directory_is_made_once(
     store = StateStore(tmp_path / "state")
     made: list[Path] = []
     real = clean_point.make_directory
+    # How often it is tried, no result shows.
     monkeypatch.setattr(clean_point, "make_directory", lambda path, *more: (made.append(path), real(path, *more)))
     for _ in range(3):
         store.save(log_dir, log, state_of(log))

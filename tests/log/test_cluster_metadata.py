@@ -1,6 +1,5 @@
 """The cluster's topics and settings from the metadata log (U-23, U-24)."""
 
-import os
 import struct
 import uuid
 from pathlib import Path
@@ -27,6 +26,7 @@ from tests.support.format_bytes import (
     snapshot,
     topic,
 )
+from tests.support.system_calls import system_call
 
 # ---- real brokers
 
@@ -315,7 +315,7 @@ def test_a_damaged_record_names_its_batch(directory: Path) -> None:
 
 def test_huge_batch_is_not_read(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A size in a header is no reason to allocate."""
-    monkeypatch.setattr(cluster_metadata, "MAX_BATCH_BYTES", 1000)
+    monkeypatch.setattr(cluster_metadata, "MAX_BATCH_BYTES", 1000)  # batches of 64 MiB would take seconds
     (directory / LOG).write_bytes(metadata_batch(0, config(2, "a", "retention.ms", "5" * 1000)))
     with pytest.raises(CorruptionError, match="at most 1000 are read"):
         read(directory)
@@ -349,6 +349,6 @@ def test_files_that_vanish_while_reading(directory: Path, monkeypatch: pytest.Mo
     """A running broker deletes segments that a newer snapshot covers: look again."""
     (directory / LOG).write_bytes(metadata_batch(0, topic("a", ID1)))
     listings = [["00000000000000000000.log", "00000000000000000001.log"], [LOG]]
-    monkeypatch.setattr(os, "listdir", lambda _path: listings.pop(0))
+    system_call(monkeypatch, "listdir", lambda _path: listings.pop(0))
     assert read(directory).topics == {"a": ID1}
     assert listings == []

@@ -18,6 +18,7 @@ from cleanerd.log.gone_partitions import Elsewhere, Swept, forget_gone
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
 from tests.support.log_dirs import Partition, make_log_dir, with_directory_id, write_partition
+from tests.support.system_calls import system_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -192,7 +193,8 @@ def test_what_a_disk_does_not_tell_of_is_not_gone(tmp_path: Path, monkeypatch: p
             raise OSError(errno.EIO, "Input/output error", str(path))
         return real(path, *arguments, **options)
 
-    monkeypatch.setattr(os, "stat", stat)
+    system_call(monkeypatch, "stat", stat)
+    # As Python 3.14 has them; these tests run with older ones.
     monkeypatch.setattr(Path, "exists", os.path.exists)
     monkeypatch.setattr(Path, "is_dir", os.path.isdir)
     assert forget_gone(store, log_dir, Elsewhere()) == Swept()

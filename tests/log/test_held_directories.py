@@ -38,6 +38,7 @@ def held_below(root: Path) -> list[str]:
 def test_opened_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked for again it is not opened."""
     assert names(root) == ["file"]
+    # That it is opened again, no result shows.
     monkeypatch.setattr(held_directories, "_opened", lambda *_: pytest.fail("opened again"))
     assert names(root) == ["file"]
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.log import last_time
 from cleanerd.log.clock import LastTime, wall_ms
 from cleanerd.log.last_time import FILE_NAME, boot_id, keep_time, read_clock
 
@@ -32,11 +31,10 @@ def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
         assert wall_ms() - read.now_ms() - (now.wall_ms - last.wall_ms) < 5000
 
 
-def test_the_machine_says_which_start_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_machine_says_which_start_it_is(tmp_path: Path) -> None:
     """And where it does not, that is no error: services are kept from most of /proc."""
     assert boot_id() == boot_id()
-    monkeypatch.setattr(last_time, "_BOOT_ID", tmp_path / "none")
-    assert boot_id() == ""
+    assert boot_id(tmp_path / "none") == ""
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.log import memory
-from cleanerd.log.memory import COPIES, LEAST_BATCH_BYTES, MIB, Memory, Share, measure, share_of
+from cleanerd.log.memory import COPIES, LEAST_BATCH_BYTES, MIB, Lately, Memory, Share, measure, share_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -132,7 +130,7 @@ def test_the_memory_of_this_machine() -> None:
     assert 0 < found.bytes < 2**50
 
 
-def test_asked_many_times_it_is_measured_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_asked_many_times_it_is_measured_once_a_second() -> None:
     """Thousands of small partitions ask; a limit that is lowered counts a second later."""
     now, limits = [100.0], [512 * MIB]
     asked: list[int] = []
@@ -141,13 +139,11 @@ def test_asked_many_times_it_is_measured_once_a_second(monkeypatch: pytest.Monke
         asked.append(limits[0])
         return Memory(limits[0], "a test")
 
-    monkeypatch.setattr(memory, "measure", measure)
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(memory, "_lately", (0.0, None))
-    found = [memory.measured_lately().bytes for _ in range(3)]
+    lately = Lately(measure, lambda: now[0])
+    found = [lately().bytes for _ in range(3)]
     limits[0] = 64 * MIB
     now[0] += 0.9
-    found.append(memory.measured_lately().bytes)
+    found.append(lately().bytes)
     now[0] += 0.2
-    found.append(memory.measured_lately().bytes)
+    found.append(lately().bytes)
     assert (found, len(asked)) == ([512 * MIB] * 4 + [64 * MIB], 2)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.log import page_cache
 from cleanerd.log.page_cache import cold_segments, drop
 from cleanerd.log.segment import Segment
 
@@ -50,13 +49,12 @@ def test_cold_ones_are_dropped_and_warm_ones_stay(tmp_path: Path) -> None:
     assert seen == right
 
 
-def test_nobody_asks_about_a_small_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_asks_about_a_small_log(tmp_path: Path) -> None:
     """Two opened files and as many questions cost more than four pages are worth; from 16 KiB on it counts."""
-    monkeypatch.setattr(page_cache, "_is_cold", lambda *_: True)
     below = [segment(tmp_path, 0, 8192), segment(tmp_path, 5, 8191)]
-    assert cold_segments(tmp_path, below) == []
+    assert cold_segments(tmp_path, below, lambda *_: True) == []
     at_it = [below[0], segment(tmp_path, 7, 8192)]
-    assert cold_segments(tmp_path, at_it) == at_it
+    assert cold_segments(tmp_path, at_it, lambda *_: True) == at_it
 
 
 def test_files_that_went_away_or_changed_are_nobodys_business(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ from cleanerd.log.read import whole
 from tests.log.pool_log import BATCHES, CHUNK_BYTES, borders, decode_all, in_stretches, listed
 from tests.support.now_open import open_descriptors
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.system_calls import system_call
+from tests.support.thread_limits import no_more_threads
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -130,16 +132,7 @@ def test_threads_that_cannot_be_started(
     path, segments = several
     if wrong is not None:
         os.unlink(f"{path}/{wrong:020d}.index")
-    start = threading.Thread.start
-    started: list[threading.Thread] = []
-
-    def limited(thread: threading.Thread) -> None:
-        if thread.name.startswith("cleanerd-reader") and len(started) == threads:
-            raise RuntimeError("can't start new thread")
-        started.append(thread)
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", limited)
+    no_more_threads(monkeypatch, "cleanerd-reader", after=threads)
     asked: list[int] = []
     with ReaderPool(path, workers=4, chunk_bytes=16_384) as pool:
         found = [
@@ -186,7 +179,8 @@ def test_a_pool_that_cannot_be_opened_leaves_nothing(
                 raise OSError(errno.EMFILE, "Too many open files")
             return dup(descriptor)
 
-        monkeypatch.setattr(os, "dup", limited)
+        # A limit of descriptors would be met by whatever opens one next.
+        system_call(monkeypatch, "dup", limited)
         with pytest.raises(OSError, match="Too many"), pool.beside(path, pool.reader.directory):
             pass
     places = itertools.count()
@@ -196,7 +190,7 @@ def test_a_pool_that_cannot_be_opened_leaves_nothing(
             raise OSError(errno.EMFILE, "Too many open files")
         return open_place(path)
 
-    monkeypatch.setattr("cleanerd.log.read.open_place", few)
+    monkeypatch.setattr("cleanerd.log.read.open_place", few)  # as os.dup above
     with pytest.raises(CleanerdError, match="Too many"):
         ReaderPool(path, workers=4, chunk_bytes=CHUNK_BYTES)
     assert open_descriptors() <= before

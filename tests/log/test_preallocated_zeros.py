@@ -13,7 +13,7 @@ import pytest
 from cleanerd import _kernel
 from cleanerd.errors import CorruptionError
 from cleanerd.format.names import TopicPartition
-from cleanerd.log import read, zeros
+from cleanerd.log import read
 from cleanerd.log.bounds import log_end_offset
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.message_format import glance
@@ -26,6 +26,7 @@ from tests.log.metadata_logs import golden, release
 from tests.log.metadata_logs import read as read_metadata
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import encode_batch, keyed_batch
+from tests.support.system_calls import system_call
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,15 +52,15 @@ def headers(path: Path, found: Segment, chunk_bytes: int, start: int = 0) -> lis
 
 def records(path: Path, found: Segment, chunk_bytes: int) -> list[int]:
     reading = gathered(_kernel.ChunkDecoder, chunk_bytes=chunk_bytes)
-    with SegmentReader.open(str(path), chunk_bytes=1 << 20) as reader:
+    # A reader's pieces are no larger than its chunks.
+    with SegmentReader.open(str(path), chunk_bytes=max(chunk_bytes // 3, 1)) as reader:
         return [int(offset) for chunk in reading(reader, found, 0) for offset in chunk.records.offset]
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 61, 100, len(WHOLE), len(WHOLE) + 1, 1 << 20])
 @pytest.mark.parametrize("room_bytes", [1, 11, 16, 17, 60, 4096, 3 << 20])
-def test_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int, room_bytes: int) -> None:
+def test_room(tmp_path: Path, chunk_bytes: int, room_bytes: int) -> None:
     """F-1: every batch once, however much room there is and wherever a chunk or a piece of it ends."""
-    monkeypatch.setattr(read, "PIECE_BYTES", max(chunk_bytes // 3, 1))
     found = segment(tmp_path, WHOLE, room_bytes)
     assert headers(tmp_path, found, chunk_bytes) == OFFSETS
     assert headers(tmp_path, found, chunk_bytes, start=len(WHOLE) - len(BATCHES[-1])) == OFFSETS[-1:]
@@ -102,7 +103,7 @@ def test_the_broker_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         looks.append(start)
         return only_zeros(descriptor, start, end)
 
-    monkeypatch.setattr(read, "only_zeros", late)
+    monkeypatch.setattr(read, "only_zeros", late)  # the broker appends at this very moment
     assert headers(tmp_path, found, 1 << 20) == OFFSETS[:4]
     assert len(looks) == 4
 
@@ -115,7 +116,7 @@ def test_only_zeros(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, knows_holes
         def seek(_descriptor: int, _position: int, _how: int) -> int:
             raise OSError(errno.EINVAL, "not here")
 
-        monkeypatch.setattr(zeros.os, "lseek", seek)
+        system_call(monkeypatch, "lseek", seek)
     path = tmp_path / "file"
     with path.open("w+b") as file:
         file.write(b"x" + b"\x00" * 10_000)
@@ -147,8 +148,8 @@ def test_room_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         read_bytes.append(len(data))
         return data
 
-    monkeypatch.setattr(read.os, "preadv", counted)
-    monkeypatch.setattr(zeros.os, "pread", counted_too)
+    system_call(monkeypatch, "preadv", counted)
+    system_call(monkeypatch, "pread", counted_too)
     assert headers(tmp_path, found, 1 << 18) == OFFSETS
     assert sum(read_bytes) < 1 << 20
 

@@ -194,7 +194,7 @@ def test_unreadable_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     def refused(path: Path) -> bytes:
         raise CleanerdError("cannot be read: Input/output error", where=str(path))
 
-    monkeypatch.setattr(producers, "read_small_file", refused)
+    monkeypatch.setattr(producers, "read_small_file", refused)  # no disk fails on demand
     found = reread(tmp_path)
     assert found.last_data_offsets == (0,)
     assert "cannot be read" in found.damaged_snapshots[0]

@@ -37,7 +37,7 @@ def segment(path: Path, data: bytes) -> Segment:
 @pytest.fixture(autouse=True, params=[1, read.DIRECT_ALIGNMENT], ids=["bytes", "blocks"])
 def alignment(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Reading begins at a block's start; with blocks of one byte every chunk size and edge comes about."""
-    monkeypatch.setattr(read, "DIRECT_ALIGNMENT", request.param)
+    monkeypatch.setattr(read, "DIRECT_ALIGNMENT", request.param)  # a constant of disks, which no caller may choose
     return int(request.param)
 
 

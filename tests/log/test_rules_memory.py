@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.log import rules_memory
 from cleanerd.log.rules_memory import PARTITIONS, RulesMemory
 from cleanerd.log.state_files import Unread
+from tests.support.system_calls import system_call
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,7 +66,7 @@ def test_a_directory_is_listed_once_for_all_topics(
         listings.append(path)
         return listdir(path)
 
-    monkeypatch.setattr(os, "listdir", counted)
+    system_call(monkeypatch, "listdir", counted)
     memory = RulesMemory(tmp_path)
     for number in range(100):
         assert memory.of_topic(DIRECTORY, f"name-t{number}") == ("some" if number < 50 else None)
@@ -75,12 +75,11 @@ def test_a_directory_is_listed_once_for_all_topics(
     assert memory.of_topic(DIRECTORY, "name-t99") == "more"
 
 
-def test_topics_come_and_go_for_years(tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topics_come_and_go_for_years(tmp_path: Path, place: Path) -> None:
     """Each of them was asked for, and nothing was cleaned: what is kept of them does not grow, and is as it was."""
-    monkeypatch.setattr(rules_memory, "_MOST_TOPICS", 100)
     remember(place, "name-t7-0", "some")
     settle(place)
-    memory = RulesMemory(tmp_path)
+    memory = RulesMemory(tmp_path, most_topics=100)
     told = [memory.of_topic(DIRECTORY, f"name-t{number % 1000}") for number in range(2008)]
     assert [number for number, rules in enumerate(told) if rules is not None] == [7, 1007, 2007]
     assert len(memory._rules) <= 100

@@ -34,6 +34,7 @@ from cleanerd.log.read import SegmentReader
 from cleanerd.log.same_file import read_companion
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import keyed_batch
+from tests.support.system_calls import system_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -170,7 +171,7 @@ def test_a_disk_that_fails_is_told_as_any_error(log: PartitionLog, monkeypatch: 
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return stat(path, *args, **named)
 
-    monkeypatch.setattr(os, "stat", failing)
+    system_call(monkeypatch, "stat", failing)
     with pytest.raises(CleanerdError, match=r"\.log: cannot be read: Input/output error"):
         read_companion(log.path, log.segments[0], ".index")
     assert len(index_entries(str(log.path), log.segments[0])) == 0
@@ -196,7 +197,7 @@ def assert_listed_again(log: PartitionLog, monkeypatch: pytest.MonkeyPatch, swap
             swap()
         return found
 
-    monkeypatch.setattr(listing, "_list_once", swapped_meanwhile)
+    monkeypatch.setattr(listing, "_list_once", swapped_meanwhile)  # at this very moment
     found = listed(log.path.parent)
     assert len(calls) > 1
     assert found.segments[0].inode == file_of(log, 0).stat().st_ino != log.segments[0].inode
@@ -216,6 +217,7 @@ def test_two_changes_in_one_tick(log: PartitionLog, monkeypatch: pytest.MonkeyPa
     (log.path / "changed").touch()
     times = log.path.stat()
     now_ns = times.st_mtime_ns + CLOCK_TICK_NS // 2
+    # The clock stands still while the directory is listed, which no real clock does.
     monkeypatch.setattr(directory_time, "time", SimpleNamespace(time_ns=lambda: now_ns))
 
     def in_the_same_tick() -> None:
@@ -229,6 +231,7 @@ def test_two_changes_in_one_tick(log: PartitionLog, monkeypatch: pytest.MonkeyPa
 
 def test_a_claim_is_not_waited_for(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """A live cleaning makes ``.kstage`` and reads the partition at once: it waited a tick, and listed it twice."""
+    # A tick is too short to be measured.
     monkeypatch.setattr("time.sleep", lambda _seconds: pytest.fail("waited"))
     (log.path / ".kstage").mkdir()
     assert listed(log.path.parent).segments == log.segments
@@ -240,7 +243,7 @@ def test_a_log_that_vanishes_while_it_is_listed(log: PartitionLog, monkeypatch: 
     def gone(*_: Any) -> Any:
         raise FileNotFoundError(2, "No such file or directory", "x")
 
-    monkeypatch.setattr(listing, "_list_once", gone)
+    monkeypatch.setattr(listing, "_list_once", gone)  # a name that goes at each listing
     with pytest.raises(CleanerdError, match="cannot be listed"):
         listed(log.path.parent)
 

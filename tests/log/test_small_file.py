@@ -22,6 +22,7 @@ from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import keyed_batch
 from tests.support.now_open import open_descriptors
 from tests.support.root import needs_root
+from tests.support.system_calls import system_call
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,8 +69,8 @@ def test_a_file_that_cannot_be_given_away_is_no_error(
     def refuse(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(os, "chown", refuse)
-    monkeypatch.setattr(os, "fchown", refuse)
+    system_call(monkeypatch, "chown", refuse)
+    system_call(monkeypatch, "fchown", refuse)
     make_directory(tmp_path / "state", tmp_path.stat())
     write_state_file(tmp_path / "state" / "t-0.json", b"{}", tmp_path.stat())
     assert (tmp_path / "state" / "t-0.json").read_bytes() == b"{}"

@@ -18,18 +18,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def change(root: Path) -> None:
-    with Delegations(root).changing():
+def change(root: Path, wait_seconds: float = state_files.LOCK_WAIT_SECONDS) -> None:
+    with Delegations(root).changing(wait_seconds):
         pass
 
 
-def test_a_lock_that_is_never_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_is_never_given_back(tmp_path: Path) -> None:
     """It is waited for a while, and then said who is in the way."""
-    monkeypatch.setattr(state_files, "LOCK_WAIT_SECONDS", 0.2)
     with (tmp_path / "delegations.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(CleanerdError, match=r"another process has held delegations\.lock for"):
-            change(tmp_path)
+            change(tmp_path, wait_seconds=0.2)
     change(tmp_path)
 
 

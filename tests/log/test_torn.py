@@ -187,7 +187,7 @@ def test_every_other_index_is_missing(tmp_path: Path, monkeypatch: pytest.Monkey
         times[segment.base] += 1
         return real(reader, segment, call, start=start)
 
-    monkeypatch.setattr(SegmentReader, "chunks", counted)
+    monkeypatch.setattr(SegmentReader, "chunks", counted)  # how often is read, no result shows
     expected = [(7, base + at, base + at + 1) for base in list(segments)[:-1:2] for at in (0, 2)]
     assert sorted(whole(log, bound=240)) == sorted(expected)
     assert max(times.values()) <= 4, times

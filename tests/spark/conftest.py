@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-import os
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.support.system_calls import system_call
 
 pytest.importorskip("pyspark")
 
@@ -32,9 +33,10 @@ def with_memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
     def set_it(size_bytes: int) -> None:
         memory = Memory(size_bytes, "memory.max of the cgroup /c")
+        # No test may limit the memory or the cores of its own process, which runs the others too.
         monkeypatch.setattr(room, "measure", lambda: memory)
         monkeypatch.setattr(small, "measured_lately", lambda: memory)
-        monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {0, 1})
+        system_call(monkeypatch, "sched_getaffinity", lambda _process: {0, 1})
 
     return set_it
 
@@ -71,7 +73,7 @@ def store(server: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     server.fault = None
     server.requests.clear()
     yield server
-    server.fault = None
+    server.fault, server.page = None, 0
 
 
 @pytest.fixture

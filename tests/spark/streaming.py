@@ -30,9 +30,9 @@ def two_partitions(tmp_path: Path) -> Path:
     return make_log_dir(tmp_path / "logs", {"t-0": Partition(segments), "t-1": Partition(segments)})
 
 
-def stream(path: Path, **options: Any) -> SegmentsStream:
+def stream(path: Path, source_of: type[KafkaSegments] = KafkaSegments, **options: Any) -> SegmentsStream:
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in options.items()}
-    source = KafkaSegments(CaseInsensitiveDict({"path": str(path), **texts}))
+    source = source_of(CaseInsensitiveDict({"path": str(path), **texts}))
     return source.streamReader(schema_of(["partition", "offset"]))
 
 

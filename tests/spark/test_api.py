@@ -18,6 +18,7 @@ from cleanerd.spark.profile import profile_logs
 from cleanerd.spark.strategies import Strategies, keys_of
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 from tests.cleaner.driver import NAME
+from tests.cli.clean_log_dirs import lock_holder
 from tests.spark.audit_model import NOW, Pair
 from tests.spark.reading import read_rows
 from tests.spark.rich_log import NOW_MS, RichLog
@@ -127,7 +128,7 @@ def test_audit(spark: SparkSession, path: Path, tmp_path: Path) -> None:
         Logs(spark, [path, after]).audit(path)
 
 
-def test_stage(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stage(spark: SparkSession, tmp_path: Path) -> None:
     """What ``cleanerd stage`` would stage, by the strategies that were said; a versioned one wants to be delegated."""
     log_dir = RichLog(3).write(tmp_path / "logs", 4, 20)
     settings = ["topics.orders.cleanup.policy=compact", f"cleanerd.state.dir={tmp_path}", "cleanerd.disk.reserve=0"]
@@ -145,8 +146,7 @@ def test_stage(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (refused.outcome, "delegate" in refused.reason) == ("skipped", True)
     with pytest.raises(ConfigError, match="unknown key"):
         Logs(spark, log_dir).stage(["cleanerd.state.dri=x"])
-    monkeypatch.setattr("cleanerd.spark.clean.broker_runs", lambda _path: True)
-    with pytest.raises(RefusedError, match="a broker runs"):
+    with lock_holder(log_dir), pytest.raises(RefusedError, match="a broker runs"):
         Logs(spark, log_dir).stage(settings, **how)
 
 

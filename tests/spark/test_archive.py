@@ -29,6 +29,7 @@ from tests.support.log_dirs import Partition, make_log_dir, read_checkpoint
 from tests.support.logs import Record, encode_batch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.kafka.judge import Judge
@@ -200,25 +201,34 @@ def test_urls_that_overlap() -> None:
     check_apart(path_of("abfss://d@a.dfs.core.windows.net/x"), [path_of("abfs://c@a.dfs.core.windows.net/x/y")])
 
 
-@pytest.mark.parametrize("change", ["longer", "new", "gone"])
-def test_a_source_that_changes(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
-    """While one partition is fetched: that one is left out."""
-    path = make_archive(tmp_path / "data", "offset-0", "offset-1")
+def when_fetched(monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], None]) -> None:
+    """``change`` happens between the look at a partition and its copy."""
     real = source.fetch
 
     def fetch(contents: Any, into: Path) -> Any:
+        change(contents)
+        return real(contents, into)
+
+    monkeypatch.setattr(partition, "fetch", fetch)  # no test meets that moment otherwise
+
+
+@pytest.mark.parametrize("kind", ["longer", "new", "gone"])
+def test_a_source_that_changes(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """While one partition is fetched: that one is left out."""
+    path = make_archive(tmp_path / "data", "offset-0", "offset-1")
+
+    def change(contents: Any) -> None:
         if contents.place.name == "offset-1":
             last = sorted(contents.place.glob("*.log"))[-1]
-            if change == "longer":
+            if kind == "longer":
                 with last.open("ab") as file:
                     file.write(b"\0")
-            elif change == "new":
+            elif kind == "new":
                 (contents.place / f"{10**6:020}.log").touch()
             else:
                 last.unlink()
-        return real(contents, into)
 
-    monkeypatch.setattr(partition, "fetch", fetch)
+    when_fetched(monkeypatch, change)
     code, document, _ = archived(capsys, path, tmp_path / "out", tmp_path / "state")
     assert code == 6
     reasons = {row["partition"]: row["reason"] for row in document["partitions"]}
@@ -230,13 +240,11 @@ def test_checkpoints_that_change(tmp_path: Path, capsys: Capsys, monkeypatch: py
     """Then nobody knows of which time the directory is: none of it counts."""
     path = make_archive(tmp_path / "data", "offset-0")
     other = make_archive(tmp_path / "more" / "data", "time-0")
-    real = source.fetch
 
-    def fetch(contents: Any, into: Path) -> Any:
+    def change(_contents: Any) -> None:
         (path / "recovery-point-offset-checkpoint").write_text("0\n0\n")
-        return real(contents, into)
 
-    monkeypatch.setattr(partition, "fetch", fetch)
+    when_fetched(monkeypatch, change)
     code, document, told = archived(capsys, [path, other], tmp_path / "out", tmp_path / "state")
     assert code == 6
     assert "recovery-point-offset-checkpoint: the log changed while it was read: it is another file now" in told
@@ -249,13 +257,11 @@ def test_checkpoints_that_change(tmp_path: Path, capsys: Capsys, monkeypatch: py
 def test_a_broker_that_starts_meanwhile(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes the mark of its clean shutdown away first: the copy would say that the broker was stopped."""
     path = make_archive(tmp_path / "data", "offset-0")
-    real = source.fetch
 
-    def fetch(contents: Any, into: Path) -> Any:
+    def change(_contents: Any) -> None:
         (path / ".kafka_cleanshutdown").unlink()
-        return real(contents, into)
 
-    monkeypatch.setattr(partition, "fetch", fetch)
+    when_fetched(monkeypatch, change)
     code, _, told = archived(capsys, path, tmp_path / "out", tmp_path / "state")
     assert code != 0
     assert ".kafka_cleanshutdown: the log changed while it was read: it is gone" in told
@@ -272,7 +278,7 @@ def test_a_file_that_is_written_to_while_it_is_copied(tmp_path: Path, monkeypatc
         real(self, data)
         (path / self._path.name).write_bytes(b"other")
 
-    monkeypatch.setattr(source._Copy, "write", write)
+    monkeypatch.setattr(source._Copy, "write", write)  # at this very moment
     with pytest.raises(SegmentChangedError, match="it was written to meanwhile"):
         source.fetch(contents, tmp_path / "copy")
 
@@ -290,7 +296,7 @@ def test_a_full_disk(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyP
     def full(_self: Any, _data: memoryview) -> None:
         raise source._failed(tmp_path / "copy" / "x", OSError(28, "No space left on device"))
 
-    monkeypatch.setattr(source._Copy, "write", full)
+    monkeypatch.setattr(source._Copy, "write", full)  # no test fills a disk
     code, document, told = archived(capsys, path, tmp_path / "out", tmp_path / "state")
     assert (code, document["partitions"][0]["outcome"]) == (1, "failed")
     assert "the disk became full: No space left on device (make room" in told

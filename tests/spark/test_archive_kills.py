@@ -40,7 +40,7 @@ def killed(path: Path, output: Path, state: Path, where: str) -> None:
     def dying(*_arguments: Any, **_named: Any) -> Any:
         os._exit(77)
 
-    with mock.patch.object(owner, name, dying):
+    with mock.patch.object(owner, name, dying):  # the driver dies exactly there
         run(["spark", "clean", str(path), "--output", str(output), *CLEAN, *settings(state)])
 
 
@@ -111,7 +111,7 @@ def test_a_signal(tmp_path: Path) -> None:
 def test_copies_of_a_process_that_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next one removes them, but not what is in use, is young, or is somebody's link."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr("tempfile.tempdir", None)  # what the standard library remembers of TMPDIR
     scratches._sweep.cache_clear()
     for name in ("dead", "used", "young", "bare"):
         (tmp_path / f"{PREFIX}{name}").mkdir()

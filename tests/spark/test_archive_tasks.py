@@ -12,7 +12,6 @@ import pytest
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.scope.selection import EVERYTHING
 from cleanerd.settings import load_settings
-from cleanerd.spark.archive import run as driver
 from cleanerd.spark.archive.partition import clean_one
 from cleanerd.spark.archive.run import clean_archive
 from cleanerd.spark.archive.target import MANIFEST
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cleanerd.spark.archive.partition import Job
-    from cleanerd.spark.archive.run import Archive
+    from cleanerd.spark.archive.run import Archive, CleansOne
     from cleanerd.spark.spread import Item
     from tests.spark.s3 import Store
 
@@ -37,11 +36,13 @@ pytestmark = pytest.mark.long
 Capsys = pytest.CaptureFixture[str]
 
 
-def archive_by(session: SparkSession | None, source: Path, output: Path, state: Path) -> Archive:
+def archive_by(
+    session: SparkSession | None, source: Path, output: Path, state: Path, clean: CleansOne = clean_one
+) -> Archive:
     """As the verb, with all that is dirty."""
     said = [word for word in settings(state) if word != "--set"]
     options = CleaningOptions(now_ms=NOW_MS, force=True, from_start=True)
-    return clean_archive(session, [source], output, load_settings((), said), EVERYTHING, options)
+    return clean_archive(session, [source], output, load_settings((), said), EVERYTHING, options, clean=clean)
 
 
 def found_in(output: Path) -> dict[str, bytes]:
@@ -85,27 +86,23 @@ def test_tasks_write_the_bytes_of_the_local_engine(spark: SparkSession, tmp_path
 
 
 @pytest.mark.parametrize("how", ["raise", "kill"])
-def test_tasks_that_fail_once(
-    spark: SparkSession, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
+def test_tasks_that_fail_once(spark: SparkSession, tmp_path: Path, capsys: Capsys, how: str) -> None:
     """What is sent twice is there once, and right."""
     path = make_archive(tmp_path / "data", "offset-0", "transactions-0")
     (tmp_path / "marks").mkdir()
-    monkeypatch.setattr(driver, "clean_one", functools.partial(first_fails, tmp_path / "marks", how))
-    archive = archive_by(spark, path, tmp_path / "out", tmp_path / "state")
+    clean = functools.partial(first_fails, tmp_path / "marks", how)
+    archive = archive_by(spark, path, tmp_path / "out", tmp_path / "state", clean)
     assert archive.exit_code == 0
     assert len(list((tmp_path / "marks").iterdir())) == 2
     assert found_in(tmp_path / "out") == cleaned_twin(capsys, path)
 
 
-def test_objects_of_a_killed_task_are_removed(
-    spark: SparkSession, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_objects_of_a_killed_task_are_removed(spark: SparkSession, tmp_path: Path, capsys: Capsys) -> None:
     """It is gone before the manifest is put."""
     path = make_archive(tmp_path / "data", "offset-0", "transactions-0")
     (tmp_path / "marks").mkdir()
-    monkeypatch.setattr(driver, "clean_one", functools.partial(killed_early, tmp_path / "marks"))
-    assert archive_by(spark, path, tmp_path / "out", tmp_path / "state").exit_code == 0
+    clean = functools.partial(killed_early, tmp_path / "marks")
+    assert archive_by(spark, path, tmp_path / "out", tmp_path / "state", clean).exit_code == 0
     assert found_in(tmp_path / "out") == cleaned_twin(capsys, path)
 
 
@@ -114,12 +111,11 @@ def fails(_job: Job, _item: Item) -> Iterator[pa.RecordBatch]:
     yield
 
 
-def test_a_task_that_always_fails(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_always_fails(spark: SparkSession, tmp_path: Path) -> None:
     """A bug is no refusal: the run ends, and leaves nothing."""
     path = make_archive(tmp_path / "data", "offset-0")
-    monkeypatch.setattr(driver, "clean_one", fails)
     with pytest.raises(Exception, match="a mistake of ours"):
-        archive_by(spark, path, tmp_path / "out", tmp_path / "state")
+        archive_by(spark, path, tmp_path / "out", tmp_path / "state", fails)
     assert not (tmp_path / "out").exists() or files_of(tmp_path / "out") == {}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from cleanerd.spark import judging
 from cleanerd.spark.audit import audit_sides
 from cleanerd.spark.grouping import Groups
+from cleanerd.spark.judging import LIMITS, Limits
 from cleanerd.spark.record_pairs import Found, paired
 from cleanerd.spark.record_scan import Fact
 from cleanerd.spark.sides import sides_of
@@ -45,11 +47,13 @@ def places() -> Iterator[Path]:
         yield root
 
 
-def verdicts(root: Path, session: SparkSession | None = None, *, every: int = 1) -> list[Judged]:
+def verdicts(
+    root: Path, session: SparkSession | None = None, *, every: int = 1, limits: Limits = LIMITS
+) -> list[Judged]:
     compared, _ = sides_of(root / "before", root / "after")
     compared = [sides for sides in compared if sides.name.partition % every == 0]
     asked = [list(ALL.values())[sides.name.partition].asked for sides in compared]
-    return audit_sides(session, compared, asked, now_ms=NOW, hash_key=KEY, examples=3)
+    return audit_sides(session, compared, asked, now_ms=NOW, hash_key=KEY, examples=3, limits=limits)
 
 
 @pytest.mark.long
@@ -61,36 +65,33 @@ def test_by_tasks_and_by_this_process(spark: SparkSession, places: Path) -> None
     assert ours == theirs
 
 
-@pytest.mark.parametrize("most", ["MOST_RECORDS", "MOST_KEYS", "both"])
+@pytest.mark.parametrize("most", ["records", "keys", "both"])
 def test_in_pieces(places: Path, monkeypatch: pytest.MonkeyPatch, most: str) -> None:
     """What is too much for the memory is cut by offset, by key, or both: what lies in two pieces meets all the same."""
     whole = verdicts(places, every=FEW)
     cuts: set[tuple[int, int]] = set()
     shard_here = judging._shard_here
 
-    def watched(part: int, items: object, judge: object, many: int, cut: tuple[int, int, int]) -> Found:
-        cuts.add((cut[0], cut[2]))
-        return shard_here(part, items, judge, many, cut)  # type: ignore[arg-type]  # as they came
+    def watched(*given: Any) -> Found:
+        pieces, _, shards = given[4]
+        cuts.add((pieces, shards))
+        return shard_here(*given)
 
-    monkeypatch.setattr(judging, "_shard_here", watched)
-    monkeypatch.setattr(judging, "_WINDOW_BITS", 1)
-    monkeypatch.setattr(judging, "_WAITING_ROWS", 1)
-    monkeypatch.setattr(judging, "_SLICE_ROWS", 1)
-    if most != "MOST_KEYS":
-        monkeypatch.setattr(judging, "MOST_RECORDS", 12)
-    if most != "MOST_RECORDS":
-        monkeypatch.setattr(judging, "MOST_KEYS", 2)
-    assert verdicts(places, every=FEW) == whole
-    assert (max(pieces for pieces, _ in cuts) > 1) == (most != "MOST_KEYS")
-    assert (max(shards for _, shards in cuts) > 1) == (most != "MOST_RECORDS")
+    monkeypatch.setattr(judging, "_shard_here", watched)  # to see the cuts: the result must not show them
+    limits = Limits(window_bits=1, waiting_rows=1, slice_rows=1)
+    if most != "keys":
+        limits = replace(limits, most_records=12)
+    if most != "records":
+        limits = replace(limits, most_keys=2)
+    assert verdicts(places, every=FEW, limits=limits) == whole
+    assert (max(pieces for pieces, _ in cuts) > 1) == (most != "keys")
+    assert (max(shards for _, shards in cuts) > 1) == (most != "records")
 
 
-def test_more_of_an_offset_than_fits(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_of_an_offset_than_fits(places: Path) -> None:
     """No number of pieces makes it less: then it is judged all the same, and not cut for ever."""
     whole = verdicts(places, every=FEW)
-    monkeypatch.setattr(judging, "MOST_RECORDS", 0)
-    monkeypatch.setattr(judging, "_MOST_PIECES", 4)
-    assert verdicts(places, every=FEW) == whole
+    assert verdicts(places, every=FEW, limits=Limits(most_records=0, most_pieces=4)) == whole
 
 
 def test_hash_is_that_of_sql(spark: SparkSession) -> None:

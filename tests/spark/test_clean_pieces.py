@@ -96,10 +96,9 @@ def test_bits_find_their_place(numbers: set[int], first: int) -> None:
     assert np.flatnonzero(flags).tolist() == [number + first for number in sorted(numbers)]
 
 
-def test_a_spool_that_goes_to_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spool_that_goes_to_disk() -> None:
     """Numbers come back with the ordinals that they were put with, each block's first one a multiple of 64."""
-    monkeypatch.setattr("cleanerd.spark.blocks.SPOOL_BYTES", 100)
-    spool = Spool(1 << 38, hashes=True)
+    spool = Spool(1 << 38, hashes=True, spool_bytes=100)
     blocks = [Keys(np.arange(2 * n, dtype=np.uint64), np.arange(n, dtype=np.uint32) + 5) for n in (1, 64, 65, 3)]
     ordinals = [spool.add(Row(0, 2, segment), keys) for segment, keys in enumerate(blocks)]
     assert [ordinal - (1 << 38) for ordinal in ordinals] == [0, 64, 128, 256]

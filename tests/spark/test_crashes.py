@@ -35,6 +35,7 @@ from tests.spark.twins import PLAN_ID, all_dirty, assert_twins, stage_by_spark, 
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.root import needs_root
+from tests.support.system_calls import system_call
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,7 +92,7 @@ def killed(path: Path, where: str) -> None:
         calls.append(None)
         return real(*arguments, **named)
 
-    with mock.patch.object(owner, name, dying):
+    with mock.patch.object(owner, name, dying):  # the driver dies exactly there
         staged(path, functools.partial(stage_by_jobs, jobs_of=InlineJobs(), alone_bytes=0))
 
 
@@ -176,10 +177,11 @@ def test_a_place_that_cannot_be_written(path: Path, monkeypatch: pytest.MonkeyPa
     def refuse(name: str, *_arguments: object, **_named: object) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), name)
 
-    if where == "driver":
-        monkeypatch.setattr(work.os, "mkdir", refuse)
+    if where == "driver":  # root, who runs these tests, may write to anything but such a mount
+        system_call(monkeypatch, "mkdir", refuse)
         result = staged(path, functools.partial(stage_by_jobs, jobs_of=InlineJobs(), alone_bytes=0))
     else:
+        # On executors alone: the driver, in this process, may write.
         monkeypatch.setattr("cleanerd.spark.settle.write_file", functools.partial(read_only, refuse))
         result = staged(path, functools.partial(stage_by_jobs, jobs_of=InlineJobs(), alone_bytes=0))
     monkeypatch.undo()
@@ -228,15 +230,14 @@ def test_somebody_is_at_work(spark: SparkSession, path: Path) -> None:
     """A second driver says so and touches nothing; the first one, meanwhile at its last stage, stages all the same."""
     local = stage_locally(path, all_dirty(NOW_MS), config(**TOPIC))
     told: list[CleaningResult] = []
-    original = InlineJobs.run
 
-    def meanwhile(self: InlineJobs, name: str, *arguments: Any, **named: Any) -> Any:
-        if name == "rewrite" and not told:
-            told.append(stage_by_spark_again(spark, path))
-        return original(self, name, *arguments, **named)
+    class Meanwhile(InlineJobs):
+        def run(self, name: str, *arguments: Any, **named: Any) -> Any:
+            if name == "rewrite" and not told:
+                told.append(stage_by_spark_again(spark, path))
+            return super().run(name, *arguments, **named)
 
-    with mock.patch.object(InlineJobs, "run", meanwhile):
-        found = stage_inline(path, all_dirty(NOW_MS), config(**TOPIC))
+    found = stage_inline(path, all_dirty(NOW_MS), config(**TOPIC), jobs=Meanwhile())
     assert isinstance(told[0].error, LogDirBusyError)
     assert_twins(local, found)
 
@@ -267,5 +268,5 @@ def test_partitions_with_nothing_to_clean(tmp_path: Path, kind: str) -> None:
 
 def read_only(refuse: Any, plan: Any, name: str, data: bytes) -> str:
     """``write_file`` on such a file system."""
-    with mock.patch.object(work.os, "open", refuse):
+    with mock.patch.object(work.os, "open", refuse):  # no test may mount a file system read-only
         return work.write_file(plan, name, data)

@@ -142,20 +142,18 @@ def test_shares() -> None:
     assert at_shares(counts, (0.5, 0.9)) == (values[499], values[899], values[-1])
 
 
-def test_more_keys_than_fit(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_keys_than_fit(tmp_path: Any) -> None:
     """Alone and with little memory: shard by shard, with the same result."""
     data = b"".join(encode_batch([Record(b"%d" % (at % 70), b"v" * (at % 9))], base_offset=at) for at in range(200))
     path = make_log_dir(tmp_path / "logs", {"t-0": Partition({0: data, 200: b""}, indexes=False)})
     logs = find_logs([path], (), lambda _topic: KAFKAS_RULES)
     at_once = profile_logs(None, logs)
-    monkeypatch.setattr("cleanerd.spark.key_counts.ADDED_RECORDS", 10)
-    monkeypatch.setattr(profile, "MOST_KEYS", 20)
-    assert profile_logs(None, logs) == at_once
+    assert profile_logs(None, logs, most_keys=20, added_records=10) == at_once
     assert at_once[0].keys == 70
 
 
 @pytest.mark.long
-def test_memory_of_a_task_and_a_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_a_task_and_a_shard() -> None:
     """Three times as many records take no more: a task sends its keys on, a shard adds up what waits.
 
     NumPy's arrays are what is measured; 1.2 million rows and all of their keys at once would be 450 MB.
@@ -179,7 +177,7 @@ def test_memory_of_a_task_and_a_shard(monkeypatch: pytest.MonkeyPatch) -> None:
     def largest_mib(batches: int, *, shard: bool) -> float:
         tracemalloc.start()
         try:
-            blocks = profile.count_segment(1, {"part": 0, "batches": batches})
+            blocks = profile.count_segment(1, {"part": 0, "batches": batches}, scanned)
             kept = 0
             for told in profile.count_shard(blocks) if shard else blocks:
                 kept += len(told)
@@ -188,7 +186,6 @@ def test_memory_of_a_task_and_a_shard(monkeypatch: pytest.MonkeyPatch) -> None:
         finally:
             tracemalloc.stop()
 
-    monkeypatch.setattr(profile, "scan", scanned)
     few, many, shard = largest_mib(12, shard=False), largest_mib(36, shard=False), largest_mib(12, shard=True)
     assert many < few + 10, (few, many)
     assert many < 180, many

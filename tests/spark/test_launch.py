@@ -66,10 +66,9 @@ def test_the_driver_is_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert words[words.index("--deploy-mode") + 1] == "client"
 
 
-def test_no_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "NEEDED", ("pyspark", "no_such_package"))
+def test_no_packages() -> None:
     with pytest.raises(ConfigError, match=r"no_such_package.*whl\[spark\]"):
-        launch.require_spark()
+        launch.require_spark(("pyspark", "no_such_package"))
 
 
 def _java(place: Path, body: str) -> Path:
@@ -130,7 +129,7 @@ def test_how_many_tasks_share_this_machine(tmp_path: Path, monkeypatch: pytest.M
     script.write_text(f'#!/bin/sh\necho "${{{TASKS_MARK}-none}}" >> {tmp_path}/tasks\n')
     script.chmod(0o755)
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    monkeypatch.setattr(launch, "cores_here", lambda: 8)
+    monkeypatch.setattr(launch, "cores_here", lambda: 8)  # this machine may have one, which is what "local" means
     monkeypatch.setenv(TASKS_MARK, "77")  # of a session that started us
     conf = {"spark.driver.memory": "1g"}
     for master in ("local", "local[*]", "local[3]", "spark://host:7077", "local-cluster[2,1,1024]"):
@@ -166,14 +165,13 @@ time.sleep(300)
 
 @pytest.mark.long
 @pytest.mark.parametrize("on_term", ["SIG_DFL", "SIG_IGN"])
-def test_the_whole_group_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_term: str) -> None:
+def test_the_whole_group_ends(tmp_path: Path, on_term: str) -> None:
     """A driver's parent that is told to stop leaves its Python behind (design/spark.md, G): the group has to go."""
-    monkeypatch.setattr(launch, "GRACE_SECONDS", 1.0)
     note = tmp_path / "pid"
     command = [sys.executable, "-c", FAMILY.format(on_term=on_term), str(note)]
     process = subprocess.Popen(command, start_new_session=True)
     _until(lambda: note.exists() and note.read_text() != "")
-    launch.end_group(process)
+    launch.end_group(process, grace_seconds=1.0)
     assert process.returncode in (-signal.SIGTERM, -signal.SIGKILL)
     _until(lambda: not _runs(int(note.read_text())))
 

@@ -30,6 +30,7 @@ from tests.spark.twins import staged_files
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import Record, encode_batch, keyed_batch
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.system_calls import system_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -309,7 +310,7 @@ def test_no_memory_for_a_session(
     tmp_path: Path, log_dir: Path, monkeypatch: pytest.MonkeyPatch, with_memory: Callable[[int], None]
 ) -> None:
     """However much there is to read, this process does it by itself; what it cannot do is refused in words."""
-    monkeypatch.setattr("cleanerd.cli.spark.is_little", lambda _bytes: False)
+    monkeypatch.setattr("cleanerd.cli.spark.is_little", lambda _bytes: False)  # half a gigabyte would take long
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no java"))
     asked = ["spark", "profile", str(log_dir), "--set", f"cleanerd.state.dir={tmp_path / 'state'}"]
     assert run(asked) == 3, "there is memory for a session, so Java is missed"
@@ -367,8 +368,9 @@ def test_a_large_batch_has_all_of_the_memory(
     """One process reads one batch after the other: of eight cores the limit is not an eighth of the memory."""
     large = encode_batch([Record(key=b"a", value=bytes(12 << 20))], codec=1)
     path = make_log_dir(tmp_path / "logs", {"orders-0": Partition({0: large, 1: keyed_batch(1, [("b", "1")])})})
+    # No test may limit the memory of its own process, or have eight cores.
     monkeypatch.setattr(memory, "measure", lambda: Memory(512 << 20, "a test"))
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: set(range(8)))
+    system_call(monkeypatch, "sched_getaffinity", lambda _process: set(range(8)))
     state = f"cleanerd.state.dir={tmp_path / 'state'}"
     memory.worker_share.cache_clear()
     assert 1 << 20 < memory.worker_batch_bytes() < 12 << 20

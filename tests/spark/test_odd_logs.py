@@ -186,7 +186,7 @@ def test_a_task_that_cannot_go_on_tells_why(tmp_path: Path, monkeypatch: pytest.
     def refuse(*_arguments: object) -> None:
         raise UnsupportedLogError("grows past 2 GiB", where="segment 0")
 
-    monkeypatch.setattr(rewrite, "stage_group", refuse)
+    monkeypatch.setattr(rewrite, "stage_group", refuse)  # two gigabytes would take minutes
     path = RichLog(1).write(tmp_path / "logs", 3, 10)
     found = stage_inline(path, all_dirty(NOW_MS))
     assert isinstance(found.result.error, UnsupportedLogError)

@@ -12,12 +12,13 @@ import pytest
 
 from cleanerd.errors import CleanerdError, ConfigError
 from cleanerd.spark import latest_by_tasks, snapshot_files
-from cleanerd.spark.latest_by_tasks import by_file
+from cleanerd.spark.latest_by_tasks import LARGE_BYTES, by_file
 from cleanerd.spark.logs import find_logs, work_on
 from cleanerd.spark.snapshot import walked_logs, write_snapshot
 from cleanerd.verify.listing import NO_END
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 from tests.spark.rich_log import RichLog
+from tests.support.system_calls import system_call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -62,14 +63,14 @@ def test_one_state(
         place = tmp_path / name
         # Of a URL with one slash Spark's own writer takes care.
         uri = f"file:{place}" if name == "by Spark" else place.as_uri()
-        found = write_snapshot(session, logs, uri, tombstones=tombstones)
+        large_bytes = 0 if name == "many tasks" else LARGE_BYTES
+        found = write_snapshot(session, logs, uri, tombstones=tombstones, large_bytes=large_bytes)
         assert not (place / "_attempts").exists()
         assert (place / "_SUCCESS").exists()
         return found, rows_in(place), told_in(place)
 
     expected = (taken, rows_in(alone), told_in(alone))
     assert written("a task a log", spark) == expected
-    monkeypatch.setattr(snapshot_files, "LARGE_BYTES", 0)
     assert written("many tasks", spark) == expected
     found, rows, told = written("by Spark", spark)
     assert (found, told) == (expected[0], expected[2])
@@ -77,21 +78,19 @@ def test_one_state(
     assert pq.read_schema(*(tmp_path / "many tasks").glob("topic=*/*")) == pq.read_schema(*alone.glob("topic=*/*"))
 
 
-def test_more_keys_than_wait_at_once(logs: list[Log], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_keys_than_wait_at_once(logs: list[Log]) -> None:
     """U-20: what a shard has added up already competes with what comes later."""
     walks = walked_logs(None, logs, [NO_END] * len(logs), whole_log=True)
     _, items = work_on(logs, walks, bytes(16), stable=True)
 
-    def places() -> set[tuple[int, int]]:
-        sent = [batch for _, item in items for batch in latest_by_tasks.best_of_segment(1, item)]
-        found = latest_by_tasks.best_of_shard(tombstones=False, batches=iter(sent))
+    def places(sent_rows: int) -> set[tuple[int, int]]:
+        sent = [batch for _, item in items for batch in latest_by_tasks.best_of_segment(1, item, sent_rows)]
+        found = latest_by_tasks.best_of_shard(tombstones=False, batches=iter(sent), sent_rows=sent_rows)
         told = {(file, offset) for file, offsets in by_file(latest_by_tasks._places(found)) for offset in offsets}
         assert told
         return told
 
-    at_once = places()
-    monkeypatch.setattr(latest_by_tasks, "_SENT_ROWS", 1)
-    assert places() == at_once
+    assert places(1) == places(latest_by_tasks.SENT_ROWS)
 
 
 def test_a_task_that_is_tried_twice(logs: list[Log], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +102,7 @@ def test_a_task_that_is_tried_twice(logs: list[Log], tmp_path: Path, monkeypatch
         list(write_log(how, item))
         yield from write_log(how, item)
 
-    monkeypatch.setattr(snapshot_files, "write_log", twice)
+    monkeypatch.setattr(snapshot_files, "write_log", twice)  # as Spark does when it tries a task again
     assert write_snapshot(None, logs, (tmp_path / "twice").as_uri()) == once
     assert rows_in(tmp_path / "twice") == rows_in(tmp_path / "once")
     assert {path.name for path in (tmp_path / "twice").iterdir()} == {"topic=orders", "_SUCCESS", "_cleanerd"}
@@ -119,7 +118,7 @@ def test_an_attempt_that_still_writes(logs: list[Log], tmp_path: Path, monkeypat
             break
         real(path, *arguments, **named)
 
-    monkeypatch.setattr(os, "rmdir", rmdir)
+    system_call(monkeypatch, "rmdir", rmdir)  # the other attempt writes at this very moment
     write_snapshot(None, logs, (tmp_path / "state").as_uri())
     assert next(late, None) is None
     assert {path.name for path in (tmp_path / "state").iterdir()} == {"topic=orders", "_SUCCESS", "_cleanerd"}

@@ -49,9 +49,15 @@ def swap(path: Path, *gone: int) -> Path:
     return waiting
 
 
-def test_a_swap_that_was_cut_off(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is at work there: to wait two seconds for it, six times, shows nothing."""
+    monkeypatch.setattr(listed, "PAUSE_SECONDS", 0.0)  # twelve seconds in all
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_swap_that_was_cut_off(path: Path, tmp_path: Path) -> None:
     """Twenty records were left out without a word: neither the old segments nor the new one had their names."""
-    monkeypatch.setattr(listed, "PAUSE_SECONDS", 0.0)
     copy = make_log_dir(tmp_path / "copy", {"t-0": Partition({0: segment(0)})})
     swap(path)
     assert offsets(path) == list(range(40)), "all old ones are still there"
@@ -67,9 +73,9 @@ def test_a_swap_that_was_cut_off(path: Path, tmp_path: Path, monkeypatch: pytest
             ask()
 
 
-def test_a_swap_in_another_order(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("at_once")
+def test_a_swap_in_another_order(path: Path) -> None:
     """The first of the old ones is still there, or has its new name already, and the second one is gone."""
-    monkeypatch.setattr(listed, "PAUSE_SECONDS", 0.0)
     swap(path, 10)
     with pytest.raises(RefusedError, match="cut off"):
         offsets(path)
@@ -128,7 +134,7 @@ def test_a_swap_while_it_is_planned(path: Path, monkeypatch: pytest.MonkeyPatch)
         (path / "t-0" / f"{10:020d}.log").unlink(missing_ok=True)
         return look(listed_one)
 
-    monkeypatch.setattr(plan, "witness_of", swapped)
+    monkeypatch.setattr(plan, "witness_of", swapped)  # at this very moment
     with pytest.raises(SegmentChangedError, match="in the place of several"):
         offsets(path, endingOffsets={"t": {"0": 10}})
 

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles, ReadMaxRows, ReadMinRows
 
 from cleanerd.errors import ConfigError
-from cleanerd.spark.source import stream as streams
+from cleanerd.spark.source.data_source import KafkaSegments
 from tests.spark.streaming import batch, grow, run_query, stream, two_partitions
 
 if TYPE_CHECKING:
@@ -70,24 +70,28 @@ def test_limits_by_option(path: Path) -> None:
     assert stream(path).getDefaultReadLimit() == ReadAllAvailable()
 
 
-def test_a_spark_without_limits(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class OlderSpark(KafkaSegments):
+    """As with Spark 4.1."""
+
+    has_limits = False
+
+
+def test_a_spark_without_limits(path: Path) -> None:
     """Spark 4.1 would never ask for them, and take all at once: refused, and what says no limit is not."""
-    monkeypatch.setattr(streams, "HAS_LIMITS", False)
     for option in ("maxFilesPerTrigger", "maxBytesPerTrigger", "maxOffsetsPerTrigger"):
         with pytest.raises(ConfigError, match=f"{option}.*limits.*Spark 4.2"):
-            stream(path, **{option: "7"})
-    assert stream(path).latestOffset() == {"t": {"0": 30, "1": 30}}
+            stream(path, OlderSpark, **{option: "7"})
+    assert stream(path, OlderSpark).latestOffset() == {"t": {"0": 30, "1": 30}}
 
 
-def test_a_start_in_what_is_not_closed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_in_what_is_not_closed(path: Path) -> None:
     """Spark 4.1 would take where that begins for the first batch's end, and go on from there, below the start."""
     starting = {"t": {"0": 33, "1": 30}}
     assert stream(path, startingOffsets=starting).initialOffset() == starting
     assert stream(path).latestOffset(starting) == starting
-    monkeypatch.setattr(streams, "HAS_LIMITS", False)
     with pytest.raises(ConfigError, match="offset 33 of t-0 lies above 30, where what is closed ends"):
-        stream(path, startingOffsets=starting).initialOffset()
-    assert stream(path, startingOffsets="latest").initialOffset() == {"t": {"0": 30, "1": 30}}
+        stream(path, OlderSpark, startingOffsets=starting).initialOffset()
+    assert stream(path, OlderSpark, startingOffsets="latest").initialOffset() == {"t": {"0": 30, "1": 30}}
 
 
 @pytest.mark.long

@@ -68,11 +68,11 @@ def test_the_same_rows(store: Store, url: str, log_dir: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_listing_in_pages(store: Store, url: str, log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listing_in_pages(store: Store, url: str, log_dir: Path) -> None:
     """S3 answers with a thousand names at once: here with three."""
     files = sum(path.is_file() for path in log_dir.rglob("*"))
     expected, asked = offsets(log_dir), len(store.requests)
-    monkeypatch.setattr(store, "page", 3)
+    store.page = 3
     assert offsets(url) == expected
     assert len(path_of(url).files_below()) == files  # type: ignore[attr-defined]
     listings = [path for _, path, _ in store.requests[asked:] if "list-type" in path]

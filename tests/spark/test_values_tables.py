@@ -16,8 +16,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from cleanerd.cli.main import run
 from cleanerd.errors import CleanerdError, ConfigError, CorruptionError, RefusedError
 from cleanerd.spark import Decode, Delta, Logs, api
+from cleanerd.spark.latest_by_tasks import LARGE_BYTES
 from cleanerd.spark.source.data_source import KafkaSegments
-from cleanerd.spark.tables import merge
 from tests.spark.avro_values import EVERYTHING, ORDER
 from tests.spark.decoding import KEY, avro, record
 from tests.spark.growing_logs import Growing
@@ -336,15 +336,14 @@ def test_keys_and_values(registry: RegistryServer, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_tasks_write_what_this_process_writes(
-    spark: SparkSession, delta: Tables, registry: RegistryServer, log: Growing, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, delta: Tables, registry: RegistryServer, log: Growing
 ) -> None:
     """What a session's tasks write is what this process writes: a task a partition, and many for a large one."""
     path, decode = path_of(log), Decode(registry.url)
     Logs(None, path, decode=decode).latest().write_table(delta.target)
-    for kind, large in (("task", merge.LARGE_BYTES), ("tasks", 0)):
-        monkeypatch.setattr(merge, "LARGE_BYTES", large)
+    for kind, large in (("task", LARGE_BYTES), ("tasks", 0)):
         target = Delta(f"{delta.uri}-{kind}")
-        (taken,) = Logs(spark, path, decode=decode).latest().write_table(target)
+        (taken,) = Logs(spark, path, decode=decode).latest().write_table(target, large_bytes=large)
         assert taken.undecoded == 1
         rows = DeltaTable(target.uri).to_pyarrow_table().to_pylist()
         assert sorted(rows, key=lambda row: row["offset"]) == delta.rows()

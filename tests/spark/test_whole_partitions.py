@@ -6,6 +6,7 @@ import itertools
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,8 +14,7 @@ import pytest
 from cleanerd.cleaner.manifest import STAGING
 from cleanerd.errors import BatchTooLargeError, CleanerdError, CorruptionError, LogTooLargeError, MachineError
 from cleanerd.spark import Logs
-from cleanerd.spark import clean as spark_clean
-from cleanerd.spark.clean import SparkStager
+from cleanerd.spark.clean import SparkStager, spark_stage_partition
 from cleanerd.spark.jobs import Jobs
 from cleanerd.spark.plan import WHOLE_BYTES
 from cleanerd.spark.spread import queries
@@ -174,7 +174,7 @@ def test_a_disk_without_room(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_side_by_side(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_side_by_side(spark: SparkSession, tmp_path: Path) -> None:
     """Two partitions are at work at once, in the two cores of the session; a damaged one stops no other."""
     names = [f"orders-{number}" for number in range(5)]
     path = make_log_dir(
@@ -191,10 +191,9 @@ def test_side_by_side(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.M
                 at_once.append(met.wait(PATIENCE_SECONDS))
             return super().run(name, *arguments, **named)
 
-    monkeypatch.setattr(spark_clean, "Jobs", Meeting)
-    monkeypatch.setattr(spark_clean, "ALONE_HERE_BYTES", 0)
+    stage_one = partial(spark_stage_partition, alone_bytes=0, jobs_of=partial(Meeting, spark))
     settings = [f"cleanerd.state.dir={tmp_path / 'state'}", "topics.orders.cleanup.policy=compact"]
-    results = Logs(spark, path).stage(settings, force=True, from_start=True, now_ms=NOW_MS)
+    results = Logs(spark, path).stage(settings, force=True, from_start=True, now_ms=NOW_MS, stage_one=stage_one)
     assert [str(result.name) for result in results] == names
     outcomes = [result.outcome for result in results]
     assert outcomes == ["staged", "staged", "staged", "quarantined", "staged"], results[3].reason
@@ -204,15 +203,14 @@ def test_side_by_side(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.long
-def test_only_its_own_jobs_are_ended(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_its_own_jobs_are_ended(spark: SparkSession, tmp_path: Path) -> None:
     """When one partition ends the run, the others' jobs end, and no other ones: a notebook's session has its own."""
-    stager = SparkStager(spark, None, ANY)
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
 
-    def job(session: SparkSession, place: Path, **_given: object) -> object:
+    def job(session: SparkSession, place: Path, **_given: object) -> Any:
         return session.sparkContext.parallelize([str(place)], 1).map(let_go).collect()
 
-    monkeypatch.setattr(spark_clean, "spark_stage_partition", job)
+    stager = SparkStager(spark, None, ANY, job)
     with ThreadPoolExecutor(2) as threads:
         both = threads.submit(stager, ours), threads.submit(job, spark, theirs)
         try:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import functools
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
 from cleanerd.apply.purged_keys import PURGED
 from cleanerd.apply.round import stage_partition
-from cleanerd.cleaner import planning
 from cleanerd.cleaner.manifest import MANIFEST, READY, STAGING
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.format.names import parse_topic_partition_dir
@@ -112,13 +110,8 @@ def _stage(
     partition = parse_topic_partition_dir(NAME)
     assert partition is not None
     store = StateStore(path.parent / "state")
-    with (
-        mock.patch.object(planning, "new_plan_id", return_value=PLAN_ID),
-        mock.patch.object(planning, "new_hash_key", return_value=HASH_KEY),
-    ):
-        result = stager(
-            read_log_dir(path), store, with_resources or resources(), partition, topic or config(), options, Silent()
-        )
+    drawn = replace(with_resources or resources(), new_plan_id=lambda: PLAN_ID, new_hash_key=lambda: HASH_KEY)
+    result = stager(read_log_dir(path), store, drawn, partition, topic or config(), options, Silent())
     found = staged(path, result)
     place = path / NAME / STAGING
     left = sorted(each.name for each in place.iterdir()) if place.is_dir() else None

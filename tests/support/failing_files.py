@@ -59,6 +59,7 @@ class Injector:
             self.left -= self.left > 0
             real(files, operation)
 
+        # The one seam for changes of a broker's files, far below what a test calls.
         monkeypatch.setattr(PartitionFiles, "_system_call", call)
 
     def arm(self, after: int, *, kills: bool) -> None:

@@ -36,7 +36,7 @@ from tests.torture.line_coverage import FAST, OURS, Lines
 from tests.torture.mutate import MOST_BYTES, Mutator
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
 
 TOP: Final = Path(__file__).resolve().parents[2]
@@ -78,15 +78,15 @@ class Count:
     files: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, path: Path, seed: int) -> Count:
-        """What stands there, if it still counts."""
+    def load(cls, path: Path, seed: int, top: str = OURS) -> Count:
+        """What ``path`` holds, if it still counts; it names files below ``top``."""
         try:
             found = cls(**json.loads(path.read_bytes()))
         except (OSError, ValueError, TypeError):
             return cls(seed)
         return (
             found
-            if found.seed == seed and all(_digest(each) == was for each, was in found.files.items())
+            if found.seed == seed and all(_digest(top, each) == was for each, was in found.files.items())
             else cls(seed)
         )
 
@@ -104,13 +104,13 @@ class Count:
         )
 
 
-def _ours() -> list[str]:
-    return [os.path.relpath(path, OURS) for path in Path(OURS).rglob("*.py")]
+def _files_below(top: str) -> list[str]:
+    return [os.path.relpath(path, top) for path in Path(top).rglob("*.py")]
 
 
-def _digest(relative: str) -> str:
+def _digest(top: str, relative: str) -> str:
     try:
-        return hashlib.sha256((Path(OURS) / relative).read_bytes()).hexdigest()[:16]
+        return hashlib.sha256((Path(top) / relative).read_bytes()).hexdigest()[:16]
     except OSError:
         return ""
 
@@ -118,7 +118,8 @@ def _digest(relative: str) -> str:
 class Watch:
     """Whether an input takes too long: told by clocks that tick, so that quick ones pay nothing for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, tick_seconds: float = _TICK_SECONDS) -> None:
+        self._tick_seconds = tick_seconds
         self.number = 0
         """Of the input that is played."""
         self._seen: dict[int, tuple[int, int]] = {}
@@ -127,7 +128,7 @@ class Watch:
     def on(self) -> Iterator[None]:
         """In the block: more than a second of CPU time, or a minute of any, raises :class:`TooSlowError`."""
         before = [(each, signal.signal(each, self._tick)) for each in (signal.SIGPROF, signal.SIGALRM)]
-        signal.setitimer(signal.ITIMER_PROF, _TICK_SECONDS, _TICK_SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, self._tick_seconds, self._tick_seconds)
         signal.setitimer(signal.ITIMER_REAL, _STUCK_SECONDS / _MOST_TICKS, _STUCK_SECONDS / _MOST_TICKS)
         try:
             yield
@@ -147,17 +148,31 @@ class Watch:
 
 
 class Run:
-    """The inputs of one reader, in this process."""
+    """The inputs of one reader, in this process, led by the lines of the files whose paths begin with ``ours``.
 
-    def __init__(self, reader: Reader, seed: int, place: Path) -> None:
+    ``top``: the directory that these files are below.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        seed: int,
+        place: Path,
+        *,
+        ours: str = OURS,
+        top: str = OURS,
+        tick_seconds: float = _TICK_SECONDS,
+    ) -> None:
+        self._ours, self._top = ours, top
         self._reader = reader
         self._place = place / _file_name(reader.name)
         self._place.mkdir(parents=True, exist_ok=True)
         self._kept = self._place.with_name(self._place.name + ".json")
-        self.count = Count.load(self._kept, seed)
-        self._code = {each: _digest(each) for each in _ours()}  # as it was loaded: somebody may work on it
+        self.count = Count.load(self._kept, seed, top)
+        # As it was loaded: somebody may work on it.
+        self._code = {each: _digest(top, each) for each in _files_below(top)}
         self._saved = time.monotonic()
-        self._watch = Watch()
+        self._watch = Watch(tick_seconds)
         with open(running(self._place), "w+b") as file:
             os.truncate(file.fileno(), 8 + 8 * MOST_BYTES)
             self._running = mmap.mmap(file.fileno(), 0)
@@ -166,7 +181,7 @@ class Run:
         """Up to ``count`` inputs in all; what was wrong, with the command for it."""
         wrong: list[str] = []
         seeds = dict.fromkeys([*self._reader.seeds, *(path.read_bytes() for path in sorted(self._place.iterdir()))])
-        with Lines() as lines, self._watch.on():
+        with Lines(self._ours) as lines, self._watch.on():
             for data in seeds:
                 self._one(data, wrong)  # what is wrong among them was counted when it was found
             mutator = Mutator([*seeds])
@@ -215,7 +230,7 @@ class Run:
 
     def _save(self, lines: Lines) -> None:
         self._saved = time.monotonic()
-        relative = sorted(os.path.relpath(each, OURS) for each in lines.files)
+        relative = sorted(os.path.relpath(each, self._top) for each in lines.files)
         self.count.files = {each: self._code[each] for each in relative}
         self.count.save(self._kept)
 
@@ -327,9 +342,9 @@ class Readers:
         sys.stderr.write(f"{done} of {len(counts)} readers are done; {now}\n")
 
 
-def quickest_python() -> str:
-    """The one that is fastest here."""
-    if FAST:
+def quickest_python(*, fast: bool = FAST, interpreter: Callable[[str], Path | None] = interpreter) -> str:
+    """The one that is fastest here; ``fast``: this one notes places cheaply."""
+    if fast:
         return sys.executable
     for minor in PYTHONS:
         base = interpreter(minor)

@@ -23,7 +23,9 @@ FAST: Final = hasattr(sys, "monitoring")
 class Lines:
     """``reached``: how many places, growing. ``files``: where they are. Threads count when they begin in the block."""
 
-    def __init__(self) -> None:
+    def __init__(self, ours: str = OURS) -> None:
+        """``ours``: what the paths of the files begin with that count."""
+        self._ours = ours
         self.reached = 0
         self.files: set[str] = set()
         self._seen: set[tuple[CodeType, int]] = set()
@@ -53,14 +55,14 @@ class Lines:
         told.free_tool_id(told.COVERAGE_ID)
 
     def _line_once(self, code: CodeType, _line: int) -> Any:
-        if code.co_filename.startswith(OURS):
+        if code.co_filename.startswith(self._ours):
             self.reached += 1
             self.files.add(code.co_filename)
         return sys.monitoring.DISABLE  # type: ignore[attr-defined,unused-ignore]
 
     def _way(self, code: CodeType, at: int, to: int) -> Any:
         """Told until it went both ways: one is taken by the first input, what takes the other one is led by."""
-        if code.co_filename.startswith(OURS):
+        if code.co_filename.startswith(self._ours):
             first = self._ways.setdefault((code, at), to)
             if first == to:
                 return None
@@ -76,4 +78,4 @@ class Lines:
         return self._line
 
     def _call(self, frame: FrameType, _event: str, _argument: Any) -> Any:
-        return self._line if frame.f_code.co_filename.startswith(OURS) else None
+        return self._line if frame.f_code.co_filename.startswith(self._ours) else None

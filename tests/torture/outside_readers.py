@@ -7,7 +7,6 @@ import io
 import json
 import os
 import socket
-import tempfile
 from contextlib import redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
@@ -167,13 +166,11 @@ def told_by_hosts(root: Path) -> list[Found]:
         status, _, maps = data.partition(_SPLIT)
         put["7/status"](status)
         put["7/maps"](maps)
-        with patch.object(agent_attach, "_PROC", proc):
-            agent_attach.look_at(7)
+        agent_attach.look_at(7, proc)
 
     def java(data: bytes) -> None:
         put["7/root/jvm/release"](data)
-        with patch.object(agent_attach, "_PROC", proc):
-            agent_attach._require_java(agent_attach.Jvm(7, 0, 0, 7, catches_quit=True, home="/jvm"))
+        agent_attach._require_java(agent_attach.Jvm(7, 0, 0, 7, catches_quit=True, home="/jvm", proc=proc))
 
     def limits(data: bytes) -> None:
         parts = [*data.split(_SPLIT), b"", b"", b"", b""]
@@ -188,8 +185,7 @@ def told_by_hosts(root: Path) -> list[Found]:
 
     def own_names(data: bytes) -> None:
         put["hosts"](data)
-        with patch.object(hosts, "_HOSTS_FILE", proc / "hosts"):
-            hosts.own_names()
+        hosts.own_names(proc / "hosts")
 
     def host(data: bytes) -> None:
         text = data.decode("latin-1")
@@ -277,7 +273,7 @@ def told_by_daemons(root: Path) -> list[Found]:
             def __getattr__(self, _name: str) -> Callable[..., None]:
                 return lambda *_, **__: None
 
-        with patch.object(socket, "create_connection", lambda *_, **__: Line()):
+        with patch.object(socket, "create_connection", lambda *_, **__: Line()):  # a million real ones take hours
             answer = cluster._ask("a", "http://a/status")
         found = compare([answer, answer])
         found.to_json()
@@ -300,29 +296,17 @@ def told_by_daemons(root: Path) -> list[Found]:
             def makefile(self, *_: object, **__: object) -> Any:
                 return io.BytesIO(data)
 
-        with patch.object(asking.socket, "socket", Line):
+        with patch.object(asking.socket, "socket", Line):  # a million real ones take hours
             asking.ask(root, "status")
 
     def by_spark(data: bytes) -> None:
         result, _, errors = data.partition(_SPLIT)
-
-        def run(_command: object, directory: Path, _check: object) -> int:
-            (directory / "result").write_bytes(result)
-            (directory / "errors").write_bytes(errors)
-            return len(errors) % 3
-
         look = SimpleNamespace(log_dir=SimpleNamespace(path=root))
         facts = SimpleNamespace(metadata_dir=None, settings=None)
         job = SimpleNamespace(
             name=names.TopicPartition("a", 0), look=look, facts=facts, progress=SimpleNamespace(check=None)
         )
-        with (
-            patch.object(hand_over, "_run", run),
-            patch.object(hand_over, "as_toml", lambda *_: ""),
-            patch.object(hand_over, "spark_command", lambda *_: []),
-            patch.object(tempfile, "tempdir", str(root)),
-        ):
-            hand_over._carried_out(cast("Any", job))
+        hand_over.result_of(cast("Any", job), len(errors) % 3, result, errors.decode(errors="replace"))
 
     left = {"topic": "a", "partition": 0, "outcome": "cleaned", "bytes_before": 9, "bytes_after": 3}
     return [

@@ -148,7 +148,7 @@ def values() -> list[Found]:
 
     def as_schema(kind: str, data: bytes) -> None:
         text = base64.standard_b64encode(data).decode() if kind == PROTOBUF else data.decode(errors="replace")
-        with patch.object(protobuf, "_from_text", _no_compiler):
+        with patch.object(protobuf, "_from_text", _no_compiler):  # a million processes take days
             _column(values=value_of[kind], schema=Schema(kind, text))
 
     def as_writers(data: bytes) -> None:

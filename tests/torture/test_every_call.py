@@ -21,6 +21,7 @@ from cleanerd.settings.check import missing_paths
 from tests.apply.offline_round import two_groups
 from tests.support.log_dirs import make_log_dir
 from tests.support.now_open import open_descriptors
+from tests.support.system_calls import system_call
 from tests.torture.failing_calls import fails
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def test_a_path_of_the_command_line_is_asked_only_when_it_is_used(
     kept = tmp_path / "kept"
     kept.mkdir()
     words = settings_in(tmp_path / "state")
-    monkeypatch.setattr(os, "access", lambda *_arguments, **_options: False)
+    system_call(monkeypatch, "access", lambda *_arguments, **_options: False)
     assert run(["clean", str(root), "--yes", "--keep-replaced", str(kept), *words]) == 0
     missing = tmp_path / "config"
     assert run(["clean", str(root), "--config", str(missing)]) == 3
@@ -169,7 +170,7 @@ def test_a_connection_that_a_signal_interrupts_is_made_anew(tmp_path: Path, monk
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
         listening.listen()
-        monkeypatch.setattr(socket, "socket", Interrupted)
+        monkeypatch.setattr(socket, "socket", Interrupted)  # a signal that comes at this very moment
         with agent_transport.connect(path, 5) as connection:
             assert connection.getpeername() == str(path)
     assert made == [str(path)] * 2

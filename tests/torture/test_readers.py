@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.format import names
-from tests.torture import led, line_coverage
+from tests.torture import led
 from tests.torture.hostile import Reader, outcome, readers
 from tests.torture.led import Count, Run
 from tests.torture.line_coverage import Lines
@@ -91,21 +91,17 @@ def _deep(data: bytes) -> None:
     return
 
 
-@pytest.fixture
-def ours(monkeypatch: pytest.MonkeyPatch) -> None:
+TOP = str(Path(__file__).parent)
+
+
+def _play(reader: Reader, place: Path, count: int, tick_seconds: float = 0.25) -> tuple[Count, list[str]]:
     """Led by this file's lines alone: those of the torture, a clock's tick among them, would keep inputs by luck."""
-    monkeypatch.setattr(line_coverage, "OURS", __file__)
-    monkeypatch.setattr(led, "OURS", str(Path(__file__).parent))
-
-
-def _play(reader: Reader, place: Path, count: int) -> tuple[Count, list[str]]:
-    run = Run(reader, 1, place)
+    run = Run(reader, 1, place, ours=__file__, top=TOP, tick_seconds=tick_seconds)
     wrong = run.play(count)
     return run.count, wrong
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("ours")
 def test_what_reaches_a_new_line_is_mutated_further(tmp_path: Path) -> None:
     """By luck alone it would take some hundred million inputs; kept is what leads there, and what is wrong."""
     count, wrong = _play(Reader("deep", (b"xyz",), _deep), tmp_path, 60_000)
@@ -118,31 +114,28 @@ def test_what_reaches_a_new_line_is_mutated_further(tmp_path: Path) -> None:
     assert f"--reader 'deep' --input {tmp_path / 'deep'}" in wrong[0]
 
 
-@pytest.mark.usefixtures("ours")
 def test_a_run_continues_where_it_stopped(tmp_path: Path) -> None:
     """A million in all, over several runs; with other code, or another seed, none of them counts."""
     reader = Reader("deep", (b"xyz",), _deep)
     _play(reader, tmp_path, 3000)
     path = tmp_path / "deep.json"
     assert _play(reader, tmp_path, 3000)[0].inputs == 3000
-    assert Count.load(path, 1).inputs == 3000
-    assert Count.load(path, 2).inputs == 0
+    assert Count.load(path, 1, TOP).inputs == 3000
+    assert Count.load(path, 2, TOP).inputs == 0
     changed = json.loads(path.read_text())
     assert "test_readers.py" in changed["files"]
     path.write_text(json.dumps(changed | {"files": {"test_readers.py": "other"}}))
-    assert Count.load(path, 1).inputs == 0
+    assert Count.load(path, 1, TOP).inputs == 0
 
 
-@pytest.mark.usefixtures("ours")
-def test_an_input_that_takes_too_long_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_input_that_takes_too_long_is_reported(tmp_path: Path) -> None:
     """More than a second of CPU is told, though no input is looked at on its own."""
 
     def read(data: bytes) -> None:
         while data[:1] == b"!":
             pass
 
-    monkeypatch.setattr(led, "_TICK_SECONDS", 0.02)
-    _, wrong = _play(Reader("slow", (b"!", b"x"), read), tmp_path, 10)
+    _, wrong = _play(Reader("slow", (b"!", b"x"), read), tmp_path, 10, tick_seconds=0.02)
     assert "TooSlowError on b'!" in wrong[0]
 
 
@@ -164,11 +157,9 @@ def test_lines_are_told_once() -> None:
     assert again.reached == first
 
 
-def test_coverage_without_sys_monitoring(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_coverage_without_sys_monitoring(capsys: pytest.CaptureFixture[str]) -> None:
     """It goes on with this one, and says so."""
-    monkeypatch.setattr(led, "FAST", False)
-    monkeypatch.setattr(led, "interpreter", lambda _minor: None)
-    assert led.quickest_python() == sys.executable
+    assert led.quickest_python(fast=False, interpreter=lambda _minor: None) == sys.executable
     assert "no Python 3.13 or 3.12" in capsys.readouterr().err
 
 

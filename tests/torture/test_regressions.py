@@ -32,6 +32,7 @@ from cleanerd.settings import load_settings
 from tests.apply.offline_round import two_groups
 from tests.support.log_dirs import make_log_dir
 from tests.support.now_open import open_descriptors
+from tests.support.system_calls import system_call
 from tests.torture.failing_calls import fails
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def test_half_a_read_is_no_other_segment(tmp_path: Path, monkeypatch: pytest.Mon
             segment.base, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns,
             *(_batch(data) for _ in range(2)),
         )  # fmt: skip
-        monkeypatch.setattr(os, "pread", lambda file, count, at: real(file, min(count, most), at))
+        system_call(monkeypatch, "pread", lambda file, count, at: real(file, min(count, most), at))
         check_witness(files, witness)
 
 
@@ -124,7 +125,7 @@ def test_read_at_gives_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "file").write_bytes(bytes(range(100)))
     descriptor = os.open(tmp_path / "file", os.O_RDONLY)
     real = os.pread
-    monkeypatch.setattr(os, "pread", lambda file, count, at: real(file, min(count, 7), at))
+    system_call(monkeypatch, "pread", lambda file, count, at: real(file, min(count, 7), at))
     try:
         assert safe_open.read_at(descriptor, 30, 10) == bytes(range(10, 40))
         assert safe_open.read_at(descriptor, 30, 90) == bytes(range(90, 100))
@@ -137,7 +138,7 @@ def test_half_a_write_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.Monkey
     """A mark of what is worked on was left with half of its words."""
     descriptor = os.open(tmp_path / "file", os.O_WRONLY | os.O_CREAT)
     real = os.write
-    monkeypatch.setattr(os, "write", lambda file, data: real(file, bytes(data)[:3]))
+    system_call(monkeypatch, "write", lambda file, data: real(file, bytes(data)[:3]))
     try:
         safe_open.write_all(descriptor, b"0123456789")
     finally:
@@ -157,7 +158,7 @@ def test_a_disk_that_fails_is_no_corruption(
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return real(file, buffers, at, *rest)
 
-    monkeypatch.setattr(os, "preadv", preadv)
+    system_call(monkeypatch, "preadv", preadv)
     assert run(["verify", str(root)]) == run(["verify", str(root / "orders-0")]) == 1
     assert "Input/output error" in capsys.readouterr().out
     monkeypatch.undo()
@@ -279,7 +280,7 @@ def test_a_file_is_closed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     before = open_descriptors()
-    monkeypatch.setattr(os, "close", close)
+    system_call(monkeypatch, "close", close)
     with locked(tmp_path / "lock", tmp_path.stat(), tmp_path):
         pass
     write_state_file(tmp_path / "file", b"x", tmp_path.stat())
@@ -308,7 +309,7 @@ def test_a_lock_that_cannot_be_given_back_is_closed(tmp_path: Path, monkeypatch:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     lock = LogDirLock.acquire(tmp_path / "logs", settle_seconds=0)
-    monkeypatch.setattr(lock_module, "set_lock", fails)
+    monkeypatch.setattr(lock_module, "set_lock", fails)  # a network file system that lost its server
     lock.release()
     monkeypatch.undo()
     assert open_descriptors() <= before

@@ -80,6 +80,7 @@ def test_parts_of_a_history() -> None:
 @pytest.mark.long
 def test_a_planted_mistake(judge_43: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tombstones that are none: a few records are left of a whole history, and the command plays them again."""
+    # The planted mistake.
     monkeypatch.setattr(evidence, "tombstones", lambda flags, *_more: np.zeros_like(flags, np.bool_))
     seed = next(each for each in range(50) if play(judge_43, tmp_path, random_history(each)) is not None)
     command = smallest(judge_43, tmp_path, "random_history", seed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tracemalloc
-from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -12,17 +11,15 @@ import pytest
 
 from cleanerd.format.batch import CONTROL, TRANSACTIONAL
 from cleanerd.format.control import ControlType
-from cleanerd.log import memory
-from cleanerd.log.memory import MIB, Memory
-from cleanerd.verify import indexes, keys, segment
-from cleanerd.verify import transactions as module
+from cleanerd.log.memory import MIB, Memory, batch_bytes, facts_bytes
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.indexes import check_indexes
 from cleanerd.verify.kinds import Kind
-from cleanerd.verify.listing import SegmentFile, bytes_of, list_partition
+from cleanerd.verify.listing import SegmentFile, list_partition
 from cleanerd.verify.partition import Question, verify_partition
 from cleanerd.verify.segment import BATCH_BYTES, check_segment
 from cleanerd.verify.transactions import MARKER_BYTES, Transactions, check_txn_index
+from cleanerd.verify.walk import ReadLimits
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import keyed_batch
 from tests.verify.cleaned_partition import CLEAN_TO, NOW, make_scene
@@ -35,38 +32,40 @@ MOST = 4
 
 
 @pytest.mark.parametrize("enough", [True, False])
-def test_a_segment_of_too_many_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, enough: bool) -> None:
+def test_a_segment_of_too_many_batches(tmp_path: Path, enough: bool) -> None:
     """Its indexes are left out, and that is an error with its place; everything else is proved all the same."""
     scene = make_scene(tmp_path)
     scene.patch(scene.file(7, ".timeindex"), 0, b"\0" * 7)
     damaged = scene.file(7).read_bytes()
-    monkeypatch.setattr(segment, "facts_bytes", lambda: BATCH_BYTES * MOST - (not enough))
-    whole = verify_partition(scene.partition, Question(now_ms=NOW, clean_to=CLEAN_TO))
+    read_limits = ReadLimits(facts_bytes=BATCH_BYTES * MOST - (not enough))
+    question = Question(now_ms=NOW, clean_to=CLEAN_TO, read_limits=read_limits)
+    whole = verify_partition(scene.partition, question)
     kinds = [(found.kind, found.file) for found in whole.findings.kept]
     left_out = (Kind.NOT_VERIFIED, str(scene.file(7)))
     assert (left_out in kinds) != enough
     assert ((Kind.TIME_INDEX_WRONG, str(scene.file(7, ".timeindex"))) in kinds) == enough
     assert {kind for kind, _ in kinds} <= {Kind.NOT_VERIFIED, Kind.TIME_INDEX_WRONG, Kind.TIME_INDEX_UNFINISHED}
     scene.patch(scene.file(7), len(damaged) - 1, bytes([damaged[-1] ^ 1]))
-    again = verify_partition(scene.partition, Question(now_ms=NOW, clean_to=CLEAN_TO))
+    again = verify_partition(scene.partition, question)
     assert Kind.BATCH_DAMAGED in {found.kind for found in again.findings.kept}
     assert again.records == whole.records - 1 or again.batches == whole.batches - 1
 
 
-def test_memory_stays_below_what_is_reckoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_stays_below_what_is_reckoned(tmp_path: Path) -> None:
     """64 bytes a batch cover columns and comparison; over the limit nothing is kept."""
     count = 40_000
     one = keyed_batch(0, [("k", "v")])
     content = b"".join(number.to_bytes(8, "big") + one[8:] for number in range(count))
     path = make_log_dir(tmp_path, {"orders-0": Partition({0: content, count: b""})}) / "orders-0"
     file = list_partition(path).segments[0]
-    monkeypatch.setattr(segment, "CHUNK_BYTES", 64 * 1024)
     taken = []
     for limit in (BATCH_BYTES * count, 0):
-        monkeypatch.setattr(segment, "facts_bytes", lambda limit=limit: limit)
+        read_limits = ReadLimits(64 * 1024, limit)
         findings = Findings(100)
         tracemalloc.start()
-        facts, columns = check_segment(file, findings, lambda _: None, lambda _: None, tail_may_be_cut=False)
+        facts, columns = check_segment(
+            file, findings, lambda _: None, lambda _: None, tail_may_be_cut=False, read_limits=read_limits
+        )
         if columns is not None:
             check_indexes(facts, columns, findings)
         taken.append(tracemalloc.get_traced_memory()[1])
@@ -78,10 +77,9 @@ def test_memory_stays_below_what_is_reckoned(tmp_path: Path, monkeypatch: pytest
     assert whole < BATCH_BYTES * count + 512 * 1024, "with its chunk of 64 KiB"
 
 
-def test_damage_takes_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damage_takes_no_memory(tmp_path: Path) -> None:
     """U-35: however many batches are damaged, nothing is remembered of one; each is told once, most are counted."""
-    monkeypatch.setattr(segment, "CHUNK_BYTES", 64 * 1024)
-    monkeypatch.setattr(keys, "read_rows", partial(keys.read_rows, chunk_bytes=64 * 1024))
+    read_limits = ReadLimits(chunk_bytes=64 * 1024)
     one = bytearray(keyed_batch(0, [("k", "v")]))
     one[-1] ^= 1
     peaks = []
@@ -89,7 +87,7 @@ def test_damage_takes_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         content = b"".join(number.to_bytes(8, "big") + one[8:] for number in range(count))
         path = make_log_dir(tmp_path / str(count), {"orders-0": Partition({0: content, count: b""})}) / "orders-0"
         tracemalloc.start()
-        verdict = verify_partition(path, Question(now_ms=NOW, clean_to=0, limit=100))
+        verdict = verify_partition(path, Question(now_ms=NOW, clean_to=0, limit=100, read_limits=read_limits))
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         damaged = [found for found in verdict.findings.kept if found.kind is Kind.BATCH_DAMAGED]
@@ -111,7 +109,7 @@ def markers_of(count: int) -> Any:
     )
 
 
-def test_markers_are_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_markers_are_columns(tmp_path: Path) -> None:
     """U-35: an ABORT marker and its transaction take 56 bytes; too many are not compared, and that is told."""
     count, batches = 10_000, markers_of(10_000)
     transactions = Transactions()
@@ -128,7 +126,7 @@ def test_markers_are_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ranges = transactions.invisible().ranges
     assert ranges[:2].tolist() == [[0, 0, 1], [0, 200, 201]]
     assert (len(ranges), ranges[-1].tolist()) == (count, [99, 2 * count - 2, 2 * count - 1])
-    monkeypatch.setattr(module, "facts_bytes", lambda: MARKER_BYTES * 9)
+    transactions = Transactions(read_limits=ReadLimits(facts_bytes=MARKER_BYTES * 9))
     transactions.take(markers_of(10))
     assert transactions.markers() is None
     findings = Findings()
@@ -139,30 +137,22 @@ def test_markers_are_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert transactions.markers() is not None, "those of the next segment fit"
 
 
-def test_an_index_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_that_is_too_large(tmp_path: Path) -> None:
     """Anybody may plant one: nothing of it is read."""
     scene = make_scene(tmp_path)
     with scene.file(7, ".index").open("r+b") as file:
-        file.truncate(8 * MIB)
-    monkeypatch.setattr(indexes, "facts_bytes", lambda: 8 * indexes.ENTRY_COPIES * MIB - 1)
-    monkeypatch.setattr(indexes, "bytes_of", lambda path: None if ".index" in path.name else bytes_of(path))
+        file.truncate(1 << 40)  # more than any machine has memory: what reads it does not come back with a finding
     verdict = verify_partition(scene.partition, Question(now_ms=NOW, clean_to=CLEAN_TO))
     assert (Kind.NOT_VERIFIED, str(scene.file(7, ".index"))) in [(one.kind, one.file) for one in verdict.findings.kept]
 
 
-def test_the_limit_follows_from_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limit_follows_from_the_memory() -> None:
     """The same rule as for large batches, and together they fit."""
 
     def limits(bytes_: int) -> tuple[int, int]:
-        memory.facts_bytes.cache_clear()
-        memory.batch_bytes.cache_clear()
-        monkeypatch.setattr(memory, "measure", lambda: Memory(bytes_, "a test"))
-        return memory.facts_bytes(), memory.batch_bytes()
+        memory = Memory(bytes_, "a test")
+        return facts_bytes(memory), batch_bytes(memory)
 
-    try:
-        (small, _), (large, batch) = limits(512 * MIB), limits(2048 * MIB)
-    finally:
-        memory.facts_bytes.cache_clear()
-        memory.batch_bytes.cache_clear()
+    (small, _), (large, batch) = limits(512 * MIB), limits(2048 * MIB)
     assert 100 * MIB < small < 256 * MIB < large < 1024 * MIB
     assert large + batch < 2048 * MIB

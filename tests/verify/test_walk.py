@@ -71,7 +71,7 @@ def test_every_byte_is_read_about_once(tmp_path: Path, monkeypatch: pytest.Monke
         read.append(real(path, file, data, position))
         return read[-1]
 
-    monkeypatch.setattr(walk_module, "_read", counted)
+    monkeypatch.setattr(walk_module, "_read", counted)  # how much is read, no result shows
     found, damages = _walk(tmp_path / "log", content, 20 * len(good) + 9)
     assert (len(found), len(damages)) == (600 - 600 // every, 600 // every)
     assert sum(read) < 2 * len(content)

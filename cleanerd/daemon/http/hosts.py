@@ -74,12 +74,12 @@ def name_of(header: str) -> str | None:
     return name if name and _PORT.fullmatch(port) else None
 
 
-def own_names() -> frozenset[str]:
-    """What this host calls itself, and what /etc/hosts calls it besides; no name server is asked."""
+def own_names(hosts_file: Path | None = None) -> frozenset[str]:
+    """What this host calls itself, and what ``hosts_file`` (/etc/hosts) calls it besides; asks no name server."""
     own = socket.gethostname().lower()
     found = {own, own.partition(".")[0]}
     try:
-        text = _HOSTS_FILE.read_text(errors="replace")
+        text = (hosts_file or _HOSTS_FILE).read_text(errors="replace")
     except OSError:
         text = ""
     for line in text.splitlines():

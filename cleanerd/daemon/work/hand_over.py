@@ -142,6 +142,11 @@ def _carried_out(job: Job) -> CleaningResult:
         code = _run(spark_command(job, settings), directory, job.progress.check)
         told = (directory / "result").read_bytes()
         complaints = (directory / "errors").read_text(errors="replace")
+    return result_of(job, code, told, complaints)
+
+
+def result_of(job: Job, code: int, told: bytes, complaints: str) -> CleaningResult:
+    """The result of a process that ended with ``code``; ``told`` is its output, ``complaints`` its standard error."""
     try:
         (entry,) = json.loads(told)["partitions"]
         result = CleaningResult.from_json(job.name, entry)

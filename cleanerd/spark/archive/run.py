@@ -6,7 +6,7 @@ import contextlib
 import re
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from cleanerd.cleaner.result import exit_code
 from cleanerd.errors import CleanerdError, MachineError, RefusedError
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from cleanerd.cleaner.result import CleaningResult
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from cleanerd.scope.selection import Selection
     from cleanerd.settings import Settings
     from cleanerd.spark.archive.look import Copy
+    from cleanerd.spark.spread import Item
+
+CleansOne: TypeAlias = "Callable[[Job, Item], Iterator[pa.RecordBatch]]"
 
 _NOT_FOR_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -76,8 +80,11 @@ def clean_archive(
     *,
     told: Told | None = None,
     advance: Callable[[int], None] = nobody,
+    clean: CleansOne = clean_one,
 ) -> Archive:
     """Write a cleaned copy of the log directories ``sources`` to the new place ``output``; ``session`` None: alone.
+
+    ``clean`` cleans one partition, in a task or here.
 
     Raises:
         ConfigError: ``output`` holds something, or lies in or around a source.
@@ -100,7 +107,7 @@ def clean_archive(
         job = Job(output, run, tuple(each.source for each in looked), options)
         work = [each for one in looked for each in one.work]
         try:
-            done = _all_done(session, job, work, advance)
+            done = _all_done(session, job, work, advance, clean)
             results, directories = _finished(target, job, looked, done, failures, told)
         except BaseException:
             _remove(target, run)
@@ -168,7 +175,7 @@ def _names(places: Sequence[Path]) -> list[str]:
 
 
 def _all_done(
-    session: SparkSession | None, job: Job, work: Sequence[Any], advance: Callable[[int], None]
+    session: SparkSession | None, job: Job, work: Sequence[Any], advance: Callable[[int], None], clean: CleansOne
 ) -> list[Done]:
     items = [(each.size_bytes, each.to_item()) for each in work]
     if not items:
@@ -181,11 +188,11 @@ def _all_done(
             advance,
             steps=1,
         ):
-            frame = spread(session, items, partial(clean_one, job), SCHEMA, COLUMNS)
+            frame = spread(session, items, partial(clean, job), SCHEMA, COLUMNS)
             return [Done.from_told(row.told) for row in frame.collect()]
     done = []
     for size, item in items:
-        (batch,) = clean_one(job, item)
+        (batch,) = clean(job, item)
         done.append(Done.from_told(batch.column(0)[0].as_py()))
         advance(size)
     return done

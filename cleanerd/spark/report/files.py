@@ -58,16 +58,16 @@ _SCHEMA: Final = pa.schema([
 ])  # fmt: skip
 
 
-def require_new(target: Path) -> None:
-    """Nothing, where a report can be made.
+def require_new(target: Path, draws: str = "matplotlib") -> None:
+    """Nothing, where a report can be made by the package that ``draws``.
 
     Raises:
         ConfigError: something is there already, or what draws is not installed.
     """
     if os.path.lexists(target):
         raise exists_already(target)
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ConfigError("not installed: matplotlib", hint="pip install '/path/to/cleanerd-VERSION.whl[spark]'")
+    if importlib.util.find_spec(draws) is None:
+        raise ConfigError(f"not installed: {draws}", hint="pip install '/path/to/cleanerd-VERSION.whl[spark]'")
 
 
 def write_report(

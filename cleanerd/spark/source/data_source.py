@@ -18,7 +18,7 @@ from cleanerd.spark.source.decoded import decoding_of, types_of
 from cleanerd.spark.source.options import LATEST, SKIP, checked_columns, options_from
 from cleanerd.spark.source.partition import SplitPartition, batches_of
 from cleanerd.spark.source.plan import find_asked, plan_splits
-from cleanerd.spark.source.stream import SegmentsStream, require_streamable
+from cleanerd.spark.source.stream import HAS_LIMITS, SegmentsStream, require_streamable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +35,9 @@ FORMAT: Final = "kafka-segments"
 
 class KafkaSegments(DataSource):
     """The data source ``kafka-segments``: log directories of Kafka brokers, or copies of them, as a DataFrame."""
+
+    has_limits = HAS_LIMITS
+    """Whether this Spark asks a stream for its limits."""
 
     _decoding: Decoding | None = None
 
@@ -71,7 +74,7 @@ class KafkaSegments(DataSource):
         """
         options, decoding, arrow = self._asked(schema)
         require_streamable(options, LATEST)
-        return SegmentsStream(options, decoding, arrow)
+        return SegmentsStream(options, decoding, arrow, has_limits=self.has_limits)
 
     def _asked(self, schema: StructType) -> tuple[Options, Decoding | None, pa.Schema]:
         options = options_from(self.options)

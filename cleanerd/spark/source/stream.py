@@ -47,10 +47,13 @@ _WHOLE: Final = (Edge("earliest"), Edge("latest"))
 class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream of what is closed. Spark calls one instance from beginning to end, and copies of it in tasks."""
 
-    def __init__(self, options: Options, decoding: Decoding | None, schema: pa.Schema) -> None:
-        if not HAS_LIMITS:
+    def __init__(
+        self, options: Options, decoding: Decoding | None, schema: pa.Schema, *, has_limits: bool = HAS_LIMITS
+    ) -> None:
+        if not has_limits:
             _require_no_limit(options)
         self._options = options
+        self._has_limits = has_limits
         self._decoding = decoding
         self._schema = schema
         self._last: Offsets | None = None
@@ -67,7 +70,7 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts = {}
         for log, reach in found:
             start = start_of(log, self._options.starting, reach.begin, reach.end, skip_damage=self._options.skip_damage)
-            if start > reach.end and not HAS_LIMITS:
+            if start > reach.end and not self._has_limits:
                 # It would ask for the end alone, take it for where the first batch ended, and begin there.
                 raise ConfigError(
                     f"offset {start} of {log.name} lies above {reach.end}, where what is closed ends",

@@ -78,12 +78,14 @@ def write_table(
     decoding: Decoding | None = None,
     advance: Callable[[int], None] = nobody,
     now_ms: int | None = None,
+    large_bytes: int = LARGE_BYTES,
 ) -> list[Taken]:
     """Make the latest state of ``logs`` the table, in one commit. ``anew``: in place of all that is in it now.
 
     By the tasks of ``session``, a task a partition, or by this process. ``tombstones`` and ``whole_log`` are those of
     :func:`~cleanerd.spark.snapshot.write_snapshot`; of topics with versions deleted keys are always rows of the table.
     ``now_ms``: None, the clock's. ``decoding``: what makes the further columns, if the table is open with some.
+    A log of more than ``large_bytes`` is read by many tasks.
 
     Raises:
         ConfigError: the table is there, and not to be written ``anew``; the high watermark of a log is not known.
@@ -107,7 +109,7 @@ def write_table(
             _whole_part(table.where, log, walked, topic, now)
             for log, walked, topic in zip(logs, walks, topics_of(logs, tombstones=tombstones), strict=True)
         ]
-        written = _write_all(session, tasks, parts, walks, advance)
+        written = _write_all(session, tasks, parts, walks, advance, large_bytes)
         _require_decoded(decoding, written)
         files = [file for told in written.values() for file in told["files"]]
         removed = table.files() if table.exists else []
@@ -132,9 +134,10 @@ def _write_all(
     parts: Sequence[Part],
     walks: Sequence[Walked],
     advance: Callable[[int], None],
+    large_bytes: int,
 ) -> dict[int, dict[str, Any]]:
     """As :func:`_write`, of whole logs: a large one by many tasks."""
-    large = [number for number, part in enumerate(parts) if session and size_of_all([part.log]) > LARGE_BYTES]
+    large = [number for number, part in enumerate(parts) if session and size_of_all([part.log]) > large_bytes]
     small = {number for number in range(len(parts)) if number not in large}
     found = _write(tasks, parts, lambda part: part.topic.keep_deleted, session, advance, small)
     for keep_deleted in (False, True):

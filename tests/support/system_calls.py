@@ -1,0 +1,16 @@
+"""System calls that fail, or come back with less, when a test wants it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
+
+def system_call(monkeypatch: pytest.MonkeyPatch, name: str, call: Callable[..., Any]) -> None:
+    """From now on ``os.NAME`` is ``call``."""
+    monkeypatch.setattr(os, name, call)  # no disk fails, no call is refused to root, and nothing changes on demand
