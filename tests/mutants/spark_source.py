@@ -128,6 +128,14 @@ SPARK_SOURCE = (
         ("tests/spark/test_source_stream.py::test_a_topic_that_was_created_again",),
     ),
     Mutant(
+        "retries-without-end",
+        "D-06",
+        "cleanerd/spark/retries.py",
+        "    if not 0 < found < 1e6:\n",
+        "    if found < 0:\n",
+        ("tests/spark/test_retries.py::test_a_variable_that_is_no_positive_number_is_refused",),
+    ),
+    Mutant(
         "store-takes-a-position-for-an-answer",
         "D-06",
         "cleanerd/spark/store_tries.py",

@@ -1,4 +1,4 @@
-"""D-06: how often a store or a registry is asked again, as the environment says."""
+"""How often a store or a registry is asked again, as the environment says."""
 
 from __future__ import annotations
 
