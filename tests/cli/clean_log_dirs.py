@@ -71,8 +71,8 @@ class Shell:
         self.root = root
         self._capsys = capsys
         self._monkeypatch = monkeypatch
-        self.common = ["--set", f"cleanerd.state.dir={self.root / 'state'}", "--set", "cleanerd.disk.reserve=0"]
-        """Settings of every call."""
+        self.disk_reserve = "0"
+        """A value of ``cleanerd.disk.reserve``; an empty one leaves the default."""
         real = LogDirLock.acquire
 
         class QuickLock:
@@ -83,6 +83,12 @@ class Shell:
 
         for module in (apply_module, clean_module, undo_module):
             monkeypatch.setattr(module, "LogDirLock", QuickLock)  # hundreds of calls would wait a second each
+
+    @property
+    def common(self) -> list[str]:
+        """Settings of every call; the state directory follows ``root``."""
+        reserve = ("--set", f"cleanerd.disk.reserve={self.disk_reserve}") if self.disk_reserve else ()
+        return ["--set", f"cleanerd.state.dir={self.root / 'state'}", *reserve]
 
     def __call__(self, verb: str, *arguments: object, typed: str | None = None) -> Answer:
         """One command line; ``typed``: what somebody types at a terminal."""

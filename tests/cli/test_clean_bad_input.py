@@ -229,7 +229,7 @@ def test_state_in_a_log_directory(root: Path, shell: Shell, place: str, verb: st
     if verb == "apply":
         assert shell("stage", path, "--force", "--quiet", "--now-ms", NOW, *COMPACT).code == 0
     before = tree(path, without=())
-    shell.common += ["--set", f"cleanerd.state.dir={root / place / 'state'}"]
+    shell.root = root / place
     kept = ("--keep-replaced", root / "kept") if verb.endswith("keep") else ()
     verb = verb.partition(" ")[0]
     words = {"apply": (), "undo": ("--yes",), "stage": ("--force",), "clean": ("--force", "--yes")}[verb]

@@ -28,7 +28,7 @@ def test_space_for_some(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatc
         f_bavail = 1 << 20
 
     system_call(monkeypatch, "statvfs", lambda _path: Disk)  # no test fills a disk
-    shell.common = ["--set", f"cleanerd.state.dir={root / 'state'}"]
+    shell.disk_reserve = ""
     asked = ("doctor", path, "--json", *COMPACT, *GOOD, *sizes)
     ((level, what),) = findings(shell(*asked), "free space")
     assert (level, "2.0 MiB are kept free for orders-0" in what) == ("warning", True)
@@ -56,7 +56,7 @@ def test_space(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Non
     assert f"at most {human_bytes(sealed)} at once" in findings(enough, "free space")[0][1]
     Disk.f_bavail = sealed - 1
     assert findings(shell("doctor", path, "--json", *COMPACT), "free space")[0][0] == "warning"
-    shell.common += ["--set", "cleanerd.disk.reserve=1MiB"]
+    shell.disk_reserve = "1MiB"
     answer = shell("doctor", path, "--json", *COMPACT)
     assert (answer.code, findings(answer, "free space")[0][0]) == (1, "problem")
 

@@ -160,7 +160,7 @@ def test_exact_is_what_clean_does(root: Path, shell: Shell) -> None:
 def test_the_room_that_is_needed_is_told_apart_from_the_reserve(root: Path, shell: Shell) -> None:
     """Whoever reads 25 GiB has to know that the partition needs a few KiB of it; ``--json`` has the sum."""
     path = make(root)
-    shell.common += ["--set", "cleanerd.disk.reserve=1MiB"]
+    shell.disk_reserve = "1MiB"
     options = ("--force", "--now-ms", NOW, *COMPACT)
     (planned,) = shell("plan", path, "--exact", "--json", *options).json["partitions"]
     needed = human_bytes(planned["exact"]["peak_bytes"] - 2**20)

@@ -321,7 +321,7 @@ def of_daemon(root: Path, path: Path, settings: list[str]) -> Said:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_plan_promises_nothing_that_is_refused(root: Path, shell: Shell, case: Case, mode: Mode) -> None:
     """By the same words in plan, explain and the verb that cleans in this mode; the daemon's look agrees."""
-    shell.common = ["--set", f"cleanerd.state.dir={root / 'state'}"]
+    shell.disk_reserve = ""
     settings = ["cleanerd.disk.reserve=0", *(each.format(root=root) for each in case.settings)]
     common = ["--json", "--quiet", "--now-ms", str(case.now_ms), *(x for s in settings for x in ("--set", s))]
     chosen = [*common, "--partition", "orders-0", *case.options]
