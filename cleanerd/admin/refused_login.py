@@ -14,6 +14,8 @@ from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cleanerd.admin.client_config import ClientConfig
 
 _SECONDS: Final = 10.0
@@ -23,8 +25,15 @@ class LoginError(Exception):
     """The cluster does not take the login; ``str`` of it is what it said."""
 
 
-def refused_login(bootstrap: str, client: ClientConfig) -> LoginError | None:
-    """What the cluster says of the login; None where there is none, or it does not refuse it within ten seconds.
+def refused_login(
+    bootstrap: str,
+    client: ClientConfig,
+    *,
+    seconds: float = _SECONDS,
+    clock: Callable[[], float] = time.monotonic,
+    admin: type[AdminClient] = AdminClient,
+) -> LoginError | None:
+    """What the cluster says of the login; None where there is none, or it does not refuse it within ``seconds``.
 
     Where nothing listens on any of its addresses there is nobody to wait for.
     """
@@ -46,8 +55,8 @@ def refused_login(bootstrap: str, client: ClientConfig) -> LoginError | None:
     quiet.addHandler(logging.NullHandler())
     quiet.propagate = False
     options: dict[str, Any] = {**client.confluent(), "bootstrap.servers": bootstrap, "error_cb": hear}
-    asking = AdminClient(options, logger=quiet)
-    deadline = time.monotonic() + _SECONDS
-    while not said and not any(nobody) and time.monotonic() < deadline:
+    asking = admin(options, logger=quiet)
+    deadline = clock() + seconds
+    while not said and not any(nobody) and clock() < deadline:
         asking.poll(0.1)
     return said[0] if said else None

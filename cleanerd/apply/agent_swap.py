@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from cleanerd.apply.signals import signals_wait
+from cleanerd.apply.swapping_broker import SWAP_SOURCES, SwapSources
 from cleanerd.apply.unfinished import refuse_unfinished
 from cleanerd.broker.agent_client import AgentLostError
 from cleanerd.broker.agent_facts import BrokerSegment
@@ -56,10 +57,6 @@ _REST_TIMES: Final = 10
 _LONGEST_REST_SECONDS: Final = 1.0
 _COMFORTABLE_SECONDS: Final = 0.002
 """So long a swap may hold the partition's lock by intention; a disk that is busy doubles it easily."""
-_FIRST_SOURCES: Final = 40
-_MOST_SOURCES: Final = 60
-_FEWEST_SOURCES: Final = 25
-"""The broker fsyncs the directory once a swap, under its lock: fewer sources only mean more of these."""
 
 
 class Swapper:
@@ -88,7 +85,7 @@ class Swapper:
         self._above = {each.base: each for each in facts.segments[:-1] if each.base > end}
         self._agent_has_evidence = False
         self._rest_until = 0.0
-        cleaning.most_sources = _FIRST_SOURCES
+        cleaning.most_sources = broker.sources.first
         # U-32: likewise the entries of all transaction indexes that it rests on.
         self._aborted = cleaning.plan.aborted.entries
         self.held_seconds = 0.0
@@ -130,7 +127,8 @@ class Swapper:
         if done is not None:
             held_seconds = max((us / 1_000_000 for us in done.held_us), default=0.0)
             self._rest_until = time.monotonic() + min(held_seconds * _REST_TIMES, _LONGEST_REST_SECONDS)
-            self._cleaning.most_sources = _sources_for(held_seconds, len(staged.sources), self._cleaning.most_sources)
+            before, limits = self._cleaning.most_sources, self._broker.sources
+            self._cleaning.most_sources = sources_for(held_seconds, len(staged.sources), before, limits)
             self.held_seconds = max(self.held_seconds, held_seconds)
             self.notes += tuple(f"the broker's agent: {warning[:600]}" for warning in done.warnings[:5])
             self._is_whole = not done.warnings
@@ -285,7 +283,7 @@ class Swapper:
         return segments.get(staged.base) == output and not set(staged.sources[1:]) & segments.keys()
 
 
-def _sources_for(held_seconds: float, sources: int, before: int) -> int:
+def sources_for(held_seconds: float, sources: int, before: int, limits: SwapSources = SWAP_SOURCES) -> int:
     """How many sources the next swap may have, after one of ``sources`` held the lock for ``held_seconds``.
 
     Below the 200 of a group (U-36), so that a rename that is slow once does not hold it for long. Half-way to what
@@ -294,7 +292,7 @@ def _sources_for(held_seconds: float, sources: int, before: int) -> int:
     wanted = sources * _COMFORTABLE_SECONDS / max(held_seconds, 1e-6)
     if wanted > before and sources < before:  # a small group says nothing of large ones
         return before
-    return round(min(max((before + wanted) / 2, _FEWEST_SOURCES), _MOST_SOURCES))
+    return round(min(max((before + wanted) / 2, limits.fewest), limits.most))
 
 
 def _with_output(

@@ -51,14 +51,21 @@ class LogDirLock:
         _open_locks.add(self)
 
     @classmethod
-    def acquire(cls, log_dir: Path, wait_seconds: float = 0.0, *, settle_seconds: float = SETTLE_SECONDS) -> LogDirLock:
-        """Lock ``log_dir`` as a broker would, waiting for it at most ``wait_seconds`` (never over 10 s).
+    def acquire(
+        cls,
+        log_dir: Path,
+        wait_seconds: float = 0.0,
+        *,
+        settle_seconds: float = SETTLE_SECONDS,
+        max_wait_seconds: float = MAX_WAIT_SECONDS,
+    ) -> LogDirLock:
+        """Lock ``log_dir`` as a broker would, waiting at most ``wait_seconds``, never over ``max_wait_seconds``.
 
         Raises:
             LogDirBusyError: somebody holds it, or the file is being replaced all the time.
             CleanerdError: ``.lock`` cannot be opened or created.
         """
-        deadline = time.monotonic() + min(wait_seconds, MAX_WAIT_SECONDS)
+        deadline = time.monotonic() + min(wait_seconds, max_wait_seconds)
         while True:
             _refuse_second_record_lock(log_dir)
             descriptor = _open(log_dir)

@@ -214,7 +214,7 @@ class ByAgent(Put):
         offset = max(plan.end_offset, found.proven_offset)
         try:
             facts = self._broker.log(self.name)
-            log_dir, after = read_live(self.log_dir, self.name, facts)
+            log_dir, after = read_live(self.log_dir, self.name, facts, self._broker.patience.replacement_seconds)
             last = require_below(after, offset)
             if held_as(last) != swapper.segment_below(offset):
                 return (f"the broker changed segment {last.base} after the swap: the clean point was not moved",)

@@ -2,21 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.broker.agent_facts import ask_swap
 from cleanerd.broker.live_broker import LiveBroker
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cleanerd.broker.agent_facts import BrokerSegment, LogFacts, SwapDone
+    from cleanerd.broker.live_broker import Patience
     from cleanerd.format.names import TopicPartition
 
 _BYTES_PER_SECOND: Final = 20_000_000
 """Slow disks: the agent reads and checks what is staged before it swaps, and the headers of all sources (A-23.3)."""
 
 
+@dataclass(frozen=True, slots=True)
+class SwapSources:
+    """How many segments one swap replaces (U-36): ``first`` at the beginning, then as many as the disk bears.
+
+    The broker fsyncs the directory once a swap, under its lock: fewer sources only mean more of these.
+    """
+
+    first: int = 40
+    fewest: int = 25
+    most: int = 60
+
+
+SWAP_SOURCES: Final = SwapSources()
+
+
 class SwappingBroker(LiveBroker):
     """A running broker that is not only asked: its agent changes files on our behalf."""
+
+    def __init__(self, socket: Path, patience: Patience | None = None, sources: SwapSources = SWAP_SOURCES) -> None:
+        super().__init__(socket, patience)
+        self.sources = sources
 
     def swap(self, request: dict[str, Any], staged_bytes: int) -> SwapDone:
         """Send one swap request, once.

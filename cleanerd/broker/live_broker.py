@@ -25,7 +25,6 @@ UNCERTAIN: Final = frozenset({"io_error", "internal"})
 """Whether the group was swapped has to be looked up."""
 
 _SWAP_SECONDS: Final = 60.0
-_IDLE_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,8 @@ class Patience:
 
     ``tries`` is how often a partition is planned in a round and how often one request is sent; between two tries the
     wait doubles from ``first_wait_seconds`` to ``longest_wait_seconds``. ``lost_seconds``: how long a broker that went
-    away in the middle is looked for.
+    away in the middle is looked for. ``idle_seconds``: a connection on which nothing was said for so long is made anew.
+    ``replacement_seconds``: how long files of a replacement may be there before it counts as cut short (U-34).
     """
 
     tries: int = 6
@@ -45,6 +45,8 @@ class Patience:
     connect_seconds: float = 5.0
     answer_seconds: float = 30.0
     swap_seconds: float = _SWAP_SECONDS
+    idle_seconds: float = 60.0
+    replacement_seconds: float = 60.0
 
     def waits(self) -> Iterator[float]:
         """Seconds to wait before each further try."""
@@ -128,7 +130,7 @@ class LiveBroker(Closing):
             AgentUnavailableError: nobody answers.
         """
         # Deciding can take long, and the agent hangs up on who says nothing.
-        if self._client is not None and time.monotonic() - self._client.used_at > _IDLE_SECONDS:
+        if self._client is not None and time.monotonic() - self._client.used_at > self.patience.idle_seconds:
             self._client.close()
         if self._client is None or self._client.is_closed:
             self._client = AgentClient.connect(

@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from cleanerd.log.segment import Segment
 
 RESTART: Final = "a restart of the broker resolves it"
-_REPLACEMENT_SECONDS: Final = 60.0
+REPLACEMENT_SECONDS: Final = 60.0
 
 
-def read_live(log_dir: LogDir, name: TopicPartition, facts: LogFacts) -> tuple[LogDir, PartitionLog]:
+def read_live(
+    log_dir: LogDir, name: TopicPartition, facts: LogFacts, replacement_seconds: float = REPLACEMENT_SECONDS
+) -> tuple[LogDir, PartitionLog]:
     """The log as the broker holds it, and ``log_dir`` with the broker's offsets of this partition.
 
     ``facts`` must be younger than whatever made the caller look. Checkpoint files lag behind a running broker and may
@@ -44,7 +46,7 @@ def read_live(log_dir: LogDir, name: TopicPartition, facts: LogFacts) -> tuple[L
     # A job comes with the offsets that the broker told the look before it: they are no checkpoint.
     lasting = lasting_start_offset(log_dir.path, name)
     if found.unfinished:
-        raise _unfinished(found)
+        raise _unfinished(found, replacement_seconds)
     if found.topic_id != _topic_id(facts):
         raise _moved(found, "its topic was created again")
     segments = tuple(segment for segment in found.segments if segment.base <= facts.active.base)
@@ -88,14 +90,14 @@ def _of_one(log_dir: LogDir, name: TopicPartition, facts: LogFacts) -> LogDir:
     )
 
 
-def _unfinished(log: PartitionLog) -> CleanerdError:
+def _unfinished(log: PartitionLog, replacement_seconds: float) -> CleanerdError:
     """U-34: a replacement takes the broker a moment; one whose files stay was cut short, and only a start ends it."""
     name = log.unfinished[0]
     try:
         age_seconds = time.time() - (log.path / name).lstat().st_ctime
     except OSError:
         age_seconds = 0.0
-    if age_seconds < _REPLACEMENT_SECONDS:
+    if age_seconds < replacement_seconds:
         return _moved(log, f"{name} is there, so a replacement is under way; if it stays, {RESTART}")
     return RefusedError(
         f"a replacement was not brought to its end: {name} is there for {human_ms(age_seconds * 1000)}",

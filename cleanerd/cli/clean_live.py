@@ -21,6 +21,9 @@ from cleanerd.scope.broker_facts import broker_facts
 from cleanerd.scope.partitions import ByBroker
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from cleanerd.broker.reading import PartitionReading
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.survey import CleaningOptions
@@ -30,8 +33,10 @@ if TYPE_CHECKING:
     from cleanerd.log.log_dir import LogDir
 
 
-def clean_dir_live(request: CleaningRequest, log_dir: LogDir) -> list[CleaningResult]:
-    """Clean the partitions of a log directory that a broker runs on.
+def clean_dir_live(
+    request: CleaningRequest, log_dir: LogDir, connect: Callable[[Path], SwappingBroker] | None = None
+) -> list[CleaningResult]:
+    """Clean the partitions of a log directory that a broker runs on. ``connect``: makes the connection to it.
 
     Raises:
         RefusedError: no broker runs on it, or none with an agent that can.
@@ -51,7 +56,7 @@ def clean_dir_live(request: CleaningRequest, log_dir: LogDir) -> list[CleaningRe
     facts = broker_facts(settings, log_dir, others, running=True)
     resources = replace(facts.resources(), workers=settings.daemon.log_cleaner_threads)
     told: set[str] = set()
-    with SwappingBroker(choice.socket) as broker:
+    with (connect or SwappingBroker)(choice.socket) as broker:
         partitions = ByBroker(log_dir, facts, broker, INTERNAL_TOPICS)
 
         def read(name: TopicPartition) -> PartitionReading:

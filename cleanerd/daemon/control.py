@@ -67,7 +67,9 @@ class ControlServer:
         handlers: Mapping[str, Handler],
         *,
         note: Callable[[str, Mapping[str, Any], Peer, str], None] = lambda *_: None,
+        alone_seconds: float = ALONE_SECONDS,
     ) -> None:
+        self._alone_seconds = alone_seconds
         self.path = path
         self._handlers = handlers
         self._note = note
@@ -100,7 +102,7 @@ class ControlServer:
 
     async def _have_alone(self, directory: int) -> None:
         """Wait for the directory's lock, but not for ever: a reader of the directory must not hold up the start."""
-        until = time.monotonic() + ALONE_SECONDS
+        until = time.monotonic() + self._alone_seconds
         while True:
             try:
                 fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -6,12 +6,13 @@ import asyncio
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.daemon.asking import UNKNOWN
 from cleanerd.daemon.fleet.pauses import save_pauses
 from cleanerd.daemon.http.status_body import StatusBody
+from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
 from cleanerd.daemon.operations import JOURNALED, Operation, Operations, read_operations
 from cleanerd.daemon.showing.view_parts import partition_view
 from cleanerd.daemon.within import within
@@ -39,10 +40,6 @@ if TYPE_CHECKING:
     from cleanerd.scope.selection import Selection
 
 
-WRITE_SECONDS: Final = 2.0
-"""Who pauses waits so long for the disk."""
-
-
 class ControlApi:
     """Answers what is asked. ``reload`` reads the settings again; raises CleanerdError.
 
@@ -59,7 +56,10 @@ class ControlApi:
         look_loop: LookLoop,
         reload: Callable[[], dict[str, Any]],
         write: Callable[[Callable[[], str], Callable[[str], None]], None],
+        *,
+        limits: DaemonLimits = DAEMON_LIMITS,
     ) -> None:
+        self._limits = limits
         self._state_dir = configuration.settings.daemon.cleanerd_state_dir
         self._fleet = fleet
         self._publisher = publisher
@@ -240,13 +240,13 @@ class ControlApi:
             self._tell(f"{self._state_dir}: does not answer; until it does, pauses end with the daemon")
 
     async def _written(self) -> bool:
-        """Wait until what was to be written is; False when that takes longer than :data:`WRITE_SECONDS`."""
+        """Wait until what was to be written is; False when that takes longer than `write_seconds`."""
         there = asyncio.Event()
         self._write(str, lambda _nothing: there.set())
         if there.is_set():
             return True
         try:
-            await within(WRITE_SECONDS, there.wait())
+            await within(self._limits.write_seconds, there.wait())
         except TimeoutError:
             return False
         return True

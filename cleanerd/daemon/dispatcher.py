@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import structlog
 
@@ -13,6 +13,7 @@ from cleanerd.daemon.fleet.cleaning_queue import CleaningQueue
 from cleanerd.daemon.fleet.closed_windows import ClosedWindows
 from cleanerd.daemon.fleet.schedule import Limits, choose
 from cleanerd.daemon.fleet.tracked import retry_of
+from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
 from cleanerd.daemon.showing.log_messages import log_done
 from cleanerd.daemon.work.job import Job
 from cleanerd.daemon.work.progress import JobProgress
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from cleanerd.daemon.view import Trigger
     from cleanerd.daemon.work.connections import Connections
     from cleanerd.daemon.work.hand_over import HandOver
-    from cleanerd.daemon.work.job import Kind
+    from cleanerd.daemon.work.job import JobDone, Kind
     from cleanerd.daemon.work.keeping import Keeping
     from cleanerd.daemon.work.throttle import Throttle
     from cleanerd.daemon.workers import WorkerPool
@@ -45,12 +46,15 @@ if TYPE_CHECKING:
 STOP_SECONDS: Final = 45.0
 """How long the end waits for workers; the log is whole whenever one is cut short."""
 
+RunJob: TypeAlias = "Callable[..., JobDone]"
+"""As :func:`cleanerd.daemon.work.run_job.run`."""
+
 _log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class JobTools:
-    """What every job gets."""
+    """What every job gets. ``run`` does one, in a worker's thread."""
 
     store: StateStore
     marks: Marks
@@ -59,6 +63,7 @@ class JobTools:
     hand_over: HandOver
     keeping: Keeping
     connections: Connections
+    run: RunJob = run
 
 
 class Dispatcher:
@@ -81,6 +86,7 @@ class Dispatcher:
         looked: Callable[[Path, TopicPartition, Seen], None],
         changed: Callable[[], None],
         broke: Callable[[BaseException], None],
+        limits: DaemonLimits = DAEMON_LIMITS,
     ) -> None:
         self._configuration = configuration
         self._fleet = fleet
@@ -100,6 +106,8 @@ class Dispatcher:
             fleet,
             workers,
             lambda tracked: self._job(tracked, "ratio", "estimate"),
+            run=tools.run,
+            limits=limits,
             now_ms=tools.clock.now_ms,
             changed=changed,
             again=self._estimate,
@@ -218,7 +226,7 @@ class Dispatcher:
     async def _work(self, tracked: Tracked, job: Job) -> None:
         key = tracked.key
         try:
-            done = await self.workers.submit(lambda: run(job, self._tools.keeping, self._tools.connections))
+            done = await self.workers.submit(lambda: self._tools.run(job, self._tools.keeping, self._tools.connections))
         except WorkerDiedError as error:
             _log.exception("a worker died", partition=str(job.name))
             del self.running[key]

@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import structlog
 
-from cleanerd.daemon.share_of_time import OF_A_WORKER, rest_seconds
-from cleanerd.daemon.work.run_job import run
+from cleanerd.daemon.share_of_time import rest_seconds
 from cleanerd.daemon.workers import WorkerDiedError
 
 if TYPE_CHECKING:
@@ -22,18 +21,19 @@ if TYPE_CHECKING:
 
     from cleanerd.daemon.fleet.fleet import Fleet
     from cleanerd.daemon.fleet.tracked import Tracked
+    from cleanerd.daemon.limits import DaemonLimits
     from cleanerd.daemon.partition_look import Key
-    from cleanerd.daemon.work.job import Job
+    from cleanerd.daemon.work.job import Job, JobDone
     from cleanerd.daemon.workers import WorkerPool
-
-HELD_UP_SECONDS: Final = 10.0
-"""Told to stop, an estimate ends after the next stretch: one that takes longer waits for a disk that hangs."""
 
 _log = structlog.get_logger()
 
 
 class Estimator:
-    """``job_of`` makes the job of a partition, ``again`` is called when there may be time for another one."""
+    """``job_of`` makes the job of a partition, ``again`` is called when there may be time for another one.
+
+    ``run`` does it, in a worker's thread. ``limits``: its share of the time, and how long a stop is waited for.
+    """
 
     def __init__(
         self,
@@ -41,6 +41,8 @@ class Estimator:
         workers: WorkerPool,
         job_of: Callable[[Tracked], Job | None],
         *,
+        run: Callable[[Job], JobDone],
+        limits: DaemonLimits,
         now_ms: Callable[[], int],
         changed: Callable[[], None],
         again: Callable[[], None],
@@ -48,6 +50,8 @@ class Estimator:
         self._fleet = fleet
         self._workers = workers
         self._job_of = job_of
+        self._run = run
+        self._limits = limits
         self._now_ms = now_ms
         self._changed = changed
         self._again = again
@@ -79,7 +83,9 @@ class Estimator:
         if self._running is not None and wanted(self._running):
             self._running.progress.stop()
             if self._overdue is None:
-                self._overdue = asyncio.get_running_loop().call_later(HELD_UP_SECONDS, self._do_without)
+                self._overdue = asyncio.get_running_loop().call_later(
+                    self._limits.estimate_stop_seconds, self._do_without
+                )
 
     def _do_without(self) -> None:
         """With one worker, a disk that hangs in the middle of an estimate would hold up all other directories."""
@@ -98,7 +104,7 @@ class Estimator:
     async def _work(self, key: Key, job: Job) -> None:
         began = time.monotonic()
         try:
-            done = await self._workers.submit(lambda: run(job))
+            done = await self._workers.submit(lambda: self._run(job))
         except WorkerDiedError:
             _log.exception("a worker died while it estimated", partition=str(job.name))
             self._fleet.estimated(key, job.look.topic_id, None, self._now_ms())
@@ -108,7 +114,9 @@ class Estimator:
         finally:
             self._ended()
         loop = asyncio.get_running_loop()
-        self._resting = loop.call_later(rest_seconds(time.monotonic() - began, OF_A_WORKER), self._rested)
+        self._resting = loop.call_later(
+            rest_seconds(time.monotonic() - began, self._limits.estimate_share), self._rested
+        )
         self._changed()
 
     def _rested(self) -> None:

@@ -41,13 +41,14 @@ class KeptSavings:
     ``write`` as with ``TrendRing``: it has the first of its arguments done, and calls the second with what came of it.
     """
 
-    def __init__(self, state_dir: Path, write: Write) -> None:
+    def __init__(self, state_dir: Path, write: Write, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._path = state_dir / FILE_NAME
         self._write = write
         self.warnings: list[str] = []
         self._kept = {key: (topic, rules, saving) for key, topic, rules, saving in entries_of(
             self._path, _read, self.warnings)}  # fmt: skip
-        self._saved_at = time.monotonic()
+        self._saved_at = self._clock()
 
     def recall(self, key: Key, look: PartitionLook) -> Saving | None:
         """What is known of the log that was looked at for the first time; None unless it is still the same log."""
@@ -58,9 +59,9 @@ class KeptSavings:
 
     def save(self, partitions: Iterable[Tracked], *, now: bool = False) -> None:
         """Write down what is known, if it is time, or ``now``."""
-        if not now and time.monotonic() - self._saved_at < EVERY_SECONDS:
+        if not now and self._clock() - self._saved_at < EVERY_SECONDS:
             return
-        self._saved_at = time.monotonic()
+        self._saved_at = self._clock()
         entries = [
             ((tracked.path, tracked.name), tracked.look.topic_id, tracked.look.fingerprint, tracked.saving)
             for tracked in partitions

@@ -8,8 +8,10 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
 from cleanerd.daemon.looking.daemon_lock import refuse_taken
 from cleanerd.daemon.looking.log_dir_look import LookContext
+from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
 from cleanerd.daemon.looking.look_threads import LookThreads
 from cleanerd.daemon.looking.watch import Watcher
 from cleanerd.daemon.showing.log_messages import log_look
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from cleanerd.daemon.fleet.fleet import Fleet
     from cleanerd.daemon.fleet.tracked import Tracked
     from cleanerd.daemon.looking.log_dir_look import LogDirLook
-    from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
+    from cleanerd.daemon.looking.look_threads import MakeLooker
     from cleanerd.daemon.partition_look import Key
     from cleanerd.daemon.showing.publisher import Publisher
     from cleanerd.daemon.showing.standing_warnings import StandingWarnings
@@ -31,9 +33,6 @@ if TYPE_CHECKING:
     from cleanerd.log.at_work import Marks
     from cleanerd.log.clean_point import StateStore
     from cleanerd.log.clock import Clock
-
-DEBOUNCE_SECONDS: Final = 1.0
-"""A roll makes half a dozen files: one look is enough."""
 
 LEAST_BACKOFF_SECONDS: Final = 0.1
 
@@ -51,7 +50,10 @@ class LookLoop:
         marks: Marks,
         clock: Clock,
         *,
+        limits: DaemonLimits = DAEMON_LIMITS,
         after_look: Callable[[], None],
+        looker: MakeLooker = LogDirLooker,
+        watcher: Callable[[Callable[[Path, TopicPartition | None], None]], Watcher] = Watcher,
     ) -> None:
         self._configuration = configuration
         self._fleet = fleet
@@ -61,9 +63,10 @@ class LookLoop:
         self._marks = marks
         self._clock = clock
         self._after_look = after_look
-        self.threads = LookThreads(self._merge, publisher.warn, self.wake)
+        self._limits = limits
+        self.threads = LookThreads(self._merge, publisher.warn, self.wake, limits, looker=looker)
         self.threads.attend(configuration.log_dirs)
-        self._watcher = Watcher(self._noticed)
+        self._watcher = watcher(self._noticed)
         self._noticed_names: dict[Path, set[TopicPartition] | None] = {}
         self._wake = asyncio.Event()
         self._followed: set[Key] = set()
@@ -103,7 +106,7 @@ class LookLoop:
                 self._publisher.soon()
             with contextlib.suppress(TimeoutError):
                 await within(max(0.0, next_full - time.monotonic()), self._wake.wait())
-                await asyncio.sleep(min(DEBOUNCE_SECONDS, backoff))
+                await asyncio.sleep(min(self._limits.debounce_seconds, backoff))
 
     async def watch(self) -> None:
         """For ever: have the file system tell what changes."""

@@ -68,8 +68,10 @@ class Operation:
 class Operations:
     """The journal of one daemon, in ``state_dir``."""
 
-    def __init__(self, state_dir: Path) -> None:
+    def __init__(self, state_dir: Path, most: int = KEPT) -> None:
+        """``most``: so many operations are kept."""
         self._state_dir = state_dir
+        self._most = most
 
     def log(self, operation: Operation) -> Operation:
         """Say it in the daemon's log; returns what of it is to be kept."""
@@ -88,7 +90,7 @@ class Operations:
         try:
             if not self._state_dir.exists():
                 make_directory(self._state_dir, self._state_dir.parent.stat())
-            kept = [asdict(each) for each in (*read_operations(self._state_dir), operation)[-KEPT:]]
+            kept = [asdict(each) for each in (*read_operations(self._state_dir), operation)[-self._most :]]
             document = {"format": _FORMAT, "operations": kept}
             write_state_file(self._state_dir / _FILE, json.dumps(document).encode(), self._state_dir.stat())
         except OSError as error:

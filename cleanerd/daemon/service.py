@@ -31,7 +31,10 @@ from cleanerd.daemon.dispatcher import Dispatcher, JobTools
 from cleanerd.daemon.fleet.fleet import Fleet, FleetSettings
 from cleanerd.daemon.fleet.pauses import load_pauses
 from cleanerd.daemon.kept_savings import KeptSavings
+from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
 from cleanerd.daemon.look_loop import LookLoop
+from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
+from cleanerd.daemon.looking.watch import Watcher
 from cleanerd.daemon.notify import Notifier
 from cleanerd.daemon.overtaken import is_overtaken
 from cleanerd.daemon.showing.counters import Counters
@@ -42,6 +45,7 @@ from cleanerd.daemon.within import within
 from cleanerd.daemon.work.connections import Connections
 from cleanerd.daemon.work.hand_over import HandOver
 from cleanerd.daemon.work.keeping import SWEEP_SECONDS, Keeping
+from cleanerd.daemon.work.run_job import run
 from cleanerd.daemon.work.throttle import Rates, Throttle
 from cleanerd.daemon.workers import WorkerDiedError, WorkerPool
 from cleanerd.errors import CleanerdError
@@ -55,11 +59,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from cleanerd.daemon.dispatcher import RunJob
     from cleanerd.daemon.fleet.tracked import Tracked
     from cleanerd.daemon.http.server import HttpServer
+    from cleanerd.daemon.looking.look_threads import MakeLooker
     from cleanerd.daemon.seen import Seen
     from cleanerd.daemon.view import DaemonView
     from cleanerd.format.names import TopicPartition
+    from cleanerd.log.clock import Clock
     from cleanerd.settings import Settings
 
 HANG_UP_SECONDS: Final = 5.0
@@ -79,7 +86,9 @@ _log = structlog.get_logger()
 class Service:
     """The daemon. ``reread`` reads the settings again; ``hand_over`` gives to Spark; ``news``: what else to warn of.
 
-    ``http`` makes the server from HOST:PORT, the view of the moment and ``explain``.
+    ``http`` makes the server from HOST:PORT, the view of the moment and ``explain``. The rest is what tests replace:
+    ``limits``; ``clock`` and ``store``, by default those of the state directory; ``run_job``; ``looker`` and
+    ``watcher``, which make what looks at a log directory and what hears of changes.
     """
 
     def __init__(
@@ -91,11 +100,17 @@ class Service:
         notifier: Notifier | None = None,
         hand_over: HandOver | None = None,
         news: Callable[[], list[str]] = list,
+        limits: DaemonLimits = DAEMON_LIMITS,
+        clock: Clock | None = None,
+        store: StateStore | None = None,
+        run_job: RunJob = run,
+        looker: MakeLooker = LogDirLooker,
+        watcher: Callable[[Callable[[Path, TopicPartition | None], None]], Watcher] = Watcher,
     ) -> None:
         daemon = settings.daemon
         self.configuration = Configuration(settings, reread)
-        store = StateStore(daemon.cleanerd_state_dir)
-        self._clock = clock = read_clock(daemon.cleanerd_state_dir, store.warnings)
+        store = store or StateStore(daemon.cleanerd_state_dir)
+        self._clock = clock = clock or read_clock(daemon.cleanerd_state_dir, store.warnings)
         marks, hand_over = Marks(store), hand_over or HandOver()
         self._throttle = Throttle(Rates.of(settings))
         self._keeping = Keeping(store, clock)
@@ -111,11 +126,12 @@ class Service:
             self.fleet,
             counters,
             workers,
-            JobTools(store, marks, clock, self._throttle, hand_over, self._keeping, Connections()),
+            JobTools(store, marks, clock, self._throttle, hand_over, self._keeping, Connections(), run=run_job),
             look_again=self._look_again,
             looked=self._looked,
             changed=self._changed,
             broke=self._broke,
+            limits=limits,
         )
         self._writer = WorkerPool(1, "cleanerd-writer")
         self._written: asyncio.Future[str] | None = None
@@ -129,6 +145,7 @@ class Service:
             self._trend,
             version=__version__,
             started_ms=wall_ms(),
+            limits=limits,
         )
         self.look_loop = LookLoop(
             self.configuration,
@@ -138,7 +155,10 @@ class Service:
             store,
             marks,
             clock,
+            limits=limits,
             after_look=self.dispatcher.schedule,
+            looker=looker,
+            watcher=watcher,
         )
         for told in (*([unreadable] if unreadable else []), *self._savings.warnings):
             self.publisher.warn(told)
@@ -146,8 +166,9 @@ class Service:
         self._hurry = asyncio.Event()
         self._stopping: asyncio.Future[int] | None = None
         self.control_api = ControlApi(
-            self.configuration, self.fleet, self.publisher, self.dispatcher, self.look_loop, self.reload, self._write
-        )
+            self.configuration, self.fleet, self.publisher, self.dispatcher, self.look_loop, self.reload, self._write,
+            limits=limits,
+        )  # fmt: skip
         self._control = ControlServer(control_socket(settings), self.control_api.handlers(), note=self.control_api.note)
         self._http: HttpServer | None = None
         if http is not None and daemon.cleanerd_http_listen is not None:

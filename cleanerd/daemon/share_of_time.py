@@ -10,9 +10,6 @@ OF_THE_LOOP: Final = 200
 OF_A_VIEW: Final = 400
 """A view of all partitions is made for one part in so many of the time."""
 
-OF_A_WORKER: Final = 20
-"""A worker that has nothing to clean estimates for one part in so many of its time."""
-
 
 def rest_seconds(took_seconds: float, share: int) -> float:
     """How long something that took ``took_seconds`` is not done again, so that it has one part in ``share``."""

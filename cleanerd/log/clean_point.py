@@ -119,13 +119,15 @@ class PartitionState:
 class StateStore:
     """The state directory. Reading never fails: what cannot be used counts as absent, see ``warnings``.
 
-    ``keeps_damaged``: a damaged file stays where it is, for a reader that may change nothing.
+    ``keeps_damaged``: a damaged file stays where it is, for a reader that may change nothing. ``write``: as
+    :func:`write_state_file`.
     ``standing`` are the warnings about files that could not be read or written, by file, as long as that is so;
     ``failures`` counts what could not be read, was damaged, or could not be written.
     """
 
-    def __init__(self, root: Path, *, keeps_damaged: bool = False) -> None:
+    def __init__(self, root: Path, *, keeps_damaged: bool = False, write: Callable[..., None] | None = None) -> None:
         self.root = root
+        self._write_file = write
         self._keeps_damaged = keeps_damaged
         self.warnings: list[str] = []
         self.standing: dict[Path, str] = {}
@@ -250,7 +252,8 @@ class StateStore:
         def write() -> None:
             if state.cleaned_by is None:
                 self._keep_unread(path)
-            write_state_file(path, document_bytes(state_document(log.name, state)), owner, self.root)
+            write_file = self._write_file or write_state_file
+            write_file(path, document_bytes(state_document(log.name, state)), owner, self.root)
 
         self.in_place(path.parent, owner, write)
 

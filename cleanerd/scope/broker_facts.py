@@ -32,7 +32,7 @@ from cleanerd.scope.log_dirs import log_dirs_in, server_properties
 from cleanerd.scope.told_topics import ORIGIN, Told, is_zookeeper_mode, told_topics, was_left_behind
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from typing import Any
 
     from cleanerd.format.meta import MetaProperties
@@ -249,6 +249,7 @@ def broker_facts(
     younger: bool = False,
     silent: Collection[Path] = (),
     read_metadata: ReadMetadata | None = None,
+    ask_topics: Callable[..., Told] = told_topics,
 ) -> BrokerFacts:
     """Find what is known of ``log_dir``'s broker.
 
@@ -261,6 +262,7 @@ def broker_facts(
     as well, beside what counts.
     ``silent``: directories that do not answer, in which nothing is read.
     ``read_metadata``: what reads the metadata log for whoever has read it already; not with ``younger``.
+    ``ask_topics``: as :func:`told_topics`.
 
     Raises:
         CorruptionError, CleanerdError: the metadata log or server.properties is there and cannot be read.
@@ -283,7 +285,7 @@ def broker_facts(
     if metadata is not None and was_left_behind(log_dir, metadata.as_of_ms):
         metadata = metadata_dir = None
     zookeeper = metadata is None and is_zookeeper_mode(log_dir)
-    said = told_topics(settings, log_dir, running=running) if zookeeper else Told({}, ())
+    said = ask_topics(settings, log_dir, running=running) if zookeeper else Told({}, ())
     delegations = Delegations(settings.daemon.cleanerd_state_dir)
     saved = {topic: entry.effective for topic, entry in delegations.of_cluster(log_dir.meta.cluster_id).items()}
     return BrokerFacts(

@@ -210,7 +210,7 @@ class ByBroker(Partitions):
         _refuse_unfit(name, said)
         config = self._config(name.topic, said)
         require_compacted(config)
-        log_dir, log = read_live(self.log_dir, name, said)
+        log_dir, log = read_live(self.log_dir, name, said, self._broker.patience.replacement_seconds)
         return PartitionReading(log_dir, log, config, running=True, broker=said)
 
     def _config(self, topic: str, said: LogFacts) -> TopicConfig:

@@ -83,15 +83,16 @@ def highest_segments(log_dir: LogDir) -> dict[TopicPartition, End]:
     return ends
 
 
-def is_apart(early: float, late: float) -> bool:
+def is_apart(early: float, late: float, settle_seconds: float = SETTLE_SECONDS) -> bool:
     """Whether the broker has written its checkpoints between these moments, in seconds."""
-    return late - early >= SETTLE_SECONDS
+    return late - early >= settle_seconds
 
 
 class CheckpointReadings:
     """The readings of one log directory that is looked at again and again."""
 
-    def __init__(self) -> None:
+    def __init__(self, settle_seconds: float = SETTLE_SECONDS) -> None:
+        self._settle_seconds = settle_seconds
         self._earlier: tuple[float, LogDir] | None = None
         self._latest: tuple[float, LogDir] | None = None
 
@@ -100,7 +101,7 @@ class CheckpointReadings:
         now = time.monotonic()
         if self._latest is not None and self._latest[1].meta != log_dir.meta:
             self._earlier = self._latest = None  # another one in its place
-        if self._latest is not None and is_apart(self._latest[0], now):
+        if self._latest is not None and is_apart(self._latest[0], now, self._settle_seconds):
             self._earlier = self._latest
         if self._latest is None or self._earlier is self._latest:
             self._latest = (now, log_dir)

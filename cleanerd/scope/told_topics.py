@@ -7,20 +7,21 @@ runs, and what it said counts when it does not - unless it ran on for long witho
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import CleanerdError
+from cleanerd.log.clock import wall_ms
 from cleanerd.log.log_dir import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from cleanerd.log.topic_keys import TOPIC_KEYS
 from cleanerd.log.topic_memory import ToldTopic, ToldTopics, TopicMemory
 from cleanerd.words import human_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from cleanerd.admin.client_config import ClientConfig
+    from cleanerd.admin.cluster import Cluster
     from cleanerd.log.log_dir import LogDir
     from cleanerd.settings import Settings
 
@@ -65,14 +66,24 @@ def was_left_behind(log_dir: LogDir, as_of_ms: int) -> bool:
     return is_zookeeper_mode(log_dir) and _last_alive_ms(log_dir) - as_of_ms > UNASKED_MS
 
 
-def told_topics(settings: Settings, log_dir: LogDir, *, running: bool) -> Told:
-    """What is known of the topics of a broker in ZooKeeper mode. Never fails: what is in the way is a warning."""
+def told_topics(
+    settings: Settings,
+    log_dir: LogDir,
+    *,
+    running: bool,
+    clock_ms: Callable[[], int] = wall_ms,
+    connect: Callable[..., Cluster] | None = None,
+) -> Told:
+    """What is known of the topics of a broker in ZooKeeper mode. Never fails: what is in the way is a warning.
+
+    ``connect``: as `Cluster`.
+    """
     cluster_id, node_id = log_dir.meta.cluster_id, log_dir.meta.node_id
     if cluster_id is None or node_id is None:
         return Told({}, ())
     memory = TopicMemory(settings.daemon.cleanerd_state_dir)
     known = memory.of(cluster_id, node_id)
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = clock_ms()
     warnings: list[str] = []
     daemon = settings.daemon
     nameless = daemon.bootstrap_servers is None and daemon.cleanerd_command_config is None
@@ -89,7 +100,8 @@ def told_topics(settings: Settings, log_dir: LogDir, *, running: bool) -> Told:
         try:
             client = read_client_config(daemon.cleanerd_command_config)
             warnings += client.warnings
-            known = memory.put(_ask(client, daemon.bootstrap_servers, names, cluster_id, node_id, now_ms))
+            servers = daemon.bootstrap_servers
+            known = memory.put(_ask(client, servers, names, cluster_id, node_id, now_ms=now_ms, connect=connect))
         except CleanerdError as error:
             warnings.append(f"{log_dir.path}: the broker was not asked for its topics' configuration: {error}")
     warnings += memory.warnings
@@ -116,14 +128,21 @@ def _is_fresh(known: ToldTopics, names: Sequence[str], now_ms: int) -> bool:
 
 
 def _ask(
-    client: ClientConfig, servers: str | None, names: Sequence[str], cluster_id: str, node_id: int, now_ms: int
+    client: ClientConfig,
+    servers: str | None,
+    names: Sequence[str],
+    cluster_id: str,
+    node_id: int,
+    *,
+    now_ms: int,
+    connect: Callable[..., Cluster] | None,
 ) -> ToldTopics:
     """Raises: CleanerdError: nobody is named or answers, or the cluster is another one."""
     # A client library that only ZooKeeper mode needs here.
     from cleanerd.admin.cluster import Cluster, require_bootstrap  # noqa: PLC0415
 
     servers = require_bootstrap(servers, client)
-    with Cluster(servers, client, connect_seconds=_SECONDS) as cluster:
+    with (connect or Cluster)(servers, client, connect_seconds=_SECONDS) as cluster:
         found = cluster.cluster_id()
         if found != cluster_id:
             raise CleanerdError(

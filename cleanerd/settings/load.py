@@ -160,7 +160,7 @@ def read_settings(
     return Settings(model, MappingProxyType(origins), tuple(frozen), tuple(unused), tuple(stray)), []
 
 
-def default_state_dir(environ: Mapping[str, str]) -> Path:
+def default_state_dir(environ: Mapping[str, str], service_dir: Path = SERVICE_STATE_DIR) -> Path:
     """``$STATE_DIRECTORY`` (systemd; the first of several), that of the service on this host, or in the home directory.
 
     A command that somebody types has to know what the daemon knows: what is kept, delegated, and how far it is clean.
@@ -168,8 +168,8 @@ def default_state_dir(environ: Mapping[str, str]) -> Path:
     systemd = environ.get("STATE_DIRECTORY", "").split(":")[0]
     if systemd:
         return Path(systemd)
-    if SERVICE_STATE_DIR.is_dir():
-        return SERVICE_STATE_DIR
+    if service_dir.is_dir():
+        return service_dir
     xdg = environ.get("XDG_STATE_HOME", "")
     # The XDG rule: a relative path is to be ignored.
     home = environ.get("HOME") or os.path.expanduser("~")

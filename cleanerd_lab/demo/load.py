@@ -23,7 +23,7 @@ from cleanerd_lab.demo.race import DELETE_SHARE, LATE_SHARE, UNVERSIONED_SHARE, 
 from cleanerd_lab.demo.reading import read_with_confluent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from cleanerd.client.delivery import Delivery
     from cleanerd.client.rules import TopicRules
@@ -121,15 +121,25 @@ def _seal(source: random.Random) -> bytes:
 class Writer(threading.Thread):
     """Writes to one topic, ``rate`` records a second, until it is stopped. Look at ``model`` when it has ended."""
 
-    def __init__(self, bootstrap: str, topic: str, rules: TopicRules, *, rate: int, seed: int) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        rules: TopicRules,
+        *,
+        rate: int,
+        seed: int,
+        clock_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
         super().__init__(name=f"writer of {topic}", daemon=True)
+        self._clock_ns = clock_ns
         self.topic = topic
         self.model = Model()
         self._servers = bootstrap
         self._rules = rules
         self._rate = rate
         self._seed = seed
-        self._begun_ms = time.time_ns() // 1_000_000
+        self._begun_ms = clock_ns() // 1_000_000
         self._stop_now = threading.Event()
 
     def abandon(self) -> None:
@@ -179,7 +189,7 @@ class Writer(threading.Thread):
 
     def _roll(self, producer: Producer) -> None:
         """A record so late that every partition begins a new segment: what was written before can be cleaned."""
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = self._clock_ns() // 1_000_000
         for partition in range(PARTITIONS):
             update = Update(ROLL_KEY + b"%d" % partition, None, b"")
             self._send(producer, update, partition=partition, timestamp_ms=now_ms)
@@ -210,7 +220,7 @@ class Writer(threading.Thread):
         )
 
     def _timestamp_ms(self) -> int:
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = self._clock_ns() // 1_000_000
         return min(self._begun_ms + START_MS + TIME_FACTOR * (now_ms - self._begun_ms), now_ms + LAST_MS)
 
 

@@ -11,7 +11,10 @@ import random
 import socket
 from collections import deque
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _OUTGOING: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _USUAL: Final = (32_768, 60_999)
@@ -22,13 +25,15 @@ _CLAIMS: Final = 32
 _claims: Final[deque[int]] = deque()
 
 
-def free_port() -> int:
+def free_port(ports: Sequence[int] | None = None) -> int:
     """Return a port that nobody listens on, and that no other process gets from here for a while.
+
+    ``ports``: those that it may be; None: those that the kernel gives to nobody by itself.
 
     Raises:
         OSError: there is none.
     """
-    ports = _ports()
+    ports = ports or _ports()
     start = random.SystemRandom().randrange(len(ports))  # tests seed the other
     for step in range(len(ports)):
         port = ports[(start + step) % len(ports)]

@@ -88,7 +88,9 @@ def read_with_confluent(bootstrap: str, topic: str, number: int = 0) -> Read:
     raise BrokerError(f"confluent-kafka did not reach the end of {topic} within {PATIENCE_SECONDS:.0f} s")
 
 
-def _end_offset(consumer: Consumer, partition: TopicPartition, deadline: float) -> int:
+def _end_offset(
+    consumer: Consumer, partition: TopicPartition, deadline: float, again_seconds: float = _AGAIN_SECONDS
+) -> int:
     """Return the log end. A broker that has just started may serve before it leads its partitions: asked again.
 
     Raises:
@@ -100,7 +102,7 @@ def _end_offset(consumer: Consumer, partition: TopicPartition, deadline: float) 
         except KafkaException as error:
             if error.args[0].code() not in _NO_LEADER_YET or time.monotonic() >= deadline:
                 raise BrokerError(f"the end of {partition.topic} is not known: {error}") from error
-            time.sleep(_AGAIN_SECONDS)
+            time.sleep(again_seconds)
         else:
             if watermarks is None:
                 raise BrokerError(f"the end of {partition.topic} is not known: no answer")

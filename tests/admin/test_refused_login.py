@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import socket
-from types import SimpleNamespace
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
-from cleanerd.admin import refused_login as module
 from cleanerd.admin.client_config import ClientConfig, Login
 from cleanerd.admin.refused_login import refused_login
 
@@ -17,36 +16,38 @@ CLIENT = ClientConfig(protocol="SASL_PLAINTEXT", login=Login("PLAIN", "alice", "
 
 
 @pytest.mark.slow
-def test_a_port_that_nothing_listens_on_costs_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_nothing_listens_on_costs_no_wait() -> None:
     """Librdkafka says so for each address; without that this test would not end."""
-    monkeypatch.setattr(module, "_SECONDS", 1e9)
     with socket.socket() as one, socket.socket() as two:  # bound, so that nobody else takes them, and not listening
         ports = []
         for each in (one, two):
             each.bind(("127.0.0.1", 0))
             ports.append(each.getsockname()[1])
-        assert refused_login(",".join(f"127.0.0.1:{port}" for port in ports), CLIENT) is None
+        servers = ",".join(f"127.0.0.1:{port}" for port in ports)
+        assert refused_login(servers, CLIENT, seconds=1e9) is None
 
 
 @pytest.mark.slow
-def test_a_connection_closed_by_the_broker_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_closed_by_the_broker_is_tried_again() -> None:
     """A broker that starts, or whose answer was lost: it is asked until the time is over."""
     clock = itertools.count()  # it stands still until somebody was there
     taken: list[bool] = []
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(clock) if taken else 0))
-    monkeypatch.setattr(module, "_SECONDS", 25)
+
+    def now() -> float:
+        return next(clock) if taken else 0
+
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(0.01)
 
-        class Asking(module.AdminClient):
+        class Asking(AdminClient):
             def poll(self, seconds: float) -> int:
                 with contextlib.suppress(TimeoutError):
                     server.accept()[0].close()
                     taken.append(True)
                 return int(super().poll(seconds))
 
-        monkeypatch.setattr(module, "AdminClient", Asking)
-        assert refused_login(f"127.0.0.1:{server.getsockname()[1]}", CLIENT) is None
+        servers = f"127.0.0.1:{server.getsockname()[1]}"
+        assert refused_login(servers, CLIENT, seconds=25, clock=now, admin=Asking) is None
     assert next(clock) > 25, "until the time was over"
 
 

@@ -16,7 +16,7 @@ from cleanerd.apply.lock import LogDirLock
 from cleanerd.apply.put_by_agent import LiveDir
 from cleanerd.apply.round import clean_live
 from cleanerd.apply.session import LockedDir
-from cleanerd.apply.swapping_broker import SwappingBroker
+from cleanerd.apply.swapping_broker import SWAP_SOURCES, SwappingBroker, SwapSources
 from cleanerd.apply.undo import UndoResult, entries_of, undo_cleaning
 from cleanerd.broker.live_broker import Patience
 from cleanerd.log.clean_point import StateStore
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.apply.keep import KeepPlace
+    from cleanerd.cleaner.cleaner import Progress
     from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.survey import CleaningOptions
@@ -79,16 +80,19 @@ def clean_beside(
     patience: Patience = QUICK,
     with_resources: Resources | None = None,
     keep: KeepPlace | None = None,
+    sources: SwapSources = SWAP_SOURCES,
+    progress: Progress | None = None,
+    broker_type: type[SwappingBroker] = SwappingBroker,
 ) -> CleaningResult:
     """One round."""
     root = agent.log_dir
     log_dir = read_log_dir(root)
-    with SwappingBroker(agent.socket_path, patience) as broker:
+    with broker_type(agent.socket_path, patience, sources) as broker:
         facts = cast("BrokerFacts", SimpleNamespace(topic_config=lambda _topic, **_said: topic))
         store = StateStore(root.parent / "state")
         read = ByBroker(log_dir, facts, broker).read
         live = LiveDir(log_dir, store, with_resources or resources(), broker, read, keep)
-        return clean_live(live, log_dir.partitions[0], options or force(), Silent())
+        return clean_live(live, log_dir.partitions[0], options or force(), progress or Silent())
 
 
 def content(root: Path) -> list[tuple[int, bytes | None, bytes | None]]:

@@ -55,6 +55,7 @@ def fail_at(monkeypatch: pytest.MonkeyPatch, base: int, how: BaseException) -> N
             raise how
         swap_group(files, plan, group, *more, **named)  # type: ignore[arg-type]
 
+    # Just before the swap of one group.
     monkeypatch.setattr(apply_staged, "swap_group", swap)
 
 
@@ -88,6 +89,7 @@ def test_a_group_that_was_undone_takes_its_plan_with_it(tmp_path: Path, monkeypa
         real(journal, group)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
+        # Just before the commit point of one group.
         patch.setattr(Journal, "begin", begin)
         assert applied(path).outcome == "failed"
     assert keys(path / NAME) == HALF

@@ -84,14 +84,19 @@ def test_the_attach_file_is_made_and_removed(tmp_path: Path, left: bool) -> None
         assert attach_file(jvm).parent == tmp_path / "work"
 
 
-def test_a_socket_of_another_service_is_not_spoken_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_socket_of_another_service_is_not_spoken_to(tmp_path: Path) -> None:
     """A link in the place of the JVM's socket."""
     link = tmp_path / "java_pid"
     plant(tmp_path / "service", "socket", Victim.under(tmp_path))
     link.symlink_to(tmp_path / "service")
-    monkeypatch.setattr(Jvm, "attach_socket", link)
+
+    class Linked(Jvm):
+        @property
+        def attach_socket(self) -> Path:
+            return link
+
     with pytest.raises(CleanerdError, match="is not a socket of this process"):
-        agent_attach._load(Jvm(1, OWNER, OWNER, 1, catches_quit=True), "jar=")
+        agent_attach._load(Linked(1, OWNER, OWNER, 1, catches_quit=True), "jar=")
 
 
 @pytest.mark.parametrize(

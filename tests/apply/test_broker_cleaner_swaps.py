@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from cleanerd import _kernel
 from cleanerd.apply.round import stage_partition
-from cleanerd.cleaner import cleaner
 from cleanerd.cleaner.result import CleaningResult, exit_code
 from cleanerd.errors import KernelError
 from cleanerd.format.names import parse_topic_partition_dir
@@ -22,11 +21,11 @@ from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from tests.apply.live_round import clean_beside, content, held, running
 from tests.apply.offline_round import TOPIC, batch, force, two_groups
-from tests.cleaner.driver import NAME, Silent, clean, resources, scratch
+from tests.cleaner.driver import NAME, AfterDecision, clean, resources, scratch
 from tests.support.log_dirs import make_log_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 WAYS = ("offline", "stage", "live")
@@ -39,19 +38,20 @@ def root() -> Iterator[Path]:
         yield path / "logs"
 
 
-def round_of(way: str, root: Path) -> CleaningResult:
-    """One round over :func:`two_groups`, by that way."""
+def round_of(way: str, root: Path, decided: Callable[[], object]) -> CleaningResult:
+    """One round over :func:`two_groups`, by that way. ``decided`` is called when all is decided."""
+    progress = AfterDecision(decided)
     if way == "live":
         with running(root) as agent:
-            return clean_beside(agent)
+            return clean_beside(agent, progress=progress)
     make_log_dir(root, {NAME: two_groups()})
     if way == "offline":
-        return clean(root, force(), TOPIC)
+        return clean(root, force(), TOPIC, progress=progress)
     with held(root):
         name = parse_topic_partition_dir(NAME)
         assert name is not None
         store = StateStore(root.parent / "state")
-        return stage_partition(read_log_dir(root), store, resources(), name, TOPIC, force(unclean=True), Silent())
+        return stage_partition(read_log_dir(root), store, resources(), name, TOPIC, force(unclean=True), progress)
 
 
 def other_segment(root: Path, number: int) -> None:
@@ -69,39 +69,37 @@ def other_segment(root: Path, number: int) -> None:
     new.rename(path)
 
 
-def swapped_after(phase: str, root: Path, times: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The first ``times`` rounds meet another segment 0 after ``phase``; what is returned grows by each."""
-    met: list[str] = []
-    original = getattr(cleaner, phase)
+class Swapped:
+    """The first ``times`` rounds meet another segment 0 after the decision; ``met`` counts them."""
 
-    def then_swapped(*arguments: Any, **more: Any) -> Any:
-        result = original(*arguments, **more)
-        if len(met) < times:
-            met.append(phase)
-            other_segment(root, len(met))
-        return result
+    def __init__(self, root: Path, times: int) -> None:
+        self.met = 0
+        self._root = root
+        self._times = times
 
-    monkeypatch.setattr(cleaner, phase, then_swapped)
-    return met
+    def __call__(self) -> None:
+        if self.met < self._times:
+            self.met += 1
+            other_segment(self._root, self.met)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_one_swap_of_the_broker_leads_to_a_new_plan(way: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_swap_of_the_broker_leads_to_a_new_plan(way: str, root: Path) -> None:
     """It is planned again with what is there now; by the old bits a record that stays would have gone."""
-    met = swapped_after("decide", root, 1, monkeypatch)
-    result = round_of(way, root)
-    assert met == ["decide"]
+    swapped = Swapped(root, 1)
+    result = round_of(way, root, swapped)
+    assert swapped.met == 1
     assert result.outcome == ("staged" if way == "stage" else "cleaned"), result.reason
     newest = {key: value for _, key, value in content(root) if key != b"big"}
     assert newest == NEWEST
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_again_and_again(way: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_again_and_again(way: str, root: Path) -> None:
     """Skipped, with the reason; no quarantine, and no exit code but 0."""
-    met = swapped_after("decide", root, 100, monkeypatch)
-    result = round_of(way, root)
-    assert 1 < len(met) < 10
+    swapped = Swapped(root, 100)
+    result = round_of(way, root, swapped)
+    assert 1 < swapped.met < 10
     assert (result.outcome, result.moved_on) == ("skipped", True)
     assert "changed" in result.reason
     assert exit_code([result]) == 0
@@ -112,16 +110,13 @@ def test_again_and_again(way: str, root: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("raised", [_kernel.InvalidCallError("no such bit"), _kernel.KernelBugError("a panic")])
-def test_an_error_of_the_kernel_fails_one_partition(
-    way: str, raised: Exception, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_of_the_kernel_fails_one_partition(way: str, raised: Exception, root: Path) -> None:
     """OP-10: an error of one partition with its reason, never an exception of whoever cleans."""
 
-    def refuses(*_: Any) -> Any:
+    def refuses() -> None:
         raise raised
 
-    monkeypatch.setattr(cleaner, "group", refuses)
-    result = round_of(way, root)
+    result = round_of(way, root, refuses)
     assert result.outcome == "quarantined"
     assert isinstance(result.error, KernelError)
     assert "please report it" in result.reason
@@ -129,14 +124,13 @@ def test_an_error_of_the_kernel_fails_one_partition(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_no_memory(way: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_memory(way: str, root: Path) -> None:
     """U-38, OP-10: one partition has failed, without a quarantine; the others get their turn, and its memory back."""
 
-    def refuses(*_: Any) -> Any:
+    def refuses() -> None:
         raise MemoryError
 
-    monkeypatch.setattr(cleaner, "group", refuses)
-    result = round_of(way, root)
+    result = round_of(way, root, refuses)
     assert (result.outcome, exit_code([result])) == ("failed", 1)
     assert "there is no memory left" in result.reason
     assert result.error is not None

@@ -143,6 +143,7 @@ def test_a_lock_that_is_removed_before_it_is_won(tmp_path: Path, monkeypatch: py
             real(lock)
 
         with monkeypatch.context() as patch:
+            # Between the opening and the lock.
             patch.setattr(claim, "_flock", late)
             second.claim()
         with pytest.raises(LogDirBusyError):

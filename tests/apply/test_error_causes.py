@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,11 +18,12 @@ from cleanerd.apply.apply_staged import apply_partition
 from cleanerd.apply.lock import LogDirLock
 from cleanerd.apply.round import stage_partition
 from cleanerd.apply.session import LockedDir
-from cleanerd.apply.swapping_broker import SwappingBroker
 from cleanerd.broker import reading
 from cleanerd.cleaner.result import CleaningResult, exit_code
 from cleanerd.daemon.backoff import Backoff
-from cleanerd.daemon.work import hand_over, run_job
+from cleanerd.daemon.work import run_job
+from cleanerd.daemon.work.connections import Connections
+from cleanerd.daemon.work.hand_over import HandOver
 from cleanerd.daemon.work.job import Job
 from cleanerd.errors import CONSEQUENCES, AgentRefusalError, Cause, CleanerdError, ReportedError
 from cleanerd.format.names import TopicPartition
@@ -38,7 +39,6 @@ from tests.support.log_dirs import make_log_dir, tree
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from cleanerd.broker.live_broker import Patience
     from cleanerd.daemon.partition_look import PartitionLook
     from cleanerd.daemon.work.job import JobDone, Kind
     from cleanerd.daemon.work.progress import JobProgress
@@ -92,7 +92,7 @@ def raised(named: str, module: Any, name: str) -> Iterator[None]:
         raise made(named)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, name, raises)
+        patch.setattr(module, name, raises)  # a table of errors, which no log brings out all of
         yield
 
 
@@ -170,35 +170,26 @@ def daemon_stages(root: Path, named: str) -> CleaningResult:
 
 
 def daemon_cleans_live(root: Path, named: str) -> CleaningResult:
-    class Quick(SwappingBroker):
-        def __init__(self, socket: Path, patience: Patience | None = None) -> None:
-            super().__init__(socket, patience or QUICK)
-
-    with running(root) as agent, raised(named, reading, "survey_log"), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_job, "SwappingBroker", Quick)
-        return of_job(run_job.run(job_of(root, "live", agent.socket_path)), named)
+    with running(root) as agent, raised(named, reading, "survey_log"), closing(Connections(QUICK)) as connections:
+        return of_job(run_job.run(job_of(root, "live", agent.socket_path), connections=connections), named)
 
 
 def daemon_hands_over(root: Path, named: str) -> CleaningResult:
     """What ``spark clean --json`` says of it, in a process of its own, comes to the same here."""
     make_log_dir(root, {NAME: two_groups()})
 
-    def stages(_command: list[str], directory: Path, _check: object) -> int:
+    def command(_job: Job, settings: Path) -> list[str]:
         with raised(named, reading, "survey_log"):
             told = staged(root)
-        document = {"schema": 1, "partitions": [json.loads(json.dumps(told.to_json()))]}
-        (directory / "result").write_text(json.dumps(document))
-        (directory / "errors").write_text("")
-        return exit_code([told])
+        answer = settings.with_name("answer")
+        answer.write_text(json.dumps({"schema": 1, "partitions": [told.to_json()]}))
+        return ["sh", "-c", f"cat {answer}; exit {exit_code([told])}"]
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hand_over, "_run", stages)
-        patch.setattr(hand_over, "estimated_keys", lambda *_: 1.0)
-        settings = load_settings([], ["cleanerd.spark.threshold.keys=1"], {})
-        job = job_of(root, "stage")
-        facts = SimpleNamespace(resources=lambda **_: resources(), settings=settings, metadata_dir=None)
-        job = replace(job, facts=cast("BrokerFacts", facts), hand_over=hand_over.HandOver())
-        result = of_job(run_job.run(job), named)
+    settings = load_settings([], ["cleanerd.spark.threshold.keys=1"], {})
+    job = job_of(root, "stage")
+    facts = SimpleNamespace(resources=lambda **_: resources(), settings=settings, metadata_dir=None)
+    job = replace(job, facts=cast("BrokerFacts", facts), hand_over=HandOver(command=command))
+    result = of_job(run_job.run(job), named)
     assert result.reason.startswith("by Spark: ")
     assert isinstance(result.error, ReportedError)
     return result

@@ -24,6 +24,7 @@ pytestmark = [needs_root, pytest.mark.long]
 def round_beside(root: Path, monkeypatch: pytest.MonkeyPatch, begin: Callable[[], None]) -> str:
     """One round; its outcome, and what was said of it. ``begin`` is called when everything is uid 1000's."""
     numbers = itertools.count()
+    # Names of a later round are planted before it: they have to be known.
     monkeypatch.setattr(planning, "new_plan_id", lambda: f"20260101t000000-{next(numbers):08x}")
     with running(root / "logs") as agent:
         (root / "state").mkdir()

@@ -197,6 +197,7 @@ def test_a_directory_in_the_place_of_a_new_one(
         real(name, mode, dir_fd=dir_fd)
         os.rename(tmp_path / "other", tmp_path / name)
 
+    # Another process is at work between two system calls.
     monkeypatch.setattr(os, "mkdir", mkdir)
     place = open_trusted_directory(tmp_path)
     try:
@@ -217,6 +218,7 @@ def test_two_make_the_same_directory(tmp_path: Path, monkeypatch: pytest.MonkeyP
         real(name, mode, dir_fd=dir_fd)
         (tmp_path / name / "lock").touch()
 
+    # Another process is at work between two system calls.
     monkeypatch.setattr(os, "mkdir", mkdir)
     place = open_trusted_directory(tmp_path)
     try:

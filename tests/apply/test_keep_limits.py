@@ -165,6 +165,7 @@ def test_killed_while_it_forgets(root: Path, monkeypatch: pytest.MonkeyPatch, st
         real(files, operation)
 
     with monkeypatch.context() as patch:
+        # Killed at each system call in turn.
         patch.setattr(PartitionFiles, "_system_call", call)
         assert sweep(root, 0).problems == (("killed",) if plans(root) else ())
     if plans(root):
@@ -186,6 +187,7 @@ def test_one_that_cannot_be_removed_stops_no_other(root: Path, monkeypatch: pyte
             raise CleanerdError("as told")
         real(place, entry, log_dir)
 
+    # No file of root's own cannot be removed.
     monkeypatch.setattr(keep_limits, "forget_kept", forget)
     kept = sweep(root, 0)
     assert (kept.forgotten, kept.problems) == (1, ("as told",))
@@ -224,6 +226,7 @@ def test_an_entry_is_read_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> N
         read.append(plan)
         return real(segments, plan)
 
+    # How often it is read shows nowhere else.
     monkeypatch.setattr(KeptSegments, "entry", counted)
     known: dict[str, KeptSize] = {}
     first = sweep(root, 1 << 40, known=known)

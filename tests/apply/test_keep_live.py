@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.apply import keep as keep_module
 from cleanerd.apply.keep import KeepPlace
 from cleanerd.apply.kept_segments import KeptSegments
 from cleanerd.apply.swapping_broker import SwappingBroker
@@ -179,22 +178,21 @@ def test_a_swap_of_unknown_outcome_keeps_its_entry(root: Path) -> None:
     assert list((root.parent / "kept").iterdir()) == []
 
 
-def test_somebody_replaced_a_source_before_it_was_kept(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_somebody_replaced_a_source_before_it_was_kept(root: Path) -> None:
     """U-3: what is kept are the files that were decided on, or it is planned again; no other file gets a name."""
-    real, turns = keep_module.Keeper.keep, iter([True])
 
-    def replaced(keeper: keep_module.Keeper, staged: Any) -> None:
-        if next(turns, False):
-            log = root / NAME / f"{staged.base:020d}.log"
+    def replaced(_place: object) -> None:
+        """The place where it is kept was opened: a moment later the sources are linked."""
+        if not inodes:
+            log = root / NAME / f"{0:020d}.log"
             (root / "copy").write_bytes(log.read_bytes())
             (root / "copy").rename(log)
             inodes.append(log.stat().st_ino)
-        real(keeper, staged)
 
     inodes: list[int] = []
-    monkeypatch.setattr(keep_module.Keeper, "keep", replaced)
     with beside(root) as agent:
-        assert clean(agent).outcome == "cleaned"
+        place = KeepPlace(root.parent / "kept", require=replaced)
+        assert clean_beside(agent, keep=place).outcome == "cleaned"
         assert len(agent.asked("swap")) == 2, "the first plan asked for none"
         assert len(entries(root)) == 1
         (kept,) = (root.parent / "kept").rglob(f"{0:020d}.log")
@@ -206,19 +204,16 @@ def test_what_is_no_plain_file_is_not_kept(root: Path, kind: str) -> None:
     """U-33: an index that the partition's owner planted is not put back by anybody, root least of all."""
     with beside(root) as agent:
         planted = root / NAME / f"{0:020d}.txnindex"
-        real = keep_module.Keeper.keep
 
-        def plant(keeper: keep_module.Keeper, staged: Any) -> None:
+        def plant(_place: object) -> None:
+            """The place where it is kept was opened: a moment later the sources are linked."""
             planted.unlink(missing_ok=True)
             if kind == "link":
                 planted.symlink_to("/etc/passwd")
             else:
                 os.mkfifo(planted)
-            real(keeper, staged)
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(keep_module.Keeper, "keep", plant)
-            result = clean(agent)
+        result = clean_beside(agent, keep=KeepPlace(root.parent / "kept", require=plant))
         assert "is not a plain file" in result.reason
         assert not agent.asked("swap")
         assert list((root.parent / "kept").iterdir()) == []
@@ -293,25 +288,24 @@ def test_every_step_of_a_cleaning_that_keeps(injector: Injector, kills: bool) ->
 
 @pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_killed_around_a_swap(root: Path, monkeypatch: pytest.MonkeyPatch, number: int, when: str) -> None:
+def test_killed_around_a_swap(root: Path, number: int, when: str) -> None:
     """The request was not sent, or its answer was never read."""
-    real, turns = SwappingBroker.swap, iter(range(100))
+    turns = iter(range(100))
 
-    def swap(broker: SwappingBroker, request: dict[str, Any], staged_bytes: int) -> Any:
-        killed = next(turns) == number
-        if killed and when == "before":
-            raise Killed
-        done = real(broker, request, staged_bytes)
-        if killed:
-            raise Killed
-        return done
+    class Killing(SwappingBroker):
+        def swap(self, request: dict[str, Any], staged_bytes: int) -> Any:
+            killed = next(turns) == number
+            if killed and when == "before":
+                raise Killed
+            done = super().swap(request, staged_bytes)
+            if killed:
+                raise Killed
+            return done
 
     with beside(root) as agent:
         before = files(root)
-        with monkeypatch.context() as patch:
-            patch.setattr(SwappingBroker, "swap", swap)
-            with pytest.raises(Killed):
-                clean(agent)
+        with pytest.raises(Killed):
+            clean(agent, broker_type=Killing)
     assert undo_offline(root).outcome == ("unchanged" if (number, when) == (0, "before") else "undone")
     assert files(root) == before
 
@@ -325,6 +319,7 @@ def test_a_disk_that_takes_no_entry(root: Path, monkeypatch: pytest.MonkeyPatch)
     with beside(root) as agent:
         before = files(root)
         with monkeypatch.context() as patch:
+            # The disk of the state directory alone is full, and only now.
             patch.setattr("cleanerd.apply.kept_segments.write_state_file", full)
             result = clean(agent)
         assert result.outcome == "failed"
@@ -342,6 +337,7 @@ def test_each_group_is_written_once(root: Path, monkeypatch: pytest.MonkeyPatch)
     calls: list[str] = []
     for name in ("put", "add"):
         real = getattr(KeptSegments, name)
+        # How often it is written shows nowhere else.
         monkeypatch.setattr(
             KeptSegments, name, lambda *args, name=name, real=real: (calls.append(name), real(*args))[1]
         )

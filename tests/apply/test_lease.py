@@ -112,6 +112,7 @@ def test_only_eagain_means_that_the_file_is_open(
             raise OSError(number, os.strerror(number))
         return real(descriptor, command, argument)
 
+    # What the kernel answers depends on file system and user.
     monkeypatch.setattr(fcntl, "fcntl", refusing)
     assert probe_lease(log) is answer
 

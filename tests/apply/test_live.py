@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.broker import agent_client, live_broker
+from cleanerd.broker import agent_client
 from cleanerd.log.delegation import Delegation
 from cleanerd.log.partition import read_partition
 from tests.apply.live_round import QUICK, clean_beside, content, leftovers, offline_twin, running
@@ -309,11 +309,10 @@ def test_old_message_formats_are_refused(root: Path) -> None:
         assert tree(root / NAME) == before
 
 
-def test_an_agent_that_hung_up_meanwhile(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_that_hung_up_meanwhile(root: Path) -> None:
     """Deciding took so long that the connection is taken for dead: a new one, and no doubt about any answer."""
-    monkeypatch.setattr(live_broker, "_IDLE_SECONDS", 0.0)
     with running(root) as agent:
-        assert clean_beside(agent).outcome == "cleaned"
+        assert clean_beside(agent, patience=replace(QUICK, idle_seconds=0.0)).outcome == "cleaned"
         assert len(agent.asked("swap")) == 2
 
 
@@ -322,6 +321,7 @@ def test_more_segments_than_a_request_can_name(
     root: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
     """Nothing is sent, and nothing tried twice."""
+    # A log of so many segments that the real limits are met takes minutes to make.
     monkeypatch.setattr(agent_client, limit, most)
     with running(root) as agent:
         before = tree(root / NAME)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.broker import live_log
 from cleanerd.broker.live_log import RESTART
 from cleanerd.errors import MachineError, RefusedError, StalePlanError
 from tests.apply.live_round import QUICK, clean_beside, content, leftovers, offline_twin, running
@@ -136,7 +135,7 @@ def test_a_partition_that_is_not_there_for_too_long(root: Path) -> None:
         assert "no_log" in result.reason
 
 
-def test_a_swap_that_stopped_half_way(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_swap_that_stopped_half_way(root: Path) -> None:
     """U-34: the group is in, and a file keeps its temporary name: no other swap is asked for, and both are told.
 
     Found by broker calls that fail: the round went on, met the ``.swap`` and said with exit code 0 that the broker was
@@ -156,8 +155,7 @@ def test_a_swap_that_stopped_half_way(root: Path, monkeypatch: pytest.MonkeyPatc
         assert "No space left on device; 1 groups were swapped before that" in result.reason
         assert len(agent.asked("swap")) == 1
         assert isinstance(clean_beside(agent).error, StalePlanError)
-        monkeypatch.setattr(live_log, "_REPLACEMENT_SECONDS", 0.0)
-        later = clean_beside(agent)
+        later = clean_beside(agent, patience=replace(QUICK, replacement_seconds=0.0))
         assert isinstance(later.error, RefusedError)
         assert later.error.hint == RESTART
         assert "a replacement was not brought to its end" in later.reason

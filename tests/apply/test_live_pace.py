@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.apply import agent_swap
-from cleanerd.apply.agent_swap import _sources_for
+from cleanerd.apply.agent_swap import sources_for
 from cleanerd.apply.files import PartitionFiles
-from cleanerd.apply.swapping_broker import SwappingBroker
+from cleanerd.apply.swapping_broker import SwappingBroker, SwapSources
 from cleanerd.broker.agent_client import AgentClient, AgentLostError
 from cleanerd.broker.agent_transport import SOCKET
 from cleanerd.cleaner.cleaner import Cleaning
@@ -121,14 +120,14 @@ def test_groups_are_cut(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-36: a group of more sources than a swap may have becomes several; the log is the same."""
     large = config(segment_bytes=1 << 20)
     expected = offline_twin(root)
-    monkeypatch.setattr(agent_swap, "_FIRST_SOURCES", 1)
-    monkeypatch.setattr(agent_swap, "_FEWEST_SOURCES", 1)
     joined: list[int] = []
     groups = Cleaning.groups
+    # Whether there was anything to cut shows nowhere else.
     monkeypatch.setattr(Cleaning, "groups", lambda self: joined.extend(map(len, found := groups(self))) or found)
     with running(root) as agent:
         agent.held_us = 1_000_000
-        assert clean_beside(agent, topic=large).outcome == "cleaned"
+        one = SwapSources(first=1, fewest=1)
+        assert clean_beside(agent, topic=large, sources=one).outcome == "cleaned"
         assert max(joined) > 1, "U-26: there was something to cut"
         assert {len(request["groups"][0]["sources"]) for request in agent.asked("swap")} == {1}
         assert content(root) == expected
@@ -136,13 +135,13 @@ def test_groups_are_cut(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_how_many_sources_a_swap_may_have() -> None:
     """U-36: as many as are swapped in 2 ms, half-way at once, never more than 60 of the 200 and not too few."""
-    assert _sources_for(0.002, 40, 40) == 40
-    assert _sources_for(0.004, 40, 40) == 30
-    assert _sources_for(0.000_001, 60, 60) == 60 < MAX_SOURCES
-    assert _sources_for(10.0, 40, 40) == 25
-    assert _sources_for(0.001, 40, 40) == 60
-    assert _sources_for(0.000_1, 3, 40) == 40, "a small group says nothing of large ones"
-    assert _sources_for(0.020, 3, 40) == 25
+    assert sources_for(0.002, 40, 40) == 40
+    assert sources_for(0.004, 40, 40) == 30
+    assert sources_for(0.000_001, 60, 60) == 60 < MAX_SOURCES
+    assert sources_for(10.0, 40, 40) == 25
+    assert sources_for(0.001, 40, 40) == 60
+    assert sources_for(0.000_1, 3, 40) == 40, "a small group says nothing of large ones"
+    assert sources_for(0.020, 3, 40) == 25
 
 
 def test_the_cleaners_checkpoint_as_it_stands(root: Path) -> None:
@@ -171,13 +170,14 @@ def test_a_round_leaves_nothing_that_nobody_takes_up(root: Path, monkeypatch: py
     listed: list[str] = []
     flushed: list[str] = []
     names, sync = PartitionFiles.names, os.fsync
+    # What is listed and flushed leaves no trace on a disk.
     monkeypatch.setattr(PartitionFiles, "names", lambda self, place=".": listed.append(place) or names(self, place))
 
     def noted(descriptor: int) -> None:
         flushed.append(os.readlink(f"/proc/self/fd/{descriptor}"))
         sync(descriptor)
 
-    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(os, "fsync", noted)  # see above
     waiting = root / NAME / STAGING / "20260101t000000-00000001"
     with running(root) as agent:
         found: list[set[str]] = []

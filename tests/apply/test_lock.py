@@ -29,8 +29,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / ".lock"
 
 
-def take(log_dir: Path, wait_seconds: float = 0.0) -> LogDirLock:
-    return LogDirLock.acquire(log_dir, wait_seconds, settle_seconds=0.0)
+def take(log_dir: Path, wait_seconds: float = 0.0, **limits: float) -> LogDirLock:
+    return LogDirLock.acquire(log_dir, wait_seconds, settle_seconds=0.0, **limits)
 
 
 def test_a_record_lock_of_another_process_keeps_us_out(tmp_path: Path, path: Path) -> None:
@@ -84,6 +84,7 @@ def test_a_kernel_without_ofd_locks_gets_a_record_lock_and_one_open(
             raise OSError(errno.EINVAL, "Invalid argument")
         return real(descriptor, command, argument)
 
+    # An old kernel, which no test can have.
     monkeypatch.setattr(fcntl, "fcntl", without_ofd)
     with take(tmp_path) as held:
         assert held.is_record_lock
@@ -132,7 +133,7 @@ def test_a_symbolic_link_is_no_lock(tmp_path: Path, path: Path) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
     """S-12: when we die, a child that is still alive must not keep the broker from starting."""
     program = """
 import os, sys, time
@@ -151,8 +152,7 @@ os._exit(0)  # without unlocking, like a killed process
     child = int(done.stdout.readline())
     done.wait(timeout=PATIENCE_SECONDS)
     try:
-        monkeypatch.setattr(lock_module, "MAX_WAIT_SECONDS", PATIENCE_SECONDS)
-        take(tmp_path, wait_seconds=PATIENCE_SECONDS).release()
+        take(tmp_path, wait_seconds=PATIENCE_SECONDS, max_wait_seconds=PATIENCE_SECONDS).release()
         os.kill(child, 0)
     finally:
         os.kill(child, 9)
@@ -173,6 +173,7 @@ def test_a_lock_won_on_a_removed_file_is_not_enough(
             path.unlink()
         return answer
 
+    # The moment between the lock and the look at its path, which no other process can be sure to meet.
     monkeypatch.setattr(lock_module, "_try_lock", remove_after_first)
     with pytest.raises(LogDirBusyError, match="removed and created"):
         take(tmp_path)
@@ -204,6 +205,7 @@ def test_the_first_check_waits_until_the_lock_has_settled(tmp_path: Path, monkey
         held.check()
         assert time.monotonic() - begun >= 1.5
         slept: list[float] = []
+        # A second check that waits would show in the clock only on a machine that is quiet.
         monkeypatch.setattr(lock_module.time, "sleep", slept.append)
         held.check()
         assert sum(slept) == 0
@@ -218,19 +220,18 @@ def test_a_released_lock_allows_no_commit(tmp_path: Path) -> None:
         held.check()
 
 
-def test_waiting_is_bounded(tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_is_bounded(tmp_path: Path, path: Path) -> None:
     """S-15: not longer than asked, and never longer than a few seconds."""
     assert lock_module.MAX_WAIT_SECONDS <= 10
-    monkeypatch.setattr(lock_module, "MAX_WAIT_SECONDS", 0.3)
     path.touch()
     with record_lock(path):
         begun = time.monotonic()
         with pytest.raises(LogDirBusyError):
-            take(tmp_path, wait_seconds=100.0)
+            take(tmp_path, wait_seconds=100.0, max_wait_seconds=0.3)
         assert 0.3 <= time.monotonic() - begun < 100
 
 
-def test_a_lock_that_is_given_back_in_time_is_won(tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_is_given_back_in_time_is_won(tmp_path: Path, path: Path) -> None:
     """S-15: waiting helps while a broker is going down."""
     path.touch()
     program = """
@@ -243,8 +244,7 @@ fcntl.lockf(file, fcntl.LOCK_UN)
 sys.stdin.read()
 """
     with python(program, path):
-        monkeypatch.setattr(lock_module, "MAX_WAIT_SECONDS", PATIENCE_SECONDS)
-        take(tmp_path, wait_seconds=PATIENCE_SECONDS).release()
+        take(tmp_path, wait_seconds=PATIENCE_SECONDS, max_wait_seconds=PATIENCE_SECONDS).release()
 
 
 def test_two_directories_at_once(tmp_path: Path) -> None:

@@ -9,20 +9,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.apply import put_by_rename
 from cleanerd.apply.lock import LogDirLock
 from cleanerd.apply.round import clean_partition
 from cleanerd.apply.session import LockedDir
 from cleanerd.broker import lease
 from cleanerd.broker.lease import LeaseResult
-from cleanerd.cleaner import cleaner, stage
-from cleanerd.cleaner.cleaner import Cleaning
+from cleanerd.cleaner import cleaner
+from cleanerd.cleaner.manifest import Manifest
 from cleanerd.errors import CorruptionError, LogDirBusyError, RefusedError, StalePlanError
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from tests.apply.offline_round import NOW, TOPIC, force, state_file, two_groups
-from tests.cleaner.driver import NAME, Silent, clean, clean_all, config, resources, scratch
+from tests.cleaner.driver import NAME, AfterDecision, Silent, clean, clean_all, config, resources, scratch
 from tests.support.log_dirs import (
     CLEANER_CHECKPOINT,
     Partition,
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from cleanerd.cleaner.manifest import Manifest
     from cleanerd.log.pool import PartReader
     from cleanerd.log.segment import Segment
     from tests.support.failing_files import Injector
@@ -111,6 +109,7 @@ def test_no_space(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
             calls = 0
             with LogDirLock.acquire(path, settle_seconds=0) as lock, monkeypatch.context() as patch:
                 locked = LockedDir(read_log_dir(path), lock, StateStore(other / "state"), reserve)
+                # Each system call fails in turn.
                 patch.setattr(os, name, failing)
                 result = clean_partition(locked, TopicPartition("orders", 0), TOPIC, force(), Silent())
             if calls < limit:
@@ -136,20 +135,19 @@ def test_a_plan_that_would_go_below_the_disk_reserve_is_not_begun(root: Path) ->
     assert tree(root) == before
 
 
-def test_lock_lost(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_lost(root: Path) -> None:
     """S-33: the lock is looked at before the commit; without it nothing is touched any more."""
     make_log_dir(root, {NAME: two_groups()})
     old = logical(root)
 
-    def gone(_lock: LogDirLock) -> None:
-        raise LogDirBusyError("was removed", where="x")
+    class Gone(LogDirLock):
+        def check(self) -> None:
+            raise LogDirBusyError("was removed", where="x")
 
-    monkeypatch.setattr(LogDirLock, "check", gone)
-    result = clean(root, force(), TOPIC)
+    result = clean(root, force(), TOPIC, lock_type=Gone)
     assert isinstance(result.error, LogDirBusyError)
     assert logical(root) == old
     assert read_checkpoint(root / CLEANER_CHECKPOINT) == {}
-    monkeypatch.undo()
     assert clean(root, force(), TOPIC).outcome == "cleaned"
 
 
@@ -168,6 +166,7 @@ def test_an_open_active_segment_is_refused(
     """S-14: somebody has the active segment open, or it cannot be asked."""
     make_log_dir(root, {NAME: two_groups()})
     before = tree(root)
+    # What the kernel answers depends on the file system and the user.
     monkeypatch.setattr(lease, "probe_lease", lambda *_arguments, **_options: answer)
     asked = resources()
     object.__setattr__(asked, "lease_required", required)
@@ -188,35 +187,32 @@ def test_segment_open_for_writing(root: Path) -> None:
     assert tree(root) == before
 
 
-def test_log_changed_under_the_plan(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_changed_under_the_plan(root: Path) -> None:
     """S-29, U-3: a source that changed between decision and swap kills the plan; nothing of it is applied."""
     make_log_dir(root, {NAME: two_groups()})
-    real = Cleaning.groups
 
-    def groups(cleaning: Cleaning) -> object:
-        found = real(cleaning)
+    def changes() -> None:
         os.utime(root / NAME / f"{4:020d}.log", (1, 1))
-        return found
 
-    monkeypatch.setattr(Cleaning, "groups", groups)
-    result = clean(root, force(), TOPIC)
+    result = clean(root, force(), TOPIC, progress=AfterDecision(changes))
     assert isinstance(result.error, StalePlanError)
     assert len(logical(root)[0]) == 3
     assert not (root / NAME / ".kstage").exists()
 
 
-def test_manifests_do_not_grow(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_manifests_do_not_grow(root: Path) -> None:
     """U-16: a manifest holds what is not done yet. With all groups and witnesses in each, 500 groups took a minute."""
     make_log_dir(root, {NAME: two_groups()})
     written: list[Manifest] = []
-    real = put_by_rename.write_manifest
 
-    def write(directory: int, manifest: Manifest, *, where: str) -> None:
-        written.append(manifest)
-        real(directory, manifest, where=where)
+    class Watching(LogDirLock):
+        def check(self) -> None:
+            """Before the commit of each group its manifest is there."""
+            (path,) = (root / NAME).glob(".kstage/*/manifest.json")
+            written.append(Manifest.from_json(path.read_bytes(), str(path)))
+            super().check()
 
-    monkeypatch.setattr(put_by_rename, "write_manifest", write)
-    assert clean(root, force(), TOPIC).outcome == "cleaned"
+    assert clean(root, force(), TOPIC, lock_type=Watching).outcome == "cleaned"
     assert [[group.base for group in manifest.groups] for manifest in written] == [[0], [5]]
     assert [[witness.base for witness in manifest.witnesses] for manifest in written] == [[0, 4, 5], [5]]
 
@@ -233,6 +229,7 @@ def test_wrong_staged_bytes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None
             file.write(b"\x5a")
         real(reader, staged, *others, **decided)  # type: ignore[arg-type]
 
+    # A disk that flips a bit between writing and reading.
     monkeypatch.setattr(cleaner, "verify_staged", verify)
     result = clean(root, force(), TOPIC)
     assert isinstance(result.error, CorruptionError)
@@ -240,17 +237,17 @@ def test_wrong_staged_bytes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert tree(root) == before
 
 
-def test_an_unexpected_exception_leaves_the_log_unchanged(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_exception_leaves_the_log_unchanged(root: Path) -> None:
     """An exception that is none of ours gets out, and leaves the log and the directory as they were."""
     make_log_dir(root, {NAME: two_groups()})
     before = tree(root)
 
-    def broken(*_arguments: object) -> None:
-        raise ZeroDivisionError
+    class Broken(Silent):
+        def wrote(self, done_bytes: int) -> None:  # noqa: ARG002
+            raise ZeroDivisionError
 
-    monkeypatch.setattr(stage.Staging, "finish", broken)
     with pytest.raises(ZeroDivisionError):
-        clean(root, force(), TOPIC)
+        clean(root, force(), TOPIC, progress=Broken())
     assert tree(root) == before
 
 

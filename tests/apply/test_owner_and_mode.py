@@ -118,6 +118,7 @@ def test_what_cannot_be_copied_is_refused(root: Path, monkeypatch: pytest.Monkey
     def refuse(*_: object) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
 
+    # A file system that refuses it, and one that has none, are not at hand.
     monkeypatch.setattr(os, "setxattr", refuse)
     result = clean(root, force(), TOPIC)
     assert result.outcome == "skipped"
@@ -132,6 +133,7 @@ def test_a_file_system_without_attributes(tmp_path: Path, monkeypatch: pytest.Mo
     def refuse(*_: object) -> list[str]:
         raise OSError(errno.ENOTSUP, "Operation not supported")
 
+    # A file system without attributes is not at hand.
     monkeypatch.setattr(os, "listxattr", refuse)
     root = make_log_dir(tmp_path / "logs", {NAME: two_groups()})
     assert clean(root, force(), TOPIC).outcome == "cleaned"

@@ -94,6 +94,7 @@ def test_killed_between_two_groups(root: Path, monkeypatch: pytest.MonkeyPatch, 
         return real(*arguments, **more)
 
     with monkeypatch.context() as patch:
+        # Killed between two groups, whatever the way.
         patch.setattr(place, name, swap)
         with suppress(Killed):
             act(root, VERSIONED)
@@ -126,6 +127,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     def refuse(path: Path, *_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
+    # The disk of the state directory alone is full, and only from then on.
     return lambda: monkeypatch.setattr(clean_point, "write_state_file", refuse)
 
 
@@ -182,6 +184,7 @@ def test_an_undo_that_is_killed(root: Path, monkeypatch: pytest.MonkeyPatch) -> 
         real(*arguments)
 
     with monkeypatch.context() as patch:
+        # Killed between two groups.
         patch.setattr(undo, "restore_group", restore)
         with suppress(Killed):
             undone(root.parent)
@@ -200,6 +203,7 @@ def test_new_directories_of_the_state_are_on_the_disk(tmp_path: Path, monkeypatc
         flushed.append(os.readlink(f"/proc/self/fd/{descriptor}"))
         real(descriptor)
 
+    # What is flushed leaves no trace on a disk.
     monkeypatch.setattr(os, "fsync", fsync)
     state = tmp_path / "above" / "state"
     for directory in (state, state / "partitions", state / "partitions" / "id"):

@@ -54,6 +54,7 @@ def test_a_disk_that_does_not_answer(path: Path, monkeypatch: pytest.MonkeyPatch
         return real(name, *rest, **options)  # type: ignore[call-overload, no-any-return]
 
     with monkeypatch.context() as patch:
+        # A disk that fails is not at hand.
         patch.setattr(os, "stat", stat)
         result = not_cleaned(store, log_dir, ORDERS, CorruptionError("damaged"))
     assert result.outcome == outcome

@@ -138,6 +138,7 @@ def test_no_swap_beside_one_that_is_in_doubt(tmp_path: Path, name: str, monkeypa
         real(files, *arguments, **named)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
+        # After everything was looked at, before the swap.
         patch.setattr(put_by_rename, "swap_group", appears)
         result = clean(root, force(), TOPIC)
     assert f"an unfinished replacement is in the way: {name}" in result.reason

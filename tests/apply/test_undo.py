@@ -92,6 +92,7 @@ def test_nothing_is_put_back_on_top_of_what_is_in_doubt(monkeypatch: pytest.Monk
             real(files, plan)
             (log / f"{99:020d}.log.swap").write_bytes(b"")
 
+        # Between the staging of an undo and its first swap.
         monkeypatch.setattr(undo_module, "write_restore", comes)
         done = undo_last(root)
         assert done.outcome == "refused"
@@ -119,6 +120,7 @@ def test_a_group_is_put_back_without_a_look_at_the_others(monkeypatch: pytest.Mo
             )
         looks: list[str] = []
         for name in ("names", "read"):
+            # How often a directory is listed shows nowhere else but in the time.
             monkeypatch.setattr(PartitionFiles, name, counted(getattr(PartitionFiles, name), looks))
         done = undo_last(root)
         assert (done.outcome, done.segments_before) == ("undone", groups)

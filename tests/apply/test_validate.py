@@ -236,6 +236,7 @@ def test_without_an_index_a_segment_is_read_in_chunks(case: Case, monkeypatch: p
         reads.append(position)
         return real(descriptor, size, position)
 
+    # How often it is read shows nowhere else but in the time.
     monkeypatch.setattr(os, "pread", counted)
     # Chunk borders anywhere in a batch's frame.
     for chunk_bytes in (1 << 20, 12, 13, 97, 100, 101, 200, 203):

@@ -23,7 +23,6 @@ import pytest
 
 from cleanerd.apply.swapping_broker import SwappingBroker
 from cleanerd.broker.agent_transport import SOCKET
-from cleanerd.cli import clean_live
 from cleanerd.format.names import TopicPartition
 from tests.agent.building import build
 from tests.bench.many_segments import RECORDS, TOPIC, lay_clean_points, lay_segments
@@ -117,7 +116,7 @@ def pauses_of(log: Path) -> list[tuple[int, int]]:
     return [((int(end) - int(total)) // 1000, int(end) // 1000) for end, total in found]
 
 
-def test_swap_lock(broker_43: StartBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_swap_lock(broker_43: StartBroker, tmp_path: Path) -> None:
     """U-36: 13,000 small segments; how long the partition's lock is held at most, and what a producer notices."""
     times, safepoints = tmp_path / "times", tmp_path / "safepoints"
     watched = (f"-Dcleanerd.test.times={times}", f"-Xlog:safepoint:file={safepoints}:timenanos:filecount=0")
@@ -132,13 +131,12 @@ def test_swap_lock(broker_43: StartBroker, tmp_path: Path, monkeypatch: pytest.M
             swaps.append((done.held_us[0], len(request["groups"][0]["sources"])))
             return done
 
-    monkeypatch.setattr(clean_live, "SwappingBroker", Noting)
     with appending(broker) as without:
         time.sleep(QUIET_SECONDS)
     used = cpu_seconds(broker.pid)
     started = time.monotonic()
     with standing_still() as stalls, appending(broker) as beside:
-        (result,) = Rounds(broker, tmp_path / "state").clean(TopicPartition(TOPIC, 0))
+        (result,) = Rounds(broker, tmp_path / "state", connect=Noting).clean(TopicPartition(TOPIC, 0))
     seconds = time.monotonic() - started
     assert result.outcome == "cleaned", result
     used = cpu_seconds(broker.pid) - used

@@ -21,8 +21,9 @@ from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.topic_config import resolve_topic_config
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from cleanerd.cleaner.cleaner import Progress
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.log.topic_config import TopicConfig
 
@@ -84,6 +85,18 @@ class Silent:
         """Nobody counts it."""
 
 
+class AfterDecision(Silent):
+    """Does ``what`` when all is decided, just before the first group is written: each time that this is so."""
+
+    def __init__(self, what: Callable[[], object]) -> None:
+        self._what = what
+
+    def phase(self, name: str, total_bytes: int) -> None:  # noqa: ARG002
+        """A phase begins."""
+        if name == "rewrite":
+            self._what()
+
+
 def clean(
     path: Path,
     options: CleaningOptions,
@@ -92,14 +105,16 @@ def clean(
     *,
     name: str = NAME,
     state: Path | None = None,
+    progress: Progress | None = None,
+    lock_type: type[LogDirLock] = LogDirLock,
 ) -> CleaningResult:
     """Clean one partition of the log directory ``path``."""
     partition = parse_topic_partition_dir(name)
     assert partition is not None
     store = StateStore(path.parent / "state" if state is None else state)
-    with LogDirLock.acquire(path, settle_seconds=0) as lock:
+    with lock_type.acquire(path, settle_seconds=0) as lock:
         locked = LockedDir(read_log_dir(path), lock, store, with_resources or resources())
-        return clean_partition(locked, partition, topic or config(), options, Silent())
+        return clean_partition(locked, partition, topic or config(), options, progress or Silent())
 
 
 def clean_all(

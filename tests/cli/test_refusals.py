@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from cleanerd.daemon.limits import DaemonLimits
 from cleanerd.daemon.looking.log_dir_look import LookContext
 from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
 from cleanerd.daemon.partition_look import FailedLook, PartitionLook
@@ -304,7 +305,7 @@ def of_daemon(root: Path, path: Path, settings: list[str]) -> Said:
     """What a look finds; the second one when S-03 asks for two."""
     told = load_settings([], [f"cleanerd.state.dir={root / 'state'}", *settings], {})
     context = LookContext(told, [path], StateStore(root / "state"), now_ms=lambda: NOW)
-    looker = LogDirLooker(path)
+    looker = LogDirLooker(path, limits=DaemonLimits(settle_seconds=0.0))
     found = [look for _ in range(3) for look in looker.look(context).looks]
     looker.release()
     if not found:

@@ -223,6 +223,7 @@ def test_while_leadership_moves(broker: Broker, monkeypatch: pytest.MonkeyPatch)
                 raise KafkaException(heard.pop())
             return super().get_watermark_offsets(*arguments, **more)
 
+    # A leader that moves is not to be had from one broker.
     monkeypatch.setattr(confluent_kafka, "Consumer", Moving)
     with LatestState(BrokerTopic(config(broker), name)) as state:
         assert winners(state) == [(0, b"k", b"1", False)]

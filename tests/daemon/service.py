@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from cleanerd.daemon.asking import ask
+from cleanerd.daemon.limits import DaemonLimits
 from cleanerd.daemon.looking.log_dir_look import LookContext
 from cleanerd.daemon.service import Service
 from cleanerd.log.clean_point import StateStore
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
     from cleanerd.daemon.view import DaemonView, PartitionView
     from tests.support.log_dirs import Partition
+
+SETTLES_SOON = DaemonLimits(settle_seconds=0.3)
+"""For tests beside a broker without an agent, which wait for two readings of its checkpoints (S-03)."""
 
 
 COMPACT = "topics.orders.cleanup.policy=compact"
@@ -59,12 +63,12 @@ def assignments(*log_dirs: Path, **more: str) -> list[str]:
     return [f"{key}={value}" for key, value in values.items()]
 
 
-def serve(settings: Sequence[str], story: Callable[[Service], Awaitable[None]], *, http: Any = None) -> Service:
-    """Run a service while ``story`` is told, then end it as SIGTERM does."""
+def serve(settings: Sequence[str], story: Callable[[Service], Awaitable[None]], **given: Any) -> Service:
+    """Run a service while ``story`` is told, then end it as SIGTERM does. ``given``: what `Service` gets besides."""
     told = list(settings)
 
     async def main() -> Service:
-        service = Service(load_settings([], told, {}), lambda: load_settings([], told, {}), http=http)
+        service = Service(load_settings([], told, {}), lambda: load_settings([], told, {}), **given)
         running = asyncio.create_task(service.run())
         try:
             telling = asyncio.ensure_future(story(service))
@@ -92,6 +96,13 @@ async def until(what: str, holds: Callable[[], bool], seconds: float = PATIENCE_
                 return
         assert time.monotonic() < deadline, what
         await asyncio.sleep(0.02)
+
+
+async def rounds(service: Service, count: int = 2) -> None:
+    """Let so many looks at everything go by: what they have not begun is not begun at all."""
+    for _ in range(count):
+        before = service.view().last_round_ms
+        await until("a round", lambda before=before: service.view().last_round_ms != before)  # type: ignore[misc]
 
 
 def partition(view: DaemonView, name: str = "orders-0") -> PartitionView:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.daemon.looking import answering
+from cleanerd.daemon.limits import DaemonLimits
 from cleanerd.daemon.looking.answering import Answering
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -27,12 +26,17 @@ def paths(tmp_path: Path) -> tuple[Path, ...]:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Answering]:
-    """Nobody is told that a directory came back."""
-    monkeypatch.setattr(answering, "FRESH_SECONDS", 0.0)
-    found = Answering(lambda _path: None)
-    yield found
-    found.close()
+def asking() -> Iterator[Callable[..., Answering]]:
+    """Makes one of these limits; nobody is told that a directory came back."""
+    made: list[Answering] = []
+
+    def make(probe: Callable[[Path], None] | None = None, **limits: float) -> Answering:
+        made.append(Answering(lambda _path: None, DaemonLimits(**limits), probe=probe))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
 
 
 def probes() -> list[str]:
@@ -40,8 +44,9 @@ def probes() -> list[str]:
     return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("cleanerd-probe-"))
 
 
-def test_a_thousand_looks_have_a_thread_a_directory(paths: tuple[Path, ...], asked: Answering) -> None:
+def test_a_thousand_looks_have_a_thread_a_directory(paths: tuple[Path, ...], asking: Callable[..., Answering]) -> None:
     """Found by the fleet bench: a look at one of four directories left four threads behind."""
+    asked = asking(fresh_seconds=0.0)
 
     async def looks() -> list[str]:
         for _ in range(250):
@@ -52,35 +57,39 @@ def test_a_thousand_looks_have_a_thread_a_directory(paths: tuple[Path, ...], ask
 
 
 def test_a_broker_that_just_answered_is_not_asked_again(
-    paths: tuple[Path, ...], asked: Answering, monkeypatch: pytest.MonkeyPatch
+    paths: tuple[Path, ...], asking: Callable[..., Answering]
 ) -> None:
     """Hundreds of cleanings a second look again: each asked all directories for all of their names."""
-    listed: list[str] = []
-    listdir = os.listdir
-    monkeypatch.setattr(os, "listdir", lambda path: listed.append(path.name) or listdir(path))
+    probed: list[str] = []
 
-    async def looks(times: int) -> None:
+    async def looks(asked: Answering, times: int) -> None:
         for _ in range(times):
             await asked.silent(paths)
 
-    monkeypatch.setattr(answering, "FRESH_SECONDS", 3600.0)
-    asyncio.run(looks(20))
-    assert sorted(listed) == ["d0", "d1", "d2", "d3"]
-    monkeypatch.setattr(answering, "FRESH_SECONDS", 0.0)
-    asyncio.run(looks(2))
-    assert len(listed) == 12
+    def probe(path: Path) -> None:
+        probed.append(path.name)
+
+    asyncio.run(looks(asking(probe, fresh_seconds=3600.0), 20))
+    assert sorted(probed) == ["d0", "d1", "d2", "d3"]
+    asyncio.run(looks(asking(probe, fresh_seconds=0.0), 2))
+    assert len(probed) == 12
 
 
 def test_a_log_directory_that_is_added_again_is_asked(
-    paths: tuple[Path, ...], asked: Answering, monkeypatch: pytest.MonkeyPatch
+    paths: tuple[Path, ...], asking: Callable[..., Answering]
 ) -> None:
     """What a directory answered before a reload dropped it says nothing of the one that is there now."""
-    monkeypatch.setattr(answering, "FRESH_SECONDS", 3600.0)
+    works, hangs = threading.Event(), threading.Event()
+
+    def probe(_path: Path) -> None:
+        if hangs.is_set():
+            works.wait(60)
+
+    # Long enough for the first answers, which are there at once, on a machine that is busy.
+    asked = asking(probe, fresh_seconds=3600.0, probe_seconds=2.0)
     asyncio.run(asked.silent(paths))
     asked.forget(paths[0])
-    works = threading.Event()
-    monkeypatch.setattr(os, "statvfs", lambda _path: works.wait(60))
-    monkeypatch.setattr(answering, "PROBE_SECONDS", 0.1)
+    hangs.set()
 
     async def look() -> frozenset[Path]:
         mute = await asked.silent(paths)

@@ -118,6 +118,7 @@ def test_only_the_first_ones_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> N
     fleet = fleet_of(list(range(1000, 0, -1)))
     queue, _, found = passed(fleet)
     judged: list[int] = []
+    # How many are looked at shows nowhere else but in the time.
     monkeypatch.setattr(Fleet, "_is_left_alone", lambda _fleet, tracked, _now: judged.append(tracked.name.partition))
     assert numbers(queue.first(NOW)) == numbers(found)[:FIRST]
     assert len(judged) == FIRST

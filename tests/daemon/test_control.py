@@ -13,20 +13,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
-from cleanerd.daemon import control, dispatcher
 from cleanerd.daemon.asking import ask
 from cleanerd.daemon.control import MAX_REQUEST_BYTES, ControlServer
 from cleanerd.daemon.service import Service
-from cleanerd.daemon.showing.log_messages import log_done
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 from tests.apply.offline_round import two_groups
-from tests.daemon.service import asking, assignments, broker, is_clean, partition, serve, until
+from tests.daemon.service import asking, assignments, broker, is_clean, partition, rounds, serve, until
 from tests.support.fake_agent import refuse, wait
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from cleanerd.daemon.work.job import JobDone
 
 
 @pytest.mark.slow
@@ -46,7 +42,7 @@ def test_pause_stops_what_runs_and_resume_lets_it_go_on(root: Path) -> None:
             with pytest.raises(CleanerdError, match="is paused"):
                 await control("trigger", partition="orders-0")
             swaps = len(agent.asked("swap"))
-            await asyncio.sleep(0.6)
+            await rounds(service)
             assert len(agent.asked("swap")) == swaps
 
         async def resumes(service: Service) -> None:
@@ -84,17 +80,8 @@ def test_trigger_cleans_what_is_clean_enough(root: Path) -> None:
         serve(assignments(root), story)
 
 
-def test_trigger_of_what_is_refused(
-    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trigger_of_what_is_refused(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It is tried, for the cause may be gone; who asked hears why it was refused, and the log says what came of it."""
-    tried = []
-
-    def noted(done: JobDone) -> None:
-        log_done(done)
-        tried.append(done)
-
-    monkeypatch.setattr(dispatcher, "log_done", noted)
     with broker(root):
         control = asking(root)
 
@@ -103,7 +90,7 @@ def test_trigger_of_what_is_refused(
             (told,) = (await control("trigger", partition="orders-0"))["triggered"]
             assert "cleanerd delegate" in told["was_refused"]
             # What is written while the capture is read is lost: it is read when the line is there.
-            await until("tried", lambda: tried)
+            await until("tried", lambda: service.fleet.stale_looks.jobs_ended > 0)
             await asyncio.sleep(0.3)
             said = capsys.readouterr()
             assert "not cleaned" in said.err + said.out
@@ -135,7 +122,7 @@ def test_retry_ends_a_quarantine(root: Path) -> None:
             assert found is not None, "remembered"
             assert found.failures == 1
             asked = len(agent.asked("swap"))
-            await asyncio.sleep(0.5)
+            await rounds(service)
             assert len(agent.asked("swap")) == asked
             assert (await control("retry"))["retried"] == ["orders-0"]
             await until("clean", lambda: is_clean(service.view(), 8))
@@ -308,14 +295,13 @@ def test_one_of_two_daemons_that_start_at_once_is_refused(root: Path) -> None:
         runner.run(story())
 
 
-def test_a_lock_on_its_directory_does_not_hold_up_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_on_its_directory_does_not_hold_up_the_start(tmp_path: Path) -> None:
     """Whoever can read the directory can lock it, and keep it: the start ends with what to do."""
-    monkeypatch.setattr(control, "ALONE_SECONDS", 0.2)
     holder = os.open(tmp_path, os.O_RDONLY)
     try:
         fcntl.flock(holder, fcntl.LOCK_EX)
         with pytest.raises(ConfigError, match="another process keeps this directory locked") as caught:
-            asyncio.run(ControlServer(tmp_path / "control.sock", {}).start())
+            asyncio.run(ControlServer(tmp_path / "control.sock", {}, alone_seconds=0.2).start())
     finally:
         os.close(holder)
     assert str(tmp_path) in str(caught.value)

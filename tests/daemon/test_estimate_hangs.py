@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.cleaner.reclaimable import estimate_reclaimable
-from cleanerd.daemon import estimator
-from cleanerd.daemon.work import run_job
+from cleanerd.daemon.limits import DaemonLimits
+from cleanerd.daemon.work.run_job import run
 from tests.daemon.service import assignments, broker, serve, until
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -17,22 +16,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.daemon.service import Service
+    from cleanerd.daemon.work.job import Job, JobDone
 
 
 @pytest.mark.slow
-def test_the_only_worker_is_not_lost(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_only_worker_is_not_lost(root: Path) -> None:
     """OP-10: with one thread, which is the default, nothing was cleaned in any directory until that disk answered."""
     bad = root.parent / "bad"
-    hangs, answers, real = threading.Event(), threading.Event(), estimate_reclaimable
+    hangs, answers = threading.Event(), threading.Event()
 
-    def estimate(log_dir: Any, *arguments: Any, **named: Any) -> Any:
-        if log_dir.path == bad:
+    def run_slowly(job: Job, *more: Any) -> JobDone:
+        if job.kind == "estimate" and job.path == bad:
             hangs.set()
             answers.wait(PATIENCE_SECONDS)
-        return real(log_dir, *arguments, **named)
+        return run(job, *more)
 
-    monkeypatch.setattr(run_job, "estimate_reclaimable", estimate)
-    monkeypatch.setattr(estimator, "HELD_UP_SECONDS", 0.1)
     with broker(root) as agent, broker(bad) as other:
         for each in (agent, other):
             each.settings["min.cleanable.dirty.ratio"] = "1"
@@ -50,4 +48,5 @@ def test_the_only_worker_is_not_lost(root: Path, monkeypatch: pytest.MonkeyPatch
             await until("it has ended", lambda: not service.dispatcher.estimator.tasks)
             await until("one thread is enough again", lambda: workers.alive == 1)
 
-        serve(assignments(root, bad, log_cleaner_threads="1"), story)
+        limits = DaemonLimits(estimate_stop_seconds=0.1)
+        serve(assignments(root, bad, log_cleaner_threads="1"), story, limits=limits, run_job=run_slowly)

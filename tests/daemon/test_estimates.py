@@ -15,14 +15,15 @@ import pytest
 
 from cleanerd.cleaner.reclaimable import Reclaimable
 from cleanerd.cli.status import partition_row
-from cleanerd.daemon import estimator
 from cleanerd.daemon.backoff import Backoff
 from cleanerd.daemon.fleet.due import ESTIMATE_AGAIN_MS
 from cleanerd.daemon.fleet.fleet import Fleet, FleetSettings
 from cleanerd.daemon.fleet.tracked import Quarantine
 from cleanerd.daemon.kept_savings import EVERY_SECONDS, FILE_NAME, KeptSavings
+from cleanerd.daemon.limits import DaemonLimits
 from cleanerd.daemon.showing.view_parts import partition_view
 from cleanerd.daemon.work.job import Job, JobDone
+from cleanerd.daemon.work.run_job import run
 from cleanerd.log.at_work import Suspect
 from cleanerd.log.clean_point import LastSegment
 from cleanerd_lab.bench.generate import Shape, make_log
@@ -187,18 +188,18 @@ def test_an_invalid_remembered_estimate_counts_as_absent(left: Path, text: str) 
     assert tracked(_restarted(left)).saving is None
 
 
-def test_estimates_are_written_seldom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_estimates_are_written_seldom(tmp_path: Path) -> None:
     """Not at every change: thousands of partitions are megabytes."""
-    kept = _kept(tmp_path)
+    now = 1000.0
+    kept = KeptSavings(tmp_path, lambda work, done: done(work()), clock=lambda: now)
     kept.save(())
     assert not (tmp_path / FILE_NAME).exists()
-    at = time.monotonic() + EVERY_SECONDS
-    monkeypatch.setattr(time, "monotonic", lambda: at)
+    now += EVERY_SECONDS
     kept.save(())
     assert (tmp_path / FILE_NAME).exists()
 
 
-def test_a_daemon_begins_with_what_the_one_before_it_knew(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_daemon_begins_with_what_the_one_before_it_knew(root: Path) -> None:
     """U-41: the second one reads nothing of the log; where its last closed segment is another file, all of it."""
     make_log(root, Shape("", "", 128, 16, 0.5), unpacked_bytes=1 << 20, segment_bytes=1 << 18)
     settings = [*assignments(root), *BENCH]
@@ -208,12 +209,16 @@ def test_a_daemon_begins_with_what_the_one_before_it_knew(root: Path, monkeypatc
         await until("known", lambda: partition(service.view(), "bench-0").reclaimable_method == "exact")
 
     serve(settings, known)
-    inner = estimator.run
-    monkeypatch.setattr(estimator, "run", lambda job: asked.append(str(job.name)) or inner(job))
-    serve(settings, known)
+
+    def noted(job: Job, *more: Any) -> JobDone:
+        if job.kind == "estimate":
+            asked.append(str(job.name))
+        return run(job, *more)
+
+    serve(settings, known, run_job=noted)
     assert asked == []
     os.utime(sorted((root / "bench-0").glob("*.log"))[-2], ns=(1, 1))
-    serve(settings, known)
+    serve(settings, known, run_job=noted)
     assert asked == ["bench-0"]
 
 
@@ -237,13 +242,15 @@ def test_in_a_daemon(root: Path, budget: str, method: str) -> None:
     serve(settings, story)
 
 
-def test_cleaning_does_not_wait_for_an_estimate(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cleaning_does_not_wait_for_an_estimate(root: Path) -> None:
     """U-41: with one worker; the estimate is stopped as soon as there is something to clean."""
     make_log(root, Shape("", "", 128, 16, 0.5), unpacked_bytes=1 << 19, segment_bytes=1 << 17)
     begun = threading.Event()
     stopped: list[bool] = []
 
-    def slow(job: Job) -> JobDone:
+    def slow(job: Job, *more: Any) -> JobDone:
+        if job.kind != "estimate":
+            return run(job, *more)
         begun.set()
         for _ in range(3000):  # or what is wrong would show only when patience ends
             if job.progress.stopping:
@@ -252,7 +259,6 @@ def test_cleaning_does_not_wait_for_an_estimate(root: Path, monkeypatch: pytest.
         stopped.append(job.progress.stopping)
         return JobDone(job, NOW, stopped=True)
 
-    monkeypatch.setattr(estimator, "run", slow)
     settings = [*assignments(root, cleanerd_mode="observe", log_cleaner_threads="1"), *BENCH]
 
     async def story(service: Service) -> None:
@@ -262,21 +268,20 @@ def test_cleaning_does_not_wait_for_an_estimate(root: Path, monkeypatch: pytest.
         await until("observed", lambda: partition(service.view(), "bench-0").reclaimable_exact)
         assert stopped[0]
 
-    serve(settings, story)
+    serve(settings, story, run_job=slow)
 
 
-def test_estimates_take_a_share_of_the_time(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_estimates_take_a_share_of_the_time(root: Path) -> None:
     """U-41: after one nobody begins another for a while; a worker that dies of one leaves the daemon as it was."""
     make_log_dir(root, {"orders-0": two_groups(), "orders-1": two_groups()})
-    monkeypatch.setattr(estimator, "rest_seconds", lambda _took, _share: 10**9)
     settings = [*assignments(root), COMPACT, "topics.orders.min.cleanable.dirty.ratio=1"]
     asked: list[str] = []
 
-    def broken(job: Job) -> JobDone:
+    def broken(job: Job, *more: Any) -> JobDone:
+        if job.kind != "estimate":
+            return run(job, *more)
         asked.append(str(job.name))
         raise MemoryError
-
-    monkeypatch.setattr(estimator, "run", broken)
 
     async def story(service: Service) -> None:
         await until("asked", lambda: bool(asked))
@@ -287,4 +292,4 @@ def test_estimates_take_a_share_of_the_time(root: Path, monkeypatch: pytest.Monk
         assert {each.phase for each in service.view().partitions} == {"idle"}
         assert service.dispatcher.workers.alive == service.dispatcher.workers.size
 
-    serve(settings, story)
+    serve(settings, story, limits=DaemonLimits(estimate_share=10**12), run_job=broken)

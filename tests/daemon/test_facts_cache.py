@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cleanerd.cleaner.staged_plan import staged_plan
-from cleanerd.daemon.looking import facts_cache
 from cleanerd.daemon.looking.facts_cache import FactsCache
 from cleanerd.daemon.looking.log_dir_look import LookContext
 from cleanerd.errors import CleanerdError
@@ -49,34 +47,31 @@ def test_facts_are_read_again_when_a_file_changed(tmp_path: Path) -> None:
     assert facts.topic_config("orders").delete_retention_ms == 50
 
 
-def test_a_broker_in_zookeeper_mode_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_in_zookeeper_mode_is_asked_again(tmp_path: Path) -> None:
     """U-40: no file tells of a change there, so time does, while the broker runs; one with KRaft has its files."""
     root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
     known, now = looked(tmp_path), [1000.0]
-    monkeypatch.setattr(facts_cache, "_SHARE", 0)
-    monkeypatch.setattr(facts_cache, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
-    def is_kept(cache: FactsCache, *, running: bool) -> bool:
-        log_dir = read_log_dir(root)
+    def is_kept(*, running: bool) -> bool:
+        cache, log_dir = FactsCache(share=0, clock=lambda: now[0]), read_log_dir(root)
         first = cache.get(known, log_dir, running=running)
         assert cache.get(known, log_dir, running=running) is first
         now[0] += ASK_EVERY_MS / 1000
         return cache.get(known, log_dir, running=running) is first
 
-    assert is_kept(FactsCache(), running=True)
+    assert is_kept(running=True)
     (root / "meta.properties").write_text("version=0\nbroker.id=1\ncluster.id=a\n")
-    assert not is_kept(FactsCache(), running=True)
-    assert is_kept(FactsCache(), running=False)
+    assert not is_kept(running=True)
+    assert is_kept(running=False)
 
 
-def test_the_last_metadata_count_while_the_log_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_metadata_count_while_the_log_cannot_be_read(tmp_path: Path) -> None:
     """A metadata log that is damaged for a moment stops nobody, and is told."""
     root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
     properties = tmp_path / "server.properties"
     properties.write_text("a=1\n")
     known = looked(tmp_path, f"cleanerd.broker.properties={properties}")
-    log_dir, cache = read_log_dir(root), FactsCache()
-    monkeypatch.setattr(facts_cache, "_SHARE", 0)
+    log_dir, cache = read_log_dir(root), FactsCache(share=0)
     first = cache.get(known, log_dir, running=False)
     properties.unlink()
     assert cache.get(known, log_dir, running=False) is first

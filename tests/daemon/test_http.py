@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.daemon.http import hosts as daemon_hosts
-from cleanerd.daemon.http import server as daemon_http
+from cleanerd.daemon import http
 from cleanerd.daemon.http.hosts import Hosts, name_of, own_names
 from cleanerd.errors import CorruptionError, LogDirBusyError
 from tests.daemon.serving import serving
@@ -21,7 +20,7 @@ from tests.daemon.views import busy, clean, log_dir, partition, view
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.daemon.serving import Served
@@ -129,9 +128,8 @@ def test_explain_tells_errors(error: Exception, status: int) -> None:
     assert answer.json()["error"]["message"] in ("busy", "torn")
 
 
-def test_explain_that_hangs_is_asked_once_and_answered_504(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explain_that_hangs_is_asked_once_and_answered_504() -> None:
     """Ten impatient clients are one question, and no other answer waits for it."""
-    monkeypatch.setattr(daemon_http, "EXPLAIN_SECONDS", 0.4)
     asked: list[str] = []
 
     async def explain(name: str) -> dict[str, Any]:
@@ -139,7 +137,7 @@ def test_explain_that_hangs_is_asked_once_and_answered_504(monkeypatch: pytest.M
         await asyncio.sleep(PATIENCE_SECONDS)
         return {}
 
-    with serving(view(partitions=(partition(),)), explain) as served:
+    with serving(view(partitions=(partition(),)), explain, explain_seconds=0.4) as served:
         statuses: list[int] = []
         clients = [
             threading.Thread(target=lambda: statuses.append(served.get("/explain/orders-0").status)) for _ in range(10)
@@ -225,7 +223,7 @@ def test_every_address_of_the_page_is_the_page(served: Served, path: str) -> Non
 
 
 def test_all_files_of_the_page_are_served_with_their_types(served: Served) -> None:
-    folder = os.path.join(os.path.dirname(daemon_http.__file__), "page")
+    folder = os.path.join(os.path.dirname(http.__file__), "page")
     names = sorted(set(os.listdir(folder)) - {"index.html"})
     types = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8", "svg": "image/svg+xml"}
     assert len(names) > 10
@@ -286,15 +284,13 @@ OWN = "broker-7"
 
 
 @pytest.fixture
-def named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A host with a name, which its /etc/hosts knows in full."""
-    monkeypatch.setattr(daemon_hosts.socket, "gethostname", lambda: "Broker-7")
+def own(tmp_path: Path) -> Callable[[], frozenset[str]]:
+    """The names of a host that has one, which its /etc/hosts knows in full."""
     file = tmp_path / "hosts"
     file.write_text("127.0.0.1 localhost\n10.1.2.3 Broker-7.kafka.svc broker-7 # evil.example\n10.1.2.4 other\n")
-    monkeypatch.setattr(daemon_hosts, "_HOSTS_FILE", file)
+    return lambda: own_names(file, "Broker-7")
 
 
-@pytest.mark.usefixtures("named")
 @pytest.mark.parametrize(
     ("hosts", "host", "status"),
     [
@@ -316,15 +312,16 @@ def named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ((), "0x7f000001", 421), ((), "127.1", 421), ((), "[::1]evil.example", 421), ((), "localhost..", 421),
     ],
 )  # fmt: skip
-def test_on_all_addresses_names_are_answered_that_are_known(hosts: tuple[str, ...], host: str, status: int) -> None:
+def test_on_all_addresses_names_are_answered_that_are_known(
+    own: Callable[[], frozenset[str]], hosts: tuple[str, ...], host: str, status: int
+) -> None:
     """DNS rebinding: only a name can be made to point here, so addresses are answered, and names that are ours."""
-    with serving(view(), listen="0.0.0.0:0", hosts=hosts) as served:
+    with serving(view(), listen="0.0.0.0:0", hosts=hosts, own_names=own) as served:
         assert served.get("/healthz", headers={"Host": host}).status == status
 
 
-@pytest.mark.usefixtures("named")
-def test_a_refusal_says_what_to_do() -> None:
-    with serving(view(), listen="0.0.0.0:0") as served:
+def test_a_refusal_says_what_to_do(own: Callable[[], frozenset[str]]) -> None:
+    with serving(view(), listen="0.0.0.0:0", own_names=own) as served:
         told = served.get("/metrics", headers={"Host": "evil.example", "X-Forwarded-Host": OWN})
     assert told.status == 421, "X-Forwarded-Host is anybody's word"
     assert "It answers to its addresses, localhost, broker-7, broker-7.kafka.svc." in told.text
@@ -357,12 +354,11 @@ def test_hosts_that_are_missing_or_too_many(listen: str, lines: list[str], statu
         assert client.recv(100).split()[1] == status
 
 
-def test_a_host_without_a_hosts_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(daemon_hosts.socket, "gethostname", lambda: "a.b.example")
-    monkeypatch.setattr(daemon_hosts, "_HOSTS_FILE", tmp_path / "none")
-    assert own_names() == {"a.b.example", "a"}
-    assert Hosts((), loopback_only=False).refusal(["A:1"]) is None
-    assert Hosts((), loopback_only=False).refusal([]) is None
+def test_a_host_without_a_hosts_file(tmp_path: Path) -> None:
+    own = own_names(tmp_path / "none", "a.b.example")
+    assert own == {"a.b.example", "a"}
+    assert Hosts((), loopback_only=False, own=lambda: own).refusal(["A:1"]) is None
+    assert Hosts((), loopback_only=False, own=lambda: own).refusal([]) is None
 
 
 def test_several_hosts_are_refused_whatever_the_http_library_does() -> None:

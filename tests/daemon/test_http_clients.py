@@ -9,11 +9,11 @@ import os
 import socket
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.daemon.http import server as daemon_http
 from cleanerd.daemon.http.connections import Connections
 from tests.daemon.serving import explain_little, serving
 from tests.daemon.views import NOW_MS, busy, view
@@ -40,7 +40,7 @@ def test_no_answer_but_explain_opens_a_file(served: Served, monkeypatch: pytest.
     for module, name in (
         (builtins, "open"), (io, "open"), (os, "open"), (os, "stat"), (os, "lstat"), (os, "scandir"), (os, "listdir"),
     ):  # fmt: skip
-        monkeypatch.setattr(module, name, fail)
+        monkeypatch.setattr(module, name, fail)  # whatever way to a disk there is, in any module
     paths = ("/metrics", "/status", "/healthz", "/readyz", "/", "/page/app.js", "/partition/x-0",
              f"/status/{served.stage.shown.partitions[0].name}")  # fmt: skip
     answers = [served.get(path).status for path in paths]
@@ -67,10 +67,9 @@ def test_clients_that_hang_delay_nobody(served: Served) -> None:
 
 
 @pytest.mark.long
-def test_more_clients_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_clients_than_there_is_room_for() -> None:
     """The one that was silent longest makes room; its connection ends, the newest one is served."""
-    monkeypatch.setattr(daemon_http, "Connections", lambda server: Connections(server, most=8))
-    with serving(view()) as served:
+    with serving(view(), connections=partial(Connections, most=8)) as served:
         idle = []
         for _ in range(12):
             idle.append(socket.create_connection(("127.0.0.1", served.port)))
@@ -84,9 +83,11 @@ def test_more_clients_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) ->
             each.close()
 
 
-def test_connections_that_do_nothing_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daemon_http, "Connections", lambda server: Connections(server, idle_seconds=0.5))
-    with serving(view()) as served, socket.create_connection(("127.0.0.1", served.port)) as idle:
+def test_connections_that_do_nothing_are_cut() -> None:
+    with (
+        serving(view(), connections=partial(Connections, idle_seconds=0.5)) as served,
+        socket.create_connection(("127.0.0.1", served.port)) as idle,
+    ):
         idle.settimeout(PATIENCE_SECONDS)
         assert _has_ended(idle)
         assert served.get("/healthz").status == 200

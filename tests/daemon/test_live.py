@@ -6,18 +6,19 @@ import asyncio
 import errno
 import json
 import shutil
-from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from inotify_simple import INotify
 
-from cleanerd.daemon.fleet.fleet import Fleet
-from cleanerd.daemon.looking import log_dir_looker, watch
-from cleanerd.daemon.work import run_job
+from cleanerd.daemon.limits import DaemonLimits
+from cleanerd.daemon.looking.watch import Watcher
+from cleanerd.daemon.work.run_job import run
 from tests.apply.live_round import content, held, leftovers
 from tests.apply.offline_round import batch, two_groups
-from tests.daemon.service import assignments, broker, is_clean, outcomes, partition, serve, until
+from tests.daemon.service import assignments, broker, is_clean, outcomes, partition, rounds, serve, until
 from tests.support.fake_agent import FakeAgent, refuse, wait
 from tests.support.log_dirs import Partition, make_log_dir, write_checkpoint, write_partition, write_segment
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cleanerd.daemon.service import Service
-    from cleanerd.daemon.work.job import JobDone
+    from cleanerd.daemon.work.job import Job, JobDone
 
 
 def test_a_dirty_partition_is_cleaned_and_shown(root: Path) -> None:
@@ -106,19 +107,18 @@ def test_a_quarantine_ends_when_its_segment_is_replaced(root: Path) -> None:
 
 
 @pytest.mark.slow
-def test_failures_back_off(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_back_off(root: Path) -> None:
     """Each wait twice as long as the one before, up to the longest."""
     failures: list[tuple[int, int]] = []
-    real = Fleet.finished
+    ended_ms: list[int] = []
 
-    def finished(fleet: Fleet, done: JobDone) -> Any:
-        shown = real(fleet, done)
-        quarantine = fleet.named("orders-0")[0].quarantine
-        assert quarantine is not None
-        failures.append((quarantine.failures, quarantine.retry_at_ms - done.ended_ms))
-        return shown
+    def noted(job: Job, *more: Any) -> JobDone:
+        if job.before is not None:  # what the fleet has made of the failure before
+            failures.append((job.before.failures, job.before.at_ms - ended_ms[-1]))
+        done = run(job, *more)
+        ended_ms.append(done.ended_ms)
+        return done
 
-    monkeypatch.setattr(Fleet, "finished", finished)
     with broker(root) as agent:
         agent.fail("swap", *[refuse("bad_batch")] * 50)
 
@@ -127,7 +127,7 @@ def test_failures_back_off(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
         serve(
             assignments(root, cleanerd_retry_backoff_ms="100", cleanerd_retry_backoff_max_ms="300",
-                        log_cleaner_backoff_ms="50"), story
+                        log_cleaner_backoff_ms="50"), story, run_job=noted
         )  # fmt: skip
     assert [number for number, _ in failures[:4]] == [1, 2, 3, 4]
     for (_, wait_ms), expected in zip(failures[:4], (100, 200, 300, 300), strict=True):
@@ -148,16 +148,14 @@ def test_a_busy_partition_is_no_failure(root: Path) -> None:
         serve(assignments(root), story)
 
 
-def test_a_worker_that_dies_is_replaced_and_counted(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_dies_is_replaced_and_counted(root: Path) -> None:
     """A bug in one cleaning: its partition is quarantined, and there are as many workers as before."""
-    real = run_job.clean_live
 
-    def breaks(live: Any, name: Any, options: Any, progress: Any) -> Any:
-        if name.partition == 0:
+    def breaks(job: Job, *more: Any) -> JobDone:
+        if job.kind == "live" and job.name.partition == 0:
             raise ZeroDivisionError("a bug")
-        return real(live, name, options, progress)
+        return run(job, *more)
 
-    monkeypatch.setattr(run_job, "clean_live", breaks)
     with broker(root, 3):
 
         async def story(service: Service) -> None:
@@ -170,7 +168,7 @@ def test_a_worker_that_dies_is_replaced_and_counted(root: Path, monkeypatch: pyt
             assert (totals.dead_workers, totals.worker_restarts) == (1, 1)
             assert service.dispatcher.workers.alive == service.dispatcher.workers.size == 1
 
-        serve(assignments(root), story)
+        serve(assignments(root), story, run_job=breaks)
 
 
 @pytest.mark.slow
@@ -184,7 +182,7 @@ def test_the_broker_goes_and_comes_back(tmp_path: Path) -> None:
         assert service.view().log_dirs[0].mode == "live"
         assert "no broker runs on it" in service.view().log_dirs[0].mode_reason
         before = content(root)
-        await asyncio.sleep(0.5)
+        await rounds(service)
         assert content(root) == before
         with held(root):
             await until("no agent", lambda: "without cleanerd's agent" in service.view().log_dirs[0].mode_reason)
@@ -254,29 +252,28 @@ def test_a_partition_that_was_made_anew_is_watched_again(root: Path) -> None:
         serve(assignments(root, log_cleaner_backoff_ms="3600000"), story)
 
 
-def test_too_few_watches_are_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_few_watches_are_told(root: Path) -> None:
     """fs.inotify.max_user_watches: it goes on, and says what to raise."""
 
-    def none_left(*_args: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    class Full(INotify):  # type: ignore[misc]
+        def add_watch(self, *_: Any) -> Any:
+            raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(watch.INotify, "add_watch", none_left)
     with broker(root):
 
         async def story(service: Service) -> None:
             await until("clean", lambda: is_clean(service.view(), 8))
             await until("told", lambda: "max_user_watches" in " ".join(service.view().warnings))
 
-        serve(assignments(root), story)
+        serve(assignments(root), story, watcher=partial(Watcher, make=Full))
 
 
-def test_without_inotify_polling_is_enough(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_inotify_polling_is_enough(root: Path) -> None:
     """Polling is the truth."""
 
-    def none_left() -> None:
+    def none_left() -> INotify:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(watch, "INotify", none_left)
     with broker(root):
 
         async def story(service: Service) -> None:
@@ -287,7 +284,7 @@ def test_without_inotify_polling_is_enough(root: Path, monkeypatch: pytest.Monke
             write_segment(root / "orders-0", 9, b"")
             await until("it is seen", lambda: partition(service.view()).bound_offset == 9)
 
-        serve(assignments(root), story)
+        serve(assignments(root), story, watcher=partial(Watcher, make=none_left))
 
 
 def test_topics_that_settings_leave_to_kafka(root: Path) -> None:
@@ -327,7 +324,7 @@ def test_the_disk_reserve_is_kept(root: Path) -> None:
 
         async def story(service: Service) -> None:
             await until("ready", lambda: service.view().ready)
-            await asyncio.sleep(0.3)
+            await rounds(service)
             found = service.view().log_dirs[0]
             assert found.free_bytes < found.reserve_bytes
             assert partition(service.view()).quarantine is None
@@ -369,9 +366,8 @@ def test_leftovers_of_a_killed_daemon_are_removed(root: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_broker_that_hangs_costs_one_wait_a_round(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_hangs_costs_one_wait_a_round(root: Path) -> None:
     """Not one for each of its partitions; nothing is quarantined, and when it answers again all goes on."""
-    monkeypatch.setattr(log_dir_looker, "LOOK", replace(log_dir_looker.LOOK, answer_seconds=0.3))
     with broker(root, 20) as agent:
         agent.fail("log", *[wait(0.6)] * 6)
 
@@ -379,7 +375,7 @@ def test_a_broker_that_hangs_costs_one_wait_a_round(root: Path, monkeypatch: pyt
             await until("all are clean", lambda: service.view().totals.cleans.get("cleaned") == 20)
             assert not [p for p in service.view().partitions if p.quarantine is not None]
 
-        serve(assignments(root), story)
+        serve(assignments(root), story, limits=DaemonLimits(agent_seconds=0.3))
 
 
 def test_the_http_server_is_started_and_stopped(root: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 from dataclasses import replace
@@ -11,13 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.broker import live_log
-from cleanerd.broker.live_broker import LiveBroker, Patience
-from cleanerd.daemon import partition_look
-from cleanerd.daemon.looking import log_dir_looker
+from cleanerd.broker.live_broker import LiveBroker
+from cleanerd.daemon.limits import DaemonLimits
 from cleanerd.daemon.looking.facts_cache import FactsCache
 from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
-from cleanerd.daemon.partition_look import FailedLook, PartitionLook, look_at, look_of
+from cleanerd.daemon.partition_look import FailedLook, PartitionLook
 from cleanerd.errors import (
     AgentRefusalError,
     Cause,
@@ -31,40 +30,45 @@ from cleanerd.errors import (
 from cleanerd.format.names import TopicPartition
 from cleanerd.log import directory_time
 from cleanerd.log.at_work import PLACE, Marks
+from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
-from cleanerd.log.partition import read_partition
 from cleanerd.scope.partitions import ByBroker
 from cleanerd.settings import load_settings
 from tests.apply.live_round import held
 from tests.apply.offline_round import two_groups
 from tests.daemon.service import COMPACT, assignments, broker, is_clean, look_context, serve, until
-from tests.support.fake_agent import wait
+from tests.support.fake_agent import FakeAgent, wait
 from tests.support.log_dirs import make_log_dir
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cleanerd.cleaner.survey import Survey
     from cleanerd.daemon.looking.log_dir_look import LogDirLook
     from cleanerd.daemon.service import Service
-    from cleanerd.log.clean_point import StateStore
     from cleanerd.log.log_dir import LogDir
     from cleanerd.log.partition import PartitionLog
+    from cleanerd.scope.broker_facts import BrokerFacts
 
 
-def test_a_topic_that_is_compacted_no_longer(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_that_is_compacted_no_longer(root: Path) -> None:
     """U-23: which partitions there are is remembered from look to look, as long as the same configuration says so."""
     make_log_dir(root, {"orders-0": two_groups()})
-    known, looker = look_context(root), LogDirLooker(root)
+    instead: list[BrokerFacts] = []
+
+    class Told(FactsCache):
+        def get(self, *given: Any, **named: Any) -> BrokerFacts:
+            return instead[-1] if instead else super().get(*given, **named)
+
+    known, looker = look_context(root), LogDirLooker(root, Told())
     first, second = looker.look(known), looker.look(known)
     assert [str(each.name) for each in first.looks] == ["orders-0"]
     assert second.present is first.present
     facts = first.facts
     assert facts is not None
     deleted = replace(facts, settings=load_settings([], ["topics.orders.cleanup.policy=delete"], {}))
-    monkeypatch.setattr(FactsCache, "get", lambda *_given, **_named: deleted)
+    instead.append(deleted)
     assert looker.look(known).present == frozenset()
-    monkeypatch.setattr(FactsCache, "get", lambda *_given, **_named: facts)
+    instead.append(facts)
     assert looker.look(known).present == first.present
     (root / "orders-1").mkdir()
     assert {str(name) for name in looker.look(known).present or ()} == {"orders-0", "orders-1"}
@@ -110,13 +114,11 @@ def test_a_partition_remembers_nothing_of_others(root: Path, running: str) -> No
 
 
 @pytest.mark.long
-def test_an_agent_that_hangs_is_waited_for_once_a_round(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_that_hangs_is_waited_for_once_a_round(root: Path) -> None:
     """2,000 partitions, each with its own time limit, would hold up all other directories for hours."""
-    patience = Patience(tries=1, connect_seconds=0.5, answer_seconds=0.5)
-    monkeypatch.setattr(log_dir_looker, "LOOK", patience)
     with broker(root, 60) as agent:
         agent.fail("log", *[wait(3.0)] * 120)
-        found = LogDirLooker(root).look(look_context(root))
+        found = LogDirLooker(root, limits=DaemonLimits(agent_seconds=0.5)).look(look_context(root))
         assert [each.cause for each in found.looks if isinstance(each, FailedLook)] == [Cause.MOMENT] * 60
         assert len(agent.asked("log")) < 10
 
@@ -159,34 +161,34 @@ def test_deleted_files_of_the_broker_change_nothing(root: Path) -> None:
         assert looker.look(told).looks == ()
 
 
-def test_a_change_during_a_look_is_for_the_next_look(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_during_a_look_is_for_the_next_look(root: Path) -> None:
     """What counts as seen is the listing that the look rests on, not what lies there when it ends."""
     make_log_dir(root, {"orders-0": two_groups()})
     looker, told = LogDirLooker(root), look_context(root)
 
-    def changed_meanwhile(*given: Any) -> Any:
-        (root / "orders-0" / "more").touch()
-        return look_at(*given)
+    class Changing(StateStore):
+        def load(self, *given: Any) -> Any:
+            """What is remembered is asked for when the directory was listed."""
+            (root / "orders-0" / "more").touch()
+            return super().load(*given)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(log_dir_looker, "look_at", changed_meanwhile)
-        assert len(looker.look(told).looks) == 1
+    assert len(looker.look(replace(told, store=Changing(root.parent / "state"))).looks) == 1
     assert len(looker.look(told).looks) == 1, "it came after the directory was listed"
     assert looker.look(told).looks == ()
 
 
-def test_a_segment_begun_while_the_broker_is_asked(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_begun_while_the_broker_is_asked(root: Path) -> None:
     """D-06: the broker has spoken, then rolls, then its directory is listed: the look rests on what it said before."""
     with broker(root, 1) as agent:
         looker, told = LogDirLooker(root), look_context(root)
 
-        def rolled_meanwhile(log_dir: LogDir, name: TopicPartition) -> PartitionLog:
-            (root / str(name) / f"{10**6:020d}.log").touch()
-            return read_partition(log_dir, name)
+        def rolled_meanwhile(agent: FakeAgent, request: dict[str, Any]) -> bytes:
+            answer = {"id": request["id"], "ok": True, "result": agent.do_log(request)}
+            (root / "orders-0" / f"{10**6:020d}.log").touch()
+            return json.dumps(answer).encode() + b"\n"
 
-        with monkeypatch.context() as patched:
-            patched.setattr(live_log, "read_partition", rolled_meanwhile)
-            (before,) = looker.look(told).looks
+        agent.fail("log", rolled_meanwhile)
+        (before,) = looker.look(told).looks
         assert len(agent.asked("log")) == 1
         (after,) = looker.look(replace(told, only_due=True), {before.name}).looks
         assert isinstance(before, PartitionLook)
@@ -222,6 +224,7 @@ def test_a_change_in_the_clock_tick_of_the_look_is_seen(
         place = root / "orders-0"
         now_ns = place.stat().st_mtime_ns
         with monkeypatch.context() as patched:
+            # The look and the change have to come in one tick of the kernel's clock.
             patched.setattr(directory_time, "time", SimpleNamespace(time_ns=lambda: now_ns))
             assert [len(looker.look(told).looks) for _ in range(looks)] == [1, 0][:looks]
         (place / "more").touch()
@@ -332,17 +335,17 @@ def test_a_suspect_of_any_kind_of_work_is_not_forgiven(root: Path, changed: dict
     assert replace(done, **changed).has_nothing_to_do(1000) is not waits
 
 
-def test_a_bug_that_one_partition_brings_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_that_one_partition_brings_out(root: Path) -> None:
     """C-14: it is that partition's trouble: the others of its directory are looked at, and cleaned."""
 
-    def buggy(found: Survey, *arguments: Any, **named: Any) -> PartitionLook:
-        if str(found.log.name) == "orders-1":
-            raise ZeroDivisionError("a bug")
-        return look_of(found, *arguments, **named)
+    class Buggy(StateStore):
+        def load(self, log_dir: LogDir, log: PartitionLog) -> Any:
+            if str(log.name) == "orders-1":
+                raise ZeroDivisionError("a bug")
+            return super().load(log_dir, log)
 
-    monkeypatch.setattr(partition_look, "look_of", buggy)
     make_log_dir(root, {f"orders-{n}": two_groups() for n in range(3)})
-    found = LogDirLooker(root).look(look_context(root)).looks
+    found = LogDirLooker(root).look(replace(look_context(root), store=Buggy(root.parent / "state"))).looks
     assert [isinstance(each, PartitionLook) for each in found] == [True, False, True]
     assert found[1] == FailedLook(found[1].name, "unexpected error: ZeroDivisionError: a bug", Cause.LOG)
 
@@ -360,16 +363,14 @@ def test_a_bug_that_one_partition_brings_out(root: Path, monkeypatch: pytest.Mon
         pytest.param(AgentRefusalError("no", operation="log", code="io_error"), Cause.MOMENT, id="an agent that fails"),
     ],
 )
-def test_a_look_that_fails_has_the_cause_of_its_error(
-    root: Path, monkeypatch: pytest.MonkeyPatch, error: CleanerdError | OSError, cause: Cause
-) -> None:
+def test_a_look_that_fails_has_the_cause_of_its_error(root: Path, error: CleanerdError | OSError, cause: Cause) -> None:
     """What follows is what follows for whoever cleans: one table for both (`cleanerd.errors`)."""
 
-    def fails(*_arguments: Any, **_named: Any) -> PartitionLook:
-        raise error
+    class Failing(StateStore):
+        def load(self, *_: Any) -> Any:
+            raise error
 
-    monkeypatch.setattr(partition_look, "look_of", fails)
     make_log_dir(root, {"orders-0": two_groups()})
-    (found,) = LogDirLooker(root).look(look_context(root)).looks
+    (found,) = LogDirLooker(root).look(replace(look_context(root), store=Failing(root.parent / "state"))).looks
     assert isinstance(found, FailedLook)
     assert found.cause is cause

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import structlog
 from structlog.testing import LogCapture
 
+from cleanerd.daemon.limits import DaemonLimits
 from cleanerd.daemon.looking.log_dir_look import LogDirLook
 from cleanerd.daemon.looking.modes import DirMode
-from cleanerd.daemon.showing import log_messages, publisher
+from cleanerd.daemon.showing import log_messages
 from cleanerd.daemon.showing.log_messages import log_look
 from tests.daemon.service import assignments, broker, serve, until
 
@@ -35,6 +36,7 @@ def test_a_directory_that_cannot_be_looked_at_is_logged_once_and_its_return_too(
     # Of its own: another test may have told loggers to be quiet, and capture_logs would hear nothing.
     heard = LogCapture()
     own = structlog.wrap_logger(structlog.PrintLogger(), processors=[heard], wrapper_class=structlog.BoundLogger)
+    # See above: loggers are made when modules are imported.
     monkeypatch.setattr(log_messages, "_log", own)
     for before, found in zip([None, *looks], looks, strict=False):
         log_look(before, found, lambda _found: False)
@@ -44,7 +46,7 @@ def test_a_directory_that_cannot_be_looked_at_is_logged_once_and_its_return_too(
     assert {line["log_dir"] for line in lines} == {"/d"}
 
 
-def test_a_single_event_is_not_shown_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_event_is_not_shown_for_ever(tmp_path: Path) -> None:
     """Else cleanerd_warnings would never go down again, and the next thing that happens would not be noticed."""
     with broker(tmp_path / "logs"):
 
@@ -52,7 +54,6 @@ def test_a_single_event_is_not_shown_for_ever(tmp_path: Path, monkeypatch: pytes
             service.publisher.warn("it happened")
             service.publisher.publish()
             assert "it happened" in service.view().warnings
-            monkeypatch.setattr(publisher, "EVENT_SECONDS", 0.2)
             await until("it is over", lambda: "it happened" not in service.view().warnings)
 
-        serve(assignments(tmp_path / "logs"), story)
+        serve(assignments(tmp_path / "logs"), story, limits=DaemonLimits(event_seconds=1.0))

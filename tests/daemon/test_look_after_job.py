@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.broker.reading import PartitionReading
-from cleanerd.daemon import look_loop
+from cleanerd.daemon.limits import DaemonLimits
 from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
 from cleanerd.daemon.partition_look import PartitionLook
 from cleanerd.daemon.seen import Seen, files_in
@@ -75,25 +75,23 @@ def test_a_topic_created_again_is_looked_at() -> None:
     assert not gone.looked_after(JobDone(job_on(look()), NOW, after=LookedAfter(look(**CLEAN), SEEN)), NOW)
 
 
-def test_the_look_of_a_job_equals_a_full_look(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_look_of_a_job_equals_a_full_look(root: Path) -> None:
     """After a cleaning nobody but the job has asked the broker for the partition, and what it saw is what is there."""
     seen: list[JobDone] = []
-    real = run_job.run
 
-    def run(*arguments: Any) -> JobDone:
-        seen.append(real(*arguments))
+    def noted(*arguments: Any) -> JobDone:
+        seen.append(run_job.run(*arguments))
         return seen[-1]
 
-    monkeypatch.setattr("cleanerd.daemon.dispatcher.run", run)
     # The file system tells of the swap too; who is told looks a second later, also at what the other job has at work.
-    monkeypatch.setattr(look_loop, "DEBOUNCE_SECONDS", PATIENCE_SECONDS)
+    limits = DaemonLimits(debounce_seconds=PATIENCE_SECONDS)
     with broker(root, 2) as agent:
 
         async def story(service: Service) -> None:
             await until("all are clean", lambda: len(service.view().history) == 2)
             assert not service.fleet.stale_looks.keys()
 
-        serve([*assignments(root), "log.cleaner.backoff.ms=3600000"], story)
+        serve([*assignments(root), "log.cleaner.backoff.ms=3600000"], story, limits=limits, run_job=noted)
         asked = len(agent.asked("log"))
         known = look_context(root)
         first = LogDirLooker(root).look(known)

@@ -13,9 +13,10 @@ import pytest
 
 from cleanerd.broker.held_file import DAEMON_FILE, holder_of
 from cleanerd.daemon.fleet.pauses import Pauses, save_pauses
-from cleanerd.daemon.looking import look_threads
+from cleanerd.daemon.limits import DaemonLimits
 from cleanerd.daemon.looking.log_dir_look import LogDirLook, LookContext
 from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
+from cleanerd.daemon.looking.look_threads import LookThreads
 from cleanerd.daemon.looking.modes import DirMode
 from cleanerd.daemon.looking.sweep import Sweeper
 from cleanerd.daemon.looking.watch import Watcher
@@ -43,36 +44,41 @@ def root() -> Iterator[Path]:
         yield path / "good"
 
 
-class Disk:
-    """Every look at ``path`` waits while the disk hangs."""
+SOON_LATE = DaemonLimits(look_seconds=0.3)
 
-    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+
+class Disk:
+    """Every look at ``path`` waits while the disk hangs; ``looker`` makes what looks at it."""
+
+    def __init__(self, path: Path, *, works: bool = False) -> None:
         self.works = threading.Event()
         self.looks = 0
-        real = LogDirLooker.look
+        disk = self
 
-        def look(looker: LogDirLooker, *arguments: Any) -> Any:
-            if looker.path == path:
-                self.looks += 1
-                self.works.wait(PATIENCE_SECONDS)
-            return real(looker, *arguments)
+        class Looker(LogDirLooker):
+            def look(self, *arguments: Any) -> Any:
+                if self.path == path:
+                    disk.looks += 1
+                    disk.works.wait(PATIENCE_SECONDS)
+                return super().look(*arguments)
 
-        monkeypatch.setattr(LogDirLooker, "look", look)
+        self.looker = Looker
+        if works:
+            self.works.set()
 
 
 @pytest.mark.slow
 def test_a_disk_that_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other directory is cleaned; this one is offline and asked once; when it answers it is cleaned too."""
     bad = root.parent / "bad"
-    disk, follow = Disk(bad, monkeypatch), Watcher.follow
+    disk = Disk(bad)
     followed: list[set[Path]] = []
 
-    def recorded(watcher: Watcher, log_dirs: Collection[Path], partitions: Any) -> None:
-        followed.append(set(log_dirs))
-        follow(watcher, log_dirs, partitions)
+    class Recorded(Watcher):
+        def follow(self, log_dirs: Collection[Path], partitions: Any) -> None:
+            followed.append(set(log_dirs))
+            super().follow(log_dirs, partitions)
 
-    monkeypatch.setattr(Watcher, "follow", recorded)
-    monkeypatch.setattr(look_threads, "ANSWER_SECONDS", 0.3)
     with broker(root, 2), broker(bad, {"lost-0": two_groups()}):
 
         async def story(service: Service) -> None:
@@ -89,6 +95,7 @@ def test_a_disk_that_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             assert disk.looks == 1
             assert not any(bad in each for each in followed), "inotify would hang, and all else with it"
             realpath = os.path.realpath
+            # No path is resolved on the event loop: the disk would hold it up.
             monkeypatch.setattr(os.path, "realpath", lambda path: 1 / 0 if path == bad else realpath(path))
             service.reload()
             disk.works.set()
@@ -96,81 +103,83 @@ def test_a_disk_that_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             await until("all are well", lambda: all(found.online for found in service.view().log_dirs))
             await until("it is watched", lambda: bad in followed[-1])
 
-        serve(assignments(root, bad), story)
+        serve(assignments(root, bad), story, limits=SOON_LATE, looker=disk.looker, watcher=Recorded)
 
 
 @pytest.mark.slow
-def test_explain_of_a_hanging_directory_answers_at_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explain_of_a_hanging_directory_answers_at_once(root: Path) -> None:
     """It worked, and then it does not: explain says so at once, and the end waits for nobody."""
-    monkeypatch.setattr(look_threads, "ANSWER_SECONDS", 0.3)
+    disk = Disk(root, works=True)
     with broker(root):
 
         async def story(service: Service) -> None:
             await until("clean", lambda: is_clean(service.view(), 8))
-            disk = Disk(root, monkeypatch)
+            disk.works.clear()
             await until("it hangs", lambda: not service.view().log_dirs[0].online)
             assert "did not answer" in partition(service.view()).reason
             with pytest.raises(CleanerdError, match="does not answer"):
                 await service.control_api.explain("orders-0")
             assert not disk.works.is_set()
-            told.append((time.monotonic(), disk))
+            told.append(time.monotonic())
 
-        told: list[tuple[float, Disk]] = []
-        serve(assignments(root), story)
-        ((at, disk),) = told
-        assert time.monotonic() - at < PATIENCE_SECONDS / 2
+        told: list[float] = []
+        serve(assignments(root), story, limits=SOON_LATE, looker=disk.looker)
+        assert time.monotonic() - told[0] < PATIENCE_SECONDS / 2
         disk.works.set()
 
 
 @pytest.mark.slow
-def test_a_bug_in_a_look_is_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_in_a_look_is_told(root: Path) -> None:
     """Its thread ends and is replaced; the next look is as any other."""
-    real, bugs = LogDirLooker.look, [ZeroDivisionError("a bug")]
+    bugs = [ZeroDivisionError("a bug")]
 
-    def look(looker: LogDirLooker, *arguments: Any) -> Any:
-        if bugs:
-            raise bugs.pop()
-        return real(looker, *arguments)
+    class Buggy(LogDirLooker):
+        def look(self, *arguments: Any) -> Any:
+            if bugs:
+                raise bugs.pop()
+            return super().look(*arguments)
 
-    monkeypatch.setattr(LogDirLooker, "look", look)
     with broker(root):
 
         async def story(service: Service) -> None:
             await until("clean", lambda: is_clean(service.view(), 8))
             assert f"a look at {root} failed: ZeroDivisionError: a bug" in service.view().warnings
 
-        serve(assignments(root), story)
+        serve(assignments(root), story, looker=Buggy)
 
 
-def test_explain_does_not_wait_for_a_hanging_disk(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explain_does_not_wait_for_a_hanging_disk(root: Path) -> None:
     """Nobody knows yet that it hangs: explain does not wait for as long as the disk does."""
-    monkeypatch.setattr(look_threads, "ANSWER_SECONDS", 0.3)
+    works = threading.Event()
+
+    class Hangs(LogDirLooker):
+        def read(self, *_: Any) -> Any:
+            works.wait(PATIENCE_SECONDS)
+
     with broker(root):
 
         async def story(service: Service) -> None:
             await until("clean", lambda: is_clean(service.view(), 8))
-            works = threading.Event()
-            monkeypatch.setattr(LogDirLooker, "read", lambda *_: works.wait(PATIENCE_SECONDS))
             try:
                 with pytest.raises(CleanerdError, match="does not answer"):
                     await asyncio.wait_for(service.control_api.explain("orders-0"), 10)
             finally:
                 works.set()
 
-        serve(assignments(root), story)
+        serve(assignments(root), story, limits=SOON_LATE, looker=Hangs)
 
 
-def test_the_end_does_not_wait_for_a_look_after_a_clean(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_does_not_wait_for_a_look_after_a_clean(root: Path) -> None:
     """The job is done, its disk hangs when it is looked at again: nothing is left to be waited for."""
-    real, works = LogDirLooker.look, threading.Event()
+    works = threading.Event()
 
-    def look(looker: LogDirLooker, world: LookContext, names: Any = None) -> Any:
-        if names is not None:
-            works.wait(PATIENCE_SECONDS)
-            raise ZeroDivisionError("nobody listens any more")
-        return real(looker, world, names)
+    class Hangs(LogDirLooker):
+        def look(self, context: LookContext, only: Any = None) -> Any:
+            if only is not None:
+                works.wait(PATIENCE_SECONDS)
+                raise ZeroDivisionError("nobody listens any more")
+            return super().look(context, only)
 
-    monkeypatch.setattr(LogDirLooker, "look", look)
     with broker(root):
 
         async def story(service: Service) -> None:
@@ -179,7 +188,7 @@ def test_the_end_does_not_wait_for_a_look_after_a_clean(root: Path, monkeypatch:
 
         told: list[float] = []
         try:
-            serve(assignments(root, log_cleaner_backoff_ms="3600000"), story)
+            serve(assignments(root, log_cleaner_backoff_ms="3600000"), story, looker=Hangs)
             assert time.monotonic() - told[0] < PATIENCE_SECONDS / 2
         finally:
             works.set()
@@ -208,15 +217,24 @@ def test_a_mode_that_was_set_counts_at_once(root: Path) -> None:
 class Scene:
     """A log directory whose looks wait for ``works``; ``merged`` is what came of them, in order."""
 
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, root: Path, *, limits: DaemonLimits = SOON_LATE) -> None:
         self.works = threading.Event()
         self.merged: list[LogDirLook] = []
         self.woken = 0
         self.path = root
-        self.looks = look_threads.LookThreads(self.merged.append, lambda _text: None, self._wake)
+        self.released: list[Path] = []
+        scene = self
+
+        class Looker(LogDirLooker):
+            def look(self, context: LookContext, only: Any = None) -> LogDirLook:
+                return scene._look(context, only)
+
+            def release(self) -> None:
+                scene.works.wait(PATIENCE_SECONDS)
+                scene.released.append(self.path)
+
+        self.looks = LookThreads(self.merged.append, lambda _text: None, self._wake, limits, looker=Looker)
         self.looks.attend([root])
-        monkeypatch.setattr(look_threads, "ANSWER_SECONDS", 0.2)
-        monkeypatch.setattr(LogDirLooker, "look", self._look)
 
     def _wake(self) -> None:
         self.woken += 1
@@ -234,9 +252,9 @@ def world(root: Path) -> LookContext:
 
 
 @pytest.mark.slow
-def test_an_error_after_the_client_gave_up_is_not_logged(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_after_the_client_gave_up_is_not_logged(root: Path) -> None:
     """Whoever asked was told that there is no answer: asyncio told of the error, with a traceback in the log."""
-    scene = Scene(root, monkeypatch)
+    scene = Scene(root)
     told: list[str] = []
 
     def question(_looker: LogDirLooker) -> None:
@@ -258,9 +276,9 @@ def test_an_error_after_the_client_gave_up_is_not_logged(root: Path, monkeypatch
     assert told == []
 
 
-def test_two_looks_that_come_late(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_looks_that_come_late(root: Path) -> None:
     """The looker says nothing twice: what the second one found must not get lost."""
-    scene = Scene(root, monkeypatch)
+    scene = Scene(root)
 
     async def story() -> None:
         told = world(root)
@@ -276,9 +294,9 @@ def test_two_looks_that_come_late(root: Path, monkeypatch: pytest.MonkeyPatch) -
     scene.looks.close()
 
 
-def test_a_late_look_by_old_settings(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_look_by_old_settings(root: Path) -> None:
     """It answers, and is asked again; that it may be cleaned live was said by settings that no longer count."""
-    scene = Scene(root, monkeypatch)
+    scene = Scene(root)
 
     async def story() -> None:
         await scene.looks.look(world(root), {root: None})
@@ -291,22 +309,22 @@ def test_a_late_look_by_old_settings(root: Path, monkeypatch: pytest.MonkeyPatch
     scene.looks.close()
 
 
-def test_the_sweep_runs_after_the_look_is_reported(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sweep_runs_after_the_look_is_reported(root: Path) -> None:
     """S-51: with thousands of partitions that takes long, and nobody waits for it; one that ends in a bug is told."""
     make_log_dir(root, {"orders-0": two_groups()})
     merged, warned = list[LogDirLook](), list[str]()
     swept: list[Path] = []
-    looks = look_threads.LookThreads(merged.append, warned.append, lambda: None)
     goes_on = threading.Event()
 
-    def sweep(_sweeper: Sweeper, look: LogDirLook, _store: StateStore, *, all_seen: bool, log_dirs: object) -> None:
-        assert (all_seen, log_dirs) == (True, (root,))
-        goes_on.wait(PATIENCE_SECONDS)
-        swept.append(look.path)
-        if len(swept) == 2:
-            raise ValueError("a bug")
+    class Waiting(Sweeper):
+        def after(self, look: LogDirLook, _store: object, *, all_seen: bool = True, log_dirs: object = ()) -> None:
+            assert (all_seen, log_dirs) == (True, (root,))
+            goes_on.wait(PATIENCE_SECONDS)
+            swept.append(look.path)
+            if len(swept) == 2:
+                raise ValueError("a bug")
 
-    monkeypatch.setattr(Sweeper, "after", sweep)
+    looks = LookThreads(merged.append, warned.append, lambda: None, sweeper=Waiting)
 
     async def story() -> None:
         told = world(root)
@@ -328,31 +346,30 @@ def test_the_sweep_runs_after_the_look_is_reported(root: Path, monkeypatch: pyte
     looks.close()
 
 
-def test_a_directory_dropped_while_it_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_dropped_while_it_hangs(root: Path) -> None:
     """U-39: its lock is given back when its disk answers, so that it can be taken up again, by this daemon too.
 
     It was held until the daemon ended, which said that another one, itself, works there.
     """
     make_log_dir(root, {"orders-0": two_groups()})
-    disk, merged = Disk(root, monkeypatch), list[LogDirLook]()
-    looks = look_threads.LookThreads(merged.append, lambda _text: None, lambda: None)
+    disk, merged = Disk(root, works=True), list[LogDirLook]()
+    # A look that is to be late hangs; the others have time, also on a machine that is busy.
+    limits = DaemonLimits(look_seconds=2.0)
+    looks = LookThreads(merged.append, lambda _text: None, lambda: None, limits, looker=disk.looker)
 
     async def look() -> LogDirLook:
         await looks.look(world(root), {root: None})
         return merged[-1]
 
     async def story() -> None:
-        disk.works.set()
         looks.attend([root])
         assert not (await look()).taken
         assert holder_of(root, DAEMON_FILE) is not None
         disk.works.clear()
-        monkeypatch.setattr(look_threads, "ANSWER_SECONDS", 0.2)
         assert not (await look()).online
         assert looks.attend([]) == [root]
         disk.works.set()
         await until("it is given back", lambda: holder_of(root, DAEMON_FILE) is None)
-        monkeypatch.undo()
         looks.attend([root])
         assert ((await look()).taken, merged[-1].online) == ("", True)
         looks.attend([])
@@ -362,23 +379,14 @@ def test_a_directory_dropped_while_it_hangs(root: Path, monkeypatch: pytest.Monk
     assert holder_of(root, DAEMON_FILE) is None
 
 
-def test_a_directory_dropped_just_before_it_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_dropped_just_before_it_hangs(root: Path) -> None:
     """Nobody knows that yet: to give its lock back would keep the event loop, and with it all that the daemon does."""
-    works = threading.Event()
-    given: list[Path] = []
-
-    def release(looker: LogDirLooker) -> None:
-        works.wait(PATIENCE_SECONDS)
-        given.append(looker.path)
-
-    monkeypatch.setattr(LogDirLooker, "release", release)
-    monkeypatch.setattr(look_threads, "GIVE_BACK_SECONDS", 0.1)
-    scene = Scene(root, monkeypatch)
+    scene = Scene(root, limits=DaemonLimits(give_back_seconds=0.1))
     assert scene.looks.attend([]) == [root]
-    assert given == []
-    works.set()
+    assert scene.released == []
+    scene.works.set()
 
     async def story() -> None:
-        await until("it is given back", lambda: given == [root])
+        await until("it is given back", lambda: scene.released == [root])
 
     asyncio.run(story())

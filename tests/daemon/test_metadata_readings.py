@@ -6,12 +6,10 @@ import threading
 import time
 import uuid
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.daemon.looking import facts_cache, metadata_readings
 from cleanerd.daemon.looking.facts_cache import FactsCache
 from cleanerd.daemon.looking.log_dir_look import LookContext
 from cleanerd.daemon.looking.metadata_readings import MetadataReadings
@@ -38,16 +36,16 @@ LOG = "00000000000000000000.log"
 class Reads:
     """Counts what is read; the first waits for ``goes_on``."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.count = 0
         self.began, self.goes_on = threading.Event(), threading.Event()
         self.goes_on.set()
-        monkeypatch.setattr(metadata_readings, "read_cluster_metadata", self)
 
     def __call__(self, directory: Path, *, only_before_ms: int | None) -> ClusterMetadata:
         self.count += 1
-        self.began.set()
-        self.goes_on.wait(60)
+        if not self.began.is_set():
+            self.began.set()
+            self.goes_on.wait(60)
         return read_cluster_metadata(directory, only_before_ms=only_before_ms)
 
 
@@ -72,8 +70,9 @@ def append(directory: Path, data: bytes) -> None:
         file.write(data)
 
 
-def test_concurrent_readings_share_one(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    readings, reads, since = MetadataReadings(), Reads(monkeypatch), time.monotonic()
+def test_concurrent_readings_share_one(directory: Path) -> None:
+    reads, since = Reads(), time.monotonic()
+    readings = MetadataReadings(reads)
     reads.goes_on.clear()
     found = []
     threads = [
@@ -90,9 +89,9 @@ def test_concurrent_readings_share_one(directory: Path, monkeypatch: pytest.Monk
     assert [each.found.topics for each in found] == [{"a": ID1}] * 4
 
 
-def test_a_reading_from_before_the_request_is_too_old(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reading_from_before_the_request_is_too_old(directory: Path) -> None:
     """U-23: a topic that was made in between counts."""
-    readings, reads = MetadataReadings(), Reads(monkeypatch)
+    readings = MetadataReadings(reads := Reads())
     for only_before_ms in (None, 10**15):
         readings.read(directory, only_before_ms=only_before_ms, since=time.monotonic())
     append(directory, metadata_batch(1, topic("b", ID2)))
@@ -102,11 +101,10 @@ def test_a_reading_from_before_the_request_is_too_old(directory: Path, monkeypat
     assert reads.count == 4
 
 
-def test_where_no_broker_runs_the_same_files_serve_and_no_others(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_no_broker_runs_the_same_files_serve_and_no_others(directory: Path) -> None:
     """U-23: beside a broker, which writes all the time, what is so young does not count; without one all does."""
-    readings, reads, since = MetadataReadings(), Reads(monkeypatch), time.monotonic()
+    reads, since = Reads(), time.monotonic()
+    readings = MetadataReadings(reads)
 
     def topics(only_before_ms: int | None) -> set[str]:
         return set(readings.read(directory, only_before_ms=only_before_ms, since=since).found.topics)
@@ -132,15 +130,13 @@ def test_a_failed_reading_is_tried_again(directory: Path) -> None:
     assert readings.read(directory, only_before_ms=None, since=since).found.topics == {"a": ID1}
 
 
-def test_a_hanging_reading_does_not_block_later_ones(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_reading_does_not_block_later_ones(directory: Path) -> None:
     """The disk hung and another one was mounted in its place: who read in the first one never comes back."""
-    monkeypatch.setattr(metadata_readings, "PATIENCE_SECONDS", 0.1)
-    readings, reads = MetadataReadings(), Reads(monkeypatch)
+    readings = MetadataReadings(reads := Reads(), patience_seconds=0.1)
     reads.goes_on.clear()
     hangs = threading.Thread(target=lambda: readings.read(directory, only_before_ms=None, since=0.0))
     hangs.start()
     assert reads.began.wait(60)
-    monkeypatch.setattr(metadata_readings, "read_cluster_metadata", read_cluster_metadata)
     found: list[set[str]] = []
 
     def read() -> None:
@@ -154,14 +150,11 @@ def test_a_hanging_reading_does_not_block_later_ones(directory: Path, monkeypatc
     assert found == [{"a"}]
 
 
-def test_each_log_directory_learns_of_a_change(
-    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_log_directory_learns_of_a_change(directory: Path, tmp_path: Path) -> None:
     """U-23: what another one has read before the change is not taken for what lies there now, by none of them."""
-    monkeypatch.setattr(facts_cache, "_SHARE", 0)
     roots = [make_log_dir(tmp_path / f"disk{n}", {"a-0": two_groups()}) for n in range(2)]
-    readings, reads = MetadataReadings(), Reads(monkeypatch)
-    caches = [FactsCache(readings) for _ in roots]
+    readings = MetadataReadings(reads := Reads())
+    caches = [FactsCache(readings, share=0) for _ in roots]
     told = [f"cleanerd.state.dir={tmp_path / 'state'}", "topics.a.cleanup.policy=compact"]
     settings, store = load_settings([], told, {}), StateStore(tmp_path / "state")
     append(directory, metadata_batch(1, config(2, "a", "delete.retention.ms", "1")))
@@ -174,7 +167,7 @@ def test_each_log_directory_learns_of_a_change(
         look = LookContext(settings, roots, store)
         assert [seen(look, number, running=running) for number in (0, 1)] == [value - 1] * 2
         early = LookContext(settings, roots, store)
-        caches[0] = FactsCache(readings)
+        caches[0] = FactsCache(readings, share=0)
         assert seen(early, 0, running=running) == value - 1
         append(directory, metadata_batch(value, config(2, "a", "delete.retention.ms", str(value))))
         seen(early, 1, running=running)  # may be of the reading from before the change
@@ -185,9 +178,8 @@ def test_each_log_directory_learns_of_a_change(
 class Failing:
     """Reading fails once, as of a disk that gives an error, or a process that has too many files open."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.fails = False
-        monkeypatch.setattr(metadata_readings, "read_cluster_metadata", self)
 
     def __call__(self, directory: Path, *, only_before_ms: int | None) -> ClusterMetadata:
         if self.fails:
@@ -197,12 +189,11 @@ class Failing:
 
 
 def test_a_metadata_log_unreadable_for_a_moment(
-    directory: Path, tmp_path: Path, look: Callable[..., LookContext], monkeypatch: pytest.MonkeyPatch
+    directory: Path, tmp_path: Path, look: Callable[..., LookContext]
 ) -> None:
     """U-23: the broker is down, so no file changes any more; what it said last counts all the same."""
-    monkeypatch.setattr(facts_cache, "_SHARE", 0)
-    failing, log_dir = Failing(monkeypatch), read_log_dir(make_log_dir(tmp_path / "disk0", {"a-0": two_groups()}))
-    cache = FactsCache()
+    failing, log_dir = Failing(), read_log_dir(make_log_dir(tmp_path / "disk0", {"a-0": two_groups()}))
+    cache = FactsCache(MetadataReadings(failing), share=0)
     append(directory, metadata_batch(1, config(2, "a", "cleanup.policy", "compact")))
     assert cache.get(look("disk0"), log_dir, running=False).topic_config("a").is_compacted
     append(directory, metadata_batch(2, config(2, "a", "cleanup.policy", "delete")))
@@ -251,39 +242,34 @@ def test_a_directory_becomes_the_same_brokers(
     assert set(cache.get(context, log_dir, running=False).log_dirs) == set(roots)
 
 
-def test_a_look_that_was_asked_for_long_ago(
-    directory: Path, tmp_path: Path, look: Callable[..., LookContext], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_look_that_was_asked_for_long_ago(directory: Path, tmp_path: Path, look: Callable[..., LookContext]) -> None:
     """U-23: its disk hung for an hour; what another one read an hour ago is not what counts now."""
-    monkeypatch.setattr(facts_cache, "_SHARE", 0)
     log_dir = read_log_dir(make_log_dir(tmp_path / "disk0", {"a-0": two_groups()}))
-    readings, context = MetadataReadings(), look("disk0")
-    with monkeypatch.context() as patched:
-        now = time.monotonic() - 3600
-        patched.setattr(metadata_readings, "time", SimpleNamespace(monotonic=lambda: now))
-        readings.read(directory, only_before_ms=10**15, since=0.0)
+    now = time.monotonic() - 3600
+    readings, context = MetadataReadings(clock=lambda: now), look("disk0")
+    readings.read(directory, only_before_ms=10**15, since=0.0)
+    now = time.monotonic()
     append(directory, metadata_batch(1, config(2, "a", "cleanup.policy", "compact")))
     late = replace(context, asked_at=time.monotonic() - 3601)
-    assert FactsCache(readings).get(late, log_dir, running=True).topic_config("a").is_compacted
+    assert FactsCache(readings, share=0).get(late, log_dir, running=True).topic_config("a").is_compacted
 
 
 def test_a_reading_that_hung_is_not_paid_for_with_days(
-    directory: Path, tmp_path: Path, look: Callable[..., LookContext], monkeypatch: pytest.MonkeyPatch
+    directory: Path, tmp_path: Path, look: Callable[..., LookContext]
 ) -> None:
     """U-23: a hundredth of the time may go into reading; a disk that hung for an hour would forbid it for four days."""
     log_dir, now = read_log_dir(make_log_dir(tmp_path / "disk0", {"a-0": two_groups()})), [1000.0]
-    clock = SimpleNamespace(monotonic=lambda: now[0])
-    cache, context = FactsCache(), look("disk0")
+    context = look("disk0")
 
     def hangs(given: Path, *, only_before_ms: int | None) -> ClusterMetadata:
         now[0] += 3600
         return read_cluster_metadata(given, only_before_ms=only_before_ms)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(metadata_readings, "read_cluster_metadata", hangs)
-        patched.setattr(metadata_readings, "time", clock)
-        patched.setattr(facts_cache, "time", clock)
-        cache.get(context, log_dir, running=False)
-        append(directory, metadata_batch(1, config(2, "a", "cleanup.policy", "compact")))
-        now[0] += 601
-        assert cache.get(context, log_dir, running=False).topic_config("a").is_compacted
+    def clock() -> float:
+        return now[0]
+
+    cache = FactsCache(MetadataReadings(hangs, clock=clock), clock=clock)
+    cache.get(context, log_dir, running=False)
+    append(directory, metadata_batch(1, config(2, "a", "cleanup.policy", "compact")))
+    now[0] += 601
+    assert cache.get(context, log_dir, running=False).topic_config("a").is_compacted

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -14,18 +13,18 @@ from cleanerd.apply.files import PartitionFiles
 from cleanerd.broker.lock_file import is_held
 from cleanerd.broker.mode import ModeChoice
 from cleanerd.cli import main
-from cleanerd.daemon.looking import modes
+from cleanerd.daemon.limits import DaemonLimits
 from cleanerd.daemon.looking.log_dir_look import LookContext
 from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
-from cleanerd.daemon.looking.modes import OFFLINE_GRACE_MS, dir_mode, why_excluded
+from cleanerd.daemon.looking.modes import OFFLINE_GRACE_MS, Configured, dir_mode, why_excluded
 from cleanerd.daemon.partition_look import PartitionLook
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import StateStore
-from cleanerd.scope import settled
+from cleanerd.log.clock import Clock, steady_ms, wall_ms
 from cleanerd.settings import load_settings
 from tests.apply.live_round import content, held
 from tests.apply.offline_round import two_groups
-from tests.daemon.service import COMPACT, assignments, broker, partition, serve, until
+from tests.daemon.service import COMPACT, SETTLES_SOON, assignments, broker, partition, rounds, serve, until
 from tests.support.log_dirs import make_log_dir, write_checkpoint
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def choice(mode: str) -> ModeChoice:
     ],
 )
 def test_the_work_in_a_directory_by_mode(
-    configured: modes.Configured, found: str, away_ms: int, expected: tuple[str, str | None]
+    configured: Configured, found: str, away_ms: int, expected: tuple[str, str | None]
 ) -> None:
     """OP-6: a file that a broker may have open is never changed from outside, so there is no offline work here."""
     mode = dir_mode(configured, choice(found), away_ms)
@@ -84,7 +83,7 @@ def test_which_topics_are_left_to_kafka() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("running", ["agent", "no agent", "nobody"])
-def test_observe_writes_nothing(root: Path, running: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_observe_writes_nothing(root: Path, running: str) -> None:
     """Exact savings, as a cleaning then makes them; not a byte, a name or a time changes below the log directory."""
     settings = assignments(root, cleanerd_mode="observe")
     saving = 0
@@ -99,7 +98,7 @@ def test_observe_writes_nothing(root: Path, running: str, monkeypatch: pytest.Mo
         assert partition(view).reason == "would be cleaned"
         saving = partition(view).reclaimable_bytes or 0
         service.fleet.named("orders-0")[0].asked = True
-        await asyncio.sleep(0.6)
+        await rounds(service)
         assert everything(root) == before
         assert view.totals.cleans == {}
 
@@ -114,9 +113,8 @@ def test_observe_writes_nothing(root: Path, running: str, monkeypatch: pytest.Mo
             options = [option for each in [*assignments(root), COMPACT] for option in ("--set", each)]
             assert main.run(["clean", str(root), "--yes", *options]) == 0
         else:
-            monkeypatch.setattr(settled, "SETTLE_SECONDS", 0.3)
             with held(root):
-                serve([*settings, COMPACT], story)
+                serve([*settings, COMPACT], story, limits=SETTLES_SOON)
             return
     sizes = [os.path.getsize(path) for path in (root / "orders-0").glob("*.log")]
     assert sum(sizes) == sum(len(data) for data in two_groups().segments.values()) - saving
@@ -141,9 +139,8 @@ def test_a_daemon_that_was_told_no_mode_observes(root: Path, capsys: pytest.Capt
 
 
 @pytest.mark.slow
-def test_on_start_stages_and_apply_swaps(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_start_stages_and_apply_swaps(root: Path) -> None:
     """OP-6, S-03: beside a broker without an agent; the second of two readings counts; apply puts it in."""
-    monkeypatch.setattr(settled, "SETTLE_SECONDS", 0.3)
     make_log_dir(root, {"orders-0": two_groups()})
     before = content(root)
 
@@ -153,23 +150,20 @@ def test_on_start_stages_and_apply_swaps(root: Path, monkeypatch: pytest.MonkeyP
         assert view.totals.cleans == {"staged": 1}
         assert partition(view).mode == "on-start"
         assert "without cleanerd's agent" in view.log_dirs[0].mode_reason
-        await asyncio.sleep(0.6)
+        await rounds(service)
         assert service.view().totals.cleans == {"staged": 1}, "once is enough"
         assert content(root) == before
 
     with held(root):
-        serve([*assignments(root), COMPACT], story)
+        serve([*assignments(root), COMPACT], story, limits=SETTLES_SOON)
     options = [option for each in [*assignments(root), COMPACT] for option in ("--set", each)]
     assert main.run(["apply", str(root), *options]) == 0
     assert content(root) != before
 
 
 @pytest.mark.long
-def test_a_plan_that_nobody_can_apply_any_more_does_not_keep_the_disk(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_that_nobody_can_apply_any_more_does_not_keep_the_disk(root: Path) -> None:
     """U-15: too old, and not made anew because the broker's own cleaner was there meanwhile."""
-    monkeypatch.setattr(settled, "SETTLE_SECONDS", 0.3)
     make_log_dir(root, {"orders-0": two_groups()})
 
     async def story(service: Service) -> None:
@@ -181,35 +175,34 @@ def test_a_plan_that_nobody_can_apply_any_more_does_not_keep_the_disk(
         assert partition(service.view()).quarantine is None
 
     with held(root):
-        serve([*assignments(root, cleanerd_plan_max_age_ms="2000"), COMPACT], story)
+        serve([*assignments(root, cleanerd_plan_max_age_ms="2000"), COMPACT], story, limits=SETTLES_SOON)
 
 
-def test_nothing_is_staged_on_one_reading(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_staged_on_one_reading(root: Path) -> None:
     """S-03: a high watermark that is too high for a moment is not believed."""
-    monkeypatch.setattr(settled, "SETTLE_SECONDS", 3600)
     make_log_dir(root, {"orders-0": two_groups()})
 
     async def story(service: Service) -> None:
         await until("looked at", lambda: partition(service.view()).bound_offset is not None)
-        await asyncio.sleep(0.6)
+        await rounds(service)
         assert partition(service.view()).bound_offset == 0
         assert not (root / "orders-0" / ".kstage").exists()
 
     with held(root):
-        serve([*assignments(root), COMPACT], story)
+        serve([*assignments(root), COMPACT], story, limits=DaemonLimits(settle_seconds=3600))
 
 
 @pytest.mark.parametrize("second", ["told of", "everything"])
 @pytest.mark.parametrize("between", ["nothing", "a look that fails"])
-def test_a_log_that_became_shorter_a_moment_ago(
-    root: Path, monkeypatch: pytest.MonkeyPatch, second: str, between: str
-) -> None:
+def test_a_log_that_became_shorter_a_moment_ago(root: Path, second: str, between: str) -> None:
     """S-03: the broker has truncated it, and has not written its checkpoint since: two looks in a row are no time."""
-    monkeypatch.setattr(settled, "SETTLE_SECONDS", 3600)
     place = make_log_dir(root, {"orders-0": two_groups()}) / "orders-0"
     state = root.parent / "state"
     settings = load_settings([], [f"cleanerd.state.dir={state}", COMPACT], {})
-    known, looker = LookContext(settings, (root,), StateStore(state)), LogDirLooker(root)
+    known, looker = (
+        LookContext(settings, (root,), StateStore(state)),
+        LogDirLooker(root, limits=DaemonLimits(settle_seconds=3600)),
+    )
 
     def bound(*names: TopicPartition) -> int:
         found = looker.look(replace(known, only_due=True) if names else known, names or None).looks
@@ -242,9 +235,11 @@ def test_a_log_that_became_shorter_a_moment_ago(
         assert bound_a_while_later() == 5
 
 
-def test_the_lock_is_never_taken(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lock_is_never_taken(root: Path) -> None:
     """A broker that starts while somebody holds .lock dies; so without a broker the daemon stages, after a while."""
     make_log_dir(root, {"orders-0": two_groups()})
+    passed_ms: list[int] = []
+    clock = Clock(lambda: wall_ms() + sum(passed_ms), lambda: steady_ms() + sum(passed_ms))
 
     async def story(service: Service) -> None:
         taken = False
@@ -256,12 +251,12 @@ def test_the_lock_is_never_taken(root: Path, monkeypatch: pytest.MonkeyPatch) ->
 
         await until("looked at", lambda: service.view().ready)
         assert "it may be about to start" in service.view().log_dirs[0].mode_reason
-        monkeypatch.setattr(modes, "OFFLINE_GRACE_MS", 0)  # it is over
+        passed_ms.append(OFFLINE_GRACE_MS)  # it is over
         await until("staged", staged)
         assert not taken
         assert partition(service.view()).mode == "offline"
 
-    serve([*assignments(root), COMPACT], story)
+    serve([*assignments(root), COMPACT], story, clock=clock)
 
 
 def test_a_topic_of_a_strategy_is_refused_until_it_is_delegated(root: Path) -> None:
@@ -283,9 +278,8 @@ def test_a_topic_of_a_strategy_is_refused_until_it_is_delegated(root: Path) -> N
 
 
 @pytest.mark.slow
-def test_somebody_else_at_work_is_no_failure_of_a_partition(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_somebody_else_at_work_is_no_failure_of_a_partition(root: Path) -> None:
     """``cleanerd stage`` has the claim, or the broker's cleaner replaces what is read: held for a moment, no alarm."""
-    monkeypatch.setattr(settled, "SETTLE_SECONDS", 0.3)
     make_log_dir(root, {"orders-0": two_groups()})
 
     async def story(service: Service) -> None:
@@ -295,12 +289,11 @@ def test_somebody_else_at_work_is_no_failure_of_a_partition(root: Path, monkeypa
 
     with held(root), PartitionFiles(root / "orders-0") as files:
         files.claim()
-        serve([*assignments(root), COMPACT], story)
+        serve([*assignments(root), COMPACT], story, limits=SETTLES_SOON)
 
 
 def test_a_log_that_changes_while_it_is_staged_is_no_failure(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker's own cleaner goes on beside an on-start daemon."""
-    monkeypatch.setattr(settled, "SETTLE_SECONDS", 0.3)
     make_log_dir(root, {"orders-0": two_groups()})
     validate = put_staged.validate_plan
 
@@ -310,6 +303,7 @@ def test_a_log_that_changes_while_it_is_staged_is_no_failure(root: Path, monkeyp
         (root / "new").rename(segment)
         validate(files, *arguments, **more)
 
+    # The log has to change after it was staged and before the plan is validated.
     monkeypatch.setattr(put_staged, "validate_plan", changed)
 
     async def story(service: Service) -> None:
@@ -317,4 +311,4 @@ def test_a_log_that_changes_while_it_is_staged_is_no_failure(root: Path, monkeyp
         assert partition(service.view()).quarantine is None
 
     with held(root):
-        serve([*assignments(root), COMPACT], story)
+        serve([*assignments(root), COMPACT], story, limits=SETTLES_SOON)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import time
 from dataclasses import replace
@@ -12,45 +11,39 @@ import pytest
 
 from cleanerd.cleaner.staged_plan import StagedPlan
 from cleanerd.daemon.backoff import Backoff
-from cleanerd.daemon.fleet import job_outcome
 from cleanerd.daemon.fleet.fleet import Fleet, FleetSettings
 from cleanerd.daemon.fleet.tracked import HOLD_BACKOFF, RESTAGE_AFTER_MS, Tracked
 from cleanerd.daemon.showing.view_parts import partition_view
 from cleanerd.errors import LogDirBusyError, RefusedError
-from cleanerd.log import clean_point
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
-from cleanerd.scope import settled
 from tests.apply.live_round import held
 from tests.daemon.fleets import CLEAN, DAY_MS, NOW, dir_look, done, fleet_with, job_on, look, result, tracked, triggers
-from tests.daemon.service import assignments, broker, partition, serve, until
+from tests.daemon.service import SETTLES_SOON, assignments, broker, partition, rounds, serve, until
 from tests.support.log_dirs import Partition, make_log_dir, write_checkpoint, write_segment
 from tests.support.logs import Record, encode_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from cleanerd.daemon.service import Service
 
 
-@pytest.fixture
-def read_only_state(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
-    """The state directory of ``root`` remembers by which rules the topic is cleaned, and nothing more from now on."""
+def read_only_state(root: Path) -> StateStore:
+    """The state directory of ``root``: it remembers by which rules the topic is cleaned, and nothing more."""
 
     def refuse(*_args: Any) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    def now(root: Path) -> None:
-        log_dir = read_log_dir(root)
-        log = read_partition(log_dir, log_dir.partitions[0])
-        StateStore(root.parent / "state").require_rules(log_dir, log, "strategy=timestamp;tombstone.mode=null")
-        monkeypatch.setattr(clean_point, "write_state_file", refuse)
-        # Each look asks the disk whether that is over, and this disk would say so.
-        monkeypatch.setattr(clean_point.StateStore, "recheck", lambda _store: None)
+    class ReadOnly(StateStore):
+        def recheck(self) -> None:
+            """Each look asks the disk whether that is over, and this disk would say so."""
 
-    return now
+    log_dir = read_log_dir(root)
+    log = read_partition(log_dir, log_dir.partitions[0])
+    StateStore(root.parent / "state").require_rules(log_dir, log, "strategy=timestamp;tombstone.mode=null")
+    return ReadOnly(root.parent / "state", write=refuse)
 
 
 def horizon_without_tombstone() -> Partition:
@@ -60,73 +53,67 @@ def horizon_without_tombstone() -> Partition:
 
 
 @pytest.mark.slow
-def test_a_horizon_that_means_nothing_is_looked_into_once_beside_a_broker(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_horizon_that_means_nothing_is_looked_into_once_beside_a_broker(root: Path) -> None:
     """R534-6: staging changes no log and no state, so the state directory goes on to say that it is time."""
-    monkeypatch.setattr(settled, "SETTLE_SECONDS", 0.3)
     make_log_dir(root, {"orders-0": horizon_without_tombstone()})
 
     async def story(service: Service) -> None:
         await until("decided", lambda: service.view().totals.cleans.get("unchanged", 0) >= 1)
-        await asyncio.sleep(1.0)
+        await rounds(service, 3)
         assert service.view().totals.cleans == {"unchanged": 1}
         assert partition(service.view()).next_purge_ms is None
 
     with held(root):
-        serve([*assignments(root), "topics.orders.cleanup.policy=compact"], story)
+        serve([*assignments(root), "topics.orders.cleanup.policy=compact"], story, limits=SETTLES_SOON)
 
 
 @pytest.mark.slow
-def test_a_purge_that_cannot_be_written_down_is_done_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_purge_that_cannot_be_written_down_is_done_once(root: Path) -> None:
     """The state directory became read-only: it goes on to say that it is time."""
     with broker(root, {"orders-0": horizon_without_tombstone()}):
-        save = clean_point.StateStore.save
+        saved: list[Any] = []
 
-        def once(store: Any, log_dir: Any, log: Any, state: Any) -> None:
-            monkeypatch.setattr(clean_point.StateStore, "save", lambda *_: None)
-            save(store, log_dir, log, state)
-
-        monkeypatch.setattr(clean_point.StateStore, "save", once)
+        class Once(StateStore):
+            def save(self, *state: Any) -> None:
+                saved.append(state)
+                if len(saved) == 1:
+                    super().save(*state)
 
         async def story(service: Service) -> None:
             await until("purged", lambda: sum(service.view().totals.cleans.values()) >= 1)
-            await asyncio.sleep(1.0)
+            await rounds(service, 3)
             assert sum(service.view().totals.cleans.values()) == 1
 
-        serve(assignments(root), story)
+        serve(assignments(root), story, store=Once(root.parent / "state"))
 
 
 @pytest.mark.slow
-def test_a_clean_point_that_cannot_be_written_down_does_not_make_it_spin(
-    root: Path, read_only_state: Callable[[Path], None]
-) -> None:
+def test_a_clean_point_that_cannot_be_written_down_does_not_make_it_spin(root: Path) -> None:
     """U-10: Kafka's checkpoint says nothing of a versioned topic, so it looks dirty for ever; cleaned with pauses."""
     with broker(root) as agent:
-        read_only_state(root)
+        store = read_only_state(root)
         agent.settings |= {"min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": str(2**63 - 1)}
 
         async def story(service: Service) -> None:
             await until("cleaned", lambda: sum(service.view().totals.cleans.values()) >= 2)
-            await asyncio.sleep(1.0)
+            await rounds(service, 3)
             view = service.view()
             assert sum(view.totals.cleans.values()) == 2
             assert "cannot be stored" in partition(view).reason
-            assert any("cannot be written" in warning for warning in view.warnings)
+            await until("told", lambda: any("cannot be written" in warning for warning in service.view().warnings))
 
-        serve([*assignments(root), "topics.orders.compaction.strategy=timestamp"], story)
+        serve([*assignments(root), "topics.orders.compaction.strategy=timestamp"], story, store=store)
 
 
-def test_new_records_are_cleaned_at_once_without_a_state_directory(
-    root: Path, monkeypatch: pytest.MonkeyPatch, read_only_state: Callable[[Path], None]
-) -> None:
+def test_new_records_are_cleaned_at_once_without_a_state_directory(root: Path) -> None:
     """The pause between cleanings of the same is none for what came since."""
-    monkeypatch.setattr(job_outcome, "HOLD_BACKOFF", Backoff(3_600_000, 3_600_000))
     with broker(root) as agent:
-        read_only_state(root)
+        store = read_only_state(root)
         agent.settings |= {"min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": str(2**63 - 1)}
 
         async def story(service: Service) -> None:
+            hour_long = Backoff(3_600_000, 3_600_000)
+            service.fleet.settings = replace(service.fleet.settings, hold=hour_long)
             await until("it is held", lambda: "cannot be stored" in partition(service.view()).reason)
             cleans = sum(service.view().totals.cleans.values())
             for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
@@ -134,7 +121,7 @@ def test_new_records_are_cleaned_at_once_without_a_state_directory(
             write_segment(root / "orders-0", 9, b"")
             await until("it is cleaned", lambda: sum(service.view().totals.cleans.values()) > cleans)
 
-        serve([*assignments(root), "topics.orders.compaction.strategy=timestamp"], story)
+        serve([*assignments(root), "topics.orders.compaction.strategy=timestamp"], story, store=store)
 
 
 def test_horizons_are_not_looked_up_in_what_a_worker_still_has(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,6 +133,7 @@ def test_horizons_are_not_looked_up_in_what_a_worker_still_has(root: Path, monke
         running, stale = service.dispatcher.running, service.fleet.stale_looks
         await until("nobody is at work on it", lambda: not running and not stale.keys())
         begun: list[object] = []
+        # Whether a second job would begin shows only in what is begun.
         monkeypatch.setattr(service.dispatcher, "_begin", lambda tracked, *_args, **_more: begun.append(tracked.key))
         (tracked,) = service.fleet.partitions.values()
         service.fleet.partitions[tracked.key] = Tracked(tracked.name, tracked.path, look=tracked.look)

@@ -9,7 +9,6 @@ import pytest
 
 from cleanerd.broker.held_file import DAEMON_FILE, HeldFile, holder_of
 from cleanerd.cli import main
-from cleanerd.daemon.looking import daemon_lock
 from cleanerd.daemon.looking.daemon_lock import DaemonLock
 from cleanerd.daemon.looking.modes import DirMode
 from cleanerd.errors import LogDirBusyError, RefusedError
@@ -116,14 +115,13 @@ def load(settings: list[str]) -> Any:
     return load_settings([], settings, {})
 
 
-def test_where_nothing_can_be_locked(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_can_be_locked(root: Path) -> None:
     """A file system without locks, or one that is read-only: work goes on, with a warning; claims are by partition."""
 
     def refused(_log_dir: Path, _name: str) -> HeldFile:
         raise OSError(37, "No locks available")
 
-    monkeypatch.setattr(daemon_lock.HeldFile, "take", refused)
-    hold = DaemonLock(root)
+    hold = DaemonLock(root, refused)
     mode = DirMode("live", "", "live")
     assert hold.checked(mode) == mode
     (warning,) = hold.warnings
@@ -132,20 +130,22 @@ def test_where_nothing_can_be_locked(root: Path, monkeypatch: pytest.MonkeyPatch
     assert hold.warnings == ()
 
 
-def test_a_look_under_way_does_not_take_it_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_under_way_does_not_take_it_again(root: Path) -> None:
     """U-39: a directory that a reload gave up stayed held, when its thread was just looking: no other daemon got it."""
     make_log_dir(root, {"orders-0": two_groups()})
-    hold, mode, take = DaemonLock(root), DirMode("live", "", "live"), HeldFile.take
+    mode, ends = DirMode("live", "", "live"), False
 
     def meanwhile(log_dir: Path, name: str) -> HeldFile:
-        held = take(log_dir, name)
-        hold.end()
+        held = HeldFile.take(log_dir, name)
+        if ends:
+            hold.end()
         return held
 
+    hold = DaemonLock(root, meanwhile)
     hold.checked(mode)
     assert holder_of(root, DAEMON_FILE) is not None
     hold.release()
-    monkeypatch.setattr(daemon_lock.HeldFile, "take", meanwhile)
+    ends = True
     for _ in range(2):
         hold.checked(mode)
         assert holder_of(root, DAEMON_FILE) is None

@@ -35,6 +35,7 @@ def test_of_many_changes_one_view_is_made(tmp_path: Path, monkeypatch: pytest.Mo
 
     async def story(service: Service) -> None:
         published = service.publisher
+        # A view that takes so long would need a million partitions.
         monkeypatch.setattr(Publisher, "_make", slow)
         published.publish()
         assert published._pending is None
@@ -61,6 +62,7 @@ def test_a_stall_is_no_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     async def story(service: Service) -> None:
         published = service.publisher
+        # The machine has to stand still in the middle of it.
         monkeypatch.setattr(Publisher, "_make", stalled)
         published.publish()
         published.soon()

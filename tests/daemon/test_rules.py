@@ -74,6 +74,7 @@ def test_a_strategy_in_the_settings_is_enough(root: Path, monkeypatch: pytest.Mo
         logger = structlog.wrap_logger(
             structlog.PrintLogger(), processors=[heard], wrapper_class=structlog.make_filtering_bound_logger(0)
         )
+        # See above: loggers are made when modules are imported.
         monkeypatch.setattr(module, "_log", logger)
     later_is_older = {**two_groups().segments, 5: keyed_batch(5, [("a", "2"), ("b", "2"), ("a", "3")], timestamp=1)}
     with broker(root, {"orders-0": Partition(later_is_older), "stock-0": two_groups()}):

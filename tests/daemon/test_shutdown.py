@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.daemon.control import ControlServer
-from cleanerd.daemon.look_loop import LookLoop
+from cleanerd.daemon.looking.watch import Watcher
 from cleanerd.daemon.service import Service
-from cleanerd.daemon.work import run_job
+from cleanerd.daemon.work.run_job import run
 from cleanerd.settings import load_settings
 from tests.apply.offline_round import two_groups
 from tests.daemon.service import assignments, broker, serve, until
@@ -21,25 +21,29 @@ from tests.support.patience import PATIENCE_SECONDS
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from cleanerd.daemon.work.job import Job, JobDone
+
 
 def test_nothing_is_begun_after_a_part_of_the_daemon_died(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends with what died; jobs that end meanwhile do not give their worker another one, which nobody waits for."""
     begun: list[str] = []
     services: list[Service] = []
     one_runs, go_on = threading.Event(), threading.Event()
-    real, follow, wind_up = run_job.clean_live, LookLoop._follow, Service._wind_up
+    wind_up = Service._wind_up
 
-    def clean(live: Any, name: Any, *arguments: Any) -> Any:
-        begun.append(str(name))
+    def run_slowly(job: Job, *more: Any) -> JobDone:
+        begun.append(str(job.name))
         one_runs.set()
         assert go_on.wait(PATIENCE_SECONDS)
-        return real(live, name, *arguments)
+        return run(job, *more)
 
-    def broken(look_loop: LookLoop) -> None:
-        if services[0].dispatcher.running:
-            assert one_runs.wait(PATIENCE_SECONDS)
-            raise ZeroDivisionError("a bug in a round")
-        follow(look_loop)
+    class Broken(Watcher):
+        @property
+        def lost(self) -> bool:
+            if services[0].dispatcher.running:
+                assert one_runs.wait(PATIENCE_SECONDS)
+                raise ZeroDivisionError("a bug in a round")
+            return super().lost
 
     async def story(service: Service) -> None:
         services.append(service)
@@ -51,11 +55,10 @@ def test_nothing_is_begun_after_a_part_of_the_daemon_died(root: Path, monkeypatc
         assert not service.dispatcher.running
         await asyncio.sleep(0.2)
 
-    monkeypatch.setattr(run_job, "clean_live", clean)
-    monkeypatch.setattr(LookLoop, "_follow", broken)
+    # The end has to be seen from within.
     monkeypatch.setattr(Service, "_wind_up", winding_up)
     with broker(root, 4), pytest.raises(ZeroDivisionError):
-        serve(assignments(root), story)
+        serve(assignments(root), story, run_job=run_slowly, watcher=Broken)
     assert len(begun) == 1
 
 
@@ -68,6 +71,7 @@ def test_a_signal_is_heard_before_anybody_can_see_the_daemon(root: Path, monkeyp
         await start(server)
         heard.extend(signal.getsignal(each) is not signal.SIG_DFL for each in (signal.SIGTERM, signal.SIGHUP))
 
+    # Nothing outside of the process can tell when the socket is made.
     monkeypatch.setattr(ControlServer, "start", started)
     for each in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, signal.SIG_DFL)  # as at a start; the loops of tests before leave theirs

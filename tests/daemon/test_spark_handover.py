@@ -16,23 +16,21 @@ import pytest
 from cleanerd.cleaner.result import CleaningResult
 from cleanerd.cli import main
 from cleanerd.daemon.fleet.pauses import NO_PAUSES, Pauses, save_pauses
-from cleanerd.daemon.work import hand_over
-from cleanerd.daemon.work.hand_over import HandOver
+from cleanerd.daemon.work.hand_over import HandOver, spark_command
 from cleanerd.errors import ConfigError
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.clock import Clock, wall_ms
-from cleanerd.scope import settled
 from cleanerd.settings import load_settings
 from tests.apply.live_round import content, held
 from tests.apply.offline_round import two_groups
 from tests.cleaner.driver import scratch
 from tests.daemon.process import Daemon
-from tests.daemon.service import assignments, broker, is_clean, outcomes, partition, serve, until
+from tests.daemon.service import SETTLES_SOON, assignments, broker, is_clean, outcomes, partition, serve, until
 from tests.support.log_dirs import make_log_dir
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from cleanerd.daemon.service import Service
@@ -44,24 +42,28 @@ KEYS = 4
 
 
 @pytest.fixture
-def root(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(settled, "SETTLE_SECONDS", 0.3)
+def root() -> Iterator[Path]:
     with scratch() as path:
         yield path / "logs"
 
 
 class Spark:
-    """Stands in for ``cleanerd spark clean``: a Python program that finds the command line of it in ``argv[1]``."""
+    """Stands in for ``cleanerd spark clean``: a Python program that finds the command line of it in ``argv[1]``.
 
-    def __init__(self, base: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
-        self.real = hand_over.spark_command
+    ``instead``: a command that is run in its place.
+    """
+
+    def __init__(self, base: Path, program: str, require: Callable[[], object] = lambda: None) -> None:
+        self.hand_over = HandOver(require, self._command)
         self.commands: list[list[str]] = []
         self.settings: list[Any] = []
+        self.instead: list[str] = []
         self._program = f"import json, os, signal, sys, time\nbase = {str(base)!r}\n{program}"
-        monkeypatch.setattr(hand_over, "spark_command", self._command)
 
     def _command(self, job: Job, settings: Path) -> list[str]:
-        command = self.real(job, settings)
+        if self.instead:
+            return self.instead
+        command = spark_command(job, settings)
         self.commands.append(command)
         self.settings.append(load_settings([settings], [], {}))
         return [sys.executable, "-c", self._program, json.dumps(command)]
@@ -107,17 +109,23 @@ def lives(pid: int) -> bool:
 
 
 @pytest.mark.long
-def test_spark_goes_by_our_clock(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_goes_by_our_clock(root: Path) -> None:
     """A wall clock that jumped ahead is not believed; a process of its own has only that one."""
-    spark = Spark(root.parent, monkeypatch, STAGES)
+    spark = Spark(root.parent, STAGES)
     make_log_dir(root, {"orders-0": two_groups()})
-    monkeypatch.setattr(Clock, "now_ms", lambda _clock: wall_ms() - 86_400_000)
+    clock = Clock(lambda: wall_ms() - 86_400_000)
 
     async def story(service: Service) -> None:
         await until("staged", lambda: outcomes(service.view()) == ["staged"])
 
     with held(root):
-        serve(threshold(root, cleanerd_mode="on-start"), story)
+        serve(
+            threshold(root, cleanerd_mode="on-start"),
+            story,
+            clock=clock,
+            hand_over=spark.hand_over,
+            limits=SETTLES_SOON,
+        )
     (command,) = spark.commands
     behind_ms = wall_ms() - int(command[command.index("--now-ms") + 1])
     assert 86_400_000 <= behind_ms < 2 * 86_400_000
@@ -125,11 +133,9 @@ def test_spark_goes_by_our_clock(root: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.long
 @pytest.mark.parametrize(("keys", "handed"), [(KEYS, True), (KEYS + 1, False), (7, False), ("never", False)])
-def test_partitions_from_the_key_limit_on_go_to_spark(
-    root: Path, monkeypatch: pytest.MonkeyPatch, keys: int | str, handed: bool
-) -> None:
+def test_partitions_from_the_key_limit_on_go_to_spark(root: Path, keys: int | str, handed: bool) -> None:
     """7 records of 4 keys: records do not count. By whomever it is staged, once, and apply swaps it in."""
-    spark = Spark(root.parent, monkeypatch, STAGES)
+    spark = Spark(root.parent, STAGES)
     make_log_dir(root, {"orders-0": two_groups()})
     before = content(root)
     settings = threshold(root, keys, cleanerd_spark_master="local[3]", cleanerd_mode="on-start")
@@ -141,7 +147,7 @@ def test_partitions_from_the_key_limit_on_go_to_spark(
         assert service.view().warnings == ()
 
     with held(root):
-        serve(settings, story)
+        serve(settings, story, hand_over=spark.hand_over, limits=SETTLES_SOON)
     assert len(spark.commands) == handed
     for command, told in zip(spark.commands, spark.settings, strict=True):
         assert command[3:7] == ["spark", "clean", str(root), "--partition"]
@@ -156,9 +162,9 @@ def test_partitions_from_the_key_limit_on_go_to_spark(
 
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["stop", "pause", "observe"])
-def test_its_process_group_ends_with_the_cleaning(root: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+def test_its_process_group_ends_with_the_cleaning(root: Path, how: str) -> None:
     """SIGTERM and a pause: nothing that it started stays, soon, and nobody is blamed."""
-    Spark(root.parent, monkeypatch, HANGS)
+    spark = Spark(root.parent, HANGS)
     make_log_dir(root, {"orders-0": two_groups()})
     pids = root.parent / "pids"
     settings = threshold(root)
@@ -173,16 +179,14 @@ def test_its_process_group_ends_with_the_cleaning(root: Path, monkeypatch: pytes
             service.fleet.pause(None, paused=True)
             service.dispatcher.interrupt(lambda _: True)
         elif how == "observe":
-            monkeypatch.setattr(
-                service.configuration, "reread", lambda: load_settings([], [*settings, "cleanerd.mode=observe"], {})
-            )
+            service.configuration.reread = lambda: load_settings([], [*settings, "cleanerd.mode=observe"], {})
             service.reload()
         if how != "stop":
             await until("it ended", lambda: not service.dispatcher.running)
             assert partition(service.view()).quarantine is None
 
     with held(root):
-        serve(settings, story)
+        serve(settings, story, hand_over=spark.hand_over, limits=SETTLES_SOON)
     assert time.monotonic() - began < PATIENCE_SECONDS / 2  # it hangs for ever by itself
     while any(lives(int(pid)) for pid in pids.read_text().split()):  # what was killed takes a moment to be gone
         assert time.monotonic() - began < PATIENCE_SECONDS
@@ -199,9 +203,9 @@ def test_its_process_group_ends_with_the_cleaning(root: Path, monkeypatch: pytes
         (f"print({DAMAGED!r}); sys.exit(5)", "by Spark: damaged"),
     ],
 )
-def test_its_failure_is_a_failed_job(root: Path, monkeypatch: pytest.MonkeyPatch, program: str, reason: str) -> None:
+def test_its_failure_is_a_failed_job(root: Path, program: str, reason: str) -> None:
     """OP-10: quarantined with what it said, and with the usual back-off."""
-    spark = Spark(root.parent, monkeypatch, program)
+    spark = Spark(root.parent, program)
     make_log_dir(root, {"orders-0": two_groups()})
 
     async def story(service: Service) -> None:
@@ -212,7 +216,7 @@ def test_its_failure_is_a_failed_job(root: Path, monkeypatch: pytest.MonkeyPatch
         assert found.retry_at_ms == found.since_ms + 60_000
 
     with held(root):
-        serve(threshold(root), story)
+        serve(threshold(root), story, hand_over=spark.hand_over, limits=SETTLES_SOON)
     assert len(spark.commands) == 1
 
 
@@ -220,13 +224,14 @@ def test_its_failure_is_a_failed_job(root: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("lacks", ["room for its files", "the program"])
 def test_a_lack_of_the_machine_is_no_quarantine(root: Path, monkeypatch: pytest.MonkeyPatch, lacks: str) -> None:
     """A full or missing /tmp, no more processes: the partition waits; it was quarantined, and a worker called dead."""
-    spark = Spark(root.parent, monkeypatch, STAGES)
+    spark = Spark(root.parent, STAGES)
     make_log_dir(root, {"orders-0": two_groups()})
     nowhere = root.parent / "nowhere"
     with monkeypatch.context() as lacking:
         if lacks == "the program":
-            lacking.setattr(hand_over, "spark_command", lambda _job, _settings: [str(nowhere)])
+            spark.instead = [str(nowhere)]
         else:
+            # Its directory for temporary files is the process's own, and no parameter of anything.
             lacking.setattr(tempfile, "tempdir", str(nowhere))
 
         async def story(service: Service) -> None:
@@ -236,12 +241,13 @@ def test_a_lack_of_the_machine_is_no_quarantine(root: Path, monkeypatch: pytest.
             assert f"{nowhere}" in found.reason
             assert "cannot be handed over to Spark: No such file or directory" in found.reason
             lacking.undo()
+            spark.instead = []
             for tracked in service.fleet.partitions.values():
                 tracked.asked = True
             await until("staged", lambda: outcomes(service.view()) == ["failed", "staged"])
 
         with held(root):
-            serve(threshold(root), story)
+            serve(threshold(root), story, hand_over=spark.hand_over, limits=SETTLES_SOON)
     assert len(spark.commands) == 1
 
 
@@ -257,18 +263,17 @@ def test_a_bad_master_is_told(root: Path) -> None:
         assert "exit code 3: --master: 'nonsense' is not a Spark master" in found.reason
 
     with held(root):
-        serve(threshold(root, cleanerd_spark_master="nonsense"), story)
+        serve(threshold(root, cleanerd_spark_master="nonsense"), story, limits=SETTLES_SOON)
 
 
-def test_without_spark_the_worker_stages(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_spark_the_worker_stages(root: Path) -> None:
     """One warning, however many partitions; nothing is started, nothing fails."""
-    spark = Spark(root.parent, monkeypatch, STAGES)
     make_log_dir(root, {f"orders-{n}": two_groups() for n in range(2)})
 
     def require() -> None:
         raise ConfigError("not installed: pyspark", hint="pip install 'cleanerd[spark]'")
 
-    monkeypatch.setattr(hand_over.HandOver, "__init__", _requiring(HandOver.__init__, require))
+    spark = Spark(root.parent, STAGES, require)
 
     async def story(service: Service) -> None:
         await until("staged", lambda: {each.phase for each in service.view().partitions} == {"staged"})
@@ -276,17 +281,13 @@ def test_without_spark_the_worker_stages(root: Path, monkeypatch: pytest.MonkeyP
         assert "not installed: pyspark (pip install" in service.view().warnings[0]
 
     with held(root):
-        serve(threshold(root), story)
+        serve(threshold(root), story, hand_over=spark.hand_over, limits=SETTLES_SOON)
     assert spark.commands == []
 
 
-def _requiring(init: Any, require: Any) -> Any:
-    return lambda self: init(self, require)
-
-
-def test_live_and_observe_hand_nothing_over(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_live_and_observe_hand_nothing_over(root: Path) -> None:
     """What Spark stages is for a start; the reason says that it is cleaned live all the same."""
-    spark = Spark(root.parent, monkeypatch, STAGES)
+    spark = Spark(root.parent, STAGES)
     reasons: list[str] = []
 
     async def observed(service: Service) -> None:
@@ -302,12 +303,12 @@ def test_live_and_observe_hand_nothing_over(root: Path, monkeypatch: pytest.Monk
         assert "Spark" not in partition(service.view()).reason or service.dispatcher.running
 
     with broker(root):
-        serve(threshold(root, 5, cleanerd_mode="observe"), observed)
+        serve(threshold(root, 5, cleanerd_mode="observe"), observed, hand_over=spark.hand_over, limits=SETTLES_SOON)
         for keys in (8, 9):
             save_pauses(root.parent / "state", Pauses(everything=True))
-            serve(threshold(root, keys), paused)
+            serve(threshold(root, keys), paused, hand_over=spark.hand_over, limits=SETTLES_SOON)
         save_pauses(root.parent / "state", NO_PAUSES)
-        serve(threshold(root, 5), cleaned)
+        serve(threshold(root, 5), cleaned, hand_over=spark.hand_over, limits=SETTLES_SOON)
     assert "cleanerd.spark.threshold.keys" in reasons[0]
     assert "swapped in live" in reasons[0]
     assert "Spark" not in reasons[1]
@@ -315,10 +316,10 @@ def test_live_and_observe_hand_nothing_over(root: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.long
-def test_one_driver_at_a_time_and_forced_by_trigger(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_driver_at_a_time_and_forced_by_trigger(root: Path) -> None:
     """Drivers are large: with two workers the second waits. ``cleanerd trigger`` is ``--force``."""
     clash = "try: os.mkdir(base + '/one')\nexcept OSError: sys.exit('two at once')\ntime.sleep(0.5)\n"
-    spark = Spark(root.parent, monkeypatch, f"{clash}os.rmdir(base + '/one'){STAGES}")
+    spark = Spark(root.parent, f"{clash}os.rmdir(base + '/one'){STAGES}")
     make_log_dir(root, {f"orders-{n}": two_groups() for n in range(2)})
 
     async def story(service: Service) -> None:
@@ -330,7 +331,9 @@ def test_one_driver_at_a_time_and_forced_by_trigger(root: Path, monkeypatch: pyt
 
     with held(root):
         ratio = "topics.orders.min.cleanable.dirty.ratio=1"
-        serve([*threshold(root, 1, log_cleaner_threads="2"), ratio], story)
+        serve(
+            [*threshold(root, 1, log_cleaner_threads="2"), ratio], story, hand_over=spark.hand_over, limits=SETTLES_SOON
+        )
     assert len(spark.commands) == 2
     assert all("--force" in command for command in spark.commands)
 

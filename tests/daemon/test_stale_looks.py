@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.daemon import dispatcher
-from cleanerd.daemon.looking import look_threads
+from cleanerd.daemon.limits import DaemonLimits
 from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
 from cleanerd.daemon.partition_look import FailedLook
-from cleanerd.daemon.work import run_job
 from cleanerd.daemon.work.job import Job, JobDone
-from cleanerd.errors import AgentUnavailableError, Cause
+from cleanerd.daemon.work.run_job import run
+from cleanerd.errors import Cause
 from cleanerd.log.at_work import Suspect
 from cleanerd.log.clean_point import Retry
-from cleanerd.scope.partitions import ByBroker
 from tests.cleaner.driver import scratch
 from tests.daemon.fleets import CLEAN, KEY, NAME, NOW, dir_look, fleet_with, job_on, look, result, tracked, triggers
 from tests.daemon.service import assignments, broker, outcomes, serve, until
+from tests.support.fake_agent import FakeAgent, HangUp
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -148,31 +147,28 @@ def test_a_topic_created_again_waits_for_the_job() -> None:
 
 
 @pytest.mark.slow
-def test_a_look_at_everything_surveys_what_nobody_has_seen(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_at_everything_surveys_what_nobody_has_seen(root: Path) -> None:
     """The job has changed its files for the last time; a look sees them, and hangs until the job has ended.
 
     Nothing changes after that look: only that nobody has looked since the job ended says that one is due.
     """
-    monkeypatch.setattr(look_threads, "ANSWER_SECONDS", 0.3)
     worked, say_so, hung, go_on = (threading.Event() for _ in range(4))
-    real_run, real_look = dispatcher.run, LogDirLooker._look_at
 
-    def run(job: Job, *more: Any) -> JobDone:
-        done = replace(real_run(job, *more), after=None)  # it has not looked itself
+    def run_slowly(job: Job, *more: Any) -> JobDone:
+        done = replace(run(job, *more), after=None)  # it has not looked itself
         os.utime(root / "orders-0")
         worked.set()
         assert say_so.wait(PATIENCE_SECONDS)
         return done
 
-    def look_at(*arguments: Any) -> Any:
-        found = real_look(*arguments)
-        if worked.is_set() and not hung.is_set():
-            hung.set()
-            assert go_on.wait(PATIENCE_SECONDS)
-        return found
+    class Hangs(LogDirLooker):
+        def _look_at(self, *arguments: Any) -> Any:
+            found = super()._look_at(*arguments)
+            if worked.is_set() and not hung.is_set():
+                hung.set()
+                assert go_on.wait(PATIENCE_SECONDS)
+            return found
 
-    monkeypatch.setattr(dispatcher, "run", run)
-    monkeypatch.setattr(LogDirLooker, "_look_at", look_at)
     with broker(root, 1):
 
         async def story(service: Service) -> None:
@@ -185,32 +181,33 @@ def test_a_look_at_everything_surveys_what_nobody_has_seen(root: Path, monkeypat
             await until("shown", lambda: outcomes(service.view()) == ["cleaned"])
             assert not service.dispatcher.running
 
-        serve(assignments(root), story)
+        limits = DaemonLimits(look_seconds=0.3)
+        serve(assignments(root), story, limits=limits, run_job=run_slowly, looker=Hangs)
 
 
 @pytest.mark.slow
-def test_a_look_at_one_partition_surveys_one_only(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_at_one_partition_surveys_one_only(root: Path) -> None:
     """After a look that failed the next glance at a partition reads the whole directory, but surveys one only."""
     begun: list[str] = []
     go_on, both, fails = threading.Event(), threading.Barrier(2), threading.Event()
-    real, targets = run_job.clean_live, ByBroker.targets
 
-    def told(way: ByBroker) -> Any:
+    def times_out(_agent: FakeAgent, _request: dict[str, Any]) -> None:
+        """Only looks ask which partitions there are."""
         if fails.is_set():
-            raise AgentUnavailableError("timed out")
-        return targets(way)
+            raise HangUp
 
-    def clean(live: Any, name: Any, *arguments: Any) -> Any:
-        begun.append(str(name))
-        cleaned = real(live, name, *arguments)
+    def run_slowly(job: Job, *more: Any) -> JobDone:
+        if job.kind != "live":
+            return run(job, *more)
+        begun.append(str(job.name))
+        cleaned = run(job, *more)
         if len(begun) <= 2:
             assert go_on.wait(PATIENCE_SECONDS)
             both.wait(PATIENCE_SECONDS)
         return cleaned
 
-    monkeypatch.setattr(run_job, "clean_live", clean)
-    monkeypatch.setattr(ByBroker, "targets", told)
-    with broker(root, 2):
+    with broker(root, 2) as agent:
+        agent.fail("logs", *[times_out] * 1000)
 
         async def story(service: Service) -> None:
             await until("two run", lambda: len(begun) == 2)
@@ -224,4 +221,4 @@ def test_a_look_at_one_partition_surveys_one_only(root: Path, monkeypatch: pytes
             assert sorted(begun) == ["orders-0", "orders-1"]
 
         more = ["log.cleaner.threads=2", "cleanerd.threads.per.log.dir=2", "log.cleaner.backoff.ms=3600000"]
-        serve([*assignments(root), *more], story)
+        serve([*assignments(root), *more], story, run_job=run_slowly)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import shutil
-import time
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.daemon.looking import sweep
 from cleanerd.daemon.looking.log_dir_look import LogDirLook
 from cleanerd.daemon.looking.modes import DirMode
-from cleanerd.daemon.looking.sweep import Sweeper
+from cleanerd.daemon.looking.sweep import KEPT_SECONDS, Sweeper
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import PartitionState, StateStore
 from cleanerd.log.cluster_metadata import ClusterMetadata
@@ -104,9 +102,10 @@ def test_sweeps_are_spaced_out(root: Path) -> None:
     assert remembered(root) == 2
 
 
-def test_rules_that_stay_are_asked_after_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rules_that_stay_are_asked_after_again(root: Path) -> None:
     """U-6, S-51: the topic is deleted in the place that its partition moved to: nobody leaves this one for it."""
-    store, sweeper = StateStore(root.parent / "state"), Sweeper(0.0)
+    now = 1000.0
+    store, sweeper = StateStore(root.parent / "state"), Sweeper(0.0, clock=lambda: now)
     log_dir, other = read_log_dir(root), with_directory_id(make_log_dir(root.parent / "other", {}), uuid.UUID(int=1))
     store.require_rules(log_dir, read_partition(log_dir, NAMES[0]), "strategy=timestamp;tombstone.mode=null")
     seen = look(root, *NAMES[1:], log_dirs=(root, other))
@@ -116,11 +115,10 @@ def test_rules_that_stay_are_asked_after_again(root: Path, monkeypatch: pytest.M
     shutil.rmtree(other / "orders-0")
     sweeper.after(seen, store)
     assert remembered(root) == 3, "not at every look"
-    now = time.monotonic()
-    monkeypatch.setattr(sweep.time, "monotonic", lambda: now + sweep.KEPT_SECONDS)
+    now += KEPT_SECONDS
     sweeper.after(seen, store, all_seen=False)
     assert remembered(root) == 3, "it may be where nobody can look"
-    monkeypatch.setattr(sweep.time, "monotonic", lambda: now + 2 * sweep.KEPT_SECONDS)
+    now += KEPT_SECONDS
     sweeper.after(seen, store)
     assert remembered(root) == 2
     sweeper.after(seen, store)
@@ -145,7 +143,8 @@ def test_where_nobody_knows_the_topics_none_is_gone(root: Path) -> None:
 
 def test_a_disk_that_is_away_may_hold_it(root: Path) -> None:
     """U-6: its partition moved there, the metadata log lies there too, and it is not mounted; who knows the topic?"""
-    store, sweeper = StateStore(root.parent / "state"), Sweeper(0.0)
+    now = 1000.0
+    store, sweeper = StateStore(root.parent / "state"), Sweeper(0.0, clock=lambda: now)
     log_dir, other = read_log_dir(root), with_directory_id(make_log_dir(root.parent / "other", {}), uuid.UUID(int=1))
     store.require_rules(log_dir, read_partition(log_dir, NAMES[0]), "strategy=timestamp;tombstone.mode=null")
     (root / "orders-0").rename(other / "orders-0")

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.daemon.asking import ask
-from cleanerd.daemon.work import run_job
-from cleanerd.daemon.work.job import JobDone
+from cleanerd.daemon.work.job import Job, JobDone
+from cleanerd.daemon.work.run_job import run
 from tests.daemon.fleets import CLEAN, KEY, NOW, fleet_with, job_on, look, nothing_new, result, tracked, triggers
 from tests.daemon.service import assignments, broker, now_ms, serve, until
 from tests.support.log_dirs import Partition
@@ -18,8 +18,6 @@ from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from cleanerd.daemon.service import Service
     from cleanerd.daemon.view import Trigger
@@ -44,19 +42,19 @@ def test_a_trigger_during_another_job_is_served_after_it() -> None:
         assert triggers(fleet) == [], "once"
 
 
-def test_a_trigger_while_horizons_are_looked_up(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trigger_while_horizons_are_looked_up(root: Path) -> None:
     """Which the first minutes beside a broker are full of, and which takes long: a whole clean part is read."""
     horizon = now_ms() + 3_600_000
     log = Partition(
         {0: encode_batch([Record(b"a", None, horizon - 1000)], delete_horizon=horizon), 1: b""}, cleaner_offset=1
     )
-    go_on, real = threading.Event(), run_job._horizons
+    go_on = threading.Event()
 
-    def slowly(job: Any) -> Any:
-        assert go_on.wait(PATIENCE_SECONDS)
-        return real(job)
+    def slowly(job: Job, *more: Any) -> JobDone:
+        if job.kind == "horizons":
+            assert go_on.wait(PATIENCE_SECONDS)
+        return run(job, *more)
 
-    monkeypatch.setattr(run_job, "_horizons", slowly)
     with broker(root, {"orders-0": log}):
 
         async def story(service: Service) -> None:
@@ -66,4 +64,4 @@ def test_a_trigger_while_horizons_are_looked_up(root: Path, monkeypatch: pytest.
             go_on.set()
             await until("cleaned", lambda: [each.trigger for each in service.view().history] == ["asked"])
 
-        serve(assignments(root), story)
+        serve(assignments(root), story, run_job=slowly)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from inotify_simple import Event, INotify, flags
 
-from cleanerd.daemon.looking import watch
-from cleanerd.daemon.looking.watch import Watcher
+from cleanerd.daemon.looking.watch import AGAIN_SECONDS, Watcher
 from cleanerd.format.names import TopicPartition
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -24,23 +22,18 @@ ORDERS = TopicPartition("orders", 0)
 Noticed = list[tuple["Path", TopicPartition | None]]
 
 
-@pytest.fixture(autouse=True)
-def _no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "_REST_SECONDS", 0.0)
-
-
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     (tmp_path / "orders-0").mkdir()
     return tmp_path
 
 
-def watching(story: Callable[[Watcher, Noticed], Awaitable[None]]) -> None:
-    """Plays ``story`` beside a watcher that runs; what it is told of is in the list."""
+def watching(story: Callable[[Watcher, Noticed], Awaitable[None]], **given: Any) -> None:
+    """Plays ``story`` beside a watcher that runs; what it is told of is in the list. ``given``: to the watcher."""
 
     async def play() -> None:
         noticed: Noticed = []
-        watcher = Watcher(lambda path, name: noticed.append((path, name)))
+        watcher = Watcher(lambda path, name: noticed.append((path, name)), rest_seconds=0.0, **given)
         running = asyncio.create_task(watcher.run())
         await asyncio.sleep(0)
         try:
@@ -206,37 +199,39 @@ def test_another_directory_has_its_name_by_now(root: Path, moved: str) -> None:
     watching(story)
 
 
-def test_a_limit_that_was_raised(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_that_was_raised(root: Path) -> None:
     """Whoever does what the warning says need not start the daemon anew."""
+    is_limited, now = True, 1000.0
 
-    def none_left(*_args: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    class Limited(INotify):  # type: ignore[misc]
+        def add_watch(self, *arguments: Any) -> Any:
+            if is_limited:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return super().add_watch(*arguments)
 
     async def story(watcher: Watcher, noticed: Noticed) -> None:
+        nonlocal is_limited, now
+
         def told() -> tuple[bool, bool]:
             return "max_user_watches" in watcher.warning, watcher.lost
 
-        with monkeypatch.context() as limited:
-            limited.setattr(INotify, "add_watch", none_left)
-            watcher.follow([root], [(root, ORDERS)])
-            assert told() == (True, False)
+        watcher.follow([root], [(root, ORDERS)])
+        assert told() == (True, False)
+        is_limited = False
         watcher.follow([root], [(root, ORDERS)])
         assert told() == (True, False), "not at each look"
-        later = time.monotonic() + watch.AGAIN_SECONDS
-        monkeypatch.setattr(time, "monotonic", lambda: later)
+        now += AGAIN_SECONDS
         assert told() == (True, True)
         watcher.follow([root], [(root, ORDERS)])
         assert told() == (False, False)
         (root / "orders-0" / "00000000000000000000.log").touch()
-        monkeypatch.undo()
         await until(lambda: noticed == [(root, ORDERS)])
 
-    watching(story)
+    watching(story, make=Limited, clock=lambda: now)
 
 
-def test_too_many_instances(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_instances(root: Path) -> None:
     """fs.inotify.max_user_instances: the same."""
-    monkeypatch.setattr(watch, "AGAIN_SECONDS", 0.01)
     tries = [0]
 
     def few() -> INotify:
@@ -244,8 +239,6 @@ def test_too_many_instances(root: Path, monkeypatch: pytest.MonkeyPatch) -> None
         if tries[0] < 3:
             raise OSError(errno.EMFILE, "Too many open files")
         return INotify()
-
-    monkeypatch.setattr(watch, "INotify", few)
 
     async def story(watcher: Watcher, noticed: Noticed) -> None:
         assert "max_user_instances" in watcher.warning
@@ -255,4 +248,4 @@ def test_too_many_instances(root: Path, monkeypatch: pytest.MonkeyPatch) -> None
         (root / "orders-0" / "00000000000000000000.log").touch()
         await until(lambda: noticed == [(root, ORDERS)])
 
-    watching(story)
+    watching(story, make=few, again_seconds=0.01)

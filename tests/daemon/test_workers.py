@@ -87,6 +87,7 @@ def test_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
         def die() -> None:
             raise MemoryError
 
+        # A real limit of threads would be one for the whole test run.
         monkeypatch.setattr(threading.Thread, "start", refused)
         with pytest.raises(WorkerDiedError, match="MemoryError"):
             await asyncio.wait_for(pool.submit(die), 30)

@@ -32,12 +32,11 @@ def _error(code: int) -> KafkaException:
 
 def _end(seconds: float, *answers: object) -> int:
     consumer = cast("Consumer", _Answers(*answers))
-    return reading._end_offset(consumer, TopicPartition("t", 0), time.monotonic() + seconds)
+    return reading._end_offset(consumer, TopicPartition("t", 0), time.monotonic() + seconds, again_seconds=0.0)
 
 
-def test_a_broker_that_does_not_lead_yet_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_does_not_lead_yet_is_asked_again() -> None:
     """A broker may serve before it leads its partitions; the demo ended there on a loaded machine."""
-    monkeypatch.setattr(reading, "_AGAIN_SECONDS", 0.0)
     not_leader = _error(KafkaError.NOT_LEADER_FOR_PARTITION)
     assert _end(60, not_leader, _error(KafkaError.LEADER_NOT_AVAILABLE), (3, 7)) == 7
 

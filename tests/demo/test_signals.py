@@ -55,6 +55,7 @@ def test_a_daemon_that_was_just_started_is_ended(tmp_path: Path, monkeypatch: py
     def stop(*_: object) -> NoReturn:
         raise Stopped
 
+    # The moment between the start of a process and the object that knows it.
     monkeypatch.setattr(daemon.subprocess, "Popen", Slow)
     before = signal.signal(signal.SIGTERM, stop)
     made = Daemon(tmp_path, "")

@@ -31,7 +31,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 @pytest.fixture
-def rounds(shared: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rounds:
+def rounds(shared: Broker, tmp_path: Path) -> Rounds:
     rounds = Rounds(shared, tmp_path / "state")
-    rounds.note_swaps(monkeypatch)
+    rounds.note_swaps()
     return rounds

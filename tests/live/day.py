@@ -34,8 +34,6 @@ from tests.support.patience import PATIENCE_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    import pytest
-
     from cleanerd_lab.demo.broker import Broker
 
 WRITINGS: Final = (Writing("idempotent", "idempotent", "lz4"), Writing("transactional", "transactional", "zstd"))
@@ -139,7 +137,7 @@ class Day:
 
 
 @contextmanager
-def a_day(release: str, monkeypatch: pytest.MonkeyPatch, segment_bytes: int = 20_000, **more: str) -> Iterator[Day]:
+def a_day(release: str, segment_bytes: int = 20_000, **more: str) -> Iterator[Day]:
     """Two brokers of ``release``, topics on both, a cleaner beside each. ``more``: of the topics' configuration."""
     work_dir = Path(tempfile.mkdtemp(prefix=f"day-{release}-"))
     jars = fetch_jars(release)
@@ -148,7 +146,7 @@ def a_day(release: str, monkeypatch: pytest.MonkeyPatch, segment_bytes: int = 20
             create(nodes, topic_config(nodes[0], segment_bytes, **more))
             both = (Rounds(nodes[0], work_dir / "state1"), Rounds(nodes[1], work_dir / "state2"))
             for rounds in both:
-                rounds.note_swaps(monkeypatch)
+                rounds.note_swaps()
             with (
                 Proxy(work_dir / "1.sock", nodes[0].log_dirs[0] / SOCKET) as one,
                 Proxy(work_dir / "2.sock", nodes[1].log_dirs[0] / SOCKET) as two,

@@ -43,4 +43,5 @@ def happens_once(monkeypatch: pytest.MonkeyPatch, rounds: Rounds, moment: str, a
         now()
         return real(*arguments, **more)
 
+    # Between two steps of one cleaning, where nothing outside of it can tell how far it is.
     monkeypatch.setattr(place, name, first)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cleanerd.apply.swapping_broker import SwappingBroker
+from cleanerd.apply.swapping_broker import SWAP_SOURCES, SwappingBroker, SwapSources
 from cleanerd.broker.agent_jar import jar_path
 from cleanerd.cleaner.survey import CleaningOptions
-from cleanerd.cli import clean_live
+from cleanerd.cli.clean_live import clean_dir_live
 from cleanerd.cli.each_dir import CleaningRequest
 from cleanerd.cli.output import Output
 from cleanerd.errors import AgentRefusalError
@@ -21,8 +22,6 @@ from tests.support.log_dirs import batches_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import pytest
 
     from cleanerd.broker.agent_facts import SwapDone
     from cleanerd.cleaner.result import CleaningResult
@@ -59,6 +58,8 @@ class Rounds:
     before_swap: Callable[[dict[str, Any]], None] = lambda _request: None
     refused: list[str] = field(default_factory=list)
     kept: Path | None = None
+    sources: SwapSources = SWAP_SOURCES
+    connect: Callable[[Path], SwappingBroker] | None = None
 
     @property
     def dropping(self) -> list[Swap]:
@@ -74,11 +75,14 @@ class Rounds:
         """
         return [code for code in self.refused if code != "busy"]
 
-    def note_swaps(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def note_swaps(self) -> None:
         """From now on ``swaps`` fills up, ``refused`` gets the agent's codes, and ``before_swap`` is called."""
         rounds = self
 
         class Noting(SwappingBroker):
+            def __init__(self, socket: Path) -> None:
+                super().__init__(socket, sources=rounds.sources)
+
             def swap(self, request: dict[str, Any], staged_bytes: int) -> SwapDone:
                 rounds.before_swap(request)
                 (group,) = request["groups"]
@@ -96,7 +100,7 @@ class Rounds:
                 )
                 return done
 
-        monkeypatch.setattr(clean_live, "SwappingBroker", Noting)
+        self.connect = Noting
 
     def clean(self, *names: TopicPartition, **options: Any) -> list[CleaningResult]:
         """One round over all directories, or over some partitions."""
@@ -114,7 +118,7 @@ class Rounds:
         store = StateStore(settings.daemon.cleanerd_state_dir)
         wanted = Selection(tuple(map(str, names)), frozenset(names), frozenset(names))
         request = CleaningRequest(output, settings, self.broker.log_dirs, wanted, wished, store, self.kept)
-        results, failures = request.each(clean_live.clean_dir_live)
+        results, failures = request.each(partial(clean_dir_live, connect=self.connect))
         assert failures == [], list(map(str, failures))
         self.results += results
         return results

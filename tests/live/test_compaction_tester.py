@@ -64,13 +64,13 @@ class RunningTester:
 
 
 @pytest.fixture
-def rounds(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rounds:
+def rounds(request: pytest.FixtureRequest, tmp_path: Path) -> Rounds:
     """A broker that cleans nothing itself, with the agent in it."""
     start: StartBroker = request.getfixturevalue(f"broker_{request.param}")
     properties = {"log.cleaner.enable": "false", "log.segment.bytes": str(SEGMENT_BYTES[request.param])}
     properties["log.segment.delete.delay.ms"] = "500"  # a segment is not replaced again before
     rounds = Rounds(start(jvm_args=with_agent(), properties=properties), tmp_path / "state")
-    rounds.note_swaps(monkeypatch)
+    rounds.note_swaps()
     make_a_group(rounds.broker)
     return rounds
 
@@ -156,6 +156,7 @@ def test_fails_when_records_are_lost(rounds: Rounds, tester: RunningTester, monk
         winners[some[:1]] &= winners[some[:1]] - np.uint64(1)
         return winners
 
+    # A cleanerd that is wrong.
     monkeypatch.setattr(DirtyIndex, "winners", one_less)
     clean_while_it_waits(rounds, tester)
     assert tester.end() == 1, tester.said

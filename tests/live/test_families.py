@@ -20,8 +20,8 @@ SWAPS: Final = 100
 
 
 @pytest.fixture
-def day(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Day]:
-    with a_day(request.param, monkeypatch) as day:
+def day(request: pytest.FixtureRequest) -> Iterator[Day]:
+    with a_day(request.param) as day:
         yield day
 
 

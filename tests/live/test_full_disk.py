@@ -82,7 +82,7 @@ def test_the_disk_is_full(on_small_disk: Broker, tmp_path: Path, monkeypatch: py
     """Staging fails, or the swap, which needs no space, is done; the broker serves on; later it is cleaned."""
     broker = on_small_disk
     rounds = Rounds(broker, tmp_path / "state")
-    rounds.note_swaps(monkeypatch)
+    rounds.note_swaps()
     create_topics(broker, ["full"], segment_bytes=100_000)
     write(broker, "full", 5_000, keys=1_000)
     latest = write(broker, "full", 2_000, keys=1_000)

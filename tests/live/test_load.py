@@ -20,11 +20,11 @@ pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
 
 @pytest.fixture
-def rounds(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rounds:
+def rounds(request: pytest.FixtureRequest, tmp_path: Path) -> Rounds:
     """A broker with the agent in it and a topic of each kind."""
     start: StartBroker = request.getfixturevalue(f"broker_{request.param}")
     rounds = Rounds(start(log_dirs=2, jvm_args=(*with_agent(), JVM_ARG)), tmp_path / "state")
-    rounds.note_swaps(monkeypatch)
+    rounds.note_swaps()
     return rounds
 
 

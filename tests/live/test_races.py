@@ -219,11 +219,11 @@ def test_meanwhile(rounds: Rounds, monkeypatch: pytest.MonkeyPatch, event: str, 
     check_broker(broker)
 
 
-def test_the_brokers_own_cleaner_at_work(broker_43: StartBroker, tmp_path: Path, monkeypatch: Any) -> None:
+def test_the_brokers_own_cleaner_at_work(broker_43: StartBroker, tmp_path: Path) -> None:
     """Both clean the same logs, some requests are refused, nobody loses anything."""
     broker = broker_43(jvm_args=with_agent())
     rounds = Rounds(broker, tmp_path / "state")
-    rounds.note_swaps(monkeypatch)
+    rounds.note_swaps()
     create_topics(broker, [w.topic for w in WRITINGS], min_cleanable_dirty_ratio="0.01", segment_bytes=10_000)
     load = Load(broker)
     deadline = time.monotonic() + 12
@@ -247,7 +247,7 @@ def test_the_brokers_own_cleaner_is_slow(broker_43: StartBroker, tmp_path: Path,
     """
     broker = broker_43(jvm_args=with_agent(), properties={"log.cleaner.io.max.bytes.per.second": "5000"})
     rounds = Rounds(broker, tmp_path / "state")
-    rounds.note_swaps(monkeypatch)
+    rounds.note_swaps()
     create_topics(broker, ["slow"])
     # Kafka's throttle sleeps only after 300 ms of work, and then for all of it.
     latest = write(broker, "slow", 90_000)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
-from cleanerd.apply import agent_swap
+from cleanerd.apply.swapping_broker import SwapSources
 from cleanerd.format.names import TopicPartition as Name
 from cleanerd.policy.grouping import MAX_SOURCES, MOST_RECORDLESS
 from tests.brokers.ledger import Partition
@@ -98,14 +98,12 @@ def recordless(directory: Path) -> list[bool]:
     return [not any(batch.records for batch in batches) for batches in read_segments(directory).values()]
 
 
-def test_d02_no_runs_of_empty_segments(rounds: Rounds, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_d02_no_runs_of_empty_segments(rounds: Rounds) -> None:
     """D-02, D-05: dozens of segments of which nothing stays become one; librdkafka counts record-less answers.
 
     At the eleventh its application gets an error.
     """
-    monkeypatch.setattr(agent_swap, "_FIRST_SOURCES", MAX_SOURCES)
-    monkeypatch.setattr(agent_swap, "_FEWEST_SOURCES", MAX_SOURCES)
-    monkeypatch.setattr(agent_swap, "_MOST_SOURCES", MAX_SOURCES)  # this machine may be slow
+    rounds.sources = SwapSources(MAX_SOURCES, MAX_SOURCES, MAX_SOURCES)  # this machine may be slow
     broker = rounds.broker
     latest = wiped(broker, "d02", 40)
     before = len(facts(broker, "d02").segments)
@@ -120,11 +118,9 @@ def test_d02_no_runs_of_empty_segments(rounds: Rounds, monkeypatch: pytest.Monke
 
 
 @pytest.mark.long
-def test_d02_over_u36(rounds: Rounds, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_d02_over_u36(rounds: Rounds) -> None:
     """D-02 over U-36: as slow as a disk may be, small swaps leave no run of more record-less segments than is borne."""
-    monkeypatch.setattr(agent_swap, "_FIRST_SOURCES", 10)
-    monkeypatch.setattr(agent_swap, "_FEWEST_SOURCES", 10)
-    monkeypatch.setattr(agent_swap, "_MOST_SOURCES", 10)
+    rounds.sources = SwapSources(10, 10, 10)
     broker = rounds.broker
     latest = wiped(broker, "d02s", 150)
     (result,) = rounds.clean(Name("d02s", 0))

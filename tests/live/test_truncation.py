@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from cleanerd.apply import agent_swap
+from cleanerd.apply.swapping_broker import SwapSources
 from cleanerd.format.names import TopicPartition as Name
 from cleanerd_lab.demo.broker import Broker
 from cleanerd_lab.demo.ports import free_port
@@ -79,9 +79,7 @@ def rows(broker: Broker) -> Rows:
 
 @pytest.mark.long
 @pytest.mark.parametrize("swapped", [0, 1])
-def test_evidence_is_cut(
-    nodes: tuple[Broker, Broker, Broker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swapped: int
-) -> None:
+def test_evidence_is_cut(nodes: tuple[Broker, Broker, Broker], tmp_path: Path, swapped: int) -> None:
     """U-3, LT-8, H-05: a plan whose evidence was truncated is refused; a cut inside of a merged segment is harmless.
 
     Before its first group is swapped or its second, which is asked for without naming the witnesses again.
@@ -101,7 +99,7 @@ def test_evidence_is_cut(
         return found.leader, sorted(found.isrs)
 
     rounds = Rounds(cleaned, tmp_path / "state")
-    rounds.note_swaps(monkeypatch)
+    rounds.note_swaps()
     wait_until("both are there", lambda: partition() == (2, [2, 3]))
     write(cleaned, TOPIC, 500)
     wait_until("both have it", lambda: facts(other, TOPIC).leo == 500)
@@ -128,7 +126,7 @@ def test_evidence_is_cut(
     rounds.before_swap = lambda _request: waiting.pop()() if waiting else None
     before = len(rounds.swaps)
     if swapped:
-        monkeypatch.setattr(agent_swap, "_FIRST_SOURCES", 2)  # so that there is a second group
+        rounds.sources = SwapSources(first=2)  # so that there is a second group
     (result,) = rounds.clean(Name(TOPIC, 0))
     assert not waiting, "U-26"
     assert len(rounds.refused) >= 1

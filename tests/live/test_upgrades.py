@@ -46,10 +46,10 @@ def finalize(node: Broker) -> None:
         admin.close()
 
 
-def test_a_rolling_upgrade(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rolling_upgrade() -> None:
     """R-2, LT-9: from 3.9 to 4.4 with swaps before, between and after; the agent goes by the release that runs now."""
     # Kafka 4 does not start with a topic whose segments are smaller: they are many by their age.
-    with a_day("3.9", monkeypatch, segment_bytes=1 << 20, segment_ms="1000") as day:
+    with a_day("3.9", segment_bytes=1 << 20, segment_ms="1000") as day:
         swaps = []
         with day.load:
             day.clean_until("there is traffic", lambda: day.swaps >= BETWEEN)

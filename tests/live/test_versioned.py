@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long]
 
 
-def test_late_writes_while_swaps_run(broker_43: StartBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_writes_while_swaps_run(broker_43: StartBroker, tmp_path: Path) -> None:
     """R280-10, U-2, U-3: the highest version stays wherever it lies, and higher offsets that lost go."""
     broker = broker_43(jvm_args=with_agent())
     create_topics(broker, [TOPIC], segment_bytes=15_000, max_compaction_lag_ms=NO_LAG)
     rounds = Rounds(broker, tmp_path / "state", STRATEGY)
-    rounds.note_swaps(monkeypatch)
+    rounds.note_swaps()
     deadline = time.monotonic() + PATIENCE_SECONDS
     with LateWriter(broker) as writer:
         while len(rounds.dropping) < 12:

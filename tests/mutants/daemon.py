@@ -78,7 +78,7 @@ DAEMON = (
         "a-clock-that-jumps-back-holds-for-ever",
         "clock jumping",
         FLEET,
-        "now_ms < held <= now_ms + max(self.settings.backoff.longest_ms, HOLD_BACKOFF.longest_ms)",
+        "now_ms < held <= now_ms + max(self.settings.backoff.longest_ms, self.settings.hold.longest_ms)",
         "now_ms < held",
         (f"{TEST_FLEET}::test_a_failure_is_remembered_and_ends_with_a_success",),
     ),

@@ -95,7 +95,7 @@ LOOKS = (
         "a-log-that-could-not-be-read-a-moment-ago",
         "S-03",
         "cleanerd/daemon/looking/log_dir_looker.py",
-        "if seen.active is not None and is_apart(seen.since, self._read_at)",
+        "if seen.active is not None and is_apart(seen.since, self._read_at, self._limits.settle_seconds)",
         "if seen.active is not None",
         ("tests/daemon/test_modes.py::test_a_log_that_became_shorter_a_moment_ago",),
     ),

@@ -115,7 +115,7 @@ MOVING_LOGS = (
         "groups-stay-as-large-however-long-the-lock-is-held",
         "U-36",
         "cleanerd/apply/agent_swap.py",
-        "    return round(min(max((before + wanted) / 2, _FEWEST_SOURCES), _MOST_SOURCES))\n",
+        "    return round(min(max((before + wanted) / 2, limits.fewest), limits.most))\n",
         "    return before\n",
         (f"{PACE}::test_how_many_sources_a_swap_may_have",),
     ),

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import pytest
 
-from cleanerd.admin import cluster as cluster_module
 from cleanerd.admin.cluster import KeyValue, NotLetInError, TopicFacts
 from cleanerd.log.log_dir import read_log_dir
-from cleanerd.scope import told_topics as told_module
 from cleanerd.scope.broker_facts import broker_facts
-from cleanerd.scope.told_topics import UNASKED_MS, told_topics
+from cleanerd.scope.told_topics import UNASKED_MS
+from cleanerd.scope.told_topics import told_topics as cleanerd_told_topics
 from cleanerd.settings import load_settings
 from tests.apply.offline_round import two_groups
 from tests.cli.clean_log_dirs import write_metadata
@@ -61,12 +60,14 @@ class Asked:
         return {name: TopicFacts(name, None, policy) for name in names}
 
 
+told_topics = partial(cleanerd_told_topics, connect=cast("Any", Asked))
+
+
 @pytest.fixture
-def log_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LogDir:
+def log_dir(tmp_path: Path) -> LogDir:
     path = make_log_dir(tmp_path / "d1", {"orders-0": two_groups()})
     meta = path / "meta.properties"
     meta.write_text(f"version=0\nbroker.id=1\ncluster.id={CLUSTER_ID}\n")
-    monkeypatch.setattr(cluster_module, "Cluster", Asked)
     return read_log_dir(path)
 
 
@@ -87,7 +88,7 @@ def test_a_metadata_log_that_was_left_behind(tmp_path: Path, log_dir: LogDir) ->
     none = load_settings([], [f"cleanerd.state.dir={tmp_path / 'none'}"], environ={})
     old = broker_facts(none, log_dir, [])
     assert (old.zookeeper, old.topic_config("orders").policy_known) == (True, False)
-    asked = broker_facts(settings(tmp_path, LOGIN), log_dir, [], running=True)
+    asked = broker_facts(settings(tmp_path, LOGIN), log_dir, [], running=True, ask_topics=told_topics)
     assert asked.topic_config("orders").is_compacted
     alive_ms = os.stat(log_dir.path / HIGH_WATERMARKS).st_mtime_ns // 1_000_000
     with (directory / f"{0:020d}.log").open("ab") as log:
@@ -133,26 +134,24 @@ def test_each_log_directory_of_a_broker_asks_for_its_own_topics(tmp_path: Path, 
     assert set(told_topics(told, log_dir, running=False).topics) == {"orders", "users"}
 
 
-def test_the_age_of_an_answer_counts_by_topic(tmp_path: Path, log_dir: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_age_of_an_answer_counts_by_topic(tmp_path: Path, log_dir: LogDir) -> None:
     """U-40: the broker ran on for hours in which only its other log directory asked; a policy may have changed."""
     path = make_log_dir(tmp_path / "d2", {"users-0": two_groups()})
     (path / "meta.properties").write_text((log_dir.path / "meta.properties").read_text())
     told, users = settings(tmp_path, LOGIN), read_log_dir(path)
     told_topics(told, log_dir, running=True)
     now_ns = time.time_ns() + 2 * UNASKED_MS * 1_000_000
-    monkeypatch.setattr(told_module, "time", SimpleNamespace(time_ns=lambda: now_ns))
-    told_topics(told, users, running=True)
+    told_topics(told, users, running=True, clock_ms=lambda: now_ns // 1_000_000)
     for each in (log_dir, users):
         os.utime(each.path / HIGH_WATERMARKS, ns=(now_ns, now_ns))
     assert set(told_topics(told, users, running=False).topics) == {"users"}
     old = told_topics(told, log_dir, running=False)
     assert (old.topics, "ran on for 2 h" in old.warnings[0]) == ({}, True)
-    assert set(told_topics(told, log_dir, running=True).topics) == {"orders", "users"}
+    found = told_topics(told, log_dir, running=True, clock_ms=lambda: now_ns // 1_000_000)
+    assert set(found.topics) == {"orders", "users"}
 
 
-def test_log_directories_that_ask_at_the_same_time(
-    tmp_path: Path, log_dir: LogDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_log_directories_that_ask_at_the_same_time(tmp_path: Path, log_dir: LogDir) -> None:
     """U-40: each look thread asks for its own; who writes last keeps what the other one was told."""
     path = make_log_dir(tmp_path / "d2", {"users-0": two_groups()})
     (path / "meta.properties").write_text((log_dir.path / "meta.properties").read_text())
@@ -164,6 +163,5 @@ def test_log_directories_that_ask_at_the_same_time(
                 told_topics(told, log_dir, running=True)
             return super().topics(names, node_id)
 
-    monkeypatch.setattr(cluster_module, "Cluster", Slow)
-    told_topics(told, read_log_dir(path), running=True)
+    cleanerd_told_topics(told, read_log_dir(path), running=True, connect=cast("Any", Slow))
     assert set(told_topics(told, log_dir, running=False).topics) == {"orders", "users"}

@@ -70,6 +70,7 @@ def test_many_names_that_mean_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         compared.extend(names)
         return nearest(word, names, **more)
 
+    # How much is compared shows nowhere else but in the time.
     monkeypatch.setattr(difflib, "get_close_matches", counting)
     words = ["service-777.event-7", *(f"nope-{number}" for number in range(499))]
     with pytest.raises(ConfigError) as caught:

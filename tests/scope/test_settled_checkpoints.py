@@ -10,7 +10,6 @@ import pytest
 
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.log_dir import read_log_dir
-from cleanerd.scope import settled
 from cleanerd.scope.settled import CheckpointReadings, EarlierReading, highest_segments
 from tests.cli.clean_log_dirs import dirty, good
 from tests.support.log_dirs import make_log_dir, with_directory_id
@@ -52,10 +51,9 @@ def test_the_lower_one(
     assert other.recovery_points == other.high_watermarks == {OTHER: 0}, "a checkpoint did not have OTHER before"
 
 
-def test_another_directory_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_directory_in_its_place(tmp_path: Path) -> None:
     """What was read of a disk that was replaced is no earlier reading of the new one."""
-    monkeypatch.setattr(settled, "SETTLE_SECONDS", 0.0)
-    path, readings = make_log_dir(tmp_path / "logs", {"orders-0": dirty()}), CheckpointReadings()
+    path, readings = make_log_dir(tmp_path / "logs", {"orders-0": dirty()}), CheckpointReadings(settle_seconds=0.0)
     ends = {NAME: (0, 0)}
     for _ in range(2):
         readings.add(read_log_dir(path))

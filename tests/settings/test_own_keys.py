@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from cleanerd.errors import ConfigError
-from cleanerd.settings import load as load_module
 from cleanerd.settings import load_settings
 from cleanerd.settings.keys import DAEMON_FIELDS, kind_of
 from cleanerd.settings.load import default_state_dir
@@ -24,26 +23,26 @@ from tests.settings.loading import load
         ({"STATE_DIRECTORY": "", "XDG_STATE_HOME": "", "HOME": "/h"}, "/h/.local/state/cleanerd"),
     ],
 )
-def test_state_directory(environ: dict[str, str], path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_directory(environ: dict[str, str], path: str) -> None:
     """Systemd's directory, then the user's own; what is set comes before both."""
-    monkeypatch.setattr(load_module, "SERVICE_STATE_DIR", Path("/nowhere"))
-    assert str(default_state_dir(environ)) == path
-    assert str(load(environ=environ).daemon.cleanerd_state_dir) == path
+    found = default_state_dir(environ, Path("/nowhere"))
+    assert str(found) == path
+    # Of this host, which may have the service's own.
+    assert load(environ=environ).daemon.cleanerd_state_dir == default_state_dir(environ)
     assert load(environ=environ).origins["cleanerd.state.dir"] == "default"
 
 
-def test_the_services_state_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_services_state_directory(tmp_path: Path) -> None:
     """Where the service has one on this host, a command that somebody types knows what the daemon knows."""
     service = tmp_path / "cleanerd"
-    monkeypatch.setattr(load_module, "SERVICE_STATE_DIR", service)
     own = {"XDG_STATE_HOME": "/x", "HOME": "/h"}
-    assert default_state_dir(own) == Path("/x/cleanerd")
+    assert default_state_dir(own, service) == Path("/x/cleanerd")
     service.touch()
-    assert default_state_dir(own) == Path("/x/cleanerd"), "a file is no state directory"
+    assert default_state_dir(own, service) == Path("/x/cleanerd"), "a file is no state directory"
     service.unlink()
     service.mkdir()
-    assert default_state_dir(own) == service
-    assert default_state_dir({**own, "STATE_DIRECTORY": "/y"}) == Path("/y")
+    assert default_state_dir(own, service) == service
+    assert default_state_dir({**own, "STATE_DIRECTORY": "/y"}, service) == Path("/y")
     assert load("cleanerd.state.dir=/z", environ=own).daemon.cleanerd_state_dir == Path("/z")
 
 

@@ -19,6 +19,7 @@ from cleanerd.cli import clean as clean_module
 from cleanerd.cli import undo as undo_module
 from cleanerd.cli.main import run
 from cleanerd.daemon.backoff import Backoff
+from cleanerd.daemon.limits import DaemonLimits
 from cleanerd.daemon.looking.log_dir_look import LookContext
 from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
 from cleanerd.daemon.partition_look import FailedLook
@@ -153,7 +154,7 @@ def daemon(kind: Kind) -> Callable[[Scene], int]:
     def work(scene: Scene) -> int:
         store = StateStore(scene.root / "state")
         settings = load_settings([], [f"cleanerd.log.dirs={scene.logs}", *scene.settings()], {})
-        looker = LogDirLooker(scene.logs)
+        looker = LogDirLooker(scene.logs, limits=DaemonLimits(settle_seconds=0.0))
         try:
             context = LookContext(settings, (scene.logs,), store, now_ms=lambda: NOW)
             # Beside a broker the lower of two readings of its checkpoints counts.

@@ -51,6 +51,7 @@ class FleetSettings:
     ``backoff``: the waits after failures. ``plan_max_age_ms``: how old a staged plan may become. ``reserve_bytes``:
     what stays free on a disk, None: by the disk's size. ``spark_threshold_keys``: from how many keys on Spark cleans.
     ``estimate_bytes``: how much of a partition is read to estimate what a cleaning would save; 0: nothing.
+    ``hold``: the waits after what passes by itself.
     """
 
     backoff: Backoff
@@ -58,6 +59,7 @@ class FleetSettings:
     reserve_bytes: int | None = None
     spark_threshold_keys: int | None = None
     estimate_bytes: int = 0
+    hold: Backoff = HOLD_BACKOFF
 
     @classmethod
     def of(cls, settings: Settings) -> FleetSettings:
@@ -197,7 +199,7 @@ class Fleet:
             # Created again meanwhile: the next look begins with it anew.
             self._put(tracked.anew())
             return None
-        before, view = tracked.quarantine, note_done(tracked, done, self.settings.backoff)
+        before, view = tracked.quarantine, note_done(tracked, done, self.settings.backoff, self.settings.hold)
         if before is not None and tracked.quarantine is None:
             self.stale_looks.forgive(tracked.key)
         return view
@@ -390,7 +392,7 @@ class Fleet:
         if tracked.quarantine is not None and not tracked.asked:
             held = max(held, tracked.quarantine.retry_at_ms)
         # A clock that jumped back must not leave it alone for longer than the longest wait.
-        return now_ms < held <= now_ms + max(self.settings.backoff.longest_ms, HOLD_BACKOFF.longest_ms)
+        return now_ms < held <= now_ms + max(self.settings.backoff.longest_ms, self.settings.hold.longest_ms)
 
 
 def _place(tracked: Tracked) -> tuple[str, int, str]:

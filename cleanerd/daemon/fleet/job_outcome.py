@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     from cleanerd.daemon.work.job import JobDone
 
 
-def note_done(tracked: Tracked, done: JobDone, backoff: Backoff) -> CleanView | None:
-    """Note it. ``backoff``: after failures. Returns what goes into the history, if anything does."""
+def note_done(tracked: Tracked, done: JobDone, backoff: Backoff, hold: Backoff = HOLD_BACKOFF) -> CleanView | None:
+    """Note it. ``backoff``: after failures; ``hold``: after what passes by itself.
+
+    Returns what goes into the history, if anything does.
+    """
     job, result = done.job, done.result
     tracked.waiting_since_ms = None
     if done.horizons:
@@ -26,21 +29,23 @@ def note_done(tracked: Tracked, done: JobDone, backoff: Backoff) -> CleanView | 
     if done.failed:
         tracked.quarantine = quarantine_after(done, backoff)
     elif done.passing:
-        tracked.hold = tracked.hold.again(done.passing, done.ended_ms, HOLD_BACKOFF)
+        tracked.hold = tracked.hold.again(done.passing, done.ended_ms, hold)
     elif result is None or result.is_done:
         tracked.quarantine = None
         if is_in_vain(tracked, job):
-            tracked.hold = tracked.hold.again(IN_VAIN, done.ended_ms, HOLD_BACKOFF)
+            tracked.hold = tracked.hold.again(IN_VAIN, done.ended_ms, hold)
         else:
             tracked.release()
-    return None if result is None else _note_result(tracked, done, result, backoff)
+    return None if result is None else _note_result(tracked, done, result, backoff, hold)
 
 
-def _note_result(tracked: Tracked, done: JobDone, result: CleaningResult, backoff: Backoff) -> CleanView | None:
+def _note_result(
+    tracked: Tracked, done: JobDone, result: CleaningResult, backoff: Backoff, hold: Backoff
+) -> CleanView | None:
     if not (result.is_done or done.failed):
         # Without an error the look was just outdated.
         reason = "" if result.error is None else result.reason
-        waits = HOLD_BACKOFF if result.error is None or result.error.consequence.passes else backoff
+        waits = hold if result.error is None or result.error.consequence.passes else backoff
         tracked.hold = tracked.hold.again(reason, done.ended_ms, waits)
         if result.moved_on:
             return clean_view(done, result)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
 _HOSTS_FILE: Final = Path("/etc/hosts")
 _PORT: Final = re.compile(r"[0-9]{0,5}", re.ASCII)
@@ -26,9 +26,15 @@ class Hosts:
     ``loopback_only``: nobody but this host can reach the listener, so that no other address leads to it.
     """
 
-    def __init__(self, names: Collection[str], *, loopback_only: bool) -> None:
+    def __init__(
+        self,
+        names: Collection[str],
+        *,
+        loopback_only: bool,
+        own: Callable[[], Collection[str]] | None = None,
+    ) -> None:
         self._loopback_only = loopback_only
-        self._names = frozenset(names) if names or loopback_only else own_names()
+        self._names = frozenset(names if names or loopback_only else (own or own_names)())
 
     def refusal(self, headers: Sequence[str]) -> tuple[int, str] | None:
         """Status and text for these ``Host`` headers, None when they are answered; X-Forwarded-Host counts for nothing.
@@ -74,9 +80,9 @@ def name_of(header: str) -> str | None:
     return name if name and _PORT.fullmatch(port) else None
 
 
-def own_names(hosts_file: Path | None = None) -> frozenset[str]:
+def own_names(hosts_file: Path | None = None, host: str | None = None) -> frozenset[str]:
     """What this host calls itself, and what ``hosts_file`` (/etc/hosts) calls it besides; asks no name server."""
-    own = socket.gethostname().lower()
+    own = (host or socket.gethostname()).lower()
     found = {own, own.partition(".")[0]}
     try:
         text = (hosts_file or _HOSTS_FILE).read_text(errors="replace")

@@ -25,7 +25,7 @@ import structlog
 from aiohttp import web
 
 from cleanerd.daemon.http.connections import Connections
-from cleanerd.daemon.http.hosts import Hosts
+from cleanerd.daemon.http.hosts import Hosts, own_names
 from cleanerd.daemon.http.metrics import DEFAULT_PARTITIONS_MAX, Exposition
 from cleanerd.daemon.http.page_files import PageFile, PageFiles
 from cleanerd.daemon.http.status_body import StatusBody, encode
@@ -83,7 +83,8 @@ class HttpServer:
 
     ``view`` must answer at once. ``explain`` gets ``TOPIC-N`` and returns what ``cleanerd explain --json`` would print;
     it is called for partitions of the view only, for two at a time, and never twice at once for the same one.
-    ``hosts``: the names that it answers to (:class:`Hosts`).
+    ``hosts``: the names that it answers to (:class:`Hosts`); ``own_names``: this host's own, where none are set.
+    ``explain_seconds``: how long an answer of ``explain`` is waited for. ``connections``: makes what looks after them.
 
     Raises:
         ConfigError: ``listen`` is not an address, or (by ``start``) nothing can be bound to it.
@@ -98,7 +99,13 @@ class HttpServer:
         kafka_names: bool = True,
         partitions_max: int = DEFAULT_PARTITIONS_MAX,
         hosts: Collection[str] = (),
+        own_names: Callable[[], Collection[str]] = own_names,
+        explain_seconds: float = EXPLAIN_SECONDS,
+        connections: Callable[[web.Server], Connections] = Connections,
     ) -> None:
+        self._own_names = own_names
+        self._explain_seconds = explain_seconds
+        self._make_connections = connections
         self._host, self._port = parse_listen(listen)
         self._listen = listen
         self._view = view
@@ -142,7 +149,7 @@ class HttpServer:
         self._handler = web.Server(
             self._answer, access_log=None, keepalive_timeout=_KEEPALIVE_SECONDS, logger=_protocol_log
         )
-        self._connections = Connections(self._handler)
+        self._connections = self._make_connections(self._handler)
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(self._connections, self._host, self._port)
@@ -152,7 +159,7 @@ class HttpServer:
         addresses = [_address_of(each) for each in self._server.sockets]
         self._port = addresses[0][1]
         loopback_only = all(ipaddress.ip_address(host).is_loopback for host, _ in addresses)
-        self._hosts = Hosts(self._names, loopback_only=loopback_only)
+        self._hosts = Hosts(self._names, loopback_only=loopback_only, own=self._own_names)
         self._connections.start()
 
     async def stop(self) -> None:
@@ -260,9 +267,11 @@ class HttpServer:
             task.add_done_callback(functools.partial(self._forget, name))
         try:
             # Shielded: whoever asked first may go away, others wait for the same answer.
-            document = await within(EXPLAIN_SECONDS, asyncio.shield(task))
+            document = await within(self._explain_seconds, asyncio.shield(task))
         except TimeoutError:
-            return _error(504, f"no answer within {EXPLAIN_SECONDS:g} s", hint="is the disk of its log directory slow?")
+            return _error(
+                504, f"no answer within {self._explain_seconds:g} s", hint="is the disk of its log directory slow?"
+            )
         except CleanerdError as error:
             status = 409 if isinstance(error, RefusedError) else 500
             return _error(status, error.message, where=error.where, hint=error.hint)

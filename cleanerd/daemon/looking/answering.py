@@ -12,26 +12,32 @@ import math
 import os
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
 from cleanerd.daemon.workers import WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from pathlib import Path
 
-PROBE_SECONDS: Final = 20.0
-"""To list one directory takes a disk less than this, unless it hangs."""
-
-FRESH_SECONDS: Final = 1.0
-"""Who answered so lately is not asked again: while partitions are cleaned there are many looks a second."""
-
 
 class Answering:
-    """``came_back`` is called with a directory that was silent and answers now."""
+    """``came_back`` is called with a directory that was silent and answers now.
 
-    def __init__(self, came_back: Callable[[Path], None]) -> None:
+    ``limits``: `probe_seconds`, `fresh_seconds`. ``probe``: asks a directory something small, in a thread of its own.
+    """
+
+    def __init__(
+        self,
+        came_back: Callable[[Path], None],
+        limits: DaemonLimits = DAEMON_LIMITS,
+        *,
+        probe: Callable[[Path], None] | None = None,
+    ) -> None:
         self._came_back = came_back
+        self._limits = limits
+        self._probe = probe or _touch
         self._threads: dict[Path, WorkerPool] = {}
         self._asked: dict[Path, asyncio.Future[None]] = {}
         self._answered_at: dict[Path, float] = {}
@@ -40,12 +46,12 @@ class Answering:
     async def silent(self, paths: Collection[Path]) -> frozenset[Path]:
         """Those that do not answer; who was silent before is not waited for. One alone is not asked: its look tells."""
         if len(paths) > 1:
-            since = time.monotonic() - FRESH_SECONDS
+            since = time.monotonic() - self._limits.fresh_seconds
             due = [path for path in paths if self._answered_at.get(path, -math.inf) < since]
             asked = {path: self._asked.get(path) or self._ask(path) for path in due}
             waiting = [each for path, each in asked.items() if path not in self._silent]
             if waiting:
-                await asyncio.wait(waiting, timeout=PROBE_SECONDS)
+                await asyncio.wait(waiting, timeout=self._limits.probe_seconds)
             for path, answer in asked.items():
                 self._note(path, answer)
         return frozenset(self._silent.intersection(paths))
@@ -66,7 +72,7 @@ class Answering:
     def _ask(self, path: Path) -> asyncio.Future[None]:
         if path not in self._threads:
             self._threads[path] = WorkerPool(1, f"cleanerd-probe-{path.name}")
-        self._asked[path] = self._threads[path].submit(partial(_touch, path))
+        self._asked[path] = self._threads[path].submit(partial(self._probe, path))
         return self._asked[path]
 
     def _note(self, path: Path, answer: asyncio.Future[None]) -> None:

@@ -10,7 +10,7 @@ from cleanerd.broker.held_file import DAEMON_FILE, HeldFile
 from cleanerd.errors import LogDirBusyError, RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from cleanerd.daemon.looking.log_dir_look import LogDirLook
@@ -24,7 +24,8 @@ class DaemonLock:
     locks, or a user who may not write there. Then work goes on; each partition has a claim of its own.
     """
 
-    def __init__(self, log_dir: Path) -> None:
+    def __init__(self, log_dir: Path, take: Callable[[Path, str], HeldFile] = HeldFile.take) -> None:
+        self._take = take
         self._log_dir = log_dir
         self._held: HeldFile | None = None
         self._ended = threading.Event()
@@ -43,7 +44,7 @@ class DaemonLock:
             self.release()
         if self._held is None and not self._ended.is_set():
             try:
-                self._held = HeldFile.take(self._log_dir, DAEMON_FILE)
+                self._held = self._take(self._log_dir, DAEMON_FILE)
                 if self._ended.is_set():  # meanwhile
                     self.release()
             except LogDirBusyError as error:

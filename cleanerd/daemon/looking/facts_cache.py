@@ -16,7 +16,7 @@ from cleanerd.scope.broker_facts import BrokerFacts, broker_facts
 from cleanerd.scope.told_topics import ASK_EVERY_MS, is_zookeeper_mode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from cleanerd.daemon.looking.log_dir_look import LookContext
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cleanerd.log.log_dir import LogDir
     from cleanerd.settings import Settings
 
-_SHARE: Final = 100
+SHARE: Final = 100
 """Reading the metadata log may take one part in so many of the time."""
 
 _LONGEST_REST_SECONDS: Final = 600.0
@@ -42,7 +42,16 @@ class FactsCache:
     A disk may be replaced by another broker's: what is known counts as long as the directory is of the same broker.
     """
 
-    def __init__(self, readings: MetadataReadings | None = None) -> None:
+    def __init__(
+        self,
+        readings: MetadataReadings | None = None,
+        *,
+        share: int = SHARE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``readings``: of the metadata log. ``share``: reading it may take one part in so many of the time."""
+        self._share = share
+        self._clock = clock
         self._readings = readings or MetadataReadings()
         self._facts: BrokerFacts | None = None
         self._signature: tuple[object, ...] = ()
@@ -65,14 +74,14 @@ class FactsCache:
         own = [log_dir.path, *others]
         # The metadata log need not lie in a log directory.
         at = [] if known is None or known.metadata_dir is None or known.metadata_dir in silent else [known.metadata_dir]
-        asks = (int(time.monotonic() * 1000) // ASK_EVERY_MS,) if running and is_zookeeper_mode(log_dir) else ()
+        asks = (int(self._clock() * 1000) // ASK_EVERY_MS,) if running and is_zookeeper_mode(log_dir) else ()
         at_once = (running, *_files(settings, own))
         signature = (at_once, *asks, silent, *_metadata_logs(settings, [*own, *at]))
-        rests = at_once in self._signature and time.monotonic() < self._again_at
+        rests = at_once in self._signature and self._clock() < self._again_at
         if known is not None and (rests or signature == self._signature):
             return known
         # Whoever asks a second time wants to know what changed meanwhile, whatever another one has read.
-        started = time.monotonic()
+        started = self._clock()
         since = max(context.asked_at, self._read_at, started - _TOGETHER_SECONDS)
         made_of: list[MetadataReading] = []
 
@@ -93,10 +102,10 @@ class FactsCache:
         if not all(each.began_at >= started or (each.files and each.files in signature) for each in made_of):
             signature = (at_once,)  # another thread has read it before it became what it is now
         self._facts, self._settings, self._broker, self._signature = facts, settings, broker, signature
-        self._read_at = time.monotonic()
+        self._read_at = self._clock()
         # What another thread has read costs as much as if it had been read here: all read it again equally seldom.
         took = max(self._read_at - started, sum(each.took_seconds for each in made_of))
-        self._again_at = self._read_at + min(_SHARE * took, _LONGEST_REST_SECONDS)
+        self._again_at = self._read_at + min(self._share * took, _LONGEST_REST_SECONDS)
         return facts
 
 

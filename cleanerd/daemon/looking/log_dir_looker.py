@@ -14,13 +14,14 @@ import contextlib
 import os
 import time
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import structlog
 
 from cleanerd.broker.live_broker import LiveBroker
 from cleanerd.broker.mode import LOOK, ModeChoice, choose_mode
+from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
 from cleanerd.daemon.looking.daemon_lock import DaemonLock
 from cleanerd.daemon.looking.facts_cache import FactsCache
 from cleanerd.daemon.looking.log_dir_look import LogDirLook, no_look
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
     from cleanerd.broker.reading import PartitionReading
     from cleanerd.daemon.looking.log_dir_look import LookContext
-    from cleanerd.daemon.looking.metadata_readings import MetadataReadings
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.at_work import Marks, Suspect
     from cleanerd.scope.broker_facts import BrokerFacts
@@ -66,15 +66,16 @@ class _Known:
 class LogDirLooker:
     """Looks at one log directory, again and again, and remembers what need not be read anew."""
 
-    def __init__(self, path: Path, readings: MetadataReadings | None = None) -> None:
-        """``readings``: of the metadata log, for all that are looked at together; None: its own."""
+    def __init__(self, path: Path, facts: FactsCache | None = None, limits: DaemonLimits = DAEMON_LIMITS) -> None:
+        """``facts``: what is known of the broker; None: a cache of its own."""
+        self._limits = limits
         self.path = path
         self._path_text = str(path)
-        self._facts = FactsCache(readings)
+        self._facts = facts or FactsCache()
         self._seen: dict[TopicPartition, Seen] = {}
         self._away_since_ms: int | None = None
         self._settings: Settings | None = None
-        self._readings = CheckpointReadings()
+        self._readings = CheckpointReadings(limits.settle_seconds)
         self._read_at = 0.0
         self._last: _Known | None = None
         self._memory = LogDirMemory()
@@ -303,14 +304,15 @@ class LogDirLooker:
     @contextlib.contextmanager
     def _partitions(self, log_dir: LogDir, choice: ModeChoice, facts: BrokerFacts) -> Iterator[Partitions]:
         if choice.mode == "live" and choice.socket is not None:
-            with LiveBroker(choice.socket, LOOK) as broker:
+            patience = replace(LOOK, answer_seconds=self._limits.agent_seconds)
+            with LiveBroker(choice.socket, patience) as broker:
                 yield ByBroker(log_dir, facts, broker, resolved=self._resolved)
         elif choice.mode == "on-start":
             # Of a log that got shorter just now, or was not there, no checkpoint is known to be younger than that.
             ends = {
                 name: seen.active
                 for name, seen in self._seen.items()
-                if seen.active is not None and is_apart(seen.since, self._read_at)
+                if seen.active is not None and is_apart(seen.since, self._read_at, self._limits.settle_seconds)
             }
             yield BesideBroker(log_dir, facts, self._readings.earlier(ends))
         else:

@@ -11,11 +11,13 @@ import asyncio
 import threading
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import structlog
 
-from cleanerd.daemon.looking.answering import PROBE_SECONDS, Answering
+from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
+from cleanerd.daemon.looking.answering import Answering
+from cleanerd.daemon.looking.facts_cache import FactsCache
 from cleanerd.daemon.looking.log_dir_look import LogDirLook, no_look
 from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
 from cleanerd.daemon.looking.metadata_readings import MetadataReadings
@@ -30,11 +32,7 @@ if TYPE_CHECKING:
     from cleanerd.daemon.seen import Seen
     from cleanerd.format.names import TopicPartition
 
-ANSWER_SECONDS: Final = 60.0
-"""A first look at 10,000 partitions takes a few seconds; a disk that needs longer than this does nobody any good."""
-
-GIVE_BACK_SECONDS: Final = 5.0
-"""To remove one file takes a busy disk less than this, unless it has begun to hang."""
+MakeLooker: TypeAlias = "Callable[[Path, FactsCache, DaemonLimits], LogDirLooker]"
 
 _log = structlog.get_logger()
 
@@ -57,11 +55,24 @@ class _Attended:
 
 
 class LookThreads:
-    """``merge`` gets what was found, ``warn`` what went wrong, ``wake`` is called when somebody answers again."""
+    """``merge`` gets what was found, ``warn`` what went wrong, ``wake`` is called when somebody answers again.
+
+    ``looker`` and ``sweeper`` make those of a log directory.
+    """
 
     def __init__(
-        self, merge: Callable[[LogDirLook], None], warn: Callable[[str], None], wake: Callable[[], None]
+        self,
+        merge: Callable[[LogDirLook], None],
+        warn: Callable[[str], None],
+        wake: Callable[[], None],
+        limits: DaemonLimits = DAEMON_LIMITS,
+        *,
+        looker: MakeLooker = LogDirLooker,
+        sweeper: Callable[[], Sweeper] = Sweeper,
     ) -> None:
+        self._limits = limits
+        self._make_looker = looker
+        self._make_sweeper = sweeper
         self._merge = merge
         self._warn = warn
         self._wake = wake
@@ -72,7 +83,7 @@ class LookThreads:
         """Those that do not answer."""
         self.silent: frozenset[Path] = frozenset()
         """Those of them that nobody reads in for the sake of another: not even a small question was answered."""
-        self._answering = Answering(self._answers)
+        self._answering = Answering(self._answers, limits)
 
     def attend(self, log_dirs: Collection[Path]) -> list[Path]:
         """These and no others from now on; returns those that are given up."""
@@ -83,9 +94,9 @@ class LookThreads:
             self._answering.forget(path)
         for path in log_dirs:
             if path not in self._lookers:
-                self._lookers[path] = _Attended(
-                    LogDirLooker(path, self._readings), Sweeper(), WorkerPool(1, f"cleanerd-look-{path.name}")
-                )
+                looker = self._make_looker(path, FactsCache(self._readings), self._limits)
+                thread = WorkerPool(1, f"cleanerd-look-{path.name}")
+                self._lookers[path] = _Attended(looker, self._make_sweeper(), thread)
         return gone
 
     async def look(self, context: LookContext, wanted: Mapping[Path, Collection[TopicPartition] | None]) -> None:
@@ -95,7 +106,7 @@ class LookThreads:
             if path not in self._lookers:
                 continue  # a reload has given it up since it was asked
             self.late.add(path)
-            self._merge(_hanging(path, PROBE_SECONDS))
+            self._merge(_hanging(path, self._limits.probe_seconds))
         self.silent = mute
         context = self._context = replace(context, silent=mute)
         asked = [path for path in wanted if path in self._lookers and path not in self.late]
@@ -116,7 +127,7 @@ class LookThreads:
             raise WorkerDiedError(f"{path} does not answer")
         attended = self._lookers[path]
         answer = attended.thread.submit(lambda: question(attended.looker))
-        await asyncio.wait([answer], timeout=ANSWER_SECONDS)
+        await asyncio.wait([answer], timeout=self._limits.look_seconds)
         if not answer.done():
             answer.cancel()  # an error that comes of it later is nobody's, and asyncio would tell it with a traceback
             raise WorkerDiedError(f"{path} does not answer")
@@ -137,20 +148,20 @@ class LookThreads:
         except RuntimeError:  # at a limit
             attended.looker.release()
         else:
-            giving.join(0.0 if path in self.late else GIVE_BACK_SECONDS)
+            giving.join(0.0 if path in self.late else self._limits.give_back_seconds)
 
     async def _look(self, path: Path, context: LookContext, names: Collection[TopicPartition] | None) -> None:
         attended = self._lookers.get(path)
         if attended is None:
             return  # a reload has given it up since it was asked for
         found = attended.thread.submit(lambda: attended.look(context, names))
-        await asyncio.wait([found], timeout=ANSWER_SECONDS)
+        await asyncio.wait([found], timeout=self._limits.look_seconds)
         if found.done():
             self._take(attended, context, found)
         elif self._lookers.get(path) is attended:
             if path not in self.late:
                 self.late.add(path)
-                self._merge(_hanging(path, ANSWER_SECONDS))
+                self._merge(_hanging(path, self._limits.look_seconds))
             # Of several that wait each is taken: the looker does not say twice what it has found.
             found.add_done_callback(partial(self._came_back, attended, context))
 

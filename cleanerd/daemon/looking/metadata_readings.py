@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from cleanerd.log.cluster_metadata import read_cluster_metadata
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from cleanerd.log.cluster_metadata import ClusterMetadata
@@ -48,7 +49,17 @@ class _Kept:
 class MetadataReadings:
     """Shared by look threads. One that waits for another's reading would have read the same files, on the same disk."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        read: Callable[..., ClusterMetadata] = read_cluster_metadata,
+        *,
+        patience_seconds: float = PATIENCE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``read``: as :func:`read_cluster_metadata`. ``patience_seconds``: for another's reading."""
+        self._read_log = read
+        self._patience_seconds = patience_seconds
+        self._clock = clock
         self._lock = threading.Lock()
         self._kept: dict[tuple[Path, bool], _Kept] = {}
 
@@ -63,23 +74,22 @@ class MetadataReadings:
         """
         with self._lock:
             kept = self._kept.setdefault((directory, only_before_ms is None), _Kept())
-        if not kept.lock.acquire(timeout=PATIENCE_SECONDS):
-            return _read(directory, only_before_ms, files_of(directory))
+        if not kept.lock.acquire(timeout=self._patience_seconds):
+            return self._read(directory, only_before_ms, files_of(directory))
         try:
             reading, files = kept.reading, files_of(directory)
             serves = reading is not None and reading.began_at >= since
             if reading is None or not serves or (only_before_ms is None and files != reading.files):
                 kept.reading = None
-                kept.reading = reading = _read(directory, only_before_ms, files)
+                kept.reading = reading = self._read(directory, only_before_ms, files)
             return reading
         finally:
             kept.lock.release()
 
-
-def _read(directory: Path, only_before_ms: int | None, files: Files | None) -> MetadataReading:
-    began_at = time.monotonic()
-    found = read_cluster_metadata(directory, only_before_ms=only_before_ms)
-    return MetadataReading(found, files, began_at, time.monotonic() - began_at)
+    def _read(self, directory: Path, only_before_ms: int | None, files: Files | None) -> MetadataReading:
+        began_at = self._clock()
+        found = self._read_log(directory, only_before_ms=only_before_ms)
+        return MetadataReading(found, files, began_at, self._clock() - began_at)
 
 
 def files_of(directory: Path) -> Files | None:

@@ -13,7 +13,7 @@ from cleanerd.log.gone_partitions import Elsewhere, Swept, forget_gone
 from cleanerd.log.log_dir import META_PROPERTIES, read_log_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
     from pathlib import Path
 
     from cleanerd.daemon.looking.log_dir_look import LogDirLook
@@ -35,7 +35,8 @@ class Sweeper:
     Not where the daemon observes: there it writes nothing.
     """
 
-    def __init__(self, period_seconds: float = SWEEP_SECONDS) -> None:
+    def __init__(self, period_seconds: float = SWEEP_SECONDS, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._period_seconds = period_seconds
         self._present: dict[Path, frozenset[TopicPartition]] = {}
         self._due: set[Path] = set()
@@ -50,7 +51,7 @@ class Sweeper:
             return
         before = self._present.get(look.path)
         self._present[look.path] = look.present
-        now = time.monotonic()
+        now = self._clock()
         if before is None or before - look.present or now >= self._kept_until.get(look.path, math.inf):
             self._due.add(look.path)
         if look.path in self._due and now >= self._not_before.get(look.path, 0.0):

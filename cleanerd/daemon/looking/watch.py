@@ -30,7 +30,7 @@ _log = structlog.get_logger()
 _MASK: Final = flags.CREATE | flags.DELETE | flags.MOVED_FROM | flags.MOVED_TO | flags.MOVE_SELF | flags.ONLYDIR
 _FULL: Final = frozenset({errno.ENOSPC, errno.EMFILE, errno.ENOMEM})
 
-_REST_SECONDS: Final = 0.1
+REST_SECONDS: Final = 0.1
 """A swap makes some dozens of events one after the other: they are read together, and most wait for no look."""
 
 AGAIN_SECONDS: Final = 600.0
@@ -40,8 +40,21 @@ AGAIN_SECONDS: Final = 600.0
 class Watcher:
     """Watches directories and says which partition changed; None: the log directory itself, or nobody knows what."""
 
-    def __init__(self, changed: Callable[[Path, TopicPartition | None], None]) -> None:
+    def __init__(
+        self,
+        changed: Callable[[Path, TopicPartition | None], None],
+        *,
+        rest_seconds: float = REST_SECONDS,
+        again_seconds: float = AGAIN_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+        make: Callable[[], INotify] = INotify,
+    ) -> None:
+        """``again_seconds``: after so long a limit of the system is tried again. ``make``: raises OSError."""
         self._changed = changed
+        self._rest_seconds = rest_seconds
+        self._again_seconds = again_seconds
+        self._clock = clock
+        self._make = make
         self._inotify: INotify | None = None
         # By path as text: there are thousands, and what Path does for each costs more than the watch.
         self._watches: dict[str, int] = {}
@@ -55,28 +68,28 @@ class Watcher:
     @property
     def lost(self) -> bool:
         """Whether something is to be followed that is not: it may be there again by now, or a limit be raised."""
-        return self._lost or time.monotonic() >= self._again_at
+        return self._lost or self._clock() >= self._again_at
 
     async def run(self) -> None:
         """Follow them until cancelled; without inotify, from when there is some."""
         while True:
             try:
-                self._inotify = INotify()
+                self._inotify = self._make()
                 break
             except OSError as error:
                 self._give_up(error)
-                await asyncio.sleep(AGAIN_SECONDS)
+                await asyncio.sleep(self._again_seconds)
         self._lost = True  # of what is to be followed nothing is yet
         with self._inotify as events:
             while True:
                 await _is_readable(events.fileno())
                 for event in events.read(timeout=0):
                     self._take(event)
-                await asyncio.sleep(_REST_SECONDS)
+                await asyncio.sleep(self._rest_seconds)
 
     def follow(self, log_dirs: Collection[Path], partitions: Iterable[tuple[Path, TopicPartition]]) -> None:
         """Watch these log directories, and these partitions in them, and no others."""
-        if self._inotify is None or (self.warning and time.monotonic() < self._again_at):
+        if self._inotify is None or (self.warning and self._clock() < self._again_at):
             return
         self._partitions = {f"{log_dir}/{name}": (log_dir, name) for log_dir, name in partitions}
         self._log_dirs = {str(path): path for path in log_dirs}
@@ -151,7 +164,7 @@ class Watcher:
             f"inotify: {error.strerror}: changes are noticed every log.cleaner.backoff.ms only (raise "
             "fs.inotify.max_user_watches or max_user_instances; it is tried again every ten minutes)"
         )
-        self._again_at = time.monotonic() + AGAIN_SECONDS
+        self._again_at = self._clock() + self._again_seconds
         _log.warning("not watching", reason=self.warning)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
 from cleanerd.daemon.share_of_time import OF_A_VIEW, rest_seconds
 from cleanerd.daemon.showing.view_parts import log_dir_view, partition_view, running_view
 from cleanerd.daemon.view import DaemonView
@@ -30,9 +31,6 @@ _log = structlog.get_logger()
 
 WARNINGS: Final = 50
 """The newest ones are shown; all of them are logged."""
-
-EVENT_SECONDS: Final = 86_400.0
-"""What happened once is shown for a day: whoever looks every morning sees it, and then it is over."""
 
 SOON_SECONDS: Final = 0.1
 """Of many changes together one view is made, after so long at the soonest."""
@@ -58,7 +56,9 @@ class Publisher:
         *,
         version: str,
         started_ms: int,
+        limits: DaemonLimits = DAEMON_LIMITS,
     ) -> None:
+        self._limits = limits
         self._configuration = configuration
         self._fleet = fleet
         self._running = running
@@ -138,7 +138,7 @@ class Publisher:
         return [*([self._not_reloaded] if self._not_reloaded else []), *self._of_settings]
 
     def _of_late(self) -> list[str]:
-        oldest = time.monotonic() - EVENT_SECONDS
+        oldest = time.monotonic() - self._limits.event_seconds
         self._events = {text: at for text, at in self._events.items() if at > oldest}
         return list(self._events)
 

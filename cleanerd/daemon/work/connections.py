@@ -15,18 +15,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from cleanerd.broker.live_broker import Patience
+
 
 class Connections:
     """Those that no job uses now. Workers take them and give them back."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: Patience | None = None) -> None:
+        self._patience = patience
         self._lock = threading.Lock()
         self._free: list[SwappingBroker] = []
 
     @contextmanager
     def to(self, socket: Path) -> Iterator[SwappingBroker]:
         """The broker behind ``socket``; a block that fails leaves no connection."""
-        broker = self._taken(socket) or SwappingBroker(socket)
+        broker = self._taken(socket) or SwappingBroker(socket, self._patience)
         try:
             yield broker
         except BaseException:

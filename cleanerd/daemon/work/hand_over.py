@@ -52,11 +52,14 @@ _log = structlog.get_logger()
 class HandOver:
     """Gives partitions to Spark, one at a time: a driver takes its gigabyte, and Spark has cores enough for one.
 
-    ``require``: raises CleanerdError while Spark cannot be started here.
+    ``require``: raises CleanerdError while Spark cannot be started here. ``command``: as :func:`spark_command`.
     """
 
-    def __init__(self, require: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self, require: Callable[[], object] = lambda: None, command: Callable[[Job, Path], list[str]] | None = None
+    ) -> None:
         self._require = require
+        self._command = command or spark_command
         self._one = threading.Lock()
         self._warnings: list[str] = []
 
@@ -90,7 +93,7 @@ class HandOver:
             master = job.facts.settings.daemon.cleanerd_spark_master
             _log.info("handed over to Spark", partition=str(job.name), keys=round(keys), master=master)
             try:
-                return _carried_out(job)
+                return _carried_out(job, self._command)
             except OSError as error:  # no room for its files, no more processes: nothing is wrong with the log
                 what = f"cannot be handed over to Spark: {error.strerror or error}"
                 where = str(error.filename or tempfile.tempdir or "the temporary directory")
@@ -131,7 +134,7 @@ def spark_command(job: Job, settings: Path) -> list[str]:
     return [str(word) for word in words]
 
 
-def _carried_out(job: Job) -> CleaningResult:
+def _carried_out(job: Job, command: Callable[[Job, Path], list[str]]) -> CleaningResult:
     facts = job.facts
     # The daemon finds the metadata log among all of its directories, the command is given one.
     more = {} if facts.metadata_dir is None else {"cleanerd.metadata.log.dir": str(facts.metadata_dir)}
@@ -139,7 +142,7 @@ def _carried_out(job: Job) -> CleaningResult:
         directory = Path(name)
         settings = directory / "settings.toml"
         settings.write_text(as_toml(facts.settings, more), encoding="utf-8")
-        code = _run(spark_command(job, settings), directory, job.progress.check)
+        code = _run(command(job, settings), directory, job.progress.check)
         told = (directory / "result").read_bytes()
         complaints = (directory / "errors").read_text(errors="replace")
     return result_of(job, code, told, complaints)

@@ -41,9 +41,16 @@ class Rates:
 class Throttle:
     """Counts bytes and makes whoever goes too fast wait. For any number of threads."""
 
-    def __init__(self, rates: Rates, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        rates: Rates,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._lock = threading.Lock()
         self._clock = clock
+        self._sleep = sleep
         self._rates = rates
         self._generation = 0
         self._free_at = {"read": 0.0, "write": 0.0, "total": 0.0}
@@ -90,6 +97,6 @@ class Throttle:
         while (left := until - self._clock()) > 0 and generation == self._generation:
             check()
             wait = min(left, _SLICE_SECONDS)
-            time.sleep(wait)
+            self._sleep(wait)
             with self._lock:
                 self.waited_seconds += wait
