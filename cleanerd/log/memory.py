@@ -202,7 +202,7 @@ class Lately:
         self._found: tuple[float, Memory] | None = None
 
     def __call__(self) -> Memory:
-        """As ``measure``."""
+        """Measure again when the last result is older than `LATELY_SECONDS`."""
         now = self._monotonic()
         if self._found is None or now - self._found[0] > LATELY_SECONDS:
             self._found = now, self._measure()
