@@ -122,7 +122,7 @@ class Keeper:
                 topic=log.name.topic,
                 partition=log.name.partition,
                 topic_id=log.topic_id,
-                directory_id=log_dir.meta.directory_id,
+                place=store.directory_name(log_dir),
                 log_dir=str(log_dir.path.resolve()),
                 kept=str(self._place / self._directory),
                 cleaned_ms=place.now_ms(),
@@ -165,8 +165,14 @@ class Keeper:
         """What was kept of the plan before it was cut short. ``undo`` looks for all of it in one place.
 
         Raises:
-            RefusedError: it lies in another one than what is to be kept now.
+            RefusedError: it is in another directory than what is to be kept now, or is about another log directory.
         """
+        if not self._kept_segments.is_of(begun, self._log_dir):
+            raise RefusedError(
+                f"this plan was begun in {begun.log_dir}: {self._log_dir.path} is a copy of that, or the original",
+                where=str(self._files.path),
+                hint="stage it again here",
+            )
         kept = str(self._place / self._directory)
         if os.path.realpath(kept) != os.path.realpath(begun.kept) and os.path.isdir(begun.kept):
             raise RefusedError(

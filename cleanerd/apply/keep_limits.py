@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.kept_place import forget_kept, open_kept
-from cleanerd.apply.undo import is_of
 from cleanerd.errors import CleanerdError, LogDirBusyError
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def keep_within(
     sizes = kept_segments.sizes({} if known is None else known, now.steady_ms)
     for one in reversed(sizes):  # the newest first: nothing below one that went can be put back
         entry = one.entry
-        if not is_of(entry, log_dir) or Path(entry.kept).parent.parent != place:
+        if not kept_segments.is_of(entry, log_dir) or Path(entry.kept).parent.parent != place:
             continue
         is_full = is_full or size_bytes + one.size_bytes > left_bytes
         age_ms = max(now.believed_ms - entry.cleaned_ms, now.steady_ms - one.seen_ms)

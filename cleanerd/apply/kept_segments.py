@@ -25,11 +25,22 @@ from cleanerd.cleaner.manifest import PLAN_ID, FileFact, FileKind
 from cleanerd.errors import UnsupportedLogError, system_error
 from cleanerd.format.names import TopicPartition, uuid_from_base64, uuid_to_base64
 from cleanerd.log.adapters import Long, Offset, adapter_of
+from cleanerd.log.places import Places
 from cleanerd.log.safe_open import MAX_KEPT_BYTES, close_quietly, open_to_write, write_all
-from cleanerd.log.state_files import DAMAGE, make_directory, opened, read_state_file, set_aside, write_state_file
+from cleanerd.log.state_files import (
+    DAMAGE,
+    make_directory,
+    opened,
+    read_state_file,
+    require_format,
+    set_aside,
+    write_state_file,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from cleanerd.log.log_dir import LogDir
 
 FORMAT: Final = 1
 KEPT_DIR: Final = "trash"
@@ -96,6 +107,7 @@ class KeptGroup:
 class KeptEntry:
     """One cleaning of one partition. ``kept`` is the directory with the replaced files.
 
+    ``place``: the log directory that was cleaned, by the name of its directory in the state directory (U-46).
     ``sources`` are the logs of all segments that the cleaning covered, by base offset, as they were before it.
     ``checkpoint``, ``clean_point`` and ``rules`` are what stood in Kafka's checkpoint and in cleanerd's state before;
     ``end_offset`` is the highest that either may say as long as nobody cleaned again.
@@ -105,7 +117,7 @@ class KeptEntry:
     topic: str
     partition: int
     topic_id: _KafkaUuid | None
-    directory_id: _KafkaUuid | None
+    place: str
     log_dir: _Path
     kept: _Path
     cleaned_ms: _Moment
@@ -151,10 +163,15 @@ class KeptSegments:
     def __init__(self, root: Path) -> None:
         """``root`` is the state directory."""
         self._root = root
+        self._places = Places(root)
         self.path = root / KEPT_DIR
         self.warnings: list[str] = []
         self.newer: dict[str, UnsupportedLogError] = {}
         """By plan: what a newer release wrote. It stays, and stands in nobody's way."""
+
+    def is_of(self, entry: KeptEntry, log_dir: LogDir) -> bool:
+        """Whether ``entry`` is about ``log_dir``, not about a copy of it or the original (U-46)."""
+        return entry.place == self._places.name_of(log_dir.place)
 
     def entries(self) -> tuple[KeptEntry, ...]:
         """All of them, the oldest first by the clock. A damaged file is set aside with a warning and counts as absent.

@@ -178,7 +178,7 @@ def entries_of(undoable: KeptSegments, log_dir: LogDir) -> list[KeptEntry]:
     """
     newest: list[KeptEntry] = []
     for entry in undoable.entries():
-        if is_of(entry, log_dir):
+        if undoable.is_of(entry, log_dir):
             # The clock may have been set back since. What a cleaning found says more: an older one's outputs.
             rests = (row for row, later in enumerate(newest) if _rests_on(later, entry))
             newest.insert(max(rests, default=-1) + 1, entry)
@@ -191,12 +191,6 @@ def _rests_on(later: KeptEntry, entry: KeptEntry) -> bool:
         return False
     found = ((group.output_log, later.sources.get(group.base)) for group in entry.groups)
     return any(source is not None and source.inode == mark.inode and mark.is_of(source) for mark, source in found)
-
-
-def is_of(entry: KeptEntry, log_dir: LogDir) -> bool:
-    """Whether ``entry`` is of the log directory: by its id, or by its path where it has none."""
-    own = log_dir.meta.directory_id
-    return entry.directory_id == own and (own is not None or entry.log_dir == str(log_dir.path.resolve()))
 
 
 def _refuse_if_cleaned_again(locked: LockedDir, log: PartitionLog, entry: KeptEntry) -> None:

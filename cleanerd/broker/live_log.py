@@ -79,6 +79,7 @@ def _of_one(log_dir: LogDir, name: TopicPartition, facts: LogFacts) -> LogDir:
     clean = cleaner_offset(log_dir.path, name)
     return LogDir(
         path=log_dir.path,
+        place=log_dir.place,
         meta=log_dir.meta,
         partitions=(name,),
         cleaner_offsets={} if clean is None else {name: clean},

@@ -79,6 +79,7 @@ def told_of_others(log_dir: LogDir, others: Sequence[Path]) -> str:
             meta = read_log_dir(other).meta
         except (CleanerdError, OSError):
             continue
-        if (meta.cluster_id, meta.node_id) == (log_dir.meta.cluster_id, log_dir.meta.node_id):
+        is_copy = meta.directory_id is not None and meta.directory_id == log_dir.meta.directory_id
+        if not is_copy and (meta.cluster_id, meta.node_id) == (log_dir.meta.cluster_id, log_dir.meta.node_id):
             return f", but it runs on {other}: it has given this directory up, or log.dirs does not name it"
     return ""

@@ -14,6 +14,7 @@ from cleanerd.errors import CorruptionError, OutOfRangeError
 from cleanerd.log.bounds import Bounds, log_end_offset, read_bounds
 from cleanerd.log.clean_below import clean_below, is_news, still_valid
 from cleanerd.log.fingerprint import changes_in_words, fingerprint
+from cleanerd.log.other_places import rules_of
 from cleanerd.log.partition import PartitionLog, read_partition
 from cleanerd.log.read import SegmentReader
 from cleanerd.policy.cleanable import first_dirty
@@ -108,7 +109,7 @@ def survey_log(
                 error.hint = error.hint or NOT_STOPPED_CLEANLY
             raise
         state = store.load(log_dir, log)
-        change = rules_change(config, store.rules_of(log_dir, log, state))
+        change = rules_change(config, rules_of(store, log_dir, log, state))
         refused = of_rules(None if options.change_strategy else change) is not None
         point = None if state is None else state.clean_point
         outdated = None if point is None else still_valid(point, log, log_end)

@@ -12,6 +12,7 @@ from cleanerd.cleaner.survey import survey
 from cleanerd.errors import CleanerdError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
+from cleanerd.log.other_places import rules_of
 from cleanerd.log.partition import read_partition
 from cleanerd.scope.broker_facts import broker_facts
 from cleanerd.scope.partitions import ByDisk
@@ -84,5 +85,5 @@ def cost_of(output: Output, facts: BrokerFacts, log_dir: LogDir, found: Survey, 
 
 def _differs(store: StateStore, log_dir: LogDir, name: TopicPartition, config: TopicConfig) -> bool:
     log = read_partition(log_dir, name)
-    change = rules_change(config, store.rules_of(log_dir, log, store.load(log_dir, log)))
+    change = rules_change(config, rules_of(store, log_dir, log, store.load(log_dir, log)))
     return change is not None and change.differs

@@ -10,6 +10,7 @@ from cleanerd.errors import CleanerdError
 from cleanerd.log.clean_below import clean_below, may_be_about
 from cleanerd.log.clean_point import CleanPoint, StateStore
 from cleanerd.log.log_dir import CLEANER_CHECKPOINT, META_PROPERTIES, LogDir, read_log_dir
+from cleanerd.log.other_places import copied_point
 from cleanerd.log.partition import read_partition
 from cleanerd.log.remote import RemotePath
 from cleanerd.verify.finding import Findings
@@ -71,7 +72,7 @@ class CleanEnds:
             state = self._store.load(log_dir, log)
         except CleanerdError:
             return None  # whoever judges the partition will say what is wrong with it
-        point = None if state is None else state.clean_point
+        point = copied_point(self._store, log_dir, log) if state is None else state.clean_point
         return None if point is None else (point, may_be_about(point, log))
 
     def _log_dir(self, path: Path) -> LogDir | None:

@@ -183,6 +183,7 @@ def _of_one(log_dir: LogDir, name: TopicPartition) -> LogDir:
 
     return LogDir(
         path=log_dir.path,
+        place=log_dir.place,
         meta=log_dir.meta,
         partitions=(name,),
         cleaner_offsets=only(log_dir.cleaner_offsets),

@@ -48,7 +48,11 @@ def check_directory(findings: Findings, path: Path) -> LogDir | None:
     node = "" if log_dir.meta.node_id is None else f" of node {log_dir.meta.node_id}"
     findings.ok("log directory", f"a broker's{node}, {counted(len(log_dir.partitions), 'partition')}", path)
     if log_dir.meta.directory_id is None:
-        findings.note("log directory", "has no directory.id; its path stands for it", path / META_PROPERTIES)
+        findings.note(
+            "log directory",
+            "has no directory.id; cleanerd knows it by its path, inode and file system",
+            path / META_PROPERTIES,
+        )
     return log_dir
 
 

@@ -11,6 +11,7 @@ from cleanerd.cleaner.rules_change import rules_change
 from cleanerd.cleaner.verdict import of_rules
 from cleanerd.errors import CleanerdError
 from cleanerd.format.names import DELETED_SUFFIX, parse_topic_partition_dir
+from cleanerd.log.other_places import rules_of
 from cleanerd.log.partition import PartitionLog, read_partition
 from cleanerd.log.quarantine import is_outdated
 from cleanerd.scope.partitions import ByDisk
@@ -142,7 +143,7 @@ def check_rules(
     for log, config in compacted:
         if config.topic in told or not config.delegation.permits:
             continue
-        refused = of_rules(rules_change(config, store.rules_of(log_dir, log, store.load(log_dir, log))))
+        refused = of_rules(rules_change(config, rules_of(store, log_dir, log, store.load(log_dir, log))))
         if refused is not None:
             told.add(config.topic)
             findings.problem("strategy", refused.reason, config.topic, refused.changes, exit_code=4)

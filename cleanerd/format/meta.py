@@ -10,6 +10,8 @@ from cleanerd.errors import CorruptionError
 from cleanerd.format.names import MAX_INT32, uuid_from_base64
 from cleanerd.format.properties import read_properties
 
+META_PROPERTIES = "meta.properties"
+
 _INT = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _FIELD = re.compile(r"(.*?):[ \t\x0b\f]+(.*)")

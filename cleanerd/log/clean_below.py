@@ -60,6 +60,23 @@ def may_be_about(point: CleanPoint, log: PartitionLog) -> bool:
     )
 
 
+def may_descend_from(point: CleanPoint | None, log: PartitionLog, since_ns: int) -> bool:
+    """Whether ``log`` may be a copy of what cleanings left in a place that they began in at ``since_ns`` (U-46).
+
+    ``point``: what they remember of this partition, None: nothing. No copy has a file that is older than what it was
+    copied from, but the original of that place has. A log whose segments are not listed may be anything.
+    """
+    changed_ns = {each.base: each.ctime_ns for each in log.segments if not each.is_active}
+    if point is None or not log.segments:
+        return all(each >= since_ns for each in changed_ns.values())
+    if not may_be_about(point, log):
+        return False
+    found = _compared(point, log)
+    if any(known == now for known, now in found):
+        return True  # the same file: a copy of the whole disk
+    return all(changed_ns.get(known.base, since_ns) >= since_ns for known, _ in found)
+
+
 def _begins_as_then(point: CleanPoint, log: PartitionLog) -> bool:
     """Whether nothing that was no candidate, because it was deleted, can be seen again."""
     return point.log_start is None or log.log_start_offset >= point.log_start

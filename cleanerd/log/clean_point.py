@@ -6,7 +6,6 @@ file costs work, never data. By which rules it was cleaned is not: a file that c
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from contextlib import suppress
@@ -18,6 +17,7 @@ from cleanerd.errors import machine_error
 from cleanerd.format.names import TopicPartition, uuid_to_base64
 from cleanerd.log.documents import document_bytes
 from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT, fingerprint_in_words
+from cleanerd.log.places import PARTITIONS, Places
 from cleanerd.log.rules_memory import RulesMemory, by_name
 from cleanerd.log.safe_open import MAX_FACTS_BYTES
 from cleanerd.log.state_files import (
@@ -133,26 +133,25 @@ class StateStore:
         self.standing: dict[Path, str] = {}
         self.failures = 0
         self._newer: set[Path] = set()
-        self._rules = RulesMemory(root)
+        self.rules = RulesMemory(root)
+        self.places = Places(root)
         self._made: set[Path] = set()
         self._directories: dict[str, Path] = {}
 
     def path(self, log_dir: LogDir, log: PartitionLog) -> Path:
-        """Where the partition's file is: by directory id and topic id; a re-created topic starts anew (S-51)."""
+        """Where the partition's file is: by place (U-46) and topic id; a re-created topic starts anew (S-51)."""
         return self.directory(log_dir) / state_file_name(log.name, log.topic_id)
 
     def directory_name(self, log_dir: LogDir) -> str:
-        """What ``log_dir`` is called here: by its id, or by its path where it has none."""
-        if log_dir.meta.directory_id is not None:
-            return uuid_to_base64(log_dir.meta.directory_id)
-        return "path-" + hashlib.sha256(os.fsencode(log_dir.path.resolve())).hexdigest()[:16]
+        """What the directory with the state of ``log_dir`` is called here."""
+        return self.places.name_of(log_dir.place)
 
     def directory(self, log_dir: LogDir) -> Path:
         """Where the files of ``log_dir``'s partitions are."""
         name = self.directory_name(log_dir)
         found = self._directories.get(name)
         if found is None:  # asked for at every look
-            found = self._directories[name] = self.root / "partitions" / name
+            found = self._directories[name] = self.root / PARTITIONS / name
         return found
 
     def load(self, log_dir: LogDir, log: PartitionLog) -> PartitionState | None:
@@ -160,11 +159,11 @@ class StateStore:
 
         A damaged file is set aside as ``<name>.damaged``; one of a newer release stays where it is.
         """
-        if self._rules.is_empty():
+        if self.rules.is_empty():
             return None
         path = self.path(log_dir, log)
         try:
-            found = _from_json(json.loads(read_state_file(path, self.root, max_bytes=MAX_FACTS_BYTES)))
+            found = state_in(json.loads(read_state_file(path, self.root, max_bytes=MAX_FACTS_BYTES)))
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -191,21 +190,6 @@ class StateStore:
                 self._stands_no_longer(path)
             return found
         return None
-
-    def rules_of(self, log_dir: LogDir, log: PartitionLog, state: PartitionState | None) -> str | Unread | None:
-        """The fingerprint of the rules that the topic was last cleaned by; None when no cleaning is remembered.
-
-        ``state`` is what is remembered of the partition itself. Where that is nothing, another partition of the topic
-        tells, in another log directory if need be: a topic has the same rules everywhere. What lies there and cannot be
-        read is told as that.
-        """
-        if state is not None and state.cleaned_by is not None:
-            return state.cleaned_by
-        directory = self.directory(log_dir).name
-        if (own := self._rules.of_partition(directory, self.path(log_dir, log).stem)) is not None:
-            return own
-        look_up = self._rules.of_topic if log.topic_id is None else self._rules.of_topic_id
-        return look_up(directory, _topic_part(log.name, log.topic_id))
 
     def save(self, log_dir: LogDir, log: PartitionLog, state: PartitionState) -> None:
         """Replace the partition's state: all of it or nothing (tmp, fsync, rename, fsync of the directory)."""
@@ -250,6 +234,7 @@ class StateStore:
         owner = self.owner(log_dir)
 
         def write() -> None:
+            self.places.register(log_dir.place, owner)
             if state.cleaned_by is None:
                 self._keep_unread(path)
             write_file = self._write_file or write_state_file
@@ -272,7 +257,7 @@ class StateStore:
 
     def _keep_unread(self, path: Path) -> None:
         """What nobody could read is not replaced by what knows less (U-6). Raises OSError."""
-        told = self._rules.of_partition(path.parent.name, path.stem)
+        told = self.rules.of_partition(path.parent.name, path.stem)
         if isinstance(told, Unread) and told.where == str(path):
             set_aside(path, self.root)
 
@@ -313,11 +298,12 @@ def last_closed(log: PartitionLog) -> LastSegment | None:
 
 def state_file_name(name: TopicPartition, topic_id: uuid.UUID | None) -> str:
     """What the partition's state file is called."""
-    return f"{_topic_part(name, topic_id)}-{name.partition}.json"
+    return f"{topic_part(name.topic, topic_id)}-{name.partition}.json"
 
 
-def _topic_part(name: TopicPartition, topic_id: uuid.UUID | None) -> str:
-    return by_name(name.topic) if topic_id is None else uuid_to_base64(topic_id)
+def topic_part(topic: str, topic_id: uuid.UUID | None) -> str:
+    """What the names of a topic's state files begin with."""
+    return by_name(topic) if topic_id is None else uuid_to_base64(topic_id)
 
 
 def state_document(name: TopicPartition, state: PartitionState) -> dict[str, Any]:
@@ -341,7 +327,8 @@ def segment_at(log: PartitionLog, base: int) -> LastSegment | None:
     return next((LastSegment.of(each) for each in log.segments if each.base == base), None)
 
 
-def _from_json(document: dict[str, Any]) -> PartitionState:
+def state_in(document: dict[str, Any]) -> PartitionState:
+    """The state that a file of ours holds; raises one of ``DAMAGE``."""
     require_format(document, STATE_FORMAT)
     return PartitionState(
         clean_point=None if (point := document["clean_point"]) is None else clean_point_in(point),

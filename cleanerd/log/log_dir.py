@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cleanerd.errors import ConfigError, system_error
+from cleanerd.format import meta
 from cleanerd.format.checkpoint import offset_in_checkpoint, read_offset_checkpoint
 from cleanerd.format.meta import MetaProperties, read_meta_properties
 from cleanerd.format.names import TopicPartition, parse_future_dir, parse_topic_partition_dir
 from cleanerd.log.directory_time import directory_time
+from cleanerd.log.places import Place
 from cleanerd.log.remote import RemotePath
 from cleanerd.log.safe_open import MAX_FACTS_BYTES, MAX_IDENTITY_BYTES, close_quietly
 from cleanerd.log.small_file import read_small_file, unreadable
@@ -26,7 +28,7 @@ LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 CHECKPOINTS = (CLEANER_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
 """What Kafka writes down of all partitions of a log directory: four files of one form."""
-META_PROPERTIES = "meta.properties"
+META_PROPERTIES = meta.META_PROPERTIES
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
 METADATA_TOPIC = "__cluster_metadata"
@@ -52,6 +54,7 @@ class LogDir:
     """
 
     path: Path
+    place: Place
     meta: MetaProperties
     partitions: tuple[TopicPartition, ...]
     cleaner_offsets: Mapping[TopicPartition, int]
@@ -112,10 +115,12 @@ def read_log_dir(path: Path, memory: LogDirMemory | None = None) -> LogDir:
         )
     known = memory or LogDirMemory()
     entries = _scan(path)
+    identity = read_meta_properties(meta_bytes, str(path / META_PROPERTIES))
     high_watermarks = _checkpoint(path / HIGH_WATERMARK_CHECKPOINT, known)
     return LogDir(
         path=path,
-        meta=read_meta_properties(meta_bytes, str(path / META_PROPERTIES)),
+        place=_place(path, identity),
+        meta=identity,
         partitions=known.partitions_of(_dirs(entries)),
         cleaner_offsets=_checkpoint(path / CLEANER_CHECKPOINT, known) or {},
         recovery_points=_checkpoint(path / RECOVERY_POINT_CHECKPOINT, known) or {},
@@ -125,6 +130,13 @@ def read_log_dir(path: Path, memory: LogDirMemory | None = None) -> LogDir:
         clean_shutdown=_is_there(path / CLEAN_SHUTDOWN),
         linked=_partitions(entry.name for entry in entries if entry.is_symlink()),
     )
+
+
+def _place(path: Path, identity: MetaProperties) -> Place:
+    try:
+        return Place.of(path, identity.directory_id)
+    except OSError as error:
+        raise unreadable("cannot be looked at", path, error) from error
 
 
 def _is_there(path: Path) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from cleanerd.format.names import uuid_to_base64
 from cleanerd.log.directory_time import directory_time
+from cleanerd.log.places import PARTITIONS
 from cleanerd.log.safe_open import MAX_FACTS_BYTES, names_in, read_whole
 from cleanerd.log.state_files import DAMAGE, DAMAGED, Unread, damage_in_words, held
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PARTITIONS: Final = "partitions"
 SUFFIX: Final = ".json"
 
 _LONGEST_NAME: Final = 255 - len("name-") - len("-2147483647") - len(DAMAGED)
@@ -75,18 +75,6 @@ class RulesMemory:
         place = self._root / directory
         return self._in(place, lambda opened: _told(place, stem, opened))
 
-    def of_topic_id(self, directory: str, topic_id: str) -> str | Unread | None:
-        """As :meth:`of_topic`, and if that log directory knows nothing, one of the others: an id is one topic's.
-
-        A broker's partitions are spread over its log directories, and are moved between them.
-        """
-        own = self.of_topic(directory, topic_id)
-        if isinstance(own, str):
-            return own
-        listed = self._directories()
-        others = [] if isinstance(listed, Unread) else [each for each in listed if each != directory]
-        return _first([own, *(self.of_topic(each, topic_id) for each in others)])
-
     def of_topic(self, directory: str, topic: str) -> str | Unread | None:
         """The fingerprint of the first partition that has one; None when no cleaning is remembered.
 
@@ -99,7 +87,7 @@ class RulesMemory:
             written = directory_time(opened)
             known = self._rules.get((directory, topic))
             if known is None or known[0] != written.changed_ns:
-                found = _first(_told(place, stem, opened) for stem in self._stems(directory, topic, opened))
+                found = first(_told(place, stem, opened) for stem in self._stems(directory, topic, opened))
                 if isinstance(found, Unread):
                     return found  # whoever mends it may leave the directory's time as it is
                 if len(self._rules) >= self._most_topics:
@@ -163,7 +151,7 @@ def rules_in(document: dict[str, Any]) -> str | None:
     return None if rules is None else str(rules)
 
 
-def _first(answers: Iterable[str | Unread | None]) -> str | Unread | None:
+def first(answers: Iterable[str | Unread | None]) -> str | Unread | None:
     """The first fingerprint; without any, the first that could not be had."""
     unread = None
     for answer in answers:

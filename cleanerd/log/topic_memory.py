@@ -1,7 +1,8 @@
 """What a broker in ZooKeeper mode said of its topics' configuration: ``topics.json`` in the state directory.
 
 Such a broker keeps nothing of it on its disks, so it is asked while it runs, and what it said is kept for when it does
-not. One JSON file. Each of a broker's log directories asks for the topics that it holds: they are kept side by side.
+not. One JSON file. Each of a broker's log directories asks for the topics that it holds, and has an entry of its own:
+a broker that runs on a copy has the same cluster and node, and may have other topic configurations (U-46).
 """
 
 from __future__ import annotations
@@ -38,12 +39,21 @@ class ToldTopic:
 
 @dataclass(frozen=True, slots=True)
 class ToldTopics:
-    """What a broker of one cluster said, at ``asked_ms`` last, of the topics that its log directories hold."""
+    """What a broker of one cluster said, at ``asked_ms`` last, of the topics that one log directory holds.
+
+    ``place``: what the state directory calls that log directory.
+    """
 
     cluster_id: str
     node_id: int
+    place: str
     asked_ms: int
     topics: Mapping[str, ToldTopic]
+
+    @property
+    def about(self) -> tuple[str, int, str]:
+        """Which broker and log directory it is about."""
+        return self.cluster_id, self.node_id, self.place
 
 
 class TopicMemory:
@@ -53,9 +63,9 @@ class TopicMemory:
         self.path = state_dir / FILE_NAME
         self.warnings: list[str] = []
 
-    def of(self, cluster_id: str, node_id: int) -> ToldTopics | None:
-        """What one broker of a cluster said last."""
-        return next((each for each in self._load() if (each.cluster_id, each.node_id) == (cluster_id, node_id)), None)
+    def of(self, cluster_id: str, node_id: int, place: str) -> ToldTopics | None:
+        """What one broker of a cluster said last of the topics in ``place``."""
+        return next((each for each in self._load() if each.about == (cluster_id, node_id, place)), None)
 
     def put(self, told: ToldTopics) -> ToldTopics:
         """Keep it, beside what that broker said of other topics; returns all of it.
@@ -68,7 +78,7 @@ class TopicMemory:
             with locked(self.path.with_suffix(".lock"), directory.stat()):
                 others = []
                 for each in self._load():
-                    if (each.cluster_id, each.node_id) != (told.cluster_id, told.node_id):
+                    if each.about != told.about:
                         others.append(each)
                         continue
                     since_ms = told.asked_ms - KEPT_MS
@@ -107,6 +117,7 @@ def _entry(entry: dict[str, Any]) -> ToldTopics:
     return ToldTopics(
         cluster_id=str(entry["cluster_id"]),
         node_id=int(entry["node_id"]),
+        place=str(entry["place"]),
         asked_ms=int(entry["asked_ms"]),
         topics={
             str(topic): ToldTopic(

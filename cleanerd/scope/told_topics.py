@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from cleanerd.errors import CleanerdError
 from cleanerd.log.clock import wall_ms
 from cleanerd.log.log_dir import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from cleanerd.log.places import Places
 from cleanerd.log.topic_keys import TOPIC_KEYS
 from cleanerd.log.topic_memory import ToldTopic, ToldTopics, TopicMemory
 from cleanerd.words import human_ms
@@ -82,7 +83,8 @@ def told_topics(
     if cluster_id is None or node_id is None:
         return Told({}, ())
     memory = TopicMemory(settings.daemon.cleanerd_state_dir)
-    known = memory.of(cluster_id, node_id)
+    place = Places(settings.daemon.cleanerd_state_dir).name_of(log_dir.place)
+    known = memory.of(cluster_id, node_id, place)
     now_ms = clock_ms()
     warnings: list[str] = []
     daemon = settings.daemon
@@ -101,7 +103,8 @@ def told_topics(
             client = read_client_config(daemon.cleanerd_command_config)
             warnings += client.warnings
             servers = daemon.bootstrap_servers
-            known = memory.put(_ask(client, servers, names, cluster_id, node_id, now_ms=now_ms, connect=connect))
+            topics = _ask(client, servers, names, cluster_id, node_id, now_ms=now_ms, connect=connect)
+            known = memory.put(ToldTopics(cluster_id, node_id, place, now_ms, topics))
         except CleanerdError as error:
             warnings.append(f"{log_dir.path}: the broker was not asked for its topics' configuration: {error}")
     warnings += memory.warnings
@@ -136,7 +139,7 @@ def _ask(
     *,
     now_ms: int,
     connect: Callable[..., Cluster] | None,
-) -> ToldTopics:
+) -> dict[str, ToldTopic]:
     """Raises: CleanerdError: nobody is named or answers, or the cluster is another one."""
     # A client library that only ZooKeeper mode needs here.
     from cleanerd.admin.cluster import Cluster, require_bootstrap  # noqa: PLC0415
@@ -150,19 +153,14 @@ def _ask(
                 where=f"bootstrap.servers={servers}",
             )
         told = cluster.topics(list(names), node_id)
-    return ToldTopics(
-        cluster_id,
-        node_id,
-        now_ms,
-        {
-            name: ToldTopic(
-                str(facts.topic_id or ""),
-                {key: value.effective for key, value in facts.values.items() if key in TOPIC_KEYS},
-                now_ms,
-            )
-            for name, facts in told.items()
-        },
-    )
+    return {
+        name: ToldTopic(
+            str(facts.topic_id or ""),
+            {key: value.effective for key, value in facts.values.items() if key in TOPIC_KEYS},
+            now_ms,
+        )
+        for name, facts in told.items()
+    }
 
 
 def _last_alive_ms(log_dir: LogDir) -> int:

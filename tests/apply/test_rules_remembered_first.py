@@ -17,6 +17,7 @@ from cleanerd.log import clean_point, state_files
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT, fingerprint
 from cleanerd.log.log_dir import read_log_dir
+from cleanerd.log.other_places import rules_of
 from cleanerd.log.partition import read_partition
 from tests.apply.live_round import clean_beside, running
 from tests.apply.offline_round import PARTITION, TOPIC, force, opened, two_groups
@@ -50,7 +51,7 @@ def remembered(root: Path) -> str | Unread | None:
     """The rules that a process knows which starts now."""
     log_dir, store = read_log_dir(root), StateStore(root.parent / "state", keeps_damaged=True)
     log = read_partition(log_dir, log_dir.partitions[0])
-    return store.rules_of(log_dir, log, store.load(log_dir, log))
+    return rules_of(store, log_dir, log, store.load(log_dir, log))
 
 
 def offline(root: Path, topic: TopicConfig) -> CleaningResult:

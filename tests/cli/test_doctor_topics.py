@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.topic_memory import ToldTopic, ToldTopics, TopicMemory
 from tests.cli.clean_log_dirs import dirty, make, write_metadata
 from tests.cli.findings import findings
@@ -73,7 +74,7 @@ def test_a_broker_in_zookeeper_mode(root: Path, shell: Shell) -> None:
     assert ("never been asked" in told_by_plan, "__cluster_metadata-0" in told_by_plan) == (True, False)
     now_ms = time.time_ns() // 1_000_000
     told = {"orders": ToldTopic("", {"cleanup.policy": "compact"}, now_ms)}
-    TopicMemory(root / "state").put(ToldTopics(CLUSTER_ID, 1, now_ms, told))
+    TopicMemory(root / "state").put(ToldTopics(CLUSTER_ID, 1, read_log_dir(path).place.name, now_ms, told))
     answer = shell("doctor", path, "--json")
     assert findings(answer, "topics") == [("ok", "ZooKeeper mode: the broker told of 1 topic when it was last asked")]
     assert findings(answer, "compacted partitions") == [("ok", "1 of 1")]

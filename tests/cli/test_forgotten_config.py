@@ -18,6 +18,7 @@ from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState, St
 from cleanerd.log.directory_time import CLOCK_TICK_NS
 from cleanerd.log.gone_partitions import Elsewhere, Swept, forget_gone
 from cleanerd.log.log_dir import read_log_dir
+from cleanerd.log.other_places import rules_of
 from cleanerd.log.partition import read_partition
 from cleanerd.log.state_files import Unread
 from tests.cli.clean_log_dirs import NOW, batch, make, only_partition, write_metadata
@@ -193,17 +194,17 @@ def test_the_memory_of_a_topic_is_listed_once(tmp_path: Path) -> None:
     log = read_partition(log_dir, log_dir.partitions[0])
     directory = store.path(log_dir, log).parent
     directory.mkdir(parents=True)
-    assert store.rules_of(log_dir, log, None) is None
+    assert rules_of(store, log_dir, log, None) is None
     point = {"offset": 1, "leader_epoch": 0, "fingerprint": "strategy=timestamp;tombstone.mode=null"}
     last = {"base": 0, "dev": 0, "inode": 0, "size": 0, "mtime_ns": 0}
     document = {"format": 1, "clean_point": {**point, "last_segment": last}, "quarantine": None, "last_result": None}
     name = store.path(log_dir, log).name.removesuffix("-0.json")
     (directory / f"{name}-6.json").write_text("{")
-    told = store.rules_of(log_dir, log, None)
+    told = rules_of(store, log_dir, log, None)
     assert isinstance(told, Unread), "it may have said anything"
     assert told.where == str(directory / f"{name}-6.json")
     (directory / f"{name}-7.json").write_text(json.dumps(document))
-    assert store.rules_of(log_dir, log, None) == "strategy=timestamp;tombstone.mode=null"
+    assert rules_of(store, log_dir, log, None) == "strategy=timestamp;tombstone.mode=null"
     assert (directory / f"{name}-6.json").exists(), "who only looks sets nothing aside"
 
 
@@ -231,14 +232,14 @@ def test_rules_remembered_within_one_clock_tick_are_seen(
     # The clock stands still but while the directory is listed, which no real clock does.
     monkeypatch.setattr("cleanerd.log.rules_memory.names_in", names_in)
     monkeypatch.setattr(directory_time, "time", SimpleNamespace(time_ns=lambda: now_ns))
-    assert store.rules_of(log_dir, log, None) is None
+    assert rules_of(store, log_dir, log, None) is None
     rules = "strategy=timestamp;tombstone.mode=null"
     other = StateStore(tmp_path / "state")
     other.save(log_dir, log, PartitionState(None, None, None, rules=rules))
     name = other.path(log_dir, log)
     name.rename(name.with_name(name.name.replace("-0.json", "-7.json")))
     os.utime(directory, ns=(changed_ns, changed_ns))
-    assert store.rules_of(log_dir, log, None) == rules
+    assert rules_of(store, log_dir, log, None) == rules
 
 
 @pytest.mark.parametrize("lost", ["damaged", "unreadable"])
@@ -293,11 +294,11 @@ def test_a_quarantine_does_not_take_the_place_of_what_could_not_be_read(tmp_path
     state = store.load(log_dir, log)
     assert state is not None
     assert state.quarantine == "damaged"
-    told = store.rules_of(log_dir, log, state)
+    told = rules_of(store, log_dir, log, state)
     assert isinstance(told, Unread)
     assert told.where == str(file.with_suffix(".damaged"))
     store.save(log_dir, log, PartitionState(point, None, None))
-    assert store.rules_of(log_dir, log, store.load(log_dir, log)) == point.fingerprint
+    assert rules_of(store, log_dir, log, store.load(log_dir, log)) == point.fingerprint
 
 
 FIRST_DIRTY = ("--first-dirty", "3")

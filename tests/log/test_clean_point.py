@@ -23,7 +23,9 @@ from cleanerd.log.clean_point import (
     StateStore,
 )
 from cleanerd.log.log_dir import LogDir, read_log_dir
+from cleanerd.log.other_places import rules_of
 from cleanerd.log.partition import PartitionLog, read_partition
+from cleanerd.log.places import Place
 from cleanerd.log.rules_memory import RulesMemory
 from cleanerd.log.state_files import set_aside
 from tests.cleaner.driver import scratch
@@ -146,13 +148,15 @@ def test_log_start_moved_past_it(found: tuple[LogDir, PartitionLog]) -> None:
 
 
 def test_round_trip(tmp_path: Path, found: tuple[LogDir, PartitionLog]) -> None:
-    """By directory id and topic id."""
+    """By place and topic id."""
     store = StateStore(tmp_path / "state")
     assert store.load(*found) is None
     store.save(*found, state_of(found[1]))
-    expected = tmp_path / "state" / "partitions" / uuid_to_base64(DIRECTORY_ID) / f"{uuid_to_base64(TOPIC_ID)}-0.json"
+    place = tmp_path / "state" / "partitions" / found[0].place.name
+    assert place.name.startswith(uuid_to_base64(DIRECTORY_ID))
+    expected = place / f"{uuid_to_base64(TOPIC_ID)}-0.json"
     assert store.path(*found) == expected
-    assert [path for path in (tmp_path / "state").rglob("*") if path.is_file()] == [expected]
+    assert {path for path in (tmp_path / "state").rglob("*") if path.is_file()} == {expected, place / "place"}
     assert store.load(*found) == state_of(found[1])
     store.save(*found, replace(state_of(found[1]), clean_point=None, quarantine="bad"))
     assert store.load(*found) == PartitionState(None, "bad", {"outcome": "cleaned"})
@@ -176,7 +180,7 @@ def test_a_topic_without_an_id_has_any_name(found: tuple[LogDir, PartitionLog], 
     for name, state in states.items():
         log = replace(log, name=name)
         assert again.load(log_dir, log) == state
-        assert again.rules_of(log_dir, replace(log, name=TopicPartition(name.topic, 1)), None) == state.rules
+        assert rules_of(again, log_dir, replace(log, name=TopicPartition(name.topic, 1)), None) == state.rules
         assert RulesMemory(tmp_path / "state").of_name(name.topic, None) == [state.rules]
     for name in states:
         set_aside(again.path(log_dir, replace(log, name=name)), tmp_path / "state")
@@ -188,9 +192,9 @@ def test_created_again(tmp_path: Path, found: tuple[LogDir, PartitionLog]) -> No
     log_dir, log = found
     store.save(log_dir, log, state_of(log))
     assert store.load(log_dir, replace(log, topic_id=uuid.UUID(int=78))) is None
-    other = replace(log_dir, meta=replace(log_dir.meta, directory_id=uuid.UUID(int=5)))
+    other = replace(log_dir, place=Place.of(log_dir.path, uuid.UUID(int=5)))
     assert store.load(other, log) is None
-    nameless = replace(log_dir, meta=replace(log_dir.meta, directory_id=None)), replace(log, topic_id=None)
+    nameless = replace(log_dir, place=Place.of(log_dir.path, None)), replace(log, topic_id=None)
     store.save(*nameless, state_of(log))
     assert store.load(*nameless) == state_of(log)
     assert len(list((tmp_path / "state").rglob("*.json"))) == 2
@@ -270,7 +274,7 @@ def test_a_newer_release_wrote_it(tmp_path: Path, found: tuple[LogDir, Partition
     assert store.warnings == [f"{path}: {words}; counts as absent until the next cleaning"]
     assert path.read_bytes() == content
     assert not path.with_suffix(".damaged").exists()
-    assert store.rules_of(*found, None) == json.loads(content)["clean_point"]["fingerprint"]
+    assert rules_of(store, *found, None) == json.loads(content)["clean_point"]["fingerprint"]
     store.recheck()
     assert list(store.standing) == [path], "told once, not at each look, as long as it lies there"
     path.write_bytes(variant())
@@ -362,14 +366,14 @@ def test_rules_remembered_by_another_process_count(found: tuple[LogDir, Partitio
     ours, theirs = StateStore(root), StateStore(root)
     for _ in range(2):
         assert ours.load(*found) is None
-        assert ours.rules_of(*found, None) is None
+        assert rules_of(ours, *found, None) is None
         root.mkdir(exist_ok=True)
     state = state_of(found[1])
     theirs.save(*found, state)
-    assert ours.rules_of(*found, None) == state.cleaned_by
+    assert rules_of(ours, *found, None) == state.cleaned_by
     assert ours.load(*found) == state
     shutil.rmtree(root)
     assert ours.load(*found) is None
-    assert ours.rules_of(*found, None) is None
+    assert rules_of(ours, *found, None) is None
     theirs.save(*found, state)
     assert ours.load(*found) == state

@@ -16,6 +16,7 @@ from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState, St
 from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT
 from cleanerd.log.gone_partitions import Elsewhere, Swept, forget_gone
 from cleanerd.log.log_dir import read_log_dir
+from cleanerd.log.other_places import rules_of
 from cleanerd.log.partition import read_partition
 from tests.support.log_dirs import Partition, make_log_dir, with_directory_id, write_partition
 from tests.support.system_calls import system_call
@@ -62,7 +63,7 @@ class Moves:
         """What a look at the partition finds remembered there."""
         log_dir = read_log_dir(self.dirs[number])
         log = read_partition(log_dir, log_dir.partitions[0])
-        return self.store.rules_of(log_dir, log, self.store.load(log_dir, log))
+        return rules_of(self.store, log_dir, log, self.store.load(log_dir, log))
 
 
 def full_state(path: Path, rules: str = HEADER) -> PartitionState:

@@ -6,6 +6,7 @@ from tests.mutants.agent import AGENT
 from tests.mutants.beside_brokers import BESIDE_BROKERS
 from tests.mutants.cleaning import CLEANING
 from tests.mutants.clients import CLIENTS
+from tests.mutants.copies import COPIES
 from tests.mutants.daemon import DAEMON
 from tests.mutants.daemons_clock import DAEMONS_CLOCK
 from tests.mutants.estimates import ESTIMATES
@@ -30,6 +31,7 @@ MUTANTS = (
     *RETENTION,
     *STRATEGIES,
     *RULES_MEMORY,
+    *COPIES,
     *CLEANING,
     *MOVING_LOGS,
     *REPLACING,

@@ -19,6 +19,7 @@ from cleanerd.errors import CleanerdError, ConfigError, RefusedError, as_cleaner
 from cleanerd.format.names import parse_future_dir, parse_topic_partition_dir
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import CLEAN_SHUTDOWN, META_PROPERTIES, METADATA_TOPIC, read_log_dir
+from cleanerd.log.other_places import rules_of
 from cleanerd.log.partition import PARTITION_METADATA, PartitionLog
 from cleanerd.log.plain_file import LOG_DIR_FILES
 from cleanerd.log.remote import RemotePath
@@ -232,7 +233,7 @@ def _rules(store: StateStore, log_dir: LogDir, name: TopicPartition) -> str | Un
         name=name, path=log_dir.path / str(name), topic_id=topic_id_of(log_dir, name), segments=(), snapshots=(),
         leader_epochs=(), unfinished=(), log_start_offset=0, recovery_point=0, high_watermark=0, cleaner_offset=None,
     )  # fmt: skip
-    return store.rules_of(log_dir, log, store.load(log_dir, log))
+    return rules_of(store, log_dir, log, store.load(log_dir, log))
 
 
 def _files_of(place: Path) -> dict[str, bytes]:
