@@ -32,7 +32,6 @@ from cleanerd.log.state_files import (
     make_directory,
     opened,
     read_state_file,
-    require_format,
     set_aside,
     write_state_file,
 )

@@ -120,9 +120,10 @@ def audit() -> None:
 
     A topic or a pattern such as 'orders-*' stands for all its partitions. Name all directories of log.dirs: a topic's
     partitions may lie in any of them.
-    All files count: live segments, those that wait to be deleted, those of a replacement, staged ones. Visible is what
-    a consumer of committed records gets. Exit code 0, with --expect-absent 1 when a key was found; 5 when bytes could
-    not be decoded and so may hold it. For a proof stop the broker: one that runs moves records from file to file.
+    All files count: live segments, those that wait to be deleted, those of a replacement, staged and kept ones.
+    Visible is what a consumer of committed records gets. Exit code 0, with --expect-absent 1 when a key was found; 5
+    when a place could not be searched, or bytes could not be decoded, and so may hold it. For a proof stop the broker:
+    one that runs moves records from file to file.
     """
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cleanerd.cli.audit import FOUND, keys_document, show_key
+from cleanerd.cli.audit import FOUND, keys_document, places_elsewhere, show_key, warn_of_unsearched
 from cleanerd.cli.clean_end import CleanEnds
 from cleanerd.cli.keys_asked import find_keys_asked, key_options
 from cleanerd.cli.options import now_option
@@ -19,6 +19,7 @@ from cleanerd.cli.spark import spark_verb
 from cleanerd.errors import CorruptionError
 from cleanerd.format.names import parse_topic_partition_dir
 from cleanerd.inspect.report import bytes_fields, time_of
+from cleanerd.log.log_dir import partition_names
 from cleanerd.words import counted, human_bytes, human_count
 
 if TYPE_CHECKING:
@@ -248,22 +249,27 @@ def _erasure(
     common: Common, settings: Settings, dirs: Sequence[Path], wanted: list[bytes], *, limit: int, expect_absent: bool
 ) -> int:
     from cleanerd.spark.api import Logs  # noqa: PLC0415
-    from cleanerd.spark.erasure import kept_dirs  # noqa: PLC0415
     from cleanerd.spark.session import spark_session  # noqa: PLC0415
 
-    kept = kept_dirs(settings.daemon.cleanerd_state_dir, dirs)
+    elsewhere = places_elsewhere(settings, dirs)
+    names, ours = {name for each in dirs for name in partition_names(each)}, {str(each.resolve()) for each in dirs}
+    kept = [
+        place.path
+        for place in elsewhere.places
+        if (place.name in names or place.log_dir in ours) and not any(place.path.is_relative_to(each) for each in dirs)
+    ]
+    elsewhere = elsewhere.of(names.__contains__)
     for path in kept:
-        common.output.note(f"{path}: holds segments that a cleaning of these directories replaced; it is searched too")
+        common.output.note(f"{path}: has segments that were kept or copied; it is searched too")
     with spark_session("cleanerd audit") as session, common.output.progress("audit") as advance:
         logs = Logs(session, [*dirs, *kept], lambda topic: key_rules(settings, topic))
         found = logs.find_keys(wanted, limit=limit, advance=advance)
     if common.output.as_json:
-        common.output.json(_erasure_document([*dirs, *kept], wanted, found))
+        unsearched = [each.what for each in elsewhere.unsearched]
+        common.output.json({**_erasure_document([*dirs, *kept], wanted, found), "unsearched": unsearched})
     else:
         _tell_erasure(common, wanted, found)
-    for place in found.unread:
-        common.output.warning(f"{place}; a key may be in there")
-    if found.unread:
+    if warn_of_unsearched(common.output, found.unread, elsewhere):
         return CorruptionError.exit_code
     return FOUND if expect_absent and found.found else 0
 

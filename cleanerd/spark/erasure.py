@@ -5,10 +5,8 @@ The search is the one of ``cleanerd audit``, a file a piece of work: hashes find
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +14,6 @@ import numpy as np
 from cleanerd.errors import CleanerdError
 from cleanerd.format.names import parse_topic_partition_dir
 from cleanerd.log.log_dir import LOG_START_CHECKPOINT
-from cleanerd.log.state_files import DAMAGE
 from cleanerd.spark.header_walk import walk_headers
 from cleanerd.spark.record_scan import rules_from_item, rules_to_item
 from cleanerd.spark.sides import files_below
@@ -24,13 +21,14 @@ from cleanerd.spark.spread import nobody, numbered, numbered_row, queries
 from cleanerd.spark.stores import path_of
 from cleanerd.verify.audit import LIVE, KeySearch, Occurrence
 from cleanerd.verify.finding import Findings
-from cleanerd.verify.listing import bytes_of, list_partition, size_of
+from cleanerd.verify.listing import list_partition, size_of
 from cleanerd.verify.log_dir import read_surroundings
 from cleanerd.verify.transactions import Invisible
 from cleanerd.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
     from typing import Any
 
     import pyarrow as pa
@@ -53,26 +51,6 @@ class Erasure:
     unread: tuple[str, ...]
     files: int
     size_bytes: int
-
-
-def kept_dirs(state_dir: Path, log_dirs: Sequence[Path]) -> list[Path]:
-    """Directories in which ``--keep-replaced`` put segments of ``log_dirs``, as the state directory remembers them.
-
-    Raises:
-        CleanerdError: what is remembered cannot be read or makes no sense: a key may lie where it points to.
-    """
-    ours = {str(each.resolve()) for each in log_dirs}
-    found = []
-    for path in sorted((state_dir / "trash").glob("*.json")):
-        try:
-            entry = json.loads((bytes_of(path) or b"").partition(b"\n")[0])["entry"]
-            if entry["log_dir"] in ours and Path(entry["kept"]).is_dir():
-                found.append(Path(entry["kept"]))
-        except DAMAGE as error:
-            raise CleanerdError(
-                f"cannot be read ({error}): what was kept is not known", where=str(path), hint="name the directories"
-            ) from error
-    return found
 
 
 def search_keys(

@@ -23,9 +23,10 @@ from cleanerd.verify.rules import KAFKAS_RULES
 from cleanerd.verify.transactions import Invisible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
+    from cleanerd.verify.record_places import RecordPlace
     from cleanerd.verify.records import Rows
     from cleanerd.verify.rules import KeyRules
     from cleanerd.verify.walk import Damage
@@ -68,6 +69,13 @@ class Audit:
     unread: list[str] = field(default_factory=list)
     files: int = 0
     size_bytes: int = 0
+
+    def add(self, other: Audit) -> None:
+        """What was found in another place of the same partition."""
+        self.occurrences += other.occurrences
+        self.unread += other.unread
+        self.files += other.files
+        self.size_bytes += other.size_bytes
 
 
 def files_of(partition: Path) -> list[tuple[Path, str]]:
@@ -114,14 +122,25 @@ def audit(
         unread.append(str(error))
         invisible = Invisible(np.empty((0, 3), np.int64))
     search = KeySearch(keys, invisible, log_start, rules)
-    for path, state in files_of(partition):
-        try:
-            search.file(path, state, advance)
-        except CleanerdError as error:
-            # A broker that runs deletes and replaces files; what replaced this one was not there when we looked.
-            unread.append(str(error))
+    unread += search.files(files_of(partition), advance)
     search.result.unread += dict.fromkeys(unread)
     return search.result
+
+
+def audit_place(
+    place: RecordPlace, keys: Sequence[bytes], advance: Callable[[int], None], *, rules: KeyRules = KAFKAS_RULES
+) -> Audit:
+    """As :func:`audit`, for files that no broker serves from: nothing in them is visible.
+
+    A directory that cannot be listed is among ``unread``; one that was removed meanwhile holds nothing.
+    """
+    search = KeySearch(keys, Invisible(np.empty((0, 3), np.int64)), 0, rules)
+    try:
+        files = [(path, place.state if state == LIVE else state) for path, state in files_of(place.path)]
+        search.result.unread += search.files(files, advance)
+    except CleanerdError as error:
+        search.result.unread.append(str(error))
+    return search.result if place.path.exists() else Audit()
 
 
 class KeySearch:
@@ -136,6 +155,17 @@ class KeySearch:
         self._hash_key = new_hash_key()
         wanted = hashes_of(list(self._keys), self._hash_key)
         self._low, self._high = wanted[:, 0], wanted[:, 1]
+
+    def files(self, files: Iterable[tuple[Path, str]], advance: Callable[[int], None]) -> list[str]:
+        """Search files with their states; returns why some could not be read."""
+        unread = []
+        for path, state in files:
+            try:
+                self.file(path, state, advance)
+            except CleanerdError as error:
+                # A broker that runs deletes and replaces files; what replaced this one was not there when we looked.
+                unread.append(str(error))
+        return unread
 
     def file(self, path: Path, state: str, advance: Callable[[int], None]) -> None:
         """Search one file.

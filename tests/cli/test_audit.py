@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cleaner.driver import scratch
-from tests.cli.clean_log_dirs import Shell
+from tests.cli.clean_log_dirs import COMPACT, NOW, Shell, make
 from tests.support.log_dirs import LOG_STARTS, write_checkpoint
 from tests.support.logs import encode_legacy, keyed_batch
 from tests.verify import cleaned_partition as s
@@ -17,6 +17,7 @@ from tests.verify.cleaned_partition import Scene, make_scene
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -28,6 +29,11 @@ def scene() -> Iterator[Scene]:
 @pytest.fixture
 def shell(scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
     return Shell(scene.log_dir.parent, capsys, monkeypatch)
+
+
+@pytest.fixture
+def shell_of_logs(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    return Shell(root, capsys, monkeypatch)
 
 
 def _audit(shell: Shell, scene: Scene, *arguments: object) -> tuple[int, list[dict[str, Any]]]:
@@ -232,3 +238,25 @@ def test_several_log_directories(scene: Scene, shell: Shell) -> None:
     shutil.copytree(other / s.NAME, scene.log_dir / s.NAME)
     both = shell("audit", s.NAME, scene.log_dir, other, "--key", "a", "--json").json["partitions"]
     assert {row["path"]: row["found"] for row in both} == {str(d / s.NAME): 2 for d in (scene.log_dir, other)}
+
+
+def test_in_what_a_cleaning_replaced(root: Path, shell_of_logs: Shell) -> None:
+    """U-47: the record is gone from the log, and while it is kept, nothing is proven; nor is it without a disk."""
+    path, kept = make(root), root / "kept"
+    kept.mkdir()
+    assert shell_of_logs.clean(path, "--keep-replaced", kept).code == 0
+    assert shell_of_logs.clean(path, "--from-start", "--now-ms", NOW + 10**11).code == 0
+    arguments = ("audit", "orders-0", path, "--key", "a", "--expect-absent", "--json", *COMPACT)
+    answer = shell_of_logs(*arguments)
+    (key,) = answer.json["keys"]
+    found = {each["file"]: each["state"] for each in key["occurrences"]}
+    assert answer.code == 1
+    assert "kept" in found.values()
+    assert all(state == "live" or each.startswith(str(kept)) for each, state in found.items())
+    kept.rename(root / "unmounted")
+    answer = shell_of_logs(*arguments)
+    assert (answer.code, len(answer.json["unsearched"])) == (5, 1)
+    assert "a key may be in there" in answer.err
+    shutil.rmtree(path / "orders-0")
+    (root / "unmounted").rename(kept)
+    assert shell_of_logs(*arguments).code == 1

@@ -1,10 +1,11 @@
-"""Planted mistakes about copies of a log directory, and directories that were moved (U-46)."""
+"""Planted mistakes about copies of a log directory, moved directories (U-46), and what is kept of a log (U-47)."""
 
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
 PLACES = "cleanerd/log/places.py"
+RECORD_PLACES = "cleanerd/verify/record_places.py"
 TESTS = "tests/log/test_places.py"
 
 COPIES = (
@@ -12,8 +13,8 @@ COPIES = (
         "a-copy-is-taken-for-the-original",
         "U-46",
         PLACES,
-        "        if _is_there(before, now):\n            return False\n        is_same = (before.inode, before.file_system) == "
-        "(now.inode, now.file_system)",
+        "        if _is_there(before, now):\n            return False\n"
+        "        is_same = (before.inode, before.file_system) == (now.inode, now.file_system)",
         "        is_same = True",
         (
             f"{TESTS}::test_a_copy_does_not_share_the_originals_state",
@@ -54,5 +55,35 @@ COPIES = (
         "return entry.place == self._places.name_of(log_dir.place)",
         "return entry.place.split('-')[0] == self._places.name_of(log_dir.place).split('-')[0]",
         ("tests/cli/test_copies.py::test_undo_of_the_original_and_of_the_copy",),
+    ),
+    Mutant(
+        "audit-does-not-search-what-was-kept",
+        "U-47",
+        RECORD_PLACES,
+        "        found.places.append(RecordPlace(kept, name, KEPT",
+        "        str(RecordPlace(kept, name, KEPT",
+        (
+            "tests/verify/test_record_places.py::test_what_was_kept",
+            "tests/cli/test_audit.py::test_in_what_a_cleaning_replaced",
+        ),
+    ),
+    Mutant(
+        "what-is-not-mounted-is-gone",
+        "U-47",
+        RECORD_PLACES,
+        "    elif not kept.parent.parent.is_dir():",
+        "    elif False:",
+        (
+            "tests/verify/test_record_places.py::test_a_disk_that_is_not_mounted",
+            "tests/cli/test_audit.py::test_in_what_a_cleaning_replaced",
+        ),
+    ),
+    Mutant(
+        "a-damaged-entry-kept-nothing",
+        "U-47",
+        RECORD_PLACES,
+        "            if name.endswith(DAMAGED):",
+        "            if name.endswith(DAMAGED) and not name:",
+        ("tests/verify/test_record_places.py::test_an_entry_that_says_nothing",),
     ),
 )

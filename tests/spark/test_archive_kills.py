@@ -16,8 +16,9 @@ import pytest
 from cleanerd.cli.main import run
 from cleanerd.spark.archive import run as driver
 from cleanerd.spark.archive import scratch as scratches
-from cleanerd.spark.archive.scratch import PREFIX, scratch
+from cleanerd.spark.archive.scratch import scratch
 from cleanerd.spark.archive.target import MANIFEST, target_of
+from cleanerd.verify.record_places import SCRATCH_PREFIX
 from tests.spark.archives import CLEAN, archived, cleaned_twin, files_of, make_archive, manifest_of, settings
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -114,18 +115,20 @@ def test_copies_of_a_process_that_was_killed(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("tempfile.tempdir", None)  # what the standard library remembers of TMPDIR
     scratches._sweep.cache_clear()
     for name in ("dead", "used", "young", "bare"):
-        (tmp_path / f"{PREFIX}{name}").mkdir()
-        (tmp_path / f"{PREFIX}{name}" / "data").touch()
+        (tmp_path / f"{SCRATCH_PREFIX}{name}").mkdir()
+        (tmp_path / f"{SCRATCH_PREFIX}{name}" / "data").touch()
         if name != "bare":
-            (tmp_path / f"{PREFIX}{name}" / "lock").touch()
+            (tmp_path / f"{SCRATCH_PREFIX}{name}" / "lock").touch()
         if name != "young":
-            os.utime(tmp_path / f"{PREFIX}{name}", (0, 0))
+            os.utime(tmp_path / f"{SCRATCH_PREFIX}{name}", (0, 0))
     (tmp_path / "mine").mkdir()
-    (tmp_path / f"{PREFIX}link").symlink_to(tmp_path / "mine")
-    with (tmp_path / f"{PREFIX}used" / "lock").open("w") as held:
+    (tmp_path / f"{SCRATCH_PREFIX}link").symlink_to(tmp_path / "mine")
+    with (tmp_path / f"{SCRATCH_PREFIX}used" / "lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with scratch() as place:
             assert place.parent == tmp_path
-            names = {each.name.removeprefix(PREFIX) for each in tmp_path.iterdir()} - {place.name.removeprefix(PREFIX)}
+            names = {each.name.removeprefix(SCRATCH_PREFIX) for each in tmp_path.iterdir()} - {
+                place.name.removeprefix(SCRATCH_PREFIX)
+            }
             assert names == {"used", "young", "link", "mine"}
     assert not place.exists()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.errors import CleanerdError
-from cleanerd.spark.erasure import kept_dirs, search_keys
+from cleanerd.spark.erasure import search_keys
 from cleanerd.verify.rules import KAFKAS_RULES
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import Record, encode_batch, encode_marker
@@ -93,21 +91,3 @@ def test_bytes_that_nobody_can_read(spark: SparkSession, tmp_path: Path) -> None
     (unread,) = found.unread
     assert found.found == 0
     assert unread.startswith(f"{path} at byte {len(data) // 2}")
-
-
-def test_what_was_kept_of_it(log_dir: Path, tmp_path: Path) -> None:
-    """S-40: trash/ knows where replaced segments went; other directories' are none of ours."""
-    kept = log_dir.parent / "kept" / PLAN / "orders-0"
-    entries = [
-        {"log_dir": str(log_dir), "kept": str(kept)},
-        {"log_dir": "/elsewhere", "kept": str(log_dir.parent)},
-        {"log_dir": str(log_dir), "kept": str(tmp_path / "gone")},
-    ]
-    (tmp_path / "trash").mkdir()
-    for number, entry in enumerate(entries):
-        (tmp_path / "trash" / f"{number}.json").write_text(json.dumps({"format": 1, "entry": entry}) + "\n{}\n")
-    assert kept_dirs(tmp_path, [log_dir]) == [kept]
-    assert kept_dirs(tmp_path / "nothing", [log_dir]) == []
-    (tmp_path / "trash" / "1.json").write_text("{}")
-    with pytest.raises(CleanerdError, match=r"trash/1\.json: cannot be read"):
-        kept_dirs(tmp_path, [log_dir])

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import system_error
 from cleanerd.log.safe_open import close_quietly
+from cleanerd.verify.record_places import SCRATCH_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PREFIX: Final = "cleanerd-archive-"
 _LOCK: Final = "lock"
 _YOUNG_SECONDS: Final = 60.0
 """So old is a directory before one without a lock counts as left behind: its maker may be about to take it."""
@@ -37,7 +37,7 @@ def scratch() -> Iterator[Path]:
     top = _top()
     _sweep(top, os.getpid())
     try:
-        path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=top))
+        path = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX, dir=top))
         lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise system_error("no directory for copies can be made", str(top), error) from error
@@ -62,7 +62,7 @@ def _sweep(top: Path, _process: int) -> None:
     """Once a process: directories of ours that nobody holds."""
     with contextlib.suppress(OSError):
         for entry in os.scandir(top):
-            if entry.name.startswith(PREFIX) and entry.is_dir(follow_symlinks=False):
+            if entry.name.startswith(SCRATCH_PREFIX) and entry.is_dir(follow_symlinks=False):
                 with contextlib.suppress(OSError):
                     _sweep_one(Path(entry.path), entry.stat(follow_symlinks=False))
 

@@ -1,0 +1,205 @@
+"""Where records of a log may be besides its partition's directory: every place that cleanerd or a broker puts them.
+
+The one list for whoever proves that a key is nowhere (U-47):
+
+* segments that cleanings replaced (``--keep-replaced``, ``cleanerd.keep.replaced.dir``), as ``trash/`` in the state
+  directory remembers them and as the configured directories hold them;
+* what a broker is about to delete, has set aside, or is moving: ``TOPIC-N.ID-delete``, ``-stray``, ``-future``;
+* copies that a killed ``cleanerd spark archive`` left among temporary files.
+
+Staged segments and the work of Spark cleanings are below the partition's own directory (``verify/audit.py: files_of``).
+An offset map in a file (``cleanerd.map.dir``) has no name and holds no key. A place that cannot be searched is named,
+and then nothing is proven.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.errors import CleanerdError
+from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
+from cleanerd.log.remote import RemotePath
+from cleanerd.log.safe_open import MAX_KEPT_BYTES
+from cleanerd.log.state_files import DAMAGE, DAMAGED, read_state_file
+from cleanerd.verify.listing import names_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+KEPT: Final = "kept"
+COPIED: Final = "copied"
+SCRATCH_PREFIX: Final = "cleanerd-archive-"
+"""What the directories are called in which archives are cleaned (``spark/archive/scratch.py``)."""
+
+_TRASH: Final = "trash"
+_PLAN: Final = re.compile(r"[0-9]{8}t[0-9]{6}-[0-9a-f]{8}", re.ASCII)
+_ASIDE: Final = re.compile(r"(.+)\.[0-9a-f]{32}(-delete|-stray|-future)", re.ASCII | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordPlace:
+    """A directory with segments of a partition. ``state``: why they are there, as :class:`Occurrence` has it.
+
+    ``log_dir``: the resolved log directory that they were kept of, if that is known.
+    """
+
+    path: Path
+    name: TopicPartition
+    state: str
+    log_dir: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unsearched:
+    """A place that cannot be searched. ``name``: the partition that it is about, None: it may be about any."""
+
+    name: TopicPartition | None
+    what: str
+
+
+@dataclass(slots=True)
+class RecordPlaces:
+    """What was found; a directory is there once."""
+
+    places: list[RecordPlace] = field(default_factory=list)
+    unsearched: list[Unsearched] = field(default_factory=list)
+
+    def of(self, is_wanted: Callable[[TopicPartition], bool]) -> RecordPlaces:
+        """Those of the partitions that are wanted."""
+        return RecordPlaces(
+            [each for each in self.places if is_wanted(each.name)],
+            [each for each in self.unsearched if each.name is None or is_wanted(each.name)],
+        )
+
+
+def record_places(state_dir: Path, keep_dirs: Sequence[Path], log_dirs: Sequence[Path]) -> RecordPlaces:
+    """Every such place on this host. ``keep_dirs``: the directories of ``cleanerd.keep.replaced.dir``."""
+    found = RecordPlaces()
+    _of_trash(state_dir, found)
+    for keep_dir in keep_dirs:
+        with _named(found, keep_dir, "mount it, or take it out of cleanerd.keep.replaced.dir"):
+            for plan in filter(_PLAN.fullmatch, names_in(keep_dir)):
+                found.places += _partitions_in(keep_dir / plan, KEPT)
+    for log_dir in log_dirs:
+        if not isinstance(log_dir, RemotePath):
+            with _named(found, log_dir, "make it readable"):
+                found.places += _aside(log_dir)
+    for directory in _temporary_directories():
+        with _named(found, directory, "make it readable"):
+            for name in names_in(directory):
+                if name.startswith(SCRATCH_PREFIX):
+                    _of_scratch(directory / name, found)
+    found.places = list({os.path.realpath(each.path): each for each in reversed(found.places)}.values())[::-1]
+    return found
+
+
+@contextmanager
+def _named(found: RecordPlaces, path: Path, way_out: str) -> Iterator[None]:
+    """A place that cannot be listed in the block is named."""
+    try:
+        yield
+    except (CleanerdError, OSError) as error:
+        why = error.strerror if isinstance(error, OSError) else error.message
+        found.unsearched.append(Unsearched(None, f"{path}: {why} ({way_out})"))
+
+
+def _of_trash(state_dir: Path, found: RecordPlaces) -> None:
+    trash = state_dir / _TRASH
+    if not _may_be_there(trash):
+        return
+    with _named(found, trash, "run as a user who may read the state directory"):
+        for name in names_in(trash):
+            path = trash / name
+            if name.endswith(DAMAGED):
+                found.unsearched.append(_unknown(path, "is damaged"))
+            elif name.endswith(".json"):
+                try:
+                    _of_entry(path, read_state_file(path, max_bytes=MAX_KEPT_BYTES), found)
+                except FileNotFoundError:
+                    continue  # undone or forgotten meanwhile
+                except OSError as error:
+                    found.unsearched.append(_unknown(path, f"cannot be read ({error.strerror})"))
+                except DAMAGE as error:
+                    found.unsearched.append(_unknown(path, f"is damaged ({error})"))
+
+
+def _of_entry(path: Path, data: bytes, found: RecordPlaces) -> None:
+    """One cleaning's kept segments; raises one of ``DAMAGE``."""
+    entry = json.loads(data.partition(b"\n")[0])["entry"]
+    name, kept = parse_topic_partition_dir(f"{entry['topic']}-{entry['partition']}"), Path(entry["kept"])
+    if name is None or _PLAN.fullmatch(path.stem) is None or kept.parts[-2:] != (path.stem, str(name)):
+        raise ValueError("it does not name a directory of kept segments")
+    if kept.is_dir():
+        found.places.append(RecordPlace(kept, name, KEPT, str(entry["log_dir"])))
+    elif not kept.parent.parent.is_dir():
+        what = (
+            f"{kept}: cannot be found, and has segments that a cleaning replaced "
+            f"(mount its disk; if it was deleted, remove {path})"
+        )
+        found.unsearched.append(Unsearched(name, what))
+
+
+def _unknown(path: Path, why: str) -> Unsearched:
+    what = (
+        f"{path}: {why}, so nothing says where a cleaning kept replaced segments "
+        "(name their directories with cleanerd.keep.replaced.dir, then remove this file)"
+    )
+    return Unsearched(None, what)
+
+
+def _partitions_in(directory: Path, state: str) -> Iterator[RecordPlace]:
+    for each in names_in(directory) if _is_directory(directory) else ():
+        name = parse_topic_partition_dir(each)
+        if name is not None and _is_directory(directory / each):
+            yield RecordPlace(directory / each, name, state)
+
+
+def _aside(log_dir: Path) -> Iterator[RecordPlace]:
+    for each in names_in(log_dir):
+        match = _ASIDE.fullmatch(each)
+        name = None if match is None else parse_topic_partition_dir(match[1])
+        if match is not None and name is not None and _is_directory(log_dir / each):
+            yield RecordPlace(log_dir / each, name, match[2])
+
+
+def _of_scratch(directory: Path, found: RecordPlaces) -> None:
+    if not _is_directory(directory):
+        return
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    with _named(found, directory, "a killed cleanerd spark archive left it: remove it, or make it readable"):
+        for place, _, _ in os.walk(directory, onerror=fail):
+            found.places += _partitions_in(Path(place), COPIED)
+
+
+def _temporary_directories() -> list[Path]:
+    local = [Path(each) for each in os.environ.get("SPARK_LOCAL_DIRS", "").split(",") if each]
+    return [each for each in dict.fromkeys([*local, Path(tempfile.gettempdir())]) if each.is_dir()]
+
+
+def _is_directory(path: Path) -> bool:
+    """Whether it is one, and no link to one. Raises OSError."""
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _may_be_there(path: Path) -> bool:
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        pass  # listing it says why not
+    return True

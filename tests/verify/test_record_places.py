@@ -1,0 +1,125 @@
+"""Every place where records of a log may be besides its directory: found, or named (U-47)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.format.names import TopicPartition
+from cleanerd.verify.record_places import SCRATCH_PREFIX, RecordPlace, record_places
+from tests.support.root import as_somebody, needs_root
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PLAN, OTHER_PLAN = "20260101t000000-0123abcd", "20260102t000000-0123abcd"
+NAME = TopicPartition("orders", 0)
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
+    return tmp_path / "tmp"
+
+
+def remember(state: Path, kept: Path, place: str = f"{PLAN}/orders-0") -> Path:
+    """As a cleaning with ``--keep-replaced``."""
+    (state / "trash").mkdir(parents=True, exist_ok=True)
+    entry = {"topic": "orders", "partition": 0, "log_dir": "/d", "kept": str(kept / place)}
+    file = state / "trash" / f"{PLAN}.json"
+    file.write_text(json.dumps({"format": 1, "entry": entry}) + "\n{}\n")
+    return file
+
+
+def keep(kept: Path, plan: str = PLAN) -> Path:
+    (kept / plan / "orders-0").mkdir(parents=True)
+    return kept / plan / "orders-0"
+
+
+def test_what_was_kept(tmp_path: Path) -> None:
+    """S-40: by what is remembered and by what the settings name; each directory once."""
+    kept, state = tmp_path / "kept", tmp_path / "state"
+    remembered, other = keep(kept), keep(kept, OTHER_PLAN)
+    (kept / "lost+found").mkdir()
+    remember(state, kept)
+    only = record_places(state, [], [])
+    assert (only.places, only.unsearched) == ([RecordPlace(remembered, NAME, "kept", "/d")], [])
+    assert [each.path for each in record_places(state, [kept], []).places] == [remembered, other]
+    assert [each.path for each in record_places(tmp_path / "none", [kept], []).places] == [remembered, other]
+    assert record_places(state, [], []).of(lambda name: name.topic == "others").places == []
+
+
+def test_what_was_removed_is_gone(tmp_path: Path) -> None:
+    """Where the directory of kept segments is there, what is not in it was removed."""
+    remember(tmp_path / "state", tmp_path / "kept")
+    (tmp_path / "kept").mkdir()
+    found = record_places(tmp_path / "state", [], [])
+    assert (found.places, found.unsearched) == ([], [])
+
+
+def test_a_disk_that_is_not_mounted(tmp_path: Path) -> None:
+    """Its segments may still be there: what is remembered of them is named, for that partition."""
+    file = remember(tmp_path / "state", tmp_path / "kept")
+    found = record_places(tmp_path / "state", [], [])
+    (missing,) = found.unsearched
+    assert (missing.name, str(file) in missing.what) == (NAME, True)
+    assert found.of(lambda name: name != NAME).unsearched == []
+    (configured,) = record_places(tmp_path / "none", [tmp_path / "nowhere"], []).unsearched
+    assert (configured.name, "nowhere" in configured.what) == (None, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        pytest.param(f"{PLAN}.json", "{", id="cut"),
+        pytest.param(f"{PLAN}.json", '{"format": 1}', id="without an entry"),
+        pytest.param(f"{PLAN}.damaged", "{}", id="set aside"),
+        pytest.param("strange.json", "{}", id="of no plan"),
+    ],
+)
+def test_an_entry_that_says_nothing(tmp_path: Path, name: str, text: str) -> None:
+    """It may have been about any partition."""
+    (tmp_path / "trash").mkdir()
+    (tmp_path / "trash" / name).write_text(text)
+    (missing,) = record_places(tmp_path, [], []).unsearched
+    assert (missing.name, name in missing.what) == (None, True)
+
+
+def test_an_entry_that_leads_elsewhere(tmp_path: Path) -> None:
+    """U-33: the broker's user can write there."""
+    remember(tmp_path / "state", tmp_path, "orders-0")
+    found = record_places(tmp_path / "state", [], [])
+    assert (found.places, len(found.unsearched)) == ([], 1)
+
+
+@needs_root
+def test_a_state_directory_of_somebody_else(tmp_path: Path) -> None:
+    """Nobody knows what was kept."""
+    remember(tmp_path / "state", tmp_path / "kept")
+    (tmp_path / "state" / "trash").chmod(0o700)
+    tmp_path.chmod(0o755)
+    assert as_somebody(lambda: [each.name for each in record_places(tmp_path / "state", [], []).unsearched]) == [None]
+
+
+@pytest.mark.parametrize("state", ["-delete", "-stray", "-future"])
+def test_what_a_broker_has_set_aside(tmp_path: Path, state: str) -> None:
+    """F-12: the partition's former directory, or its coming one."""
+    (tmp_path / f"orders-0.{'0a' * 16}{state}").mkdir()
+    (tmp_path / "orders-0").mkdir()
+    (tmp_path / f"orders-0.{'0a' * 16}{state}.txt").mkdir()
+    assert record_places(tmp_path / "none", [], [tmp_path]).places == [
+        RecordPlace(tmp_path / f"orders-0.{'0a' * 16}{state}", NAME, state)
+    ]
+
+
+def test_what_a_killed_archive_run_left(tmp_path: Path, temporary: Path) -> None:
+    """A copy of the partition, among temporary files or in Spark's own directory."""
+    copied = temporary / f"{SCRATCH_PREFIX}x" / "logs" / "orders-0"
+    copied.mkdir(parents=True)
+    (temporary / "others" / "orders-0").mkdir(parents=True)
+    assert record_places(tmp_path / "none", [], []).places == [RecordPlace(copied, NAME, "copied")]
