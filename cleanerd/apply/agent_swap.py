@@ -184,6 +184,7 @@ class Swapper:
             "log_start": plan.log_start_offset if plan.rules.versioned else None,
             "groups": [group],
             "checkpoint": None,
+            "recovery_point": False,
         }
         return request if self._agent_has_evidence else self._with_witnesses(request)
 

@@ -33,6 +33,7 @@ from cleanerd.errors import (
     RefusedError,
     StalePlanError,
 )
+from cleanerd.format.names import SEGMENT_SUFFIX, file_name
 from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT
 from cleanerd.policy.producer import LastRecords
 
@@ -132,6 +133,7 @@ class ByAgent(Put):
         """Group by group: staged, verified, asked for, then the next one (U-16)."""
         swapper = self._swaps()
         swapper.wait_for_deletions(found.config.file_delete_delay_ms)
+        _flush(files, found.log, self._told().recovery_point)
         if self._some_wait:
             drop_plans(files, names_staged(files))  # what `cleanerd stage` made: outdated now
         with self._staging(files, found, cleaning) as staging:
@@ -257,6 +259,16 @@ class ByAgent(Put):
                 time.sleep(wait)
             else:
                 return
+
+
+def _flush(files: PartitionFiles, log: PartitionLog, recovery_point: int) -> None:
+    """Flush the closed segments that the broker has not flushed: a winner outlasts a power cut (U-49).
+
+    Kafka's cleaner rewrites them all, and flushes what it writes. Ours leaves segments that nothing changes in.
+    """
+    for number, segment in enumerate(log.segments[:-1]):
+        if log.end_of(number) > recovery_point:
+            files.fsync(file_name(segment.base, SEGMENT_SUFFIX))
 
 
 def _is_to_say(offset: int, before: PartitionLog, after: PartitionLog) -> bool:

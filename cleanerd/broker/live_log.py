@@ -83,7 +83,9 @@ def _of_one(log_dir: LogDir, name: TopicPartition, facts: LogFacts) -> LogDir:
         meta=log_dir.meta,
         partitions=(name,),
         cleaner_offsets={} if clean is None else {name: clean},
-        recovery_points={name: facts.recovery_point},
+        # After an unclean stop the broker's stays where it was until a segment is rolled. Its own cleaner does not look
+        # at it; ours has the closed segments flushed before it replaces any (U-49).
+        recovery_points={name: max(facts.recovery_point, facts.active.base)},
         log_start_offsets={name: facts.log_start},
         high_watermarks={name: facts.hw},
         has_high_watermarks=True,

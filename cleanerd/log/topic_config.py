@@ -30,6 +30,7 @@ from cleanerd.log.topic_keys import BROKER_ONLY_RULES, INTERNAL_SEGMENT_BYTES, P
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
 
     from cleanerd.log.state_files import Unread
 
@@ -204,7 +205,7 @@ def resolve_topic_config(
         _take_ours(topic, overrides, layers, saved or {}, values, origins)
     elif topic_configs is not None and delegation.is_kept_away(topic_configs) and STRATEGY not in named:
         warnings += (delegation.HINT.format(topic=topic),)
-    _check_lags(topic, values, origins)
+    warnings += _crossed_lags(topic, values, origins, overrides.keys() | (topic_configs or {}).keys())
     warnings += strategy_config.cautions(topic, values, origins)
     return TopicConfig(
         topic=topic,
@@ -346,13 +347,22 @@ def _read(synonym: Synonym, text: str, origin: str, topic: str | None = None) ->
     return value
 
 
-def _check_lags(topic: str, values: Mapping[str, Any], origins: Mapping[str, str]) -> None:
+def _crossed_lags(
+    topic: str, values: Mapping[str, Any], origins: Mapping[str, str], on_topic: AbstractSet[str]
+) -> tuple[str, ...]:
+    """U-48: lags that cross by a default hold nothing up, as with Kafka: what is too young waits, the deadline passes.
+
+    Raises:
+        ConfigError: both are set for the topic itself, which no broker accepts.
+    """
     least, most = "min.compaction.lag.ms", "max.compaction.lag.ms"
-    if values[least] > values[most]:
-        _reject(
-            f"{least} of topic {topic} is {values[least]}, above {most} {values[most]} ({origins[most]})",
-            origins[least],
-        )
+    if values[least] <= values[most]:
+        return ()
+    crossed = f"{least} of topic {topic} is {values[least]}, above {most} {values[most]} ({origins[most]})"
+    if {least, most} <= on_topic:
+        _reject(crossed, origins[least])
+    cured = f"set {most} of the topic to {values[least]} or more"
+    return (f"{crossed}: it is cleaned up to records of that age, so the deadline of {most} cannot be kept; {cured}",)
 
 
 def _reject(message: str, origin: str, hint: str | None = None) -> NoReturn:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cleanerd.apply.files import Operation, PartitionFiles
 from cleanerd.broker import agent_client
 from cleanerd.log.delegation import Delegation
 from cleanerd.log.partition import read_partition
@@ -203,9 +204,37 @@ def test_the_log_start_is_compared_under_a_versioned_strategy(root: Path) -> Non
         assert agent.checkpoints == {}, "U-10: Kafka's checkpoint is about Kafka's rules"
 
 
-@pytest.mark.parametrize("facts", [{"hw": 5, "lso": 5}, {"lso": 5}, {"recovery_point": 5}])
+@pytest.mark.parametrize("recovery_point", [0, 3, 5, 8])
+def test_a_recovery_point_that_stays_behind(root: Path, monkeypatch: pytest.MonkeyPatch, recovery_point: int) -> None:
+    """U-49: after an unclean stop it stays until a segment is rolled, which an idle log never does.
+
+    Closed segments behind it are flushed before the first swap, also one in which nothing changes.
+    """
+    flushed: list[tuple[str, int]] = []
+    perform = PartitionFiles.perform
+
+    def seen(files: PartitionFiles, operation: Operation) -> None:
+        if operation.kind == "fsync" and operation.name.endswith(".log") and "/" not in operation.name:
+            flushed.append((operation.name, len(agent.asked("swap"))))
+        perform(files, operation)
+
+    monkeypatch.setattr(PartitionFiles, "perform", seen)
+    expected = offline_twin(root)
+    flushed.clear()
+    with running(root) as agent:
+        log = _log(agent)
+        closed = [(f"{segment.base:020d}.log", log.end_of(row)) for row, segment in enumerate(log.segments[:-1])]
+        agent.facts = {"recovery_point": recovery_point}
+        result = clean_beside(agent)
+        assert (result.outcome, result.end_offset, content(root)) == ("cleaned", 8, expected)
+        assert all(request["recovery_point"] is False for request in agent.asked("swap"))
+        behind = [name for name, end in closed if end > recovery_point]
+        assert flushed[: len(behind)] == [(name, 0) for name in behind]
+
+
+@pytest.mark.parametrize("facts", [{"hw": 5, "lso": 5}, {"lso": 5}])
 def test_the_brokers_offsets_count(root: Path, facts: dict[str, int]) -> None:
-    """U-23, S-01: its high watermark, last stable offset and recovery point, not those of the checkpoint files."""
+    """U-23, S-01: its high watermark and last stable offset, not those of the checkpoint files."""
     with running(root) as agent:
         agent.facts = dict(facts)
         result = clean_beside(agent, force(from_start=True))

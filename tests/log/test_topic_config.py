@@ -255,16 +255,29 @@ def test_a_bad_value_that_is_overridden_is_never_read() -> None:
     assert config.segment_bytes == 100
 
 
-def test_lags_that_cross_are_refused_with_both_origins() -> None:
-    """Min > max is rejected; the two may come from different places."""
-    with pytest.raises(ConfigError) as raised:
-        resolve(
-            topic_configs={"min.compaction.lag.ms": "10"},
-            server_properties={"log.cleaner.max.compaction.lag.ms": "9"},
-        )
-    text = str(raised.value)
-    assert "topic configuration" in text
-    assert "server.properties log.cleaner.max.compaction.lag.ms" in text
+@pytest.mark.parametrize("where", ["server.properties", "cluster default", "settings"])
+def test_lags_that_cross_by_a_default(where: str) -> None:
+    """U-48: Kafka cleans such a topic; the warning names both values and where they come from."""
+    default = {"log.cleaner.max.compaction.lag.ms": "9"}
+    layers: dict[str, Any] = {
+        "server.properties": {"server_properties": default},
+        "cluster default": {"broker_defaults": default},
+        "settings": {"settings_defaults": {"log.cleaner.max.compaction.lag.ms": ("9", "--set")}},
+    }
+    config = resolve(topic_configs={"min.compaction.lag.ms": "10"}, **layers[where])
+    assert (config.min_compaction_lag_ms, config.max_compaction_lag_ms) == (10, 9)
+    (warning,) = config.warnings
+    assert "min.compaction.lag.ms of topic orders is 10, above max.compaction.lag.ms 9" in warning
+    assert config.origins["max.compaction.lag.ms"] in warning
+
+
+@pytest.mark.parametrize("override", [True, False])
+def test_lags_of_a_topic_that_cross_are_refused(override: bool) -> None:
+    """No broker takes both on one topic, in the cluster or by cleanerd's settings."""
+    most = {"overrides": {"max.compaction.lag.ms": ("9", "--set")}} if override else {}
+    topic = {"min.compaction.lag.ms": "10"} | ({} if override else {"max.compaction.lag.ms": "9"})
+    with pytest.raises(ConfigError, match=r"min\.compaction\.lag\.ms of topic orders is 10, above"):
+        resolve(topic_configs=topic, **most)
 
 
 @pytest.mark.parametrize("topic", sorted(INTERNAL_TOPICS))

@@ -254,4 +254,20 @@ BESIDE_BROKERS = (
         "",
         (f"{TESTS}::test_segments_that_the_broker_does_not_have",),
     ),
+    Mutant(
+        "the-recovery-point-holds-a-live-cleaning-back",
+        "U-49",
+        "cleanerd/broker/live_log.py",
+        "max(facts.recovery_point, facts.active.base)",
+        "facts.recovery_point",
+        ("tests/apply/test_live.py::test_a_recovery_point_that_stays_behind",),
+    ),
+    Mutant(
+        "a-winner-may-be-lost-with-the-power",
+        "U-49",
+        "cleanerd/apply/put_by_agent.py",
+        "        if log.end_of(number) > recovery_point:\n",
+        "        if log.end_of(number) > recovery_point > 5:\n",
+        ("tests/apply/test_live.py::test_a_recovery_point_that_stays_behind",),
+    ),
 )

@@ -357,4 +357,12 @@ CLEANING = (
             "tests/torn/test_recovery.py::test_an_index_that_is_made_anew_meanwhile",
         ),
     ),
+    Mutant(
+        "lags-that-cross-by-a-default-stop-a-topic",
+        "U-48",
+        "cleanerd/log/topic_config.py",
+        "if {least, most} <= on_topic:",
+        "if {least, most} & on_topic:",
+        ("tests/log/test_topic_config.py::test_lags_that_cross_by_a_default",),
+    ),
 )

@@ -167,9 +167,9 @@ RULES_MEMORY = (
     Mutant(
         "each-log-directory-remembers-for-itself",
         "U-6",
-        "cleanerd/log/rules_memory.py",
-        "*(self.of_topic(each, topic_id) for each in others)",
-        "",
+        "cleanerd/log/other_places.py",
+        "        answers += [rules.of_topic(each, topic) for each in beside]",
+        "        pass",
         ("tests/cli/test_forgotten_config.py::test_a_topic_in_several_log_directories",),
     ),
     Mutant(
