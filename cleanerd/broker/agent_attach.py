@@ -135,12 +135,18 @@ def attach(jvm: Jvm, jar: str, options: str) -> None:
 
 def log_dirs_of(jvm: Jvm) -> list[Path]:
     """The log directories that the broker holds the lock of, by a path that leads there from this process."""
+    return log_dirs_of_process(jvm.pid, jvm.proc)
+
+
+def log_dirs_of_process(pid: int, proc: Path = _PROC) -> list[Path]:
+    """As :func:`log_dirs_of`; none where the process cannot be looked at."""
     found = set()
+    process = proc / str(pid)
     with contextlib.suppress(OSError):
-        for name in os.listdir(jvm.proc / str(jvm.pid) / "fd"):
+        for name in os.listdir(process / "fd"):
             with contextlib.suppress(OSError):
-                target = os.readlink(jvm.proc / str(jvm.pid) / "fd" / name)
-                path = jvm.root / target.removesuffix(_LOCK).lstrip("/")
+                target = os.readlink(process / "fd" / name)
+                path = process / "root" / target.removesuffix(_LOCK).lstrip("/")
                 if target.endswith(_LOCK) and (path / META_PROPERTIES).is_file():
                     found.add(path)
     return sorted(found)

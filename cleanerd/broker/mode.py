@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from cleanerd.broker.agent_attach import log_dirs_of_process
 from cleanerd.broker.live_broker import LiveBroker, Patience, find_socket, why_not
-from cleanerd.broker.lock_file import ask_lock, is_held, worker_of
+from cleanerd.broker.lock_file import ask_lock, broker_process, is_held, worker_of
 from cleanerd.errors import CleanerdError
 from cleanerd.log.log_dir import read_log_dir
 
@@ -52,7 +53,7 @@ def choose_mode(log_dir: LogDir, others: Sequence[Path], configured: Path | None
     worker = worker_of(log_dir.path)
     if worker is not None:
         return ModeChoice("offline", f"no broker runs on it; {worker} is at work there", worked_on=True)
-    socket = find_socket(configured, [log_dir.path, *others])
+    socket = find_socket(configured, [log_dir.path, *others]) or find_socket(None, _of_its_broker(log_dir))
     if socket is None:
         return ModeChoice("on-start", "a broker runs on it without cleanerd's agent")
     try:
@@ -64,6 +65,17 @@ def choose_mode(log_dir: LogDir, others: Sequence[Path], configured: Path | None
     if against:
         return ModeChoice("on-start", against, socket, info)
     return ModeChoice("live", f"the agent in {info.kafka} (process {info.pid}) swaps segments", socket, info)
+
+
+def _of_its_broker(log_dir: LogDir) -> list[Path]:
+    """The log directories of the broker that runs on ``log_dir``, as far as its process can be seen from here.
+
+    The agent puts its socket in the first of log.dirs, which need not be one that was named here.
+    """
+    try:
+        return log_dirs_of_process(broker_process(log_dir.path))
+    except CleanerdError:
+        return []
 
 
 def told_of_others(log_dir: LogDir, others: Sequence[Path]) -> str:

@@ -46,6 +46,7 @@ def apply(
     kept: Path | None,
 ) -> int:
     """What ``cleanerd apply`` does; its command line is in ``cleaning_verbs.py``."""
+    log_dirs = common.log_dirs(log_dirs)
     settings = common.load_settings()
     wanted = select_in(partitions, log_dirs)
     require_outside(settings.daemon.cleanerd_state_dir, log_dirs)

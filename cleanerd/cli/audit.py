@@ -45,6 +45,7 @@ def audit(
     expect_absent: bool,
 ) -> int:
     """What ``cleanerd audit`` does; its command line is in ``reading_verbs.py``."""
+    log_dirs = common.log_dirs(log_dirs)
     wanted = find_keys_asked(keys, keys_file, as_hex=as_hex, as_base64=as_base64)
     if not wanted:
         raise click.UsageError("no key to look for: give --key or --keys-file")

@@ -62,6 +62,7 @@ def clean(
     **given: Any,
 ) -> int:
     """What ``cleanerd clean`` does; its command line is in ``cleaning_verbs.py``."""
+    log_dirs = common.log_dirs(log_dirs)
     settings = common.load_settings()
     wanted = select_in(given.pop("partitions"), log_dirs)
     options = options_from(given, common.output, settings)

@@ -18,6 +18,7 @@ from cleanerd.cli.scope import tell_links, tell_warnings
 from cleanerd.errors import RefusedError
 from cleanerd.log.topic_config import INTERNAL_TOPICS
 from cleanerd.scope.broker_facts import broker_facts
+from cleanerd.scope.log_dirs import configured_log_dirs
 from cleanerd.scope.partitions import ByBroker
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def clean_dir_live(
     output, settings = request.output, request.settings
     tell_links(output, log_dir)
     others = request.others(log_dir.path)
-    choice = choose_mode(log_dir, others, settings.daemon.cleanerd_agent_socket)
+    choice = choose_mode(log_dir, [*others, *configured_log_dirs(settings)], settings.daemon.cleanerd_agent_socket)
     if choice.mode == "offline":
         hint = "clean it without --live"
     else:

@@ -8,7 +8,9 @@ from cleanerd.broker.mode import choose_mode
 from cleanerd.errors import CleanerdError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
+from cleanerd.scope.log_dirs import configured_log_dirs
 from cleanerd.scope.partitions import partitions_of
+from cleanerd.scope.settled import FirstReadings
 from cleanerd.words import counted, human_bytes
 
 if TYPE_CHECKING:
@@ -52,14 +54,15 @@ def _to_clean(
     live: bool,
 ) -> Iterator[Survey]:
     store = StateStore(settings.daemon.cleanerd_state_dir, keeps_damaged=True)
+    first, configured = FirstReadings(), configured_log_dirs(settings)
     for path in paths:
         others = [other for other in paths if other != path]
         try:
             log_dir = read_log_dir(path)
-            choice = choose_mode(log_dir, others, settings.daemon.cleanerd_agent_socket)
+            choice = choose_mode(log_dir, [*others, *configured], settings.daemon.cleanerd_agent_socket)
             if choice.mode != ("live" if live else "offline"):
                 continue  # it is refused
-            with partitions_of(settings, log_dir, others, choice, output.note) as partitions:
+            with partitions_of(settings, log_dir, others, choice, output.note, first) as partitions:
                 for target in partitions.targets(wanted):
                     try:
                         found = partitions.read(target.name).survey(store, options)

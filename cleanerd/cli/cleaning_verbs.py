@@ -23,7 +23,7 @@ from cleanerd.cli.selecting import (
 
 @click.command("plan")
 @common_options
-@log_dirs_argument()
+@log_dirs_argument(required=False)
 @cleaning_options
 @click.option(
     "--exact", is_flag=True, help="Index and decide as a cleaning would, for the exact saving. Writes nothing."
@@ -45,7 +45,7 @@ def plan() -> None:
 
 @click.command("clean")
 @common_options
-@log_dirs_argument()
+@log_dirs_argument(required=False)
 @cleaning_options
 @click.option("--dry-run", is_flag=True, help="Decide, say what would happen, write nothing: plan --exact.")
 @click.option("--live", is_flag=True, help="Beside a running broker, whose agent swaps the segments (cleanerd agent).")
@@ -62,7 +62,7 @@ def clean() -> None:
 
 @click.command("stage")
 @common_options
-@log_dirs_argument()
+@log_dirs_argument(required=False)
 @cleaning_options
 @done_by("cleanerd.cli.stage:stage")
 def stage() -> None:
@@ -76,7 +76,7 @@ def stage() -> None:
 
 @click.command("apply")
 @common_options
-@log_dirs_argument()
+@log_dirs_argument(required=False)
 @partition_option
 @click.option("--unclean", is_flag=True, help="Apply although the broker was not stopped cleanly.")
 @click.option("--require", is_flag=True, help="A plan that no longer fits is an error, exit code 4.")
@@ -122,7 +122,7 @@ def undo() -> None:
 @click.command("explain")
 @common_options
 @partition_argument
-@log_dirs_argument()
+@log_dirs_argument(required=False)
 @now_option
 @done_by("cleanerd.cli.explain:explain")
 def explain() -> None:

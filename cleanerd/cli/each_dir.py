@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from cleanerd.errors import CleanerdError, as_cleanerd_error
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
+from cleanerd.scope.settled import FirstReadings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,6 +38,7 @@ class CleaningRequest:
     options: CleaningOptions
     store: StateStore
     kept: Path | None = None
+    first: FirstReadings = field(default_factory=FirstReadings)
 
     @classmethod
     def of(

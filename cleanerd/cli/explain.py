@@ -24,7 +24,9 @@ from cleanerd.scope.explanation import (
     settings_of,
 )
 from cleanerd.scope.explanation import explain as explain_reading
+from cleanerd.scope.log_dirs import configured_log_dirs
 from cleanerd.scope.partitions import partitions_of
+from cleanerd.scope.settled import FirstReadings
 from cleanerd.words import human_bytes, human_setting
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ _VERBS: Final = {"offline": "clean", "on-start": "stage", "live": "clean --live"
 
 def explain(common: Common, partition: str, log_dirs: tuple[Path, ...], now_ms: int | None) -> int:
     """What ``cleanerd explain`` does; its command line is in ``cleaning_verbs.py``."""
+    log_dirs = common.log_dirs(log_dirs)
     asked = _Asked(common.output, common.load_settings(), log_dirs, partition, now_ms)
     directories = [read_log_dir(path) for path in log_dirs]
     holders = [each for each in directories if asked.wanted.names.intersection(partition_names(each.path))]
@@ -73,6 +76,7 @@ class _Asked:
         """Each with the verb that cleans its log directory now."""
         self.failures: list[CleanerdError] = []
         self.warnings: list[str] = []
+        self.first = FirstReadings()
 
     def explain_in(self, directory: LogDir) -> None:
         """Ask about each of the partitions that lies in ``directory``.
@@ -81,10 +85,12 @@ class _Asked:
             CleanerdError: a partition was named, and it cannot be read.
         """
         others = [path for path in self.paths if path != directory.path]
-        choice = choose_mode(directory, others, self.settings.daemon.cleanerd_agent_socket)
+        choice = choose_mode(
+            directory, [*others, *configured_log_dirs(self.settings)], self.settings.daemon.cleanerd_agent_socket
+        )
         verb = _VERBS[choice.mode]
         here = partition_names(directory.path)
-        with partitions_of(self.settings, directory, others, choice, self.output.note) as partitions:
+        with partitions_of(self.settings, directory, others, choice, self.output.note, self.first) as partitions:
             named = sorted(self.wanted.named.intersection(here))
             for name in named or [target.name for target in partitions.targets(self.wanted)]:
                 try:

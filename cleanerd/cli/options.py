@@ -67,6 +67,20 @@ class Common:
         self._tell(self.output.note, unused_note(settings))
         return settings
 
+    def log_dirs(self, named: tuple[Path, ...]) -> tuple[Path, ...]:
+        """The log directories that are ``named``, else those of the settings, as for ``cleanerd run``.
+
+        Raises:
+            UsageError: neither names any.
+            ConfigError: the settings are wrong.
+        """
+        from cleanerd.scope.log_dirs import configured_log_dirs  # noqa: PLC0415
+
+        found = named or configured_log_dirs(self.load_settings())
+        if not found:
+            raise click.UsageError("Missing argument 'LOG_DIR...': name a log directory, or set cleanerd.log.dirs.")
+        return found
+
     def _tell(self, how: Callable[[str], None], text: str | None) -> None:
         if text is not None and self.told is not None and text not in self.told:
             self.told.add(text)

@@ -32,8 +32,10 @@ from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.topic_config import INTERNAL_TOPICS
 from cleanerd.scope.explanation import formats_of
+from cleanerd.scope.log_dirs import configured_log_dirs
 from cleanerd.scope.obstacles import refuse_long_deletions, refuse_obstacles
 from cleanerd.scope.partitions import partitions_of
+from cleanerd.scope.settled import FirstReadings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,6 +72,7 @@ def plan(
     **given: Any,
 ) -> int:
     """What ``cleanerd plan`` does; its command line is in ``cleaning_verbs.py``."""
+    log_dirs = common.log_dirs(log_dirs)
     settings = common.load_settings()
     wanted = select_in(given.pop("partitions"), log_dirs)
     options = options_from(given, common.output, settings)
@@ -110,11 +113,14 @@ def preview(
     store = StateStore(settings.daemon.cleanerd_state_dir)
     rows: list[Row] = []
     modes: dict[Path, ModeChoice] = {}
+    first = FirstReadings()
     for log_dir in log_dirs:
         others = [other for other in paths if other != log_dir.path]
         tell_links(common.output, log_dir)
-        modes[log_dir.path] = choice = choose_mode(log_dir, others, settings.daemon.cleanerd_agent_socket)
-        with partitions_of(settings, log_dir, others, choice, common.output.note) as partitions:
+        modes[log_dir.path] = choice = choose_mode(
+            log_dir, [*others, *configured_log_dirs(settings)], settings.daemon.cleanerd_agent_socket
+        )
+        with partitions_of(settings, log_dir, others, choice, common.output.note, first) as partitions:
             _tell_mode(common.output, partitions, choice)
             resources = replace(partitions.facts.resources(), workers=settings.daemon.log_cleaner_threads)
             targets = partitions.targets(wanted)

@@ -69,9 +69,8 @@ def inspect() -> None:
 @common_options
 @click.argument(
     "paths",
-    metavar="FILE_OR_DIR...",
+    metavar="[FILE_OR_DIR...]",
     nargs=-1,
-    required=True,
     type=ExistingPath(),
     callback=lambda _context, _argument, paths: each_once(paths),
 )
@@ -112,7 +111,7 @@ def verify() -> None:
 @click.command("audit")
 @common_options
 @partition_argument
-@existing_dirs("log_dirs", "LOG_DIR...")
+@existing_dirs("log_dirs", "[LOG_DIR...]", required=False)
 @key_options
 @done_by("cleanerd.cli.audit:audit")
 def audit() -> None:

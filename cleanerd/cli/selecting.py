@@ -80,7 +80,10 @@ class _LocalPath(click.Path):
 
 
 def log_dirs_argument(*, required: bool = True) -> Callable[[F], F]:
-    """``LOG_DIR...``: a directory that is given twice, whatever its spelling, counts once."""
+    """``LOG_DIR...``: a directory that is given twice, whatever its spelling, counts once.
+
+    Where it is not ``required``, see :meth:`Common.log_dirs` for those that count instead.
+    """
     return click.argument(
         "log_dirs",
         nargs=-1,
@@ -158,13 +161,13 @@ def _in_store(text: str) -> Path:
     return path
 
 
-def existing_dirs(name: str, metavar: str, *, urls: bool = False) -> Callable[[F], F]:
+def existing_dirs(name: str, metavar: str, *, urls: bool = False, required: bool = True) -> Callable[[F], F]:
     """Directories that have to be there, each once. ``urls``: also those in a store."""
     return click.argument(
         name,
         metavar=metavar,
         nargs=-1,
-        required=True,
+        required=required,
         type=ExistingPath(file_okay=False, urls=urls),
         callback=lambda _context, _argument, paths: each_once(paths),
     )

@@ -25,7 +25,6 @@ from cleanerd.errors import CleanerdError
 from cleanerd.scope.broker_facts import broker_facts
 from cleanerd.scope.log_dirs import require_outside
 from cleanerd.scope.partitions import BesideBroker, ByDisk
-from cleanerd.scope.settled import read_twice
 from cleanerd.words import counted, human_ms
 
 if TYPE_CHECKING:
@@ -84,6 +83,7 @@ def one_by_one(stager: Stager) -> StagerOf:
 
 def stage(common: Common, log_dirs: tuple[Path, ...], *, kept: Path | None, **given: Any) -> int:
     """What ``cleanerd stage`` does; its command line is in ``cleaning_verbs.py``."""
+    log_dirs = common.log_dirs(log_dirs)
     return stage_all(common, log_dirs, one_by_one(stage_partition), kept=kept, is_here=True, **given)
 
 
@@ -123,7 +123,7 @@ def _stage_dir(stager_of: StagerOf, request: CleaningRequest, log_dir: LogDir) -
     output, store = request.output, request.store
     earlier = None
     if broker_runs(log_dir.path):
-        earlier, log_dir = read_twice(log_dir.path, output.note)
+        earlier, log_dir = request.first.read_twice(log_dir.path, output.note, request.others(log_dir.path))
     running = earlier is not None
     facts = broker_facts(request.settings, log_dir, request.others(log_dir.path), running=running, younger=running)
     partitions = ByDisk(log_dir, facts) if earlier is None else BesideBroker(log_dir, facts, earlier)

@@ -57,6 +57,7 @@ def verify(
     now_ms: int | None,
 ) -> int:
     """What ``cleanerd verify`` does; its command line is in ``reading_verbs.py``."""
+    paths = common.log_dirs(paths)
     if many_rounds and against is None:
         raise click.UsageError("--many-rounds goes with --against")
     if partitions and not all(is_log_dir(path) for path in paths):

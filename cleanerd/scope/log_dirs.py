@@ -48,6 +48,14 @@ def log_dirs_of(settings: Settings, known: Collection[Path] = ()) -> tuple[Path,
     return tuple(first.values())
 
 
+def configured_log_dirs(settings: Settings) -> tuple[Path, ...]:
+    """As :func:`log_dirs_of`; none where the settings name none, or what they name makes no sense."""
+    try:
+        return log_dirs_of(settings)
+    except ConfigError:
+        return ()
+
+
 def require_outside(state_dir: Path, log_dirs: Sequence[Path]) -> None:
     """A broker does not start on a log directory that holds a directory which is no partition's.
 

@@ -24,7 +24,6 @@ from cleanerd.log.partition import read_partition
 from cleanerd.log.topic_config import INTERNAL_TOPICS, NEVER_CLEANED, TopicConfig
 from cleanerd.scope.broker_facts import METADATA_AGE_MS, BrokerFacts, being_moved, broker_facts
 from cleanerd.scope.selection import EVERYTHING, Selection
-from cleanerd.scope.settled import EarlierReading, read_twice
 from cleanerd.scope.targets import Target, require_compacted, topic_id_of
 
 if TYPE_CHECKING:
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from cleanerd.broker.agent_facts import LogFacts
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.log_dir import LogDir
+    from cleanerd.scope.settled import EarlierReading, FirstReadings
     from cleanerd.settings import Settings
 
 
@@ -257,17 +257,23 @@ def _refuse_unfit(name: TopicPartition, said: LogFacts) -> None:
 
 @contextlib.contextmanager
 def partitions_of(
-    settings: Settings, log_dir: LogDir, others: Sequence[Path], choice: ModeChoice, say: Callable[[str], None]
+    settings: Settings,
+    log_dir: LogDir,
+    others: Sequence[Path],
+    choice: ModeChoice,
+    say: Callable[[str], None],
+    first: FirstReadings,
 ) -> Iterator[Partitions]:
     """The partitions of ``log_dir``, by what ``choice`` says of its broker.
 
     ``others``: log directories of the same broker. ``say`` gets a line when two readings have to be waited for (S-03).
+    ``first``: one for all log directories, which then wait together.
 
     Raises:
         CleanerdError: the broker's configuration cannot be read, or its directory not a second time.
     """
     if choice.mode == "on-start":
-        earlier, log_dir = read_twice(log_dir.path, say)
+        earlier, log_dir = first.read_twice(log_dir.path, say, others)
         yield BesideBroker(log_dir, broker_facts(settings, log_dir, others, running=True, younger=True), earlier)
         return
     facts = broker_facts(settings, log_dir, others, running=choice.mode == "live")

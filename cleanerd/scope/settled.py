@@ -6,16 +6,18 @@ intervals apart, and a log that did not get shorter in between, leave no room fo
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from cleanerd.broker.lock_file import broker_runs
 from cleanerd.errors import CleanerdError
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from cleanerd.format.names import TopicPartition
@@ -58,17 +60,39 @@ class EarlierReading:
         )
 
 
-def read_twice(path: Path, say: Callable[[str], None]) -> tuple[EarlierReading, LogDir]:
-    """Two readings of a running broker's log directory; waits in between, and says so.
+class FirstReadings:
+    """First readings of several log directories, so that there is one wait for all of them."""
 
-    Raises:
-        CleanerdError: the directory cannot be read.
-    """
-    say(f"{path}: a broker runs on it; its checkpoints are read twice, {SETTLE_SECONDS:.0f} s apart")
-    first = read_log_dir(path)
-    earlier = EarlierReading(first, highest_segments(first))
-    time.sleep(SETTLE_SECONDS)
-    return earlier, read_log_dir(path)
+    def __init__(self) -> None:
+        self._first: dict[Path, tuple[float, EarlierReading]] = {}
+
+    def read_twice(
+        self, path: Path, say: Callable[[str], None], beside: Sequence[Path] = ()
+    ) -> tuple[EarlierReading, LogDir]:
+        """Two readings of a running broker's log directory; waits in between, and says so.
+
+        ``beside``: directories that may be asked for next. A first reading of each that has a broker is taken now.
+
+        Raises:
+            CleanerdError: the directory cannot be read.
+        """
+        if path not in self._first:
+            self._take(path)
+            for other in beside:
+                with contextlib.suppress(CleanerdError):  # its turn comes
+                    if other not in self._first and broker_runs(other):
+                        self._take(other)
+        began, earlier = self._first.pop(path)
+        left = began + SETTLE_SECONDS - time.monotonic()
+        if left > 0:
+            say(f"{path}: a broker runs on it; its checkpoints are read twice, {SETTLE_SECONDS:.0f} s apart")
+            time.sleep(left)
+        return earlier, read_log_dir(path)
+
+    def _take(self, path: Path) -> None:
+        first = read_log_dir(path)
+        ends = highest_segments(first)
+        self._first[path] = time.monotonic(), EarlierReading(first, ends)
 
 
 def highest_segments(log_dir: LogDir) -> dict[TopicPartition, End]:

@@ -270,4 +270,20 @@ BESIDE_BROKERS = (
         "        if log.end_of(number) > recovery_point > 5:\n",
         ("tests/apply/test_live.py::test_a_recovery_point_that_stays_behind",),
     ),
+    Mutant(
+        "the-agent-is-looked-for-in-named-directories-only",
+        "U-31",
+        "cleanerd/broker/mode.py",
+        " or find_socket(None, _of_its_broker(log_dir))",
+        "",
+        ("tests/cli/test_named_directories.py::test_the_agent_is_in_another_directory_of_the_broker",),
+    ),
+    Mutant(
+        "each-log-directory-has-a-wait-of-its-own",
+        "S-03",
+        "cleanerd/scope/settled.py",
+        "            for other in beside:",
+        "            for other in ():",
+        ("tests/cli/test_named_directories.py::test_one_wait_for_all_directories",),
+    ),
 )

@@ -1,0 +1,94 @@
+"""Which log directories a command is about, and where the agent of their broker is found."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.broker.mode import choose_mode
+from cleanerd.log.log_dir import read_log_dir
+from cleanerd.scope import settled
+from tests.cli.clean_log_dirs import CLEANED, dirty, keys, lock_holder, make
+from tests.support.fake_agent import FakeAgent
+from tests.support.log_dirs import make_log_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.cli.clean_log_dirs import Shell
+
+
+@contextmanager
+def broker_on(*paths: Path) -> Iterator[None]:
+    """One process that holds the locks of all of them, as a broker does."""
+    script = (
+        "import fcntl, sys\n"
+        "files = [open(path + '/.lock', 'w') for path in sys.argv[1:]]\n"
+        "[fcntl.lockf(file, fcntl.LOCK_EX) for file in files]\n"
+        "print('held', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", script, *map(str, paths)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdin is not None
+        holder.stdout.readline()
+        try:
+            yield
+        finally:
+            holder.stdin.close()
+
+
+def two(root: Path) -> tuple[Path, Path]:
+    one = make(root)
+    other = make_log_dir(root / "other", {"orders-1": dirty()})
+    return one, other
+
+
+def test_the_agent_is_in_another_directory_of_the_broker(root: Path) -> None:
+    """U-31: it puts its socket in the first of log.dirs; the broker's own process says which these are."""
+    first, second = two(root)
+    with broker_on(first, second), FakeAgent(first, first / ".cleanerd-agent.sock"):
+        assert choose_mode(read_log_dir(second), [], None).mode == "live"
+    with broker_on(second), broker_on(first), FakeAgent(first, first / ".cleanerd-agent.sock"):
+        assert choose_mode(read_log_dir(second), [], None).mode == "on-start", "it is another broker's"
+
+
+def test_log_dirs_of_the_settings(root: Path, shell: Shell) -> None:
+    """Every command takes ``cleanerd.log.dirs`` where no directory is named."""
+    first, second = two(root)
+    settings = ("--set", f"cleanerd.log.dirs={first},{second}", "--set", "topics.orders.cleanup.policy=compact")
+    planned = shell("plan", "--json", *settings)
+    assert sorted(each["partition"] for each in planned.json["partitions"]) == [0, 1]
+    assert shell("explain", "orders-1", "--json", *settings).code == 0
+    assert shell("verify", "--json", *settings).code == 0
+    assert shell("audit", "orders-1", "--key", "a", "--json", *settings).json["path"] == str(second / "orders-1")
+    assert shell("clean", "--yes", "--force", *settings).code == 0
+    assert keys(first / "orders-0") == keys(second / "orders-1") == CLEANED
+    for verb in ("stage", "apply"):
+        assert shell(verb, *settings).code == 0
+
+
+@pytest.mark.parametrize("words", [["plan"], ["clean"], ["stage"], ["apply"], ["verify"], ["explain", "o-0"]])
+def test_no_directory_at_all(shell: Shell, words: list[str]) -> None:
+    """Exit code 2, as for whatever is missing on a command line."""
+    answer = shell(*words)
+    assert (answer.code, "cleanerd.log.dirs" in answer.err) == (2, True)
+
+
+def test_one_wait_for_all_directories(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S-03: the first readings of all are made before the wait."""
+    monkeypatch.setattr(settled, "SETTLE_SECONDS", 1.0)
+    first, second = two(root)
+    with lock_holder(first), lock_holder(second):
+        began = time.monotonic()
+        answer = shell("plan", first, second, "--set", "topics.orders.cleanup.policy=compact")
+        took = time.monotonic() - began
+    assert (answer.code, answer.err.count("checkpoints are read twice")) == (0, 1)
+    assert took >= 1.0
