@@ -130,5 +130,5 @@ def explain() -> None:
 
     A topic or a pattern such as 'orders-*' stands for all its partitions. Name all directories of log.dirs: only one of
     them holds the metadata log. A running broker with cleanerd's agent is asked for its own figures. Without the agent
-    the broker's checkpoints are read twice, which takes ten seconds.
+    the broker's checkpoints are read twice, which takes ten seconds. Also shows what a running daemon does with it.
     """

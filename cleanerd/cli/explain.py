@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -12,10 +13,12 @@ from cleanerd.cli.cleaning_options import options_from
 from cleanerd.cli.output import NONE_COMPACTED, Column
 from cleanerd.cli.scope import select_in, tell_warnings, tell_young_topics
 from cleanerd.cli.selecting import each_once
+from cleanerd.daemon.asking import ask, find_control_socket
 from cleanerd.errors import CleanerdError, NotCompactedError, worst_exit_code
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import partition_names, read_log_dir
 from cleanerd.log.quarantine import is_outdated
+from cleanerd.log.state_files import DAMAGE
 from cleanerd.scope.explanation import (
     POLICY_CHANGES,
     POLICY_RULE,
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from cleanerd.settings import Settings
 
 
+_DAEMON_SECONDS: Final = 5.0
 _VERBS: Final = {"offline": "clean", "on-start": "stage", "live": "clean --live"}
 
 
@@ -72,7 +76,7 @@ class _Asked:
             "now_ms": now_ms, "force": False, "first_dirty": None, "from_start": False, "up_to": None, "unclean": False,
         }  # fmt: skip
         self.options = options_from(given, output, settings)
-        self.answers: list[tuple[Explanation | _NotCompacted, str]] = []
+        self.answers: list[_Answer] = []
         """Each with the verb that cleans its log directory now."""
         self.failures: list[CleanerdError] = []
         self.warnings: list[str] = []
@@ -97,9 +101,9 @@ class _Asked:
                     answer = explain_reading(
                         partitions.read(name), self.store, self.options, partitions.facts.resources()
                     )
-                    self.answers.append((answer, verb))
+                    self.answers.append(_Answer(answer, verb, _daemon_of(self.settings, directory.path, name)))
                 except NotCompactedError as reason:
-                    self.answers.append((_NotCompacted(name, reason, choice.mode != "offline"), verb))
+                    self.answers.append(_Answer(_NotCompacted(name, reason, choice.mode != "offline"), verb))
                 except CleanerdError as error:
                     # That its topic is too young to be known looks like a directory that was not named.
                     tell_young_topics(self.output, partitions, partitions.targets())
@@ -112,7 +116,7 @@ class _Asked:
     def tell(self) -> None:
         """The answers; then what else was noticed."""
         _tell_all(self.output, self.answers, is_one=self.is_one, failed=bool(self.failures))
-        found = [answer.found.config for answer, _ in self.answers if isinstance(answer, Explanation)]
+        found = [each.what.found.config for each in self.answers if isinstance(each.what, Explanation)]
         tell_warnings(self.output, found)
         for warning in dict.fromkeys((*self.warnings, *self.store.warnings)):
             self.output.warning(warning)
@@ -131,19 +135,41 @@ class _NotCompacted:
         return explanation_of_policy(self.name, self.reason, running=self.running)
 
 
-def _tell_all(
-    output: Output, answers: Sequence[tuple[Explanation | _NotCompacted, str]], *, is_one: bool, failed: bool
-) -> None:
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What was found out, by which command it is cleaned, and what a running daemon says of the partition."""
+
+    what: Explanation | _NotCompacted
+    verb: str
+    daemon: dict[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry of ``explain --json``; ``daemon`` is there when one answered."""
+        return self.what.to_json() | ({} if self.daemon is None else {"daemon": self.daemon})
+
+
+def _daemon_of(settings: Settings, log_dir: Path, name: TopicPartition) -> dict[str, Any] | None:
+    """What a daemon that looks after ``log_dir`` does with the partition; None: there is none that answers."""
+    try:
+        answer = ask(find_control_socket(settings), "explain", timeout_seconds=_DAEMON_SECONDS, partition=str(name))
+        found = dict(answer["daemon"])
+        return found if os.path.samefile(str(found["log_dir"]), log_dir) else None
+    except (CleanerdError, OSError, *DAMAGE):
+        return None
+
+
+def _tell_all(output: Output, answers: Sequence[_Answer], *, is_one: bool, failed: bool) -> None:
     """``is_one``: a partition was named, not a topic or a pattern; then the JSON has its fields, not a list."""
     if output.as_json:
-        told = [answer.to_json() for answer, _ in answers]
+        told = [each.to_json() for each in answers]
         output.json(told[0] if is_one else {"partitions": told})
         return
-    for number, (answer, verb) in enumerate(answers):
+    for number, each in enumerate(answers):
+        answer = each.what
         if number:
             output.line()
         if isinstance(answer, Explanation):
-            _tell(output, answer, verb)
+            _tell(output, answer, each)
         else:
             _tell_reason(output, answer.name, POLICY_RULE, answer.reason.message, POLICY_CHANGES)
             output.note(str(answer.reason.hint))
@@ -158,14 +184,16 @@ def _tell_reason(output: Output, name: TopicPartition, rule: str, reason: str, c
     output.line(f"  changes: {changes}")
 
 
-def _tell(output: Output, answer: Explanation, verb: str) -> None:
+def _tell(output: Output, answer: Explanation, each: _Answer) -> None:
     found, state = answer.found, answer.state
     bounds = found.bounds
     if found.verdict is None:
         done = "cleaned" if state is None or state.quarantine is None else "tried again"
-        output.line(f"{found.log.name} is {done} at the next run of cleanerd {verb}.")
+        output.line(f"{found.log.name} is {done} at the next run of cleanerd {each.verb}.")
     else:
         _tell_reason(output, found.log.name, found.verdict.rule, found.verdict.reason, found.verdict.changes)
+    if each.daemon is not None:
+        output.line(f"  The running daemon: {each.daemon['phase']}, {each.daemon['mode']}. {each.daemon['reason']}")
     if staged := staged_in_words(found.log.path):
         output.line(f"  {staged[0].upper()}{staged[1:]}.")
     if answer.running:

@@ -107,7 +107,13 @@ class ControlApi:
         if isinstance(answer, CleanerdError):
             raise answer
         view = partition_view(self._fleet, tracked)
-        daemon = {"phase": view.phase, "mode": view.mode, "reason": view.reason, "next_purge_ms": view.next_purge_ms}
+        daemon = {
+            "log_dir": tracked.path,
+            "phase": view.phase,
+            "mode": view.mode,
+            "reason": view.reason,
+            "next_purge_ms": view.next_purge_ms,
+        }
         return {**answer, "daemon": daemon}
 
     async def _status(self, _request: Mapping[str, Any]) -> bytes:

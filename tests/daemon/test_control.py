@@ -8,6 +8,8 @@ import json
 import os
 import socket
 import stat
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +22,7 @@ from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 from tests.apply.offline_round import two_groups
 from tests.daemon.service import asking, assignments, broker, is_clean, partition, rounds, serve, until
 from tests.support.fake_agent import refuse, wait
+from tests.support.log_dirs import make_log_dir
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -346,5 +349,29 @@ def test_hostile_clients_do_not_disturb(root: Path) -> None:
             await asyncio.sleep(0.1)
             assert (await control("status"))["ready"]
             writer.close()
+
+        serve(assignments(root), story)
+
+
+def test_explain_asks_the_daemon(root: Path) -> None:
+    """``cleanerd explain`` says what a running daemon does with the partition, if it looks after that directory."""
+    sets = [f"cleanerd.control.socket={root.parent / 'control.sock'}", f"cleanerd.state.dir={root.parent / 'verbs'}"]
+    words = [word for each in (*sets, "topics.orders.cleanup.policy=compact") for word in ("--set", each)]
+    with broker(root):
+        control = asking(root)
+
+        async def explained(path: Path, *more: str) -> str:
+            command = [sys.executable, "-m", "cleanerd", "explain", "orders-0", str(path), *words, *more]
+            done = await asyncio.to_thread(subprocess.run, command, capture_output=True, check=True)
+            return done.stdout.decode()
+
+        async def story(service: Service) -> None:
+            await until("clean", lambda: len(service.view().history) == 1)
+            await control("pause")
+            await until("it is shown", lambda: {p.phase for p in service.view().partitions} == {"paused"})
+            assert json.loads(await explained(root, "--json"))["daemon"]["phase"] == "paused"
+            copy = make_log_dir(root.parent / "copy", {"orders-0": two_groups()})
+            assert "daemon" not in json.loads(await explained(copy, "--json")), "it does not look after that one"
+            assert "The running daemon: paused" in await explained(root)
 
         serve(assignments(root), story)
