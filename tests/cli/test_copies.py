@@ -5,10 +5,9 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-from tests.cli.clean_log_dirs import keys
-from tests.cli.test_forgotten_config import clean, sold
-from tests.cli.test_strategies import HEADER, one
-from tests.cli.test_undo import undo
+from tests.cli.clean_log_dirs import keys, only_partition
+from tests.cli.strategy_topics import HEADER, clean_forced, log_dir_by_version
+from tests.cli.undoing import undo
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,33 +23,33 @@ def copied(path: Path) -> Path:
 
 def test_a_strategy_tried_on_a_copy(root: Path, shell: Shell) -> None:
     """The original is cleaned with the settings that it always had, before and after its own first cleaning."""
-    path = sold(root)
+    path = log_dir_by_version(root)
     copy = copied(path)
-    assert clean(shell, copy, *HEADER).code == 0
-    assert clean(shell, path).code == 0
-    assert clean(shell, copy, *HEADER, "--from-start").code == 0
-    assert one(clean(shell, path))["reason"].startswith("nothing to clean")
+    assert clean_forced(shell, copy, *HEADER).code == 0
+    assert clean_forced(shell, path).code == 0
+    assert clean_forced(shell, copy, *HEADER, "--from-start").code == 0
+    assert only_partition(clean_forced(shell, path))["reason"].startswith("nothing to clean")
 
 
 def test_a_copy_cleaned_by_offset(root: Path, shell: Shell) -> None:
     """The original is still protected from forgotten settings, and so is a copy that is made of it now."""
-    path = sold(root)
-    assert clean(shell, path, *HEADER).code == 0
+    path = log_dir_by_version(root)
+    assert clean_forced(shell, path, *HEADER).code == 0
     copy = copied(path)
-    assert clean(shell, copy, "--from-start").code == 4
-    assert clean(shell, copy, "--change-strategy", "--from-start").code == 0
+    assert clean_forced(shell, copy, "--from-start").code == 4
+    assert clean_forced(shell, copy, "--change-strategy", "--from-start").code == 0
     (path / "orders-0" / f"{6:020d}.log").write_bytes(b"")
-    answer = clean(shell, path, "--from-start")
-    assert (answer.code, "was last cleaned by" in one(answer)["reason"]) == (4, True)
+    answer = clean_forced(shell, path, "--from-start")
+    assert (answer.code, "was last cleaned by" in only_partition(answer)["reason"]) == (4, True)
 
 
 def test_undo_of_the_original_and_of_the_copy(root: Path, shell: Shell, kept: Path) -> None:
     """Each has its own cleanings, in one directory of kept segments."""
-    path = sold(root)
+    path = log_dir_by_version(root)
     before = keys(path / "orders-0")
     copy = copied(path)
     for each in (path, copy):
-        assert clean(shell, each, *HEADER, "--keep-replaced", str(kept)).code == 0
+        assert clean_forced(shell, each, *HEADER, "--keep-replaced", str(kept)).code == 0
     assert undo(shell, path).code == 0
     assert (keys(path / "orders-0"), keys(copy / "orders-0") == before) == (before, False)
     assert undo(shell, copy).code == 0
@@ -59,11 +58,11 @@ def test_undo_of_the_original_and_of_the_copy(root: Path, shell: Shell, kept: Pa
 
 def test_a_log_directory_with_another_mount_point(root: Path, shell: Shell, kept: Path) -> None:
     """It is the same directory: clean point, rules and what can be undone are known there."""
-    path = sold(root)
+    path = log_dir_by_version(root)
     before = keys(path / "orders-0")
-    assert clean(shell, path, *HEADER, "--keep-replaced", str(kept)).code == 0
+    assert clean_forced(shell, path, *HEADER, "--keep-replaced", str(kept)).code == 0
     path.rename(root / "mounted")
-    assert one(clean(shell, root / "mounted", *HEADER))["reason"].startswith("nothing to clean")
-    assert clean(shell, root / "mounted").code == 4
+    assert only_partition(clean_forced(shell, root / "mounted", *HEADER))["reason"].startswith("nothing to clean")
+    assert clean_forced(shell, root / "mounted").code == 4
     assert undo(shell, root / "mounted", "--keep-replaced", kept).code == 0
     assert keys(root / "mounted" / "orders-0") == before

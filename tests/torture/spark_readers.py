@@ -17,7 +17,6 @@ from cleanerd._kernel import crc32c
 from cleanerd.format.names import TopicPartition
 from cleanerd.spark import stores
 from cleanerd.spark.columns import pack, unpack
-from cleanerd.spark.erasure import kept_dirs
 from cleanerd.spark.source.options import options_from
 from cleanerd.spark.source.places import batch_at
 from cleanerd.spark.tables.remembered import Mark, Remembered, Topic
@@ -27,6 +26,7 @@ from cleanerd.spark.values.folder import Folder
 from cleanerd.spark.values.registry import Registry
 from cleanerd.spark.values.schemas import AVRO, JSON, PROTOBUF, Schema, UndecodableError
 from cleanerd.verify.listing import SegmentFile
+from cleanerd.verify.record_places import record_places
 from cleanerd.verify.rules import KeyRules
 from tests.torture.more_readers import writer
 
@@ -201,7 +201,7 @@ _STATUS: Final = (200, 404, 500, 401, 429, 302)
 def around_tables(root: Path, partition: Path, trash: bytes) -> list[Found]:
     """What registries answer and tables remember, options of the source, rows of the shuffle, kept segments."""
     root.mkdir()
-    segment, kept = root / "00000000000000000000.log", root / "trash" / "a.json"
+    segment, kept = root / "00000000000000000000.log", root / "trash" / "20260101t000000-0123abcd.json"
     kept.parent.mkdir()
     put_segment, put_kept = writer(segment), writer(kept)
     remembered = Remembered(
@@ -261,7 +261,7 @@ def around_tables(root: Path, partition: Path, trash: bytes) -> list[Found]:
 
     def kept_segments(data: bytes) -> None:
         put_kept(data)
-        kept_dirs(root, [root])
+        record_places(root, [], [])
 
     def moment(data: bytes) -> None:
         with contextlib.suppress(ValueError):
