@@ -72,7 +72,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A place that the state directory knows. ``since_ns``: when it got its first state, by the file systems' clock."""
+    """A place that the state directory knows.
+
+    ``since_ns``: when it got its first state, by the file systems' clock; 0 where that clock has been set back since.
+    """
 
     place: Place
     since_ns: int
@@ -135,8 +138,7 @@ class Places:
         known = self._read(name)
         if known is not None and known.place == place:
             return
-        now_ns = time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
-        since_ns = now_ns if known is None else known.since_ns
+        since_ns = _now_ns() if known is None else known.since_ns
         document = {"format": _FORMAT, **asdict(place), "since_ns": since_ns}
         write_state_file(self._path / name / _FILE, document_bytes(document), owner, self._root)
 
@@ -181,9 +183,14 @@ class Places:
                 int(document["inode"]),
                 int(document["file_system"]),
             )
-            return Known(place, int(document["since_ns"]))
+            since_ns = int(document["since_ns"])
+            return Known(place, since_ns if since_ns <= _now_ns() else 0)
         except (OSError, *DAMAGE):
             return None
+
+
+def _now_ns() -> int:
+    return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
 
 
 def _others(place: Place, others: dict[str, Known | None]) -> tuple[list[str], dict[str, Known]]:

@@ -223,6 +223,16 @@ def test_a_place_has_its_first_time(tmp_path: Path, store: StateStore) -> None:
     assert (document["since_ns"], document["path"]) == (first, str(tmp_path / "moved"))
 
 
+def test_a_clock_that_was_set_back(tmp_path: Path, store: StateStore) -> None:
+    """A first time that has not come yet says nothing: a copy counts as one."""
+    original = read(log_dir_at(tmp_path / "logs"))
+    store.save(*original, cleaned(original[1], VERSIONS))
+    (described,) = store.root.rglob("place")
+    document = json.loads(described.read_text())
+    described.write_text(json.dumps({**document, "since_ns": document["since_ns"] + 10**15}))
+    assert rules_of(StateStore(store.root), *read(copy(original[0].path, tmp_path / "copy")), None) == VERSIONS
+
+
 def wait_a_tick(tmp_path: Path) -> None:
     """Until the clock of the file systems goes on."""
     probe = tmp_path / "probe"
