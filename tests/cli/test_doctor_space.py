@@ -24,6 +24,7 @@ def test_space_for_some(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatc
 
     class Disk:
         f_frsize = 1
+        f_fsid = 1
         f_blocks = 10_000
         f_bavail = 1 << 20
 
@@ -47,6 +48,7 @@ def test_space(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Non
 
     class Disk:
         f_frsize = 1
+        f_fsid = 1
         f_blocks = real.f_blocks
         f_bavail = 1000
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import uuid
 from typing import TYPE_CHECKING
 
 from tests.cli.clean_log_dirs import Shell, lock_holder, make
 from tests.cli.findings import findings
+from tests.support.log_dirs import with_directory_id
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 def test_a_log_directory_that_the_broker_has_given_up(root: Path, shell: Shell) -> None:
     """U-38: a broker lets go of a directory whose disk fails, lock and all, and runs on; another node's is no sign."""
     one, two, foreign = make(root / "one"), make(root / "two"), make(root / "foreign")
+    with_directory_id(two, uuid.UUID(int=2))
     properties = foreign / "meta.properties"
     properties.write_text(re.sub(r"(?m)^(node\.id|broker\.id)=.*", r"\1=77", properties.read_text()))
     with lock_holder(two), lock_holder(foreign):
@@ -30,6 +33,13 @@ def test_a_log_directory_that_the_broker_has_given_up(root: Path, shell: Shell) 
             "no broker runs on it",
         )
     assert findings(shell("doctor", one, two, "--json"), "lock") == [("ok", "is free")] * 2
+
+
+def test_a_copy_beside_the_running_broker_of_the_original(root: Path, shell: Shell) -> None:
+    """U-46: the broker has not given up a directory that is a copy of one that it runs on."""
+    original, copy = make(root / "one"), make(root / "copy")
+    with lock_holder(original):
+        assert findings(shell("doctor", copy, original, "--json"), "lock")[0] == ("ok", "is free")
 
 
 def test_a_lock_that_nobody_can_ask_for_shows_nothing(root: Path, shell: Shell) -> None:
