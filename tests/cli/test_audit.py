@@ -28,11 +28,13 @@ def scene() -> Iterator[Scene]:
 
 @pytest.fixture
 def shell(scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    monkeypatch.setattr("tempfile.tempdir", str(scene.log_dir.parent))
     return Shell(scene.log_dir.parent, capsys, monkeypatch)
 
 
 @pytest.fixture
 def shell_of_logs(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    monkeypatch.setattr("tempfile.tempdir", str(root))  # what others leave among temporary files is searched, too
     return Shell(root, capsys, monkeypatch)
 
 
