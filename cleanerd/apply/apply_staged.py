@@ -141,7 +141,15 @@ def _apply(
     after = read_partition(locked.log_dir, name)
     last_base = manifest.groups[-1].base if manifest.groups else None
     if clean_to is not None:
-        remember_clean(locked, after, clean_to, fingerprint_of_plan, result, last_base=last_base)
+        remember_clean(
+            locked,
+            after,
+            clean_to,
+            fingerprint_of_plan,
+            result,
+            last_base=last_base,
+            unproven_below=found.unproven_below,
+        )
     else:
         remember_unmoved(locked.store, locked.log_dir, after, fingerprint_of_plan, found.standing, last_base=last_base)
     return result

@@ -220,7 +220,16 @@ class ByAgent(Put):
             last = require_below(after, offset)
             if held_as(last) != swapper.segment_below(offset):
                 return (f"the broker changed segment {last.base} after the swap: the clean point was not moved",)
-            save_clean_point(self.store, log_dir, after, offset, plan.fingerprint, result, last_base=self.last_base)
+            save_clean_point(
+                self.store,
+                log_dir,
+                after,
+                offset,
+                plan.fingerprint,
+                result,
+                last_base=self.last_base,
+                unproven_below=found.unproven_below,
+            )
             if plan.fingerprint == KAFKAS_FINGERPRINT and _is_to_say(offset, found.log, after):
                 self._tell_checkpoint(facts, offset, held_as(last))
                 log_dir = replace(log_dir, cleaner_offsets={self.name: offset})

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from cleanerd.apply.checkpoint import write_cleaner_checkpoint
 from cleanerd.cleaner.result import CleaningResult
 from cleanerd.errors import CleanerdError, RefusedError, StalePlanError, as_cleanerd_error
+from cleanerd.log.clean_below import unproven_after
 from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState, last_below, segment_at
 from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT, parts_of
 from cleanerd.log.partition import PartitionLog, read_partition
@@ -39,7 +40,9 @@ def remember(
     if found.moves_clean_point:
         # What was clean beyond the end of this cleaning (--up-to) still is.
         offset = max(plan.end_offset, found.proven_offset)
-        remember_clean(locked, after, offset, plan.fingerprint, result, last_base=last_base)
+        remember_clean(
+            locked, after, offset, plan.fingerprint, result, last_base=last_base, unproven_below=found.unproven_below
+        )
     else:
         remember_unmoved(locked.store, locked.log_dir, after, plan.fingerprint, found.standing, last_base=last_base)
 
@@ -52,12 +55,22 @@ def remember_clean(
     result: CleaningResult,
     *,
     last_base: int | None,
+    unproven_below: int,
 ) -> None:
     """The log is clean up to ``offset`` by the rules that ``fingerprint`` stands for.
 
-    Kafka's checkpoint is about Kafka's rules: it stays what it is when others were used (U-10).
+    ``last_base``, ``unproven_below``: see :func:`save_clean_point`. Kafka's checkpoint is about Kafka's rules: it stays what it is when others were used (U-10).
     """
-    save_clean_point(locked.store, locked.log_dir, after, offset, fingerprint, result, last_base=last_base)
+    save_clean_point(
+        locked.store,
+        locked.log_dir,
+        after,
+        offset,
+        fingerprint,
+        result,
+        last_base=last_base,
+        unproven_below=unproven_below,
+    )
     if fingerprint == KAFKAS_FINGERPRINT:
         with locked.checkpoint_lock:
             write_cleaner_checkpoint(locked.log_dir.path, after.name, offset)
@@ -84,8 +97,11 @@ def save_clean_point(
     result: CleaningResult,
     *,
     last_base: int | None,
+    unproven_below: int,
 ) -> None:
-    """Our own record of it (U-10); Kafka's checkpoint is not touched. ``last_base``: the last segment that was put.
+    """Our own record of it (U-10); Kafka's checkpoint is not touched.
+
+    ``last_base``: the last segment that was put. ``unproven_below``: as the survey before the cleaning says (U-44).
 
     Raises:
         StalePlanError: nothing that was cleaned is there any more.
@@ -99,13 +115,15 @@ def save_clean_point(
         last_output=_known_output(store, log_dir, after) if last_base is None else segment_at(after, last_base),
         checkpoint=after.cleaner_offset,
         log_start=None if parts_of(fingerprint).get("strategy") == "offset" else after.log_start_offset,
+        unproven_below=unproven_after(unproven_below, result.first_dirty_offset, result.end_offset),
     )
     state = PartitionState(
         clean_point=point,
         quarantine=None,
         last_result={**result.to_json(), "finished_ms": time.time_ns() // 1_000_000},
         next_purge_ms=result.next_purge_ms,
-        purge_as_of=offset,
+        # Of what is clean above the end of this cleaning nothing is known.
+        purge_as_of=offset if result.end_offset >= offset else None,
     )
     store.save(log_dir, after, state)
 
@@ -134,7 +152,8 @@ def remember_unmoved(
     state = store.load(log_dir, after) or PartitionState(None, None, None)
     if standing is not None and state.clean_point == standing:
         state = replace(state, clean_point=_with_files_of(after, standing, last_base))
-    store.save(log_dir, after, replace(state, rules=fingerprint))
+    # It set horizons, and they are not known here.
+    store.save(log_dir, after, replace(state, rules=fingerprint, next_purge_ms=None, purge_as_of=None))
 
 
 def _with_files_of(log: PartitionLog, point: CleanPoint, last_base: int | None) -> CleanPoint:

@@ -132,10 +132,16 @@ class Cleaning:
         told = [] if not decision.purge_note else [decision.purge_note]
         if waiting and rules.versioned and rules.tombstone_guard == "forever":
             told.append(f"{waiting} tombstones past their delete horizon stay (tombstone.guard=forever)")
-        elif waiting and not rules.versioned:
+        elif waiting and not rules.versioned and self.plan.proven_offset < self.plan.first_dirty_offset:
             told.append(
                 f"{waiting} tombstones past their delete horizon stay: --first-dirty skips offsets "
                 f"{self.plan.proven_offset} to {self.plan.first_dirty_offset - 1}, where older values may lie"
+            )
+        elif waiting and not rules.versioned and not decision.purge_note:
+            told.append(
+                f"{waiting} tombstones past their delete horizon stay: Kafka's checkpoint says that the log is clean "
+                f"below offset {self.plan.unproven_below}, but it holds another record of their key there "
+                "(clean --from-start removes both)"
             )
         elif waiting and not decision.purge_note:
             told.append(

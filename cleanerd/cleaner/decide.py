@@ -50,7 +50,7 @@ class SegmentDecision:
     or ``closing_alone`` where the group keeps no other batch.
     ``last_written_offset`` is where it ends when it ends a group. ``legacy_batches``: v0 and v1 ones among its batches,
     ``horizons_begun``: those that get a delete horizon now; ``next_horizon_ms``: the earliest that is there and still
-    to come. ``waiting``: tombstones past theirs that stay (U-1, U-4).
+    to come. ``shortens_transactions``: data batches of transactions go, so markers may have nothing left to end. ``waiting``: tombstones past theirs that stay (U-1, U-4).
     ``purged`` is a bitmap of those that go where not all that expire do, None when none does.
     """
 
@@ -74,6 +74,7 @@ class SegmentDecision:
     last_written_offset: int
     legacy_batches: int
     horizons_begun: int
+    shortens_transactions: bool
     next_horizon_ms: int | None
     outcome: Outcome
 
@@ -203,16 +204,18 @@ def _settle(plan: CleaningPlan, decoder: Decoder, found: _Evidence, started: flo
 def next_purge_ms(plan: CleaningPlan, decided: Sequence[SegmentDecision], *, for_deleted: bool) -> int | None:
     """The earliest horizon ahead: of those that are there, and of those that this cleaning sets (C-48).
 
-    At once where tombstones past theirs wait for another record of their key, and records go now (R534-6).
-    ``for_deleted``: they wait for such that were deleted already, and will be forgotten without a word.
+    One that is now, as with ``delete.retention.ms=0``, is due now. A marker whose data goes in this cleaning gets its
+    horizon in the next one, as with Kafka: so that is due as if the horizon were set now. At once where tombstones
+    past theirs wait for another record of their key, and records go now (R534-6). ``for_deleted``: they wait for such
+    that were deleted already, and will be forgotten without a word.
     """
-    waits = plan.rules.versioned and plan.rules.tombstone_guard == "horizon" and any(each.waiting for each in decided)
-    if waits and any(each.kept < each.records for each in decided):
+    waits = plan.rules.tombstone_guard == "horizon" and any(each.waiting for each in decided)
+    if waits and plan.rules.versioned and any(each.kept < each.records for each in decided):
         return plan.now_ms
     horizons = [decision.next_horizon_ms for decision in decided]
-    if any(decision.horizons_begun for decision in decided):
+    if any(decision.horizons_begun or decision.shortens_transactions for decision in decided):
         begun = new_horizon_ms(plan.now_ms, plan.delete_retention_ms)
-        horizons.append(begun if begun > plan.now_ms else None)
+        horizons.append(begun if begun >= 0 else None)
     if waits and for_deleted:
         horizons.append(plan.now_ms + LOG_START_WRITTEN_MS)
     return min((horizon for horizon in horizons if horizon is not None), default=None)
@@ -233,6 +236,7 @@ def decide_segment(
     evidence: SegmentEvidence, records: RecordEvidence, transactions: OpenTransactions
 ) -> SegmentDecision:
     """One segment, once every other record of its keys has been looked at; call in log order."""
+    data_batches = evidence.transactional_data()
     txn_entries = evidence.settle_transactions(transactions)
     first_record = evidence.first_record()
     retention = retain(records, first_record, evidence.batch_flags())
@@ -254,7 +258,7 @@ def decide_segment(
         superseded=retention.superseded,
         keyless=retention.keyless,
         expired_tombstones=retention.expired_tombstones,
-        purged=retention.purged if records.guarded is not None and retention.expired_tombstones else None,
+        purged=retention.purged if evidence.is_versioned and retention.expired_tombstones else None,
         waiting=retention.waiting,
         aborted=retention.aborted,
         markers=retention.markers,
@@ -264,9 +268,17 @@ def decide_segment(
         last_written_offset=_last_written_offset(evidence, retention),
         legacy_batches=evidence.legacy_batches,
         horizons_begun=int(np.count_nonzero(retention.actions & ACTION_SET_HORIZON)),
+        shortens_transactions=_shortens(retention.actions, counts, data_batches),
         next_horizon_ms=evidence.next_horizon_ms,
         outcome=_outcome(evidence, retention, counts, len(txn_entries), end),
     )
+
+
+def _shortens(actions: NDArray[np.uint8], counts: NDArray[np.uint32], data_batches: NDArray[np.uint32]) -> bool:
+    """Whether one of these batches goes. An empty one at the segment's end does not count: it may stay there (U-13)."""
+    goes = actions[data_batches] == ACTION_DROP
+    goes &= (counts[data_batches] > 0) | (data_batches + 1 < len(actions))
+    return bool(goes.any())
 
 
 def _closing_of_segment(

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.plan import CleaningPlan, Source
 
 
-COUNTS: Final = ("visible_from", "lasting_from", "proven_to", "dirty_from", "dirty_to")
+COUNTS: Final = ("visible_from", "lasting_from", "unproven_to", "proven_to", "dirty_from", "dirty_to")
 """Of a :class:`SegmentEvidence`: records below an offset, so those of its parts add up."""
 
 _NUMBERS: Final = (
@@ -65,8 +65,8 @@ class SegmentEvidence:
 
     ``dirty_from`` and ``dirty_to`` are the record numbers where the plan's dirty range begins and ends in this segment,
     ``visible_from`` is that of the first record at or above the log start offset, ``lasting_from`` that of the first
-    one that a broker that is killed now would have again, ``proven_to`` that of the first one
-    that is not provably clean. Of the records in the clean part
+    one that a broker that is killed now would have again, ``unproven_to`` that of the first one that more than Kafka's
+    checkpoint shows to be clean (U-44), ``proven_to`` that of the first one that is not known to be clean. Of the records in the clean part
     ``superseded`` says which have a key that the map holds, ``won`` which of these won it all the same.
     ``last_batch_offsets`` are the record offsets of the last batch if that is v0 or v1: rewritten it ends with the last
     record that stays (F-3.2, F-3.3). ``next_horizon_ms``: the earliest delete horizon still to come.
@@ -91,6 +91,7 @@ class SegmentEvidence:
         self.won: NDArray[np.uint64] | None = None
         self.visible_from = 0
         self.lasting_from = 0
+        self.unproven_to = 0
         self.proven_to = 0
         self.dirty_from = 0
         self.dirty_to = 0
@@ -110,6 +111,11 @@ class SegmentEvidence:
     def unjudged_records(self) -> int:
         """How many records at the segment's beginning are no candidates: below the log start, unless offsets decide."""
         return self.visible_from if self._plan.rules.versioned else 0
+
+    @property
+    def is_versioned(self) -> bool:
+        """Whether something other than offsets decides."""
+        return self._plan.rules.versioned
 
     @property
     def bound_offset(self) -> int:
@@ -152,6 +158,7 @@ class SegmentEvidence:
         self.visible_from += below_start
         if below_start:
             self.lasting_from += int(np.searchsorted(records.offset, self._plan.lasting_start_offset))
+        self.unproven_to += int(np.searchsorted(records.offset, self._plan.unproven_below))
         if self._plan.proven_offset < self._plan.first_dirty_offset:
             self.proven_to += int(np.searchsorted(records.offset, self._plan.proven_offset))
         self.dirty_from += rows.first
@@ -258,6 +265,11 @@ class SegmentEvidence:
     def events(self) -> Sequence[TransactionEvents]:
         """The batches that matter to transactions, until these are settled."""
         return self._events
+
+    def transactional_data(self) -> NDArray[np.uint32]:
+        """[k] uint32: rows of the data batches of transactions, until these are settled."""
+        rows = [events.batch[(events.kind != COMMIT) & (events.kind != ABORT)] for events in self._events]
+        return np.concatenate([np.zeros(0, np.uint32), *rows])
 
     def settle_transactions(self, open_transactions: OpenTransactions) -> NDArray[np.void]:
         """Find the markers that end nothing any more; returns the index entries that stay (C-37, C-69).

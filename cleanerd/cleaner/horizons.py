@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 def next_purge_ms(
-    reader: SegmentReader, segments: Sequence[Segment], now_ms: int, progress: Callable[[int], None]
+    reader: SegmentReader,
+    segments: Sequence[Segment],
+    now_ms: int,
+    progress: Callable[[int], None] = lambda _bytes: None,
 ) -> int | None:
     """The earliest horizon in ``segments``; ``now_ms`` if one has passed, None when there is none (C-47..C-49).
 

@@ -65,6 +65,7 @@ def make_plan(
         log_start_offset=log.log_start_offset,
         lasting_start_offset=log.log_start_offset if log.lasting_start_offset is None else log.lasting_start_offset,
         proven_offset=found.proven_offset,
+        unproven_below=min(found.unproven_below, found.bounds.first_dirty_offset),
         first_dirty_offset=found.bounds.first_dirty_offset,
         end_offset=found.end_offset,
         bound_offset=found.bounds.bound.offset,

@@ -1,8 +1,10 @@
-"""Which expired tombstones may go under a versioned strategy: those whose key has no other record anywhere (U-1).
+"""Which expired tombstones may go: under a versioned strategy those whose key has no other record anywhere (U-1).
 
-Under ``offset`` all may, but for those in a part that ``--first-dirty`` leaves out.
+Under ``offset`` what a tombstone deletes is below it and goes before it, so all may go, with two exceptions. Where only
+Kafka's checkpoint says that the log is clean, the key must have no other record in the cleaned segments (U-44): Kafka's
+cleaner can leave two records of a key below its checkpoint. In a part that ``--first-dirty`` leaves out all stay.
 
-Under ``offset`` what a tombstone deletes lies below it and goes before it. By version it may lie above: in a later
+By version it may lie above: in a later
 group, which a round that stops early never reaches, or above the bound, cleaned another day. Without the tombstone
 such a record would bring its key back for ever. So every record from the log start to the log end is held against the
 keys of the tombstones that could go, and those with another record wait for a later round; what goes in this very round
@@ -96,7 +98,10 @@ def guarded(
     if not count:
         return Guards(tuple(kept))
     free, note, for_deleted = _free(plan, decoder, candidates, count)
-    return Guards(tuple(each.bits & ~_words(free, each) for each in candidates), note, for_deleted)
+    held = {each.evidence.source.base: each.bits & ~_words(free, each) for each in candidates}
+    rows = zip(segments, kept, strict=True)
+    by_segment = tuple(either(stays, held.get(evidence.source.base)) for evidence, stays in rows)
+    return Guards(by_segment, note, for_deleted)
 
 
 def guarded_alone(
@@ -104,15 +109,31 @@ def guarded_alone(
 ) -> tuple[NDArray[np.uint64] | None, NDArray[np.uint64] | None]:
     """What one segment shows by itself: its tombstones that may not go, and those that may if no other has their key.
 
-    Bitmaps over its records. One of them is None: all segments of a plan go by the same rules. Both are None where the
-    horizon alone decides.
+    Bitmaps over its records, None for none. Both are None where the horizon alone decides.
     """
     rules = plan.rules
     if not rules.versioned:
-        return _left_out(plan, evidence, facts), None
+        return _left_out(plan, evidence, facts), candidates_of(plan, evidence, facts)
     if rules.tombstone_guard == "forever":
         return facts.tombstone, None
-    return None, expired_winners(facts, evidence.first_record(), evidence.batch_flags())
+    return None, candidates_of(plan, evidence, facts)
+
+
+def candidates_of(
+    plan: CleaningPlan, evidence: SegmentEvidence, facts: RecordEvidence
+) -> NDArray[np.uint64] | None:
+    """Bitmap: the tombstones of a segment that may go if no other record has their key; None: it has no such part."""
+    if not plan.rules.versioned and plan.unproven_below <= evidence.source.base:
+        return None
+    late = expired_winners(facts, evidence.first_record(), evidence.batch_flags())
+    return late if plan.rules.versioned else late & ~bits_from(evidence.unproven_to, evidence.records)
+
+
+def either(one: NDArray[np.uint64] | None, other: NDArray[np.uint64] | None) -> NDArray[np.uint64] | None:
+    """The bits of both."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one | other
 
 
 def _left_out(plan: CleaningPlan, evidence: SegmentEvidence, facts: RecordEvidence) -> NDArray[np.uint64] | None:
@@ -204,16 +225,20 @@ class _Proof:
         """All records of a segment but the ``held`` tombstones, what goes in this round included.
 
         Not what nobody sees (U-2), nor will see again: a broker that is killed forgets how far records were deleted in
-        the last minute, and what the tombstone deleted there would be back.
+        the last minute, and what the tombstone deleted there would be back. Under ``offset`` records above
+        the part of the candidates do not count: what they delete is below them.
         """
         evidence = held.evidence
+        end = evidence.dirty_to if evidence.is_versioned else evidence.unproven_to
         for known in evidence.again(self._decoder.chunks(evidence.source)):
             chunk = known.chunk
-            mask = keyed_rows(chunk, known.rows(evidence.lasting_from, evidence.dirty_to))
+            mask = keyed_rows(chunk, known.rows(evidence.lasting_from, end))
             mask &= ~held.rows(known.record, len(chunk.records))
-            beyond = visible_rows(chunk)
-            beyond[: known.rows(0, evidence.dirty_to).last] = False
-            met = self._meet(chunk, mask | beyond)
+            if evidence.is_versioned:
+                beyond = visible_rows(chunk)
+                beyond[: known.rows(0, end).last] = False
+                mask |= beyond
+            met = self._meet(chunk, mask)
             if evidence.lasting_from < evidence.visible_from and not self.for_deleted:
                 deleted = known.rows(evidence.lasting_from, evidence.visible_from)
                 self.for_deleted = bool(met[deleted.first : deleted.last].any())

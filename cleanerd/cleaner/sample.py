@@ -292,7 +292,7 @@ def _fates(
     fates = np.where(contests, np.uint8(CONTESTS), np.uint8(GOES))
     if not rules.versioned or rules.tombstone_guard != "forever":
         late = tombstones(records.flags, rules.tombstone_mode, legacy_rows(chunk.batches)) & past_horizon
-        guarded = rules.versioned or plan.proven_offset < plan.first_dirty_offset
+        guarded = rules.versioned or plan.proven_offset < plan.first_dirty_offset or plan.unproven_below > 0
         fates[late & contests] = MAY_GO if guarded else GOES
     fates[untouched | control] = STAYS
     fates[control & past_horizon] = MAY_GO

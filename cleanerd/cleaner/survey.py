@@ -5,14 +5,15 @@ Reads only; cheap (listings, small files, the end of the active segment).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from cleanerd.cleaner.horizons import next_purge_ms
 from cleanerd.cleaner.rules_change import RulesChange, rules_change
 from cleanerd.cleaner.verdict import NOT_STOPPED_CLEANLY, Verdict, of_rules, verdict
 from cleanerd.errors import CorruptionError, OutOfRangeError
 from cleanerd.log.bounds import Bounds, log_end_offset, read_bounds
-from cleanerd.log.clean_below import clean_below, is_news, still_valid
+from cleanerd.log.clean_below import clean_below, is_news, still_valid, unproven_below
 from cleanerd.log.fingerprint import changes_in_words, fingerprint
 from cleanerd.log.other_places import rules_of
 from cleanerd.log.partition import PartitionLog, read_partition
@@ -52,7 +53,8 @@ class CleaningOptions:
 class Survey:
     """One partition, looked at.
 
-    ``proven_offset`` is up to where the log is provably clean as it lies there. ``moves_clean_point`` is false when
+    ``proven_offset`` is up to where the log is clean, by cleanerd's own clean point or by Kafka's checkpoint; below
+    ``unproven_below`` it is Kafka's checkpoint alone that says so (U-44). ``moves_clean_point`` is false when
     ``--first-dirty`` left out a part that nothing shows to be clean: then the log is not clean up to ``end_offset``
     afterwards, and nobody may be told so. ``verdict`` is what speaks against cleaning now. ``notes`` are things that
     the operator should know either way (repairs of C-03, state that was outdated). ``change``: it would be cleaned by
@@ -66,6 +68,7 @@ class Survey:
     end_offset: int
     first_dirty_origin: str
     proven_offset: int
+    unproven_below: int
     moves_clean_point: bool
     verdict: Verdict | None
     notes: tuple[str, ...]
@@ -129,6 +132,21 @@ def survey_log(
             may_be_torn=may_be_torn,
         )
     end = _end_offset(log.name, bounds, options)
+    standing = point if outdated is None else None
+    against = verdict(
+        log,
+        log_dir,
+        config,
+        bounds,
+        end,
+        now_ms=options.now_ms,
+        force=options.force,
+        unclean=options.unclean,
+        purge=options.purge,
+        change=None if options.change_strategy else change,
+    )
+    if against is not None and against.rule in bounds.bound.limits:
+        against = _unless_purge_is_due(against, log, state, first, end, options)
     return Survey(
         log=log,
         config=config,
@@ -136,24 +154,42 @@ def survey_log(
         end_offset=end,
         first_dirty_origin=origin,
         proven_offset=proven,
+        unproven_below=unproven_below(standing, proven),
         moves_clean_point=first <= proven,
-        verdict=verdict(
-            log,
-            log_dir,
-            config,
-            bounds,
-            end,
-            now_ms=options.now_ms,
-            force=options.force,
-            unclean=options.unclean,
-            purge=options.purge,
-            change=None if options.change_strategy else change,
-        ),
+        verdict=against,
         notes=tuple(notes),
         change=change,
         state=state,
-        standing=point if outdated is None else None,
+        standing=standing,
     )
+
+
+def _unless_purge_is_due(
+    against: Verdict,
+    log: PartitionLog,
+    state: PartitionState | None,
+    first_dirty_offset: int,
+    end_offset: int,
+    options: CleaningOptions,
+) -> Verdict | None:
+    """Nothing is dirty: with ``force`` None where tombstones or markers are past their delete horizon (R534-6).
+
+    When that is, the last cleaning remembers. Where another cleaner wrote since, ``force`` looks at all batch headers.
+    """
+    if state is not None and state.purge_as_of == first_dirty_offset:
+        due_ms = state.next_purge_ms
+    elif options.force:
+        clean = [segment for segment in log.segments[:-1] if segment.base < end_offset]
+        with SegmentReader.open(str(log.path)) as reader:
+            due_ms = next_purge_ms(reader, clean, options.now_ms)
+    else:
+        return against
+    if due_ms is None or due_ms > options.now_ms or end_offset <= log.segments[0].base:
+        return against
+    if options.force:
+        return None
+    told = "tombstones or markers are past their delete horizon (clean --force removes them)"
+    return replace(against, reason=f"{against.reason}; {told}")
 
 
 def _asked_for(offset: int, log: PartitionLog, log_end: int) -> int:

@@ -34,6 +34,25 @@ def is_news(said: int | None, point: CleanPoint) -> bool:
     return said not in {point.offset, point.checkpoint}
 
 
+def unproven_below(point: CleanPoint | None, clean_offset: int) -> int:
+    """Below which offset only Kafka's checkpoint says that the log, clean up to ``clean_offset``, is clean (U-44).
+
+    ``point``: cleanerd's own clean point, None where none describes the log. One that does not say how far it relies on
+    Kafka's checkpoint proves nothing.
+    """
+    if point is None or point.offset < clean_offset or point.unproven_below is None:
+        return clean_offset
+    return point.unproven_below
+
+
+def unproven_after(before: int, first_dirty_offset: int, end_offset: int) -> int:
+    """The same after a cleaning from ``first_dirty_offset`` up to ``end_offset``; ``before`` was the one before it.
+
+    A tombstone that was dirty has nothing left below it that it deletes.
+    """
+    return before if end_offset < before else min(before, first_dirty_offset)
+
+
 def still_valid(point: CleanPoint, log: PartitionLog, log_end_offset: int) -> str | None:
     """Why ``point`` no longer describes this log, or None when it does (U-10)."""
     if not log.log_start_offset <= point.offset <= log_end_offset:

@@ -72,6 +72,7 @@ class CleanPoint:
     volume is, all that follows may be the same. ``checkpoint``: what Kafka's said until then. None: it is not known.
     ``log_start``: by versions, where the log began. What lies below was no candidate (U-2), and is there again where
     a broker was killed before it wrote down that it had deleted it. None: what lies there was cleaned too.
+    ``unproven_below``: below this offset only Kafka's checkpoint says that the log is clean. None: it is not known.
     """
 
     offset: int
@@ -81,6 +82,7 @@ class CleanPoint:
     last_output: LastSegment | None = None
     checkpoint: int | None = None
     log_start: int | None = None
+    unproven_below: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,6 +355,7 @@ def clean_point_in(document: dict[str, Any]) -> CleanPoint:
         last_output=None if (output := document.get("last_output")) is None else _segment(output),
         checkpoint=None if (said := document.get("checkpoint")) is None else int(said),
         log_start=None if (start := document.get("log_start")) is None else int(start),
+        unproven_below=None if (below := document.get("unproven_below")) is None else int(below),
     )
 
 

@@ -17,10 +17,9 @@ from cleanerd._kernel import OffsetMap
 from cleanerd.cleaner.chunk_rows import ChunkRows
 from cleanerd.cleaner.evidence import SegmentEvidence
 from cleanerd.cleaner.index import Decoder, MapFullError, keyed_rows
-from cleanerd.cleaner.purge import OTHER_RECORD, bools, visible_rows
+from cleanerd.cleaner.purge import OTHER_RECORD, bools, candidates_of, either, visible_rows
 from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.log.pool import Part
-from cleanerd.policy.retain import expired_winners
 from cleanerd.spark.blocks import KeyBlocks, Keys, Spool, set_bits, words_of_flags
 from cleanerd.spark.columns import pack
 from cleanerd.spark.plan import plan_of, readers_of
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cleanerd.cleaner.plan import CleaningPlan
+    from cleanerd.policy.retain import RecordEvidence
     from cleanerd.spark.plan import Sizes, Split
 
 
@@ -71,7 +71,7 @@ def _gather_source(
     candidates, first = np.zeros(0, np.uint64), 0
     if facts is not None:
         known, records = stored_facts(plan, split.segment, facts)
-        candidates = expired_winners(records, known.first_record(), known.batch_flags())
+        candidates = _candidates(plan, known, records)
         first = {mark.position: mark.record for mark in known.marks}[split.start] if split.bytes else 0
         yield Row(split.segment % sizes.shards, FACTS, split.segment, split.number)
     evidence = SegmentEvidence(plan, source)
@@ -81,17 +81,25 @@ def _gather_source(
         record = evidence.records
         rows = evidence.add(chunk)
         # What goes in this round counts as well, but not what nobody sees or will see again (U-2).
-        below = min(max(evidence.lasting_from - record, 0), rows.last)
-        mask = keyed_rows(chunk, ChunkRows(below, rows.last, rows.excluded))
+        end = rows.last if plan.rules.versioned else int(np.searchsorted(chunk.records.offset, plan.unproven_below))
+        below = min(max(evidence.lasting_from - record, 0), end)
+        mask = keyed_rows(chunk, ChunkRows(below, end, rows.excluded))
         if facts is not None:
             chosen = bools(candidates, first + record, len(mask))
             yield from held.put(chunk, first + record, chosen)
             mask &= ~chosen
-        beyond = visible_rows(chunk)
-        beyond[: rows.last] = False
-        yield from others.put(chunk, record, mask | beyond)
+        if plan.rules.versioned:
+            beyond = visible_rows(chunk)
+            beyond[: rows.last] = False
+            mask |= beyond
+        yield from others.put(chunk, record, mask)
     yield from held.flush()
     yield from others.flush()
+
+
+def _candidates(plan: CleaningPlan, evidence: SegmentEvidence, records: RecordEvidence) -> NDArray[np.uint64]:
+    found = candidates_of(plan, evidence, records)
+    return np.zeros((evidence.records + 63) // 64, np.uint64) if found is None else found
 
 
 def _gather_tail(plan: CleaningPlan, sizes: Sizes, split: Split, decoder: Decoder) -> Iterator[Row]:
@@ -186,10 +194,10 @@ def guard(plan_text: str, facts: Mapping[int, str], rows: Iterable[Row]) -> Iter
 
 def _guard_of(plan: CleaningPlan, segment: int, facts: str, free: list[bytes], attempt: str) -> dict[str, Any]:
     evidence, records = stored_facts(plan, segment, facts)
-    candidates = expired_winners(records, evidence.first_record(), evidence.batch_flags())
+    candidates = _candidates(plan, evidence, records)
     flags = np.zeros(evidence.records, np.bool_)
     for payload in free:
         set_bits(flags, 0, payload)
-    guarded: NDArray[np.uint64] = candidates & ~words_of_flags(flags)
+    guarded = either(records.guarded, candidates & ~words_of_flags(flags))
     name = f"{plan.sources[segment].base:020d}.{attempt}.guard"
     return {"guard": write_file(plan, name, pack({}, {"guarded": guarded}, dense=True))}

@@ -18,9 +18,9 @@ from cleanerd.cleaner.bits import BitColumn
 from cleanerd.cleaner.decide import decide_segment, record_evidence
 from cleanerd.cleaner.evidence import SegmentEvidence
 from cleanerd.cleaner.oddities import Oddities
-from cleanerd.cleaner.purge import guarded_alone
+from cleanerd.cleaner.purge import candidates_of, either, guarded_alone
 from cleanerd.errors import CorruptionError
-from cleanerd.policy.retain import RecordEvidence, expired_winners
+from cleanerd.policy.retain import RecordEvidence
 from cleanerd.policy.transaction import OpenTransactions, TransactionEdges
 from cleanerd.spark.blocks import set_bits, words_of_flags
 from cleanerd.spark.columns import pack, unpack
@@ -177,8 +177,8 @@ def decide_deferred(plan_text: str, deferred: Sequence[Deferred]) -> Iterator[Ro
                 _, columns = unpack(read_file(plan, each.guard), each.guard)
                 records = replace(records, guarded=columns["guarded"])
             elif each.guard_all:
-                bits = expired_winners(records, evidence.first_record(), evidence.batch_flags())
-                records = replace(records, guarded=bits)
+                bits = candidates_of(plan, evidence, records)
+                records = replace(records, guarded=either(records.guarded, bits))
             decision = decide_segment(evidence, records, OpenTransactions(*each.open_before))
             told = {"decision": store_decision(plan, each.segment, decision, attempt)}
         except DEFINITE as error:
