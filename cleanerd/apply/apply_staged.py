@@ -203,6 +203,7 @@ def _validated(
     found = survey(locked.log_dir, name, config, locked.store, options)
     if found.change is not None and not (found.change.said or ready.change_strategy):
         raise _kept(found.change, where)
+    aborted = _aborted(locked, found.log, manifest)
     facts = CurrentFacts(
         topic_id=found.log.topic_id,
         directory_id=locked.log_dir.meta.directory_id,
@@ -210,10 +211,11 @@ def _validated(
         bound=found.bounds.bound.offset,
         strategy_fingerprint=fingerprint(config),
         now_ms=time.time_ns() // 1_000_000,
-        aborted=_aborted(locked, found.log, manifest),
+        aborted=aborted,
     )
     clean_to = _clean_to(files, manifest, ready, found)
-    keep = _keeper(locked, files, manifest, ready, found, end_offset=max(clean_to or 0, result.end_offset))
+    end_offset = max(clean_to or 0, result.end_offset)
+    keep = _keeper(locked, files, manifest, ready, found, end_offset=end_offset, aborted=aborted)
     validate_plan(files, manifest, facts, done=done, linked=() if keep is None else keep.linked())
     torn_from = None if locked.log_dir.clean_shutdown else found.log.recovery_point
     refuse_late_records(files, manifest, ready.purged, found.log, locked.resources, torn_from=torn_from)
@@ -285,7 +287,14 @@ def _aborted(locked: LockedDir, log: PartitionLog, manifest: Manifest) -> Aborte
 
 
 def _keeper(
-    locked: LockedDir, files: PartitionFiles, manifest: Manifest, ready: Ready, found: Survey, *, end_offset: int
+    locked: LockedDir,
+    files: PartitionFiles,
+    manifest: Manifest,
+    ready: Ready,
+    found: Survey,
+    *,
+    end_offset: int,
+    aborted: AbortedTransactions,
 ) -> Keeper | None:
     """Raises KeptPlanError when the directory can no longer be used."""
     named = locked.keep_replaced
@@ -310,6 +319,7 @@ def _keeper(
             sources={
                 witness.base: FileMark(witness.size, witness.inode, witness.mtime_ns) for witness in manifest.witnesses
             },
+            aborted=aborted,
         )
     except (CleanerdError, OSError) as error:
         raise KeptPlanError(

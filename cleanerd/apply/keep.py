@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from cleanerd.log.clean_point import StateStore
     from cleanerd.log.log_dir import LogDir
     from cleanerd.log.partition import PartitionLog
+    from cleanerd.policy.transaction import AbortedTransactions
 
 _PROBE: Final = ".cleanerd-link-probe"
 
@@ -97,8 +98,12 @@ class Keeper:
         *,
         end_offset: int,
         sources: Mapping[int, FileMark],
+        aborted: AbortedTransactions,
     ) -> None:
-        """Nothing is written yet. ``sources`` are the logs of all segments that the cleaning covers.
+        """Nothing is written yet.
+
+        ``sources`` are the logs of all segments that the cleaning covers. ``aborted``: the transactions that count as
+        aborted.
 
         Raises:
             CleanerdError: what is remembered of the plan cannot be read.
@@ -132,6 +137,7 @@ class Keeper:
                 rules=None if state is None else state.rules,
                 sources=dict(sources),
                 groups=(),
+                aborted=_reaching_out(log, max(sources), aborted),
             )
         )
         self._groups = groups_of(self._entry)
@@ -159,6 +165,7 @@ class Keeper:
                 source.base: FileMark(source.segment.size_bytes, source.segment.inode, source.segment.mtime_ns)
                 for source in plan.sources
             },
+            aborted=plan.aborted,
         )
 
     def _gone_on_with(self, begun: KeptEntry) -> KeptEntry:
@@ -277,6 +284,13 @@ class Keeper:
         """Whether ``name`` is the same file in the log and in the place."""
         one, two = place.stat(f"{self._directory}/{name}"), self._files.stat(name)
         return one is not None and two is not None and os.path.samestat(one, two)
+
+
+def _reaching_out(log: PartitionLog, last_base: int, aborted: AbortedTransactions) -> tuple[tuple[int, int, int], ...]:
+    """Of ``aborted`` those with data up to the segment ``last_base`` and a marker above it; see :class:`KeptEntry`."""
+    end = next(segment.base for segment in log.segments if segment.base > last_base)
+    rows = aborted.entries[(aborted.entries["first_offset"] < end) & (aborted.entries["last_offset"] >= end)]
+    return tuple((int(row["producer_id"]), int(row["first_offset"]), int(row["last_offset"])) for row in rows)
 
 
 def _make(place: PartitionFiles, name: str) -> None:

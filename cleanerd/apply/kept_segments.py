@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from cleanerd.log.log_dir import LogDir
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 KEPT_DIR: Final = "trash"
 
 _Moment = Annotated[int, Field(ge=0, le=253_402_300_799_999)]
@@ -109,7 +109,9 @@ class KeptEntry:
     ``place``: the log directory that was cleaned, by the name of its directory in the state directory (U-46).
     ``sources`` are the logs of all segments that the cleaning covered, by base offset, as they were before it.
     ``checkpoint``, ``clean_point`` and ``rules`` are what stood in Kafka's checkpoint and in cleanerd's state before;
-    ``end_offset`` is the highest that either may say as long as nobody cleaned again.
+    ``end_offset`` is the highest that either may say as long as nobody cleaned again. ``aborted``: the aborted
+    transactions that reach beyond the sources, as (producer, first offset, offset of the ABORT marker); None: format 1
+    did not say.
     """
 
     plan: str
@@ -126,6 +128,7 @@ class KeptEntry:
     sources: Annotated[dict[Offset, FileMark], Field(min_length=1)]
     groups: tuple[KeptGroup, ...]
     rules: str | None = None
+    aborted: tuple[tuple[Long, Offset, Offset], ...] | None = None
 
     __pydantic_config__ = _STRICT
 

@@ -59,7 +59,8 @@ def remember_clean(
 ) -> None:
     """The log is clean up to ``offset`` by the rules that ``fingerprint`` stands for.
 
-    ``last_base``, ``unproven_below``: see :func:`save_clean_point`. Kafka's checkpoint is about Kafka's rules: it stays what it is when others were used (U-10).
+    ``last_base``, ``unproven_below``: see :func:`save_clean_point`. Kafka's checkpoint is about Kafka's rules: it stays
+    what it is when others were used (U-10).
     """
     save_clean_point(
         locked.store,

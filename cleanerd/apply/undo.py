@@ -2,8 +2,8 @@
 
 ::
 
-    recover -> is everything as the cleaning left it? -> stage the kept segments (links) -> clean point and Kafka's
-    checkpoint back -> per group, descending: restore -> forget
+    recover -> is everything as the cleaning left it? -> stage the kept segments (links) -> are the markers of their
+    transactions in the log? -> clean point and Kafka's checkpoint back -> per group, descending: restore -> forget
 
 The checkpoint goes back *before* the segments: too low costs work, too high would hide duplicates (S-50).
 """
@@ -14,6 +14,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from cleanerd.apply.checkpoint import write_cleaner_checkpoint
 from cleanerd.apply.enter import enter_partition
@@ -30,15 +32,21 @@ from cleanerd.apply.validate import file_fact, has_fact
 from cleanerd.cleaner.manifest import STAGING, staged_name, staging_path
 from cleanerd.cleaner.plan import new_plan_id
 from cleanerd.errors import CleanerdError, StalePlanError, as_cleanerd_error
+from cleanerd.format.batch import CONTROL, TRANSACTIONAL
+from cleanerd.format.control import ControlType
 from cleanerd.log.clean_point import CleanPoint, LastSegment, clean_point_in
 from cleanerd.log.kernel_errors import kernel_errors_told
 from cleanerd.log.partition import PartitionLog, read_partition
+from cleanerd.log.read import SegmentReader
+from cleanerd.log.segment import Segment
 from cleanerd.log.state_files import DAMAGE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
     from typing import Self
 
+    from cleanerd._kernel import Batches
     from cleanerd.apply.session import LockedDir
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.log_dir import LogDir
@@ -119,6 +127,7 @@ def _undo(locked: LockedDir, undoable: KeptSegments, entry: KeptEntry, named: Pa
         plan_id = new_plan_id()
         with taken_back(partial(abandon, files)):
             plan = _stage(files, plan_id, entry, groups, place)
+            _require_markers(locked, files, log, entry, plan)
             _set_back(locked, log, entry)
             journal = Journal(files, plan_id)
             refuse_unfinished(files, files.names())  # U-34
@@ -215,6 +224,86 @@ def _put_above(point: CleanPoint, entry: KeptEntry) -> LastSegment | None:
     before, output = _point(entry.clean_point), point.last_output
     known = None if before is None else before.last_output
     return output if output is not None and output != known and output.base > max(entry.sources) else None
+
+
+@dataclass(slots=True)
+class _Returning:
+    """Producers with transactional data that would come back, by id with its first offset; no marker seen so far."""
+
+    open: dict[int, int]
+
+    def walk(self, batches: Batches, *, is_kept: bool) -> Iterator[tuple[int, int, int, bool]]:
+        """Go on with the next batches of the log; yields (producer, first offset, marker, whether it is an ABORT)."""
+        types, attributes = batches.control_type, batches.attributes
+        is_marker = (types == ControlType.COMMIT) | (types == ControlType.ABORT)
+        is_data = ((attributes & (TRANSACTIONAL | CONTROL)) == TRANSACTIONAL) & is_kept
+        for row in np.flatnonzero(is_marker | is_data).tolist():
+            producer, offset = int(batches.producer_id[row]), int(batches.base_offset[row])
+            if is_data[row]:
+                self.open.setdefault(producer, offset)
+            elif producer in self.open:
+                yield producer, self.open.pop(producer), offset, int(types[row]) == ControlType.ABORT
+
+
+def _require_markers(
+    locked: LockedDir, files: PartitionFiles, log: PartitionLog, entry: KeptEntry, plan: RestorePlan
+) -> None:
+    """Refuse when a transaction that would come back no longer has its marker in the log (S-40).
+
+    A marker goes when nothing of its transaction is left. Put back without it, data would stay open for ever, or count
+    with the producer's next marker: aborted data as committed. Only a marker above the sources can be gone: nothing has
+    changed up to there. Whether it was a COMMIT or an ABORT is in the entry; that it is there, only the log says.
+
+    Raises:
+        StalePlanError: it is so.
+        CleanerdError: the log or a kept segment cannot be read.
+    """
+    last = max(entry.sources)
+    kept = {segment.base: segment for group in plan.groups for segment in _staged_segments(files, plan.plan, group)}
+    below = {segment.base: segment for segment in log.segments if min(kept) <= segment.base <= last}
+    found = _Returning({})
+    staging = str(files.path / staging_path(plan.plan))
+    with SegmentReader.open(str(log.path)) as reader, SegmentReader.open(staging) as staged:
+        for base in sorted(kept.keys() | below.keys()):
+            one, segment = (staged, kept[base]) if base in kept else (reader, below[base])
+            for batches in one.headers(segment):
+                for _ in found.walk(batches, is_kept=base in kept):
+                    pass  # as it was before the cleaning
+        headers = reader.headers if locked.log_dir.clean_shutdown else reader.headers_until_damage
+        for segment in log.segments:
+            if segment.base <= last or not found.open:
+                continue
+            for batches in headers(segment):
+                for producer, first, marker, is_abort in found.walk(batches, is_kept=False):
+                    _require_own_marker(log, entry, producer, first, marker, is_abort=is_abort)
+    for producer, first in found.open.items():
+        raise _stale(log, _gone(producer, first, "marker"))
+
+
+def _require_own_marker(
+    log: PartitionLog, entry: KeptEntry, producer: int, first: int, marker: int, *, is_abort: bool
+) -> None:
+    """Whether the first marker of ``producer`` above the sources is that of its data from offset ``first`` on."""
+    if entry.aborted is None:
+        known = "its entry, of an earlier release, does not say which transactions were aborted"
+        raise _stale(log, f"data of producer {producer} at offset {first} would come back, and {known}")
+    aborted_at = [at for whose, _, at in entry.aborted if whose == producer]
+    if aborted_at and not (is_abort and marker == min(aborted_at)):
+        raise _stale(log, _gone(producer, first, f"ABORT marker (offset {min(aborted_at)})"))
+    if not aborted_at and is_abort:
+        raise _stale(log, _gone(producer, first, "COMMIT marker"))
+
+
+def _gone(producer: int, first: int, marker: str) -> str:
+    return f"the {marker} of producer {producer}, whose data at offset {first} would come back, is gone from the log"
+
+
+def _staged_segments(files: PartitionFiles, plan_id: str, group: RestoreGroup) -> Iterator[Segment]:
+    for segment in group.segments:
+        status = files.stat(staged_name(plan_id, segment.base, "log"))
+        if status is None:
+            raise CleanerdError("the staged log vanished", where=str(files.path))
+        yield Segment.from_stat(segment.base, status, frozenset(), sealed=True)
 
 
 def _stage(

@@ -18,6 +18,7 @@ from cleanerd.format.batch import HEADER_BYTES
 from cleanerd.policy.grouping import Outcome
 from cleanerd.policy.retain import (
     ACTION_MASK,
+    BATCH_PROTECTED,
     BATCH_REBUILT,
     RecordEvidence,
     Retention,
@@ -47,11 +48,12 @@ class SegmentDecision:
 
     ``marks`` are places where the rewrite can begin. ``actions`` treats the segment as one in the middle of a group;
     :meth:`actions_at` knows about ends (U-13), where a last batch of which nothing stays gets the action ``closing``,
-    or ``closing_alone`` where the group keeps no other batch.
-    ``last_written_offset`` is where it ends when it ends a group. ``legacy_batches``: v0 and v1 ones among its batches,
-    ``horizons_begun``: those that get a delete horizon now; ``next_horizon_ms``: the earliest that is there and still
-    to come. ``shortens_transactions``: data batches of transactions go, so markers may have nothing left to end. ``waiting``: tombstones past theirs that stay (U-1, U-4).
-    ``purged`` is a bitmap of those that go where not all that expire do, None when none does.
+    or ``closing_alone`` where the group keeps no other batch. ``last_written_offset`` is where it ends when it ends a
+    group. ``legacy_batches``: v0 and v1 ones among its batches, ``horizons_begun``: those that get a delete horizon
+    now; ``next_horizon_ms``: the earliest that is there and still to come. ``shortens_transactions``: data batches of
+    transactions go, so markers may have nothing left to end. ``waits_for_producers``: some stay, emptied, until their
+    producers have expired (R192-1). ``waiting``: tombstones past theirs that stay (U-1, U-4). ``purged`` is a bitmap of
+    those that go where not all that expire do, None when none does.
     """
 
     source: Source
@@ -75,6 +77,7 @@ class SegmentDecision:
     legacy_batches: int
     horizons_begun: int
     shortens_transactions: bool
+    waits_for_producers: bool
     next_horizon_ms: int | None
     outcome: Outcome
 
@@ -207,7 +210,8 @@ def next_purge_ms(plan: CleaningPlan, decided: Sequence[SegmentDecision], *, for
     One that is now, as with ``delete.retention.ms=0``, is due now. A marker whose data goes in this cleaning gets its
     horizon in the next one, as with Kafka: so that is due as if the horizon were set now. At once where tombstones
     past theirs wait for another record of their key, and records go now (R534-6). ``for_deleted``: they wait for such
-    that were deleted already, and will be forgotten without a word.
+    that were deleted already, and will be forgotten without a word. Where an emptied batch stays for its producer, its
+    marker stays too: when the producer has expired.
     """
     waits = plan.rules.tombstone_guard == "horizon" and any(each.waiting for each in decided)
     if waits and plan.rules.versioned and any(each.kept < each.records for each in decided):
@@ -216,6 +220,8 @@ def next_purge_ms(plan: CleaningPlan, decided: Sequence[SegmentDecision], *, for
     if any(decision.horizons_begun or decision.shortens_transactions for decision in decided):
         begun = new_horizon_ms(plan.now_ms, plan.delete_retention_ms)
         horizons.append(begun if begun >= 0 else None)
+    if any(decision.waits_for_producers for decision in decided):
+        horizons.append(plan.producers_expired_ms)
     if waits and for_deleted:
         horizons.append(plan.now_ms + LOG_START_WRITTEN_MS)
     return min((horizon for horizon in horizons if horizon is not None), default=None)
@@ -269,6 +275,7 @@ def decide_segment(
         legacy_batches=evidence.legacy_batches,
         horizons_begun=int(np.count_nonzero(retention.actions & ACTION_SET_HORIZON)),
         shortens_transactions=_shortens(retention.actions, counts, data_batches),
+        waits_for_producers=_waits_for_producers(evidence, retention, data_batches),
         next_horizon_ms=evidence.next_horizon_ms,
         outcome=_outcome(evidence, retention, counts, len(txn_entries), end),
     )
@@ -279,6 +286,12 @@ def _shortens(actions: NDArray[np.uint8], counts: NDArray[np.uint32], data_batch
     goes = actions[data_batches] == ACTION_DROP
     goes &= (counts[data_batches] > 0) | (data_batches + 1 < len(actions))
     return bool(goes.any())
+
+
+def _waits_for_producers(evidence: SegmentEvidence, retention: Retention, data_batches: NDArray[np.uint32]) -> bool:
+    """Whether one of these batches stays without a record, for its producer alone."""
+    protected = (evidence.batch_flags()[data_batches] & BATCH_PROTECTED) != 0
+    return bool((protected & (retention.kept_by_batch[data_batches] == 0)).any())
 
 
 def _closing_of_segment(

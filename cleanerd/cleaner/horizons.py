@@ -6,13 +6,21 @@ only looks at a log again when enough of it is dirty.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cleanerd.policy.tombstone import next_horizon_ms
+import numpy as np
+
+from cleanerd.format.index import TXN_ENTRY
+from cleanerd.policy.tombstone import has_horizon, next_horizon_ms
+from cleanerd.policy.transaction import COMMIT, AbortedTransactions, OpenTransactions, events_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from numpy.typing import NDArray
+
+    from cleanerd import _kernel
     from cleanerd.log.read import SegmentReader
     from cleanerd.log.segment import Segment
 
@@ -26,17 +34,31 @@ def next_purge_ms(
     """The earliest horizon in ``segments``; ``now_ms`` if one has passed, None when there is none (C-47..C-49).
 
     A horizon stays in its batch after what it was for is gone, so one that has passed may mean nothing: a cleaning
-    finds out, once.
+    finds out, once. A marker without a horizon whose transaction has no batch left waits for a cleaning that sets it:
+    that is due now (R534-3).
 
     Raises:
         CorruptionError, CleanerdError: a segment cannot be read.
     """
     earliest: int | None = None
+    transactions = OpenTransactions()
     for segment in segments:
         for batches in reader.headers(segment):
             # Any horizon above -1, the past included.
             found = next_horizon_ms(batches.attributes, batches.base_timestamp, -1)
             if found is not None:
                 earliest = found if earliest is None else min(earliest, found)
+            if _ends_nothing(batches, transactions).any():
+                earliest = -1
             progress(batches.consumed)
     return None if earliest is None else max(earliest, now_ms)
+
+
+def _ends_nothing(batches: _kernel.Batches, transactions: OpenTransactions) -> NDArray[np.bool_]:
+    """[k] bool: a marker without a horizon that follows no data batch of its producer. Call in log order."""
+    events = events_of(batches, AbortedTransactions(np.zeros(0, TXN_ENTRY)), 0)
+    # Data is taken for committed, so every marker is taken for a COMMIT.
+    events = replace(events, kind=np.minimum(events.kind, np.uint8(COMMIT)))
+    ended = transactions.ended(events)
+    alone: NDArray[np.bool_] = (events.kind == COMMIT) & ~ended & ~has_horizon(batches.attributes[events.batch])
+    return alone

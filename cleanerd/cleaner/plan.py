@@ -55,16 +55,16 @@ class CleaningPlan:
     ``sources`` are all segments from the beginning of the log up to the one that holds ``end_offset - 1`` (C-31),
     ``uncleanable`` those after them, the active one included, where a versioned strategy has to look into them (U-1).
     ``torn_from``: the broker's recovery will cut the log at the first damage in the segment of this offset or after it;
-    None: no recovery is to come, or a running broker said how much of the log is there.
-    Up to ``proven_offset`` the log is known to be clean, below ``unproven_below`` by Kafka's checkpoint alone (U-44);
-    ``first_dirty_offset`` lies above it where the operator says so.
-    From ``lasting_start_offset`` on, at most the log start offset, records are there again when the broker is killed.
-    Records from ``first_dirty_offset`` up to ``end_offset`` are indexed; those from ``end_offset`` on stay whatever
-    they are (C-45.1). ``last_records`` is what active producers' state hangs on, ``aborted`` are the aborted
-    transactions up to the end of the log. ``legacy_horizon_ms`` is how old a segment file is whose v0 and v1 tombstones
-    may go (C-30); ``map_dir``, ``map_reserve_bytes``: where the offset map may be a file, "" for nowhere, and what
-    stays free there, None for a tenth of that disk. ``convert_legacy``: what is kept in these formats becomes v2
-    (U-18). ``hash_key`` makes the key hash of this plan unpredictable for producers.
+    None: no recovery is to come, or a running broker said how much of the log is there. Up to ``proven_offset`` the log
+    is known to be clean, below ``unproven_below`` by Kafka's checkpoint alone (U-44); ``first_dirty_offset`` lies above
+    it where the operator says so. From ``lasting_start_offset`` on, at most the log start offset, records are there
+    again when the broker is killed. Records from ``first_dirty_offset`` up to ``end_offset`` are indexed; those from
+    ``end_offset`` on stay whatever they are (C-45.1). ``last_records`` is what active producers' state hangs on; at
+    ``producers_expired_ms`` they have expired unless they write again. ``aborted`` are the aborted transactions up to
+    the end of the log. ``legacy_horizon_ms`` is how old a segment file is whose v0 and v1 tombstones may go (C-30);
+    ``map_dir``, ``map_reserve_bytes``: where the offset map may be a file, "" for nowhere, and what stays free there,
+    None for a tenth of that disk. ``convert_legacy``: what is kept in these formats becomes v2 (U-18). ``hash_key``
+    makes the key hash of this plan unpredictable for producers.
     """
 
     plan_id: str
@@ -87,6 +87,7 @@ class CleaningPlan:
     now_ms: int
     delete_retention_ms: int
     last_records: LastRecords
+    producers_expired_ms: int
     aborted: AbortedTransactions
     legacy_horizon_ms: int
     convert_legacy: bool

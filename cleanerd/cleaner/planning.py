@@ -74,6 +74,7 @@ def make_plan(
         now_ms=options.now_ms,
         delete_retention_ms=config.delete_retention_ms + options.clock_doubt_ms,
         last_records=last_records,
+        producers_expired_ms=options.now_ms + resources.producer_id_expiration_ms,
         aborted=decided_aborted(log, reader, found.bounds.bound.offset, may_be_torn=may_be_torn),
         legacy_horizon_ms=legacy_horizon_ms(sources, found.bounds.first_dirty_offset, config.delete_retention_ms),
         # A v0 or v1 tombstone has no flag: turned into v2 it would be none any more (R87-2).

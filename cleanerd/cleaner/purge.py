@@ -119,9 +119,7 @@ def guarded_alone(
     return None, candidates_of(plan, evidence, facts)
 
 
-def candidates_of(
-    plan: CleaningPlan, evidence: SegmentEvidence, facts: RecordEvidence
-) -> NDArray[np.uint64] | None:
+def candidates_of(plan: CleaningPlan, evidence: SegmentEvidence, facts: RecordEvidence) -> NDArray[np.uint64] | None:
     """Bitmap: the tombstones of a segment that may go if no other record has their key; None: it has no such part."""
     if not plan.rules.versioned and plan.unproven_below <= evidence.source.base:
         return None

@@ -17,7 +17,7 @@ from cleanerd._kernel import OffsetMap
 from cleanerd.cleaner.chunk_rows import ChunkRows
 from cleanerd.cleaner.evidence import SegmentEvidence
 from cleanerd.cleaner.index import Decoder, MapFullError, keyed_rows
-from cleanerd.cleaner.purge import OTHER_RECORD, bools, candidates_of, either, visible_rows
+from cleanerd.cleaner.purge import OTHER_RECORD, bools, candidates_of, visible_rows
 from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.log.pool import Part
 from cleanerd.spark.blocks import KeyBlocks, Keys, Spool, set_bits, words_of_flags
@@ -198,6 +198,7 @@ def _guard_of(plan: CleaningPlan, segment: int, facts: str, free: list[bytes], a
     flags = np.zeros(evidence.records, np.bool_)
     for payload in free:
         set_bits(flags, 0, payload)
-    guarded = either(records.guarded, candidates & ~words_of_flags(flags))
+    held: NDArray[np.uint64] = candidates & ~words_of_flags(flags)
+    guarded = held if records.guarded is None else held | records.guarded
     name = f"{plan.sources[segment].base:020d}.{attempt}.guard"
     return {"guard": write_file(plan, name, pack({}, {"guarded": guarded}, dense=True))}

@@ -35,7 +35,7 @@ FORMATS: Final[Mapping[str, Change]] = {
     "cleanerd/daemon/showing/trend.py": ("_FORMAT: Final = 1", "_FORMAT: Final = 2"),
     "cleanerd/cleaner/manifest.py": ("FORMAT: Final = 1", "FORMAT: Final = 2"),
     "cleanerd/apply/restore.py": ("FORMAT: Final = 1", "FORMAT: Final = 2"),
-    "cleanerd/apply/kept_segments.py": ("FORMAT: Final = 1", "FORMAT: Final = 2"),
+    "cleanerd/apply/kept_segments.py": ("FORMAT: Final = 2", "FORMAT: Final = 3"),
     "cleanerd/apply/ready_file.py": ("FORMAT: Final = 3", "FORMAT: Final = 4"),
 }
 """Every file that outlives a process has another format in the next release."""
