@@ -35,7 +35,8 @@ class CleaningOptions:
     past their delete horizon.
     ``clock_doubt_ms``: it may be so much later than ``now_ms``. What goes, goes by the earlier time, and a horizon that
     is set now counts from the later one, so that whichever is right no tombstone goes too early (KIP-534).
-    ``change_strategy``: other rules than those of the last cleaning are meant.
+    ``change_strategy``: other rules than those of the last cleaning are meant. ``indexes_only``: no sealed segment is
+    read to see how old it is; for who looks at many partitions and cleans none (U-45).
     """
 
     now_ms: int
@@ -47,6 +48,7 @@ class CleaningOptions:
     purge: bool = False
     clock_doubt_ms: int = 0
     change_strategy: bool = False
+    indexes_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,7 @@ def survey_log(
             min_lag_ms=config.min_compaction_lag_ms,
             max_lag_ms=config.max_compaction_lag_ms,
             may_be_torn=may_be_torn,
+            reads_batches=not options.indexes_only,
         )
     end = _end_offset(log.name, bounds, options)
     standing = point if outdated is None else None
@@ -178,7 +181,7 @@ def _unless_purge_is_due(
     """
     if state is not None and state.purge_as_of == first_dirty_offset:
         due_ms = state.next_purge_ms
-    elif options.force:
+    elif options.force and not options.indexes_only:
         clean = [segment for segment in log.segments[:-1] if segment.base < end_offset]
         with SegmentReader.open(str(log.path)) as reader:
             due_ms = next_purge_ms(reader, clean, options.now_ms)

@@ -82,7 +82,7 @@ def _apply_dir(
         facts = broker_facts(settings, log_dir, [other for other in paths if other != path])
         store = StateStore(settings.daemon.cleanerd_state_dir)
         locked = LockedDir(log_dir, lock, store, facts.resources(), keep_replaced=kept)
-        options = CleaningOptions(time.time_ns() // 1_000_000, force=True, unclean=unclean)
+        options = CleaningOptions(time.time_ns() // 1_000_000, force=True, unclean=unclean, indexes_only=True)
         results = []
         for name in log_dir.partitions:
             if (wanted and name not in wanted) or not has_staged_work(log_dir, name):

@@ -130,7 +130,7 @@ def preview(
                 resources=resources,
                 choice=choice,
                 store=store,
-                options=options,
+                options=replace(options, indexes_only=not exact),
                 exact=exact,
                 switch_to=switch_to,
                 budget_bytes=min(

@@ -111,7 +111,7 @@ def look_at(reading: PartitionReading, store: StateStore, now_ms: int) -> Partit
     Raises:
         CorruptionError, CleanerdError: it cannot be read.
     """
-    found = reading.survey(store, CleaningOptions(now_ms, unclean=True))
+    found = reading.survey(store, CleaningOptions(now_ms, unclean=True, indexes_only=True))
     leftover = os.path.isdir(f"{reading.log.path}/{STAGING}")
     staged = staged_plan(reading.log.path) if leftover else None
     return look_of(found, reading.log_dir, found.state, staged, now_ms, leftover=leftover)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import CorruptionError
 from cleanerd.format.index import read_offset_index, read_time_index
@@ -47,8 +47,13 @@ def read_bounds(
     min_lag_ms: int,
     max_lag_ms: int,
     may_be_torn: bool = False,
+    reads_batches: bool = False,
 ) -> Bounds:
     """Put the limits of S-01 together.
+
+    A segment is too young for ``min.compaction.lag.ms`` when its time index says so, as with Kafka, or when one of its
+    batches does (U-45). ``reads_batches``: the headers of segments that are old by their index are read, once in the
+    life of the process; otherwise only what is known of them from before counts.
 
     The last stable offset is the running broker's; without one it is worked out from the producer state at the high
     watermark (S-04): a transaction counts as open when its marker does not lie below it. ``may_be_torn``: no clean
@@ -73,10 +78,21 @@ def read_bounds(
         open_offset = read_producers(log, reader, below=below, torn_from=torn_from).first_open_offset()
     if open_offset is not None:
         limits[LimitedBy.OPEN_TRANSACTION] = open_offset
-    dirty = [sealed[row] for row in segment_range(bases[:-1], first_dirty_offset, log.active.base)]
+    rows = segment_range(bases[:-1], first_dirty_offset, log.active.base)
+    dirty = [sealed[row] for row in rows]
     young = None
     if min_lag_ms > 0:
-        ages = [(segment.base, _largest_timestamp_ms(log, segment)) for segment in dirty]
+        # What lies above another limit is not cleaned, and may be torn.
+        readable_end = min(limits.values()) if reads_batches else -1
+        ages = (
+            (
+                bases[row],
+                _largest_timestamp_ms(
+                    log, sealed[row], reader if bases[row + 1] <= readable_end else None, old_ms=now_ms - min_lag_ms
+                ),
+            )
+            for row in rows
+        )
         young = too_young(ages, now_ms, min_lag_ms)
         if young is not None:
             limits[LimitedBy.MIN_COMPACTION_LAG] = young[0]
@@ -126,14 +142,37 @@ def _last_indexed_position(log: PartitionLog, segment: Segment, *, may_be_torn: 
     return position if 0 <= position < segment.size_bytes else 0
 
 
-def _largest_timestamp_ms(log: PartitionLog, segment: Segment) -> int:
-    """The last time index entry's timestamp, else the file's modification time (C-05)."""
+def _largest_timestamp_ms(log: PartitionLog, segment: Segment, reader: SegmentReader | None, *, old_ms: int) -> int:
+    """The largest timestamp of the time index and the batches, else the file's modification time (C-05, U-45).
+
+    ``old_ms``: a segment that is younger by its index is not read. ``reader``: None where no segment is to be read.
+    """
+    found_ms = -1
     data = _read(log, segment, TIMEINDEX_SUFFIX)
     if data is not None:
         entries = read_time_index(data, f"{log.path}/{file_name(segment.base, TIMEINDEX_SUFFIX)}")
-        if len(entries) and int(entries["timestamp"][-1]) >= 0:
-            return int(entries["timestamp"][-1])
-    return segment.mtime_ns // 1_000_000
+        found_ms = int(entries["timestamp"][-1]) if len(entries) else -1
+    if found_ms <= old_ms:
+        found_ms = max(found_ms, _largest_of_batches_ms(segment, reader))
+    return found_ms if found_ms >= 0 else segment.mtime_ns // 1_000_000
+
+
+_BATCH_TIMES: dict[tuple[int, ...], int] = {}
+"""By what tells a sealed file from every other: the largest timestamp of its batches, -1 for none."""
+_MOST_BATCH_TIMES: Final = 100_000
+
+
+def _largest_of_batches_ms(segment: Segment, reader: SegmentReader | None) -> int:
+    """-1 when no batch has a time, or nobody has read them."""
+    file = (segment.dev, segment.inode, segment.size_bytes, segment.mtime_ns, segment.ctime_ns)
+    known = _BATCH_TIMES.get(file)
+    if known is not None or reader is None:
+        return -1 if known is None else known
+    largest = max((int(batches.max_timestamp.max(initial=-1)) for batches in reader.headers(segment)), default=-1)
+    if len(_BATCH_TIMES) >= _MOST_BATCH_TIMES:
+        _BATCH_TIMES.clear()
+    _BATCH_TIMES[file] = largest
+    return largest
 
 
 def _first_timestamp_ms(reader: SegmentReader, segment: Segment) -> int:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def segment_range(bases: Sequence[int], start: int, end: int) -> range:
     return range(first, sum(base < end for base in bases))
 
 
-def too_young(largest_timestamps_ms: Sequence[tuple[int, int]], now_ms: int, min_lag_ms: int) -> tuple[int, int] | None:
+def too_young(largest_timestamps_ms: Iterable[tuple[int, int]], now_ms: int, min_lag_ms: int) -> tuple[int, int] | None:
     """The first segment that is still inside the minimum compaction lag (C-05), as given, or None.
 
     Args:
