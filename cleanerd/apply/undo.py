@@ -277,25 +277,25 @@ def _require_markers(
                 for producer, first, marker, is_abort in found.walk(batches, is_kept=False):
                     _require_own_marker(log, entry, producer, first, marker, is_abort=is_abort)
     for producer, first in found.open.items():
-        raise _stale(log, _gone(producer, first, "marker"))
+        _require_own_marker(log, entry, producer, first, None, is_abort=False)
 
 
 def _require_own_marker(
-    log: PartitionLog, entry: KeptEntry, producer: int, first: int, marker: int, *, is_abort: bool
+    log: PartitionLog, entry: KeptEntry, producer: int, first: int, marker: int | None, *, is_abort: bool
 ) -> None:
-    """Whether the first marker of ``producer`` above the sources is that of its data from offset ``first`` on."""
+    """Whether ``marker`` ends the data of ``producer`` from offset ``first`` on: its first one above the sources.
+
+    None: there is none.
+    """
     if entry.aborted is None:
         known = "its entry, of an earlier release, does not say which transactions were aborted"
         raise _stale(log, f"data of producer {producer} at offset {first} would come back, and {known}")
-    aborted_at = [at for whose, _, at in entry.aborted if whose == producer]
-    if aborted_at and not (is_abort and marker == min(aborted_at)):
-        raise _stale(log, _gone(producer, first, f"ABORT marker (offset {min(aborted_at)})"))
-    if not aborted_at and is_abort:
-        raise _stale(log, _gone(producer, first, "COMMIT marker"))
-
-
-def _gone(producer: int, first: int, marker: str) -> str:
-    return f"the {marker} of producer {producer}, whose data at offset {first} would come back, is gone from the log"
+    aborted_at = min((at for whose, _, at in entry.aborted if whose == producer), default=None)
+    if marker is not None and (marker == aborted_at if is_abort else aborted_at is None):
+        return
+    own = "COMMIT marker" if aborted_at is None else f"ABORT marker (offset {aborted_at})"
+    told = f"the {own} of producer {producer}, whose data at offset {first} would come back, is gone from the log"
+    raise _stale(log, told)
 
 
 def _staged_segments(files: PartitionFiles, plan_id: str, group: RestoreGroup) -> Iterator[Segment]:

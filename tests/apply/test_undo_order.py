@@ -141,3 +141,91 @@ def test_a_clock_that_was_set_back(tmp_path: Path, hours: int) -> None:
         assert (result.outcome, result.reason) == ("undone", "")
         assert keys(path / NAME) == expected
     assert not list(trash.iterdir())
+
+
+def two_transactions(root: Path, *, first_commits: bool, second: bool | None) -> Path:
+    """One of producer 7 from segment 0 to its marker at offset 4; all of its data is superseded or aborted.
+
+    ``second``: another one above it, which commits or aborts; None: there is none.
+    """
+    (root / "kept").mkdir()
+
+    def data(base: int, key: bytes, sequence: int) -> bytes:
+        record = [Record(key=key, value=b"txn", timestamp=NOW - 1000)]
+        of_producer = {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence}
+        return encode_batch(record, base_offset=base, transactional=True, **of_producer)
+
+    def marker(base: int, *, commit: bool) -> bytes:
+        return encode_marker(base, commit=commit, producer_id=7, timestamp=NOW - 1000)
+
+    logs = {0: data(0, b"k", 0) + batch(1, ("a", "1")), 2: batch(2, ("k", "1"), ("c", "1"))}
+    logs[4] = marker(4, commit=first_commits) + batch(5, ("d", "1"))
+    logs[6] = batch(6, ("e", "1"), ("f", "1"))
+    aborted = {} if first_commits else {4: [(7, 0, 4, 5)]}
+    if second is not None:
+        logs[6] = data(6, b"e", 1) + marker(7, commit=second)
+        aborted |= {} if second else {6: [(7, 6, 7, 8)]}
+    logs[8] = batch(8, ("g", "1"))
+    logs[9] = b""
+    return make_log_dir(root / "logs", {NAME: Partition(logs, aborted=aborted)})
+
+
+def lose_marker(path: Path, state: Path) -> None:
+    """Later cleanings take the marker at offset 4, and nothing is remembered of them."""
+    before = [file for file in state.rglob("*.json") if file.parent.name != "trash"]
+    told = {file: file.read_bytes() for file in before}
+    for now_ms in (NOW, NOW + RETENTION_MS + 1):
+        assert clean(path, now_ms, first_dirty_offset=8).outcome == "cleaned"
+    assert (path / NAME / f"{4:020d}.log").read_bytes().find(struct.pack(">q", 4), 0, 8) != 0, "it went"
+    for file, data in told.items():
+        file.write_bytes(data)
+
+
+@pytest.mark.parametrize("second", [None, True, False])
+@pytest.mark.parametrize("first_commits", [True, False])
+def test_the_marker_of_what_would_come_back(tmp_path: Path, first_commits: bool, second: bool | None) -> None:
+    """S-40: the log says whether it is there. What is remembered is from before the cleaning that took it."""
+    path = two_transactions(tmp_path, first_commits=first_commits, second=second)
+    written = keys(path / NAME)
+    assert clean(path, NOW, keeps=True, up_to_offset=4).outcome == "cleaned"
+    assert keys(path / NAME) != written
+    state = tmp_path / "state"
+    lose_marker(path, state)
+    left = keys(path / NAME)
+    result = undo(path)
+    if first_commits and second:
+        # The next COMMIT ends it as its own did.
+        assert result.outcome == "undone"
+        return
+    assert (result.outcome, keys(path / NAME)) == ("refused", left)
+    what = "COMMIT marker" if first_commits else "ABORT marker (offset 4)"
+    assert f"the {what} of producer 7, whose data at offset 0 would come back, is gone from the log" in result.reason
+
+
+@pytest.mark.parametrize("second", [None, True, False])
+@pytest.mark.parametrize("first_commits", [True, False])
+def test_a_transaction_that_has_its_marker_comes_back(tmp_path: Path, first_commits: bool, second: bool | None) -> None:
+    """S-40: its marker is above what is put back, and is there."""
+    path = two_transactions(tmp_path, first_commits=first_commits, second=second)
+    written = keys(path / NAME)
+    assert clean(path, NOW, keeps=True, up_to_offset=4).outcome == "cleaned"
+    result = undo(path)
+    assert (result.outcome, result.reason, keys(path / NAME)) == ("undone", "", written)
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_an_entry_of_a_release_that_did_not_say_what_was_aborted(tmp_path: Path, is_told: bool) -> None:
+    """S-40: nobody can tell then whose marker the next one of the producer is."""
+    path = two_transactions(tmp_path, first_commits=False, second=None)
+    assert clean(path, NOW, keeps=True, up_to_offset=4).outcome == "cleaned"
+    (file,) = (tmp_path / "state" / "trash").iterdir()
+    head, groups = file.read_text().split("\n", 1)
+    document = json.loads(head)
+    assert document["entry"]["aborted"] == [[7, 0, 4]]
+    if not is_told:
+        del document["entry"]["aborted"]
+        document["format"] = 1
+    file.write_text(json.dumps(document) + "\n" + groups)
+    result = undo(path)
+    assert result.outcome == ("undone" if is_told else "refused")
+    assert is_told or "of an earlier release" in result.reason

@@ -1,13 +1,24 @@
-"""``--first-dirty`` above what is provably clean: the part left out may hold what its tombstones delete."""
+"""What nothing but a word shows to be clean may hold what its tombstones delete: ``--first-dirty``, and Kafka's."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import random
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from cleanerd.cleaner.survey import CleaningOptions
-from tests.cleaner.driver import NAME, clean, config
+from cleanerd.log.clean_below import unproven_after
+from tests.cleaner.driver import NAME, clean, config, resources, scratch
 from tests.cleaner.strategy_cases import NOW, batches, offsets, rec
-from tests.support.log_dirs import Partition, make_log_dir
+from tests.cleaner.strategy_script import Clean, Script, Shape, Write
+from tests.cleaner.strategy_world import World, seen
+from tests.support.log_dirs import CLEANER_CHECKPOINT, Partition, make_log_dir, write_checkpoint
+from tests.support.logs import Record, encode_batch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,3 +69,87 @@ def test_the_clean_part_by_kafkas_checkpoint(tmp_path: Path) -> None:
     cleaned(log_dir, NOW, first_dirty=3)
     result = cleaned(log_dir, NOW + 1000, first_dirty=3)
     assert (offsets(log_dir / NAME, 5), result.dropped.tombstone) == ([0, 3, 4], 1)
+
+
+TWICE = {
+    0: batches(rec("k", value="old"), rec("y", value="1")),
+    2: encode_batch(
+        [Record(b"k", None, NOW), Record(b"z", None, NOW, offset_delta=1)], base_offset=2, delete_horizon=NOW
+    ),
+    4: batches(rec("x"), first=4),
+    5: b"",
+}
+"""Two records of k, as Kafka 4.3.1 leaves them when its dirty part begins behind an ABORT marker; z is deleted, too."""
+
+
+def state_of(log_dir: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(next((log_dir.parent / "state" / "partitions").rglob("*.json")).read_bytes())
+    return found
+
+
+@pytest.mark.parametrize("first", ["dirty", "purge"])
+@pytest.mark.parametrize("forgets", [None, "all", "unproven_below"])
+def test_two_records_of_a_key_below_kafkas_checkpoint(tmp_path: Path, first: str, forgets: str | None) -> None:
+    """U-48: its tombstone stays in every round, whatever is remembered; one without an older record goes."""
+    log_dir = make_log_dir(tmp_path / "logs", {NAME: Partition(TWICE, cleaner_offset=4 if first == "dirty" else 5)})
+    topic = config(segment_bytes=100)
+    for row in range(3):
+        result = clean(log_dir, CleaningOptions(NOW + row, purge=True), topic)
+        assert result.error is None, result.reason
+        assert offsets(log_dir / NAME, 5) == [0, 1, 2, 4]
+        assert result.tombstones_waiting == 1
+        assert any("another record of their key there" in note for note in result.notes)
+        if forgets == "all":
+            shutil.rmtree(tmp_path / "state")
+        elif forgets is not None:
+            path = next((tmp_path / "state" / "partitions").rglob("*.json"))
+            document = state_of(log_dir)
+            assert document["clean_point"].pop(forgets) in (4, 5)
+            path.write_text(json.dumps(document))
+
+
+def test_what_cleanerd_cleaned_itself_needs_no_proof(tmp_path: Path) -> None:
+    """U-48: --from-start removes both records, and what is clean from then on is cleanerd's own."""
+    log_dir = make_log_dir(tmp_path / "logs", {NAME: Partition(TWICE, cleaner_offset=4)})
+    topic = config(segment_bytes=100)
+    assert clean(log_dir, CleaningOptions(NOW, force=True), topic).tombstones_waiting == 1
+    assert state_of(log_dir)["clean_point"]["unproven_below"] == 4
+    result = clean(log_dir, CleaningOptions(NOW, force=True, from_start=True), topic)
+    assert (offsets(log_dir / NAME, 5), result.tombstones_waiting) == ([1, 4], 0)
+    assert state_of(log_dir)["clean_point"]["unproven_below"] == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "first_dirty", "end", "after"),
+    [(10, 0, 20, 0), (10, 0, 5, 10), (10, 10, 20, 10), (10, 15, 20, 10), (10, 4, 10, 4), (0, 10, 20, 0)],
+)
+def test_what_a_cleaning_proves(before: int, first_dirty: int, end: int, after: int) -> None:
+    """U-48: all of what was unproven must have been dirty, or nothing is known of its end."""
+    assert unproven_after(before, first_dirty, end) == after
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32), mode=st.sampled_from(["null", "header"]))
+def test_whatever_kafkas_checkpoint_says_no_deleted_key_comes_back(seed: int, mode: str) -> None:
+    """U-48, U-1: a checkpoint that is put anywhere, with and without cleanerd's state; a dictionary is the judge."""
+    dice, shape = random.Random(seed), Shape("offset", mode=mode, expires=True)
+    with scratch() as root:
+        world = World(root, shape)
+        now_ms = 0
+        for step in Script(shape, seed, 4, stops=False, moves=False, changes=False, upsets=False).steps():
+            if isinstance(step, Write):
+                world.write(step)
+                continue
+            if not isinstance(step, Clean):
+                continue
+            if dice.random() < 0.5:
+                active = max(int(log.stem) for log in world.partition.glob("*.log"))
+                write_checkpoint(world.path / CLEANER_CHECKPOINT, {NAME: dice.randint(0, active)})
+            if dice.random() < 0.3:
+                shutil.rmtree(root / "state", ignore_errors=True)
+            now_ms = max(now_ms, step.now_ms) + dice.choice((0, 1000))
+            view = seen(world.written[offset] for offset in world.read())
+            options = CleaningOptions(now_ms, force=True, purge=True, from_start=dice.random() < 0.2)
+            result = clean(world.path, options, world.topic(step), resources(expiration_ms=1), state=root / "state")
+            assert result.error is None, result.reason
+            assert seen(world.written[offset] for offset in world.read()) == view

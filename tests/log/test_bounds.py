@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,7 @@ def bounds(
     min_lag: int = 0,
     max_lag: int = NO_LAG,
     stable: int | None = None,
+    reads_batches: bool = False,
 ) -> Bounds:
     if partition is not None:
         make_log_dir(path / "logs", {"orders-0": partition})
@@ -49,7 +51,13 @@ def bounds(
     log = replace(read_partition(read_log_dir(path / "logs"), name), last_stable_offset=stable)
     with SegmentReader.open(str(log.path), chunk_bytes=100) as reader:
         return read_bounds(
-            log, reader, first_dirty_offset=first_dirty, now_ms=NOW, min_lag_ms=min_lag, max_lag_ms=max_lag
+            log,
+            reader,
+            first_dirty_offset=first_dirty,
+            now_ms=NOW,
+            min_lag_ms=min_lag,
+            max_lag_ms=max_lag,
+            reads_batches=reads_batches,
         )
 
 
@@ -112,6 +120,47 @@ def test_min_lag_by_modification_time(tmp_path: Path) -> None:
     assert bounds(tmp_path, None, min_lag=HOUR).bound.offset == 10
     (path / f"{10:020d}.timeindex").write_bytes(b"\x00" * 120)
     assert bounds(tmp_path, None, min_lag=HOUR).bound.offset == 10, "a preallocated one is empty"
+
+
+OLD_ENTRY = struct.pack(">qi", NOW - 20 * HOUR, 0)
+YOUNG_ENTRY = struct.pack(">qi", NOW, 0)
+
+
+@pytest.mark.parametrize(
+    ("hours", "index", "expected"),
+    [
+        pytest.param(0, OLD_ENTRY, 10, id="ends too early"),
+        pytest.param(0, b"", 10, id="empty, and the file is old"),
+        pytest.param(0, None, 10, id="missing, and the file is old"),
+        pytest.param(3, OLD_ENTRY, 30, id="both are old"),
+        pytest.param(3, YOUNG_ENTRY, 10, id="young by its index, as with Kafka"),
+    ],
+)
+def test_the_batches_say_how_old_a_segment_is(tmp_path: Path, hours: int, index: bytes | None, expected: int) -> None:
+    """U-49: the time index is a hint, and once the batches were read a look without reading knows it too."""
+    make_log_dir(tmp_path / "logs", {"orders-0": Partition(ages(3, hours, 3, 0), mtime_ms=NOW - 20 * HOUR)})
+    file = tmp_path / "logs" / "orders-0" / f"{10:020d}.timeindex"
+    file.unlink()
+    if index is not None:
+        file.write_bytes(index)
+    for reads_batches in (True, False):
+        assert bounds(tmp_path, None, min_lag=HOUR, reads_batches=reads_batches).bound.offset == expected
+
+
+def test_batches_without_a_time(tmp_path: Path) -> None:
+    """U-49, C-05: then the file's time counts, as with Kafka."""
+    timeless = {0: keyed_batch(0, [("a", "1")], timestamp=-1), 1: batch(1, 0)}
+    log = Partition(timeless, indexes=False, mtime_ms=NOW - HOUR + 1)
+    assert bounds(tmp_path, log, min_lag=HOUR, reads_batches=True).bound.offset == 0
+    set_mtime(tmp_path / "logs" / "orders-0" / f"{0:020d}.log", NOW - HOUR)
+    assert bounds(tmp_path, None, min_lag=HOUR, reads_batches=True).bound.offset == 1
+
+
+def test_what_may_be_torn_is_not_read_for_its_age(tmp_path: Path) -> None:
+    """U-49, U-32: beyond the recovery point nothing is cleaned, whatever its batches are."""
+    log = Partition({**ages(3, 3, 0), 10: b"\xff" * 80}, indexes=False, recovery_point=15, mtime_ms=NOW - 2 * HOUR)
+    found = bounds(tmp_path, log, min_lag=HOUR, stable=40, reads_batches=True)
+    assert found.bound.offset == 10
 
 
 def test_min_lag_of_clean_segments(tmp_path: Path) -> None:
