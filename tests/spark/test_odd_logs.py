@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +21,7 @@ from tests.spark.inline import InlineJobs
 from tests.spark.rich_log import BY_HEADER, NOW_MS, RichLog
 from tests.spark.twins import PLAN_ID, all_dirty, assert_twins, stage_inline, stage_locally
 from tests.support.log_dirs import Partition, make_log_dir
+from tests.support.logs import encode_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -79,6 +81,29 @@ def test_a_proof_in_shards(tmp_path: Path, map_load: float) -> None:
     local = stage_locally(path, all_dirty(NOW), BY_HEADER, given)
     assert local.result.dropped.tombstone == 60
     assert_twins(local, stage_inline(path, all_dirty(NOW), BY_HEADER, given))
+
+
+@pytest.mark.parametrize("first_dirty", [None, 95])
+@pytest.mark.parametrize("map_load", [0.85, 0.005])
+def test_a_proof_below_kafkas_checkpoint(tmp_path: Path, map_load: float, first_dirty: int | None) -> None:
+    """U-48: of 60 tombstones there those go whose key has no older record; all stay in what --first-dirty skips."""
+    older = [rec(f"k{number}") for number in range(0, 60, 3)]
+    dead = [replace(rec(f"k{number}", value=None), offset_delta=number) for number in range(60)]
+    late = [replace(rec(f"late{number}", value=None), offset_delta=number) for number in range(10)]
+    log = {
+        0: batches(*older),
+        20: encode_batch(dead, base_offset=20, delete_horizon=NOW),
+        80: encode_batch(late, base_offset=80, delete_horizon=NOW),
+        90: batches(*[rec("x") for _ in range(10)], first=90),
+        100: b"",
+    }
+    path = make_log_dir(tmp_path / "logs", {NAME: Partition(log, cleaner_offset=80)})
+    topic, given = config(), resources(map_bytes=1, map_load=map_load)
+    options = all_dirty(NOW, from_start=False, first_dirty_offset=first_dirty)
+    local = stage_locally(path, options, topic, given)
+    gone, waiting = (50, 20) if first_dirty is None else (40, 30)
+    assert (local.result.dropped.tombstone, local.result.tombstones_waiting) == (gone, waiting)
+    assert_twins(local, stage_inline(path, options, topic, given, split_bytes=300))
 
 
 def test_the_guard_forever(tmp_path: Path) -> None:
