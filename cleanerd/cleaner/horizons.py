@@ -35,7 +35,7 @@ def next_purge_ms(
 
     A horizon stays in its batch after what it was for is gone, so one that has passed may mean nothing: a cleaning
     finds out, once. A marker without a horizon whose transaction has no batch left waits for a cleaning that sets it:
-    that is due now (R534-3).
+    that is due now (R534-6).
 
     Raises:
         CorruptionError, CleanerdError: a segment cannot be read.

@@ -40,9 +40,9 @@ def unproven_below(point: CleanPoint | None, clean_offset: int) -> int:
     ``point``: cleanerd's own clean point, None where none describes the log. One that does not say how far it relies on
     Kafka's checkpoint proves nothing.
     """
-    if point is None or point.offset < clean_offset or point.unproven_below is None:
+    if point is None or point.offset < clean_offset:
         return clean_offset
-    return point.unproven_below
+    return clean_offset if point.unproven_below is None else point.unproven_below
 
 
 def unproven_after(before: int, first_dirty_offset: int, end_offset: int) -> int:

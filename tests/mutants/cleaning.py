@@ -138,8 +138,8 @@ CLEANING = (
         "evidence-from-a-log-start-that-a-crash-forgets",
         "U-1",
         "cleanerd/cleaner/purge.py",
-        "known.rows(evidence.lasting_from, evidence.dirty_to)",
-        "known.rows(evidence.visible_from, evidence.dirty_to)",
+        "known.rows(evidence.lasting_from, end)",
+        "known.rows(evidence.visible_from, end)",
         ("tests/apply/test_live_views.py::test_a_log_start_that_a_crash_forgets",),
     ),
     Mutant(

@@ -234,8 +234,8 @@ MOVING_LOGS = (
         "a-gap-makes-what-was-outdated-good",
         "U-10",
         "cleanerd/cleaner/survey.py",
-        "        standing=point if outdated is None else None,\n",
-        "        standing=point,\n",
+        "    standing = point if outdated is None else None\n",
+        "    standing = point\n",
         ("tests/apply/test_offline.py::test_an_outdated_clean_point_stays_outdated_after_a_gap",),
     ),
     Mutant(

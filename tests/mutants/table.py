@@ -11,6 +11,7 @@ from tests.mutants.daemon import DAEMON
 from tests.mutants.daemons_clock import DAEMONS_CLOCK
 from tests.mutants.estimates import ESTIMATES
 from tests.mutants.half_swaps import HALF_SWAPS
+from tests.mutants.hints import HINTS
 from tests.mutants.kernel import KERNEL
 from tests.mutants.looks import LOOKS
 from tests.mutants.loopback import AGENTS_LOOPBACK, LOOPBACK
@@ -36,6 +37,7 @@ MUTANTS = (
     *MOVING_LOGS,
     *REPLACING,
     *UNDOING,
+    *HINTS,
     *NAMES,
     *BESIDE_BROKERS,
     *LOOPBACK,

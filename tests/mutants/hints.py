@@ -1,0 +1,138 @@
+"""Mistakes that trust a hint against the log: a checkpoint, a time index, a remembered horizon (U-48, U-49, S-40)."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+CLEAN_BELOW = "cleanerd/log/clean_below.py"
+BOUNDS = "cleanerd/log/bounds.py"
+UNDO = "cleanerd/apply/undo.py"
+DECIDE = "cleanerd/cleaner/decide.py"
+LEFT_OUT = "tests/cleaner/test_left_out.py"
+TWICE = f"{LEFT_OUT}::test_two_records_of_a_key_below_kafkas_checkpoint"
+AGES = "tests/log/test_bounds.py::test_the_batches_say_how_old_a_segment_is"
+MARKERS = "tests/apply/test_undo_order.py::test_the_marker_of_what_would_come_back"
+IDLE = "tests/cleaner/test_idle_purge.py"
+
+HINTS = (
+    Mutant(
+        "kafkas-checkpoint-lets-tombstones-go",
+        "U-48",
+        "cleanerd/cleaner/purge.py",
+        "    return late if plan.rules.versioned else late & ~bits_from(evidence.unproven_to, evidence.records)\n",
+        "    return late if plan.rules.versioned else None\n",
+        (TWICE, f"{LEFT_OUT}::test_whatever_kafkas_checkpoint_says_no_deleted_key_comes_back"),
+    ),
+    Mutant(
+        "one-cleaning-makes-kafkas-part-its-own",
+        "U-48",
+        CLEAN_BELOW,
+        "    return before if end_offset < before else min(before, first_dirty_offset)\n",
+        "    return 0\n",
+        (TWICE, f"{LEFT_OUT}::test_what_a_cleaning_proves"),
+    ),
+    Mutant(
+        "a-clean-point-of-before-proves-all",
+        "U-48",
+        CLEAN_BELOW,
+        "    return clean_offset if point.unproven_below is None else point.unproven_below\n",
+        "    return point.unproven_below or 0\n",
+        (TWICE,),
+    ),
+    Mutant(
+        "newer-records-hold-a-tombstone-back",
+        "U-48",
+        "cleanerd/cleaner/purge.py",
+        "evidence.dirty_to if evidence.is_versioned else evidence.unproven_to",
+        "evidence.dirty_to",
+        ("tests/cleaner/test_cleaning.py::test_many_rounds",),
+    ),
+    Mutant(
+        "a-time-index-says-how-old-a-segment-is",
+        "U-49",
+        BOUNDS,
+        "        found_ms = max(found_ms, _largest_of_batches_ms(segment, reader))\n",
+        "        found_ms = max(found_ms, -1)\n",
+        (AGES,),
+    ),
+    Mutant(
+        "an-empty-time-index-says-old",
+        "U-49",
+        BOUNDS,
+        "    if found_ms <= old_ms:\n",
+        "    if 0 <= found_ms <= old_ms:\n",
+        (AGES,),
+    ),
+    Mutant(
+        "what-may-be-torn-is-read-for-its-age",
+        "U-49",
+        BOUNDS,
+        "reader if bases[row + 1] <= readable_end else None",
+        "reader if reads_batches else None",
+        ("tests/log/test_bounds.py::test_what_may_be_torn_is_not_read_for_its_age",),
+    ),
+    Mutant(
+        "undo-does-not-look-for-markers",
+        "S-40",
+        UNDO,
+        "            _require_markers(locked, files, log, entry, plan)\n",
+        "",
+        (MARKERS,),
+    ),
+    Mutant(
+        "undo-takes-any-marker",
+        "S-40",
+        UNDO,
+        "    if marker is not None and (marker == aborted_at if is_abort else aborted_at is None):\n",
+        "    if marker is not None:\n",
+        (MARKERS,),
+    ),
+    Mutant(
+        "a-horizon-that-is-now-is-never-due",
+        "R534-6",
+        DECIDE,
+        "        horizons.append(begun if begun >= 0 else None)\n",
+        "        horizons.append(begun if begun > plan.now_ms else None)\n",
+        (f"{IDLE}::test_an_idle_partition_keeps_nothing_that_may_go",),
+    ),
+    Mutant(
+        "a-marker-whose-data-goes-is-forgotten",
+        "R534-3",
+        DECIDE,
+        "    if any(decision.horizons_begun or decision.shortens_transactions for decision in decided):\n",
+        "    if any(decision.horizons_begun for decision in decided):\n",
+        (f"{IDLE}::test_an_idle_partition_keeps_nothing_that_may_go",),
+    ),
+    Mutant(
+        "a-marker-waits-for-its-producer-for-ever",
+        "R534-3",
+        DECIDE,
+        "    if any(decision.waits_for_producers for decision in decided):\n",
+        "    if False:\n",
+        (f"{IDLE}::test_an_idle_partition_keeps_nothing_that_may_go",),
+    ),
+    Mutant(
+        "force-finds-nothing-to-clean",
+        "R534-6",
+        "cleanerd/cleaner/survey.py",
+        "    if options.force:\n        return None\n",
+        "    if options.force:\n        return against\n",
+        (f"{IDLE}::test_force_removes_tombstones_of_a_log_that_kafka_cleaned",),
+    ),
+    Mutant(
+        "a-cleaning-knows-horizons-above-its-end",
+        "R534-6",
+        "cleanerd/apply/remember.py",
+        "        purge_as_of=offset if result.end_offset >= offset else None,\n",
+        "        purge_as_of=offset,\n",
+        (f"{IDLE}::test_what_is_clean_above_the_end_of_a_cleaning_is_unknown",),
+    ),
+    Mutant(
+        "a-marker-without-a-horizon-is-overlooked",
+        "R534-3",
+        "cleanerd/cleaner/horizons.py",
+        "            if _ends_nothing(batches, transactions).any():\n",
+        "            if False:\n",
+        (f"{IDLE}::test_a_marker_that_kafka_left_alone",),
+    ),
+)
