@@ -135,6 +135,9 @@ def survey_log(
             reads_batches=not options.indexes_only,
         )
     end = _end_offset(log.name, bounds, options)
+    purge_end = min(end, _limit_of_clean_section(log, bounds))
+    if options.purge and end <= first:
+        end = purge_end
     standing = point if outdated is None else None
     against = verdict(
         log,
@@ -148,8 +151,9 @@ def survey_log(
         purge=options.purge,
         change=None if options.change_strategy else change,
     )
-    if against is not None and against.rule in bounds.bound.limits:
-        against = _unless_purge_is_due(against, log, state, first, end, options)
+    if against is not None and against.rule in bounds.bound.limits and options.up_to_offset is None:
+        against = _unless_purge_is_due(against, log, state, first, purge_end, options)
+        end = purge_end if against is None else end
     return Survey(
         log=log,
         config=config,
@@ -193,6 +197,12 @@ def _unless_purge_is_due(
         return None
     told = "tombstones or markers are past their delete horizon (clean --force removes them)"
     return replace(against, reason=f"{against.reason}; {told}")
+
+
+def _limit_of_clean_section(log: PartitionLog, bounds: Bounds) -> int:
+    """Up to where the clean section may be cleaned: it can reach above a limit, which then holds for it as well."""
+    lowest = min(bounds.bound.limits.values())
+    return max((segment.base for segment in log.segments if segment.base <= lowest), default=log.segments[0].base)
 
 
 def _asked_for(offset: int, log: PartitionLog, log_end: int) -> int:

@@ -126,3 +126,15 @@ def test_what_is_clean_above_the_end_of_a_cleaning_is_unknown(tmp_path: Path) ->
     clean(log_dir, CleaningOptions(LATE - 1, force=True, from_start=True, up_to_offset=1))
     result = clean(log_dir, CleaningOptions(LATE, force=True))
     assert result.dropped.tombstone == 1
+
+
+def test_a_purge_ends_at_the_high_watermark(tmp_path: Path) -> None:
+    """S-01: the clean section can reach above a limit; what is above the limit is not touched, whoever purges."""
+    held = [encode_batch([Record(b"%d" % row, None, T0)], base_offset=row, delete_horizon=T0) for row in range(2)]
+    log = {0: held[0], 1: held[1], 2: b""}
+    for name, wished in (("force", {"force": True}), ("purge", {"purge": True})):
+        partition = Partition(log, cleaner_offset=2, high_watermark=1)
+        log_dir = make_log_dir(tmp_path / name / "logs", {NAME: partition})
+        result = clean(log_dir, CleaningOptions(LATE, **wished))
+        assert (result.end_offset, result.dropped.tombstone) == (1, 1)
+        assert (log_dir / NAME / f"{1:020d}.log").read_bytes() == held[1]
