@@ -183,7 +183,7 @@ def _unless_purge_is_due(
 
     When that is, the last cleaning remembers. Where another cleaner wrote since, ``force`` looks at all batch headers.
     """
-    if state is not None and state.purge_as_of == first_dirty_offset:
+    if state is not None and end_offset >= first_dirty_offset == state.purge_as_of:
         due_ms = state.next_purge_ms
     elif options.force and not options.indexes_only:
         clean = [segment for segment in log.segments[:-1] if segment.base < end_offset]
