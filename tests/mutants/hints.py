@@ -8,8 +8,8 @@ CLEAN_BELOW = "cleanerd/log/clean_below.py"
 BOUNDS = "cleanerd/log/bounds.py"
 UNDO = "cleanerd/apply/undo.py"
 DECIDE = "cleanerd/cleaner/decide.py"
-LEFT_OUT = "tests/cleaner/test_left_out.py"
-TWICE = f"{LEFT_OUT}::test_two_records_of_a_key_below_kafkas_checkpoint"
+UNPROVEN = "tests/cleaner/test_first_dirty_above_clean.py"
+TWICE = f"{UNPROVEN}::test_two_records_of_a_key_below_kafkas_checkpoint"
 AGES = "tests/log/test_bounds.py::test_the_batches_say_how_old_a_segment_is"
 MARKERS = "tests/apply/test_undo_order.py::test_the_marker_of_what_would_come_back"
 IDLE = "tests/cleaner/test_idle_purge.py"
@@ -21,7 +21,7 @@ HINTS = (
         "cleanerd/cleaner/purge.py",
         "    return late if plan.rules.versioned else late & ~bits_from(evidence.unproven_to, evidence.records)\n",
         "    return late if plan.rules.versioned else None\n",
-        (TWICE, f"{LEFT_OUT}::test_whatever_kafkas_checkpoint_says_no_deleted_key_comes_back"),
+        (TWICE, f"{UNPROVEN}::test_whatever_kafkas_checkpoint_says_no_deleted_key_comes_back"),
     ),
     Mutant(
         "one-cleaning-makes-kafkas-part-its-own",
@@ -29,7 +29,7 @@ HINTS = (
         CLEAN_BELOW,
         "    return before if end_offset < before else min(before, first_dirty_offset)\n",
         "    return 0\n",
-        (TWICE, f"{LEFT_OUT}::test_what_a_cleaning_proves"),
+        (TWICE, f"{UNPROVEN}::test_what_a_cleaning_proves"),
     ),
     Mutant(
         "a-clean-point-of-before-proves-all",
