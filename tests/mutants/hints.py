@@ -45,7 +45,7 @@ HINTS = (
         "cleanerd/cleaner/purge.py",
         "evidence.dirty_to if evidence.is_versioned else evidence.unproven_to",
         "evidence.dirty_to",
-        ("tests/cleaner/test_cleaning.py::test_many_rounds",),
+        (f"{UNPROVEN}::test_newer_records_hold_no_tombstone_back",),
     ),
     Mutant(
         "a-time-index-says-how-old-a-segment-is",
