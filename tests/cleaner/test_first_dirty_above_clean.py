@@ -111,7 +111,7 @@ def test_two_records_of_a_key_below_kafkas_checkpoint(tmp_path: Path, first: str
 def test_newer_records_hold_no_tombstone_back(tmp_path: Path) -> None:
     """U-48: what it deletes is below it; a newer record in the part that --first-dirty skips is none of that."""
     gone = encode_batch([Record(b"k", None, NOW)], delete_horizon=NOW)
-    log = {0: gone, 1: batches(rec("k", value="new"), first=1), 2: batches(rec("x"), first=2), 3: b""}
+    log = {0: gone + batches(rec("k", value="new"), first=1), 2: batches(rec("x"), first=2), 3: b""}
     log_dir = make_log_dir(tmp_path / "logs", {NAME: Partition(log, cleaner_offset=1)})
     result = cleaned(log_dir, NOW, first_dirty=2)
     assert (offsets(log_dir / NAME, 3), result.tombstones_waiting) == ([1, 2], 0)
