@@ -283,7 +283,7 @@ def test_damaged_trash(root: Path, shell: Shell) -> None:
     (entry_file,) = (root / "state" / "trash").iterdir()
     head, *groups = entry_file.read_text().splitlines()
     document = json.loads(head)
-    entry_file.write_text("\n".join([json.dumps({**document, "format": 2}), *groups, ""]))
+    entry_file.write_text("\n".join([json.dumps({**document, "format": 3}), *groups, ""]))
     assert undo(shell, path).code == 4
     assert entry_file.exists()
     document["entry"]["sources"] = "none"

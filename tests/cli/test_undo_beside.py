@@ -22,7 +22,7 @@ def test_a_newer_entry_is_in_nobodys_way(root: Path, shell: Shell) -> None:
     path = make(root)
     clean_and_keep(shell, path)
     newer = root / "state" / "trash" / "20260101t000000-00000000.json"
-    newer.write_text('{"format": 2}\n')
+    newer.write_text('{"format": 3}\n')
     listed = shell("undo", path, "--list", "--json")
     assert (listed.code, len(listed.json["cleanings"])) == (0, 1)
     assert "undo that with the newer one" in listed.err
