@@ -102,7 +102,7 @@ def save_clean_point(
 ) -> None:
     """Our own record of it (U-10); Kafka's checkpoint is not touched.
 
-    ``last_base``: the last segment that was put. ``unproven_below``: as the survey before the cleaning says (U-48).
+    ``last_base``: the last segment that was put. ``unproven_below``: as the survey before the cleaning says (U-50).
 
     Raises:
         StalePlanError: nothing that was cleaned is there any more.

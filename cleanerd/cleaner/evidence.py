@@ -66,7 +66,7 @@ class SegmentEvidence:
     ``dirty_from`` and ``dirty_to`` are the record numbers where the plan's dirty range begins and ends in this segment,
     ``visible_from`` is that of the first record at or above the log start offset, ``lasting_from`` that of the first
     one that a broker that is killed now would have again, ``unproven_to`` that of the first one that more than Kafka's
-    checkpoint shows to be clean (U-48), ``proven_to`` that of the first one that is not known to be clean. Of the
+    checkpoint shows to be clean (U-50), ``proven_to`` that of the first one that is not known to be clean. Of the
     records in the clean part ``superseded`` says which have a key that the map holds, ``won`` which of these won it all
     the same. ``last_batch_offsets`` are the record offsets of the last batch if that is v0 or v1: rewritten it ends
     with the last record that stays (F-3.2, F-3.3). ``next_horizon_ms``: the earliest delete horizon still to come.

@@ -56,7 +56,7 @@ class CleaningPlan:
     ``uncleanable`` those after them, the active one included, where a versioned strategy has to look into them (U-1).
     ``torn_from``: the broker's recovery will cut the log at the first damage in the segment of this offset or after it;
     None: no recovery is to come, or a running broker said how much of the log is there. Up to ``proven_offset`` the log
-    is known to be clean, below ``unproven_below`` by Kafka's checkpoint alone (U-48); ``first_dirty_offset`` lies above
+    is known to be clean, below ``unproven_below`` by Kafka's checkpoint alone (U-50); ``first_dirty_offset`` lies above
     it where the operator says so. From ``lasting_start_offset`` on, at most the log start offset, records are there
     again when the broker is killed. Records from ``first_dirty_offset`` up to ``end_offset`` are indexed; those from
     ``end_offset`` on stay whatever they are (C-45.1). ``last_records`` is what active producers' state hangs on; at

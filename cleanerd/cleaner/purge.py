@@ -1,7 +1,7 @@
 """Which expired tombstones may go: under a versioned strategy those whose key has no other record anywhere (U-1).
 
 Under ``offset`` what a tombstone deletes is below it and goes before it, so all may go, with two exceptions. Where only
-Kafka's checkpoint says that the log is clean, the key must have no other record in the cleaned segments (U-48): Kafka's
+Kafka's checkpoint says that the log is clean, the key must have no other record in the cleaned segments (U-50): Kafka's
 cleaner can leave two records of a key below its checkpoint. In a part that ``--first-dirty`` leaves out all stay.
 
 By version it may lie above: in a later

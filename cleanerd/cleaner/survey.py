@@ -36,7 +36,7 @@ class CleaningOptions:
     ``clock_doubt_ms``: it may be so much later than ``now_ms``. What goes, goes by the earlier time, and a horizon that
     is set now counts from the later one, so that whichever is right no tombstone goes too early (KIP-534).
     ``change_strategy``: other rules than those of the last cleaning are meant. ``indexes_only``: no sealed segment is
-    read to see how old it is; for who looks at many partitions and cleans none (U-49).
+    read to see how old it is; for who looks at many partitions and cleans none (U-51).
     """
 
     now_ms: int
@@ -56,7 +56,7 @@ class Survey:
     """One partition, looked at.
 
     ``proven_offset`` is up to where the log is clean, by cleanerd's own clean point or by Kafka's checkpoint; below
-    ``unproven_below`` it is Kafka's checkpoint alone that says so (U-48). ``moves_clean_point`` is false when
+    ``unproven_below`` it is Kafka's checkpoint alone that says so (U-50). ``moves_clean_point`` is false when
     ``--first-dirty`` left out a part that nothing shows to be clean: then the log is not clean up to ``end_offset``
     afterwards, and nobody may be told so. ``verdict`` is what speaks against cleaning now. ``notes`` are things that
     the operator should know either way (repairs of C-03, state that was outdated). ``change``: it would be cleaned by

@@ -52,7 +52,7 @@ def read_bounds(
     """Put the limits of S-01 together.
 
     A segment is too young for ``min.compaction.lag.ms`` when its time index says so, as with Kafka, or when one of its
-    batches does (U-49). ``reads_batches``: the headers of segments that are old by their index are read, once in the
+    batches does (U-51). ``reads_batches``: the headers of segments that are old by their index are read, once in the
     life of the process; otherwise only what is known of them from before counts.
 
     The last stable offset is the running broker's; without one it is worked out from the producer state at the high
@@ -143,7 +143,7 @@ def _last_indexed_position(log: PartitionLog, segment: Segment, *, may_be_torn: 
 
 
 def _largest_timestamp_ms(log: PartitionLog, segment: Segment, reader: SegmentReader | None, *, old_ms: int) -> int:
-    """The largest timestamp of the time index and the batches, else the file's modification time (C-05, U-49).
+    """The largest timestamp of the time index and the batches, else the file's modification time (C-05, U-51).
 
     ``old_ms``: a segment that is younger by its index is not read. ``reader``: None where no segment is to be read.
     """

@@ -35,7 +35,7 @@ def is_news(said: int | None, point: CleanPoint) -> bool:
 
 
 def unproven_below(point: CleanPoint | None, clean_offset: int) -> int:
-    """Below which offset only Kafka's checkpoint says that the log, clean up to ``clean_offset``, is clean (U-48).
+    """Below which offset only Kafka's checkpoint says that the log, clean up to ``clean_offset``, is clean (U-50).
 
     ``point``: cleanerd's own clean point, None where none describes the log. One that does not say how far it relies on
     Kafka's checkpoint proves nothing.

@@ -90,7 +90,7 @@ def state_of(log_dir: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("first", ["dirty", "purge"])
 @pytest.mark.parametrize("forgets", [None, "all", "unproven_below"])
 def test_two_records_of_a_key_below_kafkas_checkpoint(tmp_path: Path, first: str, forgets: str | None) -> None:
-    """U-48: its tombstone stays in every round, whatever is remembered; one without an older record goes."""
+    """U-50: its tombstone stays in every round, whatever is remembered; one without an older record goes."""
     log_dir = make_log_dir(tmp_path / "logs", {NAME: Partition(TWICE, cleaner_offset=4 if first == "dirty" else 5)})
     topic = config(segment_bytes=100)
     for row in range(3):
@@ -109,7 +109,7 @@ def test_two_records_of_a_key_below_kafkas_checkpoint(tmp_path: Path, first: str
 
 
 def test_newer_records_hold_no_tombstone_back(tmp_path: Path) -> None:
-    """U-48: what it deletes is below it; a newer record in the part that --first-dirty skips is none of that."""
+    """U-50: what it deletes is below it; a newer record in the part that --first-dirty skips is none of that."""
     gone = encode_batch([Record(b"k", None, NOW)], delete_horizon=NOW)
     log = {0: gone + batches(rec("k", value="new"), first=1), 2: batches(rec("x"), first=2), 3: b""}
     log_dir = make_log_dir(tmp_path / "logs", {NAME: Partition(log, cleaner_offset=1)})
@@ -118,7 +118,7 @@ def test_newer_records_hold_no_tombstone_back(tmp_path: Path) -> None:
 
 
 def test_what_cleanerd_cleaned_itself_needs_no_proof(tmp_path: Path) -> None:
-    """U-48: --from-start removes both records, and what is clean from then on is cleanerd's own."""
+    """U-50: --from-start removes both records, and what is clean from then on is cleanerd's own."""
     log_dir = make_log_dir(tmp_path / "logs", {NAME: Partition(TWICE, cleaner_offset=4)})
     topic = config(segment_bytes=100)
     assert clean(log_dir, CleaningOptions(NOW, force=True), topic).tombstones_waiting == 1
@@ -133,14 +133,14 @@ def test_what_cleanerd_cleaned_itself_needs_no_proof(tmp_path: Path) -> None:
     [(10, 0, 20, 0), (10, 0, 5, 10), (10, 10, 20, 10), (10, 15, 20, 10), (10, 4, 10, 4), (0, 10, 20, 0)],
 )
 def test_what_a_cleaning_proves(before: int, first_dirty: int, end: int, after: int) -> None:
-    """U-48: all of what was unproven must have been dirty, or nothing is known of its end."""
+    """U-50: all of what was unproven must have been dirty, or nothing is known of its end."""
     assert unproven_after(before, first_dirty, end) == after
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32), mode=st.sampled_from(["null", "header"]))
 def test_whatever_kafkas_checkpoint_says_no_deleted_key_comes_back(seed: int, mode: str) -> None:
-    """U-48, U-1: a checkpoint that is put anywhere, with and without cleanerd's state; a dictionary is the judge."""
+    """U-50, U-1: a checkpoint that is put anywhere, with and without cleanerd's state; a dictionary is the judge."""
     dice, shape = random.Random(seed), Shape("offset", mode=mode, expires=True)
     with scratch() as root:
         world = World(root, shape)

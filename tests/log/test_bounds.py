@@ -137,7 +137,7 @@ YOUNG_ENTRY = struct.pack(">qi", NOW, 0)
     ],
 )
 def test_the_batches_say_how_old_a_segment_is(tmp_path: Path, hours: int, index: bytes | None, expected: int) -> None:
-    """U-49: the time index is a hint, and once the batches were read a look without reading knows it too."""
+    """U-51: the time index is a hint, and once the batches were read a look without reading knows it too."""
     make_log_dir(tmp_path / "logs", {"orders-0": Partition(ages(3, hours, 3, 0), mtime_ms=NOW - 20 * HOUR)})
     file = tmp_path / "logs" / "orders-0" / f"{10:020d}.timeindex"
     file.unlink()
@@ -148,7 +148,7 @@ def test_the_batches_say_how_old_a_segment_is(tmp_path: Path, hours: int, index:
 
 
 def test_batches_without_a_time(tmp_path: Path) -> None:
-    """U-49, C-05: then the file's time counts, as with Kafka."""
+    """U-51, C-05: then the file's time counts, as with Kafka."""
     timeless = {0: keyed_batch(0, [("a", "1")], timestamp=-1), 1: batch(1, 0)}
     log = Partition(timeless, indexes=False, mtime_ms=NOW - HOUR + 1)
     assert bounds(tmp_path, log, min_lag=HOUR, reads_batches=True).bound.offset == 0
@@ -157,7 +157,7 @@ def test_batches_without_a_time(tmp_path: Path) -> None:
 
 
 def test_what_may_be_torn_is_not_read_for_its_age(tmp_path: Path) -> None:
-    """U-49, U-32: beyond the recovery point nothing is cleaned, whatever its batches are."""
+    """U-51, U-32: beyond the recovery point nothing is cleaned, whatever its batches are."""
     log = Partition({**ages(3, 3, 0), 10: b"\xff" * 80}, indexes=False, recovery_point=15, mtime_ms=NOW - 2 * HOUR)
     found = bounds(tmp_path, log, min_lag=HOUR, stable=40, reads_batches=True)
     assert found.bound.offset == 10

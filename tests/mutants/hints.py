@@ -1,4 +1,4 @@
-"""Mistakes that trust a hint against the log: a checkpoint, a time index, a remembered horizon (U-48, U-49, S-40)."""
+"""Mistakes that trust a hint against the log: a checkpoint, a time index, a remembered horizon (U-50, U-51, S-40)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IDLE = "tests/cleaner/test_idle_purge.py"
 HINTS = (
     Mutant(
         "kafkas-checkpoint-lets-tombstones-go",
-        "U-48",
+        "U-50",
         "cleanerd/cleaner/purge.py",
         "    return late if plan.rules.versioned else late & ~bits_from(evidence.unproven_to, evidence.records)\n",
         "    return late if plan.rules.versioned else None\n",
@@ -25,7 +25,7 @@ HINTS = (
     ),
     Mutant(
         "one-cleaning-makes-kafkas-part-its-own",
-        "U-48",
+        "U-50",
         CLEAN_BELOW,
         "    return before if end_offset < before else min(before, first_dirty_offset)\n",
         "    return 0\n",
@@ -33,7 +33,7 @@ HINTS = (
     ),
     Mutant(
         "a-clean-point-of-before-proves-all",
-        "U-48",
+        "U-50",
         CLEAN_BELOW,
         "    return clean_offset if point.unproven_below is None else point.unproven_below\n",
         "    return point.unproven_below or 0\n",
@@ -41,7 +41,7 @@ HINTS = (
     ),
     Mutant(
         "newer-records-hold-a-tombstone-back",
-        "U-48",
+        "U-50",
         "cleanerd/cleaner/purge.py",
         "evidence.dirty_to if evidence.is_versioned else evidence.unproven_to",
         "evidence.dirty_to",
@@ -49,7 +49,7 @@ HINTS = (
     ),
     Mutant(
         "a-time-index-says-how-old-a-segment-is",
-        "U-49",
+        "U-51",
         BOUNDS,
         "        found_ms = max(found_ms, _largest_of_batches_ms(segment, reader))\n",
         "        found_ms = max(found_ms, -1)\n",
@@ -57,7 +57,7 @@ HINTS = (
     ),
     Mutant(
         "an-empty-time-index-says-old",
-        "U-49",
+        "U-51",
         BOUNDS,
         "    if found_ms <= old_ms:\n",
         "    if 0 <= found_ms <= old_ms:\n",
@@ -65,7 +65,7 @@ HINTS = (
     ),
     Mutant(
         "what-may-be-torn-is-read-for-its-age",
-        "U-49",
+        "U-51",
         BOUNDS,
         "reader if bases[row + 1] <= readable_end else None",
         "reader if reads_batches else None",

@@ -86,7 +86,7 @@ def test_a_proof_in_shards(tmp_path: Path, map_load: float) -> None:
 @pytest.mark.parametrize("first_dirty", [None, 95])
 @pytest.mark.parametrize("map_load", [0.85, 0.005])
 def test_a_proof_below_kafkas_checkpoint(tmp_path: Path, map_load: float, first_dirty: int | None) -> None:
-    """U-48: of 60 tombstones there those go whose key has no older record; all stay in what --first-dirty skips."""
+    """U-50: of 60 tombstones there those go whose key has no older record; all stay in what --first-dirty skips."""
     older = [rec(f"k{number}") for number in range(0, 60, 3)]
     dead = [replace(rec(f"k{number}", value=None), offset_delta=number) for number in range(60)]
     late = [replace(rec(f"late{number}", value=None), offset_delta=number) for number in range(10)]
