@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.differential.cell import Cell, parameters
-from tests.differential.cells.made_transactions import LATER, RETENTION_MS, cell_of
 from tests.differential.history import NOW, T0, batch
+from tests.differential.transaction_cells import LATER, RETENTION_MS, cell_of
 from tests.kafka.log_spec import Batch
 from tests.support.logs import Record, encode_batch
 

@@ -11,15 +11,15 @@ import pytest
 from cleanerd.format.index import TXN_ENTRY
 from cleanerd.log.clean_point import StateStore
 from tests.differential.cell import Cell, parameters
-from tests.differential.cells.made_transactions import (
+from tests.differential.cells.transactions import CELLS
+from tests.differential.duel import NAME, NO_OFFSET, clean_ours, prepare, put_checkpoint
+from tests.differential.history import DAY_MS, NOW, History, Turn, batch, log
+from tests.differential.transaction_cells import (
     RETENTION_MS,
     abort,
     commit,
     tx,
 )
-from tests.differential.cells.transactions import CELLS
-from tests.differential.duel import NAME, NO_OFFSET, clean_ours, prepare, put_checkpoint
-from tests.differential.history import DAY_MS, NOW, History, Turn, batch, log
 from tests.kafka.log_spec import Round, ToLoad
 
 if TYPE_CHECKING:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.differential.cells.made_transactions import LATER, RETENTION_MS, abort, cell_of, commit, tx
 from tests.differential.history import DAY_MS, NOW, Turn, batch, sent
+from tests.differential.transaction_cells import LATER, RETENTION_MS, abort, cell_of, commit, tx
 
 CELLS = [
     cell_of(

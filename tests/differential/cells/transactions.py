@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.differential.cells.made_transactions import (
+from tests.differential.history import NOW, Turn, batch, sent
+from tests.differential.transaction_cells import (
     AGAIN,
     CODECS,
     LATER,
@@ -15,7 +16,6 @@ from tests.differential.cells.made_transactions import (
     hollow,
     tx,
 )
-from tests.differential.history import NOW, Turn, batch, sent
 
 MARKERS = [
     cell_of(
