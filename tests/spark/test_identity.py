@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cleaner.driver import config, resources, scratch
+from tests.cleaner.driver import NAME, config, resources, scratch
 from tests.cleaner.growing_log import GrowingLog
 from tests.spark.inline import InlineJobs
 from tests.spark.matrix import MODES, STRATEGIES
@@ -29,6 +29,21 @@ def test_random_logs(seed: int) -> None:
             world.path, options, topic, given, jobs=InlineJobs(seed), shards=1 + seed % 4, split_bytes=600
         )
         assert_twins(local, spark)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_indexes_that_the_markers_correct(seed: int) -> None:
+    """U-44: an index without its entries, and one that calls a transaction committed that was not."""
+    with scratch() as root:
+        log = RichLog(seed, transactions=True)
+        path = log.write(root / "logs", 5, 25)
+        for base in sorted(log.aborted)[:: 1 + seed % 2]:
+            (path / NAME / f"{base:020d}.txnindex").write_bytes(b"")
+        topic, options = config(segment_bytes=4000), all_dirty(NOW_MS)
+        local = stage_locally(path, options, topic, resources())
+        spark = stage_inline(path, options, topic, resources(), jobs=InlineJobs(seed), shards=1 + seed, split_bytes=900)
+        assert_twins(local, spark)
+        assert any("the markers in the log decide" in note for note in spark.result.notes), spark.result.notes
 
 
 @pytest.mark.parametrize(("strategy", "mode", "transactions"), list(product(STRATEGIES, MODES, (False, True))))
