@@ -10,8 +10,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.cleaner.survey import CleaningOptions
-from tests.cleaner.driver import NAME, clean, clean_all, scratch
+from cleanerd.apply.apply_staged import apply_partition
+from cleanerd.apply.lock import LogDirLock
+from cleanerd.apply.round import stage_partition
+from cleanerd.apply.session import LockedDir
+from cleanerd.cleaner.cleaner import Cleaning
+from cleanerd.cleaner.planning import make_plan
+from cleanerd.cleaner.refusals import refuse_live
+from cleanerd.cleaner.survey import CleaningOptions, survey
+from cleanerd.errors import RefusedError
+from cleanerd.format.index import read_txn_index
+from cleanerd.format.names import parse_topic_partition_dir
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import read_log_dir
+from cleanerd.log.pool import ReaderPool
+from tests.cleaner.driver import NAME, Silent, clean, clean_all, config, resources, scratch
 from tests.support.log_dirs import Partition, Producer, make_log_dir, read_segments
 from tests.support.logs import BASE_TIMESTAMP_MS, Record, encode_batch, encode_marker, keyed_batch
 
@@ -230,6 +243,59 @@ def test_the_way_out(root: Path, name: str) -> None:
             (root / file).write_text("0\n1\norders 0 7\n")
     result = clean_all(root, NOW)
     assert result.outcome == "cleaned"
+
+
+@pytest.mark.parametrize("name", ["of a commit", "of another producer", "begins in the transaction before"])
+def test_the_index_is_corrected_too(root: Path, name: str) -> None:
+    """U-44, C-69: readers go by the index, so the cleaned one says what the markers say; the next cleaning agrees."""
+    state = STATES[name]
+    make_log_dir(root, {NAME: Partition({**state.segments, 5: plain(5, "z", "1"), 6: b""}, aborted=state.index)})
+    clean_all(root, NOW)
+    index = root / NAME / f"{0:020d}.txnindex"
+    entries = read_txn_index(index.read_bytes(), "") if index.exists() else []
+    marker = {"of a commit": [], "of another producer": [(7, 1, 2)], "begins in the transaction before": [(7, 3, 4)]}
+    assert [(int(e["producer_id"]), int(e["first_offset"]), int(e["last_offset"])) for e in entries] == marker[name]
+    assert "the markers in the log decide" not in "; ".join(clean_all(root, NOW).notes)
+
+
+def test_an_index_of_a_segment_that_stays_otherwise(root: Path) -> None:
+    """U-44: committed data that the index hides from readers is shown again, also where no record goes."""
+    make_log_dir(root, {NAME: Partition({1: data(1, "new") + end(2, commit=True), **TAIL}, aborted={1: [entry(1, 2)]})})
+    clean_all(root, NOW)
+    assert offsets_of(root) == [1]
+    assert not (root / NAME / f"{1:020d}.txnindex").exists()
+
+
+def test_at_the_next_start(root: Path) -> None:
+    """U-44: a plan that rests on corrected entries is applied; the wrong index is what it was."""
+    make_log_dir(root, {NAME: STATES["no entry"].partition()})
+    name, options = parse_topic_partition_dir(NAME), CleaningOptions(now_ms=NOW, force=True, from_start=True)
+    assert name is not None
+    store = StateStore(root.parent / "state")
+    staged = stage_partition(read_log_dir(root), store, resources(), name, config(), options, Silent())
+    assert staged.outcome == "staged"
+    with LogDirLock.acquire(root, settle_seconds=0) as lock:
+        applied = apply_partition(LockedDir(read_log_dir(root), lock, store, resources()), name, config(), options)
+    assert applied.outcome == "cleaned", applied.reason
+    assert offsets_of(root) == [0]
+
+
+@pytest.mark.parametrize("name", ["right", "of a commit"])
+def test_live(root: Path, name: str) -> None:
+    """U-44: a running broker's agent keeps its own index, so live cleaning is refused, with a way out."""
+    path = make_log_dir(root, {NAME: STATES[name].partition()})
+    partition, options = parse_topic_partition_dir(NAME), CleaningOptions(now_ms=NOW, force=True, from_start=True)
+    assert partition is not None
+    log_dir = read_log_dir(path)
+    found = survey(log_dir, partition, config(), StateStore(root.parent / "state"), options)
+    with ReaderPool(str(found.log.path), workers=1, chunk_bytes=1 << 20) as pool:
+        cleaning = Cleaning(make_plan(log_dir, found, resources(), options, pool.reader), pool, Silent())
+        if name == "right":
+            refuse_live(cleaning)
+            return
+        with pytest.raises(RefusedError, match="a COMMIT marker at offset 2") as caught:
+            refuse_live(cleaning)
+    assert "stage it and apply it on start, or clean it offline" in str(caught.value)
 
 
 def random_log(pick: random.Random) -> tuple[dict[int, bytes], dict[int, list[Entry]]]:
