@@ -131,8 +131,8 @@ def decide(plan: CleaningPlan, decoder: Decoder, sizing: MapSizing = SIZING) -> 
     started = time.monotonic()
     found = _gathered(plan, decoder, sizing)
     index_note = ""
-    # Of each segment when its turn comes: of a large log all at once would take memory.
-    corrected = corrected_by_markers(plan, decoder.reader, (each.marker_edges() for each in found.segments))
+    edges = (edge for segment in found.segments for edge in segment.marker_edges())
+    corrected = corrected_by_markers(plan, decoder.reader, edges)
     if corrected is not None:
         index_note, plan = corrected.note, replace(plan, aborted=corrected.aborted)
         found = _gathered(plan, decoder, sizing)

@@ -260,10 +260,11 @@ class SegmentEvidence:
         """The batches that matter to transactions, until these are settled."""
         return self._events
 
-    def marker_edges(self) -> MarkerEdges:
-        """What this segment contributes to the comparison of index and markers (U-44)."""
-        counts = np.concatenate(self._record_counts)[1:]
-        return MarkerEdges.of_events(self._events, counts, self._plan.bound_offset)
+    def marker_edges(self) -> Iterator[MarkerEdges]:
+        """What this segment contributes to the comparison of index and markers, in file order (U-44)."""
+        counts = np.concatenate(self._record_counts)[1:] if self._events else np.zeros(0, np.uint32)
+        for events in self._events:
+            yield MarkerEdges.of_events(events, counts, self._plan.bound_offset)
 
     def settle_transactions(self, open_transactions: OpenTransactions) -> NDArray[np.void]:
         """Find the markers that end nothing any more; returns the index entries that stay (C-37, C-69).

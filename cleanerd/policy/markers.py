@@ -41,11 +41,11 @@ _MARKER_OF: Final = COMMIT - COMMITTED_DATA
 
 @dataclass(frozen=True, slots=True)
 class MarkerEdges:
-    """What one segment contributes to a :class:`MarkerCheck`: ids of producers, each array ascending and unique.
+    """What a chunk of a segment contributes to a :class:`MarkerCheck`: producer ids, each array ascending and unique.
 
-    ``contradicted``: their data is ended inside the segment by the other kind of marker than the index says.
-    ``committing`` and ``aborting``: by the producer's first marker in the segment. ``committed`` and ``aborted``:
-    they have data behind their last marker in the segment, by what the index says of that data.
+    ``contradicted``: their data is ended inside the chunk by the other kind of marker than the index says.
+    ``committing`` and ``aborting``: by the producer's first marker in the chunk. ``committed`` and ``aborted``:
+    they have data behind their last marker in the chunk, by what the index says of that data.
     """
 
     contradicted: NDArray[np.int64]
@@ -56,11 +56,11 @@ class MarkerEdges:
 
     @classmethod
     def of(cls, producer_id: NDArray[np.int64], kind: NDArray[np.uint8]) -> MarkerEdges:
-        """From data batches with records, and markers, of one segment in file order; both arrays are [k]."""
+        """From data batches with records, and markers, in file order; both arrays are [k]."""
         count = len(kind)
         if count == 0:
             return cls(_NO_IDS, _NO_IDS, _NO_IDS, _NO_IDS, _NO_IDS)
-        order = np.argsort(producer_id, kind="stable")
+        order = _by_producer(producer_id)
         ids, kinds = producer_id[order], kind[order]
         rows = np.arange(count)
         marker_rows = np.where(kinds >= COMMIT, rows, count)
@@ -78,16 +78,10 @@ class MarkerEdges:
         )
 
     @classmethod
-    def of_events(cls, events: Sequence[TransactionEvents], counts: NDArray[np.uint32], below: int) -> MarkerEdges:
-        """From a segment's ``events``. Data without records (``counts``, by batch) or from ``below`` on is ignored."""
-        if not events:
-            return cls.of(_NO_IDS, np.zeros(0, np.uint8))
-        producers = np.concatenate([each.producer_id for each in events])
-        kinds = np.concatenate([each.kind for each in events])
-        batches = np.concatenate([each.batch for each in events])
-        offsets = np.concatenate([each.offset for each in events])
-        rows = (kinds >= COMMIT) | ((counts[batches] > 0) & (offsets < below))
-        return cls.of(producers[rows], kinds[rows])
+    def of_events(cls, events: TransactionEvents, counts: NDArray[np.uint32], below: int) -> MarkerEdges:
+        """Data without records (``counts``, by batch of the segment) or from the offset ``below`` on is ignored."""
+        rows = (events.kind >= COMMIT) | ((counts[events.batch] > 0) & (events.offset < below))
+        return cls.of(events.producer_id[rows], events.kind[rows])
 
     def to_json(self) -> list[list[int]]:
         """Five lists of producer ids."""
@@ -102,8 +96,15 @@ class MarkerEdges:
         return self.contradicted, self.committing, self.aborting, self.committed, self.aborted
 
 
+def _by_producer(producer_id: NDArray[np.int64]) -> NDArray[np.intp]:
+    """[k] rows by producer, stable. Ids come from blocks: where they lie near each other, 16 bits are sorted faster."""
+    lowest = producer_id.min()
+    near = (producer_id - lowest).astype(np.uint16) if producer_id.max() - lowest < 1 << 16 else producer_id
+    return np.argsort(near, kind="stable")
+
+
 class MarkerCheck:
-    """Compares what the index says of data with the markers that follow; segments are taken in log order."""
+    """Compares what the index says of data with the markers that follow; chunks are taken in log order."""
 
     def __init__(self) -> None:
         self._committed = _NO_IDS
@@ -111,7 +112,7 @@ class MarkerCheck:
         self._contradicted = _NO_IDS
 
     def take(self, edges: MarkerEdges) -> None:
-        """Take in the next segment."""
+        """Take in the next chunk."""
         wrong = (
             np.intersect1d(self._committed, edges.aborting, assume_unique=True),
             np.intersect1d(self._aborted, edges.committing, assume_unique=True),

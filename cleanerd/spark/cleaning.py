@@ -140,7 +140,7 @@ class SparkCleaning(Cleaning):
     def _settled_by_markers(self) -> tuple[list[dict[str, Any]], str]:
         """As :meth:`_settled`; again, and why, where the log's markers contradict the transaction index (U-44)."""
         settled = self._settled()
-        edges = (MarkerEdges.from_json(told["markers"]) for told in settled if "markers" in told)
+        edges = (MarkerEdges.from_json(edge) for told in settled for edge in told.get("markers", ()))
         corrected = corrected_by_markers(self.plan, self.pool.reader, edges)
         if corrected is None:
             return settled, ""
