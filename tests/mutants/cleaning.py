@@ -293,11 +293,7 @@ CLEANING = (
         TORN,
         "if log.last_stable_offset is not None:\n        return read_aborted",
         "if log.segments:\n        return read_aborted",
-        (
-            "tests/log/test_torn.py::test_the_segment_of_the_recovery_point_tells_itself",
-            "tests/torn/test_recovery.py::test_clean",
-            "tests/torn/test_power_cuts.py::test_power_cuts",
-        ),
+        ("tests/log/test_torn.py::test_the_segment_of_the_recovery_point_tells_itself",),
     ),
     Mutant(
         "transaction-indexes-without-their-offset-index-believed",
@@ -305,11 +301,7 @@ CLEANING = (
         TORN,
         "        if INDEX_SUFFIX not in segment.suffixes:\n",
         "        if INDEX_SUFFIX == TXNINDEX_SUFFIX:\n",
-        (
-            "tests/log/test_torn.py::test_indexes_that_the_broker_makes_anew",
-            "tests/torn/test_recovery.py::test_indexes_that_the_broker_makes_anew",
-            "tests/torn/test_lost_indexes.py::test_lost_indexes",
-        ),
+        ("tests/log/test_torn.py::test_indexes_that_the_broker_makes_anew",),
     ),
     Mutant(
         "transactions-open-before-the-recovery-forgotten",
@@ -317,10 +309,7 @@ CLEANING = (
         TORN,
         "for producer in aborting if producer in known}",
         "for producer in aborting if producer not in known}",
-        (
-            "tests/log/test_torn.py::test_several_transactions_of_one_producer",
-            "tests/torn/test_power_cuts.py::test_power_cuts",
-        ),
+        ("tests/log/test_torn.py::test_several_transactions_of_one_producer",),
     ),
     Mutant(
         "each-missing-index-reads-the-log-anew",
