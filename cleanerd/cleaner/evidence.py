@@ -264,7 +264,7 @@ class SegmentEvidence:
         """What this segment contributes to the comparison of index and markers, in file order (U-44)."""
         counts = np.concatenate(self._record_counts)[1:] if self._events else np.zeros(0, np.uint32)
         for events in self._events:
-            yield MarkerEdges.of_events(events, counts, self._plan.bound_offset)
+            yield MarkerEdges.of_events(events, counts, self._plan.judged_span)
 
     def settle_transactions(self, open_transactions: OpenTransactions) -> NDArray[np.void]:
         """Find the markers that end nothing any more; returns the index entries that stay (C-37, C-69).

@@ -67,7 +67,7 @@ def corrected_by_markers(plan: CleaningPlan, reader: SegmentReader, edges: Itera
 
 def _marked(plan: CleaningPlan, reader: SegmentReader, producers: NDArray[np.int64]) -> MarkedTransactions:
     """What the headers of all the log say of these producers."""
-    marked = MarkedTransactions(plan.aborted, producers, plan.bound_offset)
+    marked = MarkedTransactions(plan.aborted, producers, plan.judged_span)
     for source in plan.sources:
         for batches in reader.headers(source.segment):
             marked.take(batches, plan.decided_offset)

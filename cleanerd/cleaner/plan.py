@@ -105,6 +105,11 @@ class CleaningPlan:
     origins: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
 
+    @property
+    def judged_span(self) -> tuple[int, int]:
+        """Between these offsets a record's transaction matters: not to deleted records, nor above the bound (U-44)."""
+        return self.lasting_start_offset, self.bound_offset
+
     def may_be_torn(self, source: Source) -> bool:
         """Whether damage in an uncleanable segment is the end of what counts there."""
         return self.torn_from is not None and source.end > self.torn_from

@@ -78,9 +78,10 @@ class MarkerEdges:
         )
 
     @classmethod
-    def of_events(cls, events: TransactionEvents, counts: NDArray[np.uint32], below: int) -> MarkerEdges:
-        """Data without records (``counts``, by batch of the segment) or from the offset ``below`` on is ignored."""
-        rows = (events.kind >= COMMIT) | ((counts[events.batch] > 0) & (events.offset < below))
+    def of_events(cls, events: TransactionEvents, counts: NDArray[np.uint32], span: tuple[int, int]) -> MarkerEdges:
+        """Ignore data without records (``counts``, by batch of the segment), and outside of the offsets ``span``."""
+        inside = (events.offset >= span[0]) & (events.offset < span[1])
+        rows = (events.kind >= COMMIT) | (inside & (counts[events.batch] > 0))
         return cls.of(events.producer_id[rows], events.kind[rows])
 
     def to_json(self) -> list[list[int]]:
@@ -146,7 +147,7 @@ class Transaction:
     """A transaction as far as its batches remain.
 
     ``first``: the base offset of its first batch. ``seen`` and ``last``: the first and the last offset of its first
-    batch with records below the bound, ``latest``: the last offset of its last one; -1 where there is none.
+    batch with records that count, ``latest``: the last offset of its last one; -1 where there is none.
     """
 
     producer_id: int
@@ -185,12 +186,13 @@ class _Producer:
 class MarkedTransactions:
     """Corrects the index entries of some producers by the markers in the log; headers are taken in log order.
 
+    ``span``: of the offsets from the first up to the second one (exclusive) records count.
     ``doubt``: the first transaction that log and index leave open. ``corrected``: the first one that was corrected.
     """
 
-    def __init__(self, indexed: AbortedTransactions, producers: NDArray[np.int64], bound: int) -> None:
+    def __init__(self, indexed: AbortedTransactions, producers: NDArray[np.int64], span: tuple[int, int]) -> None:
         self._entries = indexed.entries
-        self._bound = bound
+        self._start, self._bound = span
         self._ids = producers
         self._begins = self._entries["first_offset"].astype(np.int64)
         self._ends = self._entries["last_offset"].astype(np.int64)
@@ -233,7 +235,8 @@ class MarkedTransactions:
         is_marker = ((types == ControlType.COMMIT) | (types == ControlType.ABORT)) & (batches.last_offset < below)
         self._refute(batches, np.flatnonzero(is_marker))
         is_data = ((attributes & TRANSACTIONAL) != 0) & ((attributes & CONTROL) == 0)
-        counts = np.diff(batches.first_record) * (batches.last_offset < self._bound)
+        inside = (batches.last_offset >= self._start) & (batches.last_offset < self._bound)
+        counts = np.diff(batches.first_record) * inside
         rows = np.flatnonzero((is_data | is_marker) & np.isin(batches.producer_id, self._ids))
         columns = (batches.producer_id, batches.producer_epoch, batches.base_offset, batches.last_offset, types, counts)
         for producer_id, epoch, base, last, kind, records in zip(*(c[rows].tolist() for c in columns), strict=True):

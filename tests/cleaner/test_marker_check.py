@@ -212,6 +212,12 @@ SOUND = {
     "an empty batch without a marker": State(
         {0: K + EMPTY, **TAIL}, {}, [0], facts={"snapshots": {5: [Producer(7, 1, NOW)]}}
     ),
+    "a deleted beginning whose marker is gone": State(
+        {0: data(0, "deleted") + plain(1, "k", "a") + plain(2, "k", "b"), **TAIL},
+        {},
+        [2],
+        facts={"snapshots": SNAPSHOT, "log_start_offset": 1},
+    ),
     "an open transaction that limits the cleaning": State(
         {0: K + plain(1, "k", "new"), 2: data(2, "open"), **TAIL}, {}, [1, 2]
     ),

@@ -61,7 +61,8 @@ def test_data_that_decides_nothing() -> None:
         offset=np.arange(10, 15, dtype=np.int64),
     )
     counts = np.array([0, 1, 1, 1, 1], dtype=np.uint32)
-    found = MarkerEdges.of_events(events, counts, below=14)
+    found = MarkerEdges.of_events(events, counts, (10, 14))
     assert found.contradicted.tolist() == [2], "the batch of producer 1 is empty"
     assert found.aborting.tolist() == [1, 2]
     assert found.committed.tolist() == [], "offset 14 is not below 14"
+    assert MarkerEdges.of_events(events, counts, (13, 14)).contradicted.tolist() == [], "offset 12 was deleted"
