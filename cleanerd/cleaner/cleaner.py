@@ -112,9 +112,8 @@ class Cleaning:
 
     def notes(self) -> tuple[str, ...]:
         """What the operator should know of what was found in the log and of the decision."""
-        map_note = self.decision.map_note
         return (
-            *((map_note,) if map_note else ()),
+            *(note for note in (self.decision.map_note, self.decision.index_note) if note),
             *self._oversize_note(),
             *self._legacy_note(),
             *self._no_drop_note(),

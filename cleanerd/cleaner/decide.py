@@ -13,6 +13,7 @@ from cleanerd.cleaner.clean_part import CleanPart, newest
 from cleanerd.cleaner.facts_room import FactsRoom
 from cleanerd.cleaner.index import Decoder, DirtyIndex
 from cleanerd.cleaner.map_size import SIZING, MapSizing, MapUse, with_map
+from cleanerd.cleaner.marker_check import corrected_by_markers
 from cleanerd.cleaner.purge import guarded
 from cleanerd.format.batch import HEADER_BYTES
 from cleanerd.policy.grouping import Outcome
@@ -108,7 +109,7 @@ class Decision:
     ``index_seconds`` and ``decide_seconds`` are what the two phases took, all shards together. ``purge_note`` says why
     no tombstone could be shown to be free to go, if that is so. ``next_purge_ms``: when the next tombstones or
     markers of what stays may go, None when none waits for a time. ``map_utilization``: entries by room of the
-    fullest shard's map, 0 to 1.
+    fullest shard's map, 0 to 1. ``index_note``: what the log's markers corrected in the transaction indexes (U-44).
     """
 
     segments: tuple[SegmentDecision, ...]
@@ -121,19 +122,30 @@ class Decision:
     purge_note: str
     next_purge_ms: int | None
     map_utilization: float
+    index_note: str = ""
 
 
 def decide(plan: CleaningPlan, decoder: Decoder, sizing: MapSizing = SIZING) -> Decision:
     """Phases 1 and 2, in as many shards as the map's size asks for; the result does not depend on their number (OP-2).
 
     Raises:
-        CorruptionError: see ``SegmentEvidence.add``.
+        CorruptionError: see ``SegmentEvidence.add`` and ``corrected_by_markers``.
         CleanerdError: the distinct keys do not fit even the largest number of shards.
     """
     started = time.monotonic()
-    found = with_map(plan, lambda use: _gather(plan, decoder.timed_by(use.pace), use), sizing)
+    found = _gathered(plan, decoder, sizing)
+    index_note = ""
+    edges = (edge for segment in found.segments for edge in segment.marker_edges())
+    corrected = corrected_by_markers(plan, decoder.reader, edges)
+    if corrected is not None:
+        index_note, plan = corrected.note, replace(plan, aborted=corrected.aborted)
+        found = _gathered(plan, decoder, sizing)
     # The map's memory is free now for the proof that tombstones may go.
-    return _settle(plan, decoder, found, started)
+    return replace(_settle(plan, decoder, found, started), index_note=index_note)
+
+
+def _gathered(plan: CleaningPlan, decoder: Decoder, sizing: MapSizing) -> _Evidence:
+    return with_map(plan, lambda use: _gather(plan, decoder.timed_by(use.pace), use), sizing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +289,7 @@ def decide_segment(
         shortens_transactions=_shortens(retention.actions, counts, data_batches),
         waits_for_producers=_waits_for_producers(evidence, retention, data_batches),
         next_horizon_ms=evidence.next_horizon_ms,
-        outcome=_outcome(evidence, retention, counts, len(txn_entries), end),
+        outcome=_outcome(evidence, retention, counts, end, changes_txn_index=evidence.changes_txn_index(txn_entries)),
     )
 
 
@@ -321,7 +333,12 @@ def _last_written_offset(evidence: SegmentEvidence, retention: Retention) -> int
 
 
 def _outcome(
-    evidence: SegmentEvidence, retention: Retention, counts: NDArray[np.uint32], txn_entries: int, end: Closing
+    evidence: SegmentEvidence,
+    retention: Retention,
+    counts: NDArray[np.uint32],
+    end: Closing,
+    *,
+    changes_txn_index: bool,
 ) -> Outcome:
     """What grouping has to know; the size of rebuilt batches is their size times the share of records kept.
 
@@ -359,7 +376,7 @@ def _outcome(
         output_bytes=written_bytes,
         output_batches=int(np.count_nonzero(actions != ACTION_DROP)),
         has_records=has_records,
-        changed=not copied.all() or txn_entries != evidence.stored_txn_entries(),
+        changed=not copied.all() or changes_txn_index,
         min_timestamp_ms=low_ms,
         max_timestamp_ms=high_ms,
         file_time_ms=file_ms,

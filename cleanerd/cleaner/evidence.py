@@ -18,6 +18,7 @@ from cleanerd.format.batch import CONTROL, HAS_DELETE_HORIZON, TRANSACTIONAL
 from cleanerd.format.index import TXN_ENTRY
 from cleanerd.log.segment import BatchWitness
 from cleanerd.policy import legacy
+from cleanerd.policy.markers import MarkerEdges
 from cleanerd.policy.retain import (
     BATCH_ABORTED,
     BATCH_CONTROL,
@@ -271,6 +272,12 @@ class SegmentEvidence:
         rows = [events.batch[(events.kind != COMMIT) & (events.kind != ABORT)] for events in self._events]
         return np.concatenate([np.zeros(0, np.uint32), *rows])
 
+    def marker_edges(self) -> Iterator[MarkerEdges]:
+        """What this segment contributes to the comparison of index and markers, in file order (U-44)."""
+        counts = np.concatenate(self._record_counts)[1:] if self._events else np.zeros(0, np.uint32)
+        for events in self._events:
+            yield MarkerEdges.of_events(events, counts, self._plan.judged_span)
+
     def settle_transactions(self, open_transactions: OpenTransactions) -> NDArray[np.void]:
         """Find the markers that end nothing any more; returns the index entries that stay (C-37, C-69).
 
@@ -331,9 +338,9 @@ class SegmentEvidence:
         """[b] uint8: ``BATCH_*`` of the retention policy."""
         return np.concatenate(self._flags)
 
-    def stored_txn_entries(self) -> int:
-        """Entries that the segment's transaction index has now."""
-        return self._plan.aborted.count(self.source.base, self.source.end)
+    def changes_txn_index(self, entries: NDArray[np.void]) -> bool:
+        """Whether the segment's transaction index has other entries now than ``entries``."""
+        return entries.tobytes() != self._plan.aborted.stored_between(self.source.base, self.source.end).tobytes()
 
     def excluded(self) -> NDArray[np.bool_]:
         """[b] bool: control batches and aborted data."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.map_file import Pace
     from cleanerd.cleaner.plan import CleaningPlan, Source
     from cleanerd.log.pool import ReaderPool
+    from cleanerd.log.read import SegmentReader
     from cleanerd.policy.rules import Rules
 
 FIRST_DIRTY_ORDINAL = 2**38
@@ -55,6 +56,11 @@ class Decoder:
         self._pace = pace
         rules = plan.rules
         self._headers = (rules.version_header, rules.encoding, rules.mark_header)
+
+    @property
+    def reader(self) -> SegmentReader:
+        """Reads headers alone; not while chunks are decoded."""
+        return self._pool.reader
 
     def timed_by(self, pace: Pace | None) -> Decoder:
         """The same, whose chunks ``pace`` times until they are done with."""

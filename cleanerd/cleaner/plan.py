@@ -27,6 +27,8 @@ from cleanerd.policy.transaction import AbortedTransactions
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from cleanerd.log.partition import PartitionLog
     from cleanerd.log.topic_config import TopicConfig
     from cleanerd.policy.rules import Encoding, Guard, TombstoneMode
@@ -53,7 +55,8 @@ class CleaningPlan:
     """What is to be cleaned and by which rules.
 
     ``sources`` are all segments from the beginning of the log up to the one that holds ``end_offset - 1`` (C-31),
-    ``uncleanable`` those after them, the active one included, where a versioned strategy has to look into them (U-1).
+    ``uncleanable`` those after them, the active one included: markers in them end transactions of the sources (U-44),
+    and a versioned strategy looks for records there (U-1). Markers at or above ``decided_offset`` end none (U-32).
     ``torn_from``: the broker's recovery will cut the log at the first damage in the segment of this offset or after it;
     None: no recovery is to come, or a running broker said how much of the log is there. Up to ``proven_offset`` the log
     is known to be clean, below ``unproven_below`` by Kafka's checkpoint alone (U-50); ``first_dirty_offset`` lies above
@@ -61,9 +64,9 @@ class CleaningPlan:
     again when the broker is killed. Records from ``first_dirty_offset`` up to ``end_offset`` are indexed; those from
     ``end_offset`` on stay whatever they are (C-45.1). ``last_records`` is what active producers' state hangs on; at
     ``producers_expired_ms`` they have expired unless they write again. ``aborted`` are the aborted transactions up to
-    the end of the log. ``legacy_horizon_ms`` is how old a segment file is whose v0 and v1 tombstones may go (C-30);
-    ``map_dir``, ``map_reserve_bytes``: where the offset map may be a file, "" for nowhere, and what stays free there,
-    None for a tenth of that disk. ``convert_legacy``: what is kept in these formats becomes v2 (U-18). ``hash_key``
+    the end of the log, as its indexes have them. ``legacy_horizon_ms`` is how old a segment file is whose v0 and v1
+    tombstones may go (C-30); ``map_dir``, ``map_reserve_bytes``: where the offset map may be a file, "" for nowhere,
+    and what stays free there, None for a tenth of that disk. ``convert_legacy``: what is kept in these formats becomes v2 (U-18). ``hash_key``
     makes the key hash of this plan unpredictable for producers.
     """
 
@@ -82,6 +85,7 @@ class CleaningPlan:
     first_dirty_offset: int
     end_offset: int
     bound_offset: int
+    decided_offset: int
     rules: Rules
     fingerprint: str
     now_ms: int
@@ -103,6 +107,11 @@ class CleaningPlan:
     facts_bytes: int
     origins: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
+
+    @property
+    def judged_span(self) -> tuple[int, int]:
+        """Between these offsets a record's transaction matters: not to deleted records, nor above the bound (U-44)."""
+        return self.lasting_start_offset, self.bound_offset
 
     def may_be_torn(self, source: Source) -> bool:
         """Whether damage in an uncleanable segment is the end of what counts there."""
@@ -152,8 +161,17 @@ _CONVERSIONS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (frozenset, sorted),
     (tuple, lambda items: [_plain(item) for item in items]),
     (np.ndarray, np.ndarray.tolist),
-    (AbortedTransactions, lambda aborted: [list(entry) for entry in aborted.entries.tolist()]),
+    (AbortedTransactions, lambda aborted: [_entries(aborted.entries), _entries(aborted.stored)]),
 )
+
+
+def _entries(entries: NDArray[np.void] | None) -> list[list[int]] | None:
+    return None if entries is None else [list(entry) for entry in entries.tolist()]
+
+
+def _aborted(columns: Sequence[Sequence[Sequence[int]] | None]) -> AbortedTransactions:
+    entries, stored = (None if c is None else np.array([tuple(each) for each in c], TXN_ENTRY) for c in columns)
+    return AbortedTransactions(np.zeros(0, TXN_ENTRY) if entries is None else entries, stored)
 
 
 def _sources(values: Sequence[Mapping[str, Any]]) -> tuple[Source, ...]:
@@ -182,7 +200,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "uncleanable": _sources,
     "rules": lambda values: Rules(**values),
     "last_records": _last_records,
-    "aborted": lambda entries: AbortedTransactions(np.array([tuple(each) for each in entries], dtype=TXN_ENTRY)),
+    "aborted": _aborted,
     "limits": lambda values: Limits(**values),
     "hash_key": bytes.fromhex,
     "origins": lambda pairs: tuple((key, origin) for key, origin in pairs),

@@ -15,7 +15,7 @@ from cleanerd.cleaner.plan import (
 )
 from cleanerd.log.fingerprint import fingerprint
 from cleanerd.log.producers import read_last_records
-from cleanerd.log.torn import decided_aborted
+from cleanerd.log.torn import decided_aborted, decided_below
 from cleanerd.policy.grouping import Limits
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def make_plan(
     Raises:
         CorruptionError: the producer state cannot be rebuilt from the log.
     """
-    log, config = found.log, found.config
+    log, config, bound = found.log, found.config, found.bounds.bound.offset
     may_be_torn = not log_dir.clean_shutdown
     torn_from = log.recovery_point if may_be_torn else None
     last_records, damaged_snapshots = read_last_records(
@@ -60,7 +60,7 @@ def make_plan(
         topic_id=log.topic_id,
         directory_id=log_dir.meta.directory_id,
         sources=sources,
-        uncleanable=uncleanable_sources(log, len(sources)) if rules.versioned else (),
+        uncleanable=uncleanable_sources(log, len(sources)),
         torn_from=torn_from if log.last_stable_offset is None else None,
         log_start_offset=log.log_start_offset,
         lasting_start_offset=log.log_start_offset if log.lasting_start_offset is None else log.lasting_start_offset,
@@ -68,14 +68,16 @@ def make_plan(
         unproven_below=min(found.unproven_below, found.bounds.first_dirty_offset),
         first_dirty_offset=found.bounds.first_dirty_offset,
         end_offset=found.end_offset,
-        bound_offset=found.bounds.bound.offset,
+        bound_offset=bound,
+        # A clean point may have raised the bound: what is below it was decided before.
+        decided_offset=max(bound, decided_below(log, may_be_torn=may_be_torn)),
         rules=rules,
         fingerprint=fingerprint(config),
         now_ms=options.now_ms,
         delete_retention_ms=config.delete_retention_ms + options.clock_doubt_ms,
         last_records=last_records,
         producers_expired_ms=options.now_ms + resources.producer_id_expiration_ms,
-        aborted=decided_aborted(log, reader, found.bounds.bound.offset, may_be_torn=may_be_torn),
+        aborted=decided_aborted(log, reader, bound, may_be_torn=may_be_torn),
         legacy_horizon_ms=legacy_horizon_ms(sources, found.bounds.first_dirty_offset, config.delete_retention_ms),
         # A v0 or v1 tombstone has no flag: turned into v2 it would be none any more (R87-2).
         convert_legacy=resources.convert_legacy and rules.tombstone_mode != "flag",

@@ -19,11 +19,17 @@ if TYPE_CHECKING:
 
 
 def refuse_live(cleaning: Cleaning) -> None:
-    """A running broker takes segments of message format v2 only, and has no swap that splits one.
+    """A running broker takes segments of message format v2 only, has no swap that splits one, and believes its indexes.
 
     Raises:
-        RefusedError: such a segment is to be rewritten.
+        RefusedError: such a segment is to be rewritten, or a transaction index is wrong (U-44).
     """
+    if cleaning.decision.index_note:
+        raise RefusedError(
+            f"live cleaning cannot correct a transaction index: {cleaning.decision.index_note}",
+            where=cleaning.plan.path,
+            hint="stage it and apply it on start, or clean it offline",
+        )
     segments = cleaning.decision.segments
     legacy = [segments[row].source.base for rows in cleaning.groups() for row in rows if segments[row].legacy_batches]
     if legacy:

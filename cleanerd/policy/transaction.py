@@ -41,10 +41,12 @@ class AbortedTransactions:
     """The entries of all transaction indexes of a partition, ready to be asked about batches.
 
     ``entries`` has dtype ``TXN_ENTRY``; ``last_offset`` is the offset of the ABORT marker, unique in a log.
+    ``stored``: what the indexes have where the log's markers corrected it (U-44), else None.
     """
 
-    def __init__(self, entries: NDArray[np.void]) -> None:
+    def __init__(self, entries: NDArray[np.void], stored: NDArray[np.void] | None = None) -> None:
         self.entries = entries[np.argsort(entries["last_offset"], kind="stable")]
+        self.stored = stored
         self._markers = self.entries["last_offset"].astype(np.int64)
         if len(entries) == 0:  # of most partitions, several times in a cleaning
             self._producers, self._keys, self._first_offsets = self._markers, self._markers, self._markers
@@ -80,9 +82,10 @@ class AbortedTransactions:
         result[rows] = same_producer & (self._first_offsets[inside] <= last_offset[rows])
         return result
 
-    def count(self, base: int, end: int) -> int:
-        """How many markers lie in ``base`` up to ``end`` (exclusive): the entries of that segment's index (F-8)."""
-        return int(np.searchsorted(self._markers, end) - np.searchsorted(self._markers, base))
+    def stored_between(self, base: int, end: int) -> NDArray[np.void]:
+        """The entries of the index of the segment from ``base`` up to ``end`` (exclusive), as it is stored (F-8)."""
+        stored = self.entries if self.stored is None else self.stored
+        return stored[slice(*np.searchsorted(stored["last_offset"].astype(np.int64), (base, end)))]
 
     def digest(self, base: int, end: int) -> str:
         """SHA-256, in hexadecimal, of the entries whose marker lies in ``base`` up to ``end`` (exclusive).

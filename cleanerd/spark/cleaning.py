@@ -14,8 +14,10 @@ import numpy as np
 from cleanerd.cleaner.cleaner import Cleaning
 from cleanerd.cleaner.decide import Decision, next_purge_ms
 from cleanerd.cleaner.map_size import MAP_ENTRY_BYTES, MIN_MAP_BYTES
+from cleanerd.cleaner.marker_check import corrected_by_markers
 from cleanerd.cleaner.oddities import Oddities
 from cleanerd.errors import CleanerdError
+from cleanerd.policy.markers import MarkerEdges
 from cleanerd.policy.transaction import OpenTransactions, TransactionEdges
 from cleanerd.spark import proof
 from cleanerd.spark.decisions import stored_decision
@@ -105,7 +107,7 @@ class SparkCleaning(Cleaning):
 
     def _decide(self) -> Decision:
         started = time.monotonic()
-        settled = self._settled()
+        settled, index_note = self._settled_by_markers()
         index_seconds = time.monotonic() - started
         oddities = Oddities(self.plan.rules, self.plan.now_ms)
         for told in settled:
@@ -132,7 +134,18 @@ class SparkCleaning(Cleaning):
                 self.plan, segments, for_deleted=self.plan.lasting_start_offset < self.plan.log_start_offset
             ),
             map_utilization=0.0,
+            index_note=index_note,
         )
+
+    def _settled_by_markers(self) -> tuple[list[dict[str, Any]], str]:
+        """As :meth:`_settled`; again, and why, where the log's markers contradict the transaction index (U-44)."""
+        settled = self._settled()
+        edges = (MarkerEdges.from_json(edge) for told in settled for edge in told.get("markers", ()))
+        corrected = corrected_by_markers(self.plan, self.pool.reader, edges)
+        if corrected is None:
+            return settled, ""
+        self._text = plan_text(replace(self.plan, aborted=corrected.aborted))
+        return self._settled(), corrected.note
 
     def _settled(self) -> list[dict[str, Any]]:
         """Per segment what ``settle`` told; with larger maps or uncut segments again where that is needed."""

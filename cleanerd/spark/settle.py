@@ -129,6 +129,7 @@ class _Gathered:
                 **told,
                 "facts": write_file(plan, name, _packed(evidence, records)),
                 "edges": [sorted(producers) for producers in pairs],
+                "markers": [edge.to_json() for edge in evidence.marker_edges()],
             }
         decision = decide_segment(evidence, records, OpenTransactions())
         return {**told, "decision": store_decision(plan, self._segment, decision, attempt)}

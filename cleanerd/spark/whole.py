@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _TOLD: Final = (
     "shards", "map_note", "map_entries", "index_seconds", "decide_seconds", "purge_note", "next_purge_ms",
-    "map_utilization",
+    "map_utilization", "index_note",
 )  # fmt: skip
 """Of a :class:`Decision`, as it is."""
 

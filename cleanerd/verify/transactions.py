@@ -189,7 +189,8 @@ def check_txn_index(file: SegmentFile, markers: AbortMarkers | None, findings: F
     if not whole:
         return
     for row in np.flatnonzero(~np.isin(ends, markers.offset)):
-        what = f"entry {row}: no ABORT marker of producer {entries['producer_id'][row]} lies at offset {ends[row]}"
+        what = f"entry {row}: producer {entries['producer_id'][row]} has no ABORT marker at offset {ends[row]}, so its "
+        what += f"data from offset {entries['first_offset'][row]} on counts as aborted without one"
         position = int(row) * TXN_ENTRY.itemsize
         findings.error(Kind.TRANSACTION_INDEX_WRONG, name, what, position=position, offset=int(ends[row]))
 

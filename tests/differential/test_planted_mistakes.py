@@ -13,7 +13,6 @@ from cleanerd.broker import reading
 from cleanerd.cleaner import decide as deciding
 from cleanerd.cleaner import evidence, planning, rewrite
 from cleanerd.cleaner import index as indexing
-from cleanerd.log import torn
 from cleanerd.policy import retain as retention
 from cleanerd.policy import tombstone
 from cleanerd.policy.producer import LastRecords
@@ -87,16 +86,6 @@ def _every_batch(_: Any) -> Any:
     return lambda _self, batches: np.arange(len(batches))
 
 
-def _below_the_bound(right: Any) -> Any:
-    """As one that reads the indexes of the cleaned segments only (U-12)."""
-
-    def wrong(stored: Any, bound: int) -> Any:
-        entries = right(stored, bound).entries
-        return AbortedTransactions(entries[entries["last_offset"] < bound])
-
-    return wrong
-
-
 def _forgetful(_: Any) -> Any:
     """As one that begins anew with every segment (C-33)."""
     return lambda _self, events: right_ended(OpenTransactions(), events)
@@ -131,8 +120,6 @@ MISTAKES = [
     Mistake("protected", LastRecords, _every_batch, "only the last batch is protected (C-39.1)"),
     Mistake("protected", LastRecords, _every_batch, "when it expires"),
     Mistake("read_last_records", planning, _result(_without_markers), "only markers are known: the epoch's one stays"),
-    Mistake("began_below", torn, _below_the_bound, "aborted, the marker in the active segment"),
-    Mistake("began_below", torn, _below_the_bound, "U-12: data at 10, another open from 60, abort marker at 100"),
     Mistake("ended", OpenTransactions, _forgetful, "row: an aborted transaction over two segments"),
     Mistake("ended", OpenTransactions, _result(np.ones_like), "an empty transaction's marker at its horizon"),
     Mistake("ended", OpenTransactions, _result(np.zeros_like), "committed"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tests.cleaner.driver import NAME, config
@@ -43,11 +43,12 @@ class RichLog:
     def write(self, path: Path, segments: int, batches: int, **partition: object) -> Path:
         """A log directory with so many segments below the active one."""
         for number in range(segments + 1):
-            base = self.offset
+            base, opened = self.offset, dict(self.open)
             old = self.legacy and number < segments // 3
             self.segments[base] = b"".join(self._legacy() if old else self._batch(base) for _ in range(batches))
         active = max(self.segments)
-        snapshots = {active: list(self.last.values())} if self.last else {}
+        known = [replace(each, open_from=opened.get(each.producer_id, -1)) for each in self.last.values()]
+        snapshots = {active: known} if known else {}
         made = Partition(
             self.segments,
             aborted=self.aborted,

@@ -10,12 +10,18 @@ from typing import Any
 
 import pytest
 
-from tests.cleaner.driver import config, resources, scratch
+from cleanerd.format.index import read_txn_index
+from tests.cleaner.driver import NAME, config, resources, scratch
 from tests.cleaner.growing_log import GrowingLog
 from tests.spark.inline import InlineJobs
 from tests.spark.matrix import MODES, STRATEGIES
 from tests.spark.rich_log import NOW_MS, RichLog
 from tests.spark.twins import all_dirty, assert_twins, stage_inline, stage_locally
+
+WAYS: dict[str, dict[str, Any]] = {
+    "shuffled": {"shards": 3, "split_bytes": 900},
+    "whole": {"whole_bytes": 1 << 40},
+}
 
 
 @pytest.mark.parametrize("seed", [*range(12), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(12, 30))])
@@ -29,6 +35,40 @@ def test_random_logs(seed: int) -> None:
             world.path, options, topic, given, jobs=InlineJobs(seed), shards=1 + seed % 4, split_bytes=600
         )
         assert_twins(local, spark)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("seed", range(3))
+def test_indexes_that_the_markers_correct(seed: int, way: str) -> None:
+    """U-44: some indexes have lost their entries."""
+    with scratch() as root:
+        log = RichLog(seed, transactions=True)
+        path = log.write(root / "logs", 5, 25)
+        for base in sorted(log.aborted)[:: 1 + seed % 2]:
+            (path / NAME / f"{base:020d}.txnindex").write_bytes(b"")
+        topic, options = config(segment_bytes=4000), all_dirty(NOW_MS)
+        local = stage_locally(path, options, topic, resources())
+        spark = stage_inline(path, options, topic, resources(), jobs=InlineJobs(seed), **WAYS[way])
+        assert_twins(local, spark)
+        assert any("the markers in the log decide" in note for note in spark.result.notes), spark.result.notes
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_index_that_leaves_a_doubt(way: str) -> None:
+    """U-44: refused for the same reason, with the same way out."""
+    with scratch() as root:
+        log = RichLog(1, transactions=True)
+        path = log.write(root / "logs", 5, 25)
+        base = sorted(log.aborted)[1]
+        file = path / NAME / f"{base:020d}.txnindex"
+        entries = read_txn_index(file.read_bytes(), str(file)).copy()
+        entries["first_offset"] = entries["last_offset"]
+        file.write_bytes(entries.tobytes())
+        local = stage_locally(path, all_dirty(NOW_MS))
+        spark = stage_inline(path, all_dirty(NOW_MS), jobs=InlineJobs(1), **WAYS[way])
+        assert (local.result.outcome, spark.result.outcome) == ("quarantined", "quarantined")
+        assert "but the index says that it begins at offset" in local.result.reason
+        assert spark.result.reason == local.result.reason
 
 
 @pytest.mark.parametrize(("strategy", "mode", "transactions"), list(product(STRATEGIES, MODES, (False, True))))

@@ -1,0 +1,131 @@
+"""What a plan believes of aborted transactions, compared with the log's own markers before anything is decided (U-44).
+
+Phase 1 reads every segment that is cleaned, so the comparison reads nothing but the markers behind them that end what
+is still open there. Only where log and index disagree are the headers read once more.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cleanerd.errors import CorruptionError
+from cleanerd.format.names import INDEX_SUFFIX, SNAPSHOT_SUFFIX, TXNINDEX_SUFFIX, file_name
+from cleanerd.policy.markers import MarkedTransactions, MarkerCheck
+from cleanerd.policy.transaction import AbortedTransactions
+from cleanerd.words import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from cleanerd import _kernel
+    from cleanerd.cleaner.plan import CleaningPlan
+    from cleanerd.log.read import SegmentReader
+    from cleanerd.policy.markers import Disagreement, MarkerEdges
+
+
+@dataclass(frozen=True, slots=True)
+class Corrected:
+    """The aborted transactions by the log's markers, and what the operator should know of that."""
+
+    aborted: AbortedTransactions
+    note: str
+
+
+def corrected_by_markers(plan: CleaningPlan, reader: SegmentReader, edges: Iterable[MarkerEdges]) -> Corrected | None:
+    """What the log's markers say of the plan's transactions, None where the plan says the same.
+
+    ``edges``: of the plan's sources, in log order.
+
+    Raises:
+        CorruptionError: the log does not settle what the index says, or it is damaged behind the sources.
+        CleanerdError: a segment cannot be read.
+    """
+    check = MarkerCheck()
+    for each in edges:
+        check.take(each)
+    if len(check.open):
+        for batches in _behind(plan, reader):
+            check.take_markers(batches, plan.decided_offset)
+            if not len(check.open):
+                break
+    if not len(check.suspects):
+        return None
+    marked = _marked(plan, reader, check.suspects)
+    if len(marked.producers) > len(check.suspects):
+        marked = _marked(plan, reader, marked.producers)
+    if marked.doubt is not None:
+        raise _refused(plan, marked.doubt)
+    if not marked.corrections:
+        return None
+    return Corrected(AbortedTransactions(marked.entries, plan.aborted.entries), _note(marked))
+
+
+def _marked(plan: CleaningPlan, reader: SegmentReader, producers: NDArray[np.int64]) -> MarkedTransactions:
+    """What the headers of all the log say of these producers."""
+    marked = MarkedTransactions(plan.aborted, producers, plan.judged_span)
+    for source in plan.sources:
+        for batches in reader.headers(source.segment):
+            marked.take(batches, plan.decided_offset)
+    for batches in _behind(plan, reader):
+        marked.take(batches, plan.decided_offset)
+    # Under `offset` a clean record supersedes nothing, so an open transaction of the clean part does no harm.
+    marked.finish(0 if plan.rules.versioned else plan.first_dirty_offset)
+    return marked
+
+
+def _behind(plan: CleaningPlan, reader: SegmentReader) -> Iterator[_kernel.Batches]:
+    """The headers behind the plan's sources, up to where transactions are decided."""
+    for source in plan.uncleanable:
+        if source.base >= plan.decided_offset:
+            return
+        position = 0
+        read = reader.headers_until_damage if plan.may_be_torn(source) else reader.headers
+        for batches in read(source.segment):
+            position += batches.consumed
+            yield batches
+        if position < source.segment.size_bytes:
+            return
+
+
+def _note(marked: MarkedTransactions) -> str:
+    first = "" if marked.corrected is None else f": {_in_words(marked.corrected)}"
+    return (
+        "the transaction index disagrees with the log, and the markers in the log decide "
+        f"({counted(marked.corrections, 'correction')}){first}"
+    )
+
+
+def _in_words(found: Disagreement) -> str:
+    transaction = found.transaction
+    what = f"producer {transaction.producer_id} has a transaction from offset {transaction.first}"
+    if found.marker is None:
+        return f"{what} without a marker, and the index says that {found.index_says}"
+    kind = "an ABORT" if found.aborts else "a COMMIT"
+    return f"{what} to {kind} marker at offset {found.marker}, but the index says that {found.index_says}"
+
+
+def _refused(plan: CleaningPlan, found: Disagreement) -> CorruptionError:
+    """Which file is wrong, and the way out: the broker makes an index from the log, or a marker is written."""
+    transaction = found.transaction
+    bases = [source.base for source in (*plan.sources, *plan.uncleanable)]
+    base = bases[max(0, bisect_right(bases, found.at) - 1)]
+    if found.marker is None:
+        hint = (
+            "the broker's producer state lacks this transaction. Write its marker: kafka-transactions.sh "
+            f"--bootstrap-server HOST:PORT abort --topic {plan.name.topic} --partition {plan.name.partition} "
+            f"--producer-id {transaction.producer_id} --producer-epoch {transaction.epoch} --coordinator-epoch 0"
+        )
+    else:
+        files = [file_name(base, INDEX_SUFFIX)]
+        if transaction.first < base:
+            files.append(file_name(base, SNAPSHOT_SUFFIX))
+        hint = (
+            f"stop the broker and delete {' and '.join(files)}: broker and cleanerd then make the transaction index "
+            "of this segment from the log"
+        )
+    return CorruptionError(_in_words(found), where=f"{plan.path}/{file_name(base, TXNINDEX_SUFFIX)}", hint=hint)
