@@ -13,6 +13,7 @@
     │   ├── LogDirBusyError         somebody (a broker) has the log directory or a segment open
     │   ├── UnsupportedLogError     data that this version does not know how to clean
     │   │   ├── BatchTooLargeError    a batch that takes more memory than there is for it
+    │   │   ├── DisorderedLogError    offsets go back in a way that cannot be cleaned without a loss
     │   │   └── LogTooLargeError      so many batches and records that there is no memory for them
     │   ├── StalePlanError          the log changed under the plan
     │   │   └── SegmentChangedError   a file of it is no longer the one that was listed
@@ -190,6 +191,19 @@ class BatchTooLargeError(UnsupportedLogError):
             "lower of them, or lower log.cleaner.threads",
         )
         self.position = position
+
+
+class DisorderedLogError(UnsupportedLogError):
+    """Offsets go back, and no order of the records is sure to lose nothing (U-45)."""
+
+    def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
+        super().__init__(
+            message,
+            where=where,
+            hint=hint
+            or "every replica has these bytes: delete the records up to there with kafka-delete-records.sh, or leave "
+            "the topic to the broker's own cleaner (cleanerd hand-back)",
+        )
 
 
 class LogTooLargeError(UnsupportedLogError):

@@ -115,6 +115,7 @@ class Cleaning:
         map_note = self.decision.map_note
         return (
             *((map_note,) if map_note else ()),
+            *((self.decision.disorder_note,) if self.decision.disorder_note else ()),
             *self._oversize_note(),
             *self._legacy_note(),
             *self._no_drop_note(),
@@ -132,12 +133,12 @@ class Cleaning:
         told = [] if not decision.purge_note else [decision.purge_note]
         if waiting and rules.versioned and rules.tombstone_guard == "forever":
             told.append(f"{waiting} tombstones past their delete horizon stay (tombstone.guard=forever)")
-        elif waiting and not rules.versioned:
+        elif waiting and not rules.versioned and self.plan.proven_offset < self.plan.first_dirty_offset:
             told.append(
                 f"{waiting} tombstones past their delete horizon stay: --first-dirty skips offsets "
                 f"{self.plan.proven_offset} to {self.plan.first_dirty_offset - 1}, where older values may lie"
             )
-        elif waiting and not decision.purge_note:
+        elif waiting and rules.versioned and not decision.purge_note:
             told.append(
                 f"{waiting} tombstones past their delete horizon stay for now: the log holds another record of their "
                 "key"
@@ -285,7 +286,8 @@ def stage_group(
             staging.staged_segment(written.base),
             written,
             records=sum(member.kept for member in members),
-            last_offset=max(member.last_written_offset for member in members),
+            last_offset=[member.last_written_offset for member in members if len(member.actions)][-1],
+            ordered=all(member.ordered for member in members),
         )
     return staging.finish(members, written), written.oversized
 

@@ -125,12 +125,17 @@ fn of_what_goes_only_the_length_is_looked_at() {
         log[CRC_START - 4..CRC_START].copy_from_slice(&crc.to_be_bytes());
         log
     };
-    for (at, byte) in [(OFFSET_DELTA, 0), (OFFSET_DELTA, 100), (KEY_LENGTH, 100)] {
-        let log = damaged(at, byte);
-        assert_eq!(rebuilt(&log, 0b101, ACTION_REBUILD), expected, "{at}");
-        for keep in [0b011, 0b111] {
-            assert!(matches!(rewritten(&log, keep, ACTION_REBUILD), Err(Error::Corrupt(_))), "{at} {keep:b}");
-        }
+    let log = damaged(KEY_LENGTH, 100);
+    assert_eq!(rebuilt(&log, 0b101, ACTION_REBUILD), expected);
+    for keep in [0b011, 0b111] {
+        assert!(matches!(rewritten(&log, keep, ACTION_REBUILD), Err(Error::Corrupt(_))), "{keep:b}");
+    }
+    for delta in [0, 100] {
+        let log = damaged(OFFSET_DELTA, delta);
+        assert_eq!(rebuilt(&log, 0b101, ACTION_REBUILD), expected, "{delta}");
+        // U-45: an offset that does not rise, or passes the batch's last, is kept as it is.
+        let kept = rebuilt(&log, 0b011, ACTION_REBUILD);
+        assert_eq!(kept[HEADER_BYTES..], log[HEADER_BYTES..][..kept.len() - HEADER_BYTES], "{delta}");
     }
     for length in [0, 2 * RECORD as u8, 100, 255] {
         assert!(matches!(rewritten(&damaged(0, length), 0b101, ACTION_REBUILD), Err(Error::Corrupt(_))), "{length}");

@@ -18,6 +18,8 @@ pub struct Xerial {
 
 impl Xerial {
     /// Framed streams, one behind the other; or, without the magic, one bare block.
+    ///
+    /// Fewer than four bytes at the end are no block's length: ignored, as the library that Kafka uses ignores them.
     pub fn decompress(&mut self, mut input: &[u8], output: &mut Scratch) -> Result<(), Reason> {
         if !input.starts_with(&MAGIC) {
             return block(input, output);
@@ -27,7 +29,9 @@ impl Xerial {
                 input = rest.get(VERSIONS.len()..).ok_or_else(cut)?;
                 continue;
             }
-            let (length, rest) = input.split_first_chunk::<4>().ok_or_else(cut)?;
+            let Some((length, rest)) = input.split_first_chunk::<4>() else {
+                break;
+            };
             let length = usize::try_from(i32::from_be_bytes(*length)).map_err(|_| damaged())?;
             let (packed, rest) = rest.split_at_checked(length).ok_or_else(cut)?;
             block(packed, output)?;
@@ -97,6 +101,14 @@ mod tests {
     #[test]
     fn framed_streams_follow_each_other() {
         assert_eq!(unpack(&[pack(b"one "), pack(b"two")].concat()).unwrap(), b"one two");
+    }
+
+    #[test]
+    fn what_is_too_short_for_a_length_is_ignored() {
+        for length in 0..4 {
+            assert_eq!(unpack(&[&pack(b"one")[..], &[0; 4][..length]].concat()).unwrap(), b"one");
+        }
+        assert!(unpack(&[&pack(b"one")[..], &[0; 4]].concat()).is_err());
     }
 
     #[test]
