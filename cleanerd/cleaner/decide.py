@@ -184,7 +184,7 @@ def _settle(plan: CleaningPlan, decoder: Decoder, found: _Evidence, started: flo
     records = [
         record_evidence(evidence, winners) for evidence, winners in zip(found.segments, found.winners, strict=True)
     ]
-    disorder = settle_disorder(decoder, found.segments, records)
+    disorder = settle_disorder(plan, decoder, found.segments, records)
     records = disorder.records
     guards = guarded(plan, decoder, found.segments, records)
     # In log order: whether a marker still ends something depends on the batches before it (C-33).
