@@ -1,16 +1,15 @@
-"""Logs whose offsets do not rise (U-45): a record goes only where every reader has a later one of its key.
+"""Logs whose offsets do not rise (U-45): of the records of a key those stay that the last one does not lie above.
 
 Brokers store such logs and serve them: a batch that was written twice, one that goes back, records whose offsets do not
-fit their batch. A reader of the file takes the last record of a key. A consumer never goes back: it passes over records
-below its position. So a record goes only where another one of its key beats it in the order of the log as well as by
-offset, and no consumer passes over that one. Only keys with a record among the disordered offsets can differ from what
-the offset map says. All their records are read once more, in as many passes as their number asks for.
+fit their batch. A reader of the file takes the last record of a key, another one that with the highest offset. So a
+record goes only where the last one of its key in the log has a higher offset, as in Kafka's cleaner. The offset map
+knows the last one; only records among the disordered offsets can have no lower offset. They are read once more.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -24,18 +23,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cleanerd._kernel import Chunk
-    from cleanerd.cleaner.chunk_rows import KnownChunk
     from cleanerd.cleaner.evidence import Intervals, SegmentEvidence
     from cleanerd.cleaner.index import Decoder
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.policy.retain import RecordEvidence
     from cleanerd.policy.rules import Rules
 
-MOST_RECORDS: Final = 2_000_000
+MOST_KEYS: Final = 4_000_000
 """In one pass."""
-RECORD_BYTES: Final = 150
-"""What a record of a pass takes, with what sorting takes."""
+KEY_BYTES: Final = 100
+"""What a key takes, with what sorting takes."""
 MOST_PASSES: Final = 64
+_LAST: Final = np.dtype([("key", "V16"), ("offset", "<i8"), ("version", "<i8")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +58,10 @@ def settle_disorder(
     """Keep what the offset map alone would let go.
 
     Raises:
-        DisorderedLogError: transactions take part, or so many records that memory for them is missing (U-35).
+        DisorderedLogError: transactions take part, or so many keys that memory for them is missing (U-35).
         CorruptionError, CleanerdError: a segment cannot be read.
     """
     guards: list[NDArray[np.uint64] | None] = [None] * len(segments)
-    most_records = min(MOST_RECORDS, plan.facts_bytes // RECORD_BYTES)
     odd = [evidence for evidence in segments if evidence.disorder]
     if not odd:
         return Disorder(records, guards, "")
@@ -74,24 +72,28 @@ def settle_disorder(
                 offset = int(events.offset[inside][0])
                 raise evidence.disordered(f"a transaction has a batch at offset {offset}, where offsets go back")
     intervals = _merged([tangles, *(each for evidence in odd for each in evidence.disorder)])
-    records, kept, held, passes, number = list(records), 0, 0, 1, 0
+    most_keys = min(MOST_KEYS, plan.facts_bytes // KEY_BYTES)
+    kept = [np.zeros(len(facts.newest), dtype=np.uint64) for facts in records]
+    held = [np.zeros(len(facts.newest), dtype=np.uint64) for facts in records]
+    number, passes = 0, 1
     while number < passes:
-        rows = _Rows(plan.rules, decoder, segments, records, (number, passes))
-        if not rows.gather(intervals, most_records):
-            if passes == MOST_PASSES:
-                raise odd[0].disordered(f"offsets go back among more than {passes * most_records} records")
+        share = _Pass(plan.rules, decoder, segments, records, intervals, (number, passes))
+        if share.find_last(most_keys):
+            share.judge(kept, held)
+            number += 1
+        elif passes < MOST_PASSES:
             number, passes = 0, 2 * passes
-            continue
-        stays, guarded = rows.judged()
-        for row, evidence in enumerate(segments):
-            if (mine := stays[rows.segment[stays] == row]).size:
-                bits = _bits(rows.number[mine], evidence.records)
-                records[row] = replace(records[row], newest=records[row].newest | bits)
-            if (mine := guarded[rows.segment[guarded] == row]).size:
-                bits, before = _bits(rows.number[mine], evidence.records), guards[row]
-                guards[row] = bits if before is None else bits | before
-        kept, held, number = kept + len(stays), held + len(guarded), number + 1
-    return Disorder(records, guards, _note(intervals, kept, held))
+        else:
+            raise odd[0].disordered(f"offsets go back among more than {passes * most_keys} keys")
+    return Disorder(
+        [replace(facts, newest=facts.newest | more) for facts, more in zip(records, kept, strict=True)],
+        [bits if bits.any() else None for bits in held],
+        _note(intervals, _count(kept), _count(held)),
+    )
+
+
+def _count(bitmaps: Sequence[NDArray[np.uint64]]) -> int:
+    return sum(int(np.bitwise_count(bits).sum()) for bits in bitmaps)
 
 
 def _note(intervals: Intervals, kept: int, held: int) -> str:
@@ -101,8 +103,7 @@ def _note(intervals: Intervals, kept: int, held: int) -> str:
     if not kept:
         return f"{note}the records are cleaned in the order of the log"
     tombstones = f", and {counted(held, 'tombstone')} beside them" if held else ""
-    superseded = "that a later one of their key supersedes for some readers only"
-    return f"{note}{counted(kept, 'record')} {superseded} must stay{tombstones}"
+    return f"{note}{counted(kept, 'record')} stay beside a later one of their key that has no higher offset{tombstones}"
 
 
 def _between(segments: Sequence[SegmentEvidence]) -> list[Intervals]:
@@ -141,38 +142,8 @@ def _bits(numbers: NDArray[np.int64], total: int) -> NDArray[np.uint64]:
     return np.packbits(flags, bitorder="little").view("<u8").astype(np.uint64)
 
 
-def seen_by_consumers(chunk: Chunk, high: int) -> tuple[NDArray[np.bool_], int]:
-    """[n] bool: the record lies above all before it, ``high`` included; and the highest offset behind the chunk."""
-    counts = np.diff(chunk.batches.first_record)
-    reached = np.maximum.accumulate(np.concatenate([[high], chunk.batches.last_offset]))
-    records = np.maximum.accumulate(np.concatenate([[high], chunk.records.offset]))
-    before = np.maximum(records[:-1], np.repeat(reached[:-1], counts))
-    return chunk.records.offset > before, int(max(reached[-1], records[-1]))
-
-
-def _is_beaten(
-    key: NDArray[np.intp], version: NDArray[np.intp], offset: NDArray[np.int64], seen: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
-    """[n] bool: a ``seen`` row of the ``key`` has a higher version, or the same and lies behind with a higher offset.
-
-    The rows are sorted by key, then in the order of the log; ``version`` is a rank from 0 on.
-    """
-    starts = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
-    highest = np.maximum.reduceat(np.where(seen, version, -1), starts)[key]
-    _, rank = np.unique(offset, return_inverse=True)
-    order = np.lexsort((version, key))  # stable: in the order of the log within each version of a key
-    pair = np.cumsum(np.concatenate([[0], (np.diff(key[order]) != 0) | (np.diff(version[order]) != 0)]))
-    # From the end on: the numbers of a pair lie above those of the pairs behind it, so its own count alone.
-    floor = (pair[-1] - pair) * (len(key) + 2)
-    height = floor + rank[order] + 1
-    behind = np.maximum.accumulate(np.where(seen[order], height, floor)[::-1])[::-1]
-    result = highest > version
-    result[order] |= np.concatenate([behind[1:], [-1]]) > height
-    return result
-
-
-class _Rows:
-    """The records of one pass's share of the keys, in the order of the log. ``records``: what the offset map said."""
+class _Pass:
+    """The keys of one pass. ``records``: what the offset map said."""
 
     def __init__(
         self,
@@ -180,80 +151,75 @@ class _Rows:
         decoder: Decoder,
         segments: Sequence[SegmentEvidence],
         records: Sequence[RecordEvidence],
+        intervals: Intervals,
         share: tuple[int, int],
     ) -> None:
         self._rules = rules
         self._decoder = decoder
         self._segments = segments
         self._records = records
+        self._intervals = intervals
         self._share = share
-        self._parts: list[tuple[NDArray[Any], ...]] = []
-        self.segment = np.zeros(0, dtype=np.int64)
-        self.number = np.zeros(0, dtype=np.int64)
+        self._last = np.zeros(0, dtype=_LAST)
 
-    def gather(self, intervals: Intervals, most_records: int) -> bool:
-        """All records of keys that have one in the ``intervals``; False when there are more than ``most_records``."""
-        found = [np.zeros(0, dtype=np.uint64)]
-        for row, evidence in enumerate(self._segments):
-            if ((intervals[:, 1] >= evidence.low_offset) & (intervals[:, 0] <= evidence.high_offset)).any():
-                for known, mask in self._read(row):
-                    inside = mask & _inside(intervals, known.chunk.records.offset)
-                    found.append(known.chunk.records.key_hash[::2][inside])
-        keys = np.unique(np.concatenate(found))
-        count, high = 0, -1
-        for row in range(len(self._segments)):
-            for known, mask in self._read(row):
-                seen, high = seen_by_consumers(known.chunk, high)
-                rows = np.flatnonzero(mask & np.isin(known.chunk.records.key_hash[::2], keys))
-                count += len(rows)
-                if count > most_records:
+    def find_last(self, most_keys: int) -> bool:
+        """The last record of each key that has its last one among the disordered offsets; False: too many keys."""
+        for row, facts in enumerate(self._records):
+            for chunk, record, judged in self._rows(row):
+                rows = judged[bools(facts.newest, record, len(chunk.records))[judged]]
+                last = np.zeros(len(rows), dtype=_LAST)
+                last["key"] = _keys(chunk, rows)
+                last["offset"], last["version"] = chunk.records.offset[rows], self._versions(chunk)[rows]
+                together = np.concatenate([self._last, last])[::-1]  # of one key the first that is met counts
+                _, first = np.unique(together["key"], return_index=True)
+                self._last = together[first]
+                if len(self._last) > most_keys:
                     return False
-                self._take(row, known, rows, seen)
         return True
 
-    def _read(self, row: int) -> Iterator[tuple[KnownChunk, NDArray[np.bool_]]]:
-        """The chunks of a segment, and [n] bool: a record of this pass that is judged."""
+    def judge(self, kept: list[NDArray[np.uint64]], held: list[NDArray[np.uint64]]) -> None:
+        """Set the bits of records that stay as well, and of tombstones beside which a value of the key stays."""
+        has_value = np.zeros(len(self._last), dtype=np.bool_)
+        tombstones: list[tuple[int, NDArray[np.int64], NDArray[np.intp]]] = []
+        for row, facts in enumerate(self._records if len(self._last) else ()):
+            for chunk, record, judged in self._rows(row):
+                keys = _keys(chunk, judged)
+                place = np.minimum(np.searchsorted(self._last["key"], keys), len(self._last) - 1)
+                known = self._last["key"][place] == keys
+                rows, place = judged[known], place[known]
+                newest, tombstone = (
+                    bools(bits, record, len(chunk.records))[rows] for bits in (facts.newest, facts.tombstone)
+                )
+                last = self._last[place]
+                no_lower = chunk.records.offset[rows] >= last["offset"]
+                stays = newest | (no_lower & (self._versions(chunk)[rows] == last["version"]))
+                has_value[place[stays & ~tombstone]] = True
+                kept[row] |= _bits(rows[stays & ~newest] + record, self._segments[row].records)
+                tombstones.append((row, rows[stays & tombstone] + record, place[stays & tombstone]))
+        for row, numbers, place in tombstones:
+            held[row] |= _bits(numbers[has_value[place]], self._segments[row].records)
+
+    def _rows(self, row: int) -> Iterator[tuple[Chunk, int, NDArray[np.intp]]]:
+        """Of a segment's chunks the rows that are judged and take part, with the number of the chunk's first record."""
         evidence, facts = self._segments[row], self._records[row]
+        reach = (self._intervals[:, 1] >= evidence.low_offset) & (self._intervals[:, 0] <= evidence.high_offset)
+        if not reach.any():
+            return
         number, passes = self._share
         for known in evidence.again(self._decoder.chunks(evidence.source)):
+            records = known.chunk.records
             mask = keyed_rows(known.chunk, known.rows(facts.unjudged_records, facts.cleaned_records))
-            yield known, mask & (known.chunk.records.key_hash[1::2] % np.uint64(passes) == number)
+            mask &= _inside(self._intervals, records.offset) & (records.key_hash[1::2] % np.uint64(passes) == number)
+            yield known.chunk, known.record, np.flatnonzero(mask)
 
-    def _take(self, row: int, known: KnownChunk, rows: NDArray[np.intp], seen: NDArray[np.bool_]) -> None:
-        facts, records = self._records[row], known.chunk.records
-        newest, tombstone = (bools(bits, known.record, len(records)) for bits in (facts.newest, facts.tombstone))
-        version, present = np.zeros(len(records), dtype=np.int64), np.zeros(len(records), dtype=np.bool_)
-        if self._rules.versioned:
-            version, present = self._rules.ranking.versions(records)
-        columns = (
-            np.full(len(rows), row),
-            rows + known.record,
-            records.offset[rows],
-            newest[rows],
-            tombstone[rows],
-            seen[rows],
-            present[rows],
-            np.where(present, version, 0)[rows],
-            records.key_hash[::2][rows],
-            records.key_hash[1::2][rows],
-        )
-        self._parts.append(columns)
+    def _versions(self, chunk: Chunk) -> NDArray[np.int64]:
+        """[n]: the version that the strategy goes by; one that is missing is below all others (R280-6)."""
+        if not self._rules.versioned:
+            return np.zeros(len(chunk.records), dtype=np.int64)
+        version, present = self._rules.ranking.versions(chunk.records)
+        return np.where(present, version, np.iinfo(np.int64).min)
 
-    def judged(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Rows that stay against the offset map's word; and tombstones beside which a value of their key stays."""
-        columns = [np.concatenate(column) for column in zip(*self._parts, strict=True)]
-        if not columns or not len(columns[0]):
-            return np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.intp)
-        self.segment, self.number, offset, newest, tombstone, seen, present, version, low, high = columns
-        order = np.lexsort((high, low))
-        key = np.cumsum(np.concatenate([[0], (np.diff(low[order]) != 0) | (np.diff(high[order]) != 0)]))
-        ranks = np.zeros(len(order), dtype=np.intp)
-        if self._rules.versioned:
-            by_version = np.lexsort((version, present))
-            rises = (np.diff(version[by_version]) != 0) | (np.diff(present[by_version].astype(np.int8)) != 0)
-            ranks[by_version] = np.cumsum(np.concatenate([[0], rises]))
-        newest, tombstone = newest[order], tombstone[order]
-        stays = newest | ~_is_beaten(key, ranks[order], offset[order], seen[order])
-        starts = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
-        has_value = np.logical_or.reduceat(stays & ~tombstone, starts)[key]
-        return order[stays & ~newest], order[stays & tombstone & has_value]
+
+def _keys(chunk: Chunk, rows: NDArray[np.intp]) -> NDArray[np.void]:
+    """[k]: the 128 bits of the key hashes, to be compared as bytes."""
+    return chunk.records.key_hash.reshape(-1, 2)[rows].view(_LAST["key"]).reshape(-1)

@@ -104,6 +104,7 @@ class SegmentEvidence:
         self.last_offset = -1
         self.low_offset = -1
         self.high_offset = -1
+        self._batch_end = -1
         self.disorder: list[Intervals] = []
         self.tangles: list[Intervals] = []
         self.last_max_timestamp_ms = -1
@@ -144,10 +145,15 @@ class SegmentEvidence:
             self._note_disorder(chunk)
         elif len(batches):
             self.high_offset = int(batches.last_offset[-1])
-        offsets = records.offset
+        offsets, end_row = records.offset, None
         if self.disorder:
-            # A record lies beyond an offset when something before it does: the log's order counts.
+            # A record lies beyond an offset when something before it does: the log's order counts. Beyond the cleaned
+            # range are batches that a broker would cut off there.
             offsets = np.maximum(np.maximum.accumulate(offsets), before)
+            ends = np.maximum.accumulate(np.concatenate([[self._batch_end], batches.last_offset]))[1:]
+            end_row = int(batches.first_record[np.searchsorted(ends, self._plan.end_offset)])
+        if len(batches):
+            self._batch_end = max(self._batch_end, int(batches.last_offset.max() if not ordered else self.high_offset))
         self._mark(batches)
         batch_flags = self._batch_flags(batches, ordered=ordered)
         self._record_counts.append(np.diff(batches.first_record))
@@ -164,7 +170,7 @@ class SegmentEvidence:
             self.last_batch_offsets = last_rows.copy() if batches.magic[-1] < 2 else None
         rows = ChunkRows(
             int(np.searchsorted(offsets, self._plan.first_dirty_offset)),
-            int(np.searchsorted(offsets, self._plan.end_offset)),
+            int(np.searchsorted(offsets, self._plan.end_offset)) if end_row is None else end_row,
             (batch_flags & (BATCH_ABORTED | BATCH_CONTROL)) != 0,
         )
         below_start = int(np.searchsorted(offsets, self._plan.log_start_offset))

@@ -13,6 +13,7 @@ import pytest
 from cleanerd.cleaner.disorder import _inside, _merged
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.errors import DisorderedLogError
+from cleanerd.verify.partition import Question, verify_partition
 from tests.cleaner.driver import DAY_MS, NAME, clean, clean_all, config, resources, scratch
 from tests.support.log_dirs import Partition, make_log_dir, read_segments, tree
 from tests.support.logs import BASE_TIMESTAMP_MS, Record, encode_batch
@@ -59,14 +60,9 @@ def rows_of(root: Path) -> list[Row]:
 
 
 def view(rows: Sequence[Row], *, by_offset: bool) -> dict[bytes, bytes]:
-    """What a reader has at the end: of the file, or one that never goes back, as a consumer."""
-    found: dict[bytes, bytes | None] = {}
-    position = -1
-    for offset, key, value in rows:
-        if by_offset and offset < position:
-            continue
-        position = max(position, offset + 1)
-        found[key] = value
+    """What is there of each key at last, in the order of the log or ``by_offset``."""
+    in_order = sorted(rows, key=lambda row: row[0]) if by_offset else rows
+    found = {key: value for _, key, value in in_order}
     return {key: value for key, value in found.items() if value is not None}
 
 
@@ -109,32 +105,20 @@ def random_batch(rng: random.Random, base: int, end: int, values: Iterator[int],
     return Batch(first, rows, last, rng.choice((0, 0, 1, 2, 3, 4)))
 
 
-def cleaned(rows: Sequence[Row], ends: Sequence[int], bound: int) -> list[Row]:
-    """Without those of which a later one has a higher offset, and one that a consumer sees.
-
-    ``ends``: of each row the highest offset before it. From the first row at the ``bound`` on nothing is judged.
-    """
-    end = next((number for number, (offset, _, _) in enumerate(rows) if offset >= bound), len(rows))
-    seen = [offset > before for (offset, _, _), before in zip(rows, ends, strict=True)]
-
-    def goes(number: int) -> bool:
-        offset, key, _ = rows[number]
-        return any(
-            seen[other] and rows[other][1] == key and rows[other][0] > offset for other in range(number + 1, end)
-        )
-
-    return [row for number, row in enumerate(rows) if number >= end or not goes(number)]
+def cleaned(rows: Sequence[Row], end: int) -> list[Row]:
+    """Without those that lie below the last one of their key. From row number ``end`` on nothing counts."""
+    last = {key: offset for offset, key, _ in rows[:end]}
+    return [row for number, row in enumerate(rows) if number >= end or row[0] >= last[row[1]]]
 
 
-def highest_before(root: Path) -> list[int]:
-    """Of each record the highest offset, of batches too, before it."""
-    found, high = [], -1
+def rows_below(root: Path, bound: int) -> int:
+    """How many records there are before the first batch that ends at the ``bound`` or beyond."""
+    found = 0
     for _, batches in sorted(read_segments(root / NAME).items()):
         for batch in batches:
-            for record in batch.records:
-                found.append(high)
-                high = max(high, record.offset)
-            high = max(high, batch.header.last_offset)
+            if batch.header.last_offset >= bound:
+                return found
+            found += len(batch.records)
     return found
 
 
@@ -144,7 +128,7 @@ def test_random_disorder(root: Path, seed: int) -> None:
     rng = random.Random(seed)
     segments = random_log(rng)
     make_log_dir(root, {NAME: Partition(segments)})
-    before, highest = rows_of(root), highest_before(root)
+    before, end = rows_of(root), rows_below(root, max(segments))
     views = [view(before, by_offset=by_offset) for by_offset in (False, True)]
     now_ms = NOW
     small = resources(
@@ -154,12 +138,14 @@ def test_random_disorder(root: Path, seed: int) -> None:
         clean_all(root, now_ms, config(delete_retention_ms=1000), small, from_start=turn == 0 or rng.random() < 0.5)
         after = rows_of(root)
         assert view(after, by_offset=False) == views[0], seed
+        assert view(after, by_offset=True) == views[1], seed
         assert all(row in before for row in after), seed
         if turn == 0:
-            assert after == cleaned(before, highest, max(segments)), seed
+            assert after == cleaned(before, end), seed
         now_ms += 10 * DAY_MS
-    kept = view(rows_of(root), by_offset=True)
-    assert all(kept[key] == value for key, value in views[0].items() if views[1].get(key) == value), seed
+        clean_to = max(segments) if end == len(before) - 1 else 0
+        verdict = verify_partition(root / NAME, Question(now_ms, clean_to=clean_to, clean_shutdown=True))
+        assert not verdict.findings.errors, [each.what for each in verdict.findings.in_order()]
 
 
 def test_a_tombstone_stays_beside_the_value_that_it_cannot_remove(root: Path) -> None:
