@@ -11,9 +11,11 @@
     ├── RefusedError              4: cleanerd will not touch this now
     │   ├── OutOfRangeError         the command line asks for what this log cannot give
     │   ├── LogDirBusyError         somebody (a broker) has the log directory or a segment open
+    │   ├── LogGrowsError           cleaned, the log would be larger
     │   ├── UnsupportedLogError     data that this version does not know how to clean
     │   │   ├── BatchTooLargeError    a batch that takes more memory than there is for it
     │   │   ├── DisorderedLogError    offsets go back in a way that cannot be cleaned without a loss
+    │   │   ├── SegmentGrowsError     a segment that is larger than one can be when it is cleaned
     │   │   └── LogTooLargeError      so many batches and records that there is no memory for them
     │   ├── StalePlanError          the log changed under the plan
     │   │   └── SegmentChangedError   a file of it is no longer the one that was listed
@@ -168,6 +170,10 @@ class OutOfRangeError(RefusedError):
     """An offset on the command line lies outside of what this log allows; nothing is wrong with the log."""
 
 
+class LogGrowsError(RefusedError):
+    """A cleaning would only make the log larger (U-48)."""
+
+
 class LogDirBusyError(RefusedError):
     """A broker (or another cleanerd) has the log directory or one of its segments open."""
 
@@ -204,6 +210,18 @@ class DisorderedLogError(UnsupportedLogError):
             or "every replica has these bytes: delete the records up to there with kafka-delete-records.sh, or leave "
             "the topic to the broker's own cleaner (cleanerd hand-back)",
         )
+
+
+class SegmentGrowsError(UnsupportedLogError):
+    """What stays of a segment passes the size of a segment when it is packed again: it is to be split first (U-49)."""
+
+    def __init__(self, base: int, most_bytes: int, *, where: str | None = None) -> None:
+        super().__init__(
+            f"segment {base} grows past {most_bytes} bytes when it is cleaned: it has to be split first",
+            where=where,
+            hint="stop the broker and run cleanerd clean on it",
+        )
+        self.base = base
 
 
 class LogTooLargeError(UnsupportedLogError):
