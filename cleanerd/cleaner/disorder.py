@@ -99,7 +99,7 @@ def _count(bitmaps: Sequence[NDArray[np.uint64]]) -> int:
 def _note(intervals: Intervals, kept: int, held: int) -> str:
     first, last = intervals[0].tolist()
     more = f" and in {counted(len(intervals) - 1, 'more place')}" if len(intervals) > 1 else ""
-    note = f"offsets do not rise at {first}..{last}{more}: "
+    note = f"offsets do not rise at {first}..{last}{more}, as a client or a broker wrote them: "
     if not kept:
         return f"{note}the records are cleaned in the order of the log"
     tombstones = f", and {counted(held, 'tombstone')} beside them" if held else ""
