@@ -212,12 +212,10 @@ class SegmentReader(Closing):
                     yield chunk
                     start += chunk.consumed
             except CorruptionError as error:
-                if error.position < 0:
-                    raise
-                is_room = self._is_room(segment, error.position)
-                if is_room and not segment.is_active:
-                    raise self._zeros(segment, error) from error
-                if not segment.is_active:
+                is_room = error.position >= 0 and self._is_room(segment, error.position)
+                if not segment.is_active or error.position < 0:
+                    if is_room:
+                        raise self._zeros(segment, error) from error
                     raise
                 if is_room:
                     segment = replace(segment, size_bytes=error.position)

@@ -161,6 +161,17 @@ def test_a_tombstone_stays_beside_the_value_that_it_cannot_remove(root: Path) ->
     assert (3, b"k", b"1") in rows_of(root)
 
 
+def test_the_same_offsets_with_other_values(root: Path) -> None:
+    """U-45: a consumer sees the first of the two batches, a reader of the file the second: both stay."""
+    one = Batch(2, ((2, b"k", b"1"), (3, b"b", b"1")), 3).encoded()
+    other = Batch(2, ((2, b"k", b"9"), (3, b"c", b"9")), 3).encoded()
+    before = Batch(0, ((0, b"a", b"0"), (1, b"k", b"0")), 1).encoded()
+    make_log_dir(root, {NAME: Partition({0: before + one + other, 4: Batch(4, ((4, b"z", b"1"),), 4).encoded()})})
+    clean_all(root, NOW)
+    expected = [(0, b"a", b"0"), (2, b"k", b"1"), (3, b"b", b"1"), (2, b"k", b"9"), (3, b"c", b"9"), (4, b"z", b"1")]
+    assert rows_of(root) == expected
+
+
 def test_a_later_record_supersedes_the_disordered_ones(root: Path) -> None:
     """U-45: both copies of a batch that was written twice go for a record behind them."""
     twice = Batch(0, ((0, b"k", b"1"), (1, b"j", b"1")), 1).encoded()
