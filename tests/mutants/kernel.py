@@ -180,7 +180,7 @@ KERNEL = (
         "kernel/src/codec/lz4_frame.rs",
         "(block >> 4 & 7).max(SIZE_ID)",
         "(block >> 4 & 7).min(SIZE_ID)",
-        ("kernel/src/codec/lz4_frame.rs::a_rebuilt_frame_has_blocks_as_large_as_the_source",),
+        ("kernel/tests/rewrite.rs::lz4_blocks_are_as_large_as_the_source",),
     ),
     Mutant(
         "bytes-behind-a-gzip-member-are-damage",
@@ -189,6 +189,6 @@ KERNEL = (
         "next = skip_header(self.member(member, output)?);",
         "let rest = self.member(member, output)?;\n"
         "            next = if rest.is_empty() { None } else { Some(skip_header(rest).ok_or_else(damaged)?) };",
-        ("kernel/src/codec/gzip.rs::bytes_that_begin_no_member_are_ignored",),
+        ("kernel/tests/rewrite.rs::bytes_behind_a_packed_payload_are_passed_over",),
     ),
 )
