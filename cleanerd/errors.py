@@ -171,7 +171,7 @@ class OutOfRangeError(RefusedError):
 
 
 class LogGrowsError(RefusedError):
-    """A cleaning would only make the log larger (U-48)."""
+    """A cleaning would only make the log larger (U-54)."""
 
 
 class LogDirBusyError(RefusedError):
@@ -213,7 +213,7 @@ class DisorderedLogError(UnsupportedLogError):
 
 
 class SegmentGrowsError(UnsupportedLogError):
-    """What stays of a segment passes the size of a segment when it is packed again: it is to be split first (U-49)."""
+    """What stays of a segment passes the size of a segment when it is packed again: it is to be split first (U-55)."""
 
     def __init__(self, base: int, most_bytes: int, *, where: str | None = None) -> None:
         super().__init__(

@@ -85,7 +85,7 @@ class Put(ABC):
         *,
         grows: bool = False,
     ) -> tuple[str, ...]:
-        """Split segments that no index or no file can hold (C-67, U-49); then it is planned anew. Returns notes."""
+        """Split segments that no index or no file can hold (C-67, U-55); then it is planned anew. Returns notes."""
         del files, found, overflowed, grows
         refuse_split(cleaning)
         return ()

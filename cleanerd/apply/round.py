@@ -136,7 +136,7 @@ def _carried_out_or_split(
     except SegmentGrowsError as error:
         if not put.can_split:
             raise
-        # That shows only when it is written (U-49); groups before it are in the log.
+        # That shows only when it is written (U-55); groups before it are in the log.
         too_large = [each for each in cleaning.decision.segments if each.source.base == error.base]
         return put.split(files, found, cleaning, too_large, grows=True)
 

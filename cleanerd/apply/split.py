@@ -45,7 +45,7 @@ def split_segments(
 ) -> tuple[str, ...]:
     """Split each of the ``overflowed`` segments; returns what to tell the operator of it.
 
-    ``grows``: they would be too large when they are cleaned: cut in halves (U-49).
+    ``grows``: they would be too large when they are cleaned: cut in halves (U-55).
 
     Raises:
         CorruptionError, CleanerdError: see ``stage_pieces``; those before it are split, which changes no record.

@@ -215,7 +215,7 @@ class Cleaning:
         return list(self._groups)
 
     def output_sizes(self) -> list[tuple[int, int]]:
-        """Of each group, as a cleaning writes them, the bytes of its sources and of its output (U-48).
+        """Of each group, as a cleaning writes them, the bytes of its sources and of its output (U-54).
 
         All is rewritten, to nowhere: what a batch is when it is packed again, nothing else can tell.
 
@@ -288,7 +288,7 @@ class Cleaning:
             yield staged, members
 
     def _require_saving(self, staged: StagedGroup, members: Sequence[SegmentDecision]) -> None:
-        """A cleaning that makes the log larger is not made for saving's sake (U-48).
+        """A cleaning that makes the log larger is not made for saving's sake (U-54).
 
         Asked of the first group: when one was put all have to be.
 

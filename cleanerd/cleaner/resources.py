@@ -21,7 +21,7 @@ class Resources:
 
     ``convert_legacy``: v0 and v1 batches become v2 (U-18), as ``profile_origin`` says. ``workers`` is how many
     threads read and rewrite inside one partition. ``facts_bytes``: what may be known of a log's batches and records.
-    ``most_segment_bytes``: no segment is larger, whatever the topic says (U-49).
+    ``most_segment_bytes``: no segment is larger, whatever the topic says (U-55).
     ``map_dir``: where an offset map that does not fit its memory may be a file; "" for nowhere. ``new_plan_id`` and
     ``new_hash_key`` give what is random in a plan; None: drawn anew for each plan.
     """

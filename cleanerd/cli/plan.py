@@ -216,7 +216,7 @@ class _Asked:
             )
 
     def _saving(self, reading: PartitionReading, found: Survey) -> Saving:
-        """Index, decide and rewrite, to nowhere (U-48)."""
+        """Index, decide and rewrite, to nowhere (U-54)."""
         size = sum(segment.size_bytes for segment in found.log.segments[:-1])
         with (
             self.resources.readers(str(found.log.path)) as pool,

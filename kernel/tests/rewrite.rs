@@ -155,7 +155,7 @@ fn packed(codec: u8, change: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
     log
 }
 
-/// U-46: what Kafka's readers pass over is read, and not there any more in a rebuilt batch.
+/// U-52: what Kafka's readers pass over is read, and not there any more in a rebuilt batch.
 #[test]
 fn bytes_behind_a_packed_payload_are_passed_over() {
     for (codec, behind) in [(codec::GZIP, 3), (codec::GZIP, 600), (codec::LZ4, 3), (codec::SNAPPY, 3)] {
@@ -168,7 +168,7 @@ fn bytes_behind_a_packed_payload_are_passed_over() {
     assert_eq!(rebuilt(&flags, 0b101, ACTION_REBUILD), rebuilt(&sound, 0b101, ACTION_REBUILD));
 }
 
-/// U-47: in smaller ones a batch can grow.
+/// U-53: in smaller ones a batch can grow.
 #[test]
 fn lz4_blocks_are_as_large_as_the_source() {
     let large = packed(codec::LZ4, |payload| payload[5..7].copy_from_slice(&[0x70, 0x73]));

@@ -1,4 +1,4 @@
-"""What a cleaning writes, told before it is made (U-48), and outputs that grow (U-47, U-49)."""
+"""What a cleaning writes, told before it is made (U-54), and outputs that grow (U-53, U-55)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def random_log(rng: random.Random) -> dict[int, bytes]:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_the_plan_is_exact(root: Path, seed: int) -> None:
-    """U-48: to the byte, whatever the codec, the horizons and the groups."""
+    """U-54: to the byte, whatever the codec, the horizons and the groups."""
     rng = random.Random(seed)
     make_log_dir(root, {NAME: Partition(random_log(rng))})
     topic = config(segment_bytes=rng.choice((600, 4000, 1 << 30)))
@@ -107,7 +107,7 @@ def well_packed_log(batches: int = 1) -> dict[int, bytes]:
 
 
 def test_no_cleaning_that_makes_the_log_larger(root: Path) -> None:
-    """U-48: it is refused with what it would cost, and made all the same when somebody insists."""
+    """U-54: it is refused with what it would cost, and made all the same when somebody insists."""
     make_log_dir(root, {NAME: Partition(well_packed_log())})
     before = tree(root)
     saved, _ = planned(root, config(), resources())
@@ -124,7 +124,7 @@ def test_no_cleaning_that_makes_the_log_larger(root: Path) -> None:
 
 @pytest.mark.parametrize("batches", [2, 9])
 def test_a_segment_that_grows_too_large_is_split(root: Path, batches: int) -> None:
-    """U-49: nothing is lost, no segment passes the limit, and the log is cleaned."""
+    """U-55: nothing is lost, no segment passes the limit, and the log is cleaned."""
     logs = well_packed_log(batches)
     make_log_dir(root, {NAME: Partition(logs)})
     limit = len(logs[0]) + 5
@@ -138,7 +138,7 @@ def test_a_segment_that_grows_too_large_is_split(root: Path, batches: int) -> No
 
 
 def test_one_batch_that_grows_too_large_is_refused(root: Path) -> None:
-    """U-49: it cannot be split; the way out is named."""
+    """U-55: it cannot be split; the way out is named."""
     logs = well_packed_log(1)
     make_log_dir(root, {NAME: Partition(logs)})
     before = tree(root)

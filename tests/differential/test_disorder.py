@@ -91,5 +91,5 @@ def _play(judge: Judge, work: Path, seed: int) -> bool:
 
 
 def test_as_kafka(judge_43: Judge, work: Path) -> None:
-    """U-45, U-46: record by record as Kafka 4.3, where that cleans at all; nothing is lost anywhere."""
+    """U-45, U-52: record by record as Kafka 4.3, where that cleans at all; nothing is lost anywhere."""
     assert sum(_play(judge_43, work, seed) for seed in range(24)) > 8

@@ -88,7 +88,7 @@ def test_neither_cleans(judge_43: Judge, work: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", OURS_ALONE)
 def test_cleaned_by_ours_alone(judge_43: Judge, work: Path, name: str) -> None:
-    """U-45, U-46: Kafka's builder takes no such record, so its cleaner gives the log up; nothing of it is lost here."""
+    """U-45, U-52: Kafka's builder takes no such record, so its cleaner gives the log up; nothing of it is lost here."""
     segments = log([batch(0, "a=1"), Batch(base=1, last=3, raw=_at(1, OURS_ALONE[name]))], [batch(4, "k0=2 a=2")])
     tried = _try(judge_43, work, segments, None)
     assert tried.theirs is not None

@@ -299,7 +299,7 @@ def test_actions_that_do_not_fit() -> None:
 
 @pytest.mark.parametrize("convert", [False, True])
 def test_a_negative_timestamp_is_kept(convert: bool) -> None:
-    """U-46: below -1 in a message that survives, and never the largest of a batch."""
+    """U-52: below -1 in a message that survives, and never the largest of a batch."""
     inner = encode_legacy(0, b"a", b"1", timestamp=T) + encode_legacy(1, b"b", b"1", timestamp=-2)
     assert len(_rewrite(encode_wrapper(52, inner), [True, False], ACTION_REBUILD, convert=convert)) == 1
     for keep, times, largest in (([True, True], [T, -2], T), ([False, True], [-2], -1)):

@@ -229,7 +229,7 @@ def test_producers_that_cannot_be_rebuilt(fields: dict[str, Any], reason: str) -
 
 
 def test_a_negative_timestamp_is_kept() -> None:
-    """U-46: below -1 in a record that survives, and never the largest of a batch."""
+    """U-52: below -1 in a record that survives, and never the largest of a batch."""
     data = encode_batch([Record(timestamp=T), Record(timestamp=-1), Record(timestamp=-2)])
     assert len(_rewrite(data, [False, True, False], [ACTION_REBUILD])) == 1
     for keep, times, largest in (([True, False, True], [T, -2], T), ([False, False, True], [-2], -1)):

@@ -383,7 +383,7 @@ CLEANING = (
     ),
     Mutant(
         "a-cleaning-may-make-the-log-larger",
-        "U-48",
+        "U-54",
         "cleanerd/cleaner/cleaner.py",
         "        if (grown := -self.saved_bytes()) > 0:\n",
         "        if (grown := -self.saved_bytes()) > 1 << 40:\n",
@@ -391,7 +391,7 @@ CLEANING = (
     ),
     Mutant(
         "the-plan-goes-by-the-share-of-records",
-        "U-48",
+        "U-54",
         "cleanerd/cleaner/cleaner.py",
         "                    after = written.log_bytes\n",
         "                    after = sum(each.outcome.output_bytes for each in members)\n",
@@ -399,7 +399,7 @@ CLEANING = (
     ),
     Mutant(
         "a-segment-that-grows-is-not-cut",
-        "U-49",
+        "U-55",
         "cleanerd/apply/split.py",
         "half = member.source.segment.size_bytes // 2 if grows else None",
         "half = member.source.segment.size_bytes if grows else None",

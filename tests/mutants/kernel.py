@@ -176,7 +176,7 @@ KERNEL = (
     ),
     Mutant(
         "lz4-blocks-smaller-than-the-source",
-        "U-47",
+        "U-53",
         "kernel/src/codec/lz4_frame.rs",
         "(block >> 4 & 7).max(SIZE_ID)",
         "(block >> 4 & 7).min(SIZE_ID)",
@@ -184,7 +184,7 @@ KERNEL = (
     ),
     Mutant(
         "bytes-behind-a-gzip-member-are-damage",
-        "U-46",
+        "U-52",
         "kernel/src/codec/gzip.rs",
         "next = skip_header(self.member(member, output)?);",
         "let rest = self.member(member, output)?;\n"

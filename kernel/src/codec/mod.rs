@@ -76,7 +76,7 @@ impl Codecs {
         Ok(())
     }
 
-    /// The same for what is left of the payload `source`: in blocks as large, so that it does not grow (U-47).
+    /// The same for what is left of the payload `source`: in blocks as large, so that it does not grow (U-53).
     pub fn compress_like(
         &mut self,
         codec: u8,
