@@ -158,6 +158,10 @@ class Batches:
         self,
     ) -> NDArray[np.uint32]: ...  # [m], rows of wrappers of which a message has not their own magic (KAFKA-4298)
     @property
+    def unordered(
+        self,
+    ) -> NDArray[np.uint32]: ...  # [m], rows of v2 batches whose record offsets do not rise or lie outside the batch's
+    @property
     def consumed(self) -> int: ...
     """Bytes of whole batches read: the next chunk starts at ``position + consumed``."""
     @property
@@ -224,8 +228,8 @@ def decode_chunk(
     Raises:
         CorruptLogError: what scan_headers raises, and: unknown codec, damaged compressed data, more than
         ``max_unpacked``, a
-            record that does not use exactly its length, offset deltas that do not rise strictly or pass the last
-            offset, a record count that the bytes do not bear out; of a wrapper: no value, nothing whole in it, another
+            record that does not use exactly its length, a record count that the bytes do not bear out; of a
+            wrapper: no value, nothing whole in it, another
             wrapper in it, offsets that do not rise strictly or pass the wrapper's, a wrong CRC-32 inside. A message
             that is cut at the end of a wrapper is passed over, as Kafka does.
         ValueError: ``hash_key`` has not 16 bytes, an unknown ``version_encoding``, a negative ``max_unpacked``.

@@ -11,8 +11,11 @@
     ├── RefusedError              4: cleanerd will not touch this now
     │   ├── OutOfRangeError         the command line asks for what this log cannot give
     │   ├── LogDirBusyError         somebody (a broker) has the log directory or a segment open
+    │   ├── LogGrowsError           cleaned, the log would be larger
     │   ├── UnsupportedLogError     data that this version does not know how to clean
     │   │   ├── BatchTooLargeError    a batch that takes more memory than there is for it
+    │   │   ├── DisorderedLogError    offsets go back in a way that cannot be cleaned without a loss
+    │   │   ├── SegmentGrowsError     a segment that is larger than one can be when it is cleaned
     │   │   └── LogTooLargeError      so many batches and records that there is no memory for them
     │   ├── StalePlanError          the log changed under the plan
     │   │   └── SegmentChangedError   a file of it is no longer the one that was listed
@@ -167,6 +170,10 @@ class OutOfRangeError(RefusedError):
     """An offset on the command line lies outside of what this log allows; nothing is wrong with the log."""
 
 
+class LogGrowsError(RefusedError):
+    """A cleaning would only make the log larger (U-54)."""
+
+
 class LogDirBusyError(RefusedError):
     """A broker (or another cleanerd) has the log directory or one of its segments open."""
 
@@ -190,6 +197,31 @@ class BatchTooLargeError(UnsupportedLogError):
             "lower of them, or lower log.cleaner.threads",
         )
         self.position = position
+
+
+class DisorderedLogError(UnsupportedLogError):
+    """Offsets go back, and no order of the records is sure to lose nothing (U-45)."""
+
+    def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
+        super().__init__(
+            message,
+            where=where,
+            hint=hint
+            or "every replica has these bytes: delete the records up to there with kafka-delete-records.sh, or leave "
+            "the topic to the broker's own cleaner (cleanerd hand-back)",
+        )
+
+
+class SegmentGrowsError(UnsupportedLogError):
+    """What stays of a segment passes the size of a segment when it is packed again: it is to be split first (U-55)."""
+
+    def __init__(self, base: int, most_bytes: int, *, where: str | None = None) -> None:
+        super().__init__(
+            f"segment {base} grows past {most_bytes} bytes when it is cleaned: it has to be split first",
+            where=where,
+            hint="stop the broker and run cleanerd clean on it",
+        )
+        self.base = base
 
 
 class LogTooLargeError(UnsupportedLogError):

@@ -43,10 +43,11 @@ class Put(ABC):
     """One partition's turn. Methods are called in the order in which they stand here, from :meth:`enter` on every try.
 
     Each may raise CleanerdError: then the partition is not cleaned, and ``errors.CONSEQUENCES`` says what follows.
-    ``lasting``: what is staged may be taken up after a crash of the machine.
+    ``lasting``: what is staged may be taken up after a crash of the machine. ``can_split``: see :meth:`split`.
     """
 
     lasting: ClassVar[bool] = True
+    can_split: ClassVar[bool] = False
 
     def __init__(
         self, log_dir: LogDir, store: StateStore, resources: Resources, name: TopicPartition, options: CleaningOptions
@@ -76,10 +77,16 @@ class Put(ABC):
         return make_plan(reading.log_dir, found, self.resources, self.options, reader)
 
     def split(
-        self, files: PartitionFiles, found: Survey, cleaning: Cleaning, overflowed: Sequence[SegmentDecision]
+        self,
+        files: PartitionFiles,
+        found: Survey,
+        cleaning: Cleaning,
+        overflowed: Sequence[SegmentDecision],
+        *,
+        grows: bool = False,
     ) -> tuple[str, ...]:
-        """Split segments whose offsets no index can hold (C-67); the partition is planned anew. Returns notes."""
-        del files, found, overflowed
+        """Split segments that no index or no file can hold (C-67, U-55); then it is planned anew. Returns notes."""
+        del files, found, overflowed, grows
         refuse_split(cleaning)
         return ()
 

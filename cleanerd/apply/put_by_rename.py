@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 class ByRename(Put):
     """One partition of a log directory that is locked."""
 
+    can_split = True
+
     def __init__(self, locked: LockedDir, name: TopicPartition, config: TopicConfig, options: CleaningOptions) -> None:
         super().__init__(locked.log_dir, locked.store, locked.resources, name, options)
         self._locked = locked
@@ -55,10 +57,16 @@ class ByRename(Put):
         return PartitionReading(self.log_dir, read_partition(self.log_dir, self.name), self._config)
 
     def split(
-        self, files: PartitionFiles, found: Survey, cleaning: Cleaning, overflowed: Sequence[SegmentDecision]
+        self,
+        files: PartitionFiles,
+        found: Survey,
+        cleaning: Cleaning,
+        overflowed: Sequence[SegmentDecision],
+        *,
+        grows: bool = False,
     ) -> tuple[str, ...]:
         """Nobody else has the segments."""
-        return split_segments(self._locked, files, cleaning, overflowed, found.config)
+        return split_segments(self._locked, files, cleaning, overflowed, found.config, grows=grows)
 
     def remember_rules(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
         """What ``undo`` will set back is what was remembered before."""

@@ -21,8 +21,9 @@ from cleanerd.apply.put_by_rename import ByRename
 from cleanerd.apply.put_staged import Staged
 from cleanerd.apply.remember import not_cleaned
 from cleanerd.cleaner.cleaner import Cleaning
-from cleanerd.cleaner.result import untouched, worked_out
-from cleanerd.errors import CleanerdError, as_cleanerd_error
+from cleanerd.cleaner.result import CleaningResult, untouched, worked_out
+from cleanerd.errors import CleanerdError, SegmentGrowsError, as_cleanerd_error
+from cleanerd.format.names import MAX_OFFSET
 from cleanerd.log.kernel_errors import kernel_errors_told
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.cleaner import Progress
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.cleaner.resources import Resources
-    from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.survey import CleaningOptions, Survey
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.clean_point import StateStore
@@ -113,21 +113,38 @@ def _try(put: Put, files: PartitionFiles, progress: Progress, cleaning_of: Clean
     with put.resources.readers(str(found.log.path)) as pool:
         cleaning = cleaning_of(put.plan(reading, found, pool.reader), pool, progress)
         # As Kafka does: split, then begin again with the log as it is now (C-67).
-        while overflowed := cleaning.overflowed():
-            notes += put.split(files, found, cleaning, overflowed)
+        while not isinstance(result := _carried_out_or_split(put, files, found, cleaning), CleaningResult):
+            notes += result
             reading = put.read()
             found = reading.survey(put.store, put.options)
             if not found.to_clean:
                 left = untouched(found, str(put.log_dir.path))
                 return replace(left, notes=(*notes, *left.notes))
             cleaning = cleaning_of(put.plan(reading, found, pool.reader), pool, progress)
-        result = _carried_out(put, files, found, cleaning)
         result = replace(result, segments_before=len(first.log.segments) - 1, notes=(*notes, *result.notes))
         return put.remember(found, cleaning, result)
 
 
+def _carried_out_or_split(
+    put: Put, files: PartitionFiles, found: Survey, cleaning: Cleaning
+) -> CleaningResult | tuple[str, ...]:
+    """The result; or, where segments had to be split first, the notes of that: the log is to be planned again."""
+    if overflowed := cleaning.overflowed():
+        return put.split(files, found, cleaning, overflowed)
+    try:
+        return _carried_out(put, files, found, cleaning)
+    except SegmentGrowsError as error:
+        if not put.can_split:
+            raise
+        # That shows only when it is written (U-55); groups before it are in the log.
+        too_large = [each for each in cleaning.decision.segments if each.source.base == error.base]
+        return put.split(files, found, cleaning, too_large, grows=True)
+
+
 def _carried_out(put: Put, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> CleaningResult:
     put.check(files, cleaning)
+    # With a compaction deadline records have to go, whatever room that takes.
+    cleaning.may_grow = put.options.force or found.config.max_compaction_lag_ms < MAX_OFFSET
     started = time.monotonic()
     if cleaning.groups():
         put.remember_rules(files, found, cleaning)

@@ -22,6 +22,7 @@ from cleanerd.cleaner.plan import new_plan_id
 from cleanerd.cleaner.resources import disk_reserve_bytes
 from cleanerd.cleaner.split import stage_pieces
 from cleanerd.cleaner.stage import Staging
+from cleanerd.errors import UnsupportedLogError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,8 +40,12 @@ def split_segments(
     cleaning: Cleaning,
     overflowed: Sequence[SegmentDecision],
     config: TopicConfig,
+    *,
+    grows: bool = False,
 ) -> tuple[str, ...]:
     """Split each of the ``overflowed`` segments; returns what to tell the operator of it.
+
+    ``grows``: they would be too large when they are cleaned: cut in halves (U-55).
 
     Raises:
         CorruptionError, CleanerdError: see ``stage_pieces``; those before it are split, which changes no record.
@@ -48,17 +53,30 @@ def split_segments(
     """
     reserve_bytes = disk_reserve_bytes(locked.resources, config, cleaning.plan.path)
     cleaning.progress.phase("split", sum(member.source.segment.size_bytes for member in overflowed))
-    return tuple(_split(locked, files, cleaning, member, reserve_bytes) for member in overflowed)
+    return tuple(_split(locked, files, cleaning, member, reserve_bytes, grows=grows) for member in overflowed)
 
 
 def _split(
-    locked: LockedDir, files: PartitionFiles, cleaning: Cleaning, member: SegmentDecision, reserve_bytes: int
+    locked: LockedDir,
+    files: PartitionFiles,
+    cleaning: Cleaning,
+    member: SegmentDecision,
+    reserve_bytes: int,
+    *,
+    grows: bool,
 ) -> str:
     plan = replace(cleaning.plan, plan_id=new_plan_id())
     reader = cleaning.pool.reader
     staging_room = Staging(plan, reader.directory, reserve_bytes=reserve_bytes)
     with staging_room as staging, taken_back(partial(abandon, files)):
-        pieces = stage_pieces(plan, reader, member, staging, cleaning.progress.advance)
+        half = member.source.segment.size_bytes // 2 if grows else None
+        pieces = stage_pieces(plan, reader, member, staging, cleaning.progress.advance, half)
+        if len(pieces) == 1:
+            raise UnsupportedLogError(
+                f"segment {member.source.base} is one batch, and larger than a segment can be when it is cleaned",
+                where=plan.path,
+                hint="every replica has it: delete its records with kafka-delete-records.sh",
+            )
         group = RestoreGroup(
             member.source.base,
             member.source.end,
@@ -70,6 +88,8 @@ def _split(
         with signals_wait():
             restore_group(files, plan.plan_id, group, Journal(files, plan.plan_id), locked.lock)
     finish_plan(files, plan.plan_id)
+    if grows:
+        return f"segment {member.source.base} would pass the size of a segment: split into {len(pieces)}"
     return (
         f"segment {member.source.base} held offsets more than 2^31-1 above its base, as old brokers wrote them: split "
         f"into {len(pieces)}"

@@ -24,8 +24,16 @@ from cleanerd.cleaner.purge import purged_keys
 from cleanerd.cleaner.rewrite import GroupTooLargeError, rewrite_group
 from cleanerd.cleaner.stage import Staging
 from cleanerd.cleaner.verify import verify_staged
-from cleanerd.policy.grouping import MAX_RELATIVE_OFFSET, MAX_SOURCES, Group, RecordlessRun, group, split
-from cleanerd.words import counted
+from cleanerd.errors import LogGrowsError, SegmentGrowsError
+from cleanerd.policy.grouping import (
+    MAX_RELATIVE_OFFSET,
+    MAX_SOURCES,
+    Group,
+    RecordlessRun,
+    group,
+    split,
+)
+from cleanerd.words import counted, human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -86,6 +94,7 @@ class Cleaning:
     """One plan being carried out up to staged files.
 
     ``most_sources``: groups of more are cut when their turn comes; who has them swapped may change it as he goes.
+    ``may_grow``: it is carried out even if it only makes the log larger.
     """
 
     def __init__(self, plan: CleaningPlan, pool: ReaderPool, progress: Progress, sizing: MapSizing = SIZING) -> None:
@@ -95,8 +104,10 @@ class Cleaning:
         self.pool = pool
         self.progress = progress
         self.most_sources = MAX_SOURCES
+        self.may_grow = False
         self._decision: Decision | None = None
         self._groups: tuple[Group, ...] | None = None
+        self._output_sizes: tuple[tuple[int, int], ...] | None = None
 
     @property
     def decision(self) -> Decision:
@@ -112,8 +123,9 @@ class Cleaning:
 
     def notes(self) -> tuple[str, ...]:
         """What the operator should know of what was found in the log and of the decision."""
+        decision = self.decision
         return (
-            *(note for note in (self.decision.map_note, self.decision.index_note) if note),
+            *(note for note in (decision.map_note, decision.index_note, decision.disorder_note) if note),
             *self._oversize_note(),
             *self._legacy_note(),
             *self._no_drop_note(),
@@ -207,11 +219,45 @@ class Cleaning:
             self._groups = tuple(group(outcomes, self.plan.limits))
         return list(self._groups)
 
+    def output_sizes(self) -> list[tuple[int, int]]:
+        """Of each group, as a cleaning writes them, the bytes of its sources and of its output (U-54).
+
+        All is rewritten, to nowhere: what a batch is when it is packed again, nothing else can tell.
+
+        Raises:
+            CorruptionError, CleanerdError: as :meth:`staged_groups`.
+        """
+        if self._output_sizes is None:
+            waiting, sizes, segments = self.groups(), [], self.decision.segments
+            self.progress.phase("rewrite", sum(segments[row].source.segment.size_bytes for r in waiting for row in r))
+            while waiting:
+                rows = waiting.pop(0)
+                members = [segments[row] for row in rows]
+                try:
+                    written = rewrite_group(self.plan, self.pool, members, _Nowhere(), self.progress.advance)
+                except GroupTooLargeError as error:
+                    waiting[:0] = self.parts(rows, error.source)
+                    continue
+                except SegmentGrowsError:
+                    # It will be cut and cleaned in parts: it becomes larger than that.
+                    after = self.plan.limits.most_bytes
+                else:
+                    after = written.log_bytes
+                sizes.append((sum(each.source.segment.size_bytes for each in members), after))
+            self._output_sizes = tuple(sizes)
+        return list(self._output_sizes)
+
     def saved_bytes(self) -> int:
-        """How much smaller the log becomes, by the decision alone."""
-        segments = self.decision.segments
-        members = [segments[row] for rows in self.groups() for row in rows]
-        return sum(each.source.segment.size_bytes - each.outcome.output_bytes for each in members)
+        """How much smaller the log becomes; below 0 when it grows."""
+        return sum(before - after for before, after in self.output_sizes())
+
+    @property
+    def is_for_saving(self) -> bool:
+        """Whether nothing but superseded records and records without a key goes, and no horizon begins."""
+        return not any(
+            each.expired_tombstones or each.aborted or each.markers or each.horizons_begun
+            for each in self.decision.segments
+        )
 
     def staging(self, reserve_bytes: int, *, lasting: bool = True) -> Staging:
         """Where this plan's groups are written; ``reserve_bytes`` stay free there. ``lasting``: see `Staging`."""
@@ -241,9 +287,29 @@ class Cleaning:
             except GroupTooLargeError as error:
                 waiting[:0] = self.parts(rows, error.source)
                 continue
+            self._require_saving(staged, members)
             self.count(staged, members, oversized, time.monotonic() - started)
             run.add(rows)
             yield staged, members
+
+    def _require_saving(self, staged: StagedGroup, members: Sequence[SegmentDecision]) -> None:
+        """A cleaning that makes the log larger is not made for saving's sake (U-54).
+
+        Asked of the first group: when one was put all have to be.
+
+        Raises:
+            LogGrowsError: the log would be larger, and nothing else is gained.
+        """
+        before = sum(member.source.segment.size_bytes for member in members)
+        if self.may_grow or self.totals.groups or staged.files["log"].bytes <= before or not self.is_for_saving:
+            return
+        if (grown := -self.saved_bytes()) > 0:
+            raise LogGrowsError(
+                f"cleaned, the log would be {human_bytes(grown)} larger: its batches cannot be packed again as well as "
+                "they are",
+                where=self.plan.path,
+                hint="--force cleans it all the same",
+            )
 
     def parts(self, rows: Group, source: int) -> list[Group]:
         """What becomes of a group that is too large: cut before its row number ``source`` (U-17)."""
@@ -290,9 +356,20 @@ def stage_group(
             staging.staged_segment(written.base),
             written,
             records=sum(member.kept for member in members),
-            last_offset=max(member.last_written_offset for member in members),
+            last_offset=[member.last_written_offset for member in members if len(member.actions)][-1],
+            ordered=all(member.ordered for member in members),
         )
     return staging.finish(members, written), written.oversized
+
+
+class _Nowhere:
+    """An output of which only the size counts."""
+
+    def lead(self) -> NDArray[np.uint8] | None:
+        return None
+
+    def write(self, block: NDArray[np.uint8], lead_bytes: int = 0) -> None:
+        """It is gone."""
 
 
 class _Told:

@@ -10,6 +10,7 @@ import numpy as np
 
 from cleanerd._kernel import ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_REBUILD, ACTION_SET_HORIZON
 from cleanerd.cleaner.clean_part import CleanPart, newest
+from cleanerd.cleaner.disorder import settle_disorder
 from cleanerd.cleaner.facts_room import FactsRoom
 from cleanerd.cleaner.index import Decoder, DirtyIndex
 from cleanerd.cleaner.map_size import SIZING, MapSizing, MapUse, with_map
@@ -50,11 +51,12 @@ class SegmentDecision:
     ``marks`` are places where the rewrite can begin. ``actions`` treats the segment as one in the middle of a group;
     :meth:`actions_at` knows about ends (U-13), where a last batch of which nothing stays gets the action ``closing``,
     or ``closing_alone`` where the group keeps no other batch. ``last_written_offset`` is where it ends when it ends a
-    group. ``legacy_batches``: v0 and v1 ones among its batches, ``horizons_begun``: those that get a delete horizon
-    now; ``next_horizon_ms``: the earliest that is there and still to come. ``shortens_transactions``: data batches of
-    transactions go, so markers may have nothing left to end. ``waits_for_producers``: some stay, emptied, until their
-    producers have expired (R192-1). ``waiting``: tombstones past theirs that stay (U-1, U-4). ``purged`` is a bitmap of
-    those that go where not all that expire do, None when none does.
+    group, ``ordered`` says that its offsets rise (U-45). ``legacy_batches``: v0 and v1 ones among its batches,
+    ``horizons_begun``: those that get a delete horizon now; ``next_horizon_ms``: the earliest that is there and still
+    to come. ``shortens_transactions``: data batches of transactions go, so markers may have nothing left to end.
+    ``waits_for_producers``: some stay, emptied, until their producers have expired (R192-1). ``waiting``: tombstones
+    past theirs that stay (U-1, U-4). ``purged`` is a bitmap of those that go where not all that expire do, None when
+    none does.
     """
 
     source: Source
@@ -75,6 +77,7 @@ class SegmentDecision:
     closing: int
     closing_alone: int
     last_written_offset: int
+    ordered: bool
     legacy_batches: int
     horizons_begun: int
     shortens_transactions: bool
@@ -110,6 +113,7 @@ class Decision:
     no tombstone could be shown to be free to go, if that is so. ``next_purge_ms``: when the next tombstones or
     markers of what stays may go, None when none waits for a time. ``map_utilization``: entries by room of the
     fullest shard's map, 0 to 1. ``index_note``: what the log's markers corrected in the transaction indexes (U-44).
+    ``disorder_note``: what became of records whose offsets do not rise (U-45).
     """
 
     segments: tuple[SegmentDecision, ...]
@@ -120,6 +124,7 @@ class Decision:
     decide_seconds: float
     oddities: Oddities
     purge_note: str
+    disorder_note: str
     next_purge_ms: int | None
     map_utilization: float
     index_note: str = ""
@@ -129,7 +134,8 @@ def decide(plan: CleaningPlan, decoder: Decoder, sizing: MapSizing = SIZING) -> 
     """Phases 1 and 2, in as many shards as the map's size asks for; the result does not depend on their number (OP-2).
 
     Raises:
-        CorruptionError: see ``SegmentEvidence.add`` and ``corrected_by_markers``.
+        CorruptionError: a segment is damaged; see ``corrected_by_markers``.
+        DisorderedLogError: see ``settle_disorder``.
         CleanerdError: the distinct keys do not fit even the largest number of shards.
     """
     started = time.monotonic()
@@ -195,12 +201,14 @@ def _settle(plan: CleaningPlan, decoder: Decoder, found: _Evidence, started: flo
     records = [
         record_evidence(evidence, winners) for evidence, winners in zip(found.segments, found.winners, strict=True)
     ]
+    disorder = settle_disorder(plan, decoder, found.segments, records)
+    records = disorder.records
     guards = guarded(plan, decoder, found.segments, records)
     # In log order: whether a marker still ends something depends on the batches before it (C-33).
     transactions = OpenTransactions()
     decided = [
-        decide_segment(evidence, replace(facts, guarded=guard), transactions)
-        for evidence, facts, guard in zip(found.segments, records, guards.by_segment, strict=True)
+        decide_segment(evidence, replace(facts, guarded=_either(*guard)), transactions)
+        for evidence, facts, *guard in zip(found.segments, records, guards.by_segment, disorder.guards, strict=True)
     ]
     return Decision(
         segments=tuple(decided),
@@ -211,9 +219,16 @@ def _settle(plan: CleaningPlan, decoder: Decoder, found: _Evidence, started: flo
         decide_seconds=time.monotonic() - started - found.index_seconds,
         oddities=found.oddities,
         purge_note=guards.note,
+        disorder_note=disorder.note,
         next_purge_ms=next_purge_ms(plan, decided, for_deleted=guards.for_deleted),
         map_utilization=found.map_utilization,
     )
+
+
+def _either(one: NDArray[np.uint64] | None, other: NDArray[np.uint64] | None) -> NDArray[np.uint64] | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one | other
 
 
 def next_purge_ms(plan: CleaningPlan, decided: Sequence[SegmentDecision], *, for_deleted: bool) -> int | None:
@@ -284,6 +299,7 @@ def decide_segment(
         closing=end.beside,
         closing_alone=end.alone,
         last_written_offset=_last_written_offset(evidence, retention),
+        ordered=not evidence.disorder,
         legacy_batches=evidence.legacy_batches,
         horizons_begun=int(np.count_nonzero(retention.actions & ACTION_SET_HORIZON)),
         shortens_transactions=_shortens(retention.actions, counts, data_batches),
@@ -372,7 +388,7 @@ def _outcome(
         low_ms = high_ms = file_ms if idle_ms < 0 else idle_ms
     return Outcome(
         base=evidence.source.base,
-        last_offset=evidence.last_offset,
+        last_offset=evidence.high_offset,
         output_bytes=written_bytes,
         output_batches=int(np.count_nonzero(actions != ACTION_DROP)),
         has_records=has_records,

@@ -6,14 +6,14 @@ Kept so that no dirty byte is decoded twice before it is rewritten.
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
 from cleanerd._kernel import FLAG_HAS_KEY
 from cleanerd.cleaner.bits import BitColumn
 from cleanerd.cleaner.chunk_rows import BEGINNING, ChunkRows, KnownChunk, Mark
-from cleanerd.errors import CorruptionError
+from cleanerd.errors import DisorderedLogError
 from cleanerd.format.batch import CONTROL, HAS_DELETE_HORIZON, TRANSACTIONAL
 from cleanerd.format.index import TXN_ENTRY
 from cleanerd.log.segment import BatchWitness
@@ -46,12 +46,17 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.plan import CleaningPlan, Source
 
 
+Intervals: TypeAlias = "NDArray[np.int64]"
+"""[k, 2]: first and last offset of each."""
+
 COUNTS: Final = ("visible_from", "lasting_from", "unproven_to", "proven_to", "dirty_from", "dirty_to")
 """Of a :class:`SegmentEvidence`: records below an offset, so those of its parts add up."""
 
 _NUMBERS: Final = (
     "first_offset",
     "last_offset",
+    "low_offset",
+    "high_offset",
     "last_max_timestamp_ms",
     "min_timestamp_ms",
     "max_timestamp_ms",
@@ -73,7 +78,8 @@ class SegmentEvidence:
     with the last record that stays (F-3.2, F-3.3). ``next_horizon_ms``: the earliest delete horizon still to come.
     ``min_timestamp_ms`` and ``max_timestamp_ms`` are those of batches with records: what else has a time holds a place
     (U-13, U-17); ``idle_timestamp_ms`` is the largest of those without that stay for their producers. -1 where there
-    are none.
+    are none. ``low_offset`` and ``high_offset`` are the least and the largest of any batch or record; where these do
+    not rise, ``disorder`` has the offsets that it is about, and ``tangles`` those of several batches (U-45).
     """
 
     def __init__(self, plan: CleaningPlan, source: Source) -> None:
@@ -98,6 +104,11 @@ class SegmentEvidence:
         self.dirty_to = 0
         self.first_offset = -1
         self.last_offset = -1
+        self.low_offset = -1
+        self.high_offset = -1
+        self._batch_end = -1
+        self.disorder: list[Intervals] = []
+        self.tangles: list[Intervals] = []
         self.last_max_timestamp_ms = -1
         self.first_batch: BatchWitness | None = None
         self.last_batch: BatchWitness | None = None
@@ -132,12 +143,26 @@ class SegmentEvidence:
         """Take in the next chunk; returns which rows of its record table take part in the dirty range.
 
         Raises:
-            CorruptionError: offsets that do not ascend or leave the segment's range.
+            DisorderedLogError: a batch that lies below the segment.
         """
         batches, records = chunk.batches, chunk.records
-        self._check(batches)
+        before = self.high_offset
+        ordered = self._in_order(batches) and len(batches.unordered) == 0
+        if not ordered:
+            self._note_disorder(chunk)
+        elif len(batches):
+            self.high_offset = int(batches.last_offset[-1])
+        offsets, end_row = records.offset, None
+        if self.disorder:
+            # A record lies beyond an offset when something before it does: the log's order counts. Beyond the cleaned
+            # range are batches that a broker would cut off there.
+            offsets = np.maximum(np.maximum.accumulate(offsets), before)
+            ends = np.maximum.accumulate(np.concatenate([[self._batch_end], batches.last_offset]))[1:]
+            end_row = int(batches.first_record[np.searchsorted(ends, self._plan.end_offset)])
+        if len(batches):
+            self._batch_end = max(self._batch_end, int(batches.last_offset.max() if not ordered else self.high_offset))
         self._mark(batches)
-        batch_flags = self._batch_flags(batches)
+        batch_flags = self._batch_flags(batches, ordered=ordered)
         self._record_counts.append(np.diff(batches.first_record))
         self._sizes.append(batches.size)
         self._flags.append(batch_flags)
@@ -151,17 +176,17 @@ class SegmentEvidence:
             last_rows = records.offset[batches.first_record[-2] :]
             self.last_batch_offsets = last_rows.copy() if batches.magic[-1] < 2 else None
         rows = ChunkRows(
-            int(np.searchsorted(records.offset, self._plan.first_dirty_offset)),
-            int(np.searchsorted(records.offset, self._plan.end_offset)),
+            int(np.searchsorted(offsets, self._plan.first_dirty_offset)),
+            int(np.searchsorted(offsets, self._plan.end_offset)) if end_row is None else end_row,
             (batch_flags & (BATCH_ABORTED | BATCH_CONTROL)) != 0,
         )
-        below_start = int(np.searchsorted(records.offset, self._plan.log_start_offset))
+        below_start = int(np.searchsorted(offsets, self._plan.log_start_offset))
         self.visible_from += below_start
         if below_start:
-            self.lasting_from += int(np.searchsorted(records.offset, self._plan.lasting_start_offset))
-        self.unproven_to += int(np.searchsorted(records.offset, self._plan.unproven_below))
+            self.lasting_from += int(np.searchsorted(offsets, self._plan.lasting_start_offset))
+        self.unproven_to += int(np.searchsorted(offsets, self._plan.unproven_below))
         if self._plan.proven_offset < self._plan.first_dirty_offset:
-            self.proven_to += int(np.searchsorted(records.offset, self._plan.proven_offset))
+            self.proven_to += int(np.searchsorted(offsets, self._plan.proven_offset))
         self.dirty_from += rows.first
         self.dirty_to += rows.last
         return rows
@@ -188,10 +213,10 @@ class SegmentEvidence:
         """Take in what was gathered, by itself, of the part of the segment that follows.
 
         Raises:
-            CorruptionError: its offsets do not follow.
+            DisorderedLogError: its offsets do not follow.
         """
         if part.first_offset >= 0 and part.first_offset <= self.last_offset:
-            raise self._out_of_order(part.first_offset, part.first_offset, self.last_offset, part.marks[0].position)
+            raise self.disordered(f"a batch at offset {part.first_offset} follows offset {self.last_offset}")
         batches, records = self._batches, self.records
         self.marks += [Mark(mark.position, mark.batch + batches, mark.record + records) for mark in part.marks]
         self._record_counts += part._record_counts[1:]
@@ -210,6 +235,8 @@ class SegmentEvidence:
             return
         self.first_batch = self.first_batch or part.first_batch
         self.first_offset = part.first_offset if self.first_offset < 0 else self.first_offset
+        self.low_offset = part.low_offset if self.low_offset < 0 else self.low_offset
+        self.high_offset = part.high_offset
         self.last_batch, self.last_batch_offsets = part.last_batch, part.last_batch_offsets
         self.last_offset, self.last_max_timestamp_ms = part.last_offset, part.last_max_timestamp_ms
         lows = [low for low in (self.min_timestamp_ms, part.min_timestamp_ms) if low >= 0]
@@ -299,7 +326,7 @@ class SegmentEvidence:
         self._events = []
         return np.concatenate(kept, dtype=TXN_ENTRY)  # or NumPy turns the bytes around
 
-    def _batch_flags(self, batches: _kernel.Batches) -> NDArray[np.uint8]:
+    def _batch_flags(self, batches: _kernel.Batches, *, ordered: bool) -> NDArray[np.uint8]:
         attributes = batches.attributes
         flags = np.zeros(len(batches), dtype=np.uint8)
         # Most chunks have nothing of what follows, and to set flags by a mask of none costs as much as by one of many.
@@ -309,7 +336,7 @@ class SegmentEvidence:
             flags[expired(attributes, batches.base_timestamp, self._plan.now_ms)] |= BATCH_EXPIRED
             horizons = (self.next_horizon_ms, next_horizon_ms(attributes, batches.base_timestamp, self._plan.now_ms))
             self.next_horizon_ms = min((horizon for horizon in horizons if horizon is not None), default=None)
-        flags[self._plan.last_records.protected(batches)] |= BATCH_PROTECTED
+        flags[self._plan.last_records.protected(batches, ordered=ordered)] |= BATCH_PROTECTED
         if is_legacy(batches):
             flags |= legacy.batch_flags(
                 batches,
@@ -347,25 +374,39 @@ class SegmentEvidence:
         result: NDArray[np.bool_] = (self.batch_flags() & (BATCH_ABORTED | BATCH_CONTROL)) != 0
         return result
 
-    def _check(self, batches: _kernel.Batches) -> None:
-        before = max(self.last_offset, self.source.base - 1)
-        if len(batches) == 0 or self._in_order(batches, before):
-            return
-        previous = np.concatenate([[before], batches.last_offset[:-1]])
-        row = int(np.argmax((batches.base_offset <= previous) | (batches.last_offset >= self.source.end)))
-        first, last = int(batches.base_offset[row]), int(batches.last_offset[row])
-        raise self._out_of_order(first, last, int(previous[row]), int(batches.position[row]))
+    def disordered(self, message: str) -> DisorderedLogError:
+        """The refusal of this segment for its offsets."""
+        return DisorderedLogError(message, where=f"{self._plan.path}/{self.source.base:020d}.log")
 
-    def _out_of_order(self, first: int, last: int, previous: int, position: int) -> CorruptionError:
-        return CorruptionError(
-            f"batch with offsets {first}..{last} does not follow offset {previous} inside the segment's range "
-            f"{self.source.base}..{self.source.end - 1}",
-            where=f"{self._plan.path}/{self.source.base:020d}.log",
-            position=position,
-        )
+    def _note_disorder(self, chunk: _kernel.Chunk) -> None:
+        """Take note of the offsets at which the order of the log is not that of the offsets (U-45)."""
+        batches, offsets = chunk.batches, chunk.records.offset
+        below = np.flatnonzero(batches.last_offset < self.source.base)
+        if len(below):
+            row = int(below[0])
+            raise self.disordered(
+                f"the batch at byte {batches.position[row]} ends at {batches.last_offset[row]}, below its segment"
+            )
+        low, high = batches.base_offset.copy(), batches.last_offset.copy()
+        for row in batches.unordered.tolist():
+            of_batch = offsets[batches.first_record[row] : batches.first_record[row + 1]]
+            low[row], high[row] = min(low[row], of_batch.min()), max(high[row], of_batch.max())
+        largest = np.maximum.accumulate(np.concatenate([[max(self.high_offset, self.source.base - 1)], high]))
+        back = np.flatnonzero(low <= largest[:-1])
+        beyond = np.flatnonzero(high >= self.source.end)
+        self.tangles += [
+            np.stack([low[back], np.maximum(largest[back], high[back])], axis=1),
+            np.stack([np.full(len(beyond), self.source.end), high[beyond]], axis=1),
+        ]
+        self.disorder += [*self.tangles[-2:], np.stack([low, high], axis=1)[batches.unordered]]
+        self.low_offset = min(self.low_offset, int(low.min())) if self.low_offset >= 0 else int(low.min())
+        self.high_offset = int(largest[-1])
 
-    def _in_order(self, batches: _kernel.Batches, before: int) -> bool:
+    def _in_order(self, batches: _kernel.Batches) -> bool:
         """Without a column of its own: in logs of single-record batches that shows."""
+        if len(batches) == 0:
+            return True
+        before = max(self.high_offset, self.source.base - 1)
         inside = before < int(batches.base_offset[0]) and int(batches.last_offset[-1]) < self.source.end
         return inside and bool((batches.base_offset[1:] > batches.last_offset[:-1]).all())
 
@@ -373,6 +414,8 @@ class SegmentEvidence:
         if self.first_batch is None:
             self.first_batch = _witness(batches, 0)
             self.first_offset = int(batches.base_offset[0])
+            if self.low_offset < 0:
+                self.low_offset = self.first_offset
         self.last_batch = _witness(batches, -1)
         self.last_offset = int(batches.last_offset[-1])
         self.last_max_timestamp_ms = int(batches.max_timestamp[-1])

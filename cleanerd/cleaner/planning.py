@@ -87,6 +87,7 @@ def make_plan(
             index_bytes=config.segment_index_bytes,
             index_interval_bytes=config.index_interval_bytes,
             max_span_ms=config.retention_ms // SPAN_SHARE_OF_RETENTION if deletes else None,
+            most_bytes=resources.most_segment_bytes,
         ),
         hash_key=(resources.new_hash_key or new_hash_key)(),
         map_bytes=resources.map_bytes,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 import numpy as np
 
 from cleanerd import _kernel
-from cleanerd.errors import UnsupportedLogError
+from cleanerd.errors import SegmentGrowsError
 from cleanerd.log.pool import Part
 from cleanerd.log.read import gathered
-from cleanerd.policy.grouping import MAX_SEGMENT_BYTES, OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
+from cleanerd.policy.grouping import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from cleanerd.policy.tombstone import new_horizon_ms
 
 if TYPE_CHECKING:
@@ -146,18 +146,18 @@ def rewrite_group(
     group: Sequence[SegmentDecision],
     output: Output,
     progress: Callable[[int], None],
-    most_bytes: int = MAX_SEGMENT_BYTES,
 ) -> WrittenSegment:
-    """Write what stays of the group's sources, in order, as one segment of at most ``most_bytes``.
+    """Write what stays of the group's sources, in order, as one segment.
 
     Raises:
         GroupTooLargeError: more than one source, and the output passes ``segment_bytes``.
-        UnsupportedLogError: the first source alone gives more than a segment can hold (2^31 - 1 bytes).
+        SegmentGrowsError: the first source alone gives more than a segment can hold (2^31 - 1 bytes).
         CorruptionError: a batch that stays is damaged.
     """
     target = Target(plan, group[0].source.base, output)
     last = max((row for row, member in enumerate(group) if len(member.actions)), default=-1)
     alone = not any(member.keeps_batches for member in group)
+    most_bytes = plan.limits.most_bytes
     limit = min(plan.limits.segment_bytes, most_bytes)
     for row, member in enumerate(group):
         actions = member.actions_at(ends_group=row == last, alone=alone)
@@ -166,10 +166,7 @@ def rewrite_group(
             if row > 0 and grown_bytes > limit:
                 raise GroupTooLargeError(row)
             if grown_bytes > most_bytes:
-                raise UnsupportedLogError(
-                    f"segment {member.source.base} grows past {most_bytes} bytes when it is cleaned",
-                    where=plan.path,
-                )
+                raise SegmentGrowsError(member.source.base, most_bytes, where=plan.path)
             target.append(rewritten)
             progress(rewritten.consumed)
     return target.finish(b"".join(member.txn_entries.tobytes() for member in group))

@@ -66,15 +66,16 @@ def stage_pieces(
     member: SegmentDecision,
     staging: Staging,
     progress: Callable[[int], None],
+    most_bytes: int | None = None,
 ) -> list[StagedPiece]:
-    """Write the segment of ``member`` as several, ascending, batches as they are.
+    """Write the segment of ``member`` as several, ascending, batches as they are; of about ``most_bytes`` each.
 
     Raises:
         CorruptionError: a batch is damaged, or spans more offsets than a segment can.
         CleanerdError: no space, or what was written reads back differently. The log is as it was.
     """
     source = member.source
-    pieces = list(_pieces(reader, source, plan.max_unpacked_bytes))
+    pieces = list(_pieces(reader, source, plan.max_unpacked_bytes, most_bytes or source.segment.size_bytes))
     entries = _aborted(reader.path, source, [piece.base for piece in pieces])
     plan = replace(plan, convert_legacy=False)
     copies = np.full(len(member.actions), _kernel.ACTION_COPY, dtype=np.uint8)
@@ -106,7 +107,7 @@ def _verify(reader: SegmentReader, staging: Staging, piece: Piece, written: Writ
         )
 
 
-def _pieces(reader: SegmentReader, source: Source, max_unpacked_bytes: int) -> Iterator[Piece]:
+def _pieces(reader: SegmentReader, source: Source, max_unpacked_bytes: int, most_bytes: int) -> Iterator[Piece]:
     """Where to cut, by the first and last offset of every batch.
 
     Raises:
@@ -122,7 +123,8 @@ def _pieces(reader: SegmentReader, source: Source, max_unpacked_bytes: int) -> I
         counts = np.diff(batches.first_record)
         columns = (batches.position, batches.size, batches.base_offset, batches.last_offset, counts)
         for position, size, first, last, records in zip(*(column.tolist() for column in columns), strict=True):
-            if last - piece.base > MAX_RELATIVE_OFFSET:
+            full = piece.end > piece.start and position + size - piece.start > most_bytes
+            if last - piece.base > MAX_RELATIVE_OFFSET or (full and first > piece.last_offset):
                 yield piece
                 piece = Piece(first, position, position, 0, -1)
                 if last - first > MAX_RELATIVE_OFFSET:

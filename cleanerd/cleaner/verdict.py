@@ -131,9 +131,19 @@ def _of_bounds(bounds: Bounds, end_offset: int, config: TopicConfig, now_ms: int
     )
 
 
+IMPOSSIBLE_MS: Final = 10 * 365 * 86_400_000
+"""No deadline that is further away is meant."""
+
+
 def _when_limit_moves(limit: LimitedBy, bounds: Bounds, config: TopicConfig, now_ms: int) -> str:
     if limit is LimitedBy.MIN_COMPACTION_LAG and bounds.young_since_ms is not None:
         at_ms = bounds.young_since_ms + config.min_compaction_lag_ms
+        if at_ms - now_ms > IMPOSSIBLE_MS:
+            return (
+                f"never by that: a record in {bounds.bound.offset:020d}.log has time {bounds.young_since_ms} ms, far "
+                "in the future (a client that writes micro- or nanoseconds?); set min.compaction.lag.ms to 0, or "
+                "delete the records up to there with kafka-delete-records.sh"
+            )
         return f"at {_time(at_ms)}, in {_span(max(0, at_ms - now_ms))}, when the segment is old enough"
     if limit is LimitedBy.ACTIVE_SEGMENT:
         least = f"segment.ms ({_span(config.segment_ms)}) or segment.bytes ({human_bytes(config.segment_bytes)})"

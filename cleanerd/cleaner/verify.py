@@ -37,18 +37,24 @@ class _Scanned(WithChunk):
 
 
 def verify_staged(
-    readers: PartReader, staged: Segment, written: WrittenSegment, *, records: int, last_offset: int
+    readers: PartReader,
+    staged: Segment,
+    written: WrittenSegment,
+    *,
+    records: int,
+    last_offset: int,
+    ordered: bool = True,
 ) -> None:
     """Check a staged ``.log`` and its indexes against the decision.
 
-    Every batch's CRC and the file's; ascending offsets; as many ``records`` as keep bits; the ``last_offset`` of the
-    group's last batch (U-13); each index entry points at a batch that holds its offset.
+    Every batch's CRC and the file's; ascending offsets if the sources' are ``ordered``; as many ``records`` as keep
+    bits; the ``last_offset`` of the group's last batch (U-13); each index entry points at a batch with its offset.
 
     Raises:
         CleanerdError: they differ; nothing of the group may be used.
         CorruptionError: the staged bytes do not parse.
     """
-    seen = _Seen(f"{readers.path}/{staged.base:020d}.log", written.max_unpacked_bytes)
+    seen = _Seen(f"{readers.path}/{staged.base:020d}.log", written.max_unpacked_bytes, ordered=ordered)
     # If the index that was made is wrong, a part does not begin at a batch: damage, as it should be.
     positions = np.frombuffer(written.offset_index, dtype=OFFSET_ENTRY)["position"].astype(np.int64)
     part_bytes = min(PART_BYTES, readers.chunk_bytes)
@@ -70,8 +76,9 @@ def verify_staged(
 class _Seen:
     """What the walk over the staged file found."""
 
-    def __init__(self, where: str, max_unpacked_bytes: int) -> None:
+    def __init__(self, where: str, max_unpacked_bytes: int, *, ordered: bool) -> None:
         self.where = where
+        self._ordered = ordered
         self._max_unpacked_bytes = max_unpacked_bytes
         self.crc = 0
         self.records = 0
@@ -93,7 +100,7 @@ class _Seen:
         batches = scanned.chunk
         self.crc = _kernel.crc32c_combine(self.crc, scanned.crc, batches.consumed)
         previous = np.concatenate([[self.last_offset], batches.last_offset[:-1]])
-        if (batches.base_offset <= previous).any():
+        if self._ordered and (batches.base_offset <= previous).any():
             raise CleanerdError("staged segment is wrong: offsets do not ascend", where=self.where)
         self.records += int(batches.first_record[-1])
         self.last_offset = int(batches.last_offset[-1])
@@ -104,15 +111,19 @@ class _Seen:
 
     def check_indexes(self, base: int, written: WrittenSegment) -> None:
         positions = np.concatenate(self._positions)
-        last_offsets = np.concatenate(self._last_offsets)
+        # Where offsets go back an entry has the largest so far.
+        last_offsets = np.maximum.accumulate(np.concatenate(self._last_offsets))
         offset_entries = np.frombuffer(written.offset_index, dtype=OFFSET_ENTRY)
         rows = np.searchsorted(last_offsets, offset_entries["relative_offset"].astype(np.int64) + base)
         if (rows >= len(positions)).any() or (positions[rows] != offset_entries["position"]).any():
             raise CleanerdError("staged segment is wrong: an offset index entry points at no batch", where=self.where)
         time_entries = np.frombuffer(written.time_index, dtype=TIME_ENTRY)
         largest = np.maximum.accumulate(np.concatenate(self._max_timestamps))
-        rows = np.searchsorted(last_offsets, time_entries["relative_offset"].astype(np.int64) + base)
-        if (rows >= len(largest)).any() or (largest[rows] != time_entries["timestamp"]).any():
+        offsets = time_entries["relative_offset"].astype(np.int64) + base
+        rows = np.searchsorted(last_offsets, offsets)
+        ends = np.searchsorted(last_offsets, offsets, side="right") - 1
+        times = time_entries["timestamp"]
+        if (rows >= len(largest)).any() or ((largest[rows] > times) | (largest[ends] < times)).any():
             raise CleanerdError(
                 "staged segment is wrong: a time index entry is not the largest so far", where=self.where
             )

@@ -222,7 +222,7 @@ class _Asked:
             )
 
     def _saving(self, reading: PartitionReading, found: Survey) -> Saving:
-        """Index and decide, write nothing."""
+        """Index, decide and rewrite, to nowhere (U-54)."""
         size = sum(segment.size_bytes for segment in found.log.segments[:-1])
         with (
             self.resources.readers(str(found.log.path)) as pool,
@@ -230,7 +230,7 @@ class _Asked:
         ):
             plan = make_plan(reading.log_dir, found, self.resources, self.options, pool.reader)
             cleaning = Cleaning(plan, pool, _Quiet(advance))
-            groups = cleaning.groups()
+            outputs = cleaning.output_sizes()
             segments = cleaning.decision.segments
             overflowed = cleaning.overflowed()
             notes = cleaning.notes()
@@ -239,17 +239,17 @@ class _Asked:
             refuse_long_deletions(found, cleaning)
         elif self.choice.mode == "on-start":
             refuse_split(cleaning)
-        sizes = [sum(segments[row].outcome.output_bytes for row in rows) for rows in groups]
+        sizes = [after for _, after in outputs]
         reserve = disk_reserve_bytes(self.resources, found.config, str(found.log.path))
-        if groups:
+        if sizes:
             needed = sum(sizes) if self.choice.mode == "on-start" else max(sizes)
             require_room(os.statvfs(found.log.path), needed, reserve, str(found.log.path))
         return Saving(
             records=sum(segment.records for segment in segments),
             kept=sum(segment.kept for segment in segments),
             bytes_before=size,
-            bytes_after=size - cleaning.saved_bytes(),
-            groups=len(groups),
+            bytes_after=size - sum(before - after for before, after in outputs),
+            groups=len(outputs),
             peak_bytes=max(sizes, default=0) + reserve,
             stage_bytes=sum(sizes) + reserve,
             reserve_bytes=reserve,

@@ -163,7 +163,7 @@ def _cells(row: Row, *, exact: bool, strategies: bool, estimates: bool) -> list[
         str(row.found.end_offset),
         human_bytes(_size(row.found)),
         human_bytes(bounds.dirtiness.cleanable_bytes),
-        *(["" if row.estimate is None else row.estimate.in_words()] if estimates else []),
+        *([_estimate(row)] if estimates else []),
     ]
     if exact:
         saving, after = row.saving, _after(row)
@@ -173,6 +173,13 @@ def _cells(row: Row, *, exact: bool, strategies: bool, estimates: bool) -> list[
             "" if after is None else human_bytes(after),
         ]
     return [*cells, f"error: {row.error}" if row.error is not None else row.found.refusal or "will be cleaned"]
+
+
+def _estimate(row: Row) -> str:
+    """What would be saved; of less than a thousandth of the log the number says nothing."""
+    if row.estimate is None or row.found is None:
+        return ""
+    return "< 0.1 %" if 0 < row.estimate.bytes < _size(row.found) // 1000 else row.estimate.in_words()
 
 
 def _size(found: Survey) -> int:

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _REPORT: Final = "please report it; the log is unchanged"
+_DAMAGED: Final = (
+    "copy the partition from a replica that reads it; where each has these bytes, delete the records up to here with "
+    "kafka-delete-records.sh"
+)
 _MORE_MEMORY: Final = "raise the memory limit of cleanerd, or lower log.cleaner.threads"
 
 
@@ -45,4 +49,4 @@ def bad_batch(error: _kernel.CorruptLogError, where: str) -> CorruptionError | B
     reason = f"{error.reason} ({', '.join(place)})" if place else error.reason
     if isinstance(error, _kernel.BatchTooLargeError):
         return BatchTooLargeError(reason, where=where, position=error.position)
-    return CorruptionError(reason, where=where, position=error.position)
+    return CorruptionError(reason, where=where, position=error.position, hint=_DAMAGED)

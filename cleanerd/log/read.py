@@ -212,14 +212,28 @@ class SegmentReader(Closing):
                     yield chunk
                     start += chunk.consumed
             except CorruptionError as error:
+                is_room = error.position >= 0 and self._is_room(segment, error.position)
                 if not segment.is_active or error.position < 0:
+                    if is_room:
+                        raise self._zeros(segment, error) from error
                     raise
-                if self._is_room(segment, error.position):
+                if is_room:
                     segment = replace(segment, size_bytes=error.position)
                 elif error.position <= failed_at:
                     raise
                 # Else once more: where there was room the broker may have written meanwhile.
                 failed_at = error.position
+
+    def _zeros(self, segment: Segment, error: CorruptionError) -> CorruptionError:
+        """A broker takes zeros in a closed segment for damage, too."""
+        return CorruptionError(
+            f"{segment.size_bytes - error.position} zero bytes to the end of a closed segment: room that a broker set "
+            "aside and did not give back, or records that the disk lost",
+            where=error.where,
+            position=error.position,
+            hint="copy the partition from a replica without them; where each has them, stop the broker, cut the file "
+            f"to {error.position} bytes and delete its index files, which the broker makes again",
+        )
 
     def _is_room(self, segment: Segment, position: int) -> bool:
         with self._opened(segment) as (descriptor, where):

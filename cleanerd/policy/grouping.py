@@ -53,12 +53,16 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one output segment may hold. ``max_span_ms`` keeps retention by time effective (U-17); None: no limit."""
+    """What one output segment may hold. ``max_span_ms`` keeps retention by time effective (U-17); None: no limit.
+
+    ``most_bytes`` is what no segment may pass, whatever the topic says.
+    """
 
     segment_bytes: int
     index_bytes: int
     index_interval_bytes: int
     max_span_ms: int | None
+    most_bytes: int = MAX_SEGMENT_BYTES
 
 
 Group = range

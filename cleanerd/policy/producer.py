@@ -40,14 +40,17 @@ class LastRecords:
             np.array([epoch for _, epoch in markers], dtype=np.int64),
         )
 
-    def protected(self, batches: _kernel.Batches) -> NDArray[np.intp]:
+    def protected(self, batches: _kernel.Batches, *, ordered: bool = True) -> NDArray[np.intp]:
         """[k] rows: the batch stays, emptied if need be, because its producer's state hangs on it.
 
         It is the offset that is compared and not the sequence, because a producer may use one sequence many times
         (KAFKA-8335); an offset lies in one batch only, so the producer need not be compared as well. Of a producer
-        that only markers are known of, control batches of its epoch stay.
+        that only markers are known of, control batches of its epoch stay. ``ordered``: their last offsets rise.
         """
-        found = _rows_at(batches.last_offset, self.data_offsets)
+        if ordered:
+            found = _rows_at(batches.last_offset, self.data_offsets)
+        else:
+            found = np.flatnonzero(np.isin(batches.last_offset, self.data_offsets))
         found = found[batches.producer_id[found] >= 0]
         if len(self.marker_producers):
             rows = np.flatnonzero((batches.attributes & CONTROL) != 0)

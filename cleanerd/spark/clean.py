@@ -39,7 +39,6 @@ from cleanerd.log.log_dir import read_log_dir
 from cleanerd.scope.broker_facts import broker_facts
 from cleanerd.scope.partitions import ByDisk
 from cleanerd.spark.asked import cores_of
-from cleanerd.spark.cleaning import SparkCleaning
 from cleanerd.spark.jobs import Jobs, in_time
 from cleanerd.spark.launch import is_local
 from cleanerd.spark.plan import ALONE_BYTES, ALONE_HERE_BYTES, SPLIT_BYTES, WHOLE_BYTES
@@ -222,8 +221,9 @@ def stage_by_jobs(
             is_whole = shards is None and size_bytes <= whole_bytes and fits_one_map(plan)
             jobs = jobs_of(plan, progress)
             reserve_bytes = disk_reserve_bytes(resources, config, plan.path)
-            kind = WholeCleaning if is_whole else SparkCleaning
-            cleaning = kind(plan, pool, progress, jobs, reserve_bytes, shards=shards, split_bytes=split_bytes)
+            cleaning = WholeCleaning(
+                plan, pool, progress, jobs, reserve_bytes, shards=shards, split_bytes=split_bytes, is_whole=is_whole
+            )
             return stack.enter_context(cleaning)
 
         return stage_partition(

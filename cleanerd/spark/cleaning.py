@@ -129,6 +129,7 @@ class SparkCleaning(Cleaning):
             decide_seconds=time.monotonic() - started - index_seconds,
             oddities=oddities,
             purge_note=purge_note,
+            disorder_note="",
             # No task tells which records a tombstone waits for.
             next_purge_ms=next_purge_ms(
                 self.plan, segments, for_deleted=self.plan.lasting_start_offset < self.plan.log_start_offset

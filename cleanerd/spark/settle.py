@@ -19,7 +19,7 @@ from cleanerd.cleaner.decide import decide_segment, record_evidence
 from cleanerd.cleaner.evidence import SegmentEvidence
 from cleanerd.cleaner.oddities import Oddities
 from cleanerd.cleaner.purge import candidates_of, either, guarded_alone
-from cleanerd.errors import CorruptionError
+from cleanerd.errors import DisorderedLogError
 from cleanerd.policy.retain import RecordEvidence
 from cleanerd.policy.transaction import OpenTransactions, TransactionEdges
 from cleanerd.spark.blocks import set_bits, words_of_flags
@@ -59,7 +59,7 @@ def settle(plan_text: str, splits: Sequence[int], rows: Iterable[Row]) -> Iterat
     for segment, group in groupby(rows, key=lambda row: row.segment):
         try:
             told, errors = _Gathered(plan, segment).told(group, splits[segment])
-        except CorruptionError as error:
+        except DisorderedLogError as error:
             yield error_row(error, guessed=splits[segment] > 1)
             continue
         yield from errors
@@ -82,7 +82,7 @@ class _Gathered:
         """What the driver gets, None when a part is missing because of an error; and errors that came along.
 
         Raises:
-            CorruptionError: the parts do not follow each other.
+            DisorderedLogError: the parts do not follow each other.
         """
         errors: list[Row] = []
         found: dict[int, NDArray[np.bool_]] = {}

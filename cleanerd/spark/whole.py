@@ -17,7 +17,7 @@ from cleanerd.cleaner.decide import Decision
 from cleanerd.cleaner.index import Decoder
 from cleanerd.cleaner.oddities import Oddities
 from cleanerd.cleaner.purge import purged_keys
-from cleanerd.errors import LogTooLargeError
+from cleanerd.errors import DisorderedLogError, LogTooLargeError
 from cleanerd.spark.cleaning import SparkCleaning, results_of
 from cleanerd.spark.decisions import stored_decision, told_decision
 from cleanerd.spark.plan import SPLIT_BYTES, first_sizes, plan_of, readers_of
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from cleanerd.log.pool import ReaderPool
 
 _TOLD: Final = (
-    "shards", "map_note", "map_entries", "index_seconds", "decide_seconds", "purge_note", "next_purge_ms",
-    "map_utilization", "index_note",
+    "shards", "map_note", "map_entries", "index_seconds", "decide_seconds", "purge_note", "disorder_note",
+    "next_purge_ms", "map_utilization", "index_note",
 )  # fmt: skip
 """Of a :class:`Decision`, as it is."""
 
@@ -50,14 +50,22 @@ def fits_one_map(plan: CleaningPlan) -> bool:
 
 
 class WholeCleaning(SparkCleaning):
-    """One plan up to staged files, by one task. A context: its work directory lives as long.
+    """One plan up to staged files, by one task or by a shuffle. A context: its work directory lives as long.
 
-    Of a log with so many batches and records that no task may know of all of them, a shuffle after all (U-35).
+    A log with so many batches and records that no task may know of all of them is shuffled after all (U-35), one whose
+    offsets go back is one task's (U-45).
     """
 
-    _is_whole = True
+    def __init__(self, *arguments: Any, is_whole: bool, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._is_whole = is_whole
 
     def _decide(self) -> Decision:
+        if not self._is_whole:
+            try:
+                return super()._decide()
+            except DisorderedLogError:
+                self._is_whole = True
         function = functools.partial(clean_whole, self._text, self._reserve_bytes)
         try:
             (found,) = results_of(self._jobs.run("clean", [None], function, work_bytes=self._bytes)).values()

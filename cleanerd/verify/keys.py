@@ -42,9 +42,12 @@ _OLD: Final = np.uint64(1 << 56)
 _TOMBSTONE: Final = np.uint64(1 << 57)
 _MAY_BE_GONE: Final = np.uint64(1 << 58)
 _HAS_HORIZON: Final = np.uint64(1 << 59)
+_UNORDERED: Final = np.uint64(1 << 60)
+"""Of a batch whose records' offsets do not rise."""
 _POSITION_BITS: Final = np.uint64(32)
 _SEGMENT_MASK: Final = np.uint64((1 << 24) - 1)
 _POSITION_MASK: Final = np.uint64((1 << 32) - 1)
+_PLACE_MASK: Final = np.uint64((1 << 56) - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +148,7 @@ class KeyedRecords:
         marks |= np.where(gone, _MAY_BE_GONE, np.uint64(0)) | np.where(
             horizon != NO_HORIZON, _HAS_HORIZON, np.uint64(0)
         )
+        marks[rows.batches.unordered] |= _UNORDERED
         tombstones: NDArray[np.uint64] = np.where(rows.is_tombstone, _TOMBSTONE, np.uint64(0))
         return marks[rows.batch] | tombstones
 
@@ -160,10 +164,8 @@ class KeyedRecords:
         """Check one part of the table: all rows of the keys in it."""
         if self._where.clean:
             new = part[(part["facts"] & _OLD) == 0]
-            again = np.ones(len(new), np.bool_)
-            again[first_of_key(new) - 1] = False  # the last row of each key; -1 is that of the last key
-            for row in np.flatnonzero(again):
-                last = int(new["offset"][row + 1])
+            for row in np.flatnonzero(_superseded(new)):
+                last = int(new["offset"][row + np.argmax(new["offset"][row:] > new["offset"][row])])
                 self._tell(Kind.KEY_TWICE, new[row], f"occurs again at offset {last}, below the clean point")
         if against:
             self._compare(part)
@@ -224,6 +226,25 @@ class KeyedRecords:
         position, offset = int(facts & _POSITION_MASK), int(row["offset"])
         text = f"the record at offset {offset}{_key_text(path, position, offset)} {what}"
         self._findings.error(kind, str(path), text, position=position, offset=offset)
+
+
+def _superseded(rows: NDArray[np.void]) -> NDArray[np.bool_]:
+    """[n] bool: the last record of the key in the log has a higher offset. ``rows`` are sorted by key and offset.
+
+    Where offsets rise that is each but the last one of a key (U-45). Of several in a last batch whose offsets do not,
+    that with the lowest counts.
+    """
+    starts = first_of_key(rows)
+    if len(starts) == len(rows):
+        return np.zeros(len(rows), np.bool_)
+    sizes = np.diff(np.append(starts, len(rows)))
+    place = rows["facts"] & _PLACE_MASK
+    is_last = place == np.repeat(np.maximum.reduceat(place, starts), sizes)
+    unordered = is_last & ((rows["facts"] & _UNORDERED) != 0)
+    lowest = np.minimum.reduceat(np.where(unordered, rows["offset"], np.iinfo(np.int64).max), starts)
+    highest = np.maximum.reduceat(np.where(is_last, rows["offset"], -1), starts)
+    result: NDArray[np.bool_] = rows["offset"] < np.repeat(np.minimum(lowest, highest), sizes)
+    return result
 
 
 def _winners(

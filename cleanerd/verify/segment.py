@@ -178,11 +178,13 @@ class _Checks:
         position, base, last, _ = columns
         before = np.concatenate([[self._last], last[:-1]])
         what = "does not lie after the batch before it, which ends at"
-        self._tell(base <= before, position, base, before, Kind.OFFSET_OUT_OF_ORDER, what)
+        # Brokers store such batches, and the cleaner takes them (U-45).
+        tell = self._findings.warning
+        self._tell(base <= before, position, base, before, Kind.OFFSET_OUT_OF_ORDER, what, tell=tell)
         outside = Kind.OFFSET_OUTSIDE_SEGMENT
         self._tell(base < self._file.base, position, base, None, outside, "is below the segment's base offset")
         what = "lies in the range of the segment that follows"
-        self._tell(last >= self._file.end, position, last, None, outside, what)
+        self._tell(last >= self._file.end, position, last, None, outside, what, tell=tell)
         too_far = last - self._file.base > MAX_RELATIVE_OFFSET
         what = "is more than 2^31-1 above the segment's base offset"
         self._tell(too_far, position, last, None, Kind.OFFSET_TOO_FAR, what)
@@ -200,10 +202,12 @@ class _Checks:
         other: NDArray[np.int64] | None,
         kind: Kind,
         what: str,
+        *,
+        tell: Callable[..., None] | None = None,
     ) -> None:
         for row in np.flatnonzero(bad):
             after = "" if other is None else f" {other[row]}"
-            self._findings.error(
+            (tell or self._findings.error)(
                 kind,
                 self._name,
                 f"the batch at offset {offset[row]} {what}{after}",

@@ -26,6 +26,8 @@ pub struct Batches {
     pub first_record: Vec<u32>,
     /// Rows of the wrappers of which some message has not their own magic (KAFKA-4298).
     pub mixed_magic: Vec<u32>,
+    /// Rows of the batches whose records' offsets do not rise, or lie outside of those that the batch says.
+    pub unordered: Vec<u32>,
     /// Bytes of whole batches read.
     pub consumed: usize,
     /// Bytes that the batch at `consumed` takes when it is not whole, else 0.
@@ -179,6 +181,12 @@ impl Builder {
     /// The next batch is a wrapper of which some message has not its own magic.
     pub(crate) fn next_is_mixed(&mut self) {
         self.table.mixed_magic.push(self.len() as u32); // fewer than the bytes of a chunk
+    }
+
+    /// The records' offsets of the next batch do not rise, or lie outside of the batch's.
+    #[cold]
+    pub(crate) fn next_is_unordered(&mut self) {
+        self.table.unordered.push(self.len() as u32); // fewer than the bytes of a chunk
     }
 
     pub(crate) fn finish(mut self, consumed: usize, needed: usize) -> Batches {

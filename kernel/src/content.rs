@@ -158,6 +158,7 @@ fn for_each(
                         let seen = see(&header, record).ok_or_else(|| Reason::record("record is cut", index))?;
                         visit(&seen)
                     })
+                    .map(|_ordered| ())
                 })
             } else {
                 Messages::open(&header, batch, verify_crc, max_unpacked, codecs, scratch).and_then(|messages| {

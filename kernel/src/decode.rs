@@ -150,7 +150,7 @@ impl Gathering {
                 let task = Task { header: &header, batch, options, hasher: hasher.as_mut() };
                 let (codecs, scratch) = (&mut bench.codecs, &mut bench.unpacked);
                 let decoded = if header.is_v2() {
-                    task.decode(codecs, scratch, &mut self.records).map(|bytes| (bytes, None))
+                    task.decode(codecs, scratch, &mut self.batches, &mut self.records).map(|bytes| (bytes, None))
                 } else {
                     task.decode_legacy(codecs, scratch, &mut self.batches, &mut self.records)
                         .map(|(bytes, header)| (bytes, Some(header)))
@@ -209,22 +209,31 @@ struct Task<'a> {
 
 impl Task<'_> {
     /// Appends the batch's records to `records`; returns the bytes that it unpacked to.
-    fn decode(mut self, codecs: &mut Codecs, scratch: &mut Scratch, records: &mut Records) -> Result<usize, Reason> {
+    fn decode(
+        mut self,
+        codecs: &mut Codecs,
+        scratch: &mut Scratch,
+        batches: &mut Builder,
+        records: &mut Records,
+    ) -> Result<usize, Reason> {
         if self.options.verify_crc {
             check_crc(self.header, self.batch)?;
         }
         let payload = unpack(self.header, self.batch, self.options.max_unpacked, codecs, scratch)?;
-        let Some(names) = &self.options.headers else {
-            self.hashed_columns(payload, records, Unread, |(), _| 0)?;
-            return Ok(payload.len());
+        let ordered = if let Some(names) = &self.options.headers {
+            let versions = self.options.versions();
+            self.hashed_columns(payload, records, names, |found: &Found, column| {
+                if versions {
+                    column.push(found.version);
+                }
+                found.flags
+            })?
+        } else {
+            self.hashed_columns(payload, records, Unread, |(), _| 0)?
         };
-        let versions = self.options.versions();
-        self.hashed_columns(payload, records, names, |found: &Found, column| {
-            if versions {
-                column.push(found.version);
-            }
-            found.flags
-        })?;
+        if !ordered {
+            batches.next_is_unordered();
+        }
         Ok(payload.len())
     }
 
@@ -269,7 +278,7 @@ impl Task<'_> {
         records: &mut Records,
         reader: R,
         note: impl FnMut(&R::Found, &mut Vec<i64>) -> u8,
-    ) -> Result<(), Reason> {
+    ) -> Result<bool, Reason> {
         match self.hasher.take() {
             Some(hasher) => self.columns(payload, records, reader, note, |key, hashes| hasher.push(key, hashes)),
             None => self.columns(payload, records, reader, note, |_, _| ()),
@@ -284,7 +293,7 @@ impl Task<'_> {
         reader: R,
         mut note: impl FnMut(&R::Found, &mut Vec<i64>) -> u8,
         mut hash: impl FnMut(Option<&[u8]>, &mut Vec<u64>),
-    ) -> Result<(), Reason> {
+    ) -> Result<bool, Reason> {
         let header = self.header;
         records.reserve(header.records().min(payload.len() / SMALLEST_RECORD), self.options);
         for_each_record_with(header, payload, reader, |_, record| {

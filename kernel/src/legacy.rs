@@ -188,14 +188,14 @@ fn parse(bytes: &[u8], verify_crc: bool) -> Result<Message<'_>, String> {
     }
 }
 
-/// A length and that many bytes; `None` for length -1.
+/// A length and that many bytes; `None` for a negative length.
 fn take_field<'a>(input: &mut &'a [u8]) -> Result<Option<&'a [u8]>, &'static str> {
     let (length, rest) = input.split_first_chunk().ok_or("message ends inside a field")?;
     *input = rest;
     match i32::from_be_bytes(*length) {
-        -1 => Ok(None),
+        ..0 => Ok(None),
         length => {
-            let length = usize::try_from(length).map_err(|_| "field length below -1")?;
+            let length = length as usize; // not negative
             let (field, rest) = input.split_at_checked(length).ok_or("field is longer than its message")?;
             *input = rest;
             Ok(Some(field))

@@ -319,7 +319,8 @@ impl Rewrite<'_> {
         } else {
             rebuilt.clear();
             survivors.collect(payload, keep, first_bit, rebuilt)?;
-            codecs.compress(codec, rebuilt, &mut self.written.data)?;
+            let source = batch.get(HEADER_BYTES..).unwrap_or_default();
+            codecs.compress_like(codec, source, rebuilt, &mut self.written.data)?;
         }
         let kept = survivors.count();
         self.end_batch(survivors.header(), start)?;

@@ -152,14 +152,11 @@ impl Rewrite<'_> {
     }
 }
 
-/// The messages whose bits are set. What Kafka's builder refuses is refused here too (C-54).
+/// The messages whose bits are set.
 fn kept<'a>(messages: &Messages<'a>, keep: &[u64], first_bit: usize) -> Result<Vec<Message<'a>>, Reason> {
     let mut kept = Vec::new();
     messages.for_each(|index, message| {
         if is_set(keep, first_bit + index) {
-            if message.timestamp < header::NONE {
-                return Err(Reason::record(format!("negative timestamp {}", message.timestamp), index));
-            }
             kept.push(*message);
         }
         Ok(())
@@ -170,7 +167,7 @@ fn kept<'a>(messages: &Messages<'a>, keep: &[u64], first_bit: usize) -> Result<V
 /// From the first kept message to the last, with the largest timestamp of theirs or the wrapper's append time.
 fn rebuilt_header(source: &Header, kept: &[Message<'_>], first: &Message<'_>) -> Header {
     let last_offset = kept.last().map_or(first.offset, |last| last.offset);
-    let largest = kept.iter().map(|message| message.timestamp).max().unwrap_or(header::NONE);
+    let largest = kept.iter().map(|message| message.timestamp).fold(header::NONE, i64::max);
     Header {
         base_offset: first.offset,
         // Within the source's offsets, as the count is.

@@ -16,8 +16,9 @@ pub struct IndexBuilder {
     bytes_since_last_entry: u64,
     position: u64,
     max_timestamp: i64,
-    /// Last offset of the earliest batch that has `max_timestamp`.
+    /// Largest last offset up to the earliest batch that has `max_timestamp`.
     offset_of_max_timestamp: i64,
+    /// Largest last offset so far.
     last_offset: Option<i64>,
 }
 
@@ -86,15 +87,10 @@ impl IndexBuilder {
     }
 
     fn check(&self, written: &Written) -> Result<(), Error> {
-        let mut previous = self.last_offset;
         for &last_offset in &written.last_offset {
             if !(0..=MAX_RELATIVE).contains(&last_offset.wrapping_sub(self.base_offset)) {
                 return invalid(format!("offset {last_offset} is out of reach of base offset {}", self.base_offset));
             }
-            if previous.is_some_and(|previous| previous >= last_offset) {
-                return invalid(format!("offset {last_offset} does not come after the batch before it"));
-            }
-            previous = Some(last_offset);
         }
         let bytes: u64 = written.size.iter().copied().map(u64::from).sum();
         if self.position + bytes > MAX_RELATIVE as u64 {
@@ -104,11 +100,16 @@ impl IndexBuilder {
     }
 
     fn append_batch(&mut self, size: u32, last_offset: i64, max_timestamp: i64) {
+        // Entries have to rise: none for a batch whose offset goes back, which a reader finds by going on from an earlier one.
+        let rises = self.last_offset.is_none_or(|largest| largest < last_offset);
+        if rises {
+            self.last_offset = Some(last_offset);
+        }
         if max_timestamp > self.max_timestamp {
             self.max_timestamp = max_timestamp;
-            self.offset_of_max_timestamp = last_offset;
+            self.offset_of_max_timestamp = self.last_offset.unwrap_or(last_offset);
         }
-        if self.bytes_since_last_entry > self.interval_bytes {
+        if rises && self.bytes_since_last_entry > self.interval_bytes {
             if self.offset_index.len() / 8 < self.max_offset_entries {
                 self.offset_index.extend_from_slice(&self.relative(last_offset).to_be_bytes());
                 self.offset_index.extend_from_slice(&(self.position as i32).to_be_bytes()); // checked in `check`
@@ -121,7 +122,6 @@ impl IndexBuilder {
         }
         self.bytes_since_last_entry += u64::from(size);
         self.position += u64::from(size);
-        self.last_offset = Some(last_offset);
     }
 
     /// `check` has seen every offset that comes here.

@@ -68,9 +68,6 @@ impl<'a> Survivors<'a> {
     #[inline(always)]
     fn take(&mut self, index: usize, record: &Record<'_>) -> Result<(i64, usize), Reason> {
         let timestamp = self.source.timestamp(record.timestamp_delta);
-        if timestamp < header::NONE {
-            return Err(Reason::record(format!("negative timestamp {timestamp}"), index));
-        }
         if self.count == 0 && self.horizon.is_none() {
             self.base_timestamp = timestamp;
         }

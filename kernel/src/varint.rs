@@ -62,7 +62,7 @@ fn read_long_64(mut input: &[u8]) -> Option<(u64, &[u8])> {
     None
 }
 
-/// A length and that many bytes; `None` for length -1.
+/// A length and that many bytes; `None` for a negative length, as Kafka takes it.
 #[inline(always)]
 pub(crate) fn take_field<'a>(input: &mut &'a [u8]) -> Result<Option<&'a [u8]>, &'static str> {
     let length = read_varint(input).ok_or("record ends inside a field")?;
@@ -72,8 +72,7 @@ pub(crate) fn take_field<'a>(input: &mut &'a [u8]) -> Result<Option<&'a [u8]>, &
             *input = rest;
             Ok(Some(field))
         }
-        Err(_) if length == -1 => Ok(None),
-        Err(_) => Err("field length below -1"),
+        Err(_) => Ok(None),
     }
 }
 

@@ -36,6 +36,23 @@ fn log(batches: usize) -> Vec<u8> {
     log
 }
 
+/// U-45: rows of batches whose records' offsets do not rise, or pass the batch's last.
+#[test]
+fn records_that_do_not_rise_are_told() {
+    let mut log = log(1);
+    for (deltas, last) in [([0u8, 2], 1), ([0, 0], 1), ([2, 0], 1), ([0, 2], 0)] {
+        let start = log.len();
+        log.extend_from_slice(&[0; HEADER_BYTES]);
+        for delta in deltas {
+            log.extend_from_slice(&[12, 0, 0, delta, 1, 1, 0]);
+        }
+        let header = Header { record_count: 2, last_offset_delta: last, ..header(9) };
+        seal(&header, &mut log, start).unwrap();
+    }
+    let chunk = decode_chunk(&log, 0, &Options::default()).unwrap();
+    assert_eq!(chunk.batches.unordered, [2, 3, 4]);
+}
+
 #[test]
 fn every_row_is_there_at_the_borders_of_blocks() {
     for batches in [0, 1, 63, 64, 65, 127, 128, 129, 200] {

@@ -125,14 +125,53 @@ fn of_what_goes_only_the_length_is_looked_at() {
         log[CRC_START - 4..CRC_START].copy_from_slice(&crc.to_be_bytes());
         log
     };
-    for (at, byte) in [(OFFSET_DELTA, 0), (OFFSET_DELTA, 100), (KEY_LENGTH, 100)] {
-        let log = damaged(at, byte);
-        assert_eq!(rebuilt(&log, 0b101, ACTION_REBUILD), expected, "{at}");
-        for keep in [0b011, 0b111] {
-            assert!(matches!(rewritten(&log, keep, ACTION_REBUILD), Err(Error::Corrupt(_))), "{at} {keep:b}");
-        }
+    let log = damaged(KEY_LENGTH, 100);
+    assert_eq!(rebuilt(&log, 0b101, ACTION_REBUILD), expected);
+    for keep in [0b011, 0b111] {
+        assert!(matches!(rewritten(&log, keep, ACTION_REBUILD), Err(Error::Corrupt(_))), "{keep:b}");
+    }
+    for delta in [0, 100] {
+        let log = damaged(OFFSET_DELTA, delta);
+        assert_eq!(rebuilt(&log, 0b101, ACTION_REBUILD), expected, "{delta}");
+        // U-45: an offset that does not rise, or passes the batch's last, is kept as it is.
+        let kept = rebuilt(&log, 0b011, ACTION_REBUILD);
+        assert_eq!(kept[HEADER_BYTES..], log[HEADER_BYTES..][..kept.len() - HEADER_BYTES], "{delta}");
     }
     for length in [0, 2 * RECORD as u8, 100, 255] {
         assert!(matches!(rewritten(&damaged(0, length), 0b101, ACTION_REBUILD), Err(Error::Corrupt(_))), "{length}");
     }
+}
+
+/// The batch with its payload packed, and then changed.
+fn packed(codec: u8, change: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
+    let plain = batch(&[10, 20, 30], 10, i16::from(codec));
+    let mut payload = codec::compress(codec.into(), &plain[HEADER_BYTES..]).unwrap();
+    change(&mut payload);
+    let mut log = [&plain[..HEADER_BYTES], &payload].concat();
+    let size = (log.len() - 12) as i32;
+    log[8..12].copy_from_slice(&size.to_be_bytes());
+    let crc = crc32c(&log[CRC_START..], 0);
+    log[CRC_START - 4..CRC_START].copy_from_slice(&crc.to_be_bytes());
+    log
+}
+
+/// U-52: what Kafka's readers pass over is read, and not there any more in a rebuilt batch.
+#[test]
+fn bytes_behind_a_packed_payload_are_passed_over() {
+    for (codec, behind) in [(codec::GZIP, 3), (codec::GZIP, 600), (codec::LZ4, 3), (codec::SNAPPY, 3)] {
+        let odd = packed(codec, |payload| payload.resize(payload.len() + behind, 0));
+        let sound = packed(codec, |_| ());
+        assert_eq!(rebuilt(&odd, 0b101, ACTION_REBUILD), rebuilt(&sound, 0b101, ACTION_REBUILD), "{codec}");
+    }
+    let flags = packed(codec::GZIP, |payload| payload[3] |= 0xe0);
+    let sound = packed(codec::GZIP, |_| ());
+    assert_eq!(rebuilt(&flags, 0b101, ACTION_REBUILD), rebuilt(&sound, 0b101, ACTION_REBUILD));
+}
+
+/// U-53: in smaller ones a batch can grow.
+#[test]
+fn lz4_blocks_are_as_large_as_the_source() {
+    let large = packed(codec::LZ4, |payload| payload[5..7].copy_from_slice(&[0x70, 0x73]));
+    assert_eq!(rebuilt(&large, 0b101, ACTION_REBUILD)[HEADER_BYTES + 5], 0x70);
+    assert_eq!(rebuilt(&packed(codec::LZ4, |_| ()), 0b101, ACTION_REBUILD)[HEADER_BYTES + 5], 0x40);
 }

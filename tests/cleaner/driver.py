@@ -19,6 +19,7 @@ from cleanerd.log.clean_point import StateStore
 from cleanerd.log.delegation import Delegation
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.topic_config import resolve_topic_config
+from cleanerd.policy.grouping import MAX_SEGMENT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,6 +59,7 @@ def resources(
     expiration_ms: int = DAY_MS,
     max_unpacked_bytes: int = 1 << 30,
     facts_bytes: int = 1 << 60,
+    most_segment_bytes: int = MAX_SEGMENT_BYTES,
 ) -> Resources:
     """What a cleaning may use; small enough to be quick."""
     return Resources(
@@ -66,6 +68,7 @@ def resources(
         chunk_bytes=chunk_bytes,
         max_unpacked_bytes=max_unpacked_bytes,
         facts_bytes=facts_bytes,
+        most_segment_bytes=most_segment_bytes,
         disk_reserve_bytes=disk_reserve_bytes,
         producer_id_expiration_ms=expiration_ms,
         lease_required=False,

@@ -125,7 +125,7 @@ def _encoded(log: Written, number: int) -> bytes:
         return data
     batch = bytearray(data)
     batch[22] |= TRANSACTIONAL
-    batch[43:53] = struct.pack(">qh", _producer(log, number), 0)
+    batch[43:57] = struct.pack(">qhi", _producer(log, number), 0, number * log.batch_records)
     marker = encode_marker(
         number * log.offsets_a_batch + log.batch_records,
         commit=not log.aborted[number],

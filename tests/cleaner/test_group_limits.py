@@ -10,7 +10,7 @@ from cleanerd.cleaner.cleaner import Cleaning
 from cleanerd.cleaner.planning import make_plan
 from cleanerd.cleaner.rewrite import rewrite_group
 from cleanerd.cleaner.survey import CleaningOptions, survey
-from cleanerd.errors import UnsupportedLogError
+from cleanerd.errors import SegmentGrowsError
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
@@ -48,9 +48,9 @@ def test_a_first_source_that_no_segment_can_hold(tmp_path: Path) -> None:
     found = survey(log_dir, TopicPartition("orders", 0), config(), StateStore(tmp_path / "state"), options)
     written = Written()
     with ReaderPool(str(root / NAME), workers=1, chunk_bytes=1 << 20) as pool:
-        plan = make_plan(log_dir, found, resources(), options, pool.reader)
+        plan = make_plan(log_dir, found, resources(most_segment_bytes=900), options, pool.reader)
         members = Cleaning(plan, pool, Silent()).decision.segments
         assert len(members) == 2
-        with pytest.raises(UnsupportedLogError, match="segment 0 grows past 900 bytes"):
-            rewrite_group(plan, pool, members, written, lambda _: None, most_bytes=900)
+        with pytest.raises(SegmentGrowsError, match="segment 0 grows past 900 bytes"):
+            rewrite_group(plan, pool, members, written, lambda _: None)
     assert written.bytes == 0

@@ -150,4 +150,6 @@ def test_zeros_in_a_closed_segment_are_refused(tmp_path: Path) -> None:
     assert result.outcome == "quarantined"
     assert f"{2:020d}.log" in result.reason
     assert str(len(OTHER)) in result.reason
+    assert "1000 zero bytes to the end of a closed segment" in result.reason
+    assert f"cut the file to {len(OTHER)} bytes" in str(result.error)
     assert tree(path / NAME) == before

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.cleaner.survey import CleaningOptions
-from cleanerd.errors import CleanerdError, CorruptionError
+from cleanerd.errors import CleanerdError
 from tests.cleaner.driver import NAME, clean, clean_all, config, resources, scratch
 from tests.cleaner.keyed_log import NOW, batch, keys, lopsided, tail
 from tests.cleaner.model import Rules, check_cleaned
 from tests.support.log_dirs import CLEANER_CHECKPOINT, Partition, make_log_dir, read_checkpoint, read_segments, tree
-from tests.support.logs import Record, encode_batch, keyed_batch
+from tests.support.logs import encode_batch, keyed_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -278,30 +278,6 @@ def test_records_below_the_log_start(root: Path) -> None:
     make_log_dir(root, {NAME: Partition(logs, log_start_offset=2)})
     assert clean(root, CleaningOptions(now_ms=NOW, force=True)).first_dirty_offset == 2
     assert keys(root)[0] == [(1, "b"), (2, "c"), (3, "a")]
-
-
-@pytest.mark.parametrize(
-    ("data", "says"),
-    [
-        pytest.param(batch(0, ("a", "1")) + batch(0, ("a", "2")), "does not follow", id="twice the same offset"),
-        pytest.param(batch(4, ("a", "1")) + batch(2, ("a", "2")), "does not follow", id="falling offsets"),
-        pytest.param(batch(0, *[("a", "1")] * 11), "range", id="into the next segment"),
-        pytest.param(
-            encode_batch([Record(b"a", b"1", offset_delta=1), Record(b"a", b"2", offset_delta=0)], last_offset_delta=1),
-            "offset",
-            id="C-54: not increasing inside a batch",
-        ),
-    ],
-)
-def test_offsets_that_make_no_sense(root: Path, data: bytes, says: str) -> None:
-    """C-54, C-57: nothing is salvaged, the log stays as it was."""
-    make_log_dir(root, {NAME: Partition({0: data, 10: batch(10, ("a", "3")), 11: b""})})
-    before = tree(root)
-    result = clean(root, CleaningOptions(now_ms=NOW, force=True))
-    assert isinstance(result.error, CorruptionError)
-    assert says in result.reason
-    assert result.error.where == str(root / NAME / f"{0:020d}.log")
-    assert tree(root) == before
 
 
 def test_decompression_bomb(root: Path) -> None:

@@ -38,10 +38,13 @@ BAD = {
     "a record that does not use its length": encode_batch(THREE, payload=b"\x12" + PLAIN[1:] + b"\0\0"),
     "packed bytes that are none": encode_batch(THREE, codec=1, payload=b"\x1f\x8b" + b"x" * 60),
     "packed bytes with an end missing": encode_batch(THREE, codec=1, payload=PACKED[: len(PACKED) // 2]),
-    "a timestamp below -1 (C-54)": encode_batch([replace(record, timestamp=-7) for record in THREE]),
     "a producer without epoch (C-54)": encode_batch(THREE, producer_id=5, base_sequence=0),
     "a producer without sequence (C-54)": encode_batch(THREE, producer_id=5, producer_epoch=0),
-    "offsets that go back (C-54)": encode_batch(BACKWARDS, last_offset_delta=2),
+}
+
+OURS_ALONE = {
+    "a timestamp below -1": encode_batch([replace(record, timestamp=-7) for record in THREE]),
+    "offsets that go back": encode_batch(BACKWARDS, last_offset_delta=2),
 }
 
 
@@ -81,6 +84,18 @@ def test_neither_cleans(judge_43: Judge, work: Path, name: str) -> None:
     assert tried.theirs is not None
     assert tried.ours.error is not None
     assert tried.untouched
+
+
+@pytest.mark.parametrize("name", OURS_ALONE)
+def test_cleaned_by_ours_alone(judge_43: Judge, work: Path, name: str) -> None:
+    """U-45, U-52: Kafka's builder takes no such record, so its cleaner gives the log up; nothing of it is lost here."""
+    segments = log([batch(0, "a=1"), Batch(base=1, last=3, raw=_at(1, OURS_ALONE[name]))], [batch(4, "k0=2 a=2")])
+    tried = _try(judge_43, work, segments, None)
+    assert tried.theirs is not None
+    assert tried.ours.error is None
+    assert [record.key for each in judge_43.dump(work / "ours" / str(NAME)).batches for record in each.records] == [
+        b"k1", b"k2", b"k0", b"a"
+    ]  # fmt: skip
 
 
 def test_a_cut_segment(judge_43: Judge, work: Path) -> None:

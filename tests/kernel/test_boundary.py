@@ -31,7 +31,7 @@ def _results() -> list[tuple[str, Any]]:
 def test_columns_are_read_only() -> None:
     """All of them: nobody can change what another reader sees."""
     columns = _results()
-    assert len(columns) == 16 + 5 + 8
+    assert len(columns) == 17 + 5 + 8
     for name, column in columns:
         assert column.ndim == 1, name
         assert column.flags.c_contiguous, name

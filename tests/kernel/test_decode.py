@@ -33,6 +33,7 @@ COLUMNS = {
     "base_timestamp": np.int64, "max_timestamp": np.int64, "producer_id": np.int64, "producer_epoch": np.int16,
     "base_sequence": np.int32, "leader_epoch": np.int32, "attributes": np.int16, "magic": np.uint8,
     "crc": np.uint32, "control_type": np.int16, "first_record": np.uint32, "mixed_magic": np.uint32,
+    "unordered": np.uint32,
 }  # fmt: skip
 
 
@@ -179,16 +180,11 @@ AT_ONE = _record(b"\x00\x00\x02" + varint(-1) + varint(-1) + b"\x00")
 @pytest.mark.parametrize(
     ("payload", "count", "record", "reason"),
     [
-        (GOOD + GOOD, 2, 1, "do not rise"),
-        (AT_ONE + GOOD, 2, 1, "do not rise"),
         (GOOD + AT_ONE, 1, -1, "behind the last record"),
         (GOOD, 2, -1, "2 records in 7 bytes"),
         (GOOD * 2, 3, -1, "3 records in 14 bytes"),
         (GOOD, 0, -1, "behind the last record"),
-        (_record(b"\x00\x00" + varint(11) + varint(-1) + varint(-1) + b"\x00"), 1, 0, "passes the last offset"),
-        (_record(b"\x00\x00" + varint(-1) + varint(-1) + varint(-1) + b"\x00"), 1, 0, "do not rise"),
         (_record(b"\x00\x00\x00" + varint(-1) + varint(-1) + b"\x00\x00"), 1, 0, "does not use all"),
-        (_record(b"\x00\x00\x00" + varint(-2) + varint(-1) + b"\x00"), 1, 0, "below -1"),
         (_record(b"\x00\x00\x00" + varint(40) + b"k" + b"\x00"), 1, 0, "longer than its record"),
         (_record(b"\x00\x00\x00" + varint(-1) + varint(-1) + varint(9)), 1, 0, "more headers"),
         (_record(b"\x00\x00\x00" + varint(-1) + varint(-1) + varint(1) + varint(-1) + varint(-1)), 1, 0, "key is null"),
@@ -207,6 +203,32 @@ def test_bad_records(payload: bytes, count: int, record: int, reason: str) -> No
     error = caught.value
     assert (error.position, error.base_offset, error.record) == (100 + len(good), 0, record)
     assert reason in error.reason
+
+
+def _at(*deltas: int) -> bytes:
+    return b"".join(_record(b"\x00\x00" + varint(delta) + varint(-1) + varint(-1) + b"\x00") for delta in deltas)
+
+
+@pytest.mark.parametrize("deltas", [(0, 0), (1, 0), (-1,), (0, 11), (3, 2, 7), (0, 1, 1)])
+def test_record_offsets_that_do_not_rise(deltas: tuple[int, ...]) -> None:
+    """U-45: brokers store such batches; the row says so, and no other row does."""
+    good = keyed_batch(3, [("k", "v")])
+    chunk = _kernel.decode_chunk(array(good + _batch(_at(*deltas), len(deltas)) + good), 0)
+    assert chunk.batches.unordered.tolist() == [1]
+    assert chunk.records.offset.tolist() == [3, *deltas, 3]
+    assert not len(_kernel.decode_chunk(array(_batch(_at(0, 3, 10), 3)), 0).batches.unordered)
+
+
+@pytest.mark.parametrize("length", [-1, -2, -(2**31)])
+def test_a_negative_length_is_null(length: int) -> None:
+    """F-2.3: of keys, values and values of headers, as Kafka reads them; kept as it is in a rebuilt batch."""
+    null = varint(length)
+    body = b"\x00\x00\x00" + varint(1) + b"k" + null + varint(1) + varint(1) + b"h" + null
+    chunk = _kernel.decode_chunk(array(_batch(_record(body) + AT_ONE, 2)), 0, version_header=b"h")
+    assert chunk.records.flags.tolist() == [_kernel.FLAG_HAS_KEY | _kernel.FLAG_BAD_VERSION, 0]
+    keep, actions = np.array([1], np.uint64), np.array([_kernel.ACTION_REBUILD], np.uint8)
+    written = _kernel.rewrite_chunk(array(_batch(_record(body) + AT_ONE, 2)), 0, keep, 0, actions)
+    assert body[3:] in written.data.tobytes()
 
 
 def _patched(at: int, patch: bytes) -> bytes:

@@ -146,7 +146,7 @@ def _raw_wrapper(value: bytes | None, codec: int = 1, magic: int = 1) -> bytes:
         pytest.param(_inner_patched(37, struct.pack(">q", 9)), 1, "passes that of the wrapper", id="offset too high"),
         pytest.param(_inner_patched(0, struct.pack(">q", -1), magic=0), -1, "negative offset", id="negative offset"),
         pytest.param(_inner_patched(0, struct.pack(">q", -51)), -1, "negative offset", id="below offset 0"),
-        pytest.param(_inner_patched(26, struct.pack(">i", -2)), 0, "below -1", id="key length -2"),
+        pytest.param(_inner_patched(26, struct.pack(">i", -2)), 0, "longer than its message", id="key length -2"),
         pytest.param(_inner_patched(26, struct.pack(">i", 99)), 0, "longer than its message", id="key length"),
         pytest.param(_inner_patched(32, struct.pack(">i", 0)), 0, "behind the value", id="value length"),
         pytest.param(encode_wrapper(5, encode_legacy(6, b"k", b"v")), -1, "below the last one", id="wrapper offset"),
@@ -298,10 +298,11 @@ def test_actions_that_do_not_fit() -> None:
 
 
 @pytest.mark.parametrize("convert", [False, True])
-def test_a_negative_timestamp_is_refused(convert: bool) -> None:
-    """C-54: below -1, and only if it survives; the record is named."""
+def test_a_negative_timestamp_is_kept(convert: bool) -> None:
+    """U-52: below -1 in a message that survives, and never the largest of a batch."""
     inner = encode_legacy(0, b"a", b"1", timestamp=T) + encode_legacy(1, b"b", b"1", timestamp=-2)
     assert len(_rewrite(encode_wrapper(52, inner), [True, False], ACTION_REBUILD, convert=convert)) == 1
-    with pytest.raises(_kernel.CorruptLogError, match="negative timestamp -2") as caught:
-        _rewrite(encode_wrapper(52, inner), [True, True], ACTION_REBUILD, convert=convert)
-    assert caught.value.record == 1
+    for keep, times, largest in (([True, True], [T, -2], T), ([False, True], [-2], -1)):
+        written = _rewrite(encode_wrapper(52, inner), keep, ACTION_REBUILD, convert=convert)
+        assert written.max_timestamp.tolist() == [largest]
+        assert _kernel.decode_chunk(written.data, 0).records.timestamp.tolist() == times

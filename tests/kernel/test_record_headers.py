@@ -220,7 +220,6 @@ def _with_headers(headers: bytes) -> bytes:
         (varint(1) + varint(-1) + varint(-1), "key is null"),
         (varint(1) + varint(1) + b"v" + varint(9) + bytes(8), "longer than its record"),
         (varint(1) + varint(9) + b"v" + varint(-1), "longer than its record"),
-        (varint(1) + varint(1) + b"v" + varint(-2), "below -1"),
         (varint(1) + varint(1) + b"v", "ends inside a field"),
         (varint(1) + varint(1) + b"v" + varint(7) + bytes(8), "does not use all"),
         (varint(0) + b"v", "does not use all"),

@@ -228,13 +228,14 @@ def test_producers_that_cannot_be_rebuilt(fields: dict[str, Any], reason: str) -
     assert len(_rewrite(marker, [True, False], [ACTION_REBUILD])) == 1
 
 
-def test_a_negative_timestamp_is_refused() -> None:
-    """C-54: below -1, and only if it survives; the record is named."""
+def test_a_negative_timestamp_is_kept() -> None:
+    """U-52: below -1 in a record that survives, and never the largest of a batch."""
     data = encode_batch([Record(timestamp=T), Record(timestamp=-1), Record(timestamp=-2)])
     assert len(_rewrite(data, [False, True, False], [ACTION_REBUILD])) == 1
-    with pytest.raises(_kernel.CorruptLogError, match="negative timestamp -2") as caught:
-        _rewrite(data, [False, True, True], [ACTION_REBUILD])
-    assert caught.value.record == 2
+    for keep, times, largest in (([True, False, True], [T, -2], T), ([False, False, True], [-2], -1)):
+        written = _rewrite(data, keep, [ACTION_REBUILD])
+        assert written.max_timestamp.tolist() == [largest]
+        assert _kernel.decode_chunk(written.data, 0).records.timestamp.tolist() == times
 
 
 def test_dropped_batches_are_not_looked_into() -> None:

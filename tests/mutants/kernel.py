@@ -47,12 +47,12 @@ KERNEL = (
         ("kernel/tests/hostile.rs::exactly_the_kept_survive",),
     ),
     Mutant(
-        "records-that-stay-are-not-checked-again",
-        "F-2.3",
+        "equal-record-offsets-count-as-rising",
+        "U-45",
         "kernel/src/walk.rs",
-        "        if record.offset_delta <= previous {\n",
-        "        if record.offset_delta < previous {\n",
-        ("kernel/tests/rewrite.rs::of_what_goes_only_the_length_is_looked_at",),
+        "        ordered &= record.offset_delta > previous &&",
+        "        ordered &= record.offset_delta >= previous &&",
+        ("kernel/tests/batch_table.rs::records_that_do_not_rise_are_told",),
     ),
     Mutant(
         "the-crc-of-a-file-is-moved-too-little",
@@ -173,5 +173,22 @@ KERNEL = (
         "output.push(record.attributes);",
         "output.push(0);",
         ("kernel/tests/rewrite.rs::record_attributes_stay",),
+    ),
+    Mutant(
+        "lz4-blocks-smaller-than-the-source",
+        "U-53",
+        "kernel/src/codec/lz4_frame.rs",
+        "(block >> 4 & 7).max(SIZE_ID)",
+        "(block >> 4 & 7).min(SIZE_ID)",
+        ("kernel/tests/rewrite.rs::lz4_blocks_are_as_large_as_the_source",),
+    ),
+    Mutant(
+        "bytes-behind-a-gzip-member-are-damage",
+        "U-52",
+        "kernel/src/codec/gzip.rs",
+        "next = skip_header(self.member(member, output)?);",
+        "let rest = self.member(member, output)?;\n"
+        "            next = if rest.is_empty() { None } else { Some(skip_header(rest).ok_or_else(damaged)?) };",
+        ("kernel/tests/rewrite.rs::bytes_behind_a_packed_payload_are_passed_over",),
     ),
 )

@@ -152,8 +152,8 @@ REPLACING = (
         "piece-one-offset-too-long",
         "C-67",
         SPLIT,
-        "if last - piece.base > MAX_RELATIVE_OFFSET:",
-        "if last - piece.base >= MAX_RELATIVE_OFFSET:",
+        "if last - piece.base > MAX_RELATIVE_OFFSET or",
+        "if last - piece.base >= MAX_RELATIVE_OFFSET or",
         ("tests/cleaner/test_split.py::test_the_pieces",),
     ),
     Mutant(

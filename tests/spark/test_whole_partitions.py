@@ -28,6 +28,7 @@ from tests.spark.matrix import CELLS, CODECS, MODES, STRATEGIES, Cell
 from tests.spark.rich_log import BY_HEADER, NOW_MS, RichLog
 from tests.spark.twins import all_dirty, assert_twins, stage_by_spark, stage_inline, stage_locally
 from tests.support.log_dirs import Partition, make_log_dir
+from tests.support.logs import keyed_batch
 from tests.support.overflow import overflowed
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -93,6 +94,17 @@ def test_what_is_refused(tmp_path: Path, what: str) -> None:
     assert (type(found.result.error), found.result.reason) == (type(local.result.error), local.result.reason)
     assert what == "overflowed" or isinstance(found.result.error, CorruptionError)
     assert not (path / NAME / STAGING).exists()
+
+
+@pytest.mark.parametrize("split_bytes", [1, 1 << 20])
+def test_offsets_that_do_not_rise(tmp_path: Path, split_bytes: int) -> None:
+    """U-45: no shuffle sees all of such a log; one task does, with the local engine's bytes."""
+    one, other = (keyed_batch(2, [("k", value), (key, value)]) for key, value in (("b", "1"), ("c", "9")))
+    logs = {0: keyed_batch(0, [("a", "0"), ("k", "0")]) + one + other + one, 4: keyed_batch(4, [("c", "10")]), 5: b""}
+    path = make_log_dir(tmp_path / "logs", {NAME: Partition(logs)})
+    local = stage_locally(path, all_dirty(NOW_MS))
+    assert local.result.dropped.superseded == 2
+    assert_twins(local, stage_inline(path, all_dirty(NOW_MS), shards=2, split_bytes=split_bytes))
 
 
 @pytest.mark.parametrize("shards", [None, 1])

@@ -98,7 +98,7 @@ class _Cursor:
 
     def field(self) -> bytes | None:
         length = self.varint()
-        return None if length == -1 else self.take(length)
+        return None if length < 0 else self.take(length)
 
 
 def _parse_record(body: bytes, index: int, header: Header) -> Parsed:
@@ -129,17 +129,13 @@ def records_of(
     """The records that are ``wanted``, each with its number; of the others only the length is looked at."""
     if header.record_count > len(payload) // 7:
         raise BadBatchError
-    whole, previous = _Cursor(payload, -1), -1
+    whole = _Cursor(payload, -1)
     for index in range(header.record_count):
         whole.record = index
         body = whole.take(whole.varint())
         if not wanted(index):
             continue
-        record = _parse_record(body, index, header)
-        if not previous < record.offset_delta <= header.last_offset_delta:
-            raise BadBatchError(index)
-        previous = record.offset_delta
-        yield index, record
+        yield index, _parse_record(body, index, header)
     if whole.at != len(payload):
         raise BadBatchError
 

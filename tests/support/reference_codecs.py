@@ -110,20 +110,45 @@ def _take(data: bytes, at: int, count: int) -> bytes:
 
 
 def _gunzip(data: bytes, limit: int) -> bytes:
-    output = b""
-    while True:
-        member = zlib.decompressobj(wbits=31)
+    output, start = b"", _gzip_header(data)
+    if start is None:
+        raise DamagedError("no member")
+    while start is not None:
+        member = zlib.decompressobj(wbits=-15)
         try:
-            output += member.decompress(data, limit - len(output) + 1)
+            unpacked = member.decompress(data[start:], limit - len(output) + 1)
         except zlib.error as error:
             raise DamagedError(str(error)) from error
+        output += unpacked
         if len(output) > limit:
             raise DamagedError("too much")
-        if not member.eof:
-            raise DamagedError("cut")
         data = member.unused_data
-        if not data:
-            return output
+        if not member.eof or len(data) < 8:
+            raise DamagedError("cut")
+        if struct.unpack_from("<II", data) != (zlib.crc32(unpacked), len(unpacked)):
+            raise DamagedError("trailer")
+        data = data[8:]
+        start = _gzip_header(data)
+    return output
+
+
+def _gzip_header(data: bytes) -> int | None:
+    """Where the deflated bytes of a member begin; None where none begins: what follows a member then means nothing."""
+    if len(data) < 10 or data[:3] != b"\x1f\x8b\x08":
+        return None
+    flags, at = data[3], 10
+    if flags & 4:
+        if len(data) < at + 2:
+            return None
+        at += 2 + int.from_bytes(data[at : at + 2], "little")
+    for flag in (8, 16):
+        if flags & flag:
+            end = data.find(b"\0", at)
+            if end < 0:
+                return None
+            at = end + 1
+    at += 2 if flags & 2 else 0
+    return at if at <= len(data) else None
 
 
 def _snappy_block(data: bytes, limit: int) -> bytes:
@@ -182,6 +207,8 @@ def _unsnappy(data: bytes, limit: int) -> bytes:
             _take(data, at, 16)
             at += 16
             continue
+        if len(data) - at < 4:
+            break
         (length,) = struct.unpack(">i", _take(data, at, 4))
         if length < 0:
             raise DamagedError("negative length")
@@ -241,7 +268,7 @@ def _unlz4(data: bytes, limit: int) -> bytes:
         output += block
         if len(output) > limit:
             raise DamagedError("too much")
-    if at + (4 if flags & 0x04 else 0) != len(data):
+    if at + (4 if flags & 0x04 else 0) > len(data):
         raise DamagedError("trailer")
     return output
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from cleanerd import _kernel
 from tests.support.logs import varint
@@ -37,12 +38,13 @@ class Batches:
     control_type: list[int] = field(default_factory=list)
     first_record: list[int] = field(default_factory=lambda: [0])
     mixed_magic: list[int] = field(default_factory=list)
+    unordered: list[int] = field(default_factory=list)
     consumed: int = 0
     needed: int = 0
 
     def column(self, name: str) -> list[int]:
         """The column of this name, as the kernel has it."""
-        if name in ("position", "control_type", "first_record", "mixed_magic"):
+        if name in ("position", "control_type", "first_record", "mixed_magic", "unordered"):
             return list(getattr(self, name))
         return [getattr(header, name) for header in self.headers]
 
@@ -141,6 +143,10 @@ def decode_chunk(
                     check_crc(header, batch)
                 payload = payload_of(header, batch, max_unpacked)
                 records = [record for _, record in records_of(header, payload)]
+                deltas = [-1, *(record.offset_delta for record in records)]
+                rising = all(one < other for one, other in pairwise(deltas))
+                if not rising or max(deltas) > header.last_offset_delta:
+                    chunk.batches.unordered.append(len(chunk.batches.headers))
                 rows = [(header.base_offset + record.offset_delta, record.timestamp, record.key) for record in records]
                 names = version_header, version_encoding, tombstone_header
                 facts = [(record.has_value, *header_facts(record, *names)) for record in records]
@@ -210,11 +216,7 @@ def _check_producer(header: Header) -> None:
 
 def _rebuild(header: Header, batch: bytes, keep: list[bool], horizon: int, limit: int) -> tuple[Header, bytes]:
     _check_producer(header)
-    kept = []
-    for index, record in records_of(header, payload_of(header, batch, limit), keep.__getitem__):
-        if record.timestamp < -1:
-            raise BadBatchError(index)
-        kept.append(record)
+    kept = [record for _, record in records_of(header, payload_of(header, batch, limit), keep.__getitem__)]
     if not kept:
         raise ValueError(header)
     if header.attributes & 0x40:
@@ -224,7 +226,7 @@ def _rebuild(header: Header, batch: bytes, keep: list[bool], horizon: int, limit
     for record in kept:
         body = bytes([record.attributes]) + varint(wrap(record.timestamp - base)) + record.tail
         payload += varint(len(body)) + body
-    latest = header.max_timestamp if header.append_time else max(record.timestamp for record in kept)
+    latest = header.max_timestamp if header.append_time else max([-1, *(record.timestamp for record in kept)])
     rebuilt = replace(
         header,
         attributes=header.attributes & 0x3F | (0x40 if horizon >= 0 else 0),
@@ -350,17 +352,17 @@ class IndexBuilder:
 
     def append(self, batches: list[tuple[int, int, int]]) -> None:
         """Append (size, last offset, max timestamp) of each batch."""
-        last = self.last_offset
         for _, last_offset, _ in batches:
-            if not 0 <= last_offset - self.base < 1 << 31 or last_offset <= last:
+            if not 0 <= last_offset - self.base < 1 << 31:
                 raise ValueError(last_offset)
-            last = last_offset
         if self.position + sum(size for size, _, _ in batches) >= 1 << 31:
             raise ValueError(self.position)
         for size, last_offset, timestamp in batches:
+            rises = last_offset > self.last_offset
+            self.last_offset = max(self.last_offset, last_offset)
             if timestamp > self.latest:
-                self.latest, self.latest_offset = timestamp, last_offset
-            if self.counter > self.interval:
+                self.latest, self.latest_offset = timestamp, self.last_offset
+            if rises and self.counter > self.interval:
                 if len(self.offsets) < self.most_offsets:
                     self.offsets.append((last_offset - self.base, self.position))
                 if len(self.times) < self.most_times - 1:
@@ -368,7 +370,6 @@ class IndexBuilder:
                 self.counter = 0
             self.counter += size
             self.position += size
-            self.last_offset = last_offset
 
     def _with_time(self) -> list[tuple[int, int]]:
         if self.latest > (self.times[-1][0] if self.times else -1):

@@ -119,9 +119,9 @@ def _parse(data: bytes, index: int, *, verify_crc: bool) -> Message:
             raise BadBatchError(index)
         (length,) = struct.unpack_from(">i", data, at)
         at += 4
-        if length < -1 or at + length > len(data):
+        if at + length > len(data):
             raise BadBatchError(index)
-        fields.append(None if length == -1 else data[at : at + length])
+        fields.append(None if length < 0 else data[at : at + length])
         at += max(length, 0)
     if at != len(data):
         raise BadBatchError(index)
@@ -129,14 +129,8 @@ def _parse(data: bytes, index: int, *, verify_crc: bool) -> Message:
 
 
 def kept_of(opened: Opened, keep: list[bool]) -> list[Message]:
-    """The kept messages; BadBatchError for a timestamp that none can have (C-54)."""
-    kept = []
-    for index, message in enumerate(messages_of(opened)):
-        if keep[index]:
-            if message.timestamp < -1:
-                raise BadBatchError(index)
-            kept.append(message)
-    return kept
+    """The kept messages."""
+    return [message for index, message in enumerate(messages_of(opened)) if keep[index]]
 
 
 def _rebuilt(header: Header, kept: list[Message]) -> Header:
@@ -144,7 +138,7 @@ def _rebuilt(header: Header, kept: list[Message]) -> Header:
         header,
         base_offset=kept[0].offset,
         last_offset_delta=kept[-1].offset - kept[0].offset,
-        max_timestamp=header.max_timestamp if header.append_time else max(message.timestamp for message in kept),
+        max_timestamp=header.max_timestamp if header.append_time else max([-1, *(each.timestamp for each in kept)]),
         record_count=len(kept),
     )
 

@@ -53,6 +53,7 @@ columns!(Batches {
     producer_id: i64, producer_epoch: i16, base_sequence: i32, leader_epoch: i32, attributes: i16, magic: u8,
     crc: u32, control_type: i16, first_record: u32,
     mixed_magic: u32,
+    unordered: u32,
 } plain { consumed, needed });
 
 columns!(Records { offset: i64, timestamp: i64, key_hash: u64, flags: u8, version: i64 } plain {});
@@ -127,6 +128,7 @@ impl Batches {
             control_type: read_only(py, table.control_type),
             first_record: read_only(py, table.first_record),
             mixed_magic: read_only(py, table.mixed_magic),
+            unordered: read_only(py, table.unordered),
             consumed: table.consumed,
             needed: table.needed,
         }

@@ -13,7 +13,6 @@ const FLAG_HEADER_CRC: u8 = 0x02;
 const FLAG_EXTRA: u8 = 0x04;
 const FLAG_NAME: u8 = 0x08;
 const FLAG_COMMENT: u8 = 0x10;
-const RESERVED_FLAGS: u8 = 0xe0;
 
 #[derive(Default)]
 pub struct Gzip {
@@ -23,14 +22,13 @@ pub struct Gzip {
 }
 
 impl Gzip {
-    /// One member or several.
-    pub fn decompress(&mut self, mut input: &[u8], output: &mut Scratch) -> Result<(), Reason> {
-        loop {
-            input = self.member(skip_header(input).ok_or_else(damaged)?, output)?;
-            if input.is_empty() {
-                return Ok(());
-            }
+    /// One member or several. Bytes behind a member that do not begin another one are ignored, as Java ignores them.
+    pub fn decompress(&mut self, input: &[u8], output: &mut Scratch) -> Result<(), Reason> {
+        let mut next = Some(skip_header(input).ok_or_else(damaged)?);
+        while let Some(member) = next {
+            next = skip_header(self.member(member, output)?);
         }
+        Ok(())
     }
 
     /// Inflates one member behind its header and checks its trailer; returns what follows.
@@ -85,10 +83,11 @@ impl Gzip {
     }
 }
 
+/// Reserved flags mean nothing, as in Java's reader.
 fn skip_header(input: &[u8]) -> Option<&[u8]> {
     let (header, mut rest) = input.split_first_chunk::<10>()?;
     let flags = header[3];
-    if header[..3] != MAGIC || flags & RESERVED_FLAGS != 0 {
+    if header[..3] != MAGIC {
         return None;
     }
     if flags & FLAG_EXTRA != 0 {
@@ -137,7 +136,23 @@ mod tests {
     #[test]
     fn members_follow_each_other() {
         assert_eq!(unpack(&[pack(b"one "), pack(b""), pack(b"two")].concat()).unwrap(), b"one two");
-        assert!(unpack(&[&pack(b"one")[..], b"x"].concat()).is_err());
+        let cut = pack(b"two");
+        assert!(unpack(&[&pack(b"one ")[..], &cut[..cut.len() - 1]].concat()).is_err());
+    }
+
+    #[test]
+    fn bytes_that_begin_no_member_are_ignored() {
+        for behind in [&b"x"[..], &[0; 3], &[0x1f, 0x8b], &[0; 600]] {
+            assert_eq!(unpack(&[&pack(b"one")[..], behind].concat()).unwrap(), b"one");
+        }
+        assert!(unpack(b"x").is_err());
+    }
+
+    #[test]
+    fn reserved_flags_mean_nothing() {
+        let mut packed = pack(b"hello");
+        packed[3] |= 0xe0;
+        assert_eq!(unpack(&packed).unwrap(), b"hello");
     }
 
     #[test]

@@ -8,11 +8,12 @@ use super::xxh32::xxh32;
 use crate::error::Reason;
 
 const MAGIC: [u8; 4] = [0x04, 0x22, 0x4d, 0x18];
-/// Version 1, independent blocks, nothing optional; blocks of 64 KiB; the checksum of these two.
-const DESCRIPTOR: [u8; 3] = [0x60, 0x40, 0x82];
-/// The same with the checksum that magic 0 has: it wrongly covers the frame magic too (KAFKA-3160).
+/// Version 1, independent blocks, nothing optional.
+const FLAGS: u8 = 0x60;
+/// Blocks of 64 KiB, as Kafka writes them: 2^(8 + 2 id) bytes.
+const SIZE_ID: u8 = 4;
+/// The two, with the checksum that magic 0 has: it wrongly covers the frame magic too (KAFKA-3160).
 const DESCRIPTOR_V0: [u8; 3] = [0x60, 0x40, 0x1a];
-const BLOCK_BYTES: usize = 64 << 10;
 const STORED: u32 = 1 << 31;
 
 const VERSION_MASK: u8 = 0xc0;
@@ -52,19 +53,33 @@ impl Lz4 {
     }
 
     pub fn compress(&mut self, input: &[u8], output: &mut Vec<u8>) -> Result<(), Reason> {
-        self.pack_frame(input, &DESCRIPTOR, output)
+        self.compress_like(&[], input, output)
+    }
+
+    /// The same in blocks as large as those of the frame `source`: in smaller ones it could be many times larger.
+    pub fn compress_like(&mut self, source: &[u8], input: &[u8], output: &mut Vec<u8>) -> Result<(), Reason> {
+        let size_id = source.get(MAGIC.len() + 1).map_or(SIZE_ID, |block| (block >> 4 & 7).max(SIZE_ID));
+        let descriptor = [FLAGS, size_id << 4];
+        let checksum = (xxh32(&descriptor) >> 8) as u8;
+        self.pack_frame(input, &[descriptor[0], descriptor[1], checksum], block_bytes(size_id), output)
     }
 
     /// A frame for magic 0.
     pub fn compress_v0(&mut self, input: &[u8], output: &mut Vec<u8>) -> Result<(), Reason> {
-        self.pack_frame(input, &DESCRIPTOR_V0, output)
+        self.pack_frame(input, &DESCRIPTOR_V0, block_bytes(SIZE_ID), output)
     }
 
-    fn pack_frame(&mut self, input: &[u8], descriptor: &[u8], output: &mut Vec<u8>) -> Result<(), Reason> {
+    fn pack_frame(
+        &mut self,
+        input: &[u8],
+        descriptor: &[u8],
+        block_bytes: usize,
+        output: &mut Vec<u8>,
+    ) -> Result<(), Reason> {
         output.extend_from_slice(&MAGIC);
         output.extend_from_slice(descriptor);
-        self.packed.resize(get_maximum_output_size(BLOCK_BYTES), 0);
-        for chunk in input.chunks(BLOCK_BYTES) {
+        self.packed.resize(get_maximum_output_size(block_bytes.min(input.len())), 0);
+        for chunk in input.chunks(block_bytes) {
             let table = if chunk.len() < usize::from(u16::MAX) {
                 self.small.get_or_insert_with(CompressTable::small)
             } else {
@@ -72,7 +87,7 @@ impl Lz4 {
             };
             let refused = || Reason::batch("lz4 did not compress");
             let length = compress_into_with_table(chunk, &mut self.packed, table).map_err(|_| refused())?;
-            // Both lengths are at most 64 KiB: the casts keep the values.
+            // Both lengths are at most 4 MiB: the casts keep the values.
             if length < chunk.len() {
                 output.extend_from_slice(&(length as u32).to_le_bytes());
                 output.extend_from_slice(self.packed.get(..length).ok_or_else(refused)?);
@@ -84,6 +99,10 @@ impl Lz4 {
         output.extend_from_slice(&[0; 4]);
         Ok(())
     }
+}
+
+fn block_bytes(size_id: u8) -> usize {
+    1 << (8 + 2 * u32::from(size_id))
 }
 
 fn unpack_frame(input: &[u8], check_descriptor: bool, output: &mut Scratch) -> Result<(), Reason> {
@@ -114,13 +133,9 @@ fn unpack_frame(input: &[u8], check_descriptor: bool, output: &mut Scratch) -> R
             unpack_block(block, descriptor.block_bytes, output)?;
         }
     }
-    // Kafka steps over the content checksum without looking.
+    // Kafka steps over the content checksum without looking, and reads nothing behind it.
     let trailer = if descriptor.content_checksum { 4 } else { 0 };
-    match input.len() == trailer {
-        true => Ok(()),
-        false if input.len() < trailer => Err(cut()),
-        false => Err(damaged("bytes behind the end of the frame")),
-    }
+    if input.len() < trailer { Err(cut()) } else { Ok(()) }
 }
 
 fn unpack_block(block: &[u8], block_bytes: usize, output: &mut Scratch) -> Result<(), Reason> {
@@ -157,7 +172,7 @@ fn read_descriptor(input: &[u8], check: bool) -> Result<(Descriptor, &[u8]), Rea
     let descriptor = Descriptor {
         block_checksum: flags & BLOCK_CHECKSUM != 0,
         content_checksum: flags & CONTENT_CHECKSUM != 0,
-        block_bytes: 1 << (8 + 2 * u32::from(size_id)),
+        block_bytes: block_bytes(size_id),
     };
     Ok((descriptor, rest))
 }
@@ -241,7 +256,29 @@ mod tests {
 
     #[test]
     fn bytes_behind_the_frame() {
-        assert!(unpack(&[&pack(b"abc")[..], b"x"].concat()).is_err());
+        assert_eq!(unpack(&[&pack(b"abc")[..], b"x"].concat()).unwrap(), b"abc");
+        assert_eq!(unpack(&[pack(b"abc"), pack(b"def")].concat()).unwrap(), b"abc");
+    }
+
+    #[test]
+    fn a_rebuilt_frame_has_blocks_as_large_as_the_source() {
+        let mut seed = 1u32;
+        let mut noise = || {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (seed >> 24) as u8
+        };
+        let period: Vec<u8> = (0..65_000).map(|_| noise()).collect();
+        let data = period.repeat(40);
+        let source = frame(0x60, 0x70, &[], &[0; 4]);
+        let mut like = Vec::new();
+        Lz4::default().compress_like(&source, &data, &mut like).unwrap();
+        assert_eq!(like[5], 0x70);
+        assert_eq!(unpack(&like).unwrap(), data);
+        assert!(like.len() < data.len() / 10 && pack(&data).len() > data.len() / 2, "{}", like.len());
+        let small = frame(0x60, 0x40, &[], &[0; 4]);
+        let mut usual = Vec::new();
+        Lz4::default().compress_like(&small, &data, &mut usual).unwrap();
+        assert_eq!(usual, pack(&data));
     }
 
     #[test]

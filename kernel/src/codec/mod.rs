@@ -76,6 +76,21 @@ impl Codecs {
         Ok(())
     }
 
+    /// The same for what is left of the payload `source`: in blocks as large, so that it does not grow (U-53).
+    pub fn compress_like(
+        &mut self,
+        codec: u8,
+        source: &[u8],
+        input: &[u8],
+        output: &mut Vec<u8>,
+    ) -> Result<(), Reason> {
+        match codec {
+            SNAPPY => self.snappy.compress_like(source, input, output),
+            LZ4 => self.lz4.compress_like(source, input, output),
+            _ => self.compress(codec, input, output),
+        }
+    }
+
     /// The same for the value of a wrapper of magic 0 or 1.
     pub fn compress_legacy(&mut self, magic: u8, codec: u8, input: &[u8], output: &mut Vec<u8>) -> Result<(), Reason> {
         match codec {

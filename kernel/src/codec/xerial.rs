@@ -7,6 +7,7 @@ const MAGIC: [u8; 8] = [0x82, b'S', b'N', b'A', b'P', b'P', b'Y', 0];
 /// Version 1, readable from version 1 on.
 const VERSIONS: [u8; 8] = [0, 0, 0, 1, 0, 0, 0, 1];
 const BLOCK_BYTES: usize = 32 << 10;
+const MOST_BLOCK_BYTES: usize = 4 << 20;
 /// The best that snappy can do is 64 bytes out of 3.
 const MOST_OUT_PER_BYTE: usize = 22;
 
@@ -18,6 +19,8 @@ pub struct Xerial {
 
 impl Xerial {
     /// Framed streams, one behind the other; or, without the magic, one bare block.
+    ///
+    /// Fewer than four bytes at the end are no block's length: ignored, as the library that Kafka uses ignores them.
     pub fn decompress(&mut self, mut input: &[u8], output: &mut Scratch) -> Result<(), Reason> {
         if !input.starts_with(&MAGIC) {
             return block(input, output);
@@ -27,7 +30,9 @@ impl Xerial {
                 input = rest.get(VERSIONS.len()..).ok_or_else(cut)?;
                 continue;
             }
-            let (length, rest) = input.split_first_chunk::<4>().ok_or_else(cut)?;
+            let Some((length, rest)) = input.split_first_chunk::<4>() else {
+                break;
+            };
             let length = usize::try_from(i32::from_be_bytes(*length)).map_err(|_| damaged())?;
             let (packed, rest) = rest.split_at_checked(length).ok_or_else(cut)?;
             block(packed, output)?;
@@ -37,19 +42,32 @@ impl Xerial {
     }
 
     pub fn compress(&mut self, input: &[u8], output: &mut Vec<u8>) -> Result<(), Reason> {
+        self.compress_like(&[], input, output)
+    }
+
+    /// The same in blocks as large as the first one of `source`, if that is larger: in smaller ones it could grow.
+    pub fn compress_like(&mut self, source: &[u8], input: &[u8], output: &mut Vec<u8>) -> Result<(), Reason> {
+        let block_bytes = first_block(source).clamp(BLOCK_BYTES, MOST_BLOCK_BYTES);
         output.extend_from_slice(&MAGIC);
         output.extend_from_slice(&VERSIONS);
         let writer = self.writer.get_or_insert_with(snap::raw::Encoder::new);
-        self.packed.resize(snap::raw::max_compress_len(BLOCK_BYTES), 0);
-        for chunk in input.chunks(BLOCK_BYTES) {
+        self.packed.resize(snap::raw::max_compress_len(block_bytes.min(input.len())), 0);
+        for chunk in input.chunks(block_bytes) {
             let refused = || Reason::batch("snappy did not compress");
             let length = writer.compress(chunk, &mut self.packed).map_err(|_| refused())?;
             let packed = self.packed.get(..length).ok_or_else(refused)?;
-            output.extend_from_slice(&(length as u32).to_be_bytes()); // below 2^16
+            output.extend_from_slice(&(length as u32).to_be_bytes()); // below 2^23
             output.extend_from_slice(packed);
         }
         Ok(())
     }
+}
+
+/// Bytes that the first block of a payload unpacks to, 0 where there is none.
+fn first_block(source: &[u8]) -> usize {
+    let framed = MAGIC.len() + VERSIONS.len() + 4;
+    let packed = if source.starts_with(&MAGIC) { source.get(framed..).unwrap_or_default() } else { source };
+    snap::raw::decompress_len(packed).unwrap_or(0)
 }
 
 fn block(packed: &[u8], output: &mut Scratch) -> Result<(), Reason> {
@@ -97,6 +115,27 @@ mod tests {
     #[test]
     fn framed_streams_follow_each_other() {
         assert_eq!(unpack(&[pack(b"one "), pack(b"two")].concat()).unwrap(), b"one two");
+    }
+
+    #[test]
+    fn a_rebuilt_payload_has_blocks_as_large_as_the_source() {
+        let data: Vec<u8> = (0..100_000u32).flat_map(|i| i.wrapping_mul(2_654_435_761).to_be_bytes()).collect();
+        let bare = snap::raw::Encoder::new().compress_vec(&data).unwrap();
+        let mut like = Vec::new();
+        Xerial::default().compress_like(&bare, &data, &mut like).unwrap();
+        assert_eq!(snap::raw::decompress_len(&like[20..]).unwrap(), data.len());
+        assert_eq!(unpack(&like).unwrap(), data);
+        let mut usual = Vec::new();
+        Xerial::default().compress_like(&pack(&data), &data, &mut usual).unwrap();
+        assert_eq!(usual, pack(&data));
+    }
+
+    #[test]
+    fn what_is_too_short_for_a_length_is_ignored() {
+        for length in 0..4 {
+            assert_eq!(unpack(&[&pack(b"one")[..], &[0; 4][..length]].concat()).unwrap(), b"one");
+        }
+        assert!(unpack(&[&pack(b"one")[..], &[0; 4]].concat()).is_err());
     }
 
     #[test]

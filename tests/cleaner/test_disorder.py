@@ -1,0 +1,218 @@
+"""Logs whose offsets do not rise (U-45): what a reader sees last of its key stays, and nothing deleted is back."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from cleanerd.cleaner.disorder import _inside, _merged
+from cleanerd.cleaner.survey import CleaningOptions
+from cleanerd.errors import DisorderedLogError
+from cleanerd.verify.partition import Question, verify_partition
+from tests.cleaner.driver import DAY_MS, NAME, clean, clean_all, config, resources, scratch
+from tests.support.log_dirs import Partition, make_log_dir, read_segments, tree
+from tests.support.logs import BASE_TIMESTAMP_MS, Record, encode_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+NOW = BASE_TIMESTAMP_MS + 1_000_000
+Row = tuple[int, bytes, bytes | None]
+"""Offset, key, value."""
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with scratch() as path:
+        yield path / "logs"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """``last``: what the header says is the last offset."""
+
+    base: int
+    rows: tuple[Row, ...]
+    last: int
+    codec: int = 0
+
+    def encoded(self) -> bytes:
+        records = [Record(key, value, NOW - 1000, offset_delta=offset - self.base) for offset, key, value in self.rows]
+        last_delta = self.last - self.base
+        return encode_batch(records, base_offset=self.base, last_offset_delta=last_delta, codec=self.codec)
+
+
+def rows_of(root: Path) -> list[Row]:
+    """All records with a key, in the order of the log."""
+    return [
+        (record.offset, record.key, record.value)
+        for _, batches in sorted(read_segments(root / NAME).items())
+        for batch in batches
+        for record in batch.records
+        if record.key is not None
+    ]
+
+
+def view(rows: Sequence[Row], *, by_offset: bool) -> dict[bytes, bytes]:
+    """What is there of each key at last, in the order of the log or ``by_offset``."""
+    in_order = sorted(rows, key=lambda row: row[0]) if by_offset else rows
+    found = {key: value for _, key, value in in_order}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def random_log(rng: random.Random) -> dict[int, bytes]:
+    """Segments; the last is active and holds another key. Most batches are sound."""
+    values = count()
+    segments: dict[int, bytes] = {}
+    end = 0
+    batches: list[Batch] = []
+    for _ in range(rng.randint(1, 4)):
+        base = end
+        data = b""
+        for number in range(rng.randint(1, 5)):
+            batch = random_batch(rng, base, end, values, batches if number else [])
+            batches.append(batch)
+            data += batch.encoded()
+            end = max(end, batch.last + 1)
+        segments[base] = data
+    segments[end] = Batch(end, ((end, b"tail", b"t"),), end).encoded()
+    return segments
+
+
+def random_batch(rng: random.Random, base: int, end: int, values: Iterator[int], before: list[Batch]) -> Batch:
+    kind = rng.choice(("sound", "sound", "again", "back", "equal", "fall", "short", "beyond"))
+    same_segment = [batch for batch in before if batch.base >= base]
+    if kind == "again" and same_segment:
+        return rng.choice(same_segment)
+    first = rng.randint(base, end) if kind == "back" else end
+    size = rng.randint(1, 4)
+    offsets = [first + row for row in range(size)]
+    if kind == "equal":
+        offsets = [first] * size
+    elif kind == "fall":
+        rng.shuffle(offsets)
+    last = first if kind == "short" else max(offsets) + (rng.randint(1, 3) if kind == "beyond" else 0)
+    rows = tuple(
+        (offset, rng.choice((b"a", b"b", b"c", b"d")), None if rng.random() < 0.2 else b"%d" % next(values))
+        for offset in offsets
+    )
+    return Batch(first, rows, last, rng.choice((0, 0, 1, 2, 3, 4)))
+
+
+def cleaned(rows: Sequence[Row], end: int) -> list[Row]:
+    """Without those that lie below the last one of their key. From row number ``end`` on nothing counts."""
+    last = {key: offset for offset, key, _ in rows[:end]}
+    return [row for number, row in enumerate(rows) if number >= end or row[0] >= last[row[1]]]
+
+
+def rows_below(root: Path, bound: int) -> int:
+    """How many records there are before the first batch that ends at the ``bound`` or beyond."""
+    found = 0
+    for _, batches in sorted(read_segments(root / NAME).items()):
+        for batch in batches:
+            if batch.header.last_offset >= bound:
+                return found
+            found += len(batch.records)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_random_disorder(root: Path, seed: int) -> None:
+    """U-45: over rounds at any time both readers see the same, and at first exactly what is superseded goes."""
+    rng = random.Random(seed)
+    segments = random_log(rng)
+    make_log_dir(root, {NAME: Partition(segments)})
+    before, end = rows_of(root), rows_below(root, max(segments))
+    views = [view(before, by_offset=by_offset) for by_offset in (False, True)]
+    now_ms = NOW
+    small = resources(
+        map_bytes=64 << 10, chunk_bytes=rng.choice((128, 1 << 20)), facts_bytes=rng.choice((3000, 1 << 30))
+    )
+    for turn in range(4):
+        clean_all(root, now_ms, config(delete_retention_ms=1000), small, from_start=turn == 0 or rng.random() < 0.5)
+        after = rows_of(root)
+        assert view(after, by_offset=False) == views[0], seed
+        assert view(after, by_offset=True) == views[1], seed
+        assert all(row in before for row in after), seed
+        if turn == 0:
+            assert after == cleaned(before, end), seed
+        now_ms += 10 * DAY_MS
+        clean_to = max(segments) if end == len(before) - 1 else 0
+        verdict = verify_partition(root / NAME, Question(now_ms, clean_to=clean_to, clean_shutdown=True))
+        assert not verdict.findings.errors, [each.what for each in verdict.findings.in_order()]
+
+
+def test_a_tombstone_stays_beside_the_value_that_it_cannot_remove(root: Path) -> None:
+    """U-45: the value before it has a higher offset, so it stays, and would be back without the tombstone."""
+    value = Batch(2, ((2, b"x", b"0"), (3, b"k", b"1")), 3)
+    deleted = Batch(1, ((1, b"k", None),), 1)
+    data = Batch(0, ((0, b"y", b"0"),), 0).encoded() + value.encoded() + deleted.encoded()
+    make_log_dir(root, {NAME: Partition({0: data, 4: Batch(4, ((4, b"z", b"1"),), 4).encoded()})})
+    for turn in range(4):
+        result = clean_all(root, NOW + turn * 10 * DAY_MS, config(delete_retention_ms=1000))
+        assert (1, b"k", None) in rows_of(root)
+        assert any("offsets do not rise at 1..3" in note for note in result.notes)
+    assert (3, b"k", b"1") in rows_of(root)
+
+
+def test_the_same_offsets_with_other_values(root: Path) -> None:
+    """U-45: a consumer sees the first of the two batches, a reader of the file the second: both stay."""
+    one = Batch(2, ((2, b"k", b"1"), (3, b"b", b"1")), 3).encoded()
+    other = Batch(2, ((2, b"k", b"9"), (3, b"c", b"9")), 3).encoded()
+    before = Batch(0, ((0, b"a", b"0"), (1, b"k", b"0")), 1).encoded()
+    make_log_dir(root, {NAME: Partition({0: before + one + other, 4: Batch(4, ((4, b"z", b"1"),), 4).encoded()})})
+    clean_all(root, NOW)
+    expected = [(0, b"a", b"0"), (2, b"k", b"1"), (3, b"b", b"1"), (2, b"k", b"9"), (3, b"c", b"9"), (4, b"z", b"1")]
+    assert rows_of(root) == expected
+
+
+def test_a_later_record_supersedes_the_disordered_ones(root: Path) -> None:
+    """U-45: both copies of a batch that was written twice go for a record behind them."""
+    twice = Batch(0, ((0, b"k", b"1"), (1, b"j", b"1")), 1).encoded()
+    late = Batch(2, ((2, b"k", b"2"),), 2).encoded()
+    make_log_dir(root, {NAME: Partition({0: twice + twice, 2: late, 3: Batch(3, ((3, b"z", b"1"),), 3).encoded()})})
+    clean_all(root, NOW)
+    assert rows_of(root) == [(1, b"j", b"1"), (1, b"j", b"1"), (2, b"k", b"2"), (3, b"z", b"1")]
+
+
+@pytest.mark.parametrize("control", [False, True])
+def test_transactions_in_disorder_are_refused(root: Path, control: bool) -> None:
+    """U-45: which of them a reader takes for aborted depends on their offsets; the error names a way out."""
+    record = Record(b"\0\0\0\1", b"\0\0\0\0\0\0") if control else Record(b"k", b"1")
+    settings = {"producer_id": 5, "producer_epoch": 0, "base_sequence": -1 if control else 0, "transactional": True}
+    txn = encode_batch([record], base_offset=0, control=control, **settings)
+    end = encode_batch([Record(b"\0\0\0\1", b"\0\0\0\0\0\0")], base_offset=1, control=True, **settings)
+    tail = Batch(2, ((2, b"z", b"1"),), 2).encoded()
+    make_log_dir(root, {NAME: Partition({0: txn + Batch(0, ((0, b"k", b"2"),), 0).encoded() + end, 2: tail})})
+    before = tree(root)
+    result = clean(root, CleaningOptions(now_ms=NOW, force=True))
+    assert isinstance(result.error, DisorderedLogError)
+    assert "transaction has a batch at offset 0" in result.reason
+    assert "kafka-delete-records.sh" in str(result.error)
+    assert tree(root) == before
+
+
+def test_a_batch_below_its_segment_is_refused(root: Path) -> None:
+    """U-45: no index can name its offset, and Kafka's cleaner gives such a log up."""
+    below = Batch(0, ((0, b"k", b"1"),), 0).encoded()
+    make_log_dir(root, {NAME: Partition({5: below, 10: Batch(10, ((10, b"k", b"2"),), 10).encoded()})})
+    result = clean(root, CleaningOptions(now_ms=NOW, force=True))
+    assert isinstance(result.error, DisorderedLogError)
+    assert result.error.where == str(root / NAME / f"{5:020d}.log")
+
+
+def test_intervals() -> None:
+    """U-45: what touches becomes one; all that it holds is found."""
+    rng = random.Random(5)
+    for _ in range(200):
+        parts = [[first, first + rng.randint(0, 6)] for first in (rng.randint(0, 60) for _ in range(rng.randint(0, 9)))]
+        merged = _merged([np.array(parts, dtype=np.int64).reshape(-1, 2)])
+        expected = [any(first <= offset <= last for first, last in parts) for offset in range(80)]
+        assert _inside(merged, np.arange(80)).tolist() == expected
+        assert (merged[1:, 0] > merged[:-1, 1]).all()

@@ -1,0 +1,149 @@
+"""What a cleaning writes, told before it is made (U-54), and outputs that grow (U-53, U-55)."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.cleaner.cleaner import Cleaning
+from cleanerd.cleaner.planning import make_plan
+from cleanerd.cleaner.survey import CleaningOptions, survey
+from cleanerd.errors import LogGrowsError
+from cleanerd.format.names import TopicPartition
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import read_log_dir
+from tests.cleaner.driver import NAME, Silent, clean, clean_all, config, resources, scratch
+from tests.support.log_dirs import Partition, make_log_dir, read_segments, tree
+from tests.support.logs import BASE_TIMESTAMP_MS, Record, encode_batch, encode_record, keyed_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from cleanerd.cleaner.resources import Resources
+    from cleanerd.log.topic_config import TopicConfig
+
+NOW = BASE_TIMESTAMP_MS + 1_000_000
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with scratch() as path:
+        yield path / "logs"
+
+
+def planned(root: Path, topic: TopicConfig, with_resources: Resources) -> tuple[int, list[tuple[int, int]]]:
+    """By how much the log is to shrink, and before and after of each group."""
+    log_dir, options = read_log_dir(root), CleaningOptions(now_ms=NOW, force=True, from_start=True)
+    found = survey(log_dir, TopicPartition("orders", 0), topic, StateStore(root.parent / "none"), options)
+    with with_resources.readers(str(root / NAME)) as pool:
+        cleaning = Cleaning(make_plan(log_dir, found, with_resources, options, pool.reader), pool, Silent())
+        return cleaning.saved_bytes(), cleaning.output_sizes()
+
+
+def size_of(root: Path) -> int:
+    return sum(path.stat().st_size for path in (root / NAME).glob("*.log"))
+
+
+def random_log(rng: random.Random) -> dict[int, bytes]:
+    """Closed segments of all codecs, with tombstones that get a horizon, and an active one."""
+    segments: dict[int, bytes] = {}
+    offset = 0
+    for _ in range(rng.randint(1, 5)):
+        base, data = offset, b""
+        for _ in range(rng.randint(1, 6)):
+            codec, count = rng.randint(0, 4), rng.randint(1, 60)
+            records = [
+                Record(
+                    b"k%d" % rng.randint(0, 40),
+                    None if rng.random() < 0.1 else rng.choice((b"x", b"abc", rng.randbytes(9))) * rng.randint(0, 30),
+                    NOW - rng.randint(0, 10**9),
+                )
+                for _ in range(count)
+            ]
+            data += encode_batch(records, base_offset=offset, codec=codec)
+            offset += count
+        segments[base] = data
+    segments[offset] = keyed_batch(offset, [("tail", "t")])
+    return segments
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_plan_is_exact(root: Path, seed: int) -> None:
+    """U-54: to the byte, whatever the codec, the horizons and the groups."""
+    rng = random.Random(seed)
+    make_log_dir(root, {NAME: Partition(random_log(rng))})
+    topic = config(segment_bytes=rng.choice((600, 4000, 1 << 30)))
+    with_resources = resources(chunk_bytes=rng.choice((256, 1 << 20)))
+    before = size_of(root)
+    saved, sizes = planned(root, topic, with_resources)
+    result = clean_all(root, NOW, topic, with_resources)
+    assert before - size_of(root) == saved, seed
+    assert sum(after for _, after in sizes) == result.bytes_written, seed
+
+
+def packed_better(base: int, rows: list[tuple[bytes, bytes]], *, level: int = 9) -> bytes:
+    """A batch that gzip's default level makes larger."""
+    records = [Record(key, value, NOW - 1000) for key, value in rows]
+    plain = b"".join(encode_record(record, offset_delta=row, timestamp_delta=0) for row, record in enumerate(records))
+    packer = zlib.compressobj(level, zlib.DEFLATED, 31)
+    packed = packer.compress(plain) + packer.flush()
+    return encode_batch(records, base_offset=base, codec=1, payload=packed)
+
+
+def well_packed_log(batches: int = 1) -> dict[int, bytes]:
+    """Of each batch one tiny record is superseded; packed again it is larger by more than that."""
+    rng = random.Random(4)
+    words = [bytes(rng.choices(b"abcdefgh", k=rng.randint(3, 9))) for _ in range(300)]
+    data = b"".join(
+        packed_better(2 * row, [(b"k", b""), (b"u%d" % row, b"".join(rng.choices(words, k=9000)))])
+        for row in range(batches)
+    )
+    return {0: data, 2 * batches: keyed_batch(2 * batches, [("k", "1")]),
+            2 * batches + 1: keyed_batch(2 * batches + 1, [("tail", "t")])}  # fmt: skip
+
+
+def test_no_cleaning_that_makes_the_log_larger(root: Path) -> None:
+    """U-54: it is refused with what it would cost, and made all the same when somebody insists."""
+    make_log_dir(root, {NAME: Partition(well_packed_log())})
+    before = tree(root)
+    saved, _ = planned(root, config(), resources())
+    assert saved < 0
+    result = clean(root, CleaningOptions(now_ms=NOW, from_start=True), config(min_cleanable_dirty_ratio=0))
+    assert isinstance(result.error, LogGrowsError)
+    assert "larger" in result.reason
+    assert tree(root) == before
+    size = size_of(root)
+    deadline = config(min_cleanable_dirty_ratio=0, max_compaction_lag_ms=10**12)
+    assert clean(root, CleaningOptions(now_ms=NOW, from_start=True), deadline).outcome == "cleaned"
+    assert size_of(root) == size - saved
+
+
+@pytest.mark.parametrize("batches", [2, 9])
+def test_a_segment_that_grows_too_large_is_split(root: Path, batches: int) -> None:
+    """U-55: nothing is lost, no segment passes the limit, and the log is cleaned."""
+    logs = well_packed_log(batches)
+    make_log_dir(root, {NAME: Partition(logs)})
+    limit = len(logs[0]) + 5
+    result = clean_all(root, NOW, config(), resources(most_segment_bytes=limit))
+    assert any("would pass the size of a segment: split into" in note for note in result.notes)
+    sizes = {int(path.stem): path.stat().st_size for path in (root / NAME).glob("*.log")}
+    assert max(sizes.values()) <= limit
+    assert len(sizes) > 2
+    kept = [record for _, stored in sorted(read_segments(root / NAME).items()) for b in stored for record in b.records]
+    assert [record.key for record in kept] == [*(b"u%d" % row for row in range(batches)), b"k", b"tail"]
+
+
+def test_one_batch_that_grows_too_large_is_refused(root: Path) -> None:
+    """U-55: it cannot be split; the way out is named."""
+    logs = well_packed_log(1)
+    make_log_dir(root, {NAME: Partition(logs)})
+    before = tree(root)
+    with_resources = resources(most_segment_bytes=len(logs[0]) + 1)
+    result = clean(root, CleaningOptions(now_ms=NOW, from_start=True, force=True), None, with_resources)
+    assert "is one batch" in result.reason
+    assert "kafka-delete-records.sh" in str(result.error)
+    assert tree(root) == before
