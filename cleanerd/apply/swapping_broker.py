@@ -46,9 +46,9 @@ class SwappingBroker(LiveBroker):
         self,
         socket: Path,
         patience: Patience | None = None,
-        pool: AgentPool | None = None,
-        *,
         sources: SwapSources = SWAP_SOURCES,
+        *,
+        pool: AgentPool | None = None,
     ) -> None:
         super().__init__(socket, patience, pool)
         self.sources = sources

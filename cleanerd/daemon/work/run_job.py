@@ -169,7 +169,7 @@ def _clean_live(
     if job.socket is None:
         raise AssertionError("a live job without an agent")
     log_dir = job.look.log_dir
-    with SwappingBroker(job.socket, GIVES_WAY, agents) as broker:
+    with SwappingBroker(job.socket, GIVES_WAY, pool=agents) as broker:
         read = ByBroker(log_dir, job.facts, broker, resolved=job.resolved).read
         live = LiveDir(log_dir, job.store, _resources(job), broker, read, keep, read_after)
         return clean_live(live, job.name, _options(job), job.progress)
