@@ -72,9 +72,12 @@ class AgentClient(Closing):
 
         Raises:
             AgentUnavailableError: nobody listens there, or somebody who is not the broker.
+            AgentRefusalError: as many wait for a connection as can (code ``too_many``).
         """
         try:
             connection = agent_transport.connect(path, timeout_seconds)
+        except BlockingIOError:  # somebody listens, and others wait to be accepted
+            raise no_place("others wait for one", path) from None
         except OSError as error:
             raise AgentUnavailableError(
                 f"no agent answers here: {error.strerror or error}",
