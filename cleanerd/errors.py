@@ -17,6 +17,7 @@
     │   │   ├── DisorderedLogError    offsets go back in a way that cannot be cleaned without a loss
     │   │   ├── SegmentGrowsError     a segment that is larger than one can be when it is cleaned
     │   │   └── LogTooLargeError      so many batches and records that there is no memory for them
+    │   ├── LaterError              something of the partition has to pass first, which takes a known time
     │   ├── StalePlanError          the log changed under the plan
     │   │   └── SegmentChangedError   a file of it is no longer the one that was listed
     │   ├── AgentUnavailableError   nobody in a broker to talk to, or it cannot do what is asked for
@@ -231,6 +232,16 @@ class LogTooLargeError(UnsupportedLogError):
         super().__init__(message, where=where, hint="raise the memory limit of cleanerd, or lower log.cleaner.threads")
 
 
+class LaterError(RefusedError):
+    """It can be cleaned in ``seconds``: nobody is to wait so long, who has other partitions to clean (D-10)."""
+
+    cause = Cause.MOMENT
+
+    def __init__(self, message: str, *, where: str, seconds: float) -> None:
+        super().__init__(message, where=where, hint=f"try again in {seconds:.0f} s")
+        self.seconds = seconds
+
+
 class StalePlanError(RefusedError):
     """The log is no longer what the plan was made for; nothing of the plan may be applied."""
 
@@ -255,8 +266,12 @@ class AgentUnavailableError(RefusedError):
 
 NO_LOG: Final = "no_log"
 """The broker does not have the partition: not yet, not any more, or not since its log directory failed."""
-LATER: Final = frozenset({"busy", "not_ready", NO_LOG, "too_many"})
+TOO_MANY: Final = "too_many"
+"""The agent serves as many connections as it can. It is there: whoever has to ask it waits."""
+LATER: Final = frozenset({"busy", "not_ready", NO_LOG, TOO_MANY})
 """Codes of the agent: somebody has the partition at the moment, and the same request may be sent again."""
+NO_EVIDENCE: Final = "no_evidence"
+"""The connection has not been told what the plan rests on: the same request is sent again with it."""
 PLAN_AGAIN: Final = frozenset({
     "evidence_changed", "log_changed", "log_start", "not_below_bound", "not_eligible", "not_sealed", "source_changed",
     "source_gone", "topic_id",

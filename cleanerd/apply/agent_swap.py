@@ -25,6 +25,7 @@ from cleanerd.cleaner.refusals import refuse_deletions
 from cleanerd.errors import (
     LATER,
     LOG_DIR_FAILED,
+    NO_EVIDENCE,
     NO_LOG,
     AgentRefusalError,
     AgentUnavailableError,
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.stage import Staging
     from cleanerd.errors import CleanerdError
 
-_NO_EVIDENCE: Final = "no_evidence"
 _REST_TIMES: Final = 10
 """R-9: after a swap that kept appends waiting for a time, none begins for so many times that."""
 _LONGEST_REST_SECONDS: Final = 1.0
@@ -97,7 +97,7 @@ class Swapper:
         """D-04: a segment that was replaced a moment ago is not replaced again while its old files still go.
 
         Raises:
-            RefusedError: that takes longer than a round can wait.
+            LaterError: that takes longer than a round can wait.
         """
         deadline = time.monotonic() + self._broker.patience.deletion_seconds
         while refuse_deletions(self._cleaning, self._files.stat, file_delete_delay_ms, deadline - time.monotonic()):
@@ -263,7 +263,7 @@ class Swapper:
         try:
             return self._broker.swap(request, staged_bytes)
         except AgentRefusalError as error:
-            if error.code != _NO_EVIDENCE:
+            if error.code != NO_EVIDENCE:
                 raise
         request.update(self._with_witnesses(request))
         return self._broker.swap(request, staged_bytes)

@@ -35,7 +35,6 @@ from cleanerd.errors import (
 )
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name
 from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT
-from cleanerd.policy.producer import LastRecords
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -96,7 +95,7 @@ class ByAgent(Put):
 
     def waits(self) -> Iterator[float]:
         """As long as a round has patience with a broker."""
-        return self._broker.patience.waits()
+        return self._broker.patience.waits_to_plan()
 
     def enter(self, files: PartitionFiles) -> None:
         """The broker looks after the rest."""
@@ -117,7 +116,8 @@ class ByAgent(Put):
     def plan(self, reading: PartitionReading, found: Survey, reader: SegmentReader) -> CleaningPlan:
         """What the broker knows of producers counts too (R192-1)."""
         plan = super().plan(reading, found, reader)
-        return replace(plan, last_records=_with_brokers(plan.last_records, self._told()))
+        brokers = self._broker.producers(self.name, plan.last_records.known)
+        return replace(plan, last_records=plan.last_records.also(brokers))
 
     def check(self, files: PartitionFiles, cleaning: Cleaning) -> None:
         """What only the offline way can do is refused."""
@@ -302,11 +302,3 @@ def _kept(keep: Keeper | None, staged: StagedGroup, swapper: Swapper) -> Iterato
         if not swapper.in_doubt:
             keep.let_go(staged)
         raise
-
-
-def _with_brokers(ours: LastRecords, facts: LogFacts) -> LastRecords:
-    """Both views of the active producers together: what either holds on to stays (R192-1)."""
-    data = {offset for offset, _ in facts.producers.values() if offset is not None}
-    markers = {(producer, epoch) for producer, (offset, epoch) in facts.producers.items() if offset is None}
-    known = set(zip(ours.marker_producers.tolist(), ours.marker_epochs.tolist(), strict=True))
-    return LastRecords.of(data_offsets=data | set(ours.data_offsets.tolist()), marker_epochs=known | markers)

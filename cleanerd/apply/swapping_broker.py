@@ -7,16 +7,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.broker.agent_facts import ask_swap
 from cleanerd.broker.live_broker import LiveBroker
+from cleanerd.errors import NO_EVIDENCE, TOO_MANY, AgentRefusalError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.broker.agent_facts import BrokerSegment, LogFacts, SwapDone
+    from cleanerd.broker.agent_pool import AgentPool
     from cleanerd.broker.live_broker import Patience
     from cleanerd.format.names import TopicPartition
 
 _BYTES_PER_SECOND: Final = 20_000_000
 """Slow disks: the agent reads and checks what is staged before it swaps, and the headers of all sources (A-23.3)."""
+
+_NOT_REFUSED: Final = frozenset({NO_EVIDENCE, TOO_MANY})
+"""What a swap is asked for again with at once: the agent has not looked at it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +42,15 @@ SWAP_SOURCES: Final = SwapSources()
 class SwappingBroker(LiveBroker):
     """A running broker that is not only asked: its agent changes files on our behalf."""
 
-    def __init__(self, socket: Path, patience: Patience | None = None, sources: SwapSources = SWAP_SOURCES) -> None:
-        super().__init__(socket, patience)
+    def __init__(
+        self,
+        socket: Path,
+        patience: Patience | None = None,
+        sources: SwapSources = SWAP_SOURCES,
+        *,
+        pool: AgentPool | None = None,
+    ) -> None:
+        super().__init__(socket, patience, pool)
         self.sources = sources
 
     def swap(self, request: dict[str, Any], staged_bytes: int) -> SwapDone:
@@ -49,10 +61,14 @@ class SwappingBroker(LiveBroker):
             AgentLostError: it may have happened or not.
             AgentUnavailableError: it was not sent.
         """
-        client = self.connected()
         read_bytes = staged_bytes + sum(source["size"] for group in request["groups"] for source in group["sources"])
         limit = self.patience.swap_seconds + read_bytes / _BYTES_PER_SECOND
-        return ask_swap(client, request, timeout_seconds=limit)
+        try:
+            return self.asked(lambda client: ask_swap(client, request, timeout_seconds=limit))
+        except AgentRefusalError as error:
+            if error.code not in _NOT_REFUSED:
+                self.pool.count_refused_swap()
+            raise
 
     def checkpoint(self, name: TopicPartition, facts: LogFacts, offset: int, clean: BrokerSegment) -> None:
         """Tell the broker's cleaner that the log is clean up to ``offset`` (A-20, S-50).
@@ -62,13 +78,12 @@ class SwappingBroker(LiveBroker):
         Raises:
             AgentUnavailableError, AgentRefusalError: it was not told, or it is not known.
         """
-        self.connected().call(
-            "checkpoint",
-            timeout_seconds=self.patience.answer_seconds,
-            topic=name.topic,
-            partition=name.partition,
-            topic_id=facts.topic_id,
-            dir=facts.dir,
-            offset=offset,
-            **({"clean": clean.to_json()} if facts.compares_clean else {}),
-        )
+        fields: dict[str, Any] = {
+            "topic": name.topic,
+            "partition": name.partition,
+            "topic_id": facts.topic_id,
+            "dir": facts.dir,
+        }
+        if facts.compares_clean:
+            fields["clean"] = clean.to_json()
+        self.asked(lambda client: client.call("checkpoint", offset=offset, **fields))

@@ -6,6 +6,7 @@ limit, and nothing is ever taken for done because a connection broke.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import json
@@ -17,7 +18,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from cleanerd.broker import agent_transport
 from cleanerd.closing import Closing
-from cleanerd.errors import AgentRefusalError, AgentUnavailableError, RefusedError
+from cleanerd.errors import TOO_MANY, AgentRefusalError, AgentUnavailableError, RefusedError
 from cleanerd.log.documents import line_bytes
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ class AgentClient(Closing):
     """
 
     def __init__(self, connection: socket.socket, where: str, answer_seconds: float) -> None:
-        """Use :meth:`connect`, which opens the connection."""
-        self._answer_seconds = answer_seconds
+        """Use :meth:`connect`, which opens the connection. ``answer_seconds``: the time limit of a call; may be set."""
+        self.answer_seconds = answer_seconds
         self.used_at = time.monotonic()
         self._socket: socket.socket | None = connection
         self._limit_seconds = 0.0
@@ -71,9 +72,12 @@ class AgentClient(Closing):
 
         Raises:
             AgentUnavailableError: nobody listens there, or somebody who is not the broker.
+            AgentRefusalError: as many wait for a connection as can (code ``too_many``).
         """
         try:
             connection = agent_transport.connect(path, timeout_seconds)
+        except BlockingIOError:  # somebody listens, and others wait to be accepted
+            raise no_place("others wait for one", path) from None
         except OSError as error:
             raise AgentUnavailableError(
                 f"no agent answers here: {error.strerror or error}",
@@ -133,9 +137,15 @@ class AgentClient(Closing):
         self.used_at = time.monotonic()
         number = next(self._ids)
         line = _encode({"v": PROTOCOL, "id": number, "op": operation, **fields})
-        deadline = time.monotonic() + (self._answer_seconds if timeout_seconds is None else timeout_seconds)
+        deadline = time.monotonic() + (self.answer_seconds if timeout_seconds is None else timeout_seconds)
         try:
-            self._send(line, deadline)
+            try:
+                self._send(line, deadline)
+            except AgentLostError:
+                # An agent that has no place says so, and hangs up before it has read anything.
+                with contextlib.suppress(AgentLostError):
+                    return read(self._line(time.monotonic()), number, operation)
+                raise
             return read(self._line(deadline), number, operation)
         except AgentRefusalError:
             raise
@@ -154,6 +164,9 @@ class AgentClient(Closing):
         if answer.get("ok") is not False or not isinstance(code, str) or not _is_numbers(done):
             raise self._lost(f"the answer to {operation} cannot be understood")
         if answer.get("id") is None:  # no answer to this request, and the agent hangs up after it
+            self.close()
+            if code == TOO_MANY:
+                raise no_place(_printable(told) if isinstance(told, str) else "", self.where)
             raise self._lost(f"refused the connection: {_printable(code)}")
         text = _printable(told) if isinstance(told, str) else ""
         raise AgentRefusalError(
@@ -217,6 +230,16 @@ class AgentClient(Closing):
 
     def _lost(self, message: str) -> AgentLostError:
         return AgentLostError(f"the broker's agent: {message}", where=self.where)
+
+
+def no_place(why: str, where: Path | str) -> AgentRefusalError:
+    """The agent is there, but serves nobody more at the moment; nothing was asked for."""
+    return AgentRefusalError(
+        f"the broker's agent has no free connection: {why}; try again in a moment",
+        operation="connect",
+        code=TOO_MANY,
+        where=str(where),
+    )
 
 
 def _encode(request: dict[str, Any]) -> bytes:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, ValidationError
 
 from cleanerd.broker.agent_client import AgentLostError
+from cleanerd.broker.agent_pool import PLACES
 from cleanerd.format.names import MAX_OFFSET, TopicPartition, uuid_from_base64
 from cleanerd.log.adapters import Long, Offset, adapter_of
 from cleanerd.log.documents import line_bytes
@@ -51,21 +52,20 @@ def _topic_id(text: str | None) -> str | None:
     return text
 
 
-def _producers(rows: object) -> dict[int, tuple[int | None, int]]:
-    """``{"id": [last data offset or null, epoch]}``; raises ValueError."""
-    if not isinstance(rows, dict):
-        raise ValueError("producers are an object")  # noqa: TRY004 - pydantic turns it into its own error
-    found = {}
-    for name, row in rows.items():
-        if (
-            not isinstance(row, list)
-            or len(row) != 2
-            or type(row[1]) is not int
-            or type(row[0]) not in {int, type(None)}
-        ):
-            raise ValueError("a producer is [last data offset or null, epoch]")
-        found[int(name)] = (row[0], row[1])
-    return found
+@dataclass(frozen=True, slots=True)
+class Held:
+    """How long an agent has held locks of one kind since it was loaded, a histogram. All times in microseconds.
+
+    ``counts[i]`` holds were not longer than ``bounds_us[i]``, and longer than the bound before; the last were longer
+    than all.
+    """
+
+    bounds_us: list[Offset]
+    counts: list[Offset]
+    sum_us: Offset
+    longest_us: Offset
+
+    __pydantic_config__ = _STRICT
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,8 @@ class AgentInfo:
     ``transport``: unix or loopback; agents that do not tell it know no other than the first.
     ``pauses`` and ``failed_resumes``: partitions (``topic-0``) whose cleaner the agent holds, and could not let go.
     ``gives_up_log_dirs``: it can have the broker do so where a swap stops half-way (A-24); older agents do not.
+    ``places``: how many connections it serves. ``held``: how long it has held the broker's locks, by kind: ``log``,
+    ``cleaner`` (A-36); empty from agents that do not measure it.
     """
 
     protocol: int
@@ -104,6 +106,8 @@ class AgentInfo:
     gives_up_log_dirs: bool = False
     swaps: int = 0
     accepting_swaps: bool = True
+    places: int = PLACES
+    held: dict[str, Held] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
 
     __pydantic_config__ = _STRICT
@@ -164,7 +168,6 @@ class LogFacts:
     """``log``: one partition, all numbers taken at one moment. ``segments`` ascend, the last is the active one.
 
     ``settings`` are the broker's effective ones for the topic, ``segment_size`` its effective segment size.
-    ``producers``: id to (last data offset or None, epoch) of the producers that the broker counts as active.
     ``cleaning`` is the state of the broker's own cleaner. ``compares_aborted``: a swap request may tell the aborted
     transactions that it rests on (U-32). ``compares_clean``: a clean point may come with the segment below it (S-50).
     """
@@ -179,7 +182,6 @@ class LogFacts:
     segments: Annotated[list[Annotated[BrokerSegment, PlainValidator(_segment)]], Field(min_length=1)]
     settings: dict[str, str]
     segment_size: Offset
-    producers: Annotated[dict[int, tuple[Long | None, int]], PlainValidator(_producers)]
     cleaning: str
     future: bool = False
     remote: bool = False
@@ -193,6 +195,30 @@ class LogFacts:
     def active(self) -> BrokerSegment:
         """The segment that the broker appends to."""
         return self.segments[-1]
+
+
+class ActiveProducer(NamedTuple):
+    """A producer that the broker counts as active; ``last_data_offset`` is None when only markers are known of it."""
+
+    producer_id: Long
+    last_data_offset: Long | None
+    epoch: int
+
+
+def _producer(row: object) -> ActiveProducer:
+    """``[id, last data offset or null, epoch]``; raises ValueError."""
+    if not isinstance(row, list) or len(row) != 3 or type(row[0]) is not int or type(row[2]) is not int:
+        raise ValueError("a producer is [id, last data offset or null, epoch]")
+    if type(row[1]) not in {int, type(None)}:
+        raise ValueError("a producer's last data offset is a whole number or null")
+    return ActiveProducer(*row)
+
+
+@dataclass(frozen=True, slots=True)
+class _Producers:
+    active: list[Annotated[ActiveProducer, PlainValidator(_producer)]]
+
+    __pydantic_config__ = _STRICT
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +268,15 @@ def ask_log(client: AgentClient, name: TopicPartition) -> LogFacts:
     if sorted(set(bases)) != bases or not facts.log_start <= facts.leo or facts.hw > facts.leo or facts.lso > facts.hw:
         raise _nonsense(client, "log", "its numbers contradict each other")
     return facts
+
+
+def ask_producers(client: AgentClient, name: TopicPartition, ids: list[int]) -> list[ActiveProducer]:
+    """Those of ``ids`` that the broker counts as active producers of a partition.
+
+    Raises:
+        AgentRefusalError, AgentLostError: it does not say.
+    """
+    return _asked(client, _Producers, "producers", topic=name.topic, partition=name.partition, ids=ids).active
 
 
 def ask_swap(client: AgentClient, request: dict[str, Any], *, timeout_seconds: float) -> SwapDone:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 SOCKET: Final = ".cleanerd-agent.sock"
 """U-31: in the broker's first live log directory."""
 
+_PROBE_SECONDS: Final = 2.0
+_QUEUE_SECONDS: Final = 0.02
 _MAX_PATH_BYTES: Final = 100
 _MAX_ANNOUNCEMENT_BYTES: Final = 1024
 _HELLO: Final = b"CLEANERD"
@@ -64,6 +66,17 @@ def leads_to_agent(path: Path) -> bool:
     return stat.S_ISSOCK(mode) or stat.S_ISREG(mode)
 
 
+def is_listening(path: Path) -> bool:
+    """Whether somebody accepts a connection at ``path``, or may."""
+    try:
+        connect(path, _PROBE_SECONDS).close()
+    except (ConnectionRefusedError, FileNotFoundError, AgentUnavailableError):
+        return False
+    except OSError:
+        return True  # it is there, and does not answer now
+    return True
+
+
 def connect(path: Path, timeout_seconds: float) -> socket.socket:
     """A connection to the agent that ``path`` leads to, however long that is.
 
@@ -77,7 +90,7 @@ def connect(path: Path, timeout_seconds: float) -> socket.socket:
     try:
         connection.settimeout(timeout_seconds)
         with _short(path) as address:
-            _connect_whole(connection, address)
+            _connect_whole(connection, address, time.monotonic() + timeout_seconds)
         _require_broker(connection, path)
     except BaseException:
         connection.close()
@@ -85,13 +98,22 @@ def connect(path: Path, timeout_seconds: float) -> socket.socket:
     return connection
 
 
-def _connect_whole(connection: socket.socket, address: str) -> None:
+def _connect_whole(connection: socket.socket, address: str, deadline: float) -> None:
     """Connect, once more where a signal came between: of a unix socket Python takes that for done.
+
+    Where others wait to be accepted, as many as the kernel lets wait, it is tried again until the deadline (A-37).
 
     Raises:
         OSError: nobody listens there.
     """
-    connection.connect(address)
+    while True:
+        try:
+            connection.connect(address)
+            break
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_QUEUE_SECONDS)
     try:
         connection.getpeername()
     except OSError:

@@ -5,43 +5,59 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from cleanerd.broker.agent_client import PROTOCOL, AgentClient, AgentLostError
-from cleanerd.broker.agent_facts import AgentInfo, LogFacts, ask_info, ask_log, ask_logs
-from cleanerd.broker.agent_transport import SOCKET, leads_to_agent
+from cleanerd.broker.agent_client import PROTOCOL, AgentLostError
+from cleanerd.broker.agent_facts import AgentInfo, LogFacts, ask_info, ask_log, ask_logs, ask_producers
+from cleanerd.broker.agent_pool import AgentPool
+from cleanerd.broker.agent_transport import SOCKET, is_listening, leads_to_agent
 from cleanerd.closing import Closing
-from cleanerd.errors import AgentUnavailableError
+from cleanerd.errors import TOO_MANY, AgentRefusalError, AgentUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from cleanerd.broker.agent_facts import ListedLog
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from cleanerd.broker.agent_client import AgentClient
+    from cleanerd.broker.agent_facts import ActiveProducer, ListedLog
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.log_dir import LogDir
 
 UNCERTAIN: Final = frozenset({"io_error", "internal"})
 """Whether the group was swapped has to be looked up."""
 
+T = TypeVar("T")
+
 _SWAP_SECONDS: Final = 60.0
+_PRODUCERS_AT_ONCE: Final = 20_000
+"""Some hundred kilobytes a request and an answer, however many there are."""
+_FIRST_WAIT_SECONDS: Final = 0.05
+_LONGEST_WAIT_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
     """How long a round waits for things that pass.
 
-    ``tries`` is how often a partition is planned in a round and how often one request is sent; between two tries the
-    wait doubles from ``first_wait_seconds`` to ``longest_wait_seconds``. ``lost_seconds``: how long a broker that went
-    away in the middle is looked for. ``idle_seconds``: a connection on which nothing was said for so long is made anew.
-    ``replacement_seconds``: how long files of a replacement may be there before it counts as cut short (U-34).
+    ``plans`` is how often a partition is planned in a round, ``tries`` how often one request is sent; between two of
+    them the wait doubles from ``first_wait_seconds`` to ``longest_wait_seconds``. ``lost_seconds``: how long a broker
+    that went away in the middle is looked for. ``deletion_seconds``: how long old files may take to go (D-04).
+    ``place_seconds``: how long a free connection is waited for. ``idle_seconds``: a connection on which nothing was
+    said for so long is made anew. ``replacement_seconds``: how long files of a replacement may be there before it
+    counts as cut short (U-34).
     """
 
+    plans: int = 6
     tries: int = 6
     first_wait_seconds: float = 0.2
     longest_wait_seconds: float = 3.0
     lost_seconds: float = 30.0
     deletion_seconds: float = 10.0
+    place_seconds: float = 60.0
     connect_seconds: float = 5.0
     answer_seconds: float = 30.0
     swap_seconds: float = _SWAP_SECONDS
@@ -49,40 +65,49 @@ class Patience:
     replacement_seconds: float = 60.0
 
     def waits(self) -> Iterator[float]:
-        """Seconds to wait before each further try."""
+        """Seconds to wait before each further try of a request."""
+        return self._waits(self.tries)
+
+    def waits_to_plan(self) -> Iterator[float]:
+        """Seconds to wait before the partition is planned again."""
+        return self._waits(self.plans)
+
+    def _waits(self, times: int) -> Iterator[float]:
         wait = self.first_wait_seconds
-        for _ in range(self.tries - 1):
+        for _ in range(times - 1):
             yield wait
             wait = min(2 * wait, self.longest_wait_seconds)
 
 
 class LiveBroker(Closing):
-    """The agent behind one socket; a connection that broke is made anew. Not for two threads at once."""
+    """The agent behind one socket; a connection that broke is made anew. Not for two threads at once.
 
-    def __init__(self, socket: Path, patience: Patience | None = None) -> None:
+    ``pool``: the connections that this process shares; None: one of its own.
+    """
+
+    def __init__(self, socket: Path, patience: Patience | None = None, pool: AgentPool | None = None) -> None:
         self.socket = socket
         self.patience = patience or Patience()
-        self._client: AgentClient | None = None
+        self.pool = AgentPool() if pool is None else pool
+        self._owns_pool = pool is None
+        self._last: AgentClient | None = None
         self._gone = False
 
     def close(self) -> None:
-        """Close the connection, if there is one."""
-        if self._client is not None:
-            self._client.close()
-            self._client = None
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether there is a connection, and none that broke."""
-        return self._client is not None and not self._client.is_closed and not self._gone
+        """Close the connections, if they are nobody else's."""
+        if self._owns_pool:
+            self.pool.close()
 
     def info(self) -> AgentInfo:
         """Who is there.
 
         Raises:
             AgentUnavailableError: nobody, or nobody that makes sense.
+            AgentRefusalError: it has no free connection.
         """
-        return ask_info(self.connected())
+        info = self.asked(ask_info)
+        self.pool.learn_places(self.socket, info.places)
+        return info
 
     def logs(self) -> list[ListedLog]:
         """The broker's partitions.
@@ -90,7 +115,7 @@ class LiveBroker(Closing):
         Raises:
             AgentUnavailableError, AgentRefusalError: it does not say.
         """
-        return ask_logs(self.connected())
+        return self.asked(ask_logs)
 
     def log(self, name: TopicPartition) -> LogFacts:
         """One partition as the broker holds it now. A broken connection is made anew once.
@@ -99,9 +124,19 @@ class LiveBroker(Closing):
             AgentUnavailableError, AgentRefusalError: it does not say.
         """
         try:
-            return ask_log(self.connected(), name)
+            return self.asked(lambda client: ask_log(client, name))
         except AgentLostError:
-            return ask_log(self.connected(), name)
+            return self.asked(lambda client: ask_log(client, name))
+
+    def producers(self, name: TopicPartition, ids: NDArray[np.int64]) -> Iterator[ActiveProducer]:
+        """Those of ``ids`` that the broker counts as active producers, looked up some at a time (A-36).
+
+        Raises:
+            AgentUnavailableError, AgentRefusalError: it does not say.
+        """
+        for start in range(0, len(ids), _PRODUCERS_AT_ONCE):
+            some = ids[start : start + _PRODUCERS_AT_ONCE].tolist()
+            yield from self.asked(partial(ask_producers, name=name, ids=some))
 
     def find_again(self) -> None:
         """Wait until a broker that has finished its start answers; once in vain, later calls look once and do not wait.
@@ -109,7 +144,7 @@ class LiveBroker(Closing):
         Raises:
             AgentUnavailableError: none did.
         """
-        self.close()
+        self.pool.forget(self.socket)
         deadline = time.monotonic() + (0 if self._gone else self.patience.lost_seconds)
         while True:
             problem = AgentUnavailableError("the broker has not finished its start", where=str(self.socket))
@@ -123,30 +158,48 @@ class LiveBroker(Closing):
                 raise problem
             time.sleep(min(0.5, self.patience.longest_wait_seconds))
 
-    def connected(self) -> AgentClient:
-        """The connection; made anew when it broke or lay idle.
+    def asked(self, question: Callable[[AgentClient], T]) -> T:
+        """What ``question`` returns of a connection that it has for itself; a free one is waited for.
 
         Raises:
             AgentUnavailableError: nobody answers.
+            AgentRefusalError: no connection became free within ``place_seconds``, or the agent said no.
         """
-        # Deciding can take long, and the agent hangs up on who says nothing.
-        if self._client is not None and time.monotonic() - self._client.used_at > self.patience.idle_seconds:
-            self._client.close()
-        if self._client is None or self._client.is_closed:
-            self._client = AgentClient.connect(
-                self.socket,
-                timeout_seconds=self.patience.connect_seconds,
-                answer_seconds=self.patience.answer_seconds,
-            )
-        return self._client
+        patience, wait = self.patience, _FIRST_WAIT_SECONDS
+        deadline = time.monotonic() + patience.place_seconds
+        while True:
+            left = max(deadline - time.monotonic(), 0.0)
+            try:
+                with self.pool.lease(
+                    self.socket,
+                    place_seconds=left,
+                    connect_seconds=patience.connect_seconds,
+                    last=self._last,
+                    idle_seconds=patience.idle_seconds,
+                ) as client:
+                    self._last = client
+                    client.answer_seconds = patience.answer_seconds
+                    return question(client)
+            except AgentRefusalError as error:
+                # Other processes have all places; nothing was asked for yet.
+                if error.code != TOO_MANY or time.monotonic() + wait >= deadline:
+                    raise
+            time.sleep(wait)
+            wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
 
 
 def find_socket(configured: Path | None, log_dirs: Sequence[Path]) -> Path | None:
-    """What leads to the agent: as configured, else in the first log directory that has something such (U-31)."""
+    """What leads to the agent: as configured, else in the first log directory where somebody listens (U-31).
+
+    A socket's file stays where a broker was killed, or no longer uses the directory: of several the one that answers
+    counts. Where none does the first is returned: whoever connects there is told why that fails.
+    """
     if configured is not None:
         return configured
-    candidates = [path / SOCKET for path in log_dirs]
-    return next((path for path in candidates if leads_to_agent(path)), None)
+    found = [path / SOCKET for path in log_dirs if leads_to_agent(path / SOCKET)]
+    if len(found) > 1:
+        return next((path for path in found if is_listening(path)), found[0])
+    return found[0] if found else None
 
 
 def why_not(info: AgentInfo, log_dir: LogDir) -> str:

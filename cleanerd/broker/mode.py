@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from cleanerd.broker.agent_attach import log_dirs_of_process
 from cleanerd.broker.live_broker import LiveBroker, Patience, find_socket, why_not
 from cleanerd.broker.lock_file import ask_lock, broker_process, is_held, worker_of
-from cleanerd.errors import CleanerdError
+from cleanerd.errors import TOO_MANY, AgentRefusalError, CleanerdError
 from cleanerd.log.log_dir import read_log_dir
 
 if TYPE_CHECKING:
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.broker.agent_facts import AgentInfo
+    from cleanerd.broker.agent_pool import AgentPool
     from cleanerd.log.log_dir import LogDir
 
 Mode = Literal["live", "on-start", "offline"]
 
-LOOK: Patience = Patience(tries=1, connect_seconds=2.0, answer_seconds=5.0)
+LOOK: Patience = Patience(plans=1, tries=1, place_seconds=20.0, connect_seconds=2.0, answer_seconds=5.0)
 """To see who is there: a broker in trouble must not hold up a look at it."""
 
 
@@ -43,10 +44,20 @@ class ModeChoice:
     worked_on: bool = False
 
 
-def choose_mode(log_dir: LogDir, others: Sequence[Path], configured: Path | None) -> ModeChoice:
+def choose_mode(
+    log_dir: LogDir,
+    others: Sequence[Path],
+    configured: Path | None,
+    pool: AgentPool | None = None,
+    patience: Patience = LOOK,
+) -> ModeChoice:
     """The best mode for ``log_dir``. ``others`` are log directories of the same broker, where its socket may be.
 
-    ``configured`` is ``cleanerd.agent.socket``. Waits for a few seconds at most.
+    ``configured`` is ``cleanerd.agent.socket``, ``pool`` the connections that this process shares. Waits for a few
+    seconds at most, but longer where all connections of the agent are in use.
+
+    Raises:
+        AgentRefusalError: the agent is there, and no connection became free.
     """
     if not is_held(log_dir.path):
         return ModeChoice("offline", f"no broker runs on it{told_of_others(log_dir, others)}")
@@ -57,9 +68,11 @@ def choose_mode(log_dir: LogDir, others: Sequence[Path], configured: Path | None
     if socket is None:
         return ModeChoice("on-start", "a broker runs on it without cleanerd's agent")
     try:
-        with LiveBroker(socket, LOOK) as broker:
+        with LiveBroker(socket, patience, pool) as broker:
             info = broker.info()
     except CleanerdError as error:
+        if isinstance(error, AgentRefusalError) and error.code == TOO_MANY:
+            raise
         return ModeChoice("on-start", str(error), socket)
     against = why_not(info, log_dir)
     if against:

@@ -66,8 +66,8 @@ class CleaningPlan:
     ``producers_expired_ms`` they have expired unless they write again. ``aborted`` are the aborted transactions up to
     the end of the log, as its indexes have them. ``legacy_horizon_ms`` is how old a segment file is whose v0 and v1
     tombstones may go (C-30); ``map_dir``, ``map_reserve_bytes``: where the offset map may be a file, "" for nowhere,
-    and what stays free there, None for a tenth of that disk. ``convert_legacy``: what is kept in these formats becomes v2
-    (U-18). ``hash_key`` makes the key hash of this plan unpredictable for producers.
+    and what stays free there, None for a tenth of that disk. ``convert_legacy``: what is kept in these formats becomes
+    v2 (U-18). ``hash_key`` makes the key hash of this plan unpredictable for producers.
     """
 
     plan_id: str

@@ -45,6 +45,7 @@ def make_plan(
         now_ms=options.now_ms,
         expiration_ms=resources.producer_id_expiration_ms,
         torn_from=torn_from,
+        memory_bytes=resources.facts_bytes,
     )
     sources = tuple(
         Source(segment, log.end_of(row))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from cleanerd.errors import RefusedError
+from cleanerd.errors import LaterError, RefusedError
 from cleanerd.format.names import DELETED_SUFFIX, SEGMENT_SUFFIX, file_name
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def refuse_deletions(
     Returns whether there are such files, all gone within ``wait_seconds``.
 
     Raises:
-        RefusedError: some stay for longer.
+        LaterError: some stay for longer.
     """
     segments = cleaning.decision.segments
     going = []
@@ -76,9 +76,9 @@ def refuse_deletions(
         return False
     seconds, base = max(going)
     if seconds > wait_seconds:
-        raise RefusedError(
+        raise LaterError(
             f"segment {base} was replaced less than file.delete.delay.ms={delay_ms} ago",
             where=cleaning.plan.path,
-            hint=f"try again in {seconds:.0f} s",
+            seconds=seconds,
         )
     return True

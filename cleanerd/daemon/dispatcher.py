@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
+    from cleanerd.broker.agent_pool import AgentPool
     from cleanerd.daemon.configuration import Configuration
     from cleanerd.daemon.fleet.fleet import Fleet
     from cleanerd.daemon.fleet.schedule import Candidate
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from cleanerd.daemon.seen import Seen
     from cleanerd.daemon.showing.counters import Counters
     from cleanerd.daemon.view import Trigger
-    from cleanerd.daemon.work.connections import Connections
     from cleanerd.daemon.work.hand_over import HandOver
     from cleanerd.daemon.work.job import JobDone, Kind
     from cleanerd.daemon.work.keeping import Keeping
@@ -62,7 +62,7 @@ class JobTools:
     throttle: Throttle
     hand_over: HandOver
     keeping: Keeping
-    connections: Connections
+    agents: AgentPool
     run: RunJob = run
 
 
@@ -217,7 +217,7 @@ class Dispatcher:
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not self.running:
-            self._tools.connections.close()
+            self._tools.agents.close()
         error = None if task.cancelled() else task.exception()
         if error is not None and not self._ending.is_set():
             self.begin_nothing()
@@ -226,7 +226,7 @@ class Dispatcher:
     async def _work(self, tracked: Tracked, job: Job) -> None:
         key = tracked.key
         try:
-            done = await self.workers.submit(lambda: self._tools.run(job, self._tools.keeping, self._tools.connections))
+            done = await self.workers.submit(lambda: self._tools.run(job, self._tools.keeping, self._tools.agents))
         except WorkerDiedError as error:
             _log.exception("a worker died", partition=str(job.name))
             del self.running[key]

@@ -32,6 +32,12 @@ class DaemonLimits:
     agent_seconds: float = 5.0
     """For an answer of the agent during a look: a broker in trouble must not hold up a look at it."""
 
+    place_seconds: float = 20.0
+    """For a free connection to the agent during a look."""
+
+    together_seconds: float = 2.0
+    """A look that takes longer is left behind by those that have looked, and merged when it comes."""
+
     write_seconds: float = 2.0
     """How long an operator's request waits until the disk has what it changed."""
 

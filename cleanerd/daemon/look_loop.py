@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
+    from cleanerd.broker.agent_pool import AgentPool
     from cleanerd.daemon.configuration import Configuration
     from cleanerd.daemon.fleet.fleet import Fleet
     from cleanerd.daemon.fleet.tracked import Tracked
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 
 LEAST_BACKOFF_SECONDS: Final = 0.1
 
+IDLE_SECONDS: Final = 30.0
+"""A connection to an agent that was not used for so long is left to others."""
+
 
 class LookLoop:
     """``after_look`` is called when something was looked at: it may be somebody's turn."""
@@ -49,6 +53,7 @@ class LookLoop:
         store: StateStore,
         marks: Marks,
         clock: Clock,
+        agents: AgentPool,
         *,
         limits: DaemonLimits = DAEMON_LIMITS,
         after_look: Callable[[], None],
@@ -62,9 +67,12 @@ class LookLoop:
         self._store = store
         self._marks = marks
         self._clock = clock
+        self._agents = agents
         self._after_look = after_look
         self._limits = limits
-        self.threads = LookThreads(self._merge, publisher.warn, self.wake, limits, looker=looker)
+        self.threads = LookThreads(
+            self._merge, publisher.warn, self.wake, limits, looker=looker, caught_up=self._caught_up
+        )
         self.threads.attend(configuration.log_dirs)
         self._watcher = watcher(self._noticed)
         self._noticed_names: dict[Path, set[TopicPartition] | None] = {}
@@ -86,7 +94,9 @@ class LookLoop:
             generation = configuration.generation
             if time.monotonic() >= next_full or first or configuration.is_behind:
                 self._noticed_names.clear()
-                await self._look(dict.fromkeys(configuration.log_dirs))
+                # Without a first look, or one by the settings of now, nothing may begin.
+                everything = first or configuration.is_behind
+                await self._look(dict.fromkeys(configuration.log_dirs), wait_for_all=everything)
                 self._follow()
                 next_full = time.monotonic() + backoff
                 configuration.looked(generation)
@@ -96,7 +106,7 @@ class LookLoop:
                     ready()
             elif self._noticed_names:
                 noticed, self._noticed_names = self._noticed_names, {}
-                await self._look(noticed, only_due=True)
+                await self._look(noticed, only_due=True, wait_for_all=False)
                 self._follow()
             self._after_look()
             if first:  # who asks whether it is ready is told at once
@@ -120,7 +130,7 @@ class LookLoop:
     async def look_again(self, tracked: Tracked) -> None:
         """At one partition, now."""
         if (path := self._path_of(tracked)) is not None:
-            await self._look({path: {tracked.name}})
+            await self._look({path: {tracked.name}}, wait_for_all=True)
 
     async def ask(self, path: Path, question: Callable[[LogDirLooker, LookContext], Any]) -> Any:
         """Something else of the thread of a log directory.
@@ -138,6 +148,7 @@ class LookLoop:
             self._configuration.log_dirs,
             self._store,
             self._clock.now_ms,
+            self._agents,
             jobs_ended=stale.jobs_ended,
             stale=stale.keys(),
             marks=self._marks,
@@ -145,13 +156,24 @@ class LookLoop:
             forgiven=dict(stale.forgiven),
         )
 
-    async def _look(self, wanted: Mapping[Path, Collection[TopicPartition] | None], *, only_due: bool = False) -> None:
-        await self.threads.look(replace(self._context(), only_due=only_due), wanted)
+    async def _look(
+        self,
+        wanted: Mapping[Path, Collection[TopicPartition] | None],
+        *,
+        wait_for_all: bool,
+        only_due: bool = False,
+    ) -> None:
+        await self.threads.look(replace(self._context(), only_due=only_due), wanted, wait_for_all=wait_for_all)
+        self._agents.close_idle(IDLE_SECONDS)
 
     def _merge(self, found: LogDirLook) -> None:
         log_look(self._fleet.dirs.get(str(found.path)), found, self._fleet.is_full)
         warned = replace(found, warnings=(*found.warnings, *self._warnings.current()))
         self._fleet.merge(warned, self._clock.now_ms())
+
+    def _caught_up(self) -> None:
+        self._after_look()
+        self._publisher.soon()
 
     def _follow(self) -> None:
         """Have the file system tell of the partitions that there are now; to ask a disk that hangs would hang too."""

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from cleanerd import __version__
+from cleanerd.broker.agent_pool import AgentPool
 from cleanerd.daemon.asking import control_socket
 from cleanerd.daemon.configuration import Configuration
 from cleanerd.daemon.control import ControlServer
@@ -42,7 +43,6 @@ from cleanerd.daemon.showing.publisher import Publisher
 from cleanerd.daemon.showing.standing_warnings import StandingWarnings
 from cleanerd.daemon.showing.trend import TrendRing
 from cleanerd.daemon.within import within
-from cleanerd.daemon.work.connections import Connections
 from cleanerd.daemon.work.hand_over import HandOver
 from cleanerd.daemon.work.keeping import SWEEP_SECONDS, Keeping
 from cleanerd.daemon.work.run_job import run
@@ -120,13 +120,14 @@ class Service:
         self._savings = KeptSavings(daemon.cleanerd_state_dir, self._write)
         self.fleet = Fleet(FleetSettings.of(settings), pauses, self._savings.recall)
         warnings = StandingWarnings(store, clock)
-        counters = Counters(store, clock, self._throttle, workers)
+        agents = AgentPool()
+        counters = Counters(store, clock, self._throttle, workers, agents)
         self.dispatcher = Dispatcher(
             self.configuration,
             self.fleet,
             counters,
             workers,
-            JobTools(store, marks, clock, self._throttle, hand_over, self._keeping, Connections(), run=run_job),
+            JobTools(store, marks, clock, self._throttle, hand_over, self._keeping, agents, run=run_job),
             look_again=self._look_again,
             looked=self._looked,
             changed=self._changed,
@@ -155,6 +156,7 @@ class Service:
             store,
             marks,
             clock,
+            agents,
             limits=limits,
             after_look=self.dispatcher.schedule,
             looker=looker,

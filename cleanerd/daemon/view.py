@@ -177,9 +177,13 @@ class Histogram:
         counts = (*self.counts[:at], self.counts[at] + 1, *self.counts[at + 1 :])
         return Histogram(self.bounds, counts, self.sum + value)
 
+    def with_all_of(self, other: Histogram) -> Histogram:
+        """Both together; they have the same bounds."""
+        counts = tuple(map(sum, zip(self.counts, other.counts, strict=True)))
+        return Histogram(self.bounds, counts, self.sum + other.sum)
+
 
 DURATION_BOUNDS: Final = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
-HELD_BOUNDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +212,7 @@ class Totals:
 
     ``observed``: partitions of which it was worked out what a clean would save. ``state_errors``: files of the state
     directory that were damaged, or could not be read or written. ``clock_jumps``: ahead. ``key_passes``: more than one
-    a clean where the keys do not fit the offset map. ``durations``: of cleans that were done; ``held``: the longest
-    time that each live clean held a partition's lock.
+    a clean where the keys do not fit the offset map. ``durations``: of cleans that were done.
     """
 
     cleans: Mapping[str, int] = field(default_factory=dict)
@@ -232,12 +235,11 @@ class Totals:
     clock_jumps: int = 0
     seconds: Mapping[str, float] = field(default_factory=dict)
     durations: Histogram = field(default_factory=lambda: Histogram.of(DURATION_BOUNDS))
-    held: Histogram = field(default_factory=lambda: Histogram.of(HELD_BOUNDS))
 
     def to_json(self) -> dict[str, Any]:
         """All of them, by name."""
         shallow = {each.name: getattr(self, each.name) for each in fields(self)}
-        shallow |= {"durations": asdict(self.durations), "held": asdict(self.held)}
+        shallow |= {"durations": asdict(self.durations)}
         return {name: dict(value) if isinstance(value, Mapping) else value for name, value in shallow.items()}
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from cleanerd.broker.agent_jar import build_of_jar
 from cleanerd.broker.mode import choose_mode
+from cleanerd.errors import AgentRefusalError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +24,12 @@ _FIX = (
 
 def check_mode(findings: Findings, log_dir: LogDir, others: Sequence[Path], configured: Path | None) -> None:
     """Live, on-start or offline, and what an agent that is there has to tell."""
-    choice = choose_mode(log_dir, others, configured)
+    try:
+        choice = choose_mode(log_dir, others, configured)
+    except AgentRefusalError as error:
+        fix = "see who else is connected to the agent's socket (ss -xp), and try again"
+        findings.warning("mode", error.message, error.where or log_dir.path, fix)
+        return
     told = f"{choice.mode}: {choice.reason}"
     if choice.mode == "on-start":
         findings.note("mode", told, choice.socket or log_dir.path, _FIX)

@@ -10,15 +10,16 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from cleanerd.errors import CleanerdError
+from cleanerd.errors import CleanerdError, LogTooLargeError
 from cleanerd.format.batch import CONTROL, TRANSACTIONAL
 from cleanerd.format.control import ControlType
 from cleanerd.format.names import MAX_OFFSET, SNAPSHOT_SUFFIX, file_name
 from cleanerd.format.snapshot import read_snapshot
+from cleanerd.log.memory import facts_bytes
 from cleanerd.log.small_file import read_small_file
 from cleanerd.policy.producer import LastRecords
 
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from cleanerd.log.read import SegmentReader
 
 NONE = -1
+
+PRODUCER_BYTES: Final = 720
+"""What is known of one producer takes so much memory, twice while the log may be torn, with what is made of it."""
 
 
 @dataclass(slots=True)
@@ -76,20 +80,28 @@ class ProducerState:
 
 
 def read_last_records(
-    log: PartitionLog, reader: SegmentReader, *, now_ms: int, expiration_ms: int, torn_from: int | None = None
+    log: PartitionLog,
+    reader: SegmentReader,
+    *,
+    now_ms: int,
+    expiration_ms: int,
+    torn_from: int | None = None,
+    memory_bytes: int | None = None,
 ) -> tuple[LastRecords, tuple[str, ...]]:
     """What retention protects for the active producers, and which snapshots were passed over.
 
     ``torn_from`` is the recovery point when the broker was not stopped cleanly. Its recovery will cut the log at the
     first damage from there on and removes the snapshots above. So damage there ends the replay, which begins with a
-    snapshot from below, and the last batches below it are as good as the last of all (U-32).
+    snapshot from below, and the last batches below it are as good as the last of all (U-32). ``memory_bytes``: see
+    :func:`read_producers`.
 
     Raises:
         CorruptionError: the log itself is damaged after the snapshot (and below ``torn_from``).
+        LogTooLargeError: see :func:`read_producers`.
     """
-    states = [read_producers(log, reader, torn_from=torn_from)]
+    states = [read_producers(log, reader, torn_from=torn_from, memory_bytes=memory_bytes)]
     if torn_from is not None and torn_from < states[0].end_offset:  # else the same batches would be read twice
-        states.append(read_producers(log, reader, below=torn_from, torn_from=torn_from))
+        states.append(read_producers(log, reader, below=torn_from, torn_from=torn_from, memory_bytes=memory_bytes))
     active = [
         (producer_id, producer)
         for state in states
@@ -98,6 +110,7 @@ def read_last_records(
     last_records = LastRecords.of(
         data_offsets={p.last_data_offset for _, p in active if p.last_data_offset >= 0},
         marker_epochs={(producer_id, p.epoch) for producer_id, p in active if p.last_data_offset < 0},
+        known=set[int]().union(*(state.producers for state in states)),
     )
     return last_records, states[0].damaged_snapshots
 
@@ -109,20 +122,24 @@ def read_producers(
     below: int = MAX_OFFSET,
     torn_from: int | None = None,
     after: ProducerState | None = None,
+    memory_bytes: int | None = None,
 ) -> ProducerState:
     """Rebuild the producer state from the batches below the offset ``below``, by default all of the log.
 
     A damaged snapshot is passed over for the next older one, as the broker does (F-10). ``torn_from``: see
     :func:`read_last_records`. ``after``: what this has told for a lower offset that a segment begins with, and for the
     same ``torn_from``; it is taken forward, so that asking for one segment after the other reads each of them once.
+    ``memory_bytes``: what they may take (U-35); None: what a program may that reads with one thread.
 
     Raises:
         CorruptionError: the log itself is damaged after the snapshot (and below ``torn_from``).
+        LogTooLargeError: there are so many producers that they take more memory than they may.
     """
     damaged: list[str] = []
+    room = _Room(log, facts_bytes() if memory_bytes is None else memory_bytes)
     read = NONE if after is None else after.below
-    for offset, producers in _snapshots(log, damaged, read, below if torn_from is None else min(below, torn_from)):
-        end = _replay(log, reader, producers, (offset, below), torn_from)
+    for offset, producers in _snapshots(room, damaged, read, below if torn_from is None else min(below, torn_from)):
+        end = _replay(room, reader, producers, (offset, below), torn_from)
         if offset <= end:
             return ProducerState(producers, offset, end, tuple(damaged), below)
         # The log was cut after the snapshot was written, so it speaks of batches that are no more.
@@ -131,28 +148,49 @@ def read_producers(
         after = ProducerState({}, NONE, 0, (), NONE)
     end = after.end_offset
     if end >= min(log.active.base, read):  # else the broker cuts the log there
-        end = _replay(log, reader, after.producers, (read, below), torn_from)
+        end = _replay(room, reader, after.producers, (read, below), torn_from)
     return ProducerState(after.producers, after.snapshot_offset, end, (*after.damaged_snapshots, *damaged), below)
 
 
-def _snapshots(
-    log: PartitionLog, damaged: list[str], above: int, below: int
-) -> Iterator[tuple[int, dict[int, Producer]]]:
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """How much memory the producers of ``log`` may take."""
+
+    log: PartitionLog
+    memory_bytes: int
+
+    def require(self, producers: int) -> None:
+        """Raises LogTooLargeError: so many are too many."""
+        if producers * PRODUCER_BYTES > self.memory_bytes:
+            raise LogTooLargeError(
+                f"{producers} producers wrote to the log, which takes {producers * PRODUCER_BYTES} bytes of memory, "
+                f"and cleanerd may use {self.memory_bytes}; find out who makes so many producers, or let the broker "
+                "forget them sooner (producer.id.expiration.ms)",
+                where=str(self.log.path),
+            )
+
+
+def _snapshots(room: _Room, damaged: list[str], above: int, below: int) -> Iterator[tuple[int, dict[int, Producer]]]:
     """Offset and content of the usable snapshots ``above`` an offset and up to ``below``, newest first."""
+    log = room.log
     for row in range(bisect_right(log.snapshots, below) - 1, -1, -1):
         offset = log.snapshots[row]
         if offset < log.segments[0].base or offset <= above:
             break
         try:
-            yield offset, _load(log.path / file_name(offset, SNAPSHOT_SUFFIX))
+            yield offset, _load(log.path / file_name(offset, SNAPSHOT_SUFFIX), room)
+        except LogTooLargeError:
+            raise
         except CleanerdError as error:
             damaged.append(str(error))
 
 
-def _load(path: Path) -> dict[int, Producer]:
+def _load(path: Path, room: _Room) -> dict[int, Producer]:
     data = read_small_file(path)
     if data is None:
         raise CleanerdError("is gone", where=str(path))
+    entries = read_snapshot(data, str(path))
+    room.require(len(entries))
     return {
         int(entry["producer_id"]): Producer(
             epoch=int(entry["producer_epoch"]),
@@ -160,19 +198,19 @@ def _load(path: Path) -> dict[int, Producer]:
             timestamp_ms=int(entry["timestamp"]),
             open_from=int(entry["current_txn_first_offset"]),
         )
-        for entry in read_snapshot(data, str(path))
+        for entry in entries
     }
 
 
 def _replay(
-    log: PartitionLog,
+    room: _Room,
     reader: SegmentReader,
     producers: dict[int, Producer],
     span: tuple[int, int],
     torn_from: int | None,
 ) -> int:
     """Bring ``producers`` forward over the batches in ``span`` (from, below); returns where the log ended in it."""
-    since, below = span
+    log, (since, below) = room.log, span
     named_end = min(log.active.base, below)
     end = 0
     first = max(0, bisect_right(log.segments, since, key=attrgetter("base")) - 1)
@@ -191,6 +229,7 @@ def _replay(
                 end = max(end, min(int(batches.last_offset[-1]) + 1, below))
                 rows = np.flatnonzero((batches.base_offset >= since) & (batches.last_offset < below))
                 _take(batches, rows, producers)
+                room.require(len(producers))
         if position < segment.size_bytes:
             return max(end, segment.base)  # the broker cuts the log here: later segments go, whatever they are named
     return max(end, named_end)

@@ -23,22 +23,38 @@ class LastRecords:
 
     ``data_offsets``: last offsets of the batches with a producer's last sequence, ascending int64.
     ``marker_producers`` and ``marker_epochs``: producers of whose epoch only markers are known, ascending by id and
-    epoch. Where two views of a producer differ it has an epoch of each.
+    epoch. Where two views of a producer differ it has an epoch of each. ``known``: ids of all producers of which
+    anything is known, expired ones too, ascending: a broker is asked for these.
     """
 
     data_offsets: NDArray[np.int64]
     marker_producers: NDArray[np.int64]
     marker_epochs: NDArray[np.int64]
+    known: NDArray[np.int64]
 
     @classmethod
-    def of(cls, *, data_offsets: Iterable[int], marker_epochs: Iterable[tuple[int, int]]) -> LastRecords:
+    def of(
+        cls, *, data_offsets: Iterable[int], marker_epochs: Iterable[tuple[int, int]], known: Iterable[int] = ()
+    ) -> LastRecords:
         """From plain numbers in any order; ``marker_epochs`` are (producer id, epoch)."""
         markers = sorted(marker_epochs)
         return cls(
             np.array(sorted(data_offsets), dtype=np.int64),
             np.array([producer for producer, _ in markers], dtype=np.int64),
             np.array([epoch for _, epoch in markers], dtype=np.int64),
+            np.array(sorted(known), dtype=np.int64),
         )
+
+    def also(self, producers: Iterable[tuple[int, int | None, int]]) -> LastRecords:
+        """What another view holds on to stays as well: of each producer its id, last data offset or None, and epoch."""
+        data = set(self.data_offsets.tolist())
+        markers = set(zip(self.marker_producers.tolist(), self.marker_epochs.tolist(), strict=True))
+        for producer_id, last_data_offset, epoch in producers:
+            if last_data_offset is None:
+                markers.add((producer_id, epoch))
+            else:
+                data.add(last_data_offset)
+        return LastRecords.of(data_offsets=data, marker_epochs=markers, known=self.known.tolist())
 
     def protected(self, batches: _kernel.Batches, *, ordered: bool = True) -> NDArray[np.intp]:
         """[k] rows: the batch stays, emptied if need be, because its producer's state hangs on it.

@@ -50,7 +50,7 @@ def refuse_long_deletions(found: Survey, cleaning: Cleaning) -> None:
     """What ``clean --live`` does not wait for (D-04).
 
     Raises:
-        RefusedError: old files of a segment that is to be replaced go only later.
+        LaterError: old files of a segment that is to be replaced go only later.
     """
 
     def status_of(name: str) -> os.stat_result | None:

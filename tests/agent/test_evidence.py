@@ -49,7 +49,7 @@ HALF = """
                         throw new IOException("half-way");
                     }
 """
-REPLACED = "                    attempt.replace(sources);\n"
+REPLACED = "        attempt.replace(sources);\n"
 FIRST_LINE = "        Preconditions.check(log, request);\n        evidence.renew();\n"
 
 

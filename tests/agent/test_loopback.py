@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
 ARGUMENT: Final = f"-javaagent:{JAR}=transport=loopback"
+PLACES: Final = 64
 INFO: Final = b'{"v":1,"id":1,"op":"info"}\n'
 
 
@@ -167,7 +168,7 @@ def test_a_silent_client_is_disconnected(live: Live) -> None:
     """A-35: he is hung up on after five seconds, and takes no place of those that are served. Nor do floods."""
     port = announced(live)["port"]
     with contextlib.ExitStack() as stack:
-        served = [stack.enter_context(live.asking()) for _ in range(8)]
+        served = [stack.enter_context(live.asking()) for _ in range(PLACES)]
         for asking in served:
             asking.ask("info")
         half = stack.enter_context(connected(port))
@@ -179,9 +180,9 @@ def test_a_silent_client_is_disconnected(live: Live) -> None:
                 endless.sendall(b"x" * 65536)
         for asking in served:
             assert asking.ask("info")["ready"] is True
-        with live.asking() as ninth:
-            ninth.send(INFO)
-            told = ninth.answer()
+        with live.asking() as one_more:
+            one_more.send(INFO)
+            told = one_more.answer()
         assert told is not None
         assert told["code"] == "too_many"
     wait_until("the places are free", lambda: _answers(live))

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from cleanerd.scope.broker_facts import BrokerFacts
 
 QUICK = Patience(
+    plans=4,
     tries=4,
     first_wait_seconds=0.01,
     longest_wait_seconds=0.02,

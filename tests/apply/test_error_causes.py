@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,10 +19,10 @@ from cleanerd.apply.lock import LogDirLock
 from cleanerd.apply.round import stage_partition
 from cleanerd.apply.session import LockedDir
 from cleanerd.broker import reading
+from cleanerd.broker.agent_pool import AgentPool
 from cleanerd.cleaner.result import CleaningResult, exit_code
 from cleanerd.daemon.backoff import Backoff
 from cleanerd.daemon.work import run_job
-from cleanerd.daemon.work.connections import Connections
 from cleanerd.daemon.work.hand_over import HandOver
 from cleanerd.daemon.work.job import Job
 from cleanerd.errors import CONSEQUENCES, AgentRefusalError, Cause, CleanerdError, ReportedError
@@ -31,7 +31,7 @@ from cleanerd.log.clean_point import StateStore
 from cleanerd.log.clock import Clock
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.settings import load_settings
-from tests.apply.live_round import QUICK, clean_beside, held, running
+from tests.apply.live_round import clean_beside, held, running
 from tests.apply.offline_round import NOW, TOPIC, force, two_groups
 from tests.cleaner.driver import NAME, Silent, clean, resources, scratch
 from tests.support.log_dirs import make_log_dir, tree
@@ -170,8 +170,8 @@ def daemon_stages(root: Path, named: str) -> CleaningResult:
 
 
 def daemon_cleans_live(root: Path, named: str) -> CleaningResult:
-    with running(root) as agent, raised(named, reading, "survey_log"), closing(Connections(QUICK)) as connections:
-        return of_job(run_job.run(job_of(root, "live", agent.socket_path), connections=connections), named)
+    with running(root) as agent, raised(named, reading, "survey_log"), AgentPool() as agents:
+        return of_job(run_job.run(job_of(root, "live", agent.socket_path), agents=agents), named)
 
 
 def daemon_hands_over(root: Path, named: str) -> CleaningResult:

@@ -249,7 +249,7 @@ def test_segments_that_the_broker_does_not_have(root: Path) -> None:
         rows = agent.do_log({"topic": "orders", "partition": 0})["segments"]
         agent.facts = {"segments": [[*rows[0][:3], rows[0][3] + 1], *rows[1:]]}
         result = clean_beside(agent)
-        assert (result.outcome, len(agent.asked("log"))) == ("skipped", QUICK.tries)
+        assert (result.outcome, len(agent.asked("log"))) == ("skipped", QUICK.plans)
         assert "segment 0 is not the one that the broker has" in result.reason
         assert tree(root / NAME) == before
 
@@ -281,14 +281,14 @@ def test_replaced_a_moment_ago(root: Path) -> None:
         assert content(root) == expected
 
 
-@pytest.mark.parametrize(("producers", "stays"), [({}, False), ({"7": [1, 0]}, True), ({"7": [None, 0]}, False)])
-def test_an_active_producers_last_batch(root: Path, producers: dict[str, Any], stays: bool) -> None:
+@pytest.mark.parametrize(("producers", "stays"), [([], False), ([[7, 1, 0]], True), ([[7, None, 0]], False)])
+def test_an_active_producers_last_batch(root: Path, producers: list[list[Any]], stays: bool) -> None:
     """R192-1: what the broker holds on to stays, even where we would take the producer for long gone."""
     record = Record(key=b"a", value=b"1", timestamp=NOW - 5000)
     mine = encode_batch([record, record], base_offset=0, producer_id=7, producer_epoch=0, base_sequence=0)
     partition = Partition({0: mine + batch(2, ("b", "1")), 3: batch(3, ("a", "2"), ("b", "2")), 5: b""})
     with running(root, partition) as agent:
-        agent.facts = {"producers": producers}
+        agent.producers = producers
         assert clean_beside(agent, with_resources=resources(expiration_ms=1)).outcome == "cleaned"
         headers = [stored.header for found in read_segments(root / NAME).values() for stored in found]
         assert (7 in {header.producer_id for header in headers}) is stays

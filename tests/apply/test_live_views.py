@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from cleanerd.apply.put_by_agent import _with_brokers
 from cleanerd.policy.producer import LastRecords
 from tests.apply.live_round import clean_beside, content, running
 from tests.apply.offline_round import force
@@ -111,7 +109,7 @@ def test_two_epochs_of_a_producer(tmp_path: Path) -> None:
     )
     data = batches(rec("a", 1), first=3)
     with running(tmp_path / "logs", Partition({0: markers + data, 4: batches(rec("z", 1), first=4)})) as agent:
-        agent.facts["producers"] = {"4": [None, 6]}
+        agent.producers = [[4, None, 6]]
         result = clean_beside(agent, force(now_ms=NOW), config(segment_bytes=1000, delete_retention_ms=500))
         assert result.error is None, result.reason
         left = sorted((tmp_path / "logs" / NAME).glob("*.log"))[0].read_bytes()
@@ -120,9 +118,8 @@ def test_two_epochs_of_a_producer(tmp_path: Path) -> None:
 
 def test_both_views_of_the_producers() -> None:
     """R192-1: what either holds on to."""
-    facts = SimpleNamespace(producers={1: (None, 7), 2: (50, 0), 3: (None, 1)})
     ours = LastRecords.of(data_offsets={40}, marker_epochs={(1, 6), (4, 2)})
-    both = _with_brokers(ours, facts)  # type: ignore[arg-type]  # all that is asked for
+    both = ours.also([(1, None, 7), (2, 50, 0), (3, None, 1)])
     assert both.data_offsets.tolist() == [40, 50]
     pairs = list(zip(both.marker_producers.tolist(), both.marker_epochs.tolist(), strict=True))
     assert pairs == [(1, 6), (1, 7), (3, 1), (4, 2)]

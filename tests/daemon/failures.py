@@ -206,7 +206,7 @@ QUARANTINE: Final[dict[str, Any]] = {
     "samples": {
         "cleanerd_quarantined_partitions{log_dir={hurt}}": (0, 1),
         "cleanerd_quarantined_partitions{log_dir={other}}": (0, 0),
-        "kafka_log_logcleanermanager_uncleanable_partitions_count{logDirectory={hurt}}": (0, 1),
+        "kafka_log_logcleanermanager_uncleanable_partitions_count{logDirectory={hurt_by_jmx}}": (0, 1),
         'cleanerd_partitions{log_dir={hurt},state="quarantined"}': (0, 1),
     },
     "counters": ('cleanerd_cleans_total{outcome="quarantined"}',),

@@ -134,9 +134,10 @@ class Site:
     def metric(self, sample: str, text: str | None = None) -> float | None:
         """The value of a sample in ``text``, or as it stands in ``/metrics``.
 
-        ``{hurt}`` and ``{other}`` in its labels are the log directories.
+        ``{hurt}`` and ``{other}`` in its labels are the log directories, ``{hurt_by_jmx}`` as the JMX exporter has it.
         """
         other, hurt = self.broker.log_dirs
+        sample = sample.replace("{hurt_by_jmx}", f'"\\"{hurt}\\""')
         wanted = sample.replace("{hurt}", f'"{hurt}"').replace("{other}", f'"{other}"')
         lines = (self.get("/metrics")[1] if text is None else text).splitlines()
         return next((float(line.removeprefix(wanted)) for line in lines if line.startswith(wanted + " ")), None)

@@ -8,11 +8,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import Producer
 
 from tests.brokers.node import cleanerd, errors, wait_until
 from tests.daemon.process import Daemon
 from tests.live.load import WRITINGS, Load, create_topics
 from tests.live.rounds import with_agent
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,4 +126,32 @@ def test_thirty_partitions(broker_43: StartBroker, tmp_path: Path) -> None:
     broker = broker_43(log_dirs=2, jvm_args=with_agent())
     run_under_load(broker, tmp_path, partitions=6, swaps=300, seconds=900, kills=3, least_seconds=16.0)
     wait_until("deleted", lambda: not [p for d in broker.log_dirs for p in d.glob("*/*.deleted")])
+    checked(broker, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_24_directories_and_32_threads(broker_43: StartBroker, tmp_path: Path) -> None:
+    """A-37: beside a real agent each directory is live at every moment, and all is cleaned by swaps."""
+    broker = broker_43(log_dirs=24, jvm_args=with_agent())
+    create_topics(broker, ["wide"], partitions=48)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.num.messages": 20})
+    settings = [each for each in settings_of(broker, tmp_path) if not each.startswith("log.cleaner.threads")]
+    modes: set[str] = set()
+
+    def is_clean(view: dict[str, Any]) -> bool:
+        modes.update(each["mode"] for each in view["log_dirs"] if view["ready"])
+        return view["totals"]["cleans"].get("cleaned", 0) >= 96
+
+    with Daemon([*settings, "log.cleaner.threads=32"], tmp_path) as daemon:
+        for _ in range(2):
+            for number in range(48 * 400):
+                producer.produce("wide", key=b"%d" % (number % 7), value=b"v" * 200, partition=number % 48)
+                producer.poll(0)
+            producer.flush(PATIENCE_SECONDS)
+            time.sleep(2)
+        view = daemon.until("all were cleaned twice", is_clean, 900)
+        assert daemon.end(signal.SIGTERM) == 143
+    assert modes == {"live"}
+    assert "staged" not in view["totals"]["cleans"]
     checked(broker, tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cleanerd.broker.agent_pool import AgentPool
 from cleanerd.daemon.http.metrics import Exposition
 from cleanerd.daemon.showing.counters import Counters
 from cleanerd.daemon.work.job import JobDone
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 def test_a_clock_that_is_set_back_in_the_middle_of_a_cleaning(tmp_path: Path) -> None:
     """A sum that falls is a counter that began anew: all of it counts once more. A cleaning took minus an hour."""
-    counters = Counters(StateStore(tmp_path), Clock(), Throttle(Rates()), WorkerPool(0, "test"))
+    counters = Counters(StateStore(tmp_path), Clock(), Throttle(Rates()), WorkerPool(0, "test"), AgentPool())
     fleet = fleet_with()
     for ended_ms in (NOW + 5_000, NOW - 3_600_000):
         fleet.begun(KEY, "ratio")

@@ -139,11 +139,13 @@ def test_a_busy_partition_is_no_failure(root: Path) -> None:
     with broker(root) as agent:
         agent.fail("log", *[wait(0.0)] * 2)
         agent.info["accepting_swaps"] = True
-        agent.fail("swap", refuse("log_changed"))
+        agent.fail("swap", refuse("busy"), refuse("no_evidence"), refuse("log_changed"))
 
         async def story(service: Service) -> None:
             await until("clean", lambda: is_clean(service.view(), 8))
             assert partition(service.view()).quarantine is None
+            # Each refusal counts, whatever came of the cleaning; what the agent only wants to be told again is none.
+            assert service.view().totals.refused_swaps == 2
 
         serve(assignments(root), story)
 

@@ -27,7 +27,7 @@ from cleanerd.settings import load_settings
 from tests.apply.offline_round import two_groups
 from tests.cleaner.driver import scratch
 from tests.daemon.service import assignments, broker, is_clean, partition, serve, until
-from tests.support.log_dirs import make_log_dir
+from tests.support.log_dirs import make_log_dir, write_checkpoint, write_partition
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -104,6 +104,35 @@ def test_a_disk_that_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             await until("it is watched", lambda: bad in followed[-1])
 
         serve(assignments(root, bad), story, limits=SOON_LATE, looker=disk.looker, watcher=Recorded)
+
+
+@pytest.mark.slow
+def test_a_disk_that_begins_to_hang_stops_no_other(root: Path) -> None:
+    """OP-10: nothing of the healthy directory waits for the minute that the other one has to answer."""
+    bad = root.parent / "bad"
+    disk = Disk(bad, works=True)
+    with broker(root), broker(bad, {"lost-0": two_groups()}):
+
+        async def story(service: Service) -> None:
+            await until("both are clean", lambda: service.view().totals.cleans.get("cleaned") == 2)
+            disk.works.clear()
+            before = disk.looks
+            try:
+                await until("it hangs", lambda: disk.looks > before)
+                before = disk.looks
+                began = time.monotonic()
+                write_partition(root / "orders-1", two_groups())
+                offsets = {"orders-0": 8, "orders-1": 8}
+                write_checkpoint(root / "replication-offset-checkpoint", offsets)
+                write_checkpoint(root / "recovery-point-offset-checkpoint", offsets)
+                await until("the other is cleaned", lambda: service.view().totals.cleans.get("cleaned") == 3)
+                assert time.monotonic() - began < DaemonLimits().look_seconds / 2
+                assert disk.looks == before, "it is not asked again before it answers"
+            finally:
+                disk.works.set()
+            await until("it is looked at again", lambda: disk.looks > before)
+
+        serve(assignments(root, bad), story, looker=disk.looker)
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from cleanerd.daemon.http import metric_names
 from cleanerd.daemon.http.metrics import Exposition
 from cleanerd.daemon.http.partition_series import most_interesting
-from cleanerd.daemon.view import HELD_BOUNDS, Histogram, QuarantineView, Totals
+from cleanerd.daemon.view import DURATION_BOUNDS, Histogram, QuarantineView, Totals
 from tests.daemon.promtool import ROOT, promtool
 from tests.daemon.views import GIB, HEADER_FINGERPRINT, HOUR_MS, NOW_MS, busy, clean, log_dir, partition, view
 
@@ -50,16 +50,41 @@ def test_every_metric_of_the_catalogue_is_exported_and_no_other() -> None:
 
 def test_histograms_count_what_is_not_longer() -> None:
     """Prometheus' buckets are cumulative and include their bound; one that is too short for the next is not in it."""
-    held = Histogram.of(HELD_BOUNDS)
-    for seconds in (0.0004, 0.001, 0.0011, 60.0):
-        held = held.plus(seconds)
-    found = samples(view(totals=Totals(held=held)))
-    name = "cleanerd_lock_held_seconds"
-    counted = [value(found, f"{name}_bucket", le=f"{bound:g}") for bound in HELD_BOUNDS]
-    assert counted == [1, 2, 3, 3, 3, 3, 3, 3, 3, 3]
+    durations = Histogram.of(DURATION_BOUNDS)
+    for seconds in (0.04, 0.1, 0.11, 60_000.0):
+        durations = durations.plus(seconds)
+    found = samples(view(totals=Totals(durations=durations)))
+    name = "cleanerd_clean_duration_seconds"
+    counted = [value(found, f"{name}_bucket", le=f"{bound:g}") for bound in DURATION_BOUNDS]
+    assert counted == [2, 3, 3, 3, 3, 3, 3, 3, 3, 3]
     assert value(found, f"{name}_bucket", le="+Inf") == value(found, f"{name}_count") == 4
-    assert value(found, f"{name}_sum") == pytest.approx(60.0025)
-    assert value(found, "cleanerd_clean_duration_seconds_count") == 0, "there from the start"
+    assert value(found, f"{name}_sum") == pytest.approx(60_000.25)
+    assert value(samples(view()), f"{name}_count") == 0, "there from the start"
+
+
+def test_holds_of_a_brokers_locks() -> None:
+    """A-36: by lock, of each agent once however many log directories it serves, and of several agents together."""
+
+    def agent(pid: int, *counts: int) -> dict[str, object]:
+        held = {"bounds_us": [10_000, 100_000], "counts": list(counts), "sum_us": 2_500_000, "longest_us": 2_000_000}
+        return {"pid": pid, "socket": "/a", "held": {"log": held, "cleaner": {**held, "counts": [0, 0, 9]}}}
+
+    first = agent(1, 5, 1, 2)
+    older = {"pid": 3, "socket": "/c"}
+    shown = view(
+        log_dirs=(
+            log_dir("/a", agent=first),
+            log_dir("/b", agent=first),
+            log_dir("/c", agent=older),
+            log_dir("/d", agent=agent(2, 1, 0, 0)),
+        )
+    )
+    found = samples(shown)
+    name = "cleanerd_lock_held_seconds"
+    assert [value(found, f"{name}_bucket", lock="log", le=le) for le in ("0.01", "0.1", "+Inf")] == [6, 7, 9]
+    assert value(found, f"{name}_sum", lock="log") == pytest.approx(5.0)
+    assert value(found, f"{name}_count", lock="cleaner") == 18
+    assert not [key for key in samples(view(log_dirs=(log_dir(agent=older),))) if key[0].startswith(name)]
 
 
 def test_both_formats_say_the_same() -> None:
@@ -102,9 +127,9 @@ def test_kafkas_names_mean_what_kafka_means() -> None:
     manager, cleaner = "kafka_log_logcleanermanager", "kafka_log_logcleaner"
     assert value(found, f"{manager}_time_since_last_run_ms") == 5_000
     assert value(found, f"{manager}_max_dirty_percent") == 75  # not the quarantined one, not the excluded one
-    assert value(found, f"{manager}_uncleanable_partitions_count", logDirectory="/a") == 0
-    assert value(found, f"{manager}_uncleanable_partitions_count", logDirectory="/b") == 1
-    assert value(found, f"{manager}_uncleanable_bytes", logDirectory="/b") == 77
+    assert value(found, f"{manager}_uncleanable_partitions_count", logDirectory='"/a"') == 0
+    assert value(found, f"{manager}_uncleanable_partitions_count", logDirectory='"/b"') == 1
+    assert value(found, f"{manager}_uncleanable_bytes", logDirectory='"/b"') == 77, "as the JMX exporter has it"
     assert value(found, f"{cleaner}_deadthreadcount") == 1
     assert value(found, f"{cleaner}_cleaner_recopy_percent") == 25
     assert value(found, f"{cleaner}_max_clean_time_secs") == 120  # of one worker's last clean, not of an older one
@@ -149,7 +174,7 @@ def test_quarantine_counts_while_everything_is_paused() -> None:
     found = samples(view(paused=True, log_dirs=(log_dir(),), partitions=(partition(phase="paused", quarantine=held),)))
     assert value(found, "cleanerd_quarantined_partitions", log_dir=log_dir().path) == 1
     uncleanable = "kafka_log_logcleanermanager_uncleanable_partitions_count"
-    assert value(found, uncleanable, logDirectory=log_dir().path) == 1
+    assert value(found, uncleanable, logDirectory=f'"{log_dir().path}"') == 1
 
 
 def test_times_are_seconds_and_unknown_values_are_absent() -> None:

@@ -94,6 +94,10 @@ def log_dir(path: str = "/var/lib/kafka/data-1", **changes: Any) -> LogDirView:
             "pauses": ["orders-0"],
             "errors": [],
             "missing": [],
+            "held": {
+                lock: {"bounds_us": [1_000, 10_000], "counts": [8_000, 31, 0], "sum_us": 912_000, "longest_us": 4_100}
+                for lock in ("log", "cleaner")
+            },
         },
         node_id=3,
     )

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import random
+import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.errors import CleanerdError, CorruptionError
+from cleanerd.errors import CleanerdError, CorruptionError, LogTooLargeError
 from cleanerd.format.names import parse_topic_partition_dir
 from cleanerd.log import producers
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
+from cleanerd.log.producers import PRODUCER_BYTES, read_last_records, read_producers
 from cleanerd.log.producers import Producer as Known
-from cleanerd.log.producers import read_last_records, read_producers
 from cleanerd.log.read import SegmentReader
 from tests.support.log_dirs import Partition, Producer, make_log_dir
 from tests.support.logs import Record, encode_batch, encode_marker, keyed_batch
@@ -91,6 +92,24 @@ def open_log(path: Path, chunk_bytes: int) -> tuple[PartitionLog, SegmentReader]
     assert name is not None
     log = read_partition(read_log_dir(path / "logs"), name)
     return log, SegmentReader.open(str(log.path), chunk_bytes=chunk_bytes)
+
+
+def test_more_producers_than_there_is_memory_for(tmp_path: Path) -> None:
+    """U-35: refused by name, before they are in memory, whether a snapshot or the log has them."""
+    read(tmp_path, {0: data(0, 1) + data(1, 2) + data(2, 3)})
+    log, reader = open_log(tmp_path, 70)
+    with reader:
+        assert len(read_producers(log, reader, memory_bytes=3 * PRODUCER_BYTES).producers) == 3
+        with pytest.raises(
+            LogTooLargeError, match=r"3 producers wrote to the log.*producer\.id\.expiration\.ms"
+        ) as told:
+            read_producers(log, reader, memory_bytes=3 * PRODUCER_BYTES - 1)
+        assert told.value.where == str(log.path)
+    shutil.rmtree(tmp_path / "logs")
+    read(tmp_path, {0: b"", 2: b""}, {2: [Producer(number, 1, NOW) for number in range(3)]})
+    log, reader = open_log(tmp_path, 70)
+    with reader, pytest.raises(LogTooLargeError, match="3 producers"):
+        read_producers(log, reader, memory_bytes=3 * PRODUCER_BYTES - 1)
 
 
 def test_no_snapshot_means_the_whole_log(tmp_path: Path) -> None:

@@ -10,6 +10,30 @@ PLANS = "tests/agent/test_refused_plans.py::test_plans_that_do_not_fit"
 
 AGENT = (
     Mutant(
+        "agent-looks-all-producers-up-at-once",
+        "A-36",
+        f"{SOURCES}/BrokerLog.java",
+        "PRODUCERS_AT_ONCE = 256;",
+        "PRODUCERS_AT_ONCE = 1 << 30;",
+        ("tests/agent/test_swap.py::test_producers_are_looked_up_by_id",),
+    ),
+    Mutant(
+        "agent-does-not-measure-a-hold",
+        "A-36",
+        f"{SOURCES}/BrokerLog.java",
+        "                broker.logHolds.ended(start);\n",
+        "                Thread.onSpinWait();\n",
+        ("tests/agent/test_swap.py::test_producers_are_looked_up_by_id",),
+    ),
+    Mutant(
+        "agent-tells-producers-in-a-look",
+        "A-36",
+        f"{SOURCES}/LogAnswer.java",
+        '        answer.put("leo", end);\n',
+        '        answer.put("leo", end);\n        answer.put("producers", log.producers(List.of()));\n',
+        ("tests/agent/test_swap.py::test_log_says_what_lies_on_the_disk",),
+    ),
+    Mutant(
         "agent-leaves-a-transaction-index-unnamed",
         "U-12",
         f"{SOURCES}/Attempt.java",
@@ -133,8 +157,8 @@ AGENT = (
         "agent-looks-once",
         "A-19",
         f"{SOURCES}/Swap.java",
-        "                Preconditions.check(log, request);\n                // Old files",
-        "                // Old files",
+        "        Preconditions.check(log, request);\n        // Old files",
+        "        // Old files",
         ("tests/agent/test_races.py::test_the_log_start_moves_meanwhile",),
     ),
     Mutant(
@@ -303,8 +327,8 @@ AGENT = (
         "agent-looks-for-doubt-once",
         "U-34",
         f"{SOURCES}/Swap.java",
-        "moved = attempt.tries < 2 && !attempt",
-        "moved = attempt.tries < 0 && !attempt",
+        "if (attempt.tries < 2 && !attempt",
+        "if (attempt.tries < 0 && !attempt",
         ("tests/agent/test_races.py::test_a_swap_in_doubt_stops_the_next",),
     ),
     Mutant(

@@ -8,9 +8,82 @@ LIVE = "cleanerd/apply/put_by_agent.py"
 SWAP = "cleanerd/apply/agent_swap.py"
 LOG = "cleanerd/broker/live_log.py"
 TESTS = "tests/apply/test_live.py"
+PLACES = "tests/daemon/test_agent_places.py"
 ANSWERS = "tests/apply/test_live_answers.py"
 
 BESIDE_BROKERS = (
+    Mutant(
+        "an-agent-without-a-free-connection-is-gone",
+        "A-37",
+        "cleanerd/broker/mode.py",
+        "if isinstance(error, AgentRefusalError) and error.code == TOO_MANY:",
+        "if isinstance(error, AgentRefusalError) and not error.code:",
+        (f"{PLACES}::test_an_agent_without_a_free_place_is_not_gone",),
+    ),
+    Mutant(
+        "no-free-connection-is-not-waited-for",
+        "A-37",
+        "cleanerd/broker/live_broker.py",
+        "if error.code != TOO_MANY or time.monotonic() + wait >= deadline:",
+        "if error.code:",
+        (f"{PLACES}::test_no_free_place_is_waited_for",),
+    ),
+    Mutant(
+        "one-process-takes-all-connections",
+        "A-37",
+        "cleanerd/broker/agent_pool.py",
+        "while agent.used >= agent.most:",
+        "while agent.used >= 1000:",
+        (f"{PLACES}::test_a_lease_is_waited_for_and_ends", f"{PLACES}::test_24_directories_and_32_threads"),
+    ),
+    Mutant(
+        "a-full-queue-of-connections-is-nobody",
+        "A-37",
+        "cleanerd/broker/agent_transport.py",
+        "            if time.monotonic() > deadline:\n                raise\n            time.sleep(_QUEUE_SECONDS)\n",
+        "            raise\n",
+        (f"{PLACES}::test_24_directories_and_32_threads",),
+    ),
+    Mutant(
+        "connections-of-a-broker-before-stay",
+        "A-37",
+        "cleanerd/broker/agent_pool.py",
+        "_close_idle(agent, 0.0)  # the broker may",
+        "pass  # the broker may",
+        (f"{PLACES}::test_a_broker_that_was_started_anew",),
+    ),
+    Mutant(
+        "a-socket-file-that-nobody-serves-counts",
+        "U-31",
+        "cleanerd/broker/live_broker.py",
+        "next((path for path in found if is_listening(path)), found[0])",
+        "found[0]",
+        (f"{PLACES}::test_a_socket_file_that_nobody_serves",),
+    ),
+    Mutant(
+        "a-worker-sleeps-until-old-files-are-gone",
+        "D-10",
+        "cleanerd/daemon/work/run_job.py",
+        "Patience(plans=2, deletion_seconds=0.0)",
+        "Patience()",
+        (f"{PLACES}::test_a_partition_that_waits_gives_the_worker_back",),
+    ),
+    Mutant(
+        "a-round-waits-for-a-disk-that-hangs",
+        "OP-10",
+        "cleanerd/daemon/looking/look_threads.py",
+        "timeout=None if wait_for_all else self._limits.together_seconds",
+        "timeout=None",
+        ("tests/daemon/test_look_threads.py::test_a_disk_that_begins_to_hang_stops_no_other",),
+    ),
+    Mutant(
+        "more-producers-than-memory",
+        "U-35",
+        "cleanerd/log/producers.py",
+        "if producers * PRODUCER_BYTES > self.memory_bytes:",
+        "if self.memory_bytes < 0:",
+        ("tests/log/test_producers.py::test_more_producers_than_there_is_memory_for",),
+    ),
     Mutant(
         "witnesses-of-the-sources-only",
         "U-3",
@@ -234,7 +307,7 @@ BESIDE_BROKERS = (
         "producers-of-the-broker-forgotten",
         "R192-1",
         LIVE,
-        "        return replace(plan, last_records=_with_brokers(plan.last_records, self._told()))\n",
+        "        return replace(plan, last_records=plan.last_records.also(brokers))\n",
         "        return plan\n",
         (f"{TESTS}::test_an_active_producers_last_batch",),
     ),

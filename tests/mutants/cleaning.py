@@ -118,9 +118,9 @@ CLEANING = (
     Mutant(
         "one-epoch-a-producer-where-two-views-differ",
         "R192-1",
-        "cleanerd/apply/put_by_agent.py",
-        "marker_epochs=known | markers)",
-        "marker_epochs=(dict(known) | dict(markers)).items())",
+        "cleanerd/policy/producer.py",
+        "data_offsets=data, marker_epochs=markers, known",
+        "data_offsets=data, marker_epochs=dict(markers).items(), known",
         ("tests/apply/test_live_views.py::test_both_views_of_the_producers",),
     ),
     Mutant(
@@ -331,8 +331,8 @@ CLEANING = (
         "snapshot-above-damage-believed",
         "U-32",
         PRODUCERS,
-        "_snapshots(log, damaged, read, below if torn_from is None else min(below, torn_from))",
-        "_snapshots(log, damaged, read, below)",
+        "_snapshots(room, damaged, read, below if torn_from is None else min(below, torn_from))",
+        "_snapshots(room, damaged, read, below)",
         ("tests/log/test_producers.py::test_snapshots_from_above_the_recovery_point",),
     ),
     Mutant(

@@ -26,7 +26,7 @@ HALF_SWAPS = (
         "agent-gives-up-what-the-broker-does-not-have",
         "A-24",
         f"{SOURCES}/Attempt.java",
-        "            if (!inTheLog()) {\n                return;\n            }\n",
+        "            if (!inTheLog()) {\n                return null;\n            }\n",
         "",
         ("tests/agent/test_offline_log_dir.py::test_the_broker_does_not_have_it_yet",),
     ),

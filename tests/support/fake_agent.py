@@ -67,6 +67,9 @@ class FakeAgent:
     keeps_deleted: bool = False
     keeps_witnesses: bool = False
     held_us: int = 5
+    producers: list[list[Any]] = field(default_factory=list)
+    places: int = 64
+    most_connections: int = 0
 
     def __post_init__(self) -> None:
         self._done: dict[tuple[str, tuple[int, ...]], dict[str, Any]] = {}
@@ -144,7 +147,12 @@ class FakeAgent:
                 connection, _ = listener.accept()
             except OSError:
                 return
+            if len(self._connections) >= self.places:
+                with connection, contextlib.suppress(OSError):
+                    connection.sendall(b'{"id":null,"ok":false,"code":"too_many","error":"all in use","done":[]}\n')
+                continue
             self._connections.add(connection)
+            self.most_connections = max(self.most_connections, len(self._connections))
             thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
             with self._lock:  # nobody waits for one that is not started yet
                 thread.start()
@@ -197,6 +205,7 @@ class FakeAgent:
             "swaps": 0,
             "accepting_swaps": True,
             "errors": [],
+            "places": self.places,
             **self.info,
         }
 
@@ -234,7 +243,6 @@ class FakeAgent:
             "segments": [self._held(log.path, segment.base) for segment in log.segments],
             "settings": {"cleanup.policy": "compact", "file.delete.delay.ms": "1000", **self.settings},
             "segment_size": 3000,
-            "producers": {},
             "cleaning": "none",
             "future": False,
             "remote": False,
@@ -243,6 +251,10 @@ class FakeAgent:
             "compares_clean": True,
             **self.facts,
         }
+
+    def do_producers(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Those of ``producers`` that are asked for."""
+        return {"active": [row for row in self.producers if row[0] in request["ids"]]}
 
     def do_swap(self, request: dict[str, Any]) -> dict[str, Any]:
         """Check the witnesses, then rename."""

@@ -43,6 +43,7 @@ NAME: Final = "orders-0"
 NOW: Final = BASE_TIMESTAMP_MS + 1_000_000
 SOCKET: Final = ".cleanerd-agent.sock"
 QUICK: Final = Patience(
+    plans=3,
     tries=3,
     first_wait_seconds=0.01,
     longest_wait_seconds=0.02,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cleanerd.daemon.backoff import Backoff
 from cleanerd.daemon.fleet.tracked import HOLD_BACKOFF, IN_VAIN, clean_view, is_in_vain, quarantine_after
+from cleanerd.errors import LaterError
 
 if TYPE_CHECKING:
     from cleanerd.cleaner.result import CleaningResult
-    from cleanerd.daemon.backoff import Backoff
     from cleanerd.daemon.fleet.tracked import Tracked
     from cleanerd.daemon.view import CleanView
     from cleanerd.daemon.work.job import JobDone
@@ -46,6 +47,9 @@ def _note_result(
         # Without an error the look was just outdated.
         reason = "" if result.error is None else result.reason
         waits = hold if result.error is None or result.error.consequence.passes else backoff
+        if isinstance(result.error, LaterError):
+            wait_ms = min(int(result.error.seconds * 1000) + 1, hold.longest_ms)
+            waits = Backoff(wait_ms, wait_ms)
         tracked.hold = tracked.hold.again(reason, done.ended_ms, waits)
         if result.moved_on:
             return clean_view(done, result)

@@ -49,8 +49,8 @@ def _info(name: str, says: str, *labels: str) -> Metric:
     return Metric(name, "info", says, labels)
 
 
-def _histogram(name: str, says: str) -> Metric:
-    return Metric(name, "histogram", says)
+def _histogram(name: str, says: str, *labels: str) -> Metric:
+    return Metric(name, "histogram", says, labels)
 
 
 KAFKA: Final = (
@@ -130,7 +130,8 @@ TOTALS: Final = (
     _histogram("cleanerd_clean_duration_seconds", "How long cleans took that were done."),
     _histogram(
         "cleanerd_lock_held_seconds",
-        "The longest time that each live clean held a partition's lock: so long appends waited for a swap.",
+        "How long the broker's agent held a lock of the broker: log (appends wait for it) or cleaner.",
+        "lock",
     ),
     _counter("cleanerd_read_records", "Records that cleans looked at."),
     _counter("cleanerd_kept_records", "Records that cleans kept."),
@@ -144,7 +145,7 @@ TOTALS: Final = (
     _counter("cleanerd_read_bytes", "Bytes read by cleans."),
     _counter("cleanerd_written_bytes", "Bytes written by cleans."),
     _counter("cleanerd_swaps", "Groups of segments that were swapped in."),
-    _counter("cleanerd_refused_swaps", "Swaps that the broker's agent refused."),
+    _counter("cleanerd_refused_swaps", "Requests for a swap that the broker's agent refused."),
     _counter(
         "cleanerd_malformed_versions",
         "Records with a malformed version header; they count as records without a version.",

@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from cleanerd.cleaner.result import Dropped, Outcome
 from cleanerd.daemon.http import metric_names, partition_series
 from cleanerd.daemon.http.partition_series import is_overdue
-from cleanerd.daemon.view import PartitionPhase
+from cleanerd.daemon.view import Histogram, PartitionPhase
 from cleanerd.words import as_utf8
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric as Family
 
-    from cleanerd.daemon.view import CleanView, DaemonView, Histogram, PartitionView
+    from cleanerd.daemon.view import CleanView, DaemonView, PartitionView
 
 DEFAULT_PARTITIONS_MAX: Final = 1000
 
@@ -90,6 +90,7 @@ class _ViewCollector(Collector):
         _daemon(families, view, self._now_ms)
         _totals(families, view)
         _log_dirs(families, view)
+        _held_locks(families, view)
         _topics(families, view)
         families.add("cleanerd_partitions_left_out", (), len(view.partitions) - self._shown)
         if self._kafka_names:
@@ -124,13 +125,14 @@ class _Families:
         else:
             family.add_metric(labels, value)
 
-    def histogram(self, name: str, found: Histogram) -> None:
+    def histogram(self, name: str, found: Histogram, *labels: str) -> None:
         """A whole one: Prometheus wants for each bound how many were not longer."""
+        metric = metric_names.BY_NAME[name]
         bounds = [*(f"{bound:g}" for bound in found.bounds), "+Inf"]
         buckets = list(zip(bounds, accumulate(found.counts), strict=True))
-        self._families[name] = HistogramMetricFamily(
-            name, metric_names.BY_NAME[name].help, buckets=buckets, sum_value=found.sum
-        )
+        if name not in self._families:
+            self._families[name] = HistogramMetricFamily(name, metric.help, labels=metric.labels)
+        self._families[name].add_metric(labels, buckets, found.sum)
 
     def info(self, name: str, *labels: str) -> None:
         """A sample of an info metric."""
@@ -187,7 +189,6 @@ def _daemon(families: _Families, view: DaemonView, now_ms: int) -> None:
 def _totals(families: _Families, view: DaemonView) -> None:
     totals = view.totals
     families.histogram("cleanerd_clean_duration_seconds", totals.durations)
-    families.histogram("cleanerd_lock_held_seconds", totals.held)
     by_label: dict[str, tuple[Mapping[str, float], tuple[str, ...]]] = {
         "cleanerd_cleans": (totals.cleans, OUTCOMES),
         "cleanerd_dropped_records": (totals.dropped_records, REASONS),
@@ -249,6 +250,26 @@ def _log_dirs(families: _Families, view: DaemonView) -> None:
         families.add("cleanerd_max_dirty_ratio", (path,), _max_dirty_ratio(partitions))
 
 
+def _held_locks(families: _Families, view: DaemonView) -> None:
+    """How long agents held their brokers' locks; one agent may serve several log directories (A-36)."""
+    agents = {
+        (each.agent.get("pid"), each.agent.get("socket")): each.agent
+        for each in view.log_dirs
+        if each.agent is not None
+    }
+    found: dict[str, Histogram] = {}
+    for agent in agents.values():
+        for lock, held in agent.get("held", {}).items():
+            bounds = tuple(bound / 1_000_000 for bound in held["bounds_us"])
+            counted = Histogram(bounds, tuple(held["counts"]), held["sum_us"] / 1_000_000)
+            known = found.get(lock)
+            if len(counted.counts) != len(bounds) + 1 or (known is not None and known.bounds != bounds):
+                continue  # an agent of another build counts otherwise
+            found[lock] = counted if known is None else known.with_all_of(counted)
+    for lock, held in found.items():
+        families.histogram("cleanerd_lock_held_seconds", held, lock)
+
+
 def _left_alone(partitions: Iterable[PartitionView]) -> list[PartitionView]:
     """Those in quarantine; while all cleaning is paused their state is paused all the same."""
     return [each for each in partitions if each.quarantine is not None and each.phase != "excluded"]
@@ -293,6 +314,11 @@ def _kafka(families: _Families, view: DaemonView, now_ms: int) -> None:
     for name, value in values.items():
         families.add(name, (), value)
     for path, partitions in _by_log_dir(view).items():
-        left = _left_alone(partitions)
-        families.add("kafka_log_logcleanermanager_uncleanable_partitions_count", (path,), len(left))
-        families.add("kafka_log_logcleanermanager_uncleanable_bytes", (path,), sum(p.dirty_bytes for p in left))
+        left, label = _left_alone(partitions), (_as_jmx(path),)
+        families.add("kafka_log_logcleanermanager_uncleanable_partitions_count", label, len(left))
+        families.add("kafka_log_logcleanermanager_uncleanable_bytes", label, sum(p.dirty_bytes for p in left))
+
+
+def _as_jmx(path: str) -> str:
+    """A log directory as the JMX exporter writes it: Kafka quotes it in the MBean's name, and the quotes stay."""
+    return '"' + path.replace("\\", "\\\\").replace('"', '\\"').replace("*", "\\*").replace("?", "\\?") + '"'

@@ -40,25 +40,35 @@ class Answering:
         self._probe = probe or _touch
         self._threads: dict[Path, WorkerPool] = {}
         self._asked: dict[Path, asyncio.Future[None]] = {}
+        self._asked_at: dict[Path, float] = {}
         self._answered_at: dict[Path, float] = {}
         self._silent: set[Path] = set()
 
-    async def silent(self, paths: Collection[Path]) -> frozenset[Path]:
-        """Those that do not answer; who was silent before is not waited for. One alone is not asked: its look tells."""
+    async def silent(self, paths: Collection[Path], seconds: float | None = None) -> frozenset[Path]:
+        """Those that do not answer; who was silent before is not waited for. One alone is not asked: its look tells.
+
+        ``seconds``: how long they are waited for, ``probe_seconds`` at most; who has not answered so soon is `pending`.
+        """
         if len(paths) > 1:
             since = time.monotonic() - self._limits.fresh_seconds
             due = [path for path in paths if self._answered_at.get(path, -math.inf) < since]
             asked = {path: self._asked.get(path) or self._ask(path) for path in due}
             waiting = [each for path, each in asked.items() if path not in self._silent]
             if waiting:
-                await asyncio.wait(waiting, timeout=self._limits.probe_seconds)
+                most = self._limits.probe_seconds
+                await asyncio.wait(waiting, timeout=most if seconds is None else min(seconds, most))
             for path, answer in asked.items():
                 self._note(path, answer)
         return frozenset(self._silent.intersection(paths))
 
+    def pending(self, paths: Collection[Path]) -> frozenset[Path]:
+        """Those that were asked, and have not answered yet."""
+        return frozenset(path for path in paths if path in self._asked)
+
     def forget(self, path: Path) -> None:
         """It is nobody's any more."""
         self._asked.pop(path, None)
+        self._asked_at.pop(path, None)
         self._answered_at.pop(path, None)
         self._silent.discard(path)
         if path in self._threads:
@@ -72,6 +82,7 @@ class Answering:
     def _ask(self, path: Path) -> asyncio.Future[None]:
         if path not in self._threads:
             self._threads[path] = WorkerPool(1, f"cleanerd-probe-{path.name}")
+        self._asked_at[path] = time.monotonic()
         self._asked[path] = self._threads[path].submit(partial(self._probe, path))
         return self._asked[path]
 
@@ -82,7 +93,7 @@ class Answering:
             del self._asked[path]
             if answer.exception() is None:  # else no thread could be started: the look will tell of that too
                 self._answered_at[path] = time.monotonic()
-        elif path not in self._silent:
+        elif path not in self._silent and time.monotonic() - self._asked_at[path] >= self._limits.probe_seconds:
             self._silent.add(path)
             answer.add_done_callback(partial(self._answered, path))
 

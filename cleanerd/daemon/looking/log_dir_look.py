@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
+    from cleanerd.broker.agent_pool import AgentPool
     from cleanerd.broker.mode import ModeChoice
     from cleanerd.daemon.partition_look import FailedLook, Key, PartitionLook
     from cleanerd.format.names import TopicPartition
@@ -31,13 +32,15 @@ class LookContext:
     did there, whatever their directories' times say (`StaleLooks`). ``silent``: log directories that do not answer.
     ``only_due``: of partitions that are named, those at which something changed since they were looked at.
     ``forgiven``: those whose quarantine is over, which the state directory still remembers; each with a number.
-    ``asked_at``: monotonic seconds; what was read since is young enough for it.
+    ``asked_at``: monotonic seconds; what was read since is young enough for it. ``agents``: connections that all looks
+    and jobs share; None: each look has its own.
     """
 
     settings: Settings
     log_dirs: Sequence[Path]
     store: StateStore
     now_ms: Callable[[], int] = wall_ms
+    agents: AgentPool | None = None
     jobs_ended: int = 0
     stale: Collection[Key] = ()
     marks: Marks | None = None

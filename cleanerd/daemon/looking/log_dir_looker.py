@@ -28,14 +28,14 @@ from cleanerd.daemon.looking.log_dir_look import LogDirLook, no_look
 from cleanerd.daemon.looking.modes import DirMode, dir_mode, why_excluded
 from cleanerd.daemon.partition_look import FailedLook, PartitionLook, look_at
 from cleanerd.daemon.seen import LOOK_ANYWAY_MS, Seen, files_in, mtime_ns
-from cleanerd.errors import Cause, CleanerdError, RefusedError, as_cleanerd_error
+from cleanerd.errors import AgentRefusalError, Cause, CleanerdError, RefusedError, as_cleanerd_error
 from cleanerd.log.log_dir import LogDir, LogDirMemory, read_log_dir
 from cleanerd.log.quarantine import forget_quarantine
 from cleanerd.scope.partitions import BesideBroker, ByBroker, ByDisk, Partitions, Resolved
 from cleanerd.scope.settled import CheckpointReadings, is_apart
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from cleanerd.broker.reading import PartitionReading
@@ -70,6 +70,7 @@ class LogDirLooker:
         """``facts``: what is known of the broker; None: a cache of its own."""
         self._limits = limits
         self.path = path
+        self._patience = replace(LOOK, answer_seconds=limits.agent_seconds, place_seconds=limits.place_seconds)
         self._path_text = str(path)
         self._facts = facts or FactsCache()
         self._seen: dict[TopicPartition, Seen] = {}
@@ -128,7 +129,7 @@ class LogDirLooker:
             log_dir = read_log_dir(self.path, self._memory)
             total, free = _space(self.path)
             others = context.others(self.path)
-            choice = choose_mode(log_dir, others, context.settings.daemon.cleanerd_agent_socket)
+            choice = self._choice(context, log_dir, others, before)
             mode = dir_mode(context.settings.daemon.cleanerd_mode, choice, self._away_ms(choice, now_ms))
             mode = self._lock.checked(mode)
             _require_all_seen(context, choice)
@@ -139,7 +140,7 @@ class LogDirLooker:
             self._settings = context.settings
             self._seen.clear()
         self._readings.add(log_dir)
-        with self._partitions(log_dir, choice, facts) as partitions:
+        with self._partitions(context, log_dir, choice, facts) as partitions:
             try:
                 targets = _targets(partitions, choice, before)
             except CleanerdError as error:
@@ -182,7 +183,7 @@ class LogDirLooker:
         with contextlib.suppress(OSError):
             total, free = _space(self.path)
         targets = {name: known.targets[name] for name in only if name in known.targets}
-        with self._partitions(known.log_dir, known.choice, known.facts) as partitions:
+        with self._partitions(context, known.log_dir, known.choice, known.facts) as partitions:
             looks = tuple(self._looks(context, partitions, targets, known.mode, now_ms, only, known.excluded))
         suspects = _suspects(context.marks, known.log_dir, looks, now_ms) if known.has_suspects else {}
         return LogDirLook(
@@ -212,10 +213,10 @@ class LogDirLooker:
             CleanerdError: it cannot be looked at.
         """
         log_dir = read_log_dir(self.path)
-        choice = choose_mode(log_dir, context.others(self.path), context.settings.daemon.cleanerd_agent_socket)
+        choice = self._choice(context, log_dir, context.others(self.path), self._last)
         _require_all_seen(context, choice)
         facts = self._facts.get(context, log_dir, running=choice.mode != "offline")
-        with self._partitions(log_dir, choice, facts) as partitions:
+        with self._partitions(context, log_dir, choice, facts) as partitions:
             return partitions.read(name)
 
     def _looks(
@@ -301,11 +302,28 @@ class LogDirLooker:
             self._away_since_ms = now_ms
         return now_ms - self._away_since_ms
 
+    def _choice(
+        self, context: LookContext, log_dir: LogDir, others: Sequence[Path], before: _Known | None
+    ) -> ModeChoice:
+        """As :func:`choose_mode`. While the agent has no free connection: as it was.
+
+        Raises:
+            AgentRefusalError: the agent has no free connection, and it was not asked before.
+        """
+        configured = context.settings.daemon.cleanerd_agent_socket
+        try:
+            return choose_mode(log_dir, others, configured, context.agents, self._patience)
+        except AgentRefusalError:
+            if before is None or before.choice.mode != "live":
+                raise
+            return before.choice
+
     @contextlib.contextmanager
-    def _partitions(self, log_dir: LogDir, choice: ModeChoice, facts: BrokerFacts) -> Iterator[Partitions]:
+    def _partitions(
+        self, context: LookContext, log_dir: LogDir, choice: ModeChoice, facts: BrokerFacts
+    ) -> Iterator[Partitions]:
         if choice.mode == "live" and choice.socket is not None:
-            patience = replace(LOOK, answer_seconds=self._limits.agent_seconds)
-            with LiveBroker(choice.socket, patience) as broker:
+            with LiveBroker(choice.socket, self._patience, context.agents) as broker:
                 yield ByBroker(log_dir, facts, broker, resolved=self._resolved)
         elif choice.mode == "on-start":
             # Of a log that got shorter just now, or was not there, no checkpoint is known to be younger than that.

@@ -57,7 +57,8 @@ class _Attended:
 class LookThreads:
     """``merge`` gets what was found, ``warn`` what went wrong, ``wake`` is called when somebody answers again.
 
-    ``looker`` and ``sweeper`` make those of a log directory.
+    ``looker`` and ``sweeper`` make those of a log directory. ``caught_up`` is called when a look that was left behind
+    has been merged: it may be somebody's turn.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class LookThreads:
         *,
         looker: MakeLooker = LogDirLooker,
         sweeper: Callable[[], Sweeper] = Sweeper,
+        caught_up: Callable[[], None] = lambda: None,
     ) -> None:
         self._limits = limits
         self._make_looker = looker
@@ -76,6 +78,7 @@ class LookThreads:
         self._merge = merge
         self._warn = warn
         self._wake = wake
+        self._caught_up_with = caught_up
         self._lookers: dict[Path, _Attended] = {}
         self._readings = MetadataReadings()
         self._context: LookContext | None = None
@@ -84,6 +87,10 @@ class LookThreads:
         self.silent: frozenset[Path] = frozenset()
         """Those of them that nobody reads in for the sake of another: not even a small question was answered."""
         self._answering = Answering(self._answers, limits)
+        self._missed: set[Path] = set()
+        self._live: set[Path] = set()
+        self._behind: dict[Path, asyncio.Future[None]] = {}
+        """Looks that nobody waits for any more, and that are not given up yet."""
 
     def attend(self, log_dirs: Collection[Path]) -> list[Path]:
         """These and no others from now on; returns those that are given up."""
@@ -99,18 +106,48 @@ class LookThreads:
                 self._lookers[path] = _Attended(looker, self._make_sweeper(), thread)
         return gone
 
-    async def look(self, context: LookContext, wanted: Mapping[Path, Collection[TopicPartition] | None]) -> None:
-        """At these directories, or these partitions of them; returns when all have answered that do."""
-        mute = await self._answering.silent(tuple(self._lookers))
+    async def look(
+        self,
+        context: LookContext,
+        wanted: Mapping[Path, Collection[TopicPartition] | None],
+        *,
+        wait_for_all: bool = True,
+    ) -> None:
+        """At these directories, or these partitions of them; returns when all have answered that do.
+
+        Without ``wait_for_all`` those that take long are left behind after a moment, and merged when they come: one of
+        many that hangs holds up nobody else.
+        """
+        before = [self._behind[path] for path in wanted if path in self._behind]
+        if before and wait_for_all:
+            await asyncio.wait(before)
+        # By its agent's word a directory can be looked at whether the others answer or not.
+        soon = self._limits.together_seconds if self._live.issuperset(wanted) else None
+        mute = await self._answering.silent(tuple(self._lookers), soon)
         for path in mute - self.late:
             if path not in self._lookers:
                 continue  # a reload has given it up since it was asked
             self.late.add(path)
             self._merge(_hanging(path, self._limits.probe_seconds))
-        self.silent = mute
+        self.silent = mute = mute | self._answering.pending(tuple(self._lookers))
         context = self._context = replace(context, silent=mute)
-        asked = [path for path in wanted if path in self._lookers and path not in self.late]
-        await asyncio.gather(*(self._look(path, context, wanted[path]) for path in asked))
+        self._missed |= self._behind.keys() & wanted.keys()
+        away = mute | self.late | self._behind.keys()
+        asked = [path for path in wanted if path in self._lookers and path not in away]
+        looks = {path: asyncio.ensure_future(self._look(path, context, wanted[path])) for path in asked}
+        try:
+            if looks:
+                await asyncio.wait(looks.values(), timeout=None if wait_for_all else self._limits.together_seconds)
+        except asyncio.CancelledError:
+            for each in looks.values():
+                each.cancel()
+            raise
+        for path, each in looks.items():
+            if each.done():
+                each.result()
+            else:
+                self._behind[path] = each
+                each.add_done_callback(partial(self._caught_up, path))
 
     def note(self, path: Path, name: TopicPartition, seen: Seen) -> None:
         """A worker has looked at a partition itself: see :meth:`LogDirLooker.note`."""
@@ -136,6 +173,8 @@ class LookThreads:
     def close(self) -> None:
         """No more looks; who hangs is not waited for."""
         self._answering.close()
+        for each in tuple(self._behind.values()):
+            each.cancel()
         for path, attended in self._lookers.items():
             self._end(path, attended)
 
@@ -165,6 +204,17 @@ class LookThreads:
             # Of several that wait each is taken: the looker does not say twice what it has found.
             found.add_done_callback(partial(self._came_back, attended, context))
 
+    def _caught_up(self, path: Path, look: asyncio.Future[None]) -> None:
+        self._behind.pop(path, None)
+        missed = path in self._missed
+        self._missed.discard(path)
+        if look.cancelled() or path in self.late:
+            return
+        look.result()
+        self._caught_up_with()
+        if missed:
+            self._wake()
+
     def _answers(self, path: Path) -> None:
         self.late.discard(path)
         self._wake()
@@ -186,6 +236,8 @@ class LookThreads:
         # By other settings it is looked at anew, whatever has changed.
         is_outdated = self._context is not None and self._context.settings is not context.settings
         if self._lookers.get(path) is attended and not is_outdated:
+            is_live = look.choice is not None and look.choice.mode == "live"
+            (self._live.add if is_live else self._live.discard)(path)
             self._merge(look)
             if look.present is not None:
                 attended.thread.submit(partial(attended.sweep, context, look)).add_done_callback(self._swept)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.daemon.view import DURATION_BOUNDS, HELD_BOUNDS, Histogram, Totals
-from cleanerd.errors import AgentRefusalError
+from cleanerd.daemon.view import DURATION_BOUNDS, Histogram, Totals
 
 if TYPE_CHECKING:
+    from cleanerd.broker.agent_pool import AgentPool
     from cleanerd.daemon.view import CleanView
     from cleanerd.daemon.work.job import JobDone
     from cleanerd.daemon.work.throttle import Throttle
@@ -23,17 +23,19 @@ HISTORY: Final = 200
 class Counters:
     """Counts; nothing of it is lost by a reload. What it is given counts for itself."""
 
-    def __init__(self, store: StateStore, clock: Clock, throttle: Throttle, workers: WorkerPool) -> None:
+    def __init__(
+        self, store: StateStore, clock: Clock, throttle: Throttle, workers: WorkerPool, agents: AgentPool
+    ) -> None:
         self._store = store
         self._clock = clock
         self._throttle = throttle
         self._workers = workers
+        self._agents = agents
         self._cleans: Counter[str] = Counter()
         self._dropped: Counter[str] = Counter()
         self._seconds: Counter[str] = Counter()
         self._sums: Counter[str] = Counter()
         self._durations = Histogram.of(DURATION_BOUNDS)
-        self._held = Histogram.of(HELD_BOUNDS)
         self._longest_held = 0.0
         self._history: deque[CleanView] = deque(maxlen=HISTORY)
 
@@ -51,13 +53,10 @@ class Counters:
         if result is None:
             return
         self._cleans[result.outcome] += 1
-        self._sums["refused_swaps"] += _is_refused_swap(done)
         if clean is None or done.failed or not result.is_done:
             return
         self._durations = self._durations.plus((done.ended_ms - done.began_ms) / 1000)
-        if "held" in result.seconds:
-            self._held = self._held.plus(result.seconds["held"])
-            self._longest_held = max(self._longest_held, result.seconds["held"])
+        self._longest_held = max(self._longest_held, result.seconds.get("held", 0.0))
         dropped = result.to_json()["dropped"]
         self._dropped.update({word: int(count) for word, count in dropped.items()})
         self._seconds.update(result.seconds)
@@ -90,7 +89,7 @@ class Counters:
             bytes_read=self._throttle.read_bytes,
             bytes_written=self._throttle.written_bytes,
             swaps=sums["swaps"],
-            refused_swaps=sums["refused_swaps"],
+            refused_swaps=self._agents.refused_swaps,
             malformed_versions=sums["malformed_versions"],
             dead_workers=self._workers.died,
             worker_restarts=self._workers.restarted,
@@ -100,11 +99,4 @@ class Counters:
             clock_jumps=self._clock.jumps,
             seconds=dict(self._seconds),
             durations=self._durations,
-            held=self._held,
         )
-
-
-def _is_refused_swap(done: JobDone) -> bool:
-    """Whether the agent said no in the end."""
-    error = None if done.result is None else done.result.error
-    return isinstance(error, AgentRefusalError) and error.operation == "swap"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -19,6 +19,7 @@ from cleanerd.apply.round import clean_live, stage_partition
 from cleanerd.apply.swap import drop_plans, names_staged
 from cleanerd.apply.swapping_broker import SwappingBroker
 from cleanerd.apply.unfinished import refuse_unfinished
+from cleanerd.broker.live_broker import Patience
 from cleanerd.cleaner.change_cost import count_change
 from cleanerd.cleaner.cleaner import Cleaning, Stopped
 from cleanerd.cleaner.horizons import next_purge_ms
@@ -41,23 +42,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from cleanerd.apply.keep import KeepPlace
+    from cleanerd.broker.agent_pool import AgentPool
     from cleanerd.broker.reading import PartitionReading
     from cleanerd.cleaner.reclaimable import Reclaimable
     from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.survey import Survey
-    from cleanerd.daemon.work.connections import Connections
     from cleanerd.daemon.work.job import Job
     from cleanerd.daemon.work.keeping import Keeping
     from cleanerd.log.partition import PartitionLog
 
+GIVES_WAY: Final = Patience(plans=2, deletion_seconds=0.0)
+"""A worker does not sleep while other partitions wait: a partition that has to wait is cleaned later (D-10)."""
+
 _log = structlog.get_logger()
 
 
-def run(job: Job, keeping: Keeping | None = None, connections: Connections | None = None) -> JobDone:
+def run(job: Job, keeping: Keeping | None = None, agents: AgentPool | None = None) -> JobDone:
     """Do it, in a worker's thread.
 
-    ``keeping``: where what is replaced is kept. ``connections``: those that jobs before it have left.
+    ``keeping``: where what is replaced is kept. ``agents``: connections that are shared with other jobs and looks.
     """
     path = job.path / str(job.name)
     listed = None
@@ -68,18 +72,18 @@ def run(job: Job, keeping: Keeping | None = None, connections: Connections | Non
     mark = nullcontext() if job.marks is None else job.marks.working(job.look.log_dir, job.name)
     try:
         with mark:
-            return _run(job, listed, keeping, connections)
+            return _run(job, listed, keeping, agents)
     except Stopped:
         return JobDone(job, job.clock.now_ms(), stopped=True)
     finally:
         drop(path, cold)
 
 
-def _run(job: Job, listed: PartitionLog | None, keeping: Keeping | None, connections: Connections | None) -> JobDone:
+def _run(job: Job, listed: PartitionLog | None, keeping: Keeping | None, agents: AgentPool | None) -> JobDone:
     if job.kind in {"live", "stage"}:
         _tell_change(job)
         readings: list[PartitionReading] = []
-        result = _cleaned(job, keeping, connections, readings.append)
+        result = _cleaned(job, keeping, agents, readings.append)
         if result.outcome == "quarantined":
             return replace(_failed(job, result.reason, result.error), result=result)
         return JobDone(job, job.clock.now_ms(), result=result, after=_looked_after(job, readings))
@@ -145,7 +149,7 @@ def _looked_after(job: Job, readings: Sequence[PartitionReading]) -> LookedAfter
 def _cleaned(
     job: Job,
     keeping: Keeping | None,
-    connections: Connections | None,
+    agents: AgentPool | None,
     read_after: Callable[[PartitionReading], None],
 ) -> CleaningResult:
     log_dir = job.look.log_dir
@@ -153,19 +157,19 @@ def _cleaned(
         keep = None if keeping is None else keeping.place(log_dir, job.facts.settings)
     except (CleanerdError, OSError) as caught:
         return not_cleaned(job.store, log_dir, job.name, caught)
-    return _clean_live(job, keep, connections, read_after) if job.kind == "live" else _stage(job, keep)
+    return _clean_live(job, keep, agents, read_after) if job.kind == "live" else _stage(job, keep)
 
 
 def _clean_live(
     job: Job,
     keep: KeepPlace | None,
-    connections: Connections | None,
+    agents: AgentPool | None,
     read_after: Callable[[PartitionReading], None],
 ) -> CleaningResult:
     if job.socket is None:
         raise AssertionError("a live job without an agent")
     log_dir = job.look.log_dir
-    with SwappingBroker(job.socket) if connections is None else connections.to(job.socket) as broker:
+    with SwappingBroker(job.socket, GIVES_WAY, pool=agents) as broker:
         read = ByBroker(log_dir, job.facts, broker, resolved=job.resolved).read
         live = LiveDir(log_dir, job.store, _resources(job), broker, read, keep, read_after)
         return clean_live(live, job.name, _options(job), job.progress)

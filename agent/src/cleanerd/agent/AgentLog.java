@@ -14,6 +14,7 @@ final class AgentLog {
 
     private final Deque<String> errors = new ArrayDeque<>();
     private volatile Object logger;
+    private Method debug;
     private Method info;
     private Method warn;
     private long minute;
@@ -24,11 +25,19 @@ final class AgentLog {
         try {
             Class<?> factory = broker.members.named("org.slf4j.LoggerFactory");
             Class<?> type = broker.members.named("org.slf4j.Logger");
+            debug = type.getMethod("debug", String.class);
             info = type.getMethod("info", String.class);
             warn = type.getMethod("warn", String.class);
             logger = factory.getMethod("getLogger", String.class).invoke(null, "cleanerd.agent");
         } catch (ReflectiveOperationException | RuntimeException | LinkageError e) {
             logger = null;
+        }
+    }
+
+    /** Only in the broker's log, and only where it is wanted there. */
+    void debug(String text) {
+        if (logger != null) {
+            write(debug, text);
         }
     }
 

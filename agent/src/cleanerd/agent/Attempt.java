@@ -67,14 +67,12 @@ final class Attempt implements Pauses.Settled {
         if (!entered) {
             return false;
         }
-        synchronized (log.monitor()) {
-            for (BrokerSegment segment : log.segments(output.base(), output.base() + 1)) {
-                if (segment.segment == output.segment) {
-                    return true;
-                }
+        for (BrokerSegment segment : log.segments(output.base(), output.base() + 1)) {
+            if (segment.segment == output.segment) {
+                return true;
             }
-            return false;
         }
+        return false;
     }
 
     /** Whether the broker was made to give up the log directory. */
@@ -90,9 +88,9 @@ final class Attempt implements Pauses.Settled {
      * name {@code .cleaned} throws the output away.
      */
     private void settle() throws IOException {
-        synchronized (log.monitor()) {
+        log.underLock(() -> {
             if (!inTheLog()) {
-                return;
+                return null;
             }
             files.finish(staging);
             if (isMixed() && log.canBeGivenUp()) {
@@ -100,7 +98,8 @@ final class Attempt implements Pauses.Settled {
                         + "in dir " + log.logDir() + " due to IOException", failure);
                 givenUp = true;
             }
-        }
+            return null;
+        });
     }
 
     /** The broker puts all sources aside before it gives the output its last name, the log first. */

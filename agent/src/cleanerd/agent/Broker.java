@@ -19,9 +19,14 @@ final class Broker {
     final Release release;
     /** Null: this release tells of failures in a way that the agent does not know. */
     final FailureChannel failures;
+    /** Of the locks of logs. */
+    final Holds logHolds = new Holds();
+    /** Of the lock of the broker's cleaner. */
+    final Holds cleanerHolds = new Holds();
     private final List<Object> managers;
     private final boolean allowUnknownVersion;
     private volatile Trial.Result trial = new Trial.Result("not_run", "");
+    private volatile Long nodeId;
     private boolean tried;
     private long triedNanos;
 
@@ -106,8 +111,18 @@ final class Broker {
         return false;
     }
 
-    /** From meta.properties of the first log directory; null when it does not say. */
+    /**
+     * From meta.properties of the first log directory that tells it; null when none does. Read once: its disk may hang later,
+     * and whoever asks for another directory would wait for it.
+     */
     Long nodeId() throws IOException {
+        if (nodeId == null) {
+            nodeId = readNodeId();
+        }
+        return nodeId;
+    }
+
+    private Long readNodeId() throws IOException {
         for (Path dir : liveLogDirs()) {
             Properties properties = new Properties();
             try (var reader = Files.newBufferedReader(dir.resolve("meta.properties"))) {
@@ -180,5 +195,6 @@ final class Broker {
         answer.put("log_dirs", liveLogDirs());
         answer.put("cleaner", hasCleaner());
         answer.put("gives_up_log_dirs", failures != null);
+        answer.put("held", Map.of("log", logHolds.toJson(), "cleaner", cleanerHolds.toJson()));
     }
 }

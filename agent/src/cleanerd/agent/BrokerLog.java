@@ -3,6 +3,8 @@ package cleanerd.agent;
 import java.io.File;
 import java.io.IOException;
 import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
@@ -13,6 +15,8 @@ import java.util.stream.Collectors;
 /** One partition's log inside the broker: the {@code UnifiedLog} object and the LogManager it belongs to. */
 class BrokerLog {
     private static final long STATE_SECONDS = 5;
+    /** So many producers are looked up before the log's lock is given back for a moment. */
+    private static final int PRODUCERS_AT_ONCE = 256;
 
     final Broker broker;
     final Object manager;
@@ -41,9 +45,29 @@ class BrokerLog {
         return broker.partitionOf(name);
     }
 
-    /** The monitor that guards the log's segments. Never call the cleaner manager while holding it (A-19a). */
-    Object monitor() {
-        return Reflect.get(members.lock, log);
+    /** What is done while a lock is held. */
+    interface Work<T, E extends Exception> {
+        T run() throws IOException, E;
+    }
+
+    /**
+     * Does {@code work} with the monitor held that guards the log's segments, and counts how long that took. Appends wait
+     * for it: nothing may be in there that waits, or whose cost grows with the log or with what a producer may make
+     * (U-36, A-36). Never call the cleaner manager in there (A-19a).
+     */
+    <T, E extends Exception> T underLock(Work<T, E> work) throws IOException, E {
+        Object monitor = Reflect.get(members.lock, log);
+        if (Thread.holdsLock(monitor)) {
+            return work.run();
+        }
+        synchronized (monitor) {
+            long start = System.nanoTime();
+            try {
+                return work.run();
+            } finally {
+                broker.logHolds.ended(start);
+            }
+        }
     }
 
     Path dir() throws IOException {
@@ -158,30 +182,46 @@ class BrokerLog {
         return value instanceof Number ? ((Number) value).intValue() : 4096;
     }
 
-    /** Last data offset (or null) and epoch of each active producer. */
-    Map<String, List<Object>> producers() throws IOException {
-        Map<String, List<Object>> result = new TreeMap<>();
-        for (Map.Entry<Object, Object> entry : broker.values.map(Reflect.call(members.lastRecords, log)).entrySet()) {
-            Object offset = broker.values.orNull(Reflect.get(members.lastDataOffset, entry.getValue()));
-            Object epoch = Reflect.get(members.producerEpoch, entry.getValue());
-            result.put(entry.getKey().toString(), java.util.Arrays.asList(offset, epoch));
+    /**
+     * Producer, last data offset (or null) and epoch of those of {@code ids} that the broker counts as active. A producer's
+     * state changes under the log's lock, so it is read there; a copy of all of them, as Kafka makes, has no limit.
+     */
+    List<List<Object>> producers(List<Long> ids) throws IOException {
+        List<List<Object>> result = new ArrayList<>();
+        Object producers = Reflect.call(members.producers, log);
+        for (int from = 0; from < ids.size(); from += PRODUCERS_AT_ONCE) {
+            List<Long> some = ids.subList(from, Math.min(from + PRODUCERS_AT_ONCE, ids.size()));
+            result.addAll(underLock(() -> active(producers, some)));
+        }
+        return result;
+    }
+
+    private List<List<Object>> active(Object producers, List<Long> ids) throws IOException {
+        List<List<Object>> result = new ArrayList<>();
+        for (Long id : ids) {
+            Object entry = broker.values.orNull(Reflect.call(members.lastEntry, producers, id));
+            if (entry != null) {
+                long offset = (Long) Reflect.call(members.lastDataOffset, entry);
+                Object epoch = Reflect.call(members.producerEpoch, entry);
+                result.add(Arrays.asList(id, offset < 0 ? null : offset, epoch));
+            }
         }
         return result;
     }
 
     /** The segments, ascending; the last is the active one. */
     List<BrokerSegment> segments() throws IOException {
-        return segmentsIn(Reflect.call(members.segments, log));
+        return segmentsIn(underLock(() -> Reflect.call(members.segments, log)));
     }
 
     /** The same as the broker's own objects. */
     List<Object> segmentObjects() throws IOException {
-        return broker.values.list(Reflect.call(members.segments, log));
+        return broker.values.list(underLock(() -> Reflect.call(members.segments, log)));
     }
 
     /** The segments from the one that {@code from} lies in up to those that begin below {@code to}; few, it is cheap. */
     List<BrokerSegment> segments(long from, long to) throws IOException {
-        return segmentsIn(Reflect.call(members.segmentsBetween, log, from, to));
+        return segmentsIn(underLock(() -> Reflect.call(members.segmentsBetween, log, from, to)));
     }
 
     /** Of all {@link #segments}, the one that the broker appends to; log_changed where a deleted log has none any more. */
@@ -216,7 +256,7 @@ class BrokerLog {
      * The lock that guards what the cleaner does with which partition, held; null when the broker runs without a cleaner.
      * Busy when it is not to be had in time: with a disk that hangs, the cleaner hangs in its files with this lock held.
      */
-    Lock lockCleaner(long patienceSeconds) throws IOException, Refusal {
+    HeldLock lockCleaner(long patienceSeconds) throws IOException, Refusal {
         Object cleanerManager = cleanerManager();
         if (cleanerManager == null) {
             return null;
@@ -232,20 +272,17 @@ class BrokerLog {
             throw new Refusal("busy", "the broker's cleaner did not let " + this + " be asked for within " + patienceSeconds
                     + " s: its lock is held");
         }
-        return lock;
+        return new HeldLock(lock, broker.cleanerHolds);
     }
 
     /** none, in_progress, aborted, paused, unknown; no_cleaner when the broker runs without one. */
     String cleaningState() throws IOException, Refusal {
-        Lock lock = lockCleaner(STATE_SECONDS);
-        if (lock == null) {
-            return "no_cleaner";
-        }
         Object state;
-        try {
+        try (HeldLock lock = lockCleaner(STATE_SECONDS)) {
+            if (lock == null) {
+                return "no_cleaner";
+            }
             state = cleaningStateObject();
-        } finally {
-            lock.unlock();
         }
         if (state == null) {
             return "none";
@@ -274,8 +311,14 @@ class BrokerLog {
         updateCheckpoints(broker.values.emptyOption(option), broker.values.option(option, name));
     }
 
+    /** Kafka holds the cleaner's lock meanwhile; what the wait for it takes is counted too. */
     private void updateCheckpoints(Object added, Object removed) throws IOException {
-        Reflect.call(members.updateCheckpoints, cleanerManager(), dir().getParent().toFile(), added, removed);
+        long start = System.nanoTime();
+        try {
+            Reflect.call(members.updateCheckpoints, cleanerManager(), dir().getParent().toFile(), added, removed);
+        } finally {
+            broker.cleanerHolds.ended(start);
+        }
     }
 
     /** Waits without a limit for a cleaner that is at work there. */

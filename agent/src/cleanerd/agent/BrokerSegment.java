@@ -43,7 +43,16 @@ final class BrokerSegment {
     /** What identifies its content now. */
     SegmentFacts facts() throws IOException {
         FileFacts file = named();
-        return new SegmentFacts(base(), size(), file.inode(), file.modifiedMs());
+        return facts(size(), file);
+    }
+
+    /** The same of a segment that is appended to: as it was when it had so many bytes. */
+    SegmentFacts facts(int sizeBytes) throws IOException {
+        return facts(sizeBytes, named());
+    }
+
+    private SegmentFacts facts(int sizeBytes, FileFacts file) throws IOException {
+        return new SegmentFacts(base(), sizeBytes, file.inode(), file.modifiedMs());
     }
 
     /** The broker's object goes by the last name of a new segment while its file gets it, and when that failed (U-34). */

@@ -207,7 +207,8 @@ final class Evidence {
         return true;
     }
 
-    private static boolean same(List<BrokerSegment> found, List<BrokerSegment> wanted) {
+    /** Whether both are the same objects of the broker. */
+    static boolean same(List<BrokerSegment> found, List<BrokerSegment> wanted) {
         if (found.size() != wanted.size()) {
             return false;
         }

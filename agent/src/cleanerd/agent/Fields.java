@@ -85,6 +85,22 @@ final class Fields {
         return result;
     }
 
+    /** Numbers from 0 in an array. */
+    List<Long> numbers(String name) throws Refusal {
+        Object value = take(name);
+        if (!(value instanceof List<?>)) {
+            throw wrong(name, "an array of numbers expected");
+        }
+        List<Long> result = new ArrayList<>(((List<?>) value).size());
+        for (Object element : (List<?>) value) {
+            if (!(element instanceof Long) || (Long) element < 0) {
+                throw wrong(name, "an array of numbers from 0 expected");
+            }
+            result.add((Long) element);
+        }
+        return result;
+    }
+
     /** The member {@code id}: null, a number or a short string. */
     Object id() throws Refusal {
         Object value = take("id");

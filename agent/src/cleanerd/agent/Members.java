@@ -16,7 +16,7 @@ import java.util.Properties;
  */
 final class Members {
     private static final String STORAGE = "org.apache.kafka.storage.internals.log.";
-    /** Where they lie while they are Scala's: LogConfig and LastRecord up to 3.4, LogSegment 3.6, UnifiedLog 3.9. */
+    /** Where they lie while they are Scala's: LogConfig and producers' state up to 3.4, LogSegment 3.6, UnifiedLog 3.9. */
     private static final String CORE = "kafka.log.";
 
     /** What was not found, in words; empty: capable. */
@@ -56,9 +56,10 @@ final class Members {
     final Method segments;
     final Method segmentsBetween;
     final Method replaceSegments;
-    final Method lastRecords;
-    final Field lastDataOffset;
-    final Field producerEpoch;
+    final Method producers;
+    final Method lastEntry;
+    final Method lastDataOffset;
+    final Method producerEpoch;
 
     final Class<?> logConfig;
     final Field compact;
@@ -116,10 +117,11 @@ final class Members {
         segments = method(log, "logSegments");
         segmentsBetween = method(log, "logSegments", long.class, long.class);
         replaceSegments = replaceSegments();
-        lastRecords = method(log, "lastRecordsOfActiveProducers");
-        Class<?> lastRecord = moved("LastRecord");
-        lastDataOffset = field(lastRecord, "lastDataOffset");
-        producerEpoch = field(lastRecord, "producerEpoch");
+        producers = method(log, "producerStateManager");
+        lastEntry = method(resultOf(producers), "lastEntry", long.class);
+        Class<?> producer = moved("ProducerStateEntry");
+        lastDataOffset = method(producer, "lastDataOffset");
+        producerEpoch = method(producer, "producerEpoch");
 
         compact = field(logConfig, "compact");
         settings = method(logConfig, "values");

@@ -5,7 +5,6 @@ import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.locks.Lock;
 import java.util.function.Predicate;
 import java.util.stream.Collectors;
 
@@ -52,11 +51,10 @@ final class Pauses {
      */
     Pause take(BrokerLog log) throws IOException, Refusal {
         Moment.reached("pausing");
-        Lock lock = log.lockCleaner(PATIENCE_SECONDS);
-        if (lock == null) {
-            return new Pause(null, "");
-        }
-        try {
+        try (HeldLock lock = log.lockCleaner(PATIENCE_SECONDS)) {
+            if (lock == null) {
+                return new Pause(null, "");
+            }
             String state = log.cleaningState();
             if (!state.equals("none")) {
                 throw new Refusal("busy", "the broker's cleaner works on " + log + ", or is paused there: " + state);
@@ -70,8 +68,6 @@ final class Pauses {
                 pause.close(); // it may have been paused all the same
                 throw new IllegalStateException("the cleaning of " + pause.name + " cannot be paused", e);
             }
-        } finally {
-            lock.unlock();
         }
     }
 
@@ -144,11 +140,10 @@ final class Pauses {
         }
 
         private void resume(long patienceSeconds) throws IOException, Refusal {
-            Lock lock = log.lockCleaner(patienceSeconds);
-            if (lock == null) {
-                return; // the cleaner is gone, its pauses with it
-            }
-            try {
+            try (HeldLock lock = log.lockCleaner(patienceSeconds)) {
+                if (lock == null) {
+                    return; // the cleaner is gone, its pauses with it
+                }
                 Object before = log.cleaningStateObject();
                 if (!log.cleaningState().equals("paused")) {
                     return; // it was not paused after all
@@ -160,8 +155,6 @@ final class Pauses {
                         throw e;
                     }
                 }
-            } finally {
-                lock.unlock();
             }
         }
     }

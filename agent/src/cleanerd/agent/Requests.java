@@ -105,6 +105,8 @@ final class Requests {
                 return logs(fields);
             case "log":
                 return log(fields);
+            case "producers":
+                return producers(fields);
             case "swap":
                 return swap(fields, session, outcome);
             case "checkpoint":
@@ -130,6 +132,7 @@ final class Requests {
         answer.put("failed_resumes", pauses.failed());
         answer.put("swaps", swaps.get());
         answer.put("accepting_swaps", broker.capable() && !stopped);
+        answer.put("places", Server.MOST_CONNECTIONS);
         answer.put("errors", journal.errors());
         return answer;
     }
@@ -158,6 +161,13 @@ final class Requests {
         return LogAnswer.of(log);
     }
 
+    private Map<String, Object> producers(Fields fields) throws IOException, Refusal {
+        BrokerLog log = partition(fields);
+        List<Long> ids = fields.numbers("ids");
+        fields.end();
+        return Map.of("active", log.producers(ids));
+    }
+
     private Map<String, Object> swap(Fields fields, Session session, Outcome outcome) throws IOException, Refusal {
         if (stopped) {
             throw new Refusal("stopped", "the agent swaps no more after an unexpected error; restart the broker");
@@ -183,7 +193,7 @@ final class Requests {
                     results.keep(request, outcome.toJson());
                 }
             }
-            journal.info("swapped " + outcome.done.size() + " group(s) of " + name + " for plan " + request.plan());
+            journal.debug("swapped " + outcome.done.size() + " group(s) of " + name + " for plan " + request.plan());
             return outcome.toJson();
         } catch (Refusal e) {
             journal.warn("no swap of " + name + " for plan " + request.plan() + ": " + e.code() + ": " + e.getMessage());

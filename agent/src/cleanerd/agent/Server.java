@@ -10,11 +10,13 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Semaphore;
 
 /**
- * Serves those clients that the {@link Listener} lets in, up to eight at a time (A-29, A-32). Nothing that goes wrong here
+ * Serves those clients that the {@link Listener} lets in, up to {@link #MOST_CONNECTIONS} at a time (A-29, A-32). Nothing that goes wrong here
  * is for good: {@link #watch} is called every second, and brings back what is missing.
  */
 final class Server implements AutoCloseable {
-    private static final int MOST_CONNECTIONS = 8;
+    /** For each a thread that waits, and 16 KB: as many as a daemon with 32 threads and 24 log directories can use. */
+    static final int MOST_CONNECTIONS = 64;
+
     private static final int MOST_LARGE_LINES = 2;
     private static final long PAUSE_MS = 1000;
 

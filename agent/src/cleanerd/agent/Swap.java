@@ -13,6 +13,9 @@ import java.util.concurrent.locks.ReentrantLock;
 final class Swap {
     private static final int MOST_TRIES = 5;
 
+    /** What came of one try: the group is in, the directory has other names by now, or the log has other segments. */
+    private enum Found { REPLACED, MOVED, CHANGED }
+
     private final BrokerLog log;
     private final SwapRequest request;
     private final Outcome outcome;
@@ -110,29 +113,34 @@ final class Swap {
     private boolean replaced(Group group, Attempt attempt) throws IOException, Refusal {
         evidence.renew();
         List<BrokerSegment> sources = evidence.sourcesOf(group);
-        boolean moved;
+        Found found;
         oneAtATime.lock();
         try {
-            synchronized (log.monitor()) {
-                long start = System.nanoTime();
-                Preconditions.check(log, request);
-                // Old files that go, or a segment that is rolled, change the directory too: that is looked into twice.
-                moved = attempt.tries < 2 && !attempt.files.directoryChanged().equals(attempt.directory);
-                if (!moved && evidence.holdsFor(group)) {
-                    Moment.reached("locked");
-                    attempt.replace(sources);
-                    outcome.heldUs.add(microsSince(start));
-                    return true;
-                }
-            }
+            found = log.underLock(() -> replacedUnderLock(group, attempt, sources));
         } finally {
             oneAtATime.unlock();
         }
-        if (moved) {
+        if (found == Found.MOVED) {
             attempt.directory = attempt.files.directoryChanged();
             evidence.requireNoSwap(attempt.files);
         }
-        return false;
+        return found == Found.REPLACED;
+    }
+
+    private Found replacedUnderLock(Group group, Attempt attempt, List<BrokerSegment> sources) throws IOException, Refusal {
+        long start = System.nanoTime();
+        Preconditions.check(log, request);
+        // Old files that go, or a segment that is rolled, change the directory too: that is looked into twice.
+        if (attempt.tries < 2 && !attempt.files.directoryChanged().equals(attempt.directory)) {
+            return Found.MOVED;
+        }
+        if (!evidence.holdsFor(group)) {
+            return Found.CHANGED;
+        }
+        Moment.reached("locked");
+        attempt.replace(sources);
+        outcome.heldUs.add(microsSince(start));
+        return Found.REPLACED;
     }
 
     /**

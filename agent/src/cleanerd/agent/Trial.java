@@ -31,6 +31,7 @@ final class Trial {
     private static final Map<String, String> SETTINGS = Map.of("cleanup.policy", "compact", "segment.index.bytes", "4096",
             "index.interval.bytes", "1", "file.delete.delay.ms", Long.toString(DELETE_DELAY_MS));
     private static final String PLAN = "trial";
+    private static final String DIRECTORY = "cleanerd-trial-";
     private static final List<Long> STAY = List.of(1L, 3L, 4L, 5L); // of 0 to 2 and 3 to 5; 6 is in the active segment
     private static final long SECOND = 3;
     private static final long END = 6;
@@ -98,7 +99,7 @@ final class Trial {
                 return swapIn(log);
             }
         } catch (Throwable e) { // whatever it is, the broker goes on
-            return new Result("not_run", "it could not be made ready: " + e);
+            return new Result("not_run", "it could not be made ready: " + inWords(e));
         } finally {
             remove(directory);
         }
@@ -115,7 +116,7 @@ final class Trial {
         if (Files.getFileStore(parent).getUsableSpace() < NEEDED_BYTES) {
             throw new IOException(parent + " has less than " + (NEEDED_BYTES >> 20) + " MiB left");
         }
-        return Files.createTempDirectory(parent, "cleanerd-trial-").toRealPath();
+        return Files.createTempDirectory(parent, DIRECTORY).toRealPath();
     }
 
     private static void fill(TrialLog log) throws IOException, ReflectiveOperationException {
@@ -140,13 +141,18 @@ final class Trial {
             TrialCheck.check(log, STAY, END, inode, outcome, DELETE_DELAY_MS);
             return new Result("passed", "files, offsets, indexes, producers, appends and deletions were as they should be");
         } catch (VirtualMachineError e) { // the JVM's trouble, which says nothing of the release
-            return new Result("not_run", "it was cut short: " + e);
+            return new Result("not_run", "it was cut short: " + inWords(e));
         } catch (IOException e) {
-            return new Result(isOfNames(e) ? "failed" : "not_run", e.toString());
+            return new Result(isOfNames(e) ? "failed" : "not_run", inWords(e));
         } catch (Throwable e) {
-            String text = e instanceof Refusal ? e.getMessage() : e.toString();
+            String text = e instanceof Refusal ? e.getMessage() : inWords(e);
             return new Result("failed", text);
         }
+    }
+
+    /** Each try has a directory of another name: the same failure has the same words, and is logged once. */
+    static String inWords(Throwable failure) {
+        return failure.toString().replaceAll(DIRECTORY + "\\d+", DIRECTORY + "*");
     }
 
     /** Whether a release may be at fault that calls its files something else; else the disk is, or has no room. */

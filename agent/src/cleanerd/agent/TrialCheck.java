@@ -5,7 +5,6 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.List;
-import java.util.Map;
 import java.util.TreeSet;
 import java.util.stream.Stream;
 
@@ -34,8 +33,9 @@ final class TrialCheck {
         }
         checkDeletion(log, deleteDelayMs);
         log.append(TrialData.batch(end + 1)); // out of sequence, if the producer were forgotten
-        require(log.producers().equals(Map.of(Long.toString(TrialData.PRODUCER), List.of(end + 1, (short) 0))),
-                "the state of the producer is " + log.producers());
+        List<List<Object>> producers = log.producers(List.of(TrialData.PRODUCER, TrialData.PRODUCER + 1));
+        require(producers.equals(List.of(List.of(TrialData.PRODUCER, end + 1, (short) 0))),
+                "the state of the producer is " + producers);
         require(log.logEndOffset() == end + 2, "the log cannot be appended to");
     }
 

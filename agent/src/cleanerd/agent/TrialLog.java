@@ -14,7 +14,6 @@ import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.locks.Lock;
 
 /**
  * A log that the broker's own classes make for a trial, away from its log directories. No LogManager knows it. It has a
@@ -174,7 +173,7 @@ final class TrialLog extends BrokerLog implements AutoCloseable {
 
     /** The broker's cleaner does not know this log, so it need not be kept away. */
     @Override
-    Lock lockCleaner(long patienceSeconds) {
+    HeldLock lockCleaner(long patienceSeconds) {
         return null;
     }
 

@@ -1,0 +1,141 @@
+"""The connections of one process to its agents: looks, jobs and commands share them, and wait for each other (A-37).
+
+An agent serves a limited number of connections. So a connection is leased for one request, not for a whole job, and a
+process leaves some places to other processes. A place that is not free is waited for: it says nothing about the agent.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.broker.agent_client import AgentClient, no_place
+from cleanerd.closing import Closing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PLACES: Final = 8
+"""What an agent serves that does not say how many places it has."""
+
+_CONNECTING: Final = 8
+"""So many connect at once: over the loopback an agent waits for the proof of sixteen, and hangs up on the oldest."""
+IDLE_SECONDS: Final = 60.0
+"""The agent hangs up on a client that is silent for five minutes."""
+
+
+def share_of(places: int) -> int:
+    """How many of an agent's ``places`` one process takes: the rest is for other processes."""
+    return max(1, places - max(2, places // 8))
+
+
+@dataclass(slots=True, eq=False)
+class _Agent:
+    """What is known of the agent behind one socket. ``free``: its connections that nobody uses now, by last use."""
+
+    most: int = share_of(PLACES)
+    used: int = 0
+    free: list[AgentClient] = field(default_factory=list)
+    connecting: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(_CONNECTING))
+
+
+class AgentPool(Closing):
+    """Connections by socket, for any number of threads. ``refused_swaps``: how many swaps agents have refused."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._agents: defaultdict[Path, _Agent] = defaultdict(_Agent)
+        self.refused_swaps = 0
+
+    @contextmanager
+    def lease(
+        self,
+        socket: Path,
+        *,
+        place_seconds: float,
+        connect_seconds: float,
+        idle_seconds: float = IDLE_SECONDS,
+        last: AgentClient | None = None,
+    ) -> Iterator[AgentClient]:
+        """A connection for the block, ``last`` if that is free: an agent remembers what it was told on a connection.
+
+        One on which nothing was said for ``idle_seconds`` is made anew.
+
+        Raises:
+            AgentRefusalError: no place became free within ``place_seconds`` (code ``too_many``).
+            AgentUnavailableError: nobody answers, or somebody who is not the broker.
+        """
+        client = self._taken(socket, time.monotonic() + place_seconds, idle_seconds, last)
+        agent = self._agents[socket]
+        try:
+            if client is None:
+                with agent.connecting:
+                    client = AgentClient.connect(socket, timeout_seconds=connect_seconds)
+            yield client
+        finally:
+            self._give_back(agent, client)
+
+    def _taken(
+        self, socket: Path, deadline: float, idle_seconds: float, last: AgentClient | None
+    ) -> AgentClient | None:
+        """A place, and the free connection that goes with it, if there is one."""
+        with self._changed:
+            agent = self._agents[socket]
+            while agent.used >= agent.most:
+                left = deadline - time.monotonic()
+                if left <= 0 or not self._changed.wait(left):
+                    raise no_place(f"all {agent.most} connections of this process are in use", socket)
+            agent.used += 1
+            if last is not None and last in agent.free:
+                agent.free.remove(last)
+                agent.free.append(last)
+            _close_idle(agent, idle_seconds)
+            return agent.free.pop() if agent.free else None
+
+    def _give_back(self, agent: _Agent, client: AgentClient | None) -> None:
+        with self._changed:
+            agent.used -= 1
+            if client is not None and client.is_closed:
+                _close_idle(agent, 0.0)  # the broker may be another one: the others are of no use then
+            elif client is not None:
+                agent.free.append(client)
+            self._changed.notify_all()
+
+    def learn_places(self, socket: Path, places: int) -> None:
+        """The agent behind ``socket`` says how many connections it serves."""
+        with self._changed:
+            self._agents[socket].most = share_of(places)
+            self._changed.notify_all()
+
+    def count_refused_swap(self) -> None:
+        """An agent has refused a swap."""
+        with self._changed:
+            self.refused_swaps += 1
+
+    def close_idle(self, seconds: float) -> None:
+        """Close the connections that nobody used for ``seconds``."""
+        with self._changed:
+            for agent in self._agents.values():
+                _close_idle(agent, seconds)
+
+    def forget(self, socket: Path) -> None:
+        """Close the connections to ``socket`` that nobody uses now."""
+        with self._changed:
+            _close_idle(self._agents[socket], 0.0)
+
+    def close(self) -> None:
+        """Close all connections that nobody uses now; more may come afterwards."""
+        self.close_idle(0.0)
+
+
+def _close_idle(agent: _Agent, seconds: float) -> None:
+    since = time.monotonic() - seconds
+    for client in agent.free:
+        if client.used_at <= since:
+            client.close()
+    agent.free = [client for client in agent.free if not client.is_closed]

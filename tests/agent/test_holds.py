@@ -1,0 +1,81 @@
+"""How long the agent holds a log's lock where a producer has made as much as it can (A-36)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from cleanerd_lab.demo.broker import Broker
+from tests.agent.building import HERE, changed_build
+from tests.agent.live import PROPERTIES, Live
+from tests.brokers.node import wait_until
+from tests.kafka.judge import fetch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long]
+
+PRODUCERS: Final = int(os.environ.get("HOLDS_PRODUCERS", "200000"))
+SEGMENTS: Final = int(os.environ.get("HOLDS_SEGMENTS", "1000"))
+MOST_HELD_US: Final = 10_000
+CHANGES: Final = (
+    ("return swapIn(log);", "return Measured.of(broker, log);"),
+    ('"segment.index.bytes", "4096"', '"segment.index.bytes", "10485760"'),
+    ('"index.interval.bytes", "1"', '"index.interval.bytes", "4096"'),
+)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """What the agent measured in a log with ``PRODUCERS`` and ``SEGMENTS``, in a broker that just began."""
+    work_dir = Path(tempfile.mkdtemp(prefix="agent-holds-"))
+    shutil.copytree(HERE / "builds" / "holding", work_dir / "holding-sources")
+    jar = changed_build(work_dir, "holding", "Trial.java", *CHANGES)
+    jars = fetch("4.3")
+    arguments = [
+        f"-javaagent:{jar}",
+        f"-Djava.io.tmpdir={tmp_path_factory.mktemp('jvm')}",
+        f"-Dcleanerd.test.producers={PRODUCERS}",
+        f"-Dcleanerd.test.segments={SEGMENTS}",
+        "-Xmx1g",
+        "-XX:TieredStopAtLevel=4",
+    ]
+    broker = Broker(jars.libs, work_dir, version=jars.version, properties=PROPERTIES, jvm_args=arguments)
+    try:
+        broker.start()
+        wait_until("the agent has measured and listens", Live(broker).socket.exists, seconds=900)
+        with Live(broker).asking() as agent:
+            info = agent.ask("info")
+        assert info["self_test"] == "passed", info["self_test_told"]
+        yield {**json.loads(info["self_test_told"]), "bounds_us": info["held"]["log"]["bounds_us"]}
+    finally:
+        broker.kill()
+        shutil.rmtree(work_dir)
+
+
+@pytest.mark.parametrize(("work", "least"), [("look", 600), ("producers", PRODUCERS // 256)])
+def test_the_logs_lock_is_held_for_a_moment(measured: dict[str, Any], work: str, least: int) -> None:
+    """A-36: a look at such a log, and a question for all its producers, hold its lock for less than 10 ms at a time.
+
+    One hold in ten may be longer: the JVM, or a busy machine, stops a thread whatever it holds. What grows with the
+    producers would make every third one longer.
+    """
+    before, after = measured[work]
+    counts = [now - then for then, now in zip(before, after, strict=True)]
+    long = sum(counts[measured["bounds_us"].index(MOST_HELD_US) + 1 :])
+    print(f"\n{work}: {dict(zip([*measured['bounds_us'], 'more'], counts, strict=True))}")  # noqa: T201
+    assert sum(counts) >= least
+    assert long <= sum(counts) / 10
+
+
+def test_a_look_tells_of_no_producer(measured: dict[str, Any]) -> None:
+    """A-36: its answer does not grow with the producers; all of them are found by their ids."""
+    assert measured["found"] == PRODUCERS
+    assert measured["answer"] < 100 * measured["segments"] + 10_000

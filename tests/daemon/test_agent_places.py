@@ -1,0 +1,218 @@
+"""An agent serves a limited number of connections: whoever finds none waits, and takes nobody for gone (A-37)."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from cleanerd.broker.agent_pool import AgentPool, share_of
+from cleanerd.broker.live_broker import LiveBroker, Patience, find_socket
+from cleanerd.broker.mode import choose_mode
+from cleanerd.daemon.limits import DaemonLimits
+from cleanerd.daemon.looking.log_dir_look import LookContext
+from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
+from cleanerd.errors import TOO_MANY, AgentRefusalError
+from cleanerd.format.names import parse_topic_partition_dir
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import read_log_dir
+from cleanerd.settings import load_settings
+from tests.apply.live_round import held
+from tests.apply.offline_round import two_groups
+from tests.daemon.service import assignments, broker, serve, until
+from tests.support.fake_agent import FakeAgent, wait
+from tests.support.log_dirs import make_log_dir
+from tests.support.patience import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from cleanerd.daemon.service import Service
+
+IMPATIENT: Final = Patience(
+    tries=1, place_seconds=0.2, connect_seconds=PATIENCE_SECONDS, answer_seconds=PATIENCE_SECONDS
+)
+SOCKET: Final = ".cleanerd-agent.sock"
+
+
+class ManyDirectories(FakeAgent):
+    """One agent of a broker with several log directories: each partition's requests go to where it lies."""
+
+    def __init__(self, roots: list[Path], places: int) -> None:
+        super().__init__(roots[0], roots[0] / SOCKET, places=places)
+        self.parts = [FakeAgent(root, root / SOCKET) for root in roots]
+        self.info = {"log_dirs": [str(root) for root in roots]}
+
+    def _part(self, request: dict[str, Any]) -> FakeAgent:
+        name = f"{request['topic']}-{request['partition']}"
+        return next(part for part in self.parts if (part.log_dir / name).is_dir())
+
+    def do_logs(self, request: dict[str, Any]) -> dict[str, Any]:
+        return {"logs": [row for part in self.parts for row in part.do_logs(request)["logs"]]}
+
+    def do_log(self, request: dict[str, Any]) -> dict[str, Any]:
+        return self._part(request).do_log(request)
+
+    def do_swap(self, request: dict[str, Any]) -> dict[str, Any]:
+        return self._part(request).do_swap(request)
+
+    def do_checkpoint(self, request: dict[str, Any]) -> dict[str, Any]:
+        return self._part(request).do_checkpoint(request)
+
+
+@contextlib.contextmanager
+def broker_of(roots: list[Path], places: int) -> Iterator[ManyDirectories]:
+    """A broker that holds all of ``roots``, with two partitions in each."""
+    with contextlib.ExitStack() as stack:
+        for number, root in enumerate(roots):
+            names = (f"orders-{2 * number}", f"orders-{2 * number + 1}")
+            make_log_dir(root, {name: two_groups() for name in names}, clean_shutdown=False)
+            stack.enter_context(held(root))
+        yield stack.enter_context(ManyDirectories(roots, places))
+
+
+@contextlib.contextmanager
+def all_taken(agent: FakeAgent) -> Iterator[Callable[[], None]]:
+    """Other processes have all places of the agent; the function that is given lets go of them."""
+    others = []
+    try:
+        for _ in range(agent.places):
+            other = socket.socket(socket.AF_UNIX)
+            other.connect(str(agent.socket_path))
+            other.sendall(b'{"id":1,"op":"info"}\n')
+            assert other.recv(1 << 16)
+            others.append(other)
+        yield lambda: [other.close() for other in others] and None
+    finally:
+        for other in others:
+            other.close()
+
+
+@pytest.mark.parametrize("places", [8, 64])
+def test_24_directories_and_32_threads(tmp_path: Path, places: int) -> None:
+    """A-37: all is cleaned, nothing staged, and the agent is gone for nobody at any moment.
+
+    With more than eight directories, or threads, the daemon had all eight places itself: its looks found none, and took
+    the agent for gone.
+    """
+    roots = [tmp_path / "disks" / f"d{number:02d}" for number in range(24)]
+    with broker_of(roots, places) as agent:
+        agent.fail("log", *[wait(0.01)] * 150)
+        seen: set[str] = set()
+
+        async def story(service: Service) -> None:
+            def done() -> bool:
+                view = service.view()
+                seen.update(found.mode for found in view.log_dirs)
+                return view.totals.cleans.get("cleaned") == 48
+
+            await until("all are clean", done)
+            assert set(service.view().totals.cleans) == {"cleaned"}
+
+        settings = assignments(*roots, log_cleaner_threads="32", log_cleaner_backoff_ms="100")
+        patient = DaemonLimits(agent_seconds=PATIENCE_SECONDS, place_seconds=PATIENCE_SECONDS)
+        serve(settings, story, limits=patient)  # a stand-in in Python is slow where the machine is busy
+        assert seen == {"live"}
+        assert agent.most_connections <= share_of(places)
+
+
+def test_no_free_place_is_waited_for(root: Path) -> None:
+    """A-37: until somebody goes."""
+    with broker(root) as agent, all_taken(agent) as let_go:
+        threading.Timer(0.3, let_go).start()
+        assert choose_mode(read_log_dir(root), [], None).mode == "live"
+
+
+def test_an_agent_without_a_free_place_is_not_gone(root: Path) -> None:
+    """A-37: who asked is told that it is there; nothing is staged beside it, and a look goes by what it knew."""
+    settings = load_settings([], assignments(root), {})
+    looker = LogDirLooker(root, limits=DaemonLimits(place_seconds=0.2))
+    with broker(root) as agent:
+        pool = AgentPool()
+        context = LookContext(settings, (root,), StateStore(root.parent / "state"), agents=pool)
+        assert looker.look(context).mode.mode == "live"
+        pool.close()
+        with all_taken(agent):
+            with pytest.raises(AgentRefusalError, match="no free connection") as told:
+                choose_mode(read_log_dir(root), [], None, patience=IMPATIENT)
+            assert told.value.code == TOO_MANY
+            assert looker.look(context).mode.mode == "live"
+
+
+def test_a_lease_is_waited_for_and_ends(root: Path) -> None:
+    """A-37: as many at once as the share of this process; the connection of before is had again if it is free."""
+    with broker(root) as agent, AgentPool() as pool:
+        name = parse_topic_partition_dir("orders-0")
+        assert name is not None
+        pool.learn_places(agent.socket_path, 3)
+        lease = {"place_seconds": PATIENCE_SECONDS, "connect_seconds": PATIENCE_SECONDS}
+        with pool.lease(agent.socket_path, **lease) as first:
+            asked = LiveBroker(agent.socket_path, IMPATIENT, pool)
+            with pytest.raises(AgentRefusalError, match="in use"):
+                asked.log(name)
+            patient = LiveBroker(agent.socket_path, Patience(place_seconds=PATIENCE_SECONDS), pool)
+            waiting = threading.Thread(target=lambda: patient.log(name))
+            waiting.start()
+        waiting.join(PATIENCE_SECONDS)
+        assert not waiting.is_alive()
+        pool.learn_places(agent.socket_path, 64)
+        with pool.lease(agent.socket_path, **lease) as again:
+            assert again is first
+            with pool.lease(agent.socket_path, **lease) as second:
+                pass
+        with pool.lease(agent.socket_path, last=second, **lease) as kept:
+            assert kept is second
+
+
+def test_a_broker_that_was_started_anew(root: Path) -> None:
+    """A-37: of the connections that lie idle each would fail once; the first that does closes the others."""
+    with broker(root) as agent, AgentPool() as pool:
+        lease = {"place_seconds": PATIENCE_SECONDS, "connect_seconds": PATIENCE_SECONDS}
+        with contextlib.ExitStack() as stack:
+            for _ in range(5):
+                stack.enter_context(pool.lease(agent.socket_path, **lease)).call("info")
+        agent.stop()
+        agent.start()
+        name = parse_topic_partition_dir("orders-0")
+        assert name is not None
+        assert LiveBroker(agent.socket_path, IMPATIENT, pool).log(name).leo == 8
+
+
+def test_a_socket_file_that_nobody_serves(root: Path) -> None:
+    """U-31: of a directory that the broker no longer uses; the agent listens in another one."""
+    gone = root.parent / "a-gone"
+    make_log_dir(gone, {})
+    stale = socket.socket(socket.AF_UNIX)
+    stale.bind(str(gone / SOCKET))
+    stale.close()
+    with broker(root) as agent:
+        assert find_socket(None, [gone, root]) == agent.socket_path
+        assert choose_mode(read_log_dir(root), [gone], None).mode == "live"
+    assert find_socket(None, [gone, root]) == gone / SOCKET, "whoever connects is told why that fails"
+
+
+def test_a_partition_that_waits_gives_the_worker_back(root: Path) -> None:
+    """D-10: old files of three partitions go in some seconds; the only worker cleans the fourth meanwhile."""
+    with broker(root, 4) as agent:
+        agent.settings["file.delete.delay.ms"] = "6000"
+        for number in range(3):
+            (root / f"orders-{number}" / f"{0:020d}.log.deleted").write_bytes(b"")
+        began = time.monotonic()
+
+        async def story(service: Service) -> None:
+            await until("the fourth is clean", lambda: service.view().totals.cleans.get("cleaned") == 1)
+            took.append(time.monotonic() - began)
+            for number in range(3):
+                (root / f"orders-{number}" / f"{0:020d}.log.deleted").unlink()
+            await until("the others are, too", lambda: service.view().totals.cleans.get("cleaned") == 4)
+            took.append(time.monotonic() - began)
+
+        took: list[float] = []
+        serve(assignments(root, log_cleaner_threads="1"), story)
+        assert took[0] < 5.0, "nobody slept for the others' files"
+        assert took[1] < 14.0, "they are tried again when their files are gone, not fifteen seconds later"
