@@ -222,7 +222,8 @@ class Cleaning:
     def output_sizes(self) -> list[tuple[int, int]]:
         """Of each group, as a cleaning writes them, the bytes of its sources and of its output (U-54).
 
-        All is rewritten, to nowhere: what a batch is when it is packed again, nothing else can tell.
+        All is rewritten, to nowhere: what a batch is when it is packed again, nothing else can tell. Of a segment that
+        is split first, the output is an estimate.
 
         Raises:
             CorruptionError, CleanerdError: as :meth:`staged_groups`.
@@ -230,9 +231,14 @@ class Cleaning:
         if self._output_sizes is None:
             waiting, sizes, segments = self.groups(), [], self.decision.segments
             self.progress.phase("rewrite", sum(segments[row].source.segment.size_bytes for r in waiting for row in r))
+            split_first = {each.source.base for each in self.overflowed()}
             while waiting:
                 rows = waiting.pop(0)
                 members = [segments[row] for row in rows]
+                if members[0].source.base in split_first:
+                    # No output can hold its offsets: each part will be planned for itself.
+                    sizes.append((members[0].source.segment.size_bytes, members[0].outcome.output_bytes))
+                    continue
                 try:
                     written = rewrite_group(self.plan, self.pool, members, _Nowhere(), self.progress.advance)
                 except GroupTooLargeError as error:
@@ -369,7 +375,7 @@ class _Nowhere:
         return None
 
     def write(self, block: NDArray[np.uint8], lead_bytes: int = 0) -> None:
-        """It is gone."""
+        """Count nothing and keep nothing: the caller adds up the sizes."""
 
 
 class _Told:

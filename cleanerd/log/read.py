@@ -237,6 +237,7 @@ class SegmentReader(Closing):
 
     def _is_room(self, segment: Segment, position: int) -> bool:
         with self._opened(segment) as (descriptor, where):
+            set_direct(descriptor, wanted=False)  # damage begins anywhere, and direct reads begin at a block
             try:
                 return only_zeros(descriptor, position, segment.size_bytes)
             except OSError as error:

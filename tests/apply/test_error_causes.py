@@ -55,6 +55,8 @@ TABLE: dict[str, tuple[str, str, bool, int]] = {
     "UnsupportedLogError": ("log", "quarantined", True, 4),
     "BatchTooLargeError": ("log", "quarantined", True, 4),
     "LogTooLargeError": ("log", "quarantined", True, 4),
+    "DisorderedLogError": ("log", "quarantined", True, 4),
+    "SegmentGrowsError": ("log", "quarantined", True, 4),
     "AgentRefusalError bad_log": ("log", "quarantined", True, 4),
     "MachineError": ("world", "failed", False, 1),
     "NoSpaceError": ("world", "failed", False, 1),
@@ -62,8 +64,10 @@ TABLE: dict[str, tuple[str, str, bool, int]] = {
     "NotCompactedError": ("operator", "skipped", False, 3),
     "RefusedError": ("operator", "skipped", False, 4),
     "OutOfRangeError": ("operator", "skipped", False, 4),
+    "LogGrowsError": ("operator", "skipped", False, 4),
     "LogDirBusyError": ("busy", "busy", False, 4),
     "StalePlanError": ("moment", "skipped", False, 0),
+    "LaterError": ("moment", "skipped", False, 4),
     "SegmentChangedError": ("moment", "skipped", False, 0),
     "AgentUnavailableError": ("moment", "skipped", False, 4),
     "AgentRefusalError io_error": ("world", "failed", False, 4),
@@ -80,6 +84,10 @@ def made(named: str) -> CleanerdError:
     if code:
         code, _, operation = code.partition(" at ")
         return AgentRefusalError("no", operation=operation or "swap", code=code)
+    if name == "SegmentGrowsError":
+        return errors.SegmentGrowsError(0, 100, where="as it is")
+    if name == "LaterError":
+        return errors.LaterError("as it is", where="somewhere", seconds=1)
     error: CleanerdError = getattr(errors, name)("as it is")
     return error
 

@@ -91,8 +91,8 @@ def test_a_directory_is_given_up_between_the_asking_and_the_look(root: Path) -> 
             answering = service.look_loop.threads._answering
             real, told = answering.silent, []
 
-            async def silent(paths: tuple[Path, ...]) -> Any:
-                mute = await real(paths)
+            async def silent(paths: tuple[Path, ...], seconds: float | None = None) -> Any:
+                mute = await real(paths, seconds)
                 if other in paths and not told:  # after this the looks begin, each in a task of its own
                     told.append(asyncio.get_running_loop().call_soon(service.reload))
                 return mute

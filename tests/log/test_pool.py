@@ -126,7 +126,7 @@ def test_wrong_guess_is_made_good(partition: tuple[str, Segment]) -> None:
             for start, end in zip([0, *edges], [*edges, segment.size_bytes], strict=True)
         ]  # fmt: skip
         assert _offsets(pool, segment, wrong) == list(range(BATCHES))
-        with pytest.raises(CorruptionError, match="ends inside a batch"):
+        with pytest.raises(CorruptionError, match=f"at byte {good[1].end}: "):
             _offsets(pool, segment, wrong, guessed=False)
 
 
