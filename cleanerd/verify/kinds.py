@@ -13,6 +13,8 @@ class Kind(enum.Enum):
     BATCH_UNREADABLE = ("batch-unreadable", "F-1")
     BATCH_DAMAGED = ("batch-damaged", "F-2")
     RECORD_DAMAGED = ("record-damaged", "F-2.3")
+    MAX_TIMESTAMP_WRONG = ("max-timestamp-wrong", "F-2")
+    TIMESTAMP_NEGATIVE = ("timestamp-negative", "F-2")
     MESSAGE_DAMAGED = ("message-damaged", "F-3")
     OFFSET_OUT_OF_ORDER = ("offset-out-of-order", "F-5")
     OFFSET_OUTSIDE_SEGMENT = ("offset-outside-segment", "F-5")
