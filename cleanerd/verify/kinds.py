@@ -3,6 +3,19 @@
 from __future__ import annotations
 
 import enum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NOT_JUDGED: Final[Mapping[str, str]] = {
+    ".txnindex version_low": "padding, in no release's code",
+    ".txnindex last_stable_offset": "it depends on when the marker was written; readers use it to stop a search",
+    ".snapshot producer_epoch": "the marker that raised it above the log's may be gone; one below is told",
+    ".snapshot timestamp": "it is the time of a batch that a cleaning may have emptied",
+    ".snapshot coordinator_epoch": "it is in the value of a marker that a cleaning may have removed",
+}
+"""File and field that nothing is compared with, and why (U-56). ``docs/verify.md`` names the same."""
 
 
 class Kind(enum.Enum):

@@ -213,9 +213,14 @@ def _difference(entry: np.void, facts: ProducerFacts, log_start: int) -> str | N
                 f"last sequence {sequence} and offset delta {delta}, the batch at that offset has "
                 f"{facts.last_sequence} and {facts.offset_delta}"
             )
-    opened = int(entry["current_txn_first_offset"])
+    return _transaction_difference(int(entry["current_txn_first_offset"]), facts)
+
+
+def _transaction_difference(opened: int, facts: ProducerFacts) -> str | None:
     if facts.open_from != _NONE and (opened == _NONE or opened > facts.open_from):
         return f"open transaction from {opened}, the log has one from {facts.open_from}"
+    if _NONE < opened <= facts.marker_offset and facts.open_from == _NONE:
+        return f"open transaction from {opened}, the log has a marker at {facts.marker_offset} that ends it"
     return None
 
 
