@@ -161,11 +161,18 @@ class CleaningResult:
 _DONE: Final = frozenset({"cleaned", "staged", "unchanged"})
 
 
-def exit_code(results: Sequence[CleaningResult], failures: Sequence[CleanerdError] = ()) -> int:
-    """The process exit code for several partitions; log directories that failed count like partitions that failed."""
-    failed = [result.error for result in results if result.error is not None and not result.moved_on]
+def exit_code(
+    results: Sequence[CleaningResult], failures: Sequence[CleanerdError] = (), *, must_do_some: bool = False
+) -> int:
+    """The process exit code for several partitions; log directories that failed count like partitions that failed.
+
+    A log that changed is no failure; with ``must_do_some`` it is one where no partition was dealt with.
+    """
+    some_done = any(result.is_done for result in results)
+    counts = must_do_some and not some_done
+    failed = [result.error for result in results if result.error is not None and (counts or not result.moved_on)]
     codes = {error.exit_code for error in (*failed, *failures)}
-    return worst_exit_code(codes, some_done=any(result.is_done for result in results))
+    return worst_exit_code(codes, some_done=some_done)
 
 
 def _checked(field: Field[Any], value: Any) -> Any:

@@ -49,6 +49,19 @@ class CleanEnds:
             self._surroundings[path] = read_surroundings(path, Findings())
         return self.beside(self._surroundings.get(path), path, name, rules)
 
+    def at_most(self, path: Path, name: TopicPartition, rules: KeyRules) -> int | None:
+        """As :meth:`of`; where cleanerd's clean point no longer fits, Kafka's checkpoint counts whatever it repeats.
+
+        For who has a copy to compare with, which shows what the checkpoint may be wrong about.
+
+        Raises:
+            CleanerdError: a checkpoint of the log directory cannot be read.
+        """
+        found = self.of(path, name, rules)
+        if found is None and rules == KAFKAS_RULES:
+            return self._surroundings[path].of(CLEANER_CHECKPOINT, name)
+        return found
+
     def beside(self, around: Surroundings | None, path: Path, name: TopicPartition, rules: KeyRules) -> int | None:
         """Up to where the log ``name`` of the log directory ``path`` is clean; None: nothing says so.
 
@@ -59,6 +72,14 @@ class CleanEnds:
         # A log that was truncated since, and has grown again, was never cleaned there: nobody is to blame for two
         # records.
         return said if found is None else clean_below(found[0], said, stands=found[1])
+
+    def unproven_below(self, path: Path, name: TopicPartition) -> int:
+        """Below which offset cleanerd did not clean the log ``name`` itself, as it remembers; 0 when it does not.
+
+        Kafka's checkpoint alone counts in full: what it says is all that is known there.
+        """
+        found = self._known(path, name)
+        return (found[0].unproven_below or 0) if found is not None and found[1] else 0
 
     def _known(self, path: Path, name: TopicPartition) -> tuple[CleanPoint, bool] | None:
         """The clean point that is remembered of a log of this machine, and whether it describes the log."""

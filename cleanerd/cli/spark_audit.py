@@ -105,7 +105,7 @@ def audit(
         with common.output.progress("audit", total=total) as advance:
             judged = logs.audit(
                 before,
-                up_to=partial(CleanEnds(settings).of, after) if up_to is None else up_to,
+                up_to=partial(CleanEnds(settings).at_most, after) if up_to is None else up_to,
                 first_dirty=first_dirty,
                 log_start=log_start,
                 many_rounds=many_rounds,
@@ -120,7 +120,7 @@ def audit(
         common.output.json(_document(before, after, hash_key, judged))
     else:
         _tell(common, judged)
-    return CorruptionError.exit_code if any(each.found for each in judged) else 0
+    return CorruptionError.exit_code if any(each.found or each.is_unchecked for each in judged) else 0
 
 
 def _names(words: Sequence[str], dirs: Sequence[Path]) -> tuple[TopicPartition, ...]:
@@ -175,6 +175,7 @@ def _of_partition(each: Judged) -> dict[str, object]:
         "before": side("before"),
         "after": side("after"),
         "kept_records": each.kept_records,
+        "superseded_checked": not each.is_unchecked,
         "attributes_zeroed": each.zeroed,
         "findings": {kind: each.findings[kind] for kind in KINDS},
         "examples": [
@@ -213,10 +214,10 @@ def _tell(common: Common, judged: Sequence[Judged]) -> None:
         for text in each.damaged:
             if not text.startswith(shown):
                 output.line(f"{each.name} damaged: {text}")
-        if each.asked.clean_end is None:
-            output.note(
-                f"{each.name}: nothing says how far it is clean, so superseded records were not looked for "
-                "(--up-to OFFSET)"
+        if each.is_unchecked:
+            output.warning(
+                f"{each.name}: nothing says how far it is clean, so neither superseded records nor those that are "
+                "missing above the cleaned part were looked for; give --up-to OFFSET with --partition"
             )
         if each.head_is_gone:
             output.note(
@@ -228,7 +229,7 @@ def _tell(common: Common, judged: Sequence[Judged]) -> None:
     kinds = [kind for kind in KINDS if any(each.findings[kind] for each in judged)]
     for kind in kinds:
         output.line(f"{kind}: {KINDS[kind]}")
-    if not kinds:
+    if not kinds and not any(each.is_unchecked for each in judged):
         output.line(f"nothing is wrong in {counted(len(judged), 'partition')}")
 
 
@@ -241,7 +242,7 @@ def _row(each: Judged) -> list[str]:
         "?" if end is None else str(end),
         human_count(each.before.records),
         human_count(each.after.records),
-        ", ".join(found) or "right",
+        ", ".join(found) or ("not checked" if each.is_unchecked else "right"),
     ]
 
 

@@ -116,7 +116,7 @@ def stage_all(
             f"{counted(staged, 'partition')} staged. Stop the broker, run cleanerd apply with the same log directories "
             f"and settings, start it: within {human_ms(settings.daemon.cleanerd_plan_max_age_ms)}"
         )
-    return exit_code(results, failures)
+    return exit_code(results, failures, must_do_some=not is_here)
 
 
 def _stage_dir(stager_of: StagerOf, request: CleaningRequest, log_dir: LogDir) -> list[CleaningResult]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cleanerd.broker.lock_file import broker_runs
 from cleanerd.cli.clean_end import CleanEnds
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules, select_in
@@ -29,7 +30,7 @@ from cleanerd.verify.log_dir import (
     verify_in_surroundings,
     verify_small_file,
 )
-from cleanerd.verify.partition import Question, Verdict, verify_partition, verify_segment
+from cleanerd.verify.partition import Question, Verdict, tell_deleted, verify_partition, verify_segment
 from cleanerd.verify.producers import read_snapshots
 from cleanerd.verify.rules import KAFKAS_RULES
 from cleanerd.words import counted, human_bytes, human_count
@@ -130,7 +131,8 @@ def _ruled(
     clean_to = question.clean_to
     if clean_to is None and (around is not None or rules != KAFKAS_RULES):
         clean_to = ends.beside(around, place.parent, name, rules)
-    return replace(question, rules=rules, clean_to=clean_to, checkpoint_counts=False)
+    unproven_below = ends.unproven_below(place.parent, name) if question.clean_to is None else 0
+    return replace(question, rules=rules, clean_to=clean_to, checkpoint_counts=False, unproven_below=unproven_below)
 
 
 def _verify(
@@ -148,8 +150,9 @@ def _verify(
         if question.clean_to is not None:
             raise click.UsageError("--clean-to is for a partition, not for a log directory")
         findings = Findings(question.limit)
-        around = read_surroundings(path, findings, unread)
+        around = read_surroundings(path, findings, unread, broker_runs=broker_runs(path))
         yield Verdict(str(path), findings)
+        deleted: list[Path] = []
         for partition in _chosen(path, wanted):
             if partition.is_symlink():
                 findings.error(
@@ -173,9 +176,13 @@ def _verify(
                 if _is_of_machine(caught):
                     unread.append(error.without_frames())
                 continue
+            deleted += verdict.deleted
             yield verdict
+        tell_deleted(path, deleted, findings)
     else:
-        yield _verify_partition(path, question, settings, ends)
+        verdict = _verify_partition(path, question, settings, ends)
+        tell_deleted(path, verdict.deleted, verdict.findings)
+        yield verdict
 
 
 def _is_of_machine(caught: CleanerdError | OSError) -> bool:
@@ -212,7 +219,7 @@ def _verify_partition(path: Path, question: Question, settings: Settings, ends: 
     if not is_log_dir(parent):
         return verify_partition(path, _ruled(question, path, settings, ends))
     # What is wrong with the directory's own files is told when it is asked for.
-    around = read_surroundings(parent, Findings())
+    around = read_surroundings(parent, Findings(), broker_runs=broker_runs(parent))
     return verify_in_surroundings(path, around, _ruled(question, path, settings, ends, around))
 
 

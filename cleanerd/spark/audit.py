@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from cleanerd.verify.rules import KeyRules
 
 KINDS: Final[Mapping[str, str]] = {
-    "lost": "the newest record of a key is gone, and no other record of it is left",
+    "lost": "the newest record of a key is gone, and no other record of it is left in the cleaned part; or a record "
+    "above the cleaned part is gone",
     "stale": "the newest record of a key is gone, and an older one is read in its place",
     "resurrected": "a deleted key is back, or a record of an aborted transaction is read",
     "duplicated": "a superseded record is still there, or a record is there twice",
@@ -91,6 +92,11 @@ class Judged:
     def found(self) -> int:
         """How many findings there are."""
         return sum(self.findings.values())
+
+    @property
+    def is_unchecked(self) -> bool:
+        """Whether records differ and nothing says how far the log is clean: superseded ones were not looked for."""
+        return self.asked.clean_end is None and self.before.digest != self.after.digest
 
     @property
     def head_is_gone(self) -> bool:

@@ -13,7 +13,7 @@ from cleanerd.log.memory import batch_bytes
 from cleanerd.verify.kinds import Kind
 from cleanerd.verify.listing import NO_END
 from cleanerd.verify.record_tails import tails_of
-from cleanerd.verify.records import records_in
+from cleanerd.verify.records import NO_HORIZON, NO_TIMESTAMP, records_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from cleanerd.verify.listing import SegmentFile
     from cleanerd.verify.partition_log import LogFacts
     from cleanerd.verify.producers import Clock
+    from cleanerd.verify.transactions import Invisible
 
+_ONLY_BATCH_TIMESTAMP: Final = 0
+"""Of an emptied batch that is the only one of its segment (C-39.2); any other one has -1, or the time it had."""
 _KEPT_BITS: Final = TIMESTAMP_TYPE | TRANSACTIONAL | CONTROL
 
 
@@ -44,24 +47,25 @@ def old_view(new: Sequence[SegmentFile], old: Sequence[SegmentFile]) -> tuple[Se
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """A batch of one side. ``header`` is None for magic 0 and 1."""
+    """A batch of one side. ``header`` is None for magic 0 and 1; ``segment``: base offset of the one it is in."""
 
     stored: StoredBatch
     header: BatchHeader | None
     base: int
     last: int
+    segment: int
 
     @classmethod
-    def of(cls, stored: StoredBatch) -> _Batch:
+    def of(cls, stored: StoredBatch, segment: int) -> _Batch:
         if stored.frame.magic < 2:
             last = stored.frame.offset
             try:
                 first = min((record.offset for record in records_in(stored.data, stored.position)), default=last)
             except CorruptionError:
                 first = last
-            return cls(stored, None, first, last)
+            return cls(stored, None, first, last, segment)
         header = parse_header(stored.data, where=stored.where, origin=stored.position)
-        return cls(stored, header, header.base_offset, header.last_offset)
+        return cls(stored, header, header.base_offset, header.last_offset, segment)
 
     def records(self) -> list[Record]:
         return records_in(self.stored.data, self.stored.position)
@@ -74,19 +78,42 @@ def _batches(files: Iterable[SegmentFile], advance: Callable[[int], None]) -> It
                 if stored.end > file.size_bytes:
                     break
                 advance(stored.frame.size_bytes)
-                yield _Batch.of(stored)
+                yield _Batch.of(stored, file.base)
         except CorruptionError:
             continue  # the walk over the headers has told
 
 
-class Comparison:
-    """Compares batches (S-08). Nothing may be missing from ``clean_to`` on; all is new from ``old_end`` on."""
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """When a marker may be gone. ``many_rounds``: it may also have got a delete horizon since the copy, and passed it.
 
-    def __init__(self, findings: Findings, *, log_start: int, clean_to: int, old_end: int) -> None:
+    One that had a delete horizon keeps that (C-49).
+    """
+
+    now_ms: int
+    many_rounds: bool
+
+    def allows(self, horizon_ms: int | None) -> bool:
+        """Whether a marker may be gone that had the delete horizon ``horizon_ms``, None when it had none."""
+        return self.many_rounds if horizon_ms is None else horizon_ms <= self.now_ms
+
+
+class Comparison:
+    """Compares batches (S-08). From ``clean_to`` on no record may be missing; all is new from ``old_end`` on.
+
+    The cleaning of a part that ends inside a segment rewrites the whole segment. Behind ``clean_to`` it leaves out, as
+    Kafka's cleaner does, ``aborted`` data, expired markers and batches without records.
+    """
+
+    def __init__(
+        self, findings: Findings, *, log_start: int, clean_to: int, old_end: int, aborted: Invisible, expiry: Expiry
+    ) -> None:
         self._findings = findings
         self._log_start = log_start
         self._clean_to = clean_to
         self._old_end = old_end
+        self._aborted = aborted
+        self._expiry = expiry
 
     def run(self, new: Sequence[SegmentFile], old: Sequence[SegmentFile], advance: Callable[[int], None]) -> None:
         """Compare the segments ``new`` with ``old``, which cover at least their offsets.
@@ -113,7 +140,7 @@ class Comparison:
             self._gone(batch)
 
     def _gone(self, old: _Batch) -> None:
-        if old.last >= self._clean_to and old.last >= self._log_start:
+        if old.last >= self._clean_to and old.last >= self._log_start and not self._may_be_gone(old):
             what = f"the batch of offsets {old.base} to {old.last} is gone, and the log is clean up to {self._clean_to}"
             where = old.stored
             self._findings.error(
@@ -130,7 +157,8 @@ class Comparison:
             before = tails_of(matching[0].stored.data, matching[0].header)
             if tails is not None and before is not None and tails.items() <= before.items():
                 self._compare_headers(batch, batch.header, [matching[0].header], has_records=bool(tails))
-                self._tell_left(batch, before.keys() - tails.keys())
+                if not self._may_be_gone(matching[0]):
+                    self._tell_left(batch, before.keys() - tails.keys())
                 return
         self._compare_records(batch, matching)
 
@@ -138,9 +166,10 @@ class Comparison:
         """Decoded: what differs can be said, and header names that differ in bytes only do not."""
         try:
             records = batch.records()
-            before = {record.offset: record for each in matching for record in each.records()}
+            of_batches = [(each, {record.offset: record for record in each.records()}) for each in matching]
         except CorruptionError:
             return
+        before = {offset: record for _, of_batch in of_batches for offset, record in of_batch.items()}
         v2 = [each.header for each in matching if each.header is not None]
         if batch.header is not None and v2:
             self._compare_headers(batch, batch.header, v2, has_records=bool(records))
@@ -154,7 +183,21 @@ class Comparison:
             if changed:
                 what = f"the record at offset {record.offset} has another {' and '.join(changed)} than in the copy"
                 self._tell(batch, Kind.RECORD_CHANGED, what, record.offset)
-        self._tell_left(batch, before.keys() - {record.offset for record in records})
+        there = {record.offset for record in records}
+        for each, of_batch in of_batches:
+            if not self._may_be_gone(each):
+                self._tell_left(batch, of_batch.keys() - there)
+
+    def _may_be_gone(self, old: _Batch) -> bool:
+        """Whether a cleaning up to ``clean_to`` leaves out what is in ``old``, also above that."""
+        header = old.header
+        if header is None or old.segment >= self._clean_to:
+            return False
+        if not header.record_count:
+            return True
+        if header.attributes & CONTROL:
+            return self._expiry.allows(header.delete_horizon_ms)
+        return bool(header.attributes & TRANSACTIONAL) and self._aborted.is_aborted(header.producer_id, old.base)
 
     def _tell_left(self, batch: _Batch, left: AbstractSet[int]) -> None:
         """Records that are gone although the log is not clean so far up."""
@@ -180,6 +223,8 @@ class Comparison:
             "base sequence": (header.base_sequence, old.base_sequence),
             "attribute bits": (header.attributes & _KEPT_BITS, old.attributes & _KEPT_BITS),
         }  # fmt: skip
+        if not has_records and header.max_timestamp not in {NO_TIMESTAMP, _ONLY_BATCH_TIMESTAMP}:
+            pairs["max timestamp"] = (header.max_timestamp, old.max_timestamp)
         if has_records and old.delete_horizon_ms is not None:
             pairs["delete horizon"] = (header.delete_horizon_ms or 0, old.delete_horizon_ms)
         for what, (now, then) in pairs.items():
@@ -226,15 +271,21 @@ def check_ends(new: LogFacts, old: LogFacts, log_start: int, findings: Findings)
             findings.warning(Kind.LAST_BATCH_MISSING, str(facts.file.path), what, offset=max(there) - 1)
 
 
-def check_producers(new: LogFacts, old: LogFacts, log_start: int, clock: Clock, findings: Findings) -> None:
-    """R192-1: what an active producer's next append is checked with is still there."""
+def check_producers(
+    new: LogFacts, old: LogFacts, log_start: int, clock: Clock, expiry: Expiry, findings: Findings
+) -> None:
+    """R192-1: what an active producer's next append is checked with is still there.
+
+    A marker goes when its delete horizon has passed, as with Kafka, whose cleaner keeps an empty batch of it at most.
+    """
     name = str(new.segments[-1].file.path.parent)
     for key, before in old.producers.items():
         if not clock.is_active(before.timestamp_ms) and before.open_from < 0:
             continue
         now = new.producers.get(key)
         known_by_marker = before.epoch != before.data_epoch
-        if known_by_marker and (now is None or now.epoch < before.epoch):
+        horizon_ms = None if before.marker_horizon_ms == NO_HORIZON else before.marker_horizon_ms
+        if known_by_marker and (now is None or now.epoch < before.epoch) and not expiry.allows(horizon_ms):
             what = f"the marker that holds epoch {before.epoch} of producer {key} is gone"
             findings.error(Kind.PRODUCER_BATCH_MISSING, name, what)
         if known_by_marker or before.last_offset < log_start:

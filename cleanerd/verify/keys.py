@@ -17,7 +17,7 @@ from cleanerd.log.batch_file import read_batches
 from cleanerd.log.memory import batch_bytes
 from cleanerd.verify.key_table import first_of_key
 from cleanerd.verify.kinds import Kind
-from cleanerd.verify.records import NO_HORIZON, horizons, read_rows, records_in
+from cleanerd.verify.records import NO_HORIZON, NO_TIMESTAMP, horizons, read_rows, records_in
 from cleanerd.verify.rules import KAFKAS_RULES
 from cleanerd.verify.segment import is_told
 from cleanerd.verify.walk import READ_LIMITS, ReadLimits
@@ -55,7 +55,8 @@ class Range:
     """Offsets ``start .. end`` (exclusive) in which keys are compared; ``clean``: the range has been cleaned.
 
     ``many_rounds``: several cleanings lie between old and new, so a tombstone may have got a horizon and passed it. One
-    that had a horizon kept that (C-49).
+    that had a horizon kept that (C-49). ``unproven_below``: below this offset cleanerd did not clean the log itself
+    (``--first-dirty``, or Kafka's checkpoint). A key that has no record at or above it was left as it was.
     """
 
     start: int
@@ -63,6 +64,7 @@ class Range:
     clean: bool
     now_ms: int
     many_rounds: bool = False
+    unproven_below: int = 0
 
 
 class KeyedRecords:
@@ -123,6 +125,8 @@ class KeyedRecords:
             rules=self._rules,
         ):
             advance(size)
+            if not is_old:
+                self._tell_times(facts.file, rows)
             if facts.file.base >= self._where.end:
                 continue  # decoded all the same: the structure of every record is checked
             seen = (rows.offset >= self._where.start) & (rows.offset < self._where.end)
@@ -152,21 +156,51 @@ class KeyedRecords:
         tombstones: NDArray[np.uint64] = np.where(rows.is_tombstone, _TOMBSTONE, np.uint64(0))
         return marks[rows.batch] | tombstones
 
+    def _tell_times(self, file: SegmentFile, rows: Rows) -> None:
+        """F-2: a batch says the largest time of its records, which retention and searches by time go by."""
+        batches, at = rows.batches, rows.filled
+        said = batches.max_timestamp[at]
+        for row in np.flatnonzero((batches.magic[at] == 2) & (said != rows.highest_ms)):
+            what = f"says the largest timestamp is {said[row]}, but its records' largest is {rows.highest_ms[row]}"
+            self._tell_batch(self._findings.error, Kind.MAX_TIMESTAMP_WRONG, file, rows, at[row], what)
+        for row in np.flatnonzero(rows.lowest_ms < NO_TIMESTAMP):
+            what = f"has a record of time {rows.lowest_ms[row]}: Kafka's cleaner stops at a batch that it would rebuild"
+            self._tell_batch(self._findings.warning, Kind.TIMESTAMP_NEGATIVE, file, rows, at[row], what)
+
+    @staticmethod
+    def _tell_batch(tell: Callable[..., None], kind: Kind, file: SegmentFile, rows: Rows, row: int, what: str) -> None:
+        offset, position = int(rows.batches.base_offset[row]), int(rows.batches.position[row])
+        tell(kind, str(file.path), f"the batch at offset {offset} {what}", position=position, offset=offset)
+
     def _tell_keyless(self, file: SegmentFile, rows: Rows, keyless: NDArray[np.bool_]) -> None:
         """C-45.2: below the clean point there are no records without a key."""
         for row in np.flatnonzero(keyless):
             offset = int(rows.offset[row])
             what = f"the record at offset {offset} has no key, and the log is clean up to {self._where.end}"
             position = int(rows.batches.position[rows.batch[row]])
-            self._findings.error(Kind.RECORD_WITHOUT_KEY, str(file.path), what, position=position, offset=offset)
+            tell = self._findings.error
+            if offset < self._where.unproven_below:
+                tell, what = self._findings.warning, what + self._not_by_us
+            tell(Kind.RECORD_WITHOUT_KEY, str(file.path), what, position=position, offset=offset)
+
+    @property
+    def _not_by_us(self) -> str:
+        return f"; cleanerd itself has cleaned it from {self._where.unproven_below} on (--first-dirty, or U-50)"
 
     def check(self, part: NDArray[np.void], *, against: bool) -> None:
         """Check one part of the table: all rows of the keys in it."""
         if self._where.clean:
             new = part[(part["facts"] & _OLD) == 0]
+            starts = first_of_key(new)
+            sizes = np.diff(np.append(starts, len(new)))
+            newest = np.repeat(new["offset"][starts + sizes - 1], sizes)  # sorted by offset within a key
             for row in np.flatnonzero(_superseded(new)):
                 last = int(new["offset"][row + np.argmax(new["offset"][row:] > new["offset"][row])])
-                self._tell(Kind.KEY_TWICE, new[row], f"occurs again at offset {last}, below the clean point")
+                what = f"occurs again at offset {last}, below the clean point"
+                if newest[row] < self._where.unproven_below:
+                    self._warn(Kind.KEY_TWICE, new[row], what + self._not_by_us)
+                else:
+                    self._tell(Kind.KEY_TWICE, new[row], what)
         if against:
             self._compare(part)
 
@@ -221,11 +255,20 @@ class KeyedRecords:
         if not self._findings.wants(kind):
             self._findings.count_error(kind)
             return
-        facts = row["facts"]
-        path = self.files[int((facts >> _POSITION_BITS) & _SEGMENT_MASK)]
-        position, offset = int(facts & _POSITION_MASK), int(row["offset"])
+        path, position, offset = self._place(row)
         text = f"the record at offset {offset}{_key_text(path, position, offset)} {what}"
         self._findings.error(kind, str(path), text, position=position, offset=offset)
+
+    def _warn(self, kind: Kind, row: np.void, what: str) -> None:
+        path, position, offset = self._place(row)
+        text = f"the record at offset {offset} {what}"
+        self._findings.warning(kind, str(path), text, position=position, offset=offset)
+
+    def _place(self, row: np.void) -> tuple[Path, int, int]:
+        """Of a row of the table: its file, the position of its batch and its offset."""
+        facts = row["facts"]
+        path = self.files[int((facts >> _POSITION_BITS) & _SEGMENT_MASK)]
+        return path, int(facts & _POSITION_MASK), int(row["offset"])
 
 
 def _superseded(rows: NDArray[np.void]) -> NDArray[np.bool_]:

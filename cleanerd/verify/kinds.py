@@ -3,6 +3,19 @@
 from __future__ import annotations
 
 import enum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NOT_JUDGED: Final[Mapping[str, str]] = {
+    ".txnindex version_low": "padding, in no release's code",
+    ".txnindex last_stable_offset": "it depends on when the marker was written; readers use it to stop a search",
+    ".snapshot producer_epoch": "the marker that raised it above the log's may be gone; one below is told",
+    ".snapshot timestamp": "it is the time of a batch that a cleaning may have emptied",
+    ".snapshot coordinator_epoch": "it is in the value of a marker that a cleaning may have removed",
+}
+"""File and field that nothing is compared with, and why (U-56). ``docs/verify.md`` names the same."""
 
 
 class Kind(enum.Enum):
@@ -13,6 +26,8 @@ class Kind(enum.Enum):
     BATCH_UNREADABLE = ("batch-unreadable", "F-1")
     BATCH_DAMAGED = ("batch-damaged", "F-2")
     RECORD_DAMAGED = ("record-damaged", "F-2.3")
+    MAX_TIMESTAMP_WRONG = ("max-timestamp-wrong", "F-2")
+    TIMESTAMP_NEGATIVE = ("timestamp-negative", "F-2")
     MESSAGE_DAMAGED = ("message-damaged", "F-3")
     OFFSET_OUT_OF_ORDER = ("offset-out-of-order", "F-5")
     OFFSET_OUTSIDE_SEGMENT = ("offset-outside-segment", "F-5")

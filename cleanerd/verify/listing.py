@@ -168,6 +168,20 @@ def size_of(path: Path) -> int:
         raise system_error("cannot be read", str(path), error) from error
 
 
+def changed_ms(path: Path) -> int:
+    """When a file was last written, ms since 1970; :data:`NO_END` when a store does not say.
+
+    Raises:
+        CleanerdError: it cannot be looked at.
+    """
+    if isinstance(path, RemotePath):
+        return NO_END
+    try:
+        return os.stat(path, follow_symlinks=False).st_mtime_ns // 1_000_000
+    except OSError as error:
+        raise system_error("cannot be read", str(path), error) from error
+
+
 def bytes_of(path: Path, *, has_room: bool = False) -> bytes | None:
     """The whole of a small file, None when there is none.
 

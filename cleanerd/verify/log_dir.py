@@ -31,11 +31,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The log directory around a partition. ``offsets``: the checkpoints by file name, without the damaged ones."""
+    """The log directory around a partition. ``offsets``: the checkpoints by file name, without the damaged ones.
+
+    ``broker_runs``: a broker holds the directory's lock.
+    """
 
     path: Path
     offsets: Mapping[str, Mapping[TopicPartition, int]]
     clean_shutdown: bool
+    broker_runs: bool = False
 
     def of(self, checkpoint: str, name: TopicPartition) -> int | None:
         """What a checkpoint says of a partition, None when nothing."""
@@ -47,7 +51,9 @@ def is_log_dir(path: Path) -> bool:
     return (path / META_PROPERTIES).is_file()
 
 
-def read_surroundings(path: Path, findings: Findings, unread: list[CleanerdError] | None = None) -> Surroundings:
+def read_surroundings(
+    path: Path, findings: Findings, unread: list[CleanerdError] | None = None, *, broker_runs: bool = False
+) -> Surroundings:
     """The small files of a log directory; damaged ones become findings.
 
     ``unread`` gets why one cannot be read, which is a finding then, and what it says counts as not said.
@@ -75,7 +81,7 @@ def read_surroundings(path: Path, findings: Findings, unread: list[CleanerdError
                 raise
             findings.error(Kind.NOT_VERIFIED, str(file), f"{error.message}; nothing was compared with it")
             unread.append(error.without_frames())
-    return Surroundings(path, offsets, is_there(path / CLEAN_SHUTDOWN))
+    return Surroundings(path, offsets, is_there(path / CLEAN_SHUTDOWN), broker_runs)
 
 
 def partitions_in(path: Path) -> list[Path]:
@@ -108,7 +114,8 @@ def verify_in_surroundings(path: Path, around: Surroundings, question: Question)
             question,
             clean_to=clean_to,
             log_start=max(question.log_start, around.of(LOG_START_CHECKPOINT, name) or 0),
-            clean_shutdown=around.clean_shutdown,
+            clean_shutdown=None if around.broker_runs else around.clean_shutdown,
+            broker_runs=around.broker_runs,
             recovery_point=around.of(RECOVERY_POINT_CHECKPOINT, name) or 0,
         ),
     )

@@ -9,7 +9,7 @@ from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.format.meta import read_partition_metadata
 from cleanerd.format.names import CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX
 from cleanerd.log.partition import PARTITION_METADATA
-from cleanerd.verify.against import Comparison, check_ends, check_producers, old_view
+from cleanerd.verify.against import Comparison, Expiry, check_ends, check_producers, old_view
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.key_table import KeyTable
 from cleanerd.verify.keys import KeyedRecords, Range
@@ -43,7 +43,9 @@ class Question:
     """What is known of a partition besides its files. ``clean_to``: below it the log has been cleaned; None: unknown.
 
     ``checkpoint_counts``: where that is unknown, Kafka's checkpoint in the log directory around it says it.
-    ``clean_shutdown`` is None where there is no log directory around it, and ``recovery_point`` what that says.
+    ``clean_shutdown`` is None where there is no log directory around it, or where the broker runs (``broker_runs``)
+    and cuts nothing off any more. ``recovery_point`` is what the log directory says.
+    ``unproven_below``: below this offset cleanerd did not clean the log itself, and two records of a key are a warning.
     """
 
     now_ms: int
@@ -53,6 +55,8 @@ class Question:
     checkpoint_counts: bool = True
     clean_shutdown: bool | None = None
     recovery_point: int = 0
+    broker_runs: bool = False
+    unproven_below: int = 0
     against: Path | None = None
     many_rounds: bool = False
     memory_bytes: int = DEFAULT_MEMORY_BYTES
@@ -69,7 +73,7 @@ class Question:
 
 @dataclass(slots=True)
 class Verdict:
-    """What came out for one partition, segment or file."""
+    """What came out for one partition, segment or file. ``deleted`` files wait there; :func:`tell_deleted` tells."""
 
     path: str
     findings: Findings
@@ -80,6 +84,7 @@ class Verdict:
     clean_to: int | None = None
     log_start: int = 0
     end_offset: int | None = None
+    deleted: tuple[Path, ...] = ()
 
     def to_json(self) -> dict[str, object]:
         """The object of ``--json``."""
@@ -109,9 +114,10 @@ def verify_partition(path: Path, question: Question) -> Verdict:
     findings = Findings(question.limit)
     listing = list_partition(path)
     _check_files(listing, findings)
+    deleted = tuple(path for path in listing.leftovers if path.name.endswith(DELETED_SUFFIX))
     snapshots = read_snapshots(path, listing.snapshots, findings)
     log_start = max(question.log_start, listing.segments[0].base if listing.segments else 0)
-    verdict = Verdict(str(path), findings, clean_to=question.clean_to, log_start=log_start)
+    verdict = Verdict(str(path), findings, clean_to=question.clean_to, log_start=log_start, deleted=deleted)
     if not listing.segments:
         findings.error(Kind.NO_SEGMENT, str(path), "holds no segment")
         return verdict
@@ -122,6 +128,7 @@ def verify_partition(path: Path, question: Question) -> Verdict:
         log_start=log_start,
         tail_may_be_cut=question.clean_shutdown is False,
         recovered_from=question.recovery_point if question.clean_shutdown is False else None,
+        broker_runs=question.broker_runs,
         snapshots=[each for each in snapshots if each.offset >= log_start],
         epochs_of=path,
         read_limits=question.read_limits,
@@ -152,12 +159,15 @@ def _count(verdict: Verdict, log: LogFacts) -> None:
     verdict.size_bytes, verdict.end_offset = log.size_bytes, log.end_offset
 
 
-def _tell_deleted(paths: Sequence[Path], findings: Findings) -> None:
-    """After a live cleaning there are hundreds for a minute: more than a few are one line."""
+def tell_deleted(place: Path, paths: Sequence[Path], findings: Findings) -> None:
+    """The files below ``place``, a partition or a log directory, that wait to be deleted.
+
+    After a live cleaning there are hundreds for a minute: more than a few are one line.
+    """
     if len(paths) > _MOST_DELETED_NAMED:
-        waiting = f"{len(paths)} files wait to be deleted, such as {paths[0].name}"
+        waiting = f"{len(paths)} files wait to be deleted, such as {paths[0].relative_to(place)}"
         what = f"{waiting}{_BY_WHOM}; their records can still be read"
-        findings.warning(Kind.DELETED_FILE_LEFT, str(paths[0].parent), what)
+        findings.warning(Kind.DELETED_FILE_LEFT, str(place), what)
         return
     for path in paths:
         what = f"waits to be deleted{_BY_WHOM}; its records can still be read"
@@ -175,7 +185,6 @@ def _check_files(listing: Listing, findings: Findings) -> None:
         elif path.name == STAGING:
             what = "staged segments of a cleaning that is at work, waits for cleanerd apply, or was cut short"
             findings.warning(Kind.STAGED_FILES_LEFT, str(path), what)
-    _tell_deleted([path for path in listing.leftovers if path.name.endswith(DELETED_SUFFIX)], findings)
     for path in listing.orphans:
         what = "belongs to no segment; a broker removes it when it starts"
         findings.warning(Kind.INDEX_WITHOUT_SEGMENT, str(path), what)
@@ -214,6 +223,7 @@ def _compare_records(log: LogFacts, log_start: int, question: Question, findings
         clean=question.clean_to is not None,
         now_ms=question.now_ms,
         many_rounds=question.many_rounds,
+        unproven_below=question.unproven_below,
     )
     against = None if question.against is None else _Against(question, log, findings)
     if against is not None:
@@ -268,12 +278,20 @@ class _Against:
     def compare(self, log: LogFacts, log_start: int, clean_to: int) -> None:
         """Compare batches, segments' ends and producers with the copy's."""
         compared = [facts for facts in log.segments if not self._untouched(facts)]
-        comparison = Comparison(self._findings, log_start=log_start, clean_to=clean_to, old_end=self.copy_end)
+        expiry = Expiry(self._question.now_ms, self._question.many_rounds)
+        comparison = Comparison(
+            self._findings,
+            log_start=log_start,
+            clean_to=clean_to,
+            old_end=self.copy_end,
+            aborted=self.log.invisible,
+            expiry=expiry,
+        )
         old = [facts.file for facts in self.log.segments if facts.file.path not in self.shared]
         comparison.run([facts.file for facts in compared], old, self._question.advance)
         self._check_start(log_start)
         check_ends(log, self.log, log_start, self._findings)
-        check_producers(log, self.log, log_start, self._question.clock, self._findings)
+        check_producers(log, self.log, log_start, self._question.clock, expiry, self._findings)
 
     def _check_start(self, log_start: int) -> None:
         """No cleaning takes the beginning of a log away. Of what went, at most a checkpoint says that it was to go."""

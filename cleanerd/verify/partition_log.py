@@ -50,8 +50,8 @@ class HeaderWalk:
 
     ``indexes`` False: the log is somebody's copy, of which only the batches matter. ``recovered_from``: the recovery
     point, when the broker was not stopped cleanly. It will read the segment that it lies in and all after it from the
-    log, up to the first damage, and make their indexes anew (U-32). ``high_watermark``: where the
-    last stable offset is to be known.
+    log, up to the first damage, and make their indexes anew (U-32). ``broker_runs``: it has done that already, and
+    appends to the active segment. ``high_watermark``: where the last stable offset is to be known.
     """
 
     findings: Findings
@@ -61,6 +61,7 @@ class HeaderWalk:
     tail_may_be_cut: bool = False
     indexes: bool = True
     recovered_from: int | None = None
+    broker_runs: bool = False
     high_watermark: int = NO_END
     snapshots: Sequence[Snapshot] = ()
     epochs_of: Path | None = None
@@ -94,6 +95,7 @@ class HeaderWalk:
                 self.advance,
                 tail_may_be_cut=self.tail_may_be_cut,
                 cut_from=self.recovered_from,
+                broker_runs=self.broker_runs,
                 read_limits=self.read_limits,
             )
             markers = transactions.markers()
@@ -101,7 +103,7 @@ class HeaderWalk:
                 findings = self.findings.as_warnings(MADE_ANEW) if is_recovered else self.findings
                 if columns is not None:
                     check_indexes(facts, columns, findings)
-                check_txn_index(file, markers, findings, whole=facts.whole)
+                check_txn_index(file, markers, findings, whole=facts.whole, end_offset=facts.end_offset)
             del columns  # those of the next segment need the memory
             found.append(facts)
         end_offset = max([*(facts.end_offset for facts in found), files[-1].base if files else 0])

@@ -13,7 +13,8 @@ from cleanerd.format.control import ControlType
 from cleanerd.format.names import SNAPSHOT_SUFFIX, file_name
 from cleanerd.format.snapshot import SNAPSHOT_ENTRY, read_snapshot
 from cleanerd.verify.kinds import Kind
-from cleanerd.verify.listing import bytes_of
+from cleanerd.verify.listing import bytes_of, changed_ms
+from cleanerd.verify.records import NO_HORIZON, horizons
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +33,8 @@ _FIRST_ENTRY_AT: Final = 10
 class ProducerFacts:
     """What the log says of one producer. ``last_offset`` is that of its last data batch, -1 when only markers are left.
 
-    ``epoch`` is that of its last batch of any kind, ``data_epoch`` that of its last data batch.
+    ``epoch`` is that of its last batch of any kind, ``data_epoch`` that of its last data batch. ``marker_offset`` and
+    ``marker_horizon_ms`` are those of its last marker, -1 when there is none.
     """
 
     epoch: int
@@ -42,6 +44,12 @@ class ProducerFacts:
     offset_delta: int
     timestamp_ms: int
     open_from: int
+    marker_offset: int = _NONE
+    marker_horizon_ms: int = NO_HORIZON
+
+    def newest_offset(self) -> int:
+        """The offset of its last batch of any kind."""
+        return max(self.last_offset, self.marker_offset)
 
 
 class Producers:
@@ -67,9 +75,15 @@ class Producers:
     @staticmethod
     def _after_marker(batches: _kernel.Batches, row: int, known: ProducerFacts | None) -> ProducerFacts:
         epoch, timestamp = int(batches.producer_epoch[row]), int(batches.max_timestamp[row])
-        if known is None:
-            return ProducerFacts(epoch, _NONE, _NONE, _NONE, 0, timestamp, _NONE)
-        return replace(known, epoch=epoch, timestamp_ms=timestamp, open_from=_NONE)
+        known = ProducerFacts(epoch, _NONE, _NONE, _NONE, 0, timestamp, _NONE) if known is None else known
+        return replace(
+            known,
+            epoch=epoch,
+            timestamp_ms=timestamp,
+            open_from=_NONE,
+            marker_offset=int(batches.base_offset[row]),
+            marker_horizon_ms=int(horizons(batches)[row]),
+        )
 
     @staticmethod
     def _after_data(batches: _kernel.Batches, row: int, known: ProducerFacts | None) -> ProducerFacts:
@@ -87,6 +101,8 @@ class Producers:
             offset_delta=last - base,
             timestamp_ms=int(batches.max_timestamp[row]),
             open_from=opened,
+            marker_offset=_NONE if known is None else known.marker_offset,
+            marker_horizon_ms=NO_HORIZON if known is None else known.marker_horizon_ms,
         )
 
 
@@ -124,11 +140,12 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A readable snapshot file: ``offset`` is where it is valid, exclusive."""
+    """A readable snapshot file: ``offset`` is where it is valid, exclusive; ``written_ms``: not written after that."""
 
     path: Path
     offset: int
     entries: NDArray[np.void]
+    written_ms: int
 
 
 def read_snapshots(directory: Path, offsets: tuple[int, ...], findings: Findings) -> list[Snapshot]:
@@ -144,7 +161,7 @@ def read_snapshots(directory: Path, offsets: tuple[int, ...], findings: Findings
         if data is None:
             continue
         try:
-            found.append(Snapshot(path, offset, read_snapshot(data, str(path))))
+            found.append(Snapshot(path, offset, read_snapshot(data, str(path)), changed_ms(path)))
         except CorruptionError as error:
             findings.error(Kind.PRODUCER_SNAPSHOT_WRONG, str(path), error.message, position=error.position)
     return found
@@ -172,11 +189,13 @@ def compare_snapshot(
                 position=position,
                 offset=int(entry["last_offset"]),
             )
+    # A copy may be younger than what it is a copy of. Who had expired by then may have expired before it was written.
+    then = replace(clock, now_ms=min(clock.now_ms, snapshot.written_ms))
     for key, facts in missing.items():
-        # One that has expired by now may have been expired when the snapshot was written.
-        if facts.last_offset >= log_start and clock.is_active(facts.timestamp_ms):
-            what = f"producer {key} is missing, its last batch ends at offset {facts.last_offset}"
-            findings.error(Kind.PRODUCER_SNAPSHOT_WRONG, name, what, offset=facts.last_offset)
+        last = facts.newest_offset()
+        if last >= log_start and then.is_active(facts.timestamp_ms):
+            what = f"producer {key} is missing, its last batch ends at offset {last}"
+            findings.error(Kind.PRODUCER_SNAPSHOT_WRONG, name, what, offset=last)
 
 
 def _difference(entry: np.void, facts: ProducerFacts, log_start: int) -> str | None:
@@ -194,9 +213,14 @@ def _difference(entry: np.void, facts: ProducerFacts, log_start: int) -> str | N
                 f"last sequence {sequence} and offset delta {delta}, the batch at that offset has "
                 f"{facts.last_sequence} and {facts.offset_delta}"
             )
-    opened = int(entry["current_txn_first_offset"])
+    return _transaction_difference(int(entry["current_txn_first_offset"]), facts)
+
+
+def _transaction_difference(opened: int, facts: ProducerFacts) -> str | None:
     if facts.open_from != _NONE and (opened == _NONE or opened > facts.open_from):
         return f"open transaction from {opened}, the log has one from {facts.open_from}"
+    if _NONE < opened <= facts.marker_offset and facts.open_from == _NONE:
+        return f"open transaction from {opened}, the log has a marker at {facts.marker_offset} that ends it"
     return None
 
 

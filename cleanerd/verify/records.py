@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 HASH_KEY_BYTES: Final = 16
 NO_HORIZON: Final = -1
+NO_TIMESTAMP: Final = -1
+"""Kafka's time of a record that has none, and of an emptied batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class Rows:
     """Data records of some batches. ``batch`` is each one's row in ``batches``; ``key_hash`` is [n, 2].
 
     ``version`` means nothing where ``has_version`` is False; ``is_tombstone`` is by the topic's mode.
+    ``filled`` are the rows of the batches that have records, control records included; ``lowest_ms`` and ``highest_ms``
+    their records' lowest and highest timestamps.
     """
 
     batches: _kernel.Batches
@@ -42,6 +46,9 @@ class Rows:
     version: NDArray[np.int64]
     has_version: NDArray[np.bool_]
     is_tombstone: NDArray[np.bool_]
+    filled: NDArray[np.intp]
+    lowest_ms: NDArray[np.int64]
+    highest_ms: NDArray[np.int64]
 
 
 def new_hash_key() -> bytes:
@@ -101,6 +108,8 @@ def _rows(chunk: _kernel.Chunk, rules: KeyRules) -> Rows:
     first = batches.first_record.astype(np.int64)
     counts: NDArray[np.int64] = first[1:] - first[:-1]
     batch = np.repeat(np.arange(len(batches)), counts)
+    filled = np.flatnonzero(counts)
+    starts = first[:-1][filled]
     is_data = ((batches.attributes & CONTROL) == 0)[batch]
     version, has_version = rules.versions(records)
     return Rows(
@@ -112,6 +121,9 @@ def _rows(chunk: _kernel.Chunk, rules: KeyRules) -> Rows:
         version=version[is_data],
         has_version=has_version[is_data],
         is_tombstone=rules.tombstones(records.flags, (batches.magic < 2)[batch])[is_data],
+        filled=filled,
+        lowest_ms=np.minimum.reduceat(records.timestamp, starts) if len(starts) else np.zeros(0, np.int64),
+        highest_ms=np.maximum.reduceat(records.timestamp, starts) if len(starts) else np.zeros(0, np.int64),
     )
 
 

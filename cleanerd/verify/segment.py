@@ -12,6 +12,7 @@ from cleanerd.errors import CorruptionError
 from cleanerd.format.legacy import parse_message, records_of_message
 from cleanerd.log.memory import batch_bytes, batch_bytes_of_objects
 from cleanerd.verify.kinds import Kind
+from cleanerd.verify.listing import size_of
 from cleanerd.verify.walk import CHUNK_BYTES, READ_LIMITS, Damage, ReadLimits, read_batch, walk
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def check_segment(
     *,
     tail_may_be_cut: bool,
     cut_from: int | None = None,
+    broker_runs: bool = False,
     read_limits: ReadLimits = READ_LIMITS,
 ) -> tuple[SegmentFacts, BatchColumns | None]:
     """Walk the headers; ``take`` sees every chunk of them in order. The columns are for the checks of this segment.
@@ -76,11 +78,14 @@ def check_segment(
 
     ``tail_may_be_cut``: a broker that was not stopped cleanly had this segment open, so its end may be half a batch.
     ``cut_from``: from this offset on it cuts the log at the first damage (U-32); None when it was stopped cleanly.
+    ``broker_runs``: the broker may be appending to the active segment, so its end may be half a batch while it grows.
 
     Raises:
         CleanerdError: the file cannot be read.
     """
-    checks = _Checks(file, findings, read_limits, tail_may_be_cut=tail_may_be_cut, cut_from=cut_from)
+    checks = _Checks(
+        file, findings, read_limits, tail_may_be_cut=tail_may_be_cut, cut_from=cut_from, broker_runs=broker_runs
+    )
     chunk_bytes = read_limits.chunk_bytes
     for data, batches in walk(file.path, file.size_bytes, _headers, checks.damaged, chunk_bytes=chunk_bytes):
         checks.take(data, batches)
@@ -137,6 +142,7 @@ class _Checks:
         *,
         tail_may_be_cut: bool,
         cut_from: int | None,
+        broker_runs: bool,
     ) -> None:
         self._file = file
         self._kept_bytes = read_limits.kept_bytes
@@ -144,6 +150,7 @@ class _Checks:
         self._findings = findings
         self._tail_may_be_cut = tail_may_be_cut
         self._cut_from = cut_from
+        self._broker_runs = broker_runs
         self._whole = True
         self._records = 0
         self._last = -1
@@ -160,6 +167,9 @@ class _Checks:
         elif damage.cut and self._tail_may_be_cut and not self._file.sealed:
             tell = self._findings.warning
             reason += "; the broker was not stopped cleanly and cuts it off when it starts"
+        elif damage.cut and self._broker_runs and not self._file.sealed and self._has_grown():
+            tell = self._findings.warning
+            reason += "; the broker is writing it: the file has grown since it was listed"
         elif self._cut_from is not None and max(self._last + 1, self._file.base) >= self._cut_from:
             tell = self._findings.warning
             reason += "; the broker was not stopped cleanly and cuts the log off here when it starts"
@@ -167,6 +177,9 @@ class _Checks:
             reason += "; nothing after it was read"
         kind = Kind.BATCH_DAMAGED if damage.size_bytes else Kind.BATCH_UNREADABLE
         tell(kind, self._name, reason, position=damage.position, offset=damage.offset)
+
+    def _has_grown(self) -> bool:
+        return size_of(self._file.path) > self._file.size_bytes
 
     def take(self, data: NDArray[np.uint8], batches: _kernel.Batches) -> None:
         columns = tuple(

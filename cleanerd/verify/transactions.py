@@ -15,7 +15,7 @@ from cleanerd.format.index import TXN_ENTRY, read_txn_index
 from cleanerd.format.names import TXNINDEX_SUFFIX
 from cleanerd.log.memory import facts_bytes
 from cleanerd.verify.kinds import Kind
-from cleanerd.verify.listing import NO_END, bytes_of
+from cleanerd.verify.listing import NO_END, bytes_of, size_of
 from cleanerd.verify.walk import READ_LIMITS, ReadLimits
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Transactions:
         """What no reader of committed data sees: aborted transactions, and those that have no end yet."""
         opened = array("q")
         for producer_id, each in self._open.items():
-            opened.extend((producer_id, each.first, 2**63 - 1))
+            opened.extend((producer_id, each.first, NO_END))
         rows = np.concatenate([_rows(self._aborted, 3), _rows(opened, 3)])
         return Invisible(rows[np.lexsort(rows.T[::-1])])
 
@@ -135,6 +135,15 @@ class Invisible:
         self.ranges = ranges
         self._ids, self._starts = np.unique(ranges[:, 0], return_index=True)
         self._ends = np.append(self._starts[1:], len(ranges))
+
+    def is_aborted(self, producer_id: int, offset: int) -> bool:
+        """Whether the transactional data batch of ``producer_id`` at ``offset`` has an ABORT marker."""
+        one = int(np.searchsorted(self._ids, producer_id))
+        if one == len(self._ids) or self._ids[one] != producer_id:
+            return False
+        ranges = self.ranges[self._starts[one] : self._ends[one]]
+        at = int(np.searchsorted(ranges[:, 1], offset, side="right")) - 1
+        return at >= 0 and offset < int(ranges[at, 2]) < NO_END
 
     def batches(self, batches: _kernel.Batches) -> NDArray[np.bool_]:
         """[b]: data batches of transactions that are not committed."""
@@ -153,11 +162,14 @@ class Invisible:
         return hidden
 
 
-def check_txn_index(file: SegmentFile, markers: AbortMarkers | None, findings: Findings, *, whole: bool) -> None:
+def check_txn_index(
+    file: SegmentFile, markers: AbortMarkers | None, findings: Findings, *, whole: bool, end_offset: int
+) -> None:
     """Compare ``.txnindex`` with the ABORT markers of its segment.
 
     A marker whose transaction has lost its batches may have an entry or not: the cleaning that took the last batch
     kept it, the next one does not. ``whole`` False: the segment is damaged, so a marker may be there and not be seen.
+    Of a segment that grows, entries at or above ``end_offset`` were not there when its batches were read.
 
     Raises:
         CleanerdError: the index cannot be read.
@@ -176,6 +188,8 @@ def check_txn_index(file: SegmentFile, markers: AbortMarkers | None, findings: F
         except CorruptionError as error:
             findings.error(Kind.TRANSACTION_INDEX_WRONG, name, error.message, position=error.position)
             return
+    if not file.sealed and size_of(file.path) > file.size_bytes:
+        entries = entries[entries["last_offset"] < end_offset]
     ends = entries["last_offset"].astype(np.int64)  # they rise
     rows = np.searchsorted(ends, markers.offset)
     known = np.isin(markers.offset, ends)

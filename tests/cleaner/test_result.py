@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cleanerd.cleaner.result import CleaningResult, Dropped, Outcome, exit_code
-from cleanerd.errors import CleanerdError, ConfigError, CorruptionError, LogDirBusyError, RefusedError
+from cleanerd.errors import CleanerdError, ConfigError, CorruptionError, LogDirBusyError, RefusedError, StalePlanError
 from cleanerd.format.names import TopicPartition
 
 NAME = TopicPartition("orders", 3)
@@ -37,6 +37,15 @@ DONE, UNCHANGED, SKIPPED = result("cleaned"), result("unchanged"), result("skipp
 def test_exit_code(results: list[CleaningResult], expected: int) -> None:
     """The worst outcome counts: corrupt before busy, busy before any other failure."""
     assert exit_code(results) == expected
+
+
+def test_a_log_that_changed_fails_only_what_had_to_clean_some() -> None:
+    """`spark clean` that skipped all partitions has not done what it was asked for."""
+    moved = result("skipped", StalePlanError("x"))
+    assert exit_code([moved, moved]) == 0
+    assert exit_code([moved, moved], must_do_some=True) == 4
+    assert exit_code([moved, DONE], must_do_some=True) == 0
+    assert exit_code([SKIPPED], must_do_some=True) == 0
 
 
 def test_json() -> None:

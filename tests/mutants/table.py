@@ -27,6 +27,7 @@ from tests.mutants.spark_tables import SPARK_TABLES
 from tests.mutants.spark_values import SPARK_VALUES
 from tests.mutants.strategies import STRATEGIES
 from tests.mutants.undoing import UNDOING
+from tests.mutants.verifying import VERIFYING
 
 MUTANTS = (
     *RETENTION,
@@ -37,6 +38,7 @@ MUTANTS = (
     *MOVING_LOGS,
     *REPLACING,
     *UNDOING,
+    *VERIFYING,
     *HINTS,
     *NAMES,
     *BESIDE_BROKERS,

@@ -1,0 +1,42 @@
+"""Mistakes of ``verify``: fields that nobody judges, healthy cleanings that are called wrong (U-56)."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+FIELDS = "tests/verify/test_fields.py"
+
+VERIFYING = (
+    Mutant(
+        "the-largest-time-of-a-batch-is-not-judged",
+        "U-56",
+        "cleanerd/verify/keys.py",
+        "(said != rows.highest_ms)",
+        "(said < -1)",
+        (f"{FIELDS}::test_the_largest_time_of_a_batch",),
+    ),
+    Mutant(
+        "aborted-data-stays-behind-the-end-of-a-cleaning",
+        "U-56",
+        "cleanerd/verify/against.py",
+        "if header is None or old.segment >= self._clean_to:",
+        "if header is None or old.last >= self._clean_to:",
+        (f"{FIELDS}::test_aborted_data_behind_the_end_of_a_cleaning",),
+    ),
+    Mutant(
+        "any-marker-of-an-active-producer-may-go",
+        "U-56",
+        "cleanerd/verify/against.py",
+        "        return self.many_rounds if horizon_ms is None else horizon_ms <= self.now_ms\n",
+        "        return True\n",
+        (f"{FIELDS}::test_a_marker_that_an_active_producer_hangs_on",),
+    ),
+    Mutant(
+        "a-running-broker-cuts-damage-off",
+        "U-56",
+        "cleanerd/verify/log_dir.py",
+        "clean_shutdown=None if around.broker_runs else around.clean_shutdown,",
+        "clean_shutdown=around.clean_shutdown,",
+        (f"{FIELDS}::test_a_running_broker_cuts_nothing_off",),
+    ),
+)

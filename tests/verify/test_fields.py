@@ -1,0 +1,143 @@
+"""Each field of each binary file is judged, or named in ``NOT_JUDGED`` (U-56): a planted change for every one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from cleanerd.format.batch import HEADER, HEADER_BYTES
+from cleanerd.format.index import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY
+from cleanerd.format.snapshot import SNAPSHOT_ENTRY, write_snapshot
+from cleanerd.verify.finding import Findings, Severity
+from cleanerd.verify.kinds import NOT_JUDGED
+from cleanerd.verify.log_dir import read_surroundings, verify_in_surroundings
+from cleanerd.verify.partition import Question
+from tests.support.log_dirs import RECOVERY_POINTS, write_checkpoint
+from tests.support.logs import encode_batch, encode_marker, seal
+from tests.verify import cleaned_partition as s
+from tests.verify.cleaned_partition import Scene, T, findings, record
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+FORMATS = {
+    ".log": HEADER,
+    ".index": OFFSET_ENTRY,
+    ".timeindex": TIME_ENTRY,
+    ".txnindex": TXN_ENTRY,
+    ".snapshot": SNAPSHOT_ENTRY,
+}
+FIELDS = [(suffix, name) for suffix, dtype in FORMATS.items() for name in dtype.names or ()]
+CHANGES = {"attributes": 1 << 3, "magic": 5, "current_txn_first_offset": 8}
+
+
+def _changed(entries: NDArray[np.void], field: str) -> bytes:
+    changed = entries.copy()
+    changed[field][0] += CHANGES.get(field, 1)
+    return changed.tobytes()
+
+
+def _plant(scene: Scene, suffix: str, field: str) -> None:
+    if suffix == ".log":
+        header = np.frombuffer(s.SECOND_CLEANED[:HEADER_BYTES], HEADER)
+        batch = _changed(header, field) + s.SECOND_CLEANED[HEADER_BYTES:]
+        whole = batch if field in {"crc", "batch_length", "magic"} else seal(batch)
+        path = scene.file(0)
+        path.write_bytes(whole + path.read_bytes()[len(s.SECOND_CLEANED) :])
+        return
+    path = scene.file(14 if suffix in {".txnindex", ".snapshot"} else 0, suffix)
+    if suffix == ".snapshot":
+        rows = [s.NINE, s.SEVEN] if field == "current_txn_first_offset" else [s.SEVEN, s.NINE]
+        changed = _changed(np.array(rows, SNAPSHOT_ENTRY), field)
+        path.write_bytes(write_snapshot(np.frombuffer(changed, SNAPSHOT_ENTRY)))
+    else:
+        path.write_bytes(_changed(np.frombuffer(path.read_bytes(), FORMATS[suffix]), field))
+
+
+@pytest.mark.parametrize(("suffix", "field"), FIELDS, ids=[f"{suffix}-{name}" for suffix, name in FIELDS])
+def test_each_field_is_judged_or_named(scene: Scene, suffix: str, field: str) -> None:
+    _plant(scene, suffix, field)
+    found = [each.what for each in findings(scene, scene.copy) if each.severity is Severity.ERROR]
+    assert bool(found) != (f"{suffix} {field}" in NOT_JUDGED), found
+
+
+def test_the_page_names_what_is_not_judged() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "verify.md").read_text()
+    assert [name for name in NOT_JUDGED if f"`{name.replace(' ', '` ', 1)}" not in page] == []
+
+
+def test_a_time_below_minus_one_is_a_warning(scene: Scene) -> None:
+    """F-2: Kafka stores it, and its cleaner copies the batch whole or stops at it."""
+    scene.put(13, encode_batch([record("d", "5", 0, -7)], base_offset=13, leader_epoch=1))
+    kinds = {(each.severity, each.kind.words) for each in findings(scene, None)}
+    assert (Severity.WARNING, "timestamp-negative") in kinds
+
+
+def test_a_producer_that_is_active_now_is_missed_in_a_snapshot(scene: Scene) -> None:
+    """F-10: also one that only a marker is left of, and one that has expired since the snapshot was written."""
+    marker = encode_marker(13, commit=True, producer_id=11, timestamp=T, leader_epoch=1)
+    scene.put(13, marker)
+    for now_ms, active in ((s.NOW, True), (T + 86_400_000, False)):
+        found = [each.what for each in findings(scene, None, now_ms=now_ms) if each.rule == "F-10"]
+        assert found == (["producer 11 is missing, its last batch ends at offset 13"] if active else [])
+    os.utime(scene.file(14, ".snapshot"), (T / 1000 + 60, T / 1000 + 60))
+    found = [each.what for each in findings(scene, None, now_ms=T + 86_400_000) if each.rule == "F-10"]
+    assert "producer 11 is missing, its last batch ends at offset 13" in found
+
+
+def test_a_running_broker_cuts_nothing_off(scene: Scene) -> None:
+    """U-32: damage that the next start would cut off is an error while the broker runs and serves it."""
+    (scene.log_dir / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    write_checkpoint(scene.log_dir / RECOVERY_POINTS, {s.NAME: 14})
+    path = scene.file(14)
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    for broker_runs, severity in ((False, Severity.WARNING), (True, Severity.ERROR)):
+        around = read_surroundings(scene.log_dir, Findings(), broker_runs=broker_runs)
+        verdict = verify_in_surroundings(scene.partition, around, Question(now_ms=s.NOW))
+        found = [each.severity for each in verdict.findings.kept if each.rule in {"F-1", "F-2"}]
+        assert found == [severity]
+
+
+def test_what_cleanerd_did_not_clean_itself(scene: Scene) -> None:
+    """U-56: after ``--first-dirty`` a key without a record from there on may be there twice."""
+    scene.put(0, s.SECOND_CLEANED + s.LAST_OF_7)
+    for unproven_below, severity in ((0, Severity.ERROR), (13, Severity.ERROR), (14, Severity.WARNING)):
+        found = findings(scene, None, unproven_below=unproven_below)
+        assert [(each.severity, each.rule) for each in found] == [(severity, "C-45")]
+
+
+HELD_MARKER = encode_marker(8, commit=True, producer_id=11, producer_epoch=1, timestamp=T, delete_horizon=s.HORIZON)
+
+
+@pytest.mark.parametrize(("now_ms", "wrong"), [(s.HORIZON - 1, True), (s.HORIZON, False)])
+def test_a_marker_that_an_active_producer_hangs_on(scene: Scene, now_ms: int, wrong: bool) -> None:
+    """R192-1: it goes with its delete horizon, as with Kafka, and not before."""
+    data = encode_batch([record("x", "1", 0)], base_offset=7, transactional=True, producer_id=11, base_sequence=0)
+    (scene.copy / f"{7:020d}.log").write_bytes(data + HELD_MARKER)
+    scene.put(7, data)
+    found = findings(scene, scene.copy, now_ms=now_ms, producer_expiration_ms=2**60)
+    assert any("the marker that holds epoch 1 of producer 11" in each.what for each in found) is wrong
+
+
+@pytest.mark.parametrize(("clean_to", "wrong"), [(14, True), (15, False)])
+def test_aborted_data_behind_the_end_of_a_cleaning(scene: Scene, clean_to: int, wrong: bool) -> None:
+    """C-45.1: a segment is rewritten whole; what was aborted goes anywhere in it, committed data does not."""
+    first = encode_batch([record("f", "1", 0)], base_offset=14, leader_epoch=1)
+    aborted = s.transactional(15, record("z", "1", 0), sequence=2, epoch=1)
+    end = s.marker(16, commit=False, epoch=1)
+    last = encode_batch([record("f", "2", 0), record("g", "1", 1)], base_offset=17, leader_epoch=1)
+    (scene.copy / f"{14:020d}.log").write_bytes(first + aborted + end + last)
+    scene.put(14, first + end + encode_batch([record("g", "1", 1)], base_offset=17, leader_epoch=1))
+    found = [each.offset for each in findings(scene, scene.copy, clean_to=clean_to) if each.rule == "C-45.1"]
+    assert found == ([15, 17] if wrong else [17])
+
+
+def test_the_largest_time_of_a_batch(scene: Scene) -> None:
+    """F-2: with indexes that fit what the header says, only the records show it."""
+    header = np.frombuffer(s.SECOND_CLEANED[:HEADER_BYTES], HEADER)
+    scene.put(0, seal(_changed(header, "max_timestamp") + s.SECOND_CLEANED[HEADER_BYTES:]) + s.LAST_OF_7_CLEANED)
+    assert [(each.kind.words, each.offset) for each in findings(scene, None)] == [("max-timestamp-wrong", 3)]
