@@ -38,6 +38,7 @@ sys.exit(code)
 _LITTLE = """
 from cleanerd.log import memory
 memory.measure = lambda: memory.Memory(256 * 1024 * 1024, "a test")
+memory.measured_lately = memory.Lately(memory.measure)
 """
 
 _KILLS = """
