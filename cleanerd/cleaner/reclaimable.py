@@ -71,6 +71,13 @@ class Reclaimable:
         share = min(1.0, self.bytes / max(dirty_bytes, 1))
         return replace(self, bytes=self.bytes + int(share * more_bytes), high=self.high + more_bytes, method="sample")
 
+    def at_most(self, size_bytes: int) -> Reclaimable:
+        """OP-11: the same for a log of ``size_bytes``; retention may have taken what an estimate promised."""
+        if 0 <= self.low <= self.bytes <= self.high <= size_bytes:
+            return self
+        low, count, high = (min(max(each, 0), size_bytes) for each in sorted((self.low, self.bytes, self.high)))
+        return replace(self, bytes=count, low=low, high=high)
+
     def to_json(self) -> dict[str, int | str]:
         """Raw numbers, for ``--json``."""
         return {"bytes": self.bytes, "low": self.low, "high": self.high, "method": self.method}

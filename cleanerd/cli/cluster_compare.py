@@ -183,7 +183,9 @@ def _clean_points(ordered: Sequence[Sequence[_Replica]]) -> Iterator[Difference]
 
 def _sizes(ordered: Sequence[Sequence[_Replica]]) -> Iterator[Difference]:
     for replicas in ordered:
-        sizes = {each.target: int(each.entry["size_bytes"]) for each in replicas}
+        sizes = {e.target: int(e.entry["size_bytes"]) for e in replicas if e.entry["size_bytes"] is not None}
+        if not sizes:
+            continue
         least, most = min(sizes.values()), max(sizes.values())
         if most - least >= SIZES_DIFFER_BYTES and most >= SIZES_DIFFER_RATIO * least:
             yield Difference(_name(replicas[0]), {target: human_bytes(size) for target, size in sizes.items()})

@@ -118,6 +118,9 @@ def headline(view: Mapping[str, Any]) -> str:
         f"{totals['cleans'].get('cleaned', 0)} cleaned",
         f"{human_bytes(max(0, totals['bytes_before'] - totals['bytes_after']))} saved",
     ]
+    if totals["cleans"].get("staged"):
+        saves = human_bytes(totals.get("staged_bytes", 0))
+        words.append(f"{totals['cleans']['staged']} staged, which saves {saves} at the broker's next start")
     if totals.get("observed"):
         words.append(counted(totals["observed"], "observation"))
     if view["paused"]:
@@ -136,8 +139,8 @@ def partition_row(partition: Mapping[str, Any], now_ms: int) -> list[str]:
         f"{partition['topic']}-{partition['partition']}",
         partition["state"],
         partition["mode"],
-        human_bytes(partition["dirty_bytes"]),
-        f"{partition['dirty_ratio']:.3f}",
+        "" if partition["dirty_bytes"] is None else human_bytes(partition["dirty_bytes"]),
+        "" if partition["dirty_ratio"] is None else f"{partition['dirty_ratio']:.3f}",
         _reclaimable(partition),
         "" if purge is None else ("now" if purge <= now_ms else f"in {human_ms(purge - now_ms)}"),
         partition["reason"],

@@ -76,7 +76,7 @@ def frame(view: Mapping[str, Any]) -> Group:
 
     parts: list[Text | Table] = [Text(printable(headline(view)), style="bold"), Text(), _running(view)]
     partitions = sorted(
-        view["partitions"], key=lambda each: (_ORDER[each["state"]], -each["dirty_bytes"], each["topic"])
+        view["partitions"], key=lambda each: (_ORDER[each["state"]], -(each["dirty_bytes"] or 0), each["topic"])
     )
     table = _table([column.title for column in PARTITION_COLUMNS])
     for each in partitions[:ROWS]:

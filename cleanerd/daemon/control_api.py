@@ -14,7 +14,7 @@ from cleanerd.daemon.fleet.pauses import save_pauses
 from cleanerd.daemon.http.status_body import StatusBody
 from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
 from cleanerd.daemon.operations import JOURNALED, Operation, Operations, read_operations
-from cleanerd.daemon.showing.view_parts import partition_view
+from cleanerd.daemon.showing.view_parts import explained
 from cleanerd.daemon.within import within
 from cleanerd.daemon.workers import WorkerDiedError
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError, system_error
@@ -106,15 +106,7 @@ class ControlApi:
             raise RefusedError(f"could not be looked at: {error}", where=name) from error
         if isinstance(answer, CleanerdError):
             raise answer
-        view = partition_view(self._fleet, tracked)
-        daemon = {
-            "log_dir": tracked.path,
-            "phase": view.phase,
-            "mode": view.mode,
-            "reason": view.reason,
-            "next_purge_ms": view.next_purge_ms,
-        }
-        return {**answer, "daemon": daemon}
+        return explained(self._fleet, tracked, answer)
 
     async def _status(self, _request: Mapping[str, Any]) -> bytes:
         # Thousands of partitions take a while to spell out, and nobody else should wait for it.

@@ -21,6 +21,10 @@ PartitionPhase = Literal["idle", "queued", "cleaning", "staged", "paused", "refu
 """``idle``: not worth it now, see ``reason``; ``refused``: somebody has to do something first (U-6, U-8);
 ``excluded``: settings leave it to Kafka (U-11, include/exclude)."""
 
+Outlook = Literal["now", "next", "restart", "observe", "no"]
+"""What happens to a partition: it is being cleaned; it is cleaned next; its cleaning takes effect at the broker's next
+start; it would be cleaned, but observe mode writes nothing; it is not cleaned."""
+
 Trigger = Literal["ratio", "overdue", "purge", "asked"]
 """Why a partition is cleaned: its dirty ratio, ``max.compaction.lag.ms``, expired tombstones, or somebody asked."""
 
@@ -82,10 +86,11 @@ class RunningView:
 class PartitionView:
     """One compacted partition.
 
-    ``reason`` says why it is not cleaned now, or why it is. ``dirty_bytes`` lie between the first dirty offset and the
-    bound, ``size_bytes`` is the whole log. ``reclaimable_bytes``: what a clean would save, from
-    ``reclaimable_low_bytes`` to ``reclaimable_high_bytes``: ``exact``, from a ``sample``, or before that a ``guess`` by
-    what cleanings saved. ``overdue_at_ms``: when max.compaction.lag.ms makes it due.
+    ``phase``, ``outlook`` and ``reason`` come from one value (OP-11). ``dirty_bytes`` lie between the first dirty
+    offset and the bound, ``size_bytes`` is the whole log; None where nobody looked, as in an excluded partition.
+    ``reclaimable_bytes``: what a clean would save, from ``reclaimable_low_bytes`` to ``reclaimable_high_bytes``:
+    ``exact``, from a ``sample``, or before that a ``guess`` by what cleanings saved. ``overdue_at_ms``: when
+    max.compaction.lag.ms makes it due.
     ``next_purge_ms``: when tombstones or markers of its clean part may go although nothing new was written.
     ``delegated``: whether Kafka's own cleaner is kept away (U-8); None where that is not needed.
     """
@@ -94,15 +99,16 @@ class PartitionView:
     partition: int
     log_dir: str
     phase: PartitionPhase
+    outlook: Outlook
     mode: PartitionMode
     reason: str
     strategy: str
     fingerprint: str
     clean_offset: int | None
     bound_offset: int | None
-    size_bytes: int
-    dirty_bytes: int
-    dirty_ratio: float
+    size_bytes: int | None
+    dirty_bytes: int | None
+    dirty_ratio: float | None
     reclaimable_bytes: int | None
     reclaimable_exact: bool
     reclaimable_low_bytes: int | None
@@ -210,9 +216,11 @@ class Trend:
 class Totals:
     """Counters since the daemon began; they only grow. ``outcomes``, ``dropped``: by the words of ``clean --json``.
 
-    ``observed``: partitions of which it was worked out what a clean would save. ``state_errors``: files of the state
-    directory that were damaged, or could not be read or written. ``clock_jumps``: ahead. ``key_passes``: more than one
-    a clean where the keys do not fit the offset map. ``durations``: of cleans that were done.
+    ``staged_bytes``: what staged cleanings save once ``cleanerd apply`` swaps them in; ``bytes_before`` and
+    ``bytes_after`` leave them out. ``observed``: partitions of which it was worked out what a clean would save.
+    ``state_errors``: files of the state directory that were damaged, or could not be read or written. ``clock_jumps``:
+    ahead. ``key_passes``: more than one a clean where the keys do not fit the offset map. ``durations``: of cleans that
+    were done.
     """
 
     cleans: Mapping[str, int] = field(default_factory=dict)
@@ -222,6 +230,7 @@ class Totals:
     key_passes: int = 0
     bytes_before: int = 0
     bytes_after: int = 0
+    staged_bytes: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
     swaps: int = 0

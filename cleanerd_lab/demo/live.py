@@ -228,7 +228,7 @@ class LiveDemo:
             records=sum(model.records for model in models),
             written_bytes=sum(model.bytes_written for model in models),
             log_bytes=sum(self.log_bytes(topic) for topic in self._writers),
-            waiting_bytes=sum(each["dirty_bytes"] for each in self._partitions(status)),
+            waiting_bytes=sum(each["dirty_bytes"] or 0 for each in self._partitions(status)),
             cleans=totals["cleans"].get("cleaned", 0),
             swaps=totals["swaps"],
             dropped=sum(totals["dropped_records"].values()),

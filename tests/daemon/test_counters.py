@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cleanerd.broker.agent_pool import AgentPool
+from cleanerd.cleaner.result import Dropped
+from cleanerd.cli.status import headline
 from cleanerd.daemon.http.metrics import Exposition
 from cleanerd.daemon.showing.counters import Counters
 from cleanerd.daemon.work.job import JobDone
@@ -33,3 +35,19 @@ def test_a_clock_that_is_set_back_in_the_middle_of_a_cleaning(tmp_path: Path) ->
     last = view(history=counters.history[:1])
     body, _ = Exposition(lambda: last).render()
     assert b"kafka_log_logcleaner_max_clean_time_secs 0.0" in body
+
+
+def test_a_staged_cleaning_has_saved_nothing_yet(tmp_path: Path) -> None:
+    """OP-11: "0 cleaned, 2.0 MiB saved". The disk is as full as before until the plan is applied."""
+    counters = Counters(StateStore(tmp_path), Clock(), Throttle(Rates()), WorkerPool(0, "test"))
+    fleet = fleet_with()
+    ended = result("staged", bytes_before=5_000, bytes_after=1_000, dropped=Dropped(superseded=7))
+    fleet.begun(KEY, "ratio")
+    done = JobDone(job_on(look(), kind="stage"), NOW, result=ended)
+    counters.add(done, fleet.finished(done))
+    totals = counters.totals()
+    assert (totals.bytes_before, totals.bytes_after, totals.staged_bytes) == (0, 0, 4_000)
+    assert not sum(totals.dropped_records.values())
+    told = headline(view(totals=totals).to_json())
+    assert "0 cleaned, 0 B saved" in told
+    assert "1 staged, which saves 3.9 KiB at the broker's next start" in told

@@ -44,6 +44,7 @@ def partition(topic: str = "orders", number: int = 0, **changes: Any) -> Partiti
         partition=number,
         log_dir="/var/lib/kafka/data-1",
         phase="idle",
+        outlook="no",
         mode="live",
         reason="dirty ratio 0.250 is not above min.cleanable.dirty.ratio 0.5",
         strategy="offset",
@@ -248,6 +249,7 @@ def _random_partition(
         partition=number // len(_TOPICS),
         log_dir=directories[number % 3],
         phase=phase,  # type: ignore[arg-type]
+        outlook={"cleaning": "now", "queued": "next", "staged": "restart"}.get(phase, "no"),  # type: ignore[arg-type]
         mode="on-start" if number % 3 == 2 else "live",
         reason=_reason(phase, ratio, clean_offset, dice),
         strategy="header" if header else "offset",

@@ -9,7 +9,41 @@ FLEET = "cleanerd/daemon/fleet/fleet.py"
 TEST_SCHEDULE = "tests/daemon/test_schedule.py"
 TEST_FLEET = "tests/daemon/test_fleet.py"
 
+TEST_STANDING = "tests/daemon/test_standing.py"
+
 DAEMON = (
+    Mutant(
+        "an-excluded-partition-shows-what-was-known-of-it",
+        "OP-11",
+        "cleanerd/daemon/showing/view_parts.py",
+        "look = None if excluded else tracked.look",
+        "look = tracked.look",
+        (f"{TEST_STANDING}::test_state_reason_numbers_and_outlook_never_contradict_each_other",),
+    ),
+    Mutant(
+        "observe-mode-cleans-next",
+        "OP-11",
+        "cleanerd/daemon/showing/standing.py",
+        '    if _observes(fleet, tracked):\n        return "observe"\n',
+        "",
+        (f"{TEST_STANDING}::test_observe_mode_cleans_nothing_now_or_next",),
+    ),
+    Mutant(
+        "more-to-reclaim-than-there-is",
+        "OP-11",
+        "cleanerd/daemon/fleet/tracked.py",
+        "return known.at_most(look.size_bytes)",
+        "return known",
+        (f"{TEST_STANDING}::test_no_estimate_is_larger_than_the_partition",),
+    ),
+    Mutant(
+        "what-is-staged-is-saved",
+        "OP-11",
+        "cleanerd/daemon/showing/counters.py",
+        'if result.outcome == "staged":',
+        'if result.outcome == "none":',
+        ("tests/daemon/test_counters.py::test_a_staged_cleaning_has_saved_nothing_yet",),
+    ),
     Mutant(
         "waiting-is-worth-nothing",
         "nobody starves",

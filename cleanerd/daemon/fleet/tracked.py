@@ -142,7 +142,7 @@ def reclaimable_of(tracked: Tracked) -> Reclaimable | None:
     if known is None:
         most = look.clean_bytes + look.dirty_bytes if look.dirty_bytes else 0
         known = Reclaimable(int(tracked.share * look.dirty_bytes), 0, most, "guess")
-    return known
+    return known.at_most(look.size_bytes)
 
 
 def reclaimable_bytes(tracked: Tracked) -> int:

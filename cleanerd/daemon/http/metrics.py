@@ -243,7 +243,7 @@ def _log_dirs(families: _Families, view: DaemonView) -> None:
         for state in STATES:
             families.add("cleanerd_partitions", (path, state), states[state])  # type: ignore[index]
         families.add("cleanerd_quarantined_partitions", (path,), len(_left_alone(partitions)))
-        families.add("cleanerd_dirty_bytes", (path,), sum(p.dirty_bytes for p in partitions))
+        families.add("cleanerd_dirty_bytes", (path,), sum(p.dirty_bytes or 0 for p in partitions))
         families.add("cleanerd_reclaimable_bytes", (path,), sum(p.reclaimable_bytes or 0 for p in partitions))
         families.add("cleanerd_reclaimable_low_bytes", (path,), sum(p.reclaimable_low_bytes or 0 for p in partitions))
         families.add("cleanerd_reclaimable_high_bytes", (path,), sum(p.reclaimable_high_bytes or 0 for p in partitions))
@@ -277,7 +277,7 @@ def _left_alone(partitions: Iterable[PartitionView]) -> list[PartitionView]:
 
 def _max_dirty_ratio(partitions: Iterable[PartitionView]) -> float:
     may_be_cleaned = (each for each in partitions if each.phase != "excluded" and each.quarantine is None)
-    return max((each.dirty_ratio for each in may_be_cleaned), default=0.0)
+    return max((each.dirty_ratio or 0.0 for each in may_be_cleaned), default=0.0)
 
 
 def _topics(families: _Families, view: DaemonView) -> None:
@@ -316,7 +316,7 @@ def _kafka(families: _Families, view: DaemonView, now_ms: int) -> None:
     for path, partitions in _by_log_dir(view).items():
         left, label = _left_alone(partitions), (_as_jmx(path),)
         families.add("kafka_log_logcleanermanager_uncleanable_partitions_count", label, len(left))
-        families.add("kafka_log_logcleanermanager_uncleanable_bytes", label, sum(p.dirty_bytes for p in left))
+        families.add("kafka_log_logcleanermanager_uncleanable_bytes", label, sum(p.dirty_bytes or 0 for p in left))
 
 
 def _as_jmx(path: str) -> str:

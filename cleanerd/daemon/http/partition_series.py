@@ -40,7 +40,7 @@ def most_interesting(partitions: Iterable[PartitionView], limit: int, now_ms: in
             partition.phase == "excluded",
             partition.phase not in ("cleaning", "staged", "queued"),
             -(partition.reclaimable_bytes or 0).bit_length(),
-            -partition.dirty_bytes.bit_length(),
+            -(partition.dirty_bytes or 0).bit_length(),
             partition.topic,
             partition.partition,
             partition.log_dir,

@@ -57,13 +57,14 @@ class Counters:
             return
         self._durations = self._durations.plus((done.ended_ms - done.began_ms) / 1000)
         self._longest_held = max(self._longest_held, result.seconds.get("held", 0.0))
+        self._seconds.update(result.seconds)
+        self._sums.update(read_records=result.records_read, kept_records=result.records_kept, key_passes=result.shards)
+        if result.outcome == "staged":  # nothing is saved until cleanerd apply swaps it in
+            self._sums["staged_bytes"] += max(0, result.bytes_before - result.bytes_after)
+            return
         dropped = result.to_json()["dropped"]
         self._dropped.update({word: int(count) for word, count in dropped.items()})
-        self._seconds.update(result.seconds)
         self._sums.update(
-            read_records=result.records_read,
-            kept_records=result.records_kept,
-            key_passes=result.shards,
             bytes_before=result.bytes_before,
             bytes_after=result.bytes_after,
             swaps=result.groups if done.job.kind == "live" else 0,
@@ -86,6 +87,7 @@ class Counters:
             key_passes=sums["key_passes"],
             bytes_before=sums["bytes_before"],
             bytes_after=sums["bytes_after"],
+            staged_bytes=sums["staged_bytes"],
             bytes_read=self._throttle.read_bytes,
             bytes_written=self._throttle.written_bytes,
             swaps=sums["swaps"],

@@ -180,7 +180,7 @@ class Publisher:
             warnings=tuple(dict.fromkeys([*self._about_settings(), *self._of_dirs(), *self._of_late()])),
             totals=totals,
             host=self._host,
-            trend=self._trend.observe(now_ms, totals, held, lambda: sum(each.dirty_bytes for each in views)),
+            trend=self._trend.observe(now_ms, totals, held, lambda: sum(each.dirty_bytes or 0 for each in views)),
             round_every_ms=daemon.log_cleaner_backoff_ms,
         )
 

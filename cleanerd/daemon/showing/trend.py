@@ -74,7 +74,7 @@ class TrendRing:
             self._points.append(_Point(slot, dirty_bytes=self._points[-1].dirty_bytes if self._points else 0))
             self._summed_ms = now_ms - SUM_EVERY_MS
         point = self._points[-1]
-        counted = (totals.bytes_before - totals.bytes_after, sum(totals.cleans.values()))
+        counted = (totals.bytes_before - totals.bytes_after, totals.cleans.get("cleaned", 0))
         point.reclaimed_bytes += counted[0] - self._counted[0]
         point.cleans += counted[1] - self._counted[1]
         self._counted = counted

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
 
-from cleanerd.daemon.fleet.due import has_nothing_to_stage
 from cleanerd.daemon.fleet.tracked import reclaimable_of
+from cleanerd.daemon.showing.standing import about_to_be_cleaned, standing_of
 from cleanerd.daemon.view import LogDirView, PartitionView, QuarantineView, RunningView
-from cleanerd.words import human_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from cleanerd.daemon.fleet.fleet import Fleet
     from cleanerd.daemon.fleet.tracked import Tracked
     from cleanerd.daemon.looking.log_dir_look import LogDirLook
-    from cleanerd.daemon.view import PartitionMode, PartitionPhase
+    from cleanerd.daemon.view import PartitionMode
     from cleanerd.daemon.work.job import Job
 
 
@@ -42,6 +43,31 @@ def log_dir_view(fleet: Fleet, found: LogDirLook) -> LogDirView:
     )
 
 
+def explained(fleet: Fleet, tracked: Tracked, answer: Mapping[str, Any]) -> dict[str, Any]:
+    """OP-11: the answer of ``explain``, which has just read the log, held against what the daemon does with it."""
+    view, standing = partition_view(fleet, tracked), standing_of(fleet, tracked)
+    if not standing.by_log:
+        answer = {**answer, "rule": standing.rule, "reason": view.reason, "changes": None}
+    elif answer["cleaned_now"]:
+        standing = about_to_be_cleaned(fleet, tracked)
+        answer = {**answer, "reason": standing.reason}
+    else:
+        standing = replace(standing, outlook="no", reason=answer["reason"])
+    daemon = {
+        "log_dir": tracked.path,
+        "phase": view.phase,
+        "outlook": standing.outlook,
+        "mode": view.mode,
+        "reason": standing.reason,
+        "next_purge_ms": view.next_purge_ms,
+    }
+    return {
+        **answer,
+        "cleaned_now": standing.outlook in {"now", "next"},
+        "daemon": daemon,
+    }
+
+
 def running_view(job: Job) -> RunningView:
     """A cleaning that goes on."""
     progress = job.progress
@@ -58,31 +84,36 @@ def running_view(job: Job) -> RunningView:
 
 
 def _partition_view(fleet: Fleet, tracked: Tracked) -> PartitionView:
-    look, quarantine = tracked.look, tracked.quarantine
+    standing = standing_of(fleet, tracked)
+    # Settings leave an excluded partition to Kafka: no scan of it counts, nor does a failure of before.
+    excluded = standing.phase == "excluded"
+    look = None if excluded else tracked.look
+    quarantine = None if excluded else tracked.quarantine
     found = fleet.dirs.get(tracked.path)
-    reclaimable = reclaimable_of(tracked)
+    reclaimable = None if look is None else reclaimable_of(tracked)
     mode: PartitionMode = "offline" if found is None else found.mode.mode
     return PartitionView(
         topic=tracked.name.topic,
         partition=tracked.name.partition,
         log_dir=tracked.path,
-        phase=_phase(fleet, tracked),
+        phase=standing.phase,
+        outlook=standing.outlook,
         mode=mode,
-        reason=_reason(fleet, tracked) + _by_whom(fleet, tracked),
+        reason=standing.reason + _by_whom(fleet, tracked),
         strategy="" if look is None else look.strategy,
         fingerprint="" if look is None else look.fingerprint,
         clean_offset=None if look is None else look.clean_offset,
         bound_offset=None if look is None else look.bound_offset,
-        size_bytes=0 if look is None else look.size_bytes,
-        dirty_bytes=0 if look is None else look.dirty_bytes,
-        dirty_ratio=0.0 if look is None else look.dirty_ratio,
+        size_bytes=None if look is None else look.size_bytes,
+        dirty_bytes=None if look is None else look.dirty_bytes,
+        dirty_ratio=None if look is None else look.dirty_ratio,
         reclaimable_bytes=None if reclaimable is None else reclaimable.bytes,
         reclaimable_exact=reclaimable is not None and reclaimable.method == "exact",
         reclaimable_low_bytes=None if reclaimable is None else reclaimable.low,
         reclaimable_high_bytes=None if reclaimable is None else reclaimable.high,
         reclaimable_method=None if reclaimable is None else reclaimable.method,
         overdue_at_ms=None if look is None or not look.dirty_bytes else look.overdue_at_ms,
-        next_purge_ms=tracked.next_purge_ms,
+        next_purge_ms=None if look is None else tracked.next_purge_ms,
         delegated=None if look is None else look.delegated,
         fingerprint_changed=look is not None and look.fingerprint_changed,
         quarantine=None
@@ -90,28 +121,6 @@ def _partition_view(fleet: Fleet, tracked: Tracked) -> PartitionView:
         else QuarantineView(quarantine.reason, quarantine.since_ms, quarantine.failures, quarantine.retry_at_ms),
         last_clean=tracked.last_clean,
     )
-
-
-def _phase(fleet: Fleet, tracked: Tracked) -> PartitionPhase:
-    phases: tuple[tuple[PartitionPhase, bool], ...] = (
-        ("excluded", bool(tracked.excluded)),
-        ("cleaning", tracked.trigger is not None),
-        ("paused", tracked.paused or fleet.pauses.everything),
-        ("quarantined", tracked.quarantine is not None),
-        ("refused", tracked.look is not None and tracked.look.refused and tracked.look.staged is None),
-        ("queued", tracked.queued),
-        ("staged", tracked.look is not None and tracked.look.staged is not None),
-    )
-    return next((phase for phase, holds in phases if holds), "idle")
-
-
-_STAGED = "staged: cleanerd apply swaps it in before the next start of the broker"
-_TRIGGERS = {
-    "asked": "it was asked for",
-    "overdue": "max.compaction.lag.ms has passed",
-    "purge": "tombstones or markers are past their delete horizon",
-    "ratio": "its dirty ratio is above the limit",
-}
 
 
 _NOT_BY_SPARK = (
@@ -128,35 +137,3 @@ def _by_whom(fleet: Fleet, tracked: Tracked) -> str:
         return ""
     large = look.bound_offset - look.clean_offset >= threshold
     return _NOT_BY_SPARK if large and (look.eligible or tracked.trigger is not None) else ""
-
-
-def _full(fleet: Fleet, found: LogDirLook) -> str:
-    """That the disk has no room for a cleaning, and how much is kept free."""
-    if not fleet.is_full(found):
-        return ""
-    reserve = human_bytes(fleet.reserve_of(found))
-    return (
-        f"free space is at the reserve (cleanerd.disk.reserve, {reserve}): nothing is cleaned here until space is freed"
-    )
-
-
-def _reason(fleet: Fleet, tracked: Tracked) -> str:
-    """Why it is not cleaned now, or why it is."""
-    look, found = tracked.look, fleet.dirs.get(tracked.path)
-    texts = (
-        tracked.excluded,
-        "" if tracked.trigger is None else _TRIGGERS[tracked.trigger],
-        "cleaning is paused" if tracked.paused or fleet.pauses.everything else "",
-        "" if tracked.quarantine is None else tracked.quarantine.reason,
-        "" if found is None else found.error,
-        "" if tracked.failed is None else tracked.failed.reason,
-        tracked.hold.reason,
-        "" if look is None or look.staged is None else _STAGED,
-        "" if found is None or found.mode.work is not None else found.mode.reason,
-        "not looked at yet" if look is None else look.reason,
-        "waiting for its turn" if tracked.queued else "",
-        _full(fleet, found) if found is not None and found.mode.work != "observe" else "",
-        "cleaning would remove nothing" if has_nothing_to_stage(tracked, fleet.work_of(tracked)) else "",
-    )
-    would = "would be cleaned" if found is not None and found.mode.mode == "observe" else "about to be cleaned"
-    return next((text for text in texts if text), would)

@@ -8,6 +8,11 @@ import { quarantineCard } from "./places.js";
 import { at, viewLink } from "./route.js";
 import { runningCards, TRIGGERS } from "./running.js";
 
+const OUTLOOKS = {
+  now: "It is being cleaned now.", next: "It is cleaned next.", restart: "Its cleaning takes effect at the broker's next start.",
+  observe: "It would be cleaned, but observe mode writes nothing.", no: "It is not cleaned now.",
+};
+
 export function partitionView(container, moved, name) {
   let asked = null;
   let answer = null;
@@ -64,7 +69,7 @@ export function partitionView(container, moved, name) {
       return;
     }
     // The answer of explain is of the moment it was asked: a clean, a failure or another bound makes it old.
-    const moment = JSON.stringify([partition.state, partition.clean_offset, partition.bound_offset, partition.quarantine?.failures]);
+    const moment = JSON.stringify([partition.state, partition.outlook, partition.reason, partition.clean_offset, partition.bound_offset, partition.quarantine?.failures]);
     if (asked !== moment) {
       asked = moment;
       explain();
@@ -100,7 +105,7 @@ function logCard(partition) {
   dirty.set(partition.dirty_ratio);
   return card("The log",
     dirty.element,
-    h("p", { class: "quiet-text" }, `${percent(partition.dirty_ratio, 1)} dirty: ${bytes(partition.dirty_bytes)} not cleaned yet, of ${bytes(partition.size_bytes)} in all`),
+    h("p", { class: "quiet-text" }, partition.size_bytes === null ? "Not measured: cleanerd has not looked at this log." : `${percent(partition.dirty_ratio, 1)} dirty: ${bytes(partition.dirty_bytes)} not cleaned yet, of ${bytes(partition.size_bytes)} in all`),
     facts([
       ["To reclaim", isGuess(partition) || partition.reclaimable_bytes === null ? "not known yet" : `${reclaimable(partition)} (${reclaimableHow(partition)})`],
       ["Clean below offset", count(partition.clean_offset)],
@@ -135,7 +140,7 @@ function whyCard(partition, answer, error, ask) {
     parts.push(h("p", {}, partition.reason), error ? null : h("p", { class: "quiet-text" }, "Reading its files ..."));
     return h("section", { class: "card" }, parts);
   }
-  parts.push(h("p", { class: "verdict" }, answer.cleaned_now ? "It is cleaned now, or next." : "It is not cleaned now."));
+  parts.push(h("p", { class: "verdict" }, OUTLOOKS[answer.daemon?.outlook ?? partition.outlook]));
   parts.push(facts([
     ["Rule", answer.rule && h("span", { class: "mono" }, answer.rule)],
     ["Reason", answer.reason || partition.reason],
@@ -145,7 +150,7 @@ function whyCard(partition, answer, error, ask) {
   ]));
   parts.push(limits(answer));
   for (const note of [...(answer.warnings ?? []), ...(answer.notes ?? [])]) parts.push(h("p", { class: "note" }, note));
-  if (!["refused", "excluded"].includes(partition.state)) parts.push(h("p", {}, "Clean it now: ", command(`cleanerd trigger ${nameOf(partition)}`)));
+  if (!["refused", "excluded"].includes(partition.state)) parts.push(h("p", {}, partition.mode === "observe" ? "Compute now what cleaning would save: " : "Clean it now: ", command(`cleanerd trigger ${nameOf(partition)}`)));
   return h("section", { class: "card" }, parts);
 }
 

@@ -108,7 +108,7 @@ const COLUMNS = [
       return (row) => {
         set(row.dirty_ratio);
         setText(text, percent(row.dirty_ratio));
-        setAttribute(cell, "title", `${bytes(row.dirty_bytes)} of ${bytes(row.size_bytes)} not cleaned yet`);
+        setAttribute(cell, "title", row.size_bytes === null ? "not measured" : `${bytes(row.dirty_bytes)} of ${bytes(row.size_bytes)} not cleaned yet`);
       };
     },
   },

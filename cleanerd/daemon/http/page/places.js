@@ -49,7 +49,7 @@ export function logDirsView(container) {
         const sum = sums.get(each.log_dir);
         if (!sum) continue;
         sum.number += 1;
-        sum.dirty += each.dirty_bytes;
+        sum.dirty += each.dirty_bytes ?? 0;
         sum.reclaim += each.reclaimable_bytes ?? 0;
       }
       redraw(list, [status.log_dirs, [...sums.values()]], () => (

@@ -6,6 +6,7 @@ import { isOverdue } from "./partitions.js";
 import { viewLink } from "./route.js";
 import { dirtyNow } from "./trend.js";
 
+const OTHER_OUTCOMES = ["unchanged", "skipped", "busy", "quarantined", "failed"];
 const STALE_MS = 5 * 60 * 1000;
 
 export function trouble(status) {
@@ -26,13 +27,13 @@ export function drawSummary(parent, status) {
   const saved = totals.bytes_before - totals.bytes_after;
   const dropped = Object.entries(totals.dropped_records).sort(([, a], [, b]) => b - a);
   const droppedSum = dropped.reduce((all, [, number]) => all + number, 0);
-  const cleans = Object.values(totals.cleans).reduce((all, number) => all + number, 0);
+  const cleans = totals.cleans.cleaned ?? 0;
   const wrong = trouble(status);
   const reclaim = sum((each) => each.reclaimable_bytes);
   const shown = {
     wrong, reclaim, dirty: dirtyNow(status), saved, cleans, droppedSum, dropped,
     number: status.partitions.length, cleaning: status.running.length, queued: states("queued"), staged: states("staged"),
-    failed: totals.cleans.failed ?? 0, mode: status.mode,
+    others: OTHER_OUTCOMES.map((outcome) => [outcome, totals.cleans[outcome] ?? 0]).filter(([, number]) => number), mode: status.mode,
     exact: status.partitions.filter((each) => each.reclaimable_exact).length, before: totals.bytes_before,
   };
   redraw(parent, shown, () => [
@@ -44,7 +45,7 @@ export function drawSummary(parent, status) {
     tile("Reclaimed", h("b", { class: "big" }, bytes(saved)),
       `${shown.before ? `${percent(saved / shown.before)} of ${bytes(shown.before)}` : "nothing cleaned"} since the start`),
     tile("Cleans", h("b", { class: "big" }, count(cleans)),
-      [`${shown.cleaning} running`, `${count(shown.queued)} queued`, shown.staged ? `${shown.staged} staged` : "", shown.failed ? `${count(shown.failed)} failed` : ""].filter(Boolean).join(", ")),
+      [`${shown.cleaning} running`, `${count(shown.queued)} queued`, shown.staged ? `${shown.staged} staged` : "", ...shown.others.map(([outcome, number]) => `${count(number)} ${outcome}`)].filter(Boolean).join(", ")),
     tile("Records dropped", h("b", { class: "big" }, shortCount(droppedSum)),
       dropped.filter(([, number]) => number).slice(0, 2).map(([reason, number]) => `${shortCount(number)} ${reason}`).join(", ") || "since the start"),
   ]);

@@ -1,0 +1,164 @@
+"""OP-11: what is shown of a partition follows from one value, and the parts never contradict each other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cleanerd.cleaner.reclaimable import Reclaimable
+from cleanerd.cleaner.staged_plan import StagedPlan
+from cleanerd.daemon.backoff import Backoff
+from cleanerd.daemon.fleet.tracked import Hold, Quarantine
+from cleanerd.daemon.looking.modes import DirMode
+from cleanerd.daemon.partition_look import FailedLook
+from cleanerd.daemon.showing.view_parts import explained, partition_view
+from cleanerd.errors import Cause
+from tests.daemon.fleets import KEY, NAME, NOW, SAVING, dir_look, fleet_with, look, tracked
+
+if TYPE_CHECKING:
+    from cleanerd.daemon.fleet.fleet import Fleet
+    from cleanerd.daemon.view import PartitionView
+
+REASONS = {
+    "excluded": "excluded by a test",
+    "quarantined": "quarantined by a test",
+    "hold": "held by a test",
+    "refused": "refused by a test",
+    "failed": "failed by a test",
+    "ratio": "dirty ratio 0.1 is not above 0.5",
+}
+ANSWER = {"cleaned_now": True, "rule": None, "reason": "", "changes": None}
+
+
+def shown(fleet: Fleet) -> PartitionView:
+    fleet.partitions[KEY].touch()
+    return partition_view(fleet, fleet.partitions[KEY])
+
+
+def exclude(fleet: Fleet) -> Fleet:
+    fleet.merge(replace(dir_look(look()), excluded={NAME: "cleanerd.topics.exclude names it"}, looks=()), NOW)
+    return fleet
+
+
+def observing() -> Fleet:
+    found = replace(dir_look(look(), work="observe"), mode=DirMode("observe", "cleanerd.mode is observe", "observe"))
+    fleet = fleet_with()
+    fleet.merge(found, NOW)
+    return fleet
+
+
+def test_an_excluded_partition_shows_no_numbers_and_no_cleaning() -> None:
+    """It was 0 B large, and "cleaned now, or next. Reason: cleanerd.topics.exclude names it"."""
+    fleet = fleet_with()
+    tracked(fleet).saving = SAVING
+    tracked(fleet).next_purge_ms = NOW
+    tracked(fleet).quarantine = Quarantine("of before", NOW, 1, NOW)
+    view = shown(exclude(fleet))
+    assert (view.phase, view.outlook, view.reason) == ("excluded", "no", "cleanerd.topics.exclude names it")
+    assert {view.size_bytes, view.dirty_bytes, view.dirty_ratio, view.reclaimable_bytes, view.next_purge_ms} == {None}
+    assert view.quarantine is None
+    told = explained(fleet, tracked(fleet), ANSWER)
+    assert (told["cleaned_now"], told["daemon"]["outlook"]) == (False, "no")
+    assert (told["rule"], told["reason"]) == ("cleanerd.topics.include and exclude", view.reason)
+
+
+def test_observe_mode_cleans_nothing_now_or_next() -> None:
+    fleet = observing()
+    assert (shown(fleet).outlook, shown(fleet).reason) == ("observe", "would be cleaned")
+    assert explained(fleet, tracked(fleet), ANSWER)["cleaned_now"] is False
+    tracked(fleet).queued = True
+    assert (shown(fleet).phase, shown(fleet).outlook) == ("queued", "observe")
+    fleet.begun(KEY, "ratio")
+    assert (shown(fleet).phase, shown(fleet).outlook) == ("cleaning", "observe")
+
+
+def test_the_log_read_anew_decides_where_the_log_is_what_decides() -> None:
+    """The look is up to 15 seconds older than the answer of ``explain``."""
+    fleet = fleet_with(look(eligible=False, rule="min.cleanable.dirty.ratio", reason=REASONS["ratio"]))
+    told = explained(fleet, tracked(fleet), ANSWER)
+    assert (told["cleaned_now"], told["daemon"]["outlook"], told["reason"]) == (True, "next", "about to be cleaned")
+    fleet = fleet_with()
+    told = explained(fleet, tracked(fleet), {**ANSWER, "cleaned_now": False, "rule": "r", "reason": "clean"})
+    assert (told["cleaned_now"], told["daemon"]["outlook"], told["rule"], told["reason"]) == (False, "no", "r", "clean")
+    fleet.pause(None, paused=True)
+    told = explained(fleet, tracked(fleet), ANSWER)
+    assert (told["cleaned_now"], told["rule"], told["reason"]) == (False, "cleanerd pause", "cleaning is paused")
+
+
+@pytest.mark.parametrize("work", ["stage", "live"])
+def test_a_staged_cleaning_counts_at_the_next_start(work: str) -> None:
+    fleet = fleet_with(work=work)  # type: ignore[arg-type]
+    assert shown(fleet).outlook == ("restart" if work == "stage" else "next")
+
+
+def test_no_estimate_is_larger_than_the_partition() -> None:
+    """4,014,481 to reclaim, of 428,474 bytes: retention had taken most of the log since the estimate."""
+    fleet = fleet_with(look(size_bytes=428_474, clean_bytes=0, dirty_bytes=400_000))
+    promised = Reclaimable(4_014_481, 3_900_000, 4_100_000, "sample")
+    tracked(fleet).saving = replace(SAVING, clean_bytes=0, dirty_bytes=4_200_000, estimate=promised)
+    view = shown(fleet)
+    assert (view.reclaimable_low_bytes, view.reclaimable_bytes, view.reclaimable_high_bytes) == (428_474,) * 3
+
+
+sizes = st.integers(0, 10_000)
+plans = st.builds(StagedPlan, created_ms=st.just(NOW), expires_ms=st.just(NOW + 1), bound_offset=st.just(20))
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> Fleet:
+    """A partition in any combination of what the daemon may know of it."""
+    clean, dirty, size = draw(sizes), draw(sizes), draw(sizes)
+    refused, eligible = draw(st.booleans()), draw(st.booleans())
+    found = look(
+        size_bytes=size, clean_bytes=clean, dirty_bytes=dirty, eligible=eligible and not refused, refused=refused,
+        reason=REASONS["refused"] if refused else "" if eligible else REASONS["ratio"], rule="rule",
+        staged=draw(st.none() | plans),
+    )  # fmt: skip
+    fleet = fleet_with(found, work=draw(st.sampled_from(["live", "stage", None])), free=draw(st.sampled_from([0, 900])))
+    if draw(st.booleans()):
+        mode = DirMode("observe", "cleanerd.mode is observe", "observe")
+        fleet.merge(replace(dir_look(found), mode=mode), NOW)
+    here = tracked(fleet)
+    low, count, high = draw(sizes), draw(sizes), draw(sizes)
+    estimate = Reclaimable(*sorted((low, count, high))[1:2], low=min(low, high), high=max(low, high), method="sample")
+    here.saving = draw(st.none() | st.just(replace(SAVING, dirty_bytes=draw(sizes), estimate=estimate)))
+    here.share = draw(st.floats(0, 1))
+    if draw(st.booleans()):
+        here.failed = FailedLook(NAME, REASONS["failed"], Cause.WORLD)
+    if draw(st.booleans()):
+        here.quarantine = Quarantine(REASONS["quarantined"], NOW, 1, NOW + 1)
+    if draw(st.booleans()):
+        here.hold = Hold().again(REASONS["hold"], NOW, Backoff(1, 2))
+    here.queued, here.paused = draw(st.booleans()), draw(st.booleans())
+    here.trigger = draw(st.none() | st.sampled_from(["ratio", "overdue", "purge", "asked"]))
+    here.excluded = draw(st.sampled_from(["", REASONS["excluded"]]))
+    return fleet
+
+
+@given(fleets(), st.booleans())
+def test_state_reason_numbers_and_outlook_never_contradict_each_other(fleet: Fleet, cleaned_now: bool) -> None:
+    view = shown(fleet)
+    assert view.reason
+    for phase, reason in REASONS.items():
+        if reason in view.reason:
+            assert view.phase == (phase if phase in {"excluded", "quarantined", "refused"} else "idle")
+    assert (view.outlook == "now") <= (view.phase == "cleaning")
+    assert (view.phase in {"excluded", "paused", "refused"}) <= (view.outlook == "no")
+    assert ("about to be cleaned" in view.reason) <= (view.outlook in {"next", "restart"})
+    assert (view.mode == "observe") <= (view.outlook not in {"now", "next"})
+    known = [view.reclaimable_low_bytes, view.reclaimable_bytes, view.reclaimable_high_bytes, view.size_bytes]
+    if view.phase == "excluded":
+        assert known == [None] * 4
+    else:
+        numbers = [each for each in known if each is not None]
+        assert [0, *numbers] == sorted([0, *numbers])
+    told = explained(
+        fleet, tracked(fleet), {**ANSWER, "cleaned_now": cleaned_now, "reason": "" if cleaned_now else "r"}
+    )
+    assert told["cleaned_now"] == (told["daemon"]["outlook"] in {"now", "next"})
+    assert told["reason"] == told["daemon"]["reason"]
+    assert (told["reason"] in REASONS.values()) <= (told["cleaned_now"] is False or view.phase == "quarantined")
