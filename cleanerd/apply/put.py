@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from cleanerd.broker.reading import PartitionReading
     from cleanerd.cleaner.cleaner import Cleaning
     from cleanerd.cleaner.decide import SegmentDecision
+    from cleanerd.cleaner.manifest import StagedGroup
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.result import CleaningResult
@@ -37,6 +39,45 @@ if TYPE_CHECKING:
 
 TRIES: Final = 4
 """So often a partition is planned in a round when its log changes while it is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swapped:
+    """OP-12: the groups that a round has put into the log so far, in all its tries; they stay when the round fails."""
+
+    groups: int = 0
+    segments: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+
+    def plus(self, staged: StagedGroup, members: Sequence[SegmentDecision]) -> Swapped:
+        """With one more group."""
+        return Swapped(
+            self.groups + 1,
+            self.segments + len(members),
+            self.bytes_before + sum(member.source.segment.size_bytes for member in members),
+            self.bytes_after + staged.files["log"].bytes,
+        )
+
+    def in_failed(self, result: CleaningResult) -> CleaningResult:
+        """A round that failed, with what it has swapped before that."""
+        return replace(
+            result,
+            groups=self.groups,
+            segments_rewritten=self.segments,
+            bytes_before=self.bytes_before,
+            bytes_after=self.bytes_after,
+        )
+
+    def in_done(self, result: CleaningResult) -> CleaningResult:
+        """A round that ended well, in which these were swapped by tries before the last one."""
+        return replace(
+            result,
+            outcome="cleaned" if self.groups else result.outcome,
+            groups=result.groups + self.groups,
+            segments_rewritten=result.segments_rewritten + self.segments,
+            bytes_before=result.bytes_before + self.bytes_before - self.bytes_after,
+        )
 
 
 class Put(ABC):
@@ -59,6 +100,7 @@ class Put(ABC):
         self.options = options
         self.last_base: int | None = None
         """The segment that was put last, in whichever try."""
+        self.swapped = Swapped()
 
     def waits(self) -> Iterator[float]:
         """Seconds before each further try."""
@@ -105,6 +147,11 @@ class Put(ABC):
     @abstractmethod
     def remember(self, found: Survey, cleaning: Cleaning, result: CleaningResult) -> CleaningResult:
         """Remember how far the log is clean now; the result, completed."""
+
+    def swapped_group(self, staged: StagedGroup, members: Sequence[SegmentDecision]) -> None:
+        """It is in the log now, whatever becomes of the groups after it."""
+        self.last_base = staged.base
+        self.swapped = self.swapped.plus(staged, members)
 
     def explained(self, error: CleanerdError) -> CleanerdError:
         """Why the try failed, when that is something else than what was met."""

@@ -86,7 +86,6 @@ class ByAgent(Put):
         super().__init__(live.log_dir, live.store, live.resources, name, options)
         self._live = live
         self._broker = live.broker
-        self._swapped = 0
         self._is_read = False
         self._some_wait = False
         self._facts: LogFacts | None = None
@@ -140,8 +139,7 @@ class ByAgent(Put):
             for staged, members in cleaning.staged_groups(staging):
                 with _kept(self._keep, staged, swapper):
                     swapper.swap(staging, staged, members)
-                self._swapped += 1
-                self.last_base = staged.base
+                self.swapped_group(staged, members)
                 swapper.require_whole(staged)
             # All of it is in the log. What a crash of the machine brings back is thrown away by whoever comes next.
             emptied = staging.empty()
@@ -170,8 +168,8 @@ class ByAgent(Put):
     def explained(self, error: CleanerdError) -> CleanerdError:
         """With what was swapped before it, as those groups stay."""
         told = self._by_the_broker(error)
-        if self._swapped:
-            told.message += f"; {self._swapped} groups were swapped before that"
+        if self.swapped.groups:
+            told.message += f"; {self.swapped.groups} groups were swapped before that"
         return told
 
     def again(self, error: CleanerdError) -> None:

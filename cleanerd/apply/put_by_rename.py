@@ -100,7 +100,7 @@ class ByRename(Put):
                     swap_group(
                         files, plan.plan_id, staged, journal, self._locked.lock, source_files=_source_files(members)
                     )
-                self.last_base = staged.base
+                self.swapped_group(staged, members)
         finish_plan(files, plan.plan_id)
 
     def _take_back(self, files: PartitionFiles, plan: CleaningPlan) -> None:  # noqa: ARG002

@@ -83,7 +83,7 @@ def _round(put: Put, progress: Progress, cleaning_of: CleaningOf = Cleaning) -> 
         with PartitionFiles(put.log_dir.path / str(put.name)) as files:
             return _tries(put, files, progress, cleaning_of)
     except (CleanerdError, OSError) as caught:
-        return not_cleaned(put.store, put.log_dir, put.name, caught)
+        return put.swapped.in_failed(not_cleaned(put.store, put.log_dir, put.name, caught))
 
 
 def _tries(put: Put, files: PartitionFiles, progress: Progress, cleaning_of: CleaningOf) -> CleaningResult:
@@ -152,8 +152,9 @@ def _carried_out(put: Put, files: PartitionFiles, found: Survey, cleaning: Clean
     # Executors rewrite several groups at once, or before the first is put: their seconds are not ours.
     apply_seconds = max(0.0, time.monotonic() - started - cleaning.totals.rewrite_seconds)
     result = worked_out(found, str(put.log_dir.path), cleaning)
-    return replace(
+    result = replace(
         result,
         outcome="cleaned" if cleaning.totals.groups else "unchanged",
         seconds={**result.seconds, "apply": apply_seconds},
     )
+    return before.in_done(result)

@@ -42,7 +42,7 @@ class CleaningResult:
 
     Bytes and segments are those of the whole log below the active segment, before and after; ``active_bytes`` is that
     one's size. ``error`` is set when an error kept it from being cleaned, and ``outcome`` follows from its cause
-    (``errors.CONSEQUENCES``).
+    (``errors.CONSEQUENCES``); then segments and bytes are those of the groups that were swapped before it.
     ``segments_rewritten`` counts the sources that were replaced, ``groups`` what they became.
     ``tombstones_waiting`` are past their horizon and stay (U-1, U-4). ``malformed_versions``, ``without_version``
     (R280-6; the former included) and ``nulls_without_flag`` (R87-3) are counts of the dirty part: each record counts in

@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.selecting import daemons_partitions
 from cleanerd.daemon.asking import ask, find_control_socket
+from cleanerd.errors import RefusedError, worst_exit_code
 from cleanerd.words import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+
+POLL_SECONDS: Final = 0.2
+"""With ``trigger --wait``: between two questions whether it has ended."""
 
 
 @click.command("trigger")
 @common_options
 @daemons_partitions(required=True)
-def trigger(common: Common, partitions: tuple[str, ...]) -> None:
+@click.option("--wait", is_flag=True, help="Wait until each has ended, and print what came of it.")
+@click.option(
+    "--timeout", "timeout_seconds", type=click.FloatRange(min=0), metavar="SECONDS", help="With --wait: give up after."
+)
+def trigger(common: Common, partitions: tuple[str, ...], *, wait: bool, timeout_seconds: float | None) -> int:
     """Have the daemon clean partitions next, whatever their dirty ratio, cleanerd.windows and quarantine say.
 
     TOPIC stands for all its partitions, 'orders-*' for all that match. When one that is named is unknown, or cannot be
-    cleaned, none is.
+    cleaned, none is. With --wait the exit code is that of cleanerd clean: 0 when all were cleaned.
     """
+    if timeout_seconds is not None and not wait:
+        raise click.UsageError("--timeout goes with --wait only")
     answer = _ask(common, "trigger", partitions)
+    if wait:
+        return _wait(common, answer, timeout_seconds)
     _tell(
         common,
         answer,
@@ -34,8 +48,34 @@ def trigger(common: Common, partitions: tuple[str, ...]) -> None:
             else f"{each['partition']}: {_WORKS[each['work']]} next"
             for each in answer["triggered"]
         ]
-        + [f"{each['partition']}: left out: {each['reason']}" for each in answer["left_out"]],
+        + _left_out(answer),
     )
+    return 0
+
+
+def _left_out(answer: Mapping[str, Any]) -> list[str]:
+    return [f"{each['partition']}: left out: {each['reason']}" for each in answer["left_out"]]
+
+
+def _wait(common: Common, answer: dict[str, Any], timeout_seconds: float | None) -> int:
+    """Ask what came of it until all have ended, or the time is over."""
+    names = [each["partition"] for each in answer["triggered"]]
+    deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+    while True:
+        found = _ask(common, "outcomes", names)["outcomes"]
+        pending = [each for each in found if each["pending"]]
+        if not pending or (deadline is not None and time.monotonic() >= deadline):
+            break
+        time.sleep(POLL_SECONDS)
+    lines = [
+        f"{each['partition']}: not ended yet"
+        if each["pending"]
+        else f"{each['partition']}: {each['outcome']}" + (f": {each['reason']}" if each["reason"] else "")
+        for each in found
+    ]
+    _tell(common, {**answer, "outcomes": found}, [*lines, *_left_out(answer)])
+    codes = {RefusedError.exit_code if each["pending"] else each["code"] for each in found}
+    return worst_exit_code(codes - {0}, some_done=0 in codes)
 
 
 @click.command("pause")
@@ -77,11 +117,13 @@ def resume(common: Common, partitions: tuple[str, ...]) -> None:
 @common_options
 @daemons_partitions()
 def retry(common: Common, partitions: tuple[str, ...]) -> None:
-    """End the quarantine of partitions, or without names all quarantines: they are tried again at once."""
+    """End the quarantine of partitions, or without names all quarantines: those that are due are tried again."""
     answer = _ask(common, "retry", partitions)
     lines = [
         f"{name}: tried again, once its pause has ended (cleanerd resume)"
         if name in answer["paused"]
+        else f"{name}: its failures count no longer, but it is not cleaned now: {answer['not_due'][name]}"
+        if name in answer["not_due"]
         else f"{name}: tried again"
         for name in answer["retried"]
     ]

@@ -200,6 +200,8 @@ def _tell(output: Output, answer: Explanation, each: _Answer) -> None:
         output.line(
             "  A broker runs on this directory: beside it work clean --live and stage, clean once it is stopped."
         )
+    if bounds.overdue_ms > 0 and bounds.overdue_at_ms is not None and bounds.dirtiness.cleanable_bytes:
+        output.line(f"  Overdue by max.compaction.lag.ms since {_utc(bounds.overdue_at_ms)}.")
     if state is not None and state.quarantine is not None:
         output.line(f"  The last attempt failed: {state.quarantine}")
         if is_outdated(state, found.log):

@@ -172,7 +172,9 @@ def _cells(row: Row, *, exact: bool, strategies: bool, estimates: bool) -> list[
             "" if saving is None else human_count(saving.kept),
             "" if after is None else human_bytes(after),
         ]
-    return [*cells, f"error: {row.error}" if row.error is not None else row.found.refusal or "will be cleaned"]
+    overdue = "overdue by max.compaction.lag.ms; " if bounds.overdue_ms > 0 and bounds.dirtiness.cleanable_bytes else ""
+    why = row.found.refusal or "will be cleaned"
+    return [*cells, f"error: {row.error}" if row.error is not None else overdue + why]
 
 
 def _estimate(row: Row) -> str:

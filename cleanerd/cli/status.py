@@ -123,6 +123,8 @@ def headline(view: Mapping[str, Any]) -> str:
         words.append(f"{totals['cleans']['staged']} staged, which saves {saves} at the broker's next start")
     if totals.get("observed"):
         words.append(counted(totals["observed"], "observation"))
+    if overdue := sum(_is_overdue(each, view["made_ms"]) for each in view["partitions"]):
+        words.append(f"{overdue} overdue by max.compaction.lag.ms")
     if view["paused"]:
         words.append("PAUSED")
     if not view["window_open"]:
@@ -137,7 +139,7 @@ def partition_row(partition: Mapping[str, Any], now_ms: int) -> list[str]:
     purge = partition["next_purge_ms"]
     return [
         f"{partition['topic']}-{partition['partition']}",
-        partition["state"],
+        partition["state"] + (", overdue" if _is_overdue(partition, now_ms) else ""),
         partition["mode"],
         "" if partition["dirty_bytes"] is None else human_bytes(partition["dirty_bytes"]),
         "" if partition["dirty_ratio"] is None else f"{partition['dirty_ratio']:.3f}",
@@ -145,6 +147,11 @@ def partition_row(partition: Mapping[str, Any], now_ms: int) -> list[str]:
         "" if purge is None else ("now" if purge <= now_ms else f"in {human_ms(purge - now_ms)}"),
         partition["reason"],
     ]
+
+
+def _is_overdue(partition: Mapping[str, Any], now_ms: int) -> bool:
+    due_ms = partition["overdue_at_ms"]
+    return due_ms is not None and due_ms <= now_ms and partition["state"] != "excluded"
 
 
 def _reclaimable(partition: Mapping[str, Any]) -> str:

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.daemon.asking import UNKNOWN
 from cleanerd.daemon.fleet.pauses import save_pauses
+from cleanerd.daemon.fleet.tracked import Answered
 from cleanerd.daemon.http.status_body import StatusBody
 from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
 from cleanerd.daemon.operations import JOURNALED, Operation, Operations, read_operations
+from cleanerd.daemon.showing.standing import standing_of
 from cleanerd.daemon.showing.view_parts import explained
 from cleanerd.daemon.within import within
 from cleanerd.daemon.workers import WorkerDiedError
@@ -79,6 +81,7 @@ class ControlApi:
             "pause": self._pause,
             "resume": self._resume,
             "retry": self._retry,
+            "outcomes": self._outcomes,
             "reload": self._reload,
             "explain": self._explain,
             "operations": self._operations,
@@ -163,7 +166,7 @@ class ControlApi:
         triggered = []
         for name, tracked in found.items():
             if name not in refused:
-                tracked.asked = True
+                tracked.asked, tracked.answered = True, None
                 tracked.touch()
                 running = tracked.trigger is not None
                 entry = {"partition": str(name), "work": self._fleet.work_of(tracked), "running": running}
@@ -224,7 +227,26 @@ class ControlApi:
         retried = {str(tracked.name) for tracked in waiting}
         paused = {str(t.name) for t in waiting if t.paused or self._fleet.pauses.everything}
         healthy = {str(tracked.name) for tracked in asked} - retried
-        return {"retried": sorted(retried), "healthy": sorted(healthy), "paused": sorted(paused)}
+        not_due = {str(t.name): why for t in waiting if str(t.name) not in paused and (why := self._why_not_due(t))}
+        return {"retried": sorted(retried), "healthy": sorted(healthy), "paused": sorted(paused), "not_due": not_due}
+
+    def _why_not_due(self, tracked: Tracked) -> str:
+        """Why it is not cleaned although no failure counts any more; empty when it is."""
+        standing = standing_of(self._fleet, tracked)
+        return standing.reason if standing.outlook == "no" and tracked.look is not None else ""
+
+    async def _outcomes(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """OP-12: what came of the last trigger of each partition that is named; ``pending``: nothing yet."""
+        found = []
+        for name in _words(request):
+            here = next(iter(self._fleet.named(name)), None)
+            if here is not None and (here.asked or here.trigger is not None):
+                found.append({"partition": name, "pending": True})
+            else:
+                gone = Answered("skipped", "it is no longer in a log directory of this daemon", RefusedError.exit_code)
+                answered = gone if here is None or here.answered is None else here.answered
+                found.append({"partition": name, "pending": False, **asdict(answered)})
+        return {"outcomes": found}
 
     def _schedule(self) -> None:
         self._dispatcher.schedule()

@@ -149,7 +149,11 @@ def test_a_swap_that_stopped_half_way(root: Path) -> None:
 
     with running(root) as agent:
         agent.fail("swap", half_way)
+        before = sum(path.stat().st_size for path in (root / NAME).glob("*.log"))
         result = clean_beside(agent)
+        saved = before - sum(path.stat().st_size for path in (root / NAME).glob("*.log"))
+        assert (result.groups, result.bytes_before - result.bytes_after) == (1, saved), "OP-12"
+        assert saved > 0
         assert isinstance(result.error, RefusedError)
         assert result.error.hint == RESTART
         assert "No space left on device; 1 groups were swapped before that" in result.reason

@@ -225,7 +225,7 @@ def test_answers_about_pauses_and_failures_are_true(root: Path) -> None:
             assert (await control("resume"))["not_paused"] == []
             assert (await control("resume"))["not_paused"] == ["all"]
             told = await control("retry", partitions=["orders-0"])
-            assert told == {"retried": [], "healthy": ["orders-0"], "paused": []}
+            assert told == {"retried": [], "healthy": ["orders-0"], "paused": [], "not_due": {}}
 
         serve(assignments(root), story)
 

@@ -9,6 +9,7 @@ FLEET = "cleanerd/daemon/fleet/fleet.py"
 TEST_SCHEDULE = "tests/daemon/test_schedule.py"
 TEST_FLEET = "tests/daemon/test_fleet.py"
 
+TEST_OUTCOMES = "tests/daemon/test_outcomes.py"
 TEST_STANDING = "tests/daemon/test_standing.py"
 
 DAEMON = (
@@ -35,6 +36,22 @@ DAEMON = (
         "return known.at_most(look.size_bytes)",
         "return known",
         (f"{TEST_STANDING}::test_no_estimate_is_larger_than_the_partition",),
+    ),
+    Mutant(
+        "the-next-scan-hides-what-failed",
+        "OP-12",
+        FLEET,
+        " and not tracked.hold.asked",
+        "",
+        (f"{TEST_OUTCOMES}::test_a_failure_of_what_was_asked_for_is_shown_until_a_cleaning_succeeds",),
+    ),
+    Mutant(
+        "groups-swapped-before-a-failure-saved-nothing",
+        "OP-12",
+        "cleanerd/apply/round.py",
+        "return put.swapped.in_failed(not_cleaned(put.store, put.log_dir, put.name, caught))",
+        "return not_cleaned(put.store, put.log_dir, put.name, caught)",
+        ("tests/apply/test_live_answers.py::test_a_swap_that_stopped_half_way",),
     ),
     Mutant(
         "what-is-staged-is-saved",

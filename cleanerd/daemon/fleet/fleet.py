@@ -16,6 +16,7 @@ from cleanerd.daemon.fleet.schedule import Candidate
 from cleanerd.daemon.fleet.stale_looks import StaleLooks
 from cleanerd.daemon.fleet.tracked import (
     HOLD_BACKOFF,
+    Answered,
     Quarantine,
     Tracked,
     is_news,
@@ -147,7 +148,7 @@ class Fleet:
         if is_news(tracked, look):
             tracked.release()
         tracked.look, tracked.failed, tracked.failed_in_a_row = look, None, 0
-        if not look.eligible and tracked.hold.reason:
+        if not look.eligible and tracked.hold.reason and not tracked.hold.asked:
             tracked.hold = replace(tracked.hold, reason="")
         if tracked.quarantine is not None and tracked.quarantine.by_look:
             tracked.quarantine = None
@@ -178,6 +179,7 @@ class Fleet:
         tracked.queued = False
         if trigger == "asked":
             tracked.asked = False  # who asks again meanwhile is heard when this one is done
+            tracked.answered = None
         tracked.touch()
 
     def finished(self, done: JobDone) -> CleanView | None:
@@ -230,6 +232,7 @@ class Fleet:
             tracked.trigger = None
             tracked.suspect = None
             tracked.touch()
+            tracked.answered = Answered("failed", reason, 1)
             self._quarantine(tracked, reason, now_ms, by_look=False)
 
     def forget_dir(self, path: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cleanerd.daemon.backoff import Backoff
-from cleanerd.daemon.fleet.tracked import HOLD_BACKOFF, IN_VAIN, clean_view, is_in_vain, quarantine_after
+from cleanerd.daemon.fleet.tracked import HOLD_BACKOFF, IN_VAIN, Answered, clean_view, is_in_vain, quarantine_after
 from cleanerd.errors import LaterError
 
 if TYPE_CHECKING:
@@ -22,6 +22,9 @@ def note_done(tracked: Tracked, done: JobDone, backoff: Backoff, hold: Backoff =
     """
     job, result = done.job, done.result
     tracked.waiting_since_ms = None
+    asked = job.trigger == "asked"
+    if asked:
+        tracked.answered = Answered.of(done)
     if done.horizons:
         tracked.purge_known, tracked.next_purge_ms = True, done.next_purge_ms
         tracked.purge_to = max(tracked.purge_to, job.look.clean_offset)
@@ -30,7 +33,7 @@ def note_done(tracked: Tracked, done: JobDone, backoff: Backoff, hold: Backoff =
     if done.failed:
         tracked.quarantine = quarantine_after(done, backoff)
     elif done.passing:
-        tracked.hold = tracked.hold.again(done.passing, done.ended_ms, hold)
+        tracked.hold = tracked.hold.again(done.passing, done.ended_ms, hold, asked=asked)
     elif result is None or result.is_done:
         tracked.quarantine = None
         if is_in_vain(tracked, job):
@@ -50,8 +53,9 @@ def _note_result(
         if isinstance(result.error, LaterError):
             wait_ms = min(int(result.error.seconds * 1000) + 1, hold.longest_ms)
             waits = Backoff(wait_ms, wait_ms)
-        tracked.hold = tracked.hold.again(reason, done.ended_ms, waits)
-        if result.moved_on:
+        asked = done.job.trigger == "asked" and bool(reason)
+        tracked.hold = tracked.hold.again(reason, done.ended_ms, waits, asked=asked)
+        if result.moved_on or (asked and result.outcome != "failed"):
             return clean_view(done, result)
         if result.outcome != "failed":
             return None

@@ -44,15 +44,40 @@ class Quarantine:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A partition is left alone for a while after something that passes: how often in a row, until when, and why."""
+    """A partition is left alone for a while after something that passes: how often in a row, until when, and why.
+
+    ``asked``: an operator asked for what failed (OP-12), so the reason is shown until the partition is cleaned.
+    """
 
     times: int = 0
     until_ms: int = 0
     reason: str = ""
+    asked: bool = False
 
-    def again(self, reason: str, now_ms: int, backoff: Backoff) -> Hold:
+    def again(self, reason: str, now_ms: int, backoff: Backoff, *, asked: bool = False) -> Hold:
         """Once more, and longer than before."""
-        return Hold(self.times + 1, now_ms + backoff.wait_ms(self.times + 1), reason)
+        return Hold(self.times + 1, now_ms + backoff.wait_ms(self.times + 1), reason, asked=asked)
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """OP-12: what came of a cleaning that an operator asked for; ``code``: the exit code of ``trigger --wait``."""
+
+    outcome: str
+    reason: str
+    code: int
+
+    @classmethod
+    def of(cls, done: JobDone) -> Answered:
+        """By what the worker says."""
+        result = done.result
+        if done.saving is not None:
+            return cls("observed", f"a cleaning would save {done.saving.reclaimable.in_words()}", 0)
+        if result is None:
+            return cls("failed" if done.failed else "skipped", done.failed or done.passing, 4)
+        if result.error is not None:
+            return cls(result.outcome, done.failed or result.reason, result.error.exit_code)
+        return cls(result.outcome, result.reason, 0)
 
 
 NO_HOLD: Final = Hold()
@@ -68,7 +93,8 @@ class Tracked:
     ``purge_known``: a worker or the state directory has told when tombstones below ``purge_to`` go;
     ``purge_remembered`` is what the state directory said last. ``suspect``: a process was killed at it.
     ``saving``: what a cleaning would save, worked out or estimated; ``estimated_ms``: when that was tried last.
-    ``done_to``: up to there a worker has cleaned, or found nothing to stage.
+    ``done_to``: up to there a worker has cleaned, or found nothing to stage. ``answered``: what came of the last
+    trigger, None while that is not known.
     """
 
     name: TopicPartition
@@ -94,6 +120,7 @@ class Tracked:
     estimated_ms: int | None = None
     share: float = FIRST_SHARE
     last_clean: CleanView | None = None
+    answered: Answered | None = None
     view: PartitionView | None = None
 
     @property

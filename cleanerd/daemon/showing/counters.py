@@ -9,6 +9,7 @@ from cleanerd.daemon.view import DURATION_BOUNDS, Histogram, Totals
 
 if TYPE_CHECKING:
     from cleanerd.broker.agent_pool import AgentPool
+    from cleanerd.cleaner.result import CleaningResult
     from cleanerd.daemon.view import CleanView
     from cleanerd.daemon.work.job import JobDone
     from cleanerd.daemon.work.throttle import Throttle
@@ -54,6 +55,7 @@ class Counters:
             return
         self._cleans[result.outcome] += 1
         if clean is None or done.failed or not result.is_done:
+            self._add_swapped(done, result)  # groups that were swapped before it failed stay
             return
         self._durations = self._durations.plus((done.ended_ms - done.began_ms) / 1000)
         self._longest_held = max(self._longest_held, result.seconds.get("held", 0.0))
@@ -64,11 +66,14 @@ class Counters:
             return
         dropped = result.to_json()["dropped"]
         self._dropped.update({word: int(count) for word, count in dropped.items()})
+        self._add_swapped(done, result)
+
+    def _add_swapped(self, done: JobDone, result: CleaningResult) -> None:
+        """OP-12."""
         self._sums.update(
             bytes_before=result.bytes_before,
             bytes_after=result.bytes_after,
             swaps=result.groups if done.job.kind == "live" else 0,
-            malformed_versions=result.malformed_versions,
         )
 
     def take_longest_held(self) -> float:

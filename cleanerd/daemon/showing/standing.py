@@ -79,7 +79,8 @@ def _by_work(fleet: Fleet, tracked: Tracked) -> Iterator[Standing | None]:
     if look is not None and look.staged is not None:
         yield Standing("staged", "restart", "staged plan", _STAGED)
     if tracked.hold.reason:
-        yield Standing("idle", "no", "the last attempt", tracked.hold.reason)
+        asked = "the cleaning that was asked for failed: " if tracked.hold.asked else ""
+        yield Standing("idle", "no", "the last attempt", asked + tracked.hold.reason)
     if found is not None and found.mode.work is None:
         yield Standing("idle", "no", "cleanerd.mode", found.mode.reason)
     if look is not None and look.reason:

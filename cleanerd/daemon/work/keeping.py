@@ -58,9 +58,13 @@ class Keeping:
         places = settings.daemon.cleanerd_keep_replaced_dir
         if not places:
             return None
-        path = on_its_file_system(places, log_dir.path)
-        require_keepable(path, [log_dir.path])
-        KeptSegments(self._store.root).require_writable(self._store.owner(log_dir))
+        try:
+            path = on_its_file_system(places, log_dir.path)
+            require_keepable(path, [log_dir.path])
+            KeptSegments(self._store.root).require_writable(self._store.owner(log_dir))
+        except CleanerdError as error:
+            self._tell(f"{log_dir.path}: nothing is cleaned, as what a cleaning replaces cannot be kept: {error}")
+            raise
         room = partial(self._room, log_dir, path, _limits(settings))
         return KeepPlace(path, room, now_ms=lambda: sum(self._clock.read_ms()))
 

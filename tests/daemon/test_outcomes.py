@@ -1,0 +1,134 @@
+"""OP-12: an operator who asked for a cleaning learns what came of it, and what was done before a failure counts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+from cleanerd.cli.status import headline, partition_row
+from cleanerd.daemon.showing.counters import Counters
+from cleanerd.daemon.showing.view_parts import partition_view
+from cleanerd.daemon.work.job import JobDone
+from cleanerd.daemon.work.throttle import Rates, Throttle
+from cleanerd.daemon.workers import WorkerPool
+from cleanerd.errors import NoSpaceError, RefusedError
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.clock import Clock
+from tests.daemon.fleets import CLEAN, KEY, NOW, dir_look, fleet_with, job_on, look, nothing_new, result, tracked
+from tests.daemon.service import asking, assignments, broker, is_clean, rounds, serve, until
+from tests.daemon.service import partition as partition_of
+from tests.daemon.views import NOW_MS, partition, view
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd.cleaner.result import CleaningResult
+    from cleanerd.daemon.fleet.fleet import Fleet
+    from cleanerd.daemon.service import Service
+    from cleanerd.daemon.view import CleanView, Trigger
+
+FULL = result("failed", reason="not enough free space", error=NoSpaceError("not enough free space"))
+
+
+def ended(fleet: Fleet, came: CleaningResult, trigger: Trigger = "asked") -> CleanView | None:
+    """A cleaning that ``trigger`` began has ended, and the next look finds the log as it was."""
+    found = tracked(fleet).look
+    assert found is not None
+    fleet.begun(KEY, trigger)
+    clean = fleet.finished(JobDone(job_on(found, trigger=trigger), NOW, result=came))
+    nothing_new(fleet)
+    return clean
+
+
+def reason(fleet: Fleet) -> str:
+    return partition_view(fleet, tracked(fleet)).reason
+
+
+def test_a_failure_of_what_was_asked_for_is_shown_until_a_cleaning_succeeds() -> None:
+    """The partition is clean enough: the next look took the reason away, and status showed the dirty ratio."""
+    fleet = fleet_with(look(**CLEAN))
+    ended(fleet, FULL)
+    assert reason(fleet) == "the cleaning that was asked for failed: not enough free space"
+    fleet.merge(dir_look(look(**CLEAN, bound_offset=21)), NOW)
+    assert "not enough free space" in reason(fleet)
+    ended(fleet, result("cleaned"), "ratio")
+    assert reason(fleet) == "clean enough"
+
+
+def test_what_was_asked_for_and_refused_is_in_the_history() -> None:
+    refused = result("skipped", reason="v0 messages", error=RefusedError("v0 messages"))
+    fleet = fleet_with(look(**CLEAN))
+    clean = ended(fleet, refused)
+    assert clean is not None
+    assert clean.result["reason"] == "v0 messages"
+    assert ended(fleet_with(), refused, "ratio") is None, "this is tried again and again"
+
+
+def test_groups_that_were_swapped_before_a_failure_count(tmp_path: Path) -> None:
+    counters = Counters(StateStore(tmp_path), Clock(), Throttle(Rates()), WorkerPool(0, "test"))
+    fleet = fleet_with()
+    fleet.begun(KEY, "ratio")
+    full = result("failed", reason="full", error=NoSpaceError("full"), groups=2, bytes_before=500, bytes_after=100)
+    done = JobDone(job_on(look()), NOW, result=full)
+    counters.add(done, fleet.finished(done))
+    totals = counters.totals()
+    assert (totals.bytes_before, totals.bytes_after, totals.swaps) == (500, 100, 2)
+
+
+def test_a_partition_that_is_overdue_is_called_so_in_text() -> None:
+    late = partition(overdue_at_ms=NOW_MS - 1).to_json()
+    assert partition_row(late, NOW_MS)[1] == "idle, overdue"
+    assert partition_row({**late, "state": "excluded"}, NOW_MS)[1] == "excluded"
+    assert partition_row({**late, "overdue_at_ms": NOW_MS + 1}, NOW_MS)[1] == "idle"
+    shown = view(partitions=(partition(overdue_at_ms=NOW_MS - 1), partition(number=1))).to_json()
+    assert "1 overdue by max.compaction.lag.ms" in headline(shown)
+
+
+def test_trigger_waits_for_the_outcome(root: Path) -> None:
+    """Its exit code is that of the cleaning. A daemon that only says "cleaned next" proves nothing."""
+    command = [sys.executable, "-m", "cleanerd", "trigger", "orders-0", "--wait", "--json", "--no-config"]
+    command += ["--set", f"cleanerd.control.socket={root.parent / 'control.sock'}"]
+    control = asking(root)
+
+    async def triggered() -> tuple[int, dict[str, Any]]:
+        ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, check=False)
+        (outcome,) = json.loads(ran.stdout)["outcomes"]
+        return ran.returncode, outcome
+
+    async def full(service: Service) -> None:
+        await until("ready", lambda: service.view().ready)
+        code, outcome = await triggered()
+        assert (code, outcome["outcome"], outcome["code"]) == (1, "failed", 1)
+        assert "not enough free space" in outcome["reason"]
+        await rounds(service)
+        assert partition_of(service.view()).reason.startswith("the cleaning that was asked for failed: ")
+        told = await control("retry", partitions=["orders-0"])
+        assert told["retried"] == ["orders-0"]
+        assert "dirty ratio" in told["not_due"]["orders-0"]
+
+    async def well(service: Service) -> None:
+        await until("ready", lambda: service.view().ready)
+        code, outcome = await triggered()
+        assert (code, outcome["outcome"], outcome["code"]) == (0, "cleaned", 0)
+        assert is_clean(service.view(), 8)
+
+    with broker(root) as agent:
+        agent.settings["min.cleanable.dirty.ratio"] = "1"
+        serve(assignments(root, cleanerd_disk_reserve=str(1 << 60)), full)
+        serve(assignments(root), well)
+
+
+def test_a_keep_directory_that_is_missing_is_a_warning(root: Path) -> None:
+    """21 partitions were skipped, and neither the log nor the warnings said so."""
+    late = root.parent / "late"
+
+    async def story(service: Service) -> None:
+        await until("it is said", lambda: any("cannot be kept" in each for each in service.view().warnings))
+        (told,) = [each for each in service.view().warnings if "cannot be kept" in each]
+        assert f"cleanerd.keep.replaced.dir={late}: does not exist" in told
+
+    with broker(root, 2):
+        serve(assignments(root, cleanerd_keep_replaced_dir=str(late)), story)
