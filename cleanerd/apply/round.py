@@ -142,6 +142,7 @@ def _carried_out_or_split(
 
 
 def _carried_out(put: Put, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> CleaningResult:
+    before = put.swapped  # by tries before this one
     put.check(files, cleaning)
     # With a compaction deadline records have to go, whatever room that takes.
     cleaning.may_grow = put.options.force or found.config.max_compaction_lag_ms < MAX_OFFSET

@@ -27,6 +27,7 @@ from cleanerd.scope.explanation import (
     settings_of,
 )
 from cleanerd.scope.explanation import explain as explain_reading
+from cleanerd.scope.kafka_cleaner import kafka_cleaner
 from cleanerd.scope.log_dirs import configured_log_dirs
 from cleanerd.scope.partitions import partitions_of
 from cleanerd.scope.settled import FirstReadings
@@ -80,6 +81,7 @@ class _Asked:
         """Each with the verb that cleans its log directory now."""
         self.failures: list[CleanerdError] = []
         self.warnings: list[str] = []
+        self.notes: list[str] = []
         self.first = FirstReadings()
 
     def explain_in(self, directory: LogDir) -> None:
@@ -112,12 +114,15 @@ class _Asked:
                     self.output.warning(str(error))
                     self.failures.append(error)
             self.warnings += partitions.facts.warnings
+            self.notes.append(kafka_cleaner(partitions.facts, choice.info).note)
 
     def tell(self) -> None:
         """The answers; then what else was noticed."""
         _tell_all(self.output, self.answers, is_one=self.is_one, failed=bool(self.failures))
         found = [each.what.found.config for each in self.answers if isinstance(each.what, Explanation)]
         tell_warnings(self.output, found)
+        for note in filter(None, dict.fromkeys(self.notes)):
+            self.output.note(note)
         for warning in dict.fromkeys((*self.warnings, *self.store.warnings)):
             self.output.warning(warning)
 

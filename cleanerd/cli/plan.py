@@ -32,6 +32,7 @@ from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.topic_config import INTERNAL_TOPICS
 from cleanerd.scope.explanation import formats_of
+from cleanerd.scope.kafka_cleaner import kafka_cleaner
 from cleanerd.scope.log_dirs import configured_log_dirs
 from cleanerd.scope.obstacles import refuse_long_deletions, refuse_obstacles
 from cleanerd.scope.partitions import partitions_of
@@ -122,6 +123,8 @@ def preview(
         )
         with partitions_of(settings, log_dir, others, choice, common.output.note, first) as partitions:
             _tell_mode(common.output, partitions, choice)
+            if told := kafka_cleaner(partitions.facts, choice.info).note:
+                common.output.note(f"{log_dir.path}: {told}")
             resources = replace(partitions.facts.resources(), workers=settings.daemon.log_cleaner_threads)
             targets = partitions.targets(wanted)
             asked = _Asked(

@@ -142,7 +142,10 @@ _PARTITION_FIELDS: Final = tuple(each.name for each in fields(PartitionView))
 
 @dataclass(frozen=True, slots=True)
 class LogDirView:
-    """A log directory. ``agent``: what the agent says of itself, None without one; ``node_id``: the broker's."""
+    """A log directory. ``agent``: what the agent says of itself, None without one; ``node_id``: the broker's.
+
+    ``kafka_cleaner``: whether Kafka's own cleaner works there, in words (OP-13).
+    """
 
     path: str
     online: bool
@@ -154,6 +157,7 @@ class LogDirView:
     agent: Mapping[str, Any] | None
     error: str = ""
     node_id: int | None = None
+    kafka_cleaner: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The entry of ``/status``."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from cleanerd.broker.agent_jar import build_of_jar
 from cleanerd.broker.mode import choose_mode
 from cleanerd.errors import AgentRefusalError
+from cleanerd.scope.kafka_cleaner import FIX, kafka_cleaner
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from cleanerd.broker.agent_facts import AgentInfo
     from cleanerd.doctor.findings import Findings
     from cleanerd.log.log_dir import LogDir
+    from cleanerd.scope.broker_facts import BrokerFacts
 
 _FIX = (
     "add -javaagent:$(cleanerd agent path) to the broker's KAFKA_OPTS, or run cleanerd agent attach LOG_DIR; without "
@@ -37,6 +39,17 @@ def check_mode(findings: Findings, log_dir: LogDir, others: Sequence[Path], conf
         findings.ok("mode", told, choice.socket or log_dir.path)
     if choice.info is not None:
         _check_agent(findings, choice.info, str(choice.socket))
+
+
+def check_kafka_cleaner(
+    findings: Findings, facts: BrokerFacts, log_dir: LogDir, others: Sequence[Path], configured: Path | None
+) -> None:
+    """OP-13: a topic that cleanerd leaves to Kafka is compacted by nobody where Kafka's cleaner is off."""
+    found = kafka_cleaner(facts, choose_mode(log_dir, others, configured).info)
+    if found.note:
+        findings.warning("Kafka's cleaner", found.note, log_dir.path, FIX)
+    elif found.runs:
+        findings.ok("Kafka's cleaner", found.told, log_dir.path)
 
 
 def _check_agent(findings: Findings, info: AgentInfo, where: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cleanerd.doctor.agent import check_mode
+from cleanerd.doctor.agent import check_kafka_cleaner, check_mode
 from cleanerd.doctor.findings import Finding, Findings
 from cleanerd.doctor.host import (
     Process,
@@ -91,6 +91,7 @@ def _check_log_dir(
     facts = check_metadata(findings, settings, log_dir, others)
     compacted = [] if facts is None else check_topics(findings, facts, log_dir, logs)
     if facts is not None:
+        check_kafka_cleaner(findings, facts, log_dir, others, settings.daemon.cleanerd_agent_socket)
         check_space(findings, facts, log_dir, compacted)
     check_leftovers(findings, logs, running=running)
     check_quarantine(findings, log_dir, logs, store)

@@ -354,3 +354,17 @@ def test_delegation(root: Path, shell: Shell) -> None:
     assert findings(answer, "delegation") == [("ok", "the broker's own cleaner is kept away")]
     ((level, what),) = findings(answer, "strategy")
     assert (level, "brings its key back" in what) == ("warning", True)
+
+
+def test_kafkas_cleaner_that_is_off(root: Path, shell: Shell) -> None:
+    """OP-13: "why is it not compacted?" has an answer outside of cleanerd; doctor, explain and plan were silent."""
+    path = make(root)
+    write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}})
+    properties = root / "server.properties"
+    given = ("--set", f"cleanerd.broker.properties={properties}")
+    for value, is_off in ((" False ", True), ("true", False)):
+        properties.write_text(f"log.dirs={path}\nlog.cleaner.enable={value}\n")
+        found = findings(shell("doctor", path, "--json", *given), "Kafka's cleaner")
+        assert [level for level, *_ in found] == (["warning"] if is_off else [])
+        for answer in (shell("explain", "orders-0", path, *given), shell("plan", path, *given)):
+            assert ("Kafka's own cleaner is off (log.cleaner.enable is false)" in answer.out + answer.err) is is_off

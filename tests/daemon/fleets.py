@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.broker.mode import ModeChoice
@@ -49,7 +50,8 @@ CLEAN = {"eligible": False, "reason": "clean enough", "dirty_bytes": 0}
 def dir_look(*looks: PartitionLook | FailedLook, work: Work | None = "live", free: int = 900) -> LogDirLook:
     return LogDirLook(
         PATH, online=True, error="", mode=DirMode("live", "told", work), choice=ModeChoice("live", "told"),
-        facts=object(), total_bytes=1000, free_bytes=free, looks=looks, present=frozenset({NAME}),  # type: ignore[arg-type]
+        facts=SimpleNamespace(server_properties=None),  # type: ignore[arg-type]
+        total_bytes=1000, free_bytes=free, looks=looks, present=frozenset({NAME}),
     )  # fmt: skip
 
 

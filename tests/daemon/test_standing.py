@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -15,8 +16,9 @@ from cleanerd.daemon.backoff import Backoff
 from cleanerd.daemon.fleet.tracked import Hold, Quarantine
 from cleanerd.daemon.looking.modes import DirMode
 from cleanerd.daemon.partition_look import FailedLook
-from cleanerd.daemon.showing.view_parts import explained, partition_view
+from cleanerd.daemon.showing.view_parts import explained, log_dir_view, partition_view
 from cleanerd.errors import Cause
+from cleanerd.scope.kafka_cleaner import kafka_cleaner
 from tests.daemon.fleets import KEY, NAME, NOW, SAVING, dir_look, fleet_with, look, tracked
 
 if TYPE_CHECKING:
@@ -162,3 +164,33 @@ def test_state_reason_numbers_and_outlook_never_contradict_each_other(fleet: Fle
     assert told["cleaned_now"] == (told["daemon"]["outlook"] in {"now", "next"})
     assert told["reason"] == told["daemon"]["reason"]
     assert (told["reason"] in REASONS.values()) <= (told["cleaned_now"] is False or view.phase == "quarantined")
+
+
+@pytest.mark.parametrize(
+    ("properties", "info", "runs"),
+    [
+        ({"log.cleaner.enable": "false"}, {"cleaner": True}, False),
+        ({"log.cleaner.enable": "true"}, {"cleaner": False}, False),
+        (None, {"cleaner": True}, True),
+        (None, {"cleaner": False, "ready": False}, None),
+        (None, None, None),
+    ],
+)
+def test_whether_kafkas_cleaner_runs(
+    properties: dict[str, str] | None, info: dict[str, bool] | None, runs: bool | None
+) -> None:
+    """OP-13: its setting decides, then what the agent sees in a broker that has started."""
+    facts: Any = SimpleNamespace(server_properties=properties)
+    agent: Any = None if info is None else SimpleNamespace(**{"ready": True, **info})
+    found = kafka_cleaner(facts, agent)
+    assert found.runs is runs
+    assert bool(found.note) is (runs is False)
+
+
+def test_the_page_says_that_kafkas_cleaner_is_off() -> None:
+    fleet = fleet_with()
+    here = fleet.dirs[KEY[0]]
+    facts: Any = SimpleNamespace(server_properties={"log.cleaner.enable": "false"}, node_id=1)
+    fleet.merge(replace(here, facts=facts), NOW)
+    assert log_dir_view(fleet, fleet.dirs[KEY[0]]).kafka_cleaner == "is off (log.cleaner.enable is false)"
+    assert "Kafka's own cleaner is off" in explained(fleet, tracked(fleet), ANSWER)["notes"][-1]

@@ -54,6 +54,14 @@ DAEMON = (
         ("tests/apply/test_live_answers.py::test_a_swap_that_stopped_half_way",),
     ),
     Mutant(
+        "a-cleaner-that-is-off-is-not-said",
+        "OP-13",
+        "cleanerd/scope/kafka_cleaner.py",
+        'properties.get(KEY, "true").strip().lower() == "false"',
+        'properties.get(KEY, "true") == "false"',
+        ("tests/cli/test_doctor.py::test_kafkas_cleaner_that_is_off",),
+    ),
+    Mutant(
         "what-is-staged-is-saved",
         "OP-11",
         "cleanerd/daemon/showing/counters.py",

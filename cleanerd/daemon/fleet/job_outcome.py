@@ -21,10 +21,10 @@ def note_done(tracked: Tracked, done: JobDone, backoff: Backoff, hold: Backoff =
     Returns what goes into the history, if anything does.
     """
     job, result = done.job, done.result
-    tracked.waiting_since_ms = None
     asked = job.trigger == "asked"
     if asked:
         tracked.answered = Answered.of(done)
+    tracked.waiting_since_ms = None
     if done.horizons:
         tracked.purge_known, tracked.next_purge_ms = True, done.next_purge_ms
         tracked.purge_to = max(tracked.purge_to, job.look.clean_offset)

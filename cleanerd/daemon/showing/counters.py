@@ -69,7 +69,7 @@ class Counters:
         self._add_swapped(done, result)
 
     def _add_swapped(self, done: JobDone, result: CleaningResult) -> None:
-        """OP-12."""
+        """What is in the log, also of a cleaning that failed in the end (OP-12)."""
         self._sums.update(
             bytes_before=result.bytes_before,
             bytes_after=result.bytes_after,

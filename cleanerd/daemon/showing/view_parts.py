@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cleanerd.daemon.fleet.tracked import reclaimable_of
 from cleanerd.daemon.showing.standing import about_to_be_cleaned, standing_of
 from cleanerd.daemon.view import LogDirView, PartitionView, QuarantineView, RunningView
+from cleanerd.scope.kafka_cleaner import kafka_cleaner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +40,7 @@ def log_dir_view(fleet: Fleet, found: LogDirLook) -> LogDirView:
         reserve_bytes=fleet.reserve_of(found),
         agent=None if info is None else asdict(info),
         error=found.error,
+        kafka_cleaner=kafka_cleaner(found.facts, info).told,
         node_id=None if found.facts is None else found.facts.node_id,
     )
 
@@ -53,6 +55,10 @@ def explained(fleet: Fleet, tracked: Tracked, answer: Mapping[str, Any]) -> dict
         answer = {**answer, "reason": standing.reason}
     else:
         standing = replace(standing, outlook="no", reason=answer["reason"])
+    found = fleet.dirs.get(tracked.path)
+    told = "" if found is None else kafka_cleaner(found.facts, None if found.choice is None else found.choice.info).note
+    if told:
+        answer = {**answer, "notes": [*answer.get("notes", ()), told]}
     daemon = {
         "log_dir": tracked.path,
         "phase": view.phase,

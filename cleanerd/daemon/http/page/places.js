@@ -80,6 +80,7 @@ function logDirCard(logDir, sum) {
       ["Partitions", h("a", { href: viewLink("", { q: logDir.path }), "data-inside": true, "data-focus": logDir.path }, plural(sum.number, "partition"))],
       ["Dirty", bytes(sum.dirty)],
       ["To reclaim", bytes(sum.reclaim)],
+      ["Kafka's cleaner", logDir.kafka_cleaner],
       ...agentFacts(logDir.agent),
     ]));
 }
@@ -100,7 +101,6 @@ function agentFacts(agent) {
     ["It can", agent.capable === false ? `not swap: ${cannot}` : agent.ready === false ? "swap as soon as the broker has started" : agent.accepting_swaps === false ? "swap no more until the broker is started again: see errors" : "swap segments while the broker runs"],
     ["Its trial", agent.self_test ? `${TRIALS[agent.self_test] ?? agent.self_test}${agent.self_test_told ? ` (${agent.self_test_told})` : ""}` : ""],
     ["It swapped", agent.swaps === undefined ? "" : `${plural(agent.swaps, "group")} of segments since it was loaded`],
-    ["Kafka's cleaner", agent.cleaner === undefined ? "" : agent.cleaner ? "runs in this broker too" : "is off in this broker"],
     ["Holds back", held.length ? `Kafka's cleaner at ${held.slice(0, 5).join(", ")}${held.length > 5 ? ` and ${held.length - 5} more` : ""}` : ""],
     ["Its errors", (agent.errors ?? []).join("; ")],
     ["Of build", agent.build],
