@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from cleanerd.errors import CorruptionError
 from cleanerd.format.names import INDEX_SUFFIX, SNAPSHOT_SUFFIX, TXNINDEX_SUFFIX, file_name
+from cleanerd.log.open_transaction import abort_command
 from cleanerd.policy.markers import MarkedTransactions, MarkerCheck
 from cleanerd.policy.transaction import AbortedTransactions
 from cleanerd.words import counted
@@ -115,10 +116,9 @@ def _refused(plan: CleaningPlan, found: Disagreement) -> CorruptionError:
     bases = [source.base for source in (*plan.sources, *plan.uncleanable)]
     base = bases[max(0, bisect_right(bases, found.at) - 1)]
     if found.marker is None:
-        hint = (
-            "the broker's producer state lacks this transaction. Write its marker: kafka-transactions.sh "
-            f"--bootstrap-server HOST:PORT abort --topic {plan.name.topic} --partition {plan.name.partition} "
-            f"--producer-id {transaction.producer_id} --producer-epoch {transaction.epoch} --coordinator-epoch 0"
+        hint = "the broker's producer state lacks this transaction. Write its marker: " + abort_command(
+            plan.name,
+            f"--producer-id {transaction.producer_id} --producer-epoch {transaction.epoch} --coordinator-epoch 0",
         )
     else:
         files = [file_name(base, INDEX_SUFFIX)]

@@ -15,10 +15,11 @@ from cleanerd.errors import CorruptionError, OutOfRangeError
 from cleanerd.log.bounds import Bounds, log_end_offset, read_bounds
 from cleanerd.log.clean_below import clean_below, is_news, still_valid, unproven_below
 from cleanerd.log.fingerprint import changes_in_words, fingerprint
+from cleanerd.log.open_transaction import OpenTransaction, open_transaction
 from cleanerd.log.other_places import rules_of
 from cleanerd.log.partition import PartitionLog, read_partition
 from cleanerd.log.read import SegmentReader
-from cleanerd.policy.cleanable import first_dirty
+from cleanerd.policy.cleanable import LimitedBy, first_dirty
 
 if TYPE_CHECKING:
     from cleanerd.format.names import TopicPartition
@@ -134,6 +135,7 @@ def survey_log(
             may_be_torn=may_be_torn,
             reads_batches=not options.indexes_only,
         )
+        holds = _holding_transaction(log, reader, bounds)
     end = _end_offset(log.name, bounds, options)
     purge_end = min(end, _limit_of_clean_section(log, bounds))
     if options.purge and end <= first:
@@ -154,6 +156,11 @@ def survey_log(
     if against is not None and against.rule in bounds.bound.limits and options.up_to_offset is None:
         against = _unless_purge_is_due(against, log, state, first, purge_end, options)
         end = purge_end if against is None else end
+    if holds is not None and against is not None and against.rule == LimitedBy.OPEN_TRANSACTION:
+        against = replace(against, reason=f"{against.reason}; {holds.told(options.now_ms)}", changes=holds.way_out)
+    elif holds is not None:
+        told = holds.told(options.now_ms)
+        notes.append(f"nothing from offset {holds.first_offset} on is cleaned: {told}. It goes on {holds.way_out}")
     return Survey(
         log=log,
         config=config,
@@ -169,6 +176,13 @@ def survey_log(
         state=state,
         standing=standing,
     )
+
+
+def _holding_transaction(log: PartitionLog, reader: SegmentReader, bounds: Bounds) -> OpenTransaction | None:
+    """OP-14: the open transaction that decides how far the log may be cleaned, if one does."""
+    if bounds.bound.limited_by is not LimitedBy.OPEN_TRANSACTION:
+        return None
+    return open_transaction(log, reader, bounds.bound.limits[LimitedBy.OPEN_TRANSACTION])
 
 
 def _unless_purge_is_due(

@@ -30,10 +30,12 @@ from cleanerd.doctor.partitions import (
     check_rules,
     check_space,
     check_topics,
+    check_transactions,
     read_partitions,
 )
 from cleanerd.errors import ConfigError
 from cleanerd.log.clean_point import StateStore
+from cleanerd.log.clock import wall_ms
 from cleanerd.scope.log_dirs import log_dirs_of
 
 if TYPE_CHECKING:
@@ -96,3 +98,4 @@ def _check_log_dir(
     check_leftovers(findings, logs, running=running)
     check_quarantine(findings, log_dir, logs, store)
     check_rules(findings, log_dir, compacted, store)
+    check_transactions(findings, compacted, now_ms=wall_ms(), may_be_torn=running or not log_dir.clean_shutdown)

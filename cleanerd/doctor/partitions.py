@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.cleaner.manifest import STAGING
@@ -11,9 +12,13 @@ from cleanerd.cleaner.rules_change import rules_change
 from cleanerd.cleaner.verdict import of_rules
 from cleanerd.errors import CleanerdError
 from cleanerd.format.names import DELETED_SUFFIX, parse_topic_partition_dir
+from cleanerd.log.open_transaction import HANGS_MS, open_transaction
 from cleanerd.log.other_places import rules_of
 from cleanerd.log.partition import PartitionLog, read_partition
+from cleanerd.log.producers import read_producers
 from cleanerd.log.quarantine import is_outdated
+from cleanerd.log.read import SegmentReader
+from cleanerd.log.torn import decided_below
 from cleanerd.scope.partitions import ByDisk
 from cleanerd.words import counted, human_bytes
 
@@ -147,6 +152,23 @@ def check_rules(
         if refused is not None:
             told.add(config.topic)
             findings.problem("strategy", refused.reason, config.topic, refused.changes, exit_code=4)
+
+
+def check_transactions(
+    findings: Findings, compacted: Sequence[tuple[PartitionLog, TopicConfig]], *, now_ms: int, may_be_torn: bool
+) -> None:
+    """OP-14: transactions that hold a log back for longer than a transaction may take by default."""
+    for log, _ in compacted:
+        with suppress(CleanerdError), SegmentReader.open(str(log.path)) as reader:  # damage is for verify to report
+            offset = log.last_stable_offset
+            if offset is None:
+                torn_from = log.recovery_point if may_be_torn else None
+                below = decided_below(log, may_be_torn=may_be_torn)
+                offset = read_producers(log, reader, below=below, torn_from=torn_from).first_open_offset()
+            found = None if offset is None else open_transaction(log, reader, offset)
+            if found is not None and now_ms - found.since_ms > HANGS_MS:
+                what = f"nothing from offset {found.first_offset} on is cleaned: {found.told(now_ms)}"
+                findings.warning("open transaction", what, log.path, found.way_out)
 
 
 def check_space(

@@ -14,6 +14,7 @@ from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
 from cleanerd.scope import explanation
 from tests.cli.clean_log_dirs import COMPACT, NOW, Shell, batch, dirty, lock_holder, make, write_metadata
+from tests.cli.findings import findings
 from tests.support.log_dirs import CLEAN_SHUTDOWN, HIGH_WATERMARKS, Partition, make_log_dir, tree
 from tests.support.logs import Record, encode_batch
 
@@ -189,6 +190,31 @@ def test_an_open_transaction(root: Path, shell: Shell) -> None:
     assert found["limits"]["an open transaction"] == 0
     assert "dirty from offset 0, cleanable up to 0" in found["reason"]
     assert "kafka-transactions.sh" in found["changes"]
+
+
+def test_the_transaction_that_holds_a_log_back_is_named(root: Path, shell: Shell) -> None:
+    """OP-14: producer, epoch, start, age, and the command ready to paste: in explain, plan and doctor."""
+    begun_ms = NOW - 7_200_000
+    hanging = encode_batch(
+        [Record(b"a", b"1", begun_ms), Record(b"b", b"1", begun_ms)], base_offset=3,
+        transactional=True, producer_id=4711, producer_epoch=5, base_sequence=0,
+    )  # fmt: skip
+    before, after = batch(0, ("a", "1"), ("a", "2"), ("b", "1")), batch(5, ("a", "3"))
+    told = "a transaction of producer 4711 (epoch 5) is open since offset 3, for 2 h"
+    abort = "abort --topic orders --partition 0 --start-offset 3"
+    path = make_log_dir(root / "logs", {"orders-0": Partition({0: before + hanging, 5: after, 6: b""})})
+    found = ask(shell, path)
+    assert found["rule"] == "an open transaction"
+    assert told in found["reason"]
+    assert abort in found["changes"]
+    assert told in shell("plan", path, "--now-ms", NOW, *COMPACT).out
+    (finding,) = findings(shell("doctor", path, "--json", *COMPACT), "open transaction")
+    assert finding[0] == "warning"
+    # What lies before it is cleaned all the same, and the transaction is a note.
+    path = make_log_dir(root / "more", {"orders-0": Partition({0: before, 3: hanging, 5: after, 6: b""})})
+    found = ask(shell, path)
+    assert found["cleaned_now"]
+    assert any(told in note and abort in note for note in found["notes"])
 
 
 def test_not_stopped_cleanly(root: Path, shell: Shell) -> None:

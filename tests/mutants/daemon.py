@@ -62,6 +62,14 @@ DAEMON = (
         ("tests/cli/test_doctor.py::test_kafkas_cleaner_that_is_off",),
     ),
     Mutant(
+        "another-producers-transaction-is-named",
+        "OP-14",
+        "cleanerd/log/open_transaction.py",
+        "(batches.base_offset <= offset) & (offset <= batches.last_offset)",
+        "batches.base_offset >= 0",
+        ("tests/log/test_open_transaction.py::test_only_the_transaction_that_begins_there_is_named",),
+    ),
+    Mutant(
         "what-is-staged-is-saved",
         "OP-11",
         "cleanerd/daemon/showing/counters.py",
