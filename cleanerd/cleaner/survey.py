@@ -15,7 +15,7 @@ from cleanerd.errors import CorruptionError, OutOfRangeError
 from cleanerd.log.bounds import Bounds, log_end_offset, read_bounds
 from cleanerd.log.clean_below import clean_below, is_news, still_valid, unproven_below
 from cleanerd.log.fingerprint import changes_in_words, fingerprint
-from cleanerd.log.open_transaction import OpenTransaction, open_transaction
+from cleanerd.log.open_transaction import HANGS_MS, OpenTransaction, open_transaction
 from cleanerd.log.other_places import rules_of
 from cleanerd.log.partition import PartitionLog, read_partition
 from cleanerd.log.read import SegmentReader
@@ -158,7 +158,7 @@ def survey_log(
         end = purge_end if against is None else end
     if holds is not None and against is not None and against.rule == LimitedBy.OPEN_TRANSACTION:
         against = replace(against, reason=f"{against.reason}; {holds.told(options.now_ms)}", changes=holds.way_out)
-    elif holds is not None:
+    elif holds is not None and options.now_ms - holds.since_ms > HANGS_MS:  # younger ones are everyday business
         told = holds.told(options.now_ms)
         notes.append(f"nothing from offset {holds.first_offset} on is cleaned: {told}. It goes on {holds.way_out}")
     return Survey(

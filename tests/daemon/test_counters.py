@@ -39,7 +39,7 @@ def test_a_clock_that_is_set_back_in_the_middle_of_a_cleaning(tmp_path: Path) ->
 
 def test_a_staged_cleaning_has_saved_nothing_yet(tmp_path: Path) -> None:
     """OP-11: "0 cleaned, 2.0 MiB saved". The disk is as full as before until the plan is applied."""
-    counters = Counters(StateStore(tmp_path), Clock(), Throttle(Rates()), WorkerPool(0, "test"))
+    counters = Counters(StateStore(tmp_path), Clock(), Throttle(Rates()), WorkerPool(0, "test"), AgentPool())
     fleet = fleet_with()
     ended = result("staged", bytes_before=5_000, bytes_after=1_000, dropped=Dropped(superseded=7))
     fleet.begun(KEY, "ratio")

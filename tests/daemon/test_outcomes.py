@@ -8,6 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+from cleanerd.broker.agent_pool import AgentPool
 from cleanerd.cli.status import headline, partition_row
 from cleanerd.daemon.showing.counters import Counters
 from cleanerd.daemon.showing.view_parts import partition_view
@@ -68,7 +69,7 @@ def test_what_was_asked_for_and_refused_is_in_the_history() -> None:
 
 
 def test_groups_that_were_swapped_before_a_failure_count(tmp_path: Path) -> None:
-    counters = Counters(StateStore(tmp_path), Clock(), Throttle(Rates()), WorkerPool(0, "test"))
+    counters = Counters(StateStore(tmp_path), Clock(), Throttle(Rates()), WorkerPool(0, "test"), AgentPool())
     fleet = fleet_with()
     fleet.begun(KEY, "ratio")
     full = result("failed", reason="full", error=NoSpaceError("full"), groups=2, bytes_before=500, bytes_after=100)
@@ -113,7 +114,7 @@ def test_trigger_waits_for_the_outcome(root: Path) -> None:
         await until("ready", lambda: service.view().ready)
         code, outcome = await triggered()
         assert (code, outcome["outcome"], outcome["code"]) == (0, "cleaned", 0)
-        assert is_clean(service.view(), 8)
+        await until("it is shown", lambda: is_clean(service.view(), 8))
 
     with broker(root) as agent:
         agent.settings["min.cleanable.dirty.ratio"] = "1"
