@@ -156,7 +156,7 @@ class Service:
             store,
             marks,
             clock,
-            agents,
+            agents=agents,
             limits=limits,
             after_look=self.dispatcher.schedule,
             looker=looker,
