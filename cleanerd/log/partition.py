@@ -157,11 +157,19 @@ def number_of(names: Iterable[tuple[str, int]]) -> int:
 def _epochs_in(data: bytes, where: str) -> tuple[EpochStart, ...]:
     """A ``leader-epoch-checkpoint``; thousands of small partitions have the same few of them."""
     if len(data) > _MOST_KNOWN_BYTES:
-        return tuple(read_epoch_checkpoint(data, where))
+        return _read_epochs(data, where)
     try:
         return _known_epochs(data)
     except CorruptionError:
-        return tuple(read_epoch_checkpoint(data, where))  # it says where
+        return _read_epochs(data, where)  # it says where
+
+
+def _read_epochs(data: bytes, where: str) -> tuple[EpochStart, ...]:
+    try:
+        return tuple(read_epoch_checkpoint(data, where))
+    except CorruptionError as error:
+        error.hint = "stop the broker and delete it: it starts without it, and writes a new one"
+        raise
 
 
 @functools.lru_cache(maxsize=_MOST_KNOWN)
