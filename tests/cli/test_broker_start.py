@@ -7,12 +7,14 @@ import uuid
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from cleanerd.format.names import broker_takes_dir, uuid_to_base64
 from cleanerd_lab.demo.broker import BrokerError
 from tests.cli.clean_log_dirs import COMPACT, NOW, dirty, good, make, write_metadata
+from tests.kafka.test_broker import produce
 from tests.support.log_dirs import CLUSTER_ID, make_log_dir, tree, with_directory_id
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -168,6 +170,17 @@ def test_identity_of_zeros(root: Path, shell: Shell) -> None:
     assert tree(path) == before
 
 
+def test_an_unknown_file_of_a_segment(root: Path, shell: Shell) -> None:
+    """S-49: it is named, and nothing is held up; a file that is about to be deleted is not worth a word."""
+    path = make(root)
+    (path / "orders-0" / f"{0:020d}.bloom.deleted").write_bytes(b"")
+    assert "beside the segments" not in shell("plan", path, "--json", *COMPACT).out
+    (path / "orders-0" / f"{0:020d}.bloom").write_bytes(b"x")
+    (entry,) = shell.clean(path, "--json").json["partitions"]
+    assert entry["outcome"] == "cleaned"
+    assert any(f"{0:020d}.bloom" in note for note in entry["notes"])
+
+
 def _zeros(name: str) -> tuple[Callable[[Path, Path], object], Callable[[Path, Path], object]]:
     return lambda home, _: (home / name).write_bytes(bytes(8)), lambda home, _: (home / name).unlink()
 
@@ -180,10 +193,10 @@ def _identity(home: Path, other: Path) -> None:
 STATES: dict[str, tuple[Callable[[Path, Path], object], Callable[[Path, Path], object]]] = {
     "lost+found": (lambda home, _: (home / "lost+found").mkdir(), lambda home, _: (home / "lost+found").rmdir()),
     "cleaner": _zeros("cleaner-offset-checkpoint"),
-    "epochs": _zeros("__consumer_offsets-0/leader-epoch-checkpoint"),
+    "epochs": _zeros("t-0/leader-epoch-checkpoint"),
     "twice": (
-        lambda home, other: shutil.copytree(home / "__consumer_offsets-0", other / "__consumer_offsets-0"),
-        lambda _, other: shutil.rmtree(other / "__consumer_offsets-0"),
+        lambda home, other: shutil.copytree(home / "t-0", other / "t-0"),
+        lambda _, other: shutil.rmtree(other / "t-0"),
     ),
     "identity": (lambda home, _: (home / "meta.properties").write_bytes(bytes(90)), _identity),
 }
@@ -196,7 +209,7 @@ STATES: dict[str, tuple[Callable[[Path, Path], object], Callable[[Path, Path], o
 def test_the_way_out_works(broker_43: StartBroker, state: str) -> None:
     """U-60: a real broker does not start, or gives the directory of its metadata up; with the way out it starts."""
     broker = broker_43(log_dirs=2)
-    home = _with_offsets(broker)
+    home = _with_a_topic(broker)
     (other,) = (path for path in broker.log_dirs if path != home)
     broker.stop()
     spoil, mend = STATES[state]
@@ -214,9 +227,9 @@ def test_the_way_out_works(broker_43: StartBroker, state: str) -> None:
     broker.start()
 
 
-def _with_offsets(broker: Broker) -> Path:
-    """The log directory in which the broker has made ``__consumer_offsets-0``, by the wish of a consumer."""
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g"})
-    consumer.committed([TopicPartition("t", 0)], timeout=60)
-    consumer.close()
-    return next(path for path in broker.log_dirs if (path / "__consumer_offsets-0").is_dir())
+def _with_a_topic(broker: Broker) -> Path:
+    """The log directory in which the broker has made ``t-0``."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic("t", 1, 1)])["t"].result(PATIENCE_SECONDS)
+    produce(broker, [b"1"])
+    return next(path for path in broker.log_dirs if (path / "t-0").is_dir())

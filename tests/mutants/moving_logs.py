@@ -204,6 +204,22 @@ MOVING_LOGS = (
         ("tests/cli/test_broker_start.py::test_a_foreign_directory",),
     ),
     Mutant(
+        "settings-take-tiers-back",
+        "S-49",
+        "cleanerd/log/topic_config.py",
+        "if value and not values[REMOTE_STORAGE]:",
+        "if value and key == VENDORS_TIER:",
+        ("tests/log/test_topic_config.py::test_tiered_is_what_anything_calls_so",),
+    ),
+    Mutant(
+        "a-tier-file-is-only-noted",
+        "S-49",
+        "cleanerd/cleaner/verdict.py",
+        "if not tiered:",
+        "if tiered or not tiered:",
+        ("tests/cli/test_refusals.py",),
+    ),
+    Mutant(
         "a-quarantine-outlives-its-segment",
         "OP-10",
         "cleanerd/log/quarantine.py",
