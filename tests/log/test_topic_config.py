@@ -300,6 +300,25 @@ def test_tiered_is_what_anything_calls_so(layers: dict[str, Any]) -> None:
     assert not resolve(topic_configs={"confluent.tier.enable": "false"}).remote_storage_enable
 
 
+@pytest.mark.parametrize(
+    ("policy", "strategy", "warned"),
+    [
+        ("compact,delete", "header", True),
+        ("compact,delete", "timestamp", True),
+        ("compact,delete", "offset", False),
+        ("compact", "header", False),
+        ("delete", "header", False),
+    ],
+)
+def test_retention_of_a_winner(policy: str, strategy: str, warned: bool) -> None:
+    """U-61: the record that wins may be older than those it superseded, and retention deletes by segments."""
+    config = resolve(
+        topic_configs={"cleanup.policy": policy},
+        overrides={"compaction.strategy": (strategy, "--set"), "compaction.strategy.header": ("v", "--set")},
+    )
+    assert any("the broker's retention deletes it" in text for text in config.warnings) is warned
+
+
 @pytest.mark.parametrize("topic", sorted(INTERNAL_TOPICS))
 def test_internal_topics_use_offset_whatever_is_configured(topic: str) -> None:
     """U-11, R280-12: not even the daemon's default reaches them; their policy stays what the cluster says."""

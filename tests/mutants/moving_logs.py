@@ -217,7 +217,7 @@ MOVING_LOGS = (
         "cleanerd/cleaner/verdict.py",
         "if not tiered:",
         "if tiered or not tiered:",
-        ("tests/cli/test_refusals.py",),
+        ("tests/cli/test_refusals.py::test_plan_promises_nothing_that_is_refused",),
     ),
     Mutant(
         "a-quarantine-outlives-its-segment",
