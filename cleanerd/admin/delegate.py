@@ -16,6 +16,7 @@ from cleanerd.errors import ConfigError, RefusedError
 from cleanerd.log.config_values import LONG_MAX
 from cleanerd.log.delegation import DELEGATED_RATIO, MAX_LAG, NO_LAG, RATIO, is_kept_away
 from cleanerd.log.delegations import Change, SavedDelegation
+from cleanerd.log.strategy_config import RETENTION_CAUTION
 from cleanerd.log.topic_config import INTERNAL_TOPICS, NEVER_CLEANED
 from cleanerd.log.topic_keys import TOPIC_RULES
 
@@ -96,7 +97,8 @@ def _delegate(
     if not to_set:
         return Outcome(facts.topic, cluster_id, "already delegated", {}, ())
     cluster.alter(facts.topic, {key: after for key, (_, after) in to_set.items()}, dry_run=dry_run)
-    return Outcome(facts.topic, cluster_id, "delegated", to_set, ())
+    is_deleted = "delete" in facts.values["cleanup.policy"].effective
+    return Outcome(facts.topic, cluster_id, "delegated", to_set, (RETENTION_CAUTION,) if is_deleted else ())
 
 
 def hand_back(cluster: Cluster, delegations: Delegations, topic: str, *, dry_run: bool) -> Outcome:

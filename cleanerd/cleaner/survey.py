@@ -20,6 +20,7 @@ from cleanerd.log.other_places import rules_of
 from cleanerd.log.partition import PartitionLog, read_partition
 from cleanerd.log.read import SegmentReader
 from cleanerd.policy.cleanable import LimitedBy, first_dirty
+from cleanerd.words import counted
 
 if TYPE_CHECKING:
     from cleanerd.format.names import TopicPartition
@@ -102,6 +103,14 @@ def survey(
     return survey_log(log_dir, read_partition(log_dir, name), config, store, options)
 
 
+def _foreign(log: PartitionLog) -> list[str]:
+    """Names files that may be about segments which a cleaning replaces (S-49)."""
+    if not log.foreign:
+        return []
+    some = ", ".join(log.foreign[:3])
+    return [f"{counted(len(log.foreign), 'file')} beside the segments that no broker of Kafka writes, such as {some}"]
+
+
 def survey_log(
     log_dir: LogDir, log: PartitionLog, config: TopicConfig, store: StateStore, options: CleaningOptions
 ) -> Survey:
@@ -171,7 +180,7 @@ def survey_log(
         unproven_below=unproven_below(standing, proven),
         moves_clean_point=first <= proven,
         verdict=against,
-        notes=tuple(notes),
+        notes=(*notes, *_foreign(log)),
         change=change,
         state=state,
         standing=standing,

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from cleanerd.log.partition import TIER_SUFFIX
+from cleanerd.log.topic_keys import REMOTE_STORAGE, VENDORS_TIER
 from cleanerd.policy.cleanable import LimitedBy, is_eligible
 from cleanerd.words import human_bytes
 
@@ -64,7 +66,8 @@ def verdict(
         _of_leftovers(log)
         or of_delegation(config)
         or of_rules(change)
-        or _of_directory(log_dir, config, unclean=unclean)
+        or _of_tiers(log, config)
+        or _of_directory(log_dir, unclean=unclean)
         or (None if purge and end_offset > log.segments[0].base else _of_bounds(bounds, end_offset, config, now_ms))
         or (None if force or purge else _of_ratio(bounds, config))
     )
@@ -97,13 +100,23 @@ def of_rules(change: RulesChange | None) -> Verdict | None:
     return Verdict("compaction.strategy", change.reason, change.way_out, is_refusal=True)
 
 
-def _of_directory(log_dir: LogDir, config: TopicConfig, *, unclean: bool) -> Verdict | None:
+def _of_tiers(log: PartitionLog, config: TopicConfig) -> Verdict | None:
+    """S-49: the local segments are not all of the log, and something else keeps account of them."""
     if config.remote_storage_enable:
-        return Verdict(
-            "remote.storage.enable",
-            "remote.storage.enable is set: tiered topics are not cleaned",
-            "when remote storage is switched off for the topic",
-        )
+        origin = config.origins[REMOTE_STORAGE]
+        key = VENDORS_TIER if VENDORS_TIER in origin else REMOTE_STORAGE
+        changes = "when remote storage is switched off for the topic"
+        return Verdict(REMOTE_STORAGE, f"{key} is set: tiered topics are not cleaned", changes)
+    tiered = [name for name in log.foreign if name.endswith(TIER_SUFFIX)]
+    if not tiered:
+        return None
+    what = f"{tiered[0]} is a file of tiered storage: tiered topics are not cleaned"
+    return Verdict(
+        REMOTE_STORAGE, what, f"when the files *{TIER_SUFFIX} are gone: the broker that wrote them deletes them"
+    )
+
+
+def _of_directory(log_dir: LogDir, *, unclean: bool) -> Verdict | None:
     if not log_dir.clean_shutdown and not unclean:
         return Verdict(
             ".kafka_cleanshutdown",

@@ -28,6 +28,7 @@ from cleanerd.cli.scope import (
     select_in,
     tell_links,
     tell_of_server_properties,
+    tell_start_obstacles,
     tell_warnings,
     tell_what_is_missing,
 )
@@ -97,6 +98,7 @@ def _clean_dir(request: CleaningRequest, found: LogDir) -> list[CleaningResult]:
         tell_links(output, log_dir)
         facts = broker_facts(request.settings, log_dir, request.others(found.path))
         tell_what_is_missing(output, facts, found.path)
+        tell_start_obstacles(output, log_dir, facts)
         locked = LockedDir(log_dir, lock, request.store, facts.resources(), keep_replaced=request.kept)
         targets = ByDisk(log_dir, facts).admitted(request.wanted)
         tell_warnings(output, [target.config for target in targets])

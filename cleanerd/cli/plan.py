@@ -23,6 +23,7 @@ from cleanerd.cli.scope import (
     select_in,
     tell_links,
     tell_of_server_properties,
+    tell_start_obstacles,
     tell_warnings,
     tell_what_is_missing,
     tell_young_topics,
@@ -162,6 +163,7 @@ def _tell_mode(output: Output, partitions: Partitions, choice: ModeChoice) -> No
         output.note(f"{path}: {choice.reason}; the figures are the broker's own")
         return
     tell_what_is_missing(output, partitions.facts, path)
+    tell_start_obstacles(output, partitions.log_dir, partitions.facts)
     if choice.mode == "on-start":
         output.note(
             f"{path}: a broker runs on it, so the figures are those of its last checkpoints. Clean it with cleanerd "

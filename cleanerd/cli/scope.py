@@ -11,6 +11,7 @@ from cleanerd.log.log_dir import partition_names
 from cleanerd.log.remote import RemotePath
 from cleanerd.log.topic_config import INTERNAL_TOPICS, NEVER_CLEANED
 from cleanerd.scope.broker_facts import METADATA_AGE_MS
+from cleanerd.scope.broker_start import start_obstacles
 from cleanerd.scope.partitions import ByDisk
 from cleanerd.scope.selection import select
 from cleanerd.scope.told_topics import ASK_IT, NEVER_ASKED
@@ -44,6 +45,12 @@ def tell_what_is_missing(output: Output, facts: BrokerFacts, log_dir: Path) -> N
             f"{log_dir}: no KRaft metadata log found, so topics count as compacted only where settings say so "
             "(give the directory that has __cluster_metadata-0: --set cleanerd.metadata.log.dir=DIR)"
         )
+
+
+def tell_start_obstacles(output: Output, log_dir: LogDir, facts: BrokerFacts) -> None:
+    """Warn of what the broker's next start would make of the log directory (U-60)."""
+    for obstacle in start_obstacles(log_dir, facts):
+        output.warning(str(obstacle))
 
 
 def tell_of_server_properties(output: Output, settings: Settings) -> None:

@@ -25,6 +25,7 @@ from cleanerd.doctor.log_dir import (
     check_owner,
 )
 from cleanerd.doctor.partitions import (
+    check_directories,
     check_leftovers,
     check_quarantine,
     check_rules,
@@ -91,6 +92,7 @@ def _check_log_dir(
     check_mode(findings, log_dir, others, settings.daemon.cleanerd_agent_socket)
     check_command_line(findings, settings, path)
     facts = check_metadata(findings, settings, log_dir, others)
+    check_directories(findings, log_dir, facts)
     compacted = [] if facts is None else check_topics(findings, facts, log_dir, logs)
     if facts is not None:
         check_kafka_cleaner(findings, facts, log_dir, others, settings.daemon.cleanerd_agent_socket)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from cleanerd.cleaner.manifest import STAGING
 from cleanerd.cleaner.resources import disk_reserve_bytes
 from cleanerd.cleaner.rules_change import rules_change
 from cleanerd.cleaner.verdict import of_rules
 from cleanerd.errors import CleanerdError
-from cleanerd.format.names import DELETED_SUFFIX, parse_topic_partition_dir
+from cleanerd.format.names import DELETED_SUFFIX, PASSING_SUFFIXES, REMOTE_INDEX_CACHE, parse_topic_partition_dir
 from cleanerd.log.open_transaction import HANGS_MS, open_transaction
 from cleanerd.log.other_places import rules_of
 from cleanerd.log.partition import PartitionLog, read_partition
@@ -19,6 +19,7 @@ from cleanerd.log.producers import read_producers
 from cleanerd.log.quarantine import is_outdated
 from cleanerd.log.read import SegmentReader
 from cleanerd.log.torn import decided_below
+from cleanerd.scope.broker_start import start_obstacles
 from cleanerd.scope.partitions import ByDisk
 from cleanerd.words import counted, human_bytes
 
@@ -32,10 +33,6 @@ if TYPE_CHECKING:
     from cleanerd.scope.broker_facts import BrokerFacts
     from cleanerd.scope.targets import Target
 
-_IN_PASSING: Final = ("-future", "-delete", "-stray")
-# Directories of the broker that are no partitions.
-_KNOWN: Final = frozenset({"remote-log-index-cache", "lost+found"})
-
 
 def read_partitions(findings: Findings, log_dir: LogDir) -> list[PartitionLog]:
     """Every partition that can be read; the others are problems."""
@@ -47,19 +44,26 @@ def read_partitions(findings: Findings, log_dir: LogDir) -> list[PartitionLog]:
             findings.failed("partition", error, "see cleanerd inspect; the other partitions are cleaned all the same")
     if len(logs) == len(log_dir.partitions):
         findings.ok("partition", f"all {len(logs)} can be read", log_dir.path)
-    try:
-        strange = sorted(entry.name for entry in os.scandir(log_dir.path) if entry.is_dir() and _is_strange(entry.name))
-    except OSError:
-        strange = []  # the directory was read a moment ago: whatever happened since is not for here
-    for directory in strange:
-        passing = directory.endswith(_IN_PASSING)
-        what = "being moved or deleted" if passing else "not a partition's name"
-        findings.note("partition", f"{what}: left alone", log_dir.path / directory)
     return logs
 
 
-def _is_strange(name: str) -> bool:
-    return parse_topic_partition_dir(name) is None and not name.startswith(".") and name not in _KNOWN
+def check_directories(findings: Findings, log_dir: LogDir, facts: BrokerFacts | None) -> None:
+    """Whether the broker starts with what is in the directory (U-60), and which directories are left alone."""
+    obstacles = start_obstacles(log_dir, facts)
+    for obstacle in obstacles:
+        findings.warning("broker start", obstacle.what, obstacle.where, obstacle.fix)
+    if not obstacles:
+        findings.ok("broker start", "nothing here keeps the broker from starting", log_dir.path)
+    told = {obstacle.where.name for obstacle in obstacles}
+    try:
+        names = sorted(entry.name for entry in os.scandir(log_dir.path) if entry.is_dir())
+    except OSError:
+        return  # the directory was read a moment ago
+    for name in names:
+        if name not in told and name != REMOTE_INDEX_CACHE and parse_topic_partition_dir(name) is None:
+            passing = name.endswith(PASSING_SUFFIXES)
+            what = "being moved or deleted" if passing else "cleanerd takes it for no partition"
+            findings.note("partition", f"{what}: left alone", log_dir.path / name)
 
 
 def check_leftovers(findings: Findings, logs: Sequence[PartitionLog], *, running: bool) -> None:
@@ -128,7 +132,7 @@ def check_topics(
     by_name = {log.name: log for log in logs}
     targets = ByDisk(log_dir, facts).admitted()
     for target in targets:
-        if target.error is not None and facts.moved_to(target.name) is None:
+        if target.error is not None and facts.not_in_place(target.name) is None:
             findings.failed("topic configuration", target.error, "correct it; until then the partition is skipped")
     _check_delegation(findings, targets)
     compacted = [(by_name[t.name], t.config) for t in targets if t.config is not None and t.name in by_name]

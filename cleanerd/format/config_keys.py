@@ -11,6 +11,7 @@ from typing import Final
 READABLE_TOPIC_KEYS: Final = frozenset(
     {
         "cleanup.policy",
+        "confluent.tier.enable",
         "compaction.strategy",
         "compaction.strategy.header",
         "compaction.strategy.header.encoding",
@@ -41,6 +42,7 @@ READABLE_TOPIC_KEYS: Final = frozenset(
 READABLE_BROKER_KEYS: Final = frozenset(
     {
         "compression.type",
+        "confluent.tier.enable",
         "internal.log.segment.bytes",
         "log.cleaner.backoff.ms",
         "log.cleaner.compaction.strategy",

@@ -18,6 +18,16 @@ _FIELD = re.compile(r"(.*?):[ \t\x0b\f]+(.*)")
 _ZERO = uuid.UUID(int=0)
 
 
+_RESTORE = (
+    "the broker does not start with it: write the lines version=1, cluster.id=... and node.id=... as in another log "
+    "directory of the broker, without directory.id"
+)
+_WRITE_AGAIN = (
+    "the broker does not start with it: write the two lines 'version: 0' and 'topic_id: ID'; cleanerd doctor knows the "
+    "ID from the metadata log, and kafka-topics.sh --describe shows it"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
     """Who a log directory belongs to. Version 0 (ZooKeeper) may lack the ids; ``directory_id`` is newer than both."""
@@ -31,7 +41,8 @@ class MetaProperties:
 def read_meta_properties(data: bytes, where: str) -> MetaProperties:
     """Decode ``meta.properties``; version 0 calls the node ``broker.id``, version 1 ``node.id`` and needs both ids.
 
-    No version is version 0, as for the broker.
+    No version is version 0, as for the broker. A file that names neither cluster nor node is no such file: a disk may
+    have left zeros of it.
 
     Raises:
         CorruptionError: another version, an id that is missing or malformed.
@@ -43,6 +54,8 @@ def read_meta_properties(data: bytes, where: str) -> MetaProperties:
     node_key = "node.id" if version == 1 else "broker.id"
     node_id = _integer(properties, node_key, where) if version == 1 or node_key in properties else None
     cluster_id = properties.get("cluster.id")
+    if cluster_id is None and node_id is None and "version" not in properties:
+        raise CorruptionError("names neither a cluster nor a node", where=where, hint=_RESTORE)
     if version == 1 and cluster_id is None:
         raise CorruptionError("cluster.id is missing", where=where)
     directory = properties.get("directory.id")
@@ -80,9 +93,9 @@ def read_partition_metadata(data: bytes, where: str) -> uuid.UUID:
     try:
         topic_id = uuid_from_base64(text)
     except ValueError as error:
-        raise CorruptionError(f"line 2: {error}", where=where, position=position) from None
+        raise CorruptionError(f"line 2: {error}", where=where, position=position, hint=_WRITE_AGAIN) from None
     if topic_id == _ZERO:
-        raise CorruptionError("line 2: the topic id is zero", where=where, position=position)
+        raise CorruptionError("line 2: the topic id is zero", where=where, position=position, hint=_WRITE_AGAIN)
     return topic_id
 
 
@@ -91,5 +104,5 @@ def _field(lines: list[str], index: int, key: str, where: str) -> tuple[str, int
     position = sum(len(line) + 1 for line in lines[:index])
     match = _FIELD.fullmatch(lines[index]) if index < len(lines) else None
     if match is None or match[1] != key:
-        raise CorruptionError(f"line {index + 1}: no {key}", where=where, position=position)
+        raise CorruptionError(f"line {index + 1}: no {key}", where=where, position=position, hint=_WRITE_AGAIN)
     return match[2], position

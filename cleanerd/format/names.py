@@ -18,6 +18,11 @@ DELETED_SUFFIX = ".deleted"
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 
+PASSING_SUFFIXES = ("-delete", "-future", "-stray")
+"""Of directories that a broker deletes, fills or has set aside."""
+REMOTE_INDEX_CACHE = "remote-log-index-cache"
+"""A directory of the broker beside the partitions."""
+
 MAX_OFFSET = 2**63 - 1
 MAX_INT32 = 2**31 - 1
 
@@ -30,7 +35,9 @@ _FILE_SUFFIXES = frozenset(
 _CHECKPOINT_NAME = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint", re.ASCII)
 # One digit form per number, so that str() of the result is the directory name again.
 _PARTITION_DIR = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})", re.ASCII)
+_JAVA_INT = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 _FUTURE_DIR = re.compile(r"(.+)\.[0-9a-f]{32}-future", re.ASCII)
+_PASSING_DIR = re.compile(r"(\S+-\S+)\.\S+-(?:delete|future|stray)")
 _UUID_TEXT = re.compile(r"[A-Za-z0-9_-]{22}(?:==)?", re.ASCII)
 
 
@@ -98,6 +105,20 @@ def parse_future_dir(name: str) -> TopicPartition | None:
     """The partition whose replica is being moved into the directory ``name``, from another log directory (F-5)."""
     match = _FUTURE_DIR.fullmatch(name)
     return None if match is None else parse_topic_partition_dir(match[1])
+
+
+def broker_takes_dir(name: str) -> bool:
+    """Whether a broker starts with a directory of this name in a log directory; Kafka: `parseTopicPartitionName`.
+
+    It takes more names than :func:`parse_topic_partition_dir`: ``x-01`` is partition 1 of ``x``.
+    """
+    if name == REMOTE_INDEX_CACHE:
+        return True
+    passing = _PASSING_DIR.fullmatch(name)
+    if passing is None and name.endswith(PASSING_SUFFIXES):
+        return False
+    topic, _, number = (name if passing is None else passing[1]).rpartition("-")
+    return bool(topic) and _JAVA_INT.fullmatch(number) is not None and -MAX_INT32 - 1 <= int(number) <= MAX_INT32
 
 
 @functools.lru_cache(maxsize=1024)

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cleanerd.errors import ConfigError, system_error
+from cleanerd.errors import ConfigError, CorruptionError, system_error
 from cleanerd.format import meta
 from cleanerd.format.checkpoint import offset_in_checkpoint, read_offset_checkpoint
 from cleanerd.format.meta import MetaProperties, read_meta_properties
@@ -30,6 +30,14 @@ CHECKPOINTS = (CLEANER_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOI
 """What Kafka writes down of all partitions of a log directory: four files of one form."""
 META_PROPERTIES = meta.META_PROPERTIES
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+
+_WITHOUT_CHECKPOINT = {
+    CLEANER_CHECKPOINT: "it starts without it, and each log is dirty from its start",
+    RECOVERY_POINT_CHECKPOINT: "it starts without it, and reads its logs again where they are not known to be flushed",
+    LOG_START_CHECKPOINT: "it starts without it, but records that DeleteRecords removed from a segment are back",
+    HIGH_WATERMARK_CHECKPOINT: "it starts without it, and learns the high watermarks anew",
+}
+"""What follows when a damaged checkpoint is deleted: tried on brokers."""
 
 METADATA_TOPIC = "__cluster_metadata"
 
@@ -236,7 +244,11 @@ def _partitions(names: Iterable[str]) -> tuple[TopicPartition, ...]:
 
 def _checkpoint(path: Path, memory: LogDirMemory) -> dict[TopicPartition, int] | None:
     data = read_small_file(path, max_bytes=MAX_FACTS_BYTES)
-    return None if data is None else memory.checkpoint(path, data)
+    try:
+        return None if data is None else memory.checkpoint(path, data)
+    except CorruptionError as error:
+        error.hint = f"stop the broker and delete it: {_WITHOUT_CHECKPOINT[path.name]}"
+        raise
 
 
 def _scan(path: Path) -> list[os.DirEntry[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -39,10 +40,14 @@ if TYPE_CHECKING:
 PARTITION_METADATA = "partition.metadata"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 _ATTEMPTS: Final = 5
+_OF_A_SEGMENT: Final = re.compile(r"[0-9]{20}\.", re.ASCII)
 _UNFINISHED: Final = (SWAP_SUFFIX, CLEANED_SUFFIX)
 _MOST_KNOWN: Final = 1024
 _MOST_KNOWN_BYTES: Final = 256
 """Leader epochs of so many partitions, and no longer ones, are kept as they were parsed."""
+
+TIER_SUFFIX = ".tierstate"
+"""Of the file in which Confluent's tiered storage keeps account of a partition's segments."""
 
 COMPANION_SUFFIXES = (INDEX_SUFFIX, TIMEINDEX_SUFFIX, TXNINDEX_SUFFIX, SNAPSHOT_SUFFIX)
 
@@ -64,6 +69,7 @@ class PartitionLog:
 
     ``unfinished`` names ``.swap`` and ``.cleaned`` files: somebody's replacement that was cut short (S-21).
     ``last_stable_offset`` is a running broker's; None: to be worked out from the log (S-04).
+    ``foreign`` names files of segments that are no broker's, as far as cleanerd knows (S-49).
     ``told_end_offset`` is where a running broker says that it ends; None: that is to be read from the log (C-86).
     ``lasting_start_offset`` is the log start offset that a broker that is killed now would start with: a running one
     writes its own down once a minute. None: that is ``log_start_offset``.
@@ -86,6 +92,7 @@ class PartitionLog:
     told_end_offset: int | None = None
     lasting_start_offset: int | None = None
     listed: Listed | None = field(default=None, compare=False, repr=False)
+    foreign: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def active(self) -> Segment:
@@ -142,6 +149,7 @@ def read_partition(log_dir: LogDir, name: TopicPartition) -> PartitionLog:
         recovery_point=log_dir.recovery_points.get(name, 0),
         high_watermark=log_dir.high_watermarks.get(name, 0),
         cleaner_offset=log_dir.cleaner_offsets.get(name),
+        foreign=found.foreign,
         listed=Listed(found.changed_ns, number_of(found.names)),
     )
 
@@ -157,11 +165,19 @@ def number_of(names: Iterable[tuple[str, int]]) -> int:
 def _epochs_in(data: bytes, where: str) -> tuple[EpochStart, ...]:
     """A ``leader-epoch-checkpoint``; thousands of small partitions have the same few of them."""
     if len(data) > _MOST_KNOWN_BYTES:
-        return tuple(read_epoch_checkpoint(data, where))
+        return _read_epochs(data, where)
     try:
         return _known_epochs(data)
     except CorruptionError:
-        return tuple(read_epoch_checkpoint(data, where))  # it says where
+        return _read_epochs(data, where)  # it says where
+
+
+def _read_epochs(data: bytes, where: str) -> tuple[EpochStart, ...]:
+    try:
+        return tuple(read_epoch_checkpoint(data, where))
+    except CorruptionError as error:
+        error.hint = "stop the broker and delete it: it starts without it, and writes a new one"
+        raise
 
 
 @functools.lru_cache(maxsize=_MOST_KNOWN)
@@ -177,6 +193,7 @@ class _Listing:
     segments: tuple[Segment, ...] = ()
     snapshots: tuple[int, ...] = ()
     unfinished: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
     changed_ns: int = -1
 
 
@@ -215,12 +232,15 @@ def _list_once(path: Path, directory: int) -> _Listing:
     stats: dict[int, os.stat_result] = {}
     companions: dict[int, list[str]] = {}
     unfinished: list[str] = []
+    foreign: list[str] = []
     with os.scandir(directory) as entries:
         for entry in entries:
             name = entry.name
             found.names.append((name, entry.inode()))
             parsed = parse_file_name(name)
             if parsed is None:
+                if _OF_A_SEGMENT.match(name) and not name.endswith(DELETED_SUFFIX):
+                    foreign.append(name)
                 continue
             base, suffix = parsed
             if suffix.endswith(_UNFINISHED):
@@ -245,4 +265,5 @@ def _list_once(path: Path, directory: int) -> _Listing:
     )
     found.snapshots = tuple(sorted([base for base, suffixes in companions.items() if SNAPSHOT_SUFFIX in suffixes]))
     found.unfinished = tuple(sorted(unfinished))
+    found.foreign = tuple(sorted(foreign))
     return found

@@ -70,11 +70,19 @@ def apply_fallbacks(topic: str, values: dict[str, Any], origins: dict[str, str])
     return (warning,)
 
 
+RETENTION_CAUTION: Final = (
+    "With cleanup.policy=compact,delete the record that wins by version may be in an older segment than those it "
+    "superseded: the broker's retention deletes it, and the key is gone although its last write is within retention "
+    "(cleanup.policy=compact keeps it)"
+)
+
+
 def cautions(topic: str, values: Mapping[str, Any], origins: Mapping[str, str]) -> tuple[str, ...]:
     """What may surprise with these settings, although they are allowed.
 
-    R280-13: a tombstone that won by version guards its key against late data for ``delete.retention.ms`` only. U-25: a
-    broker that compresses anew writes the records anew, without KIP-87's flag.
+    R280-13: a tombstone that won by version guards its key against late data for ``delete.retention.ms`` only. U-61:
+    retention deletes a winner that is older than what it superseded. U-25: a broker that compresses anew writes the
+    records anew, without KIP-87's flag.
     """
     found = []
     if values[STRATEGY] != "offset" and values[TOMBSTONE_GUARD] == "horizon":
@@ -89,6 +97,8 @@ def cautions(topic: str, values: Mapping[str, Any], origins: Mapping[str, str]) 
                 f"an older version that arrives after a tombstone has expired brings its key back "
                 f"({TOMBSTONE_GUARD}=forever keeps tombstones)"
             )
+    if values[STRATEGY] != "offset" and {"compact", "delete"} <= values["cleanup.policy"]:
+        found.append(f"{STRATEGY} of {topic} is {values[STRATEGY]} ({origins[STRATEGY]}). {RETENTION_CAUTION}")
     if values[TOMBSTONE_MODE] == "flag" and values["compression.type"] != "producer":
         found.append(
             f"{TOMBSTONE_MODE} of {topic} is flag, but compression.type is {values['compression.type']} "

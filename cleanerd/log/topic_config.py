@@ -26,7 +26,15 @@ from cleanerd.log import delegation, strategy_config
 from cleanerd.log.config_values import INT_MAX, Number, shown
 from cleanerd.log.delegation import Delegation
 from cleanerd.log.strategy_config import DEFAULT_EXCLUDE, EXCLUDE_KEY, STRATEGY
-from cleanerd.log.topic_keys import BROKER_ONLY_RULES, INTERNAL_SEGMENT_BYTES, PRODUCER_EXPIRATION, TOPIC_RULES, Synonym
+from cleanerd.log.topic_keys import (
+    BROKER_ONLY_RULES,
+    INTERNAL_SEGMENT_BYTES,
+    PRODUCER_EXPIRATION,
+    REMOTE_STORAGE,
+    TOPIC_RULES,
+    VENDORS_TIER,
+    Synonym,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +42,9 @@ if TYPE_CHECKING:
 
     from cleanerd.log.state_files import Unread
 
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+INTERNAL_TOPICS: Final = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__remote_log_metadata"}
+)
 """Cleaned by ``offset`` and null tombstones, whatever is configured (U-11, R280-12)."""
 
 NEVER_CLEANED: Final = frozenset({"__cluster_metadata"})
@@ -186,6 +196,7 @@ def resolve_topic_config(
         values[key], origins[key] = _resolve_key(
             topic, key, overrides, topic_configs or {}, topic_origin, layers, excluded=excluded
         )
+    _take_tiers(topic, topic_configs or {}, topic_origin, layers, values, origins)
     named = frozenset(key for key in strategy_config.KEYS if key in overrides or key in (topic_configs or {}))
     warnings = strategy_config.apply_fallbacks(topic, values, origins)
     if warnings:
@@ -301,6 +312,26 @@ def _resolve_key(
         return rule.default, DEFAULT_ORIGIN
     # The header alone is no strategy: a topic that asks for `header` itself may take its name from the default.
     return (rule.default, EXCLUDE_KEY) if key == STRATEGY and excluded else default
+
+
+def _take_tiers(
+    topic: str,
+    topic_configs: Mapping[str, str],
+    topic_origin: str,
+    layers: _Layers,
+    values: dict[str, Any],
+    origins: dict[str, str],
+) -> None:
+    """S-49: tiered is a topic of which anything says so: cleanerd's settings, the topic, or a vendor's setting.
+
+    So the settings can call a topic tiered, and cannot call a tiered one something else.
+    """
+    for key in (REMOTE_STORAGE, VENDORS_TIER):
+        value, origin = _resolve_key(topic, key, {}, topic_configs, topic_origin, layers, excluded=False)
+        if value and not values[REMOTE_STORAGE]:
+            values[REMOTE_STORAGE] = True
+            origins[REMOTE_STORAGE] = origin if key in origin or key == REMOTE_STORAGE else f"{origin} {key}"
+    del values[VENDORS_TIER]
 
 
 def _why_delegation(values: Mapping[str, Any]) -> str:

@@ -63,6 +63,10 @@ _MINUTE_MS: Final = 60_000
 _HOUR_MS: Final = 3_600_000
 _WEEK_MS: Final = 604_800_000
 
+REMOTE_STORAGE: Final = "remote.storage.enable"
+VENDORS_TIER: Final = "confluent.tier.enable"
+"""Confluent's own tiered storage; a setting of topics and, as their default, of brokers."""
+
 TOPIC_RULES: Final[Mapping[str, KeyRule]] = MappingProxyType({
     "cleanup.policy": _rule(Policy(), frozenset({"delete"}), "log.cleanup.policy"),
     strategy_config.STRATEGY: _words(strategy_config.STRATEGIES, "log.cleaner.compaction.strategy"),
@@ -97,7 +101,8 @@ TOPIC_RULES: Final[Mapping[str, KeyRule]] = MappingProxyType({
     ),
     "compression.type": _rule(Word(), "producer", "compression.type"),
     "preallocate": _rule(Boolean(), False, "log.preallocate"),
-    "remote.storage.enable": _rule(Boolean(), False),
+    REMOTE_STORAGE: _rule(Boolean(), False),
+    VENDORS_TIER: _rule(Boolean(), False, VENDORS_TIER),
 })  # fmt: skip
 
 PRODUCER_EXPIRATION: Final = "producer.id.expiration.ms"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from dataclasses import dataclass, field
 from functools import partial
@@ -62,6 +63,7 @@ class BrokerFacts:
     ``saved``: by topic the values from before ``cleanerd delegate``; ``saved_unread``: what may have told of others and
     cannot be read. ``warnings``: what could not be used of the state.
     ``metadata_dir``: the directory that the metadata log lies in. ``log_dirs``: the broker's, as far as they are known.
+    ``siblings``: those of ``log_dirs`` that the broker uses beside the log directory, which are no copies of it.
     ``zookeeper``: its metadata lies in ZooKeeper; then ``told`` is what it said of its topics when it was last asked.
     """
 
@@ -74,6 +76,7 @@ class BrokerFacts:
     warnings: tuple[str, ...] = ()
     metadata_dir: Path | None = None
     log_dirs: tuple[Path, ...] = ()
+    siblings: tuple[Path, ...] = ()
     zookeeper: bool = False
     told: Mapping[str, ToldTopic] = field(default_factory=dict)
 
@@ -138,18 +141,38 @@ class BrokerFacts:
         """The other log directory that the partition's replica is being moved to, as it stands now."""
         return next((path for path in self.log_dirs if name in moved_here(path)), None)
 
-    def require_in_place(self, name: TopicPartition) -> None:
-        """No replica is cleaned while it is moved: what was copied already would come back in its new place.
+    def twin_of(self, name: TopicPartition) -> Path | None:
+        """Another log directory of the broker in which the partition is as well (U-60)."""
+        return next((path for path in self.siblings if os.path.isdir(f"{path}/{name}")), None)
 
-        The tombstone that deletes a copied record, and the marker that aborts it, may go here before they are copied.
-        Kafka keeps its own cleaner away for the same reason.
+    def not_in_place(self, name: TopicPartition) -> RefusedError | None:
+        """Why the partition is not the broker's only replica of it.
 
-        Raises:
-            RefusedError: another log directory holds the copy that is to replace the partition.
+        No replica is cleaned while it is moved: what was copied already would come back in its new place. The tombstone
+        that deletes a copied record, and the marker that aborts it, may go here before they are copied. Kafka keeps its
+        own cleaner away for the same reason. Of a partition in two directories you may keep either one (U-60).
         """
         place = self.moved_to(name)
         if place is not None:
-            raise being_moved(name, place)
+            return left_by_a_move(name, place) if place in self.log_dirs[:1] else being_moved(name, place)
+        twin = self.twin_of(name)
+        if twin is None:
+            return None
+        return RefusedError(
+            f"is in two log directories of the broker, {self.log_dirs[0]} and {twin}: you may keep either of them",
+            where=str(name),
+            hint="the broker does not start with both: move one out of its log directory",
+        )
+
+    def require_in_place(self, name: TopicPartition) -> None:
+        """Refuse a partition of which the broker has more than one replica.
+
+        Raises:
+            RefusedError: see :meth:`not_in_place`.
+        """
+        refused = self.not_in_place(name)
+        if refused is not None:
+            raise refused
 
     def resources(self, *, inside: bool = True) -> Resources:
         """What a cleaning may use. ``inside``: several threads may work inside one partition.
@@ -240,6 +263,15 @@ def being_moved(name: TopicPartition, place: Path | None = None) -> RefusedError
     )
 
 
+def left_by_a_move(name: TopicPartition, place: Path) -> RefusedError:
+    """The refusal of a partition that has a ``-future`` directory beside it: no broker moves within a directory."""
+    return RefusedError(
+        f"{place} has both its directory and one that is to replace it (-future), and no broker does that",
+        where=str(name),
+        hint="the broker does not start with both: delete the -future directory",
+    )
+
+
 def broker_facts(
     settings: Settings,
     log_dir: LogDir,
@@ -298,6 +330,7 @@ def broker_facts(
         warnings=(*delegations.warnings, *said.warnings),
         metadata_dir=metadata_dir,
         log_dirs=tuple(own),
+        siblings=_siblings(log_dir, own, [*others, *(listed if log_dir.path in listed else ())]),
         zookeeper=zookeeper,
         told=said.topics,
     )
@@ -325,9 +358,23 @@ def _metadata_logs(configured: Path | None, own: Sequence[Path], log_dir: LogDir
 
 def _is_of_broker(log_dir: LogDir, path: Path) -> bool:
     """Whether ``path`` is a log directory of the broker that ``log_dir`` belongs to."""
-    meta = _meta_of(path)
+    meta = meta_of(path)
     own = log_dir.meta
     return meta is not None and (meta.cluster_id, meta.node_id) == (own.cluster_id, own.node_id)
+
+
+def _siblings(log_dir: LogDir, own: Sequence[Path], together: Sequence[Path]) -> tuple[Path, ...]:
+    """Of the broker's ``own`` directories those that it uses beside ``log_dir``.
+
+    A copy has the directory id of its original, and is not in the ``log.dirs`` that name the original.
+    """
+    found = []
+    for path in own:
+        meta = meta_of(path)
+        known = None if meta is None else meta.directory_id
+        if path != log_dir.path and path in together and (known is None or known != log_dir.meta.directory_id):
+            found.append(path)
+    return tuple(found)
 
 
 def _require_same_cluster(path: Path, log_dir: LogDir) -> None:
@@ -338,7 +385,7 @@ def _require_same_cluster(path: Path, log_dir: LogDir) -> None:
     Raises:
         ConfigError: it is another cluster's.
     """
-    meta = _meta_of(path)
+    meta = meta_of(path)
     known = log_dir.meta.cluster_id
     if meta is not None and known is not None and meta.cluster_id not in (None, known):
         raise ConfigError(
@@ -348,7 +395,7 @@ def _require_same_cluster(path: Path, log_dir: LogDir) -> None:
         )
 
 
-def _meta_of(path: Path) -> MetaProperties | None:
+def meta_of(path: Path) -> MetaProperties | None:
     """What a directory says whose it is; None when it does not."""
     try:
         return read_meta_properties(read_plain(path / META_PROPERTIES), str(path / META_PROPERTIES))

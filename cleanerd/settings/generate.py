@@ -57,6 +57,7 @@ _TOPIC_EXAMPLES: Final = {
     "index.interval.bytes": "4KiB",
     "max.message.bytes": "1MiB",
     "retention.ms": "7d",
+    "remote.storage.enable": "true",
 }
 
 

@@ -22,6 +22,7 @@ from cleanerd.settings.kinds import (
     CleanupPolicy,
     Count,
     Encoding,
+    Flag,
     Fraction,
     Guard,
     Header,
@@ -318,6 +319,11 @@ class TopicSettings(Keys):
         le=LONG_MAX,
         description="With compact,delete: segments are merged only while they span at most a tenth of it, so that the "
         "broker can delete by age.",
+    )
+    remote_storage_enable: Flag | None = Field(
+        None,
+        description="A tiered topic is not cleaned. Set this for one of which neither its configuration nor its files "
+        "say so; a topic that is tiered stays so whatever is set here.",
     )
 
 

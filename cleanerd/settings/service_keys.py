@@ -48,7 +48,7 @@ class ServiceSettings(Keys):
     cleanerd_topics_include: Topics = Field(
         ("*",),
         description="Topics that the daemon cleans, if they are compacted. Internal ones (__consumer_offsets, "
-        "__transaction_state, __share_group_state) only when their own names are in the list.",
+        "__transaction_state, __share_group_state, __remote_log_metadata) only when their own names are in the list.",
     )
     cleanerd_topics_exclude: Topics = Field(
         (),

@@ -54,6 +54,14 @@ def test_delegate_and_hand_back_restores_the_settings(before: dict[str, str], st
     assert store.load() == []
 
 
+@pytest.mark.parametrize(("policy", "count"), [("compact", 0), ("compact,delete", 1)])
+def test_retention_of_a_delegated_topic(policy: str, count: int, store: Delegations) -> None:
+    """U-61: said when the topic is delegated, before cleanerd cleans it for the first time."""
+    warnings = do(DictCluster({"cleanup.policy": policy}), store).warnings
+    assert len(warnings) == count
+    assert all("the broker's retention deletes it" in warning for warning in warnings)
+
+
 @pytest.mark.parametrize(
     ("own", "inherited", "rolled_by"),
     [

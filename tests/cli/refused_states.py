@@ -90,6 +90,10 @@ def is_tiered(scene: Scene) -> None:
     scene.topic(remote_storage_enable="true")
 
 
+def has_a_tier_file(scene: Scene) -> None:
+    (scene.partition / f"{0:020d}.tierstate").write_bytes(bytes(64))
+
+
 def has_remote_segments(scene: Scene) -> None:
     scene.broker_says(remote=True)
 

@@ -42,7 +42,7 @@ def test_a_healthy_host(root: Path, shell: Shell) -> None:
     assert checks == {
         "settings", "state directory", "open files", "log directory", "checkpoints", "file system", "partition", "lock",
         "lease probe", "clean shutdown", "owner", "KRaft metadata", "server.properties", "compacted partitions",
-        "free space", "leftovers", "quarantine", "mode",
+        "free space", "leftovers", "quarantine", "mode", "broker start",
     }  # fmt: skip
     assert tree(root, without=()) == before, "not even a lock file"
 
@@ -191,7 +191,7 @@ def test_a_killed_broker(root: Path, shell: Shell) -> None:
 
 
 def test_partitions_that_do_not_parse(root: Path, shell: Shell) -> None:
-    """Damage is exit code 5 and names the partition; strange directories are notes."""
+    """Damage is exit code 5 and names the partition; what is being deleted is a note."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "good-0": good()})
     (path / "good-0" / "leader-epoch-checkpoint").write_text("0\nx\n")
     (path / "orders-1.0f5e-delete").mkdir()
@@ -199,8 +199,9 @@ def test_partitions_that_do_not_parse(root: Path, shell: Shell) -> None:
     answer = shell("doctor", path, "--json", *COMPACT)
     assert answer.code == 5
     said = findings(answer, "partition")
-    assert [level for level, _ in said] == ["problem", "note", "note"]
-    assert "being moved or deleted" in said[2][1]
+    assert [level for level, _ in said] == ["problem", "note"]
+    assert "being moved or deleted" in said[1][1]
+    assert [level for level, _ in findings(answer, "broker start")] == ["warning"]
 
 
 def test_what_the_broker_was_told_on_its_command_line(root: Path, shell: Shell) -> None:

@@ -26,7 +26,6 @@ TEXT = "MkU3OEVBNTcwNTJENDM2Qg"
         ("version=0 \nbroker.id=2147483647\n", MetaProperties(0, None, 2147483647, None)),
         ("version=0\nbroker.id=-2147483648\n", MetaProperties(0, None, -2147483648, None)),
         ("version=0\n", MetaProperties(0, None, None, None)),
-        ("", MetaProperties(0, None, None, None)),
         ("version=0\nbroker.id=2\nnode.id=9\n", MetaProperties(0, None, 2, None)),
     ],
 )
@@ -40,6 +39,8 @@ def test_meta_properties(data: str, expected: MetaProperties) -> None:
     [
         ("version=2\nnode.id=1\ncluster.id=c", "version 2 is unknown"),
         ("version=one", "version is 'one'"),
+        ("", "names neither a cluster nor a node"),
+        ("\0" * 90, "names neither a cluster nor a node"),
         ("version=0\nbroker.id=1 ", "broker.id is '1 '"),
         ("version=1\ncluster.id=c", "node.id is missing"),
         ("version=1\nbroker.id=1\ncluster.id=c", "node.id is missing"),

@@ -280,6 +280,45 @@ def test_lags_of_a_topic_that_cross_are_refused(override: bool) -> None:
         resolve(topic_configs=topic, **most)
 
 
+@pytest.mark.parametrize(
+    "layers",
+    [
+        {"overrides": {"remote.storage.enable": ("true", "--set")}},
+        {"topic_configs": {"confluent.tier.enable": "true"}},
+        {"server_properties": {"confluent.tier.enable": "true"}},
+        {
+            "overrides": {"remote.storage.enable": ("false", "--set")},
+            "topic_configs": {"remote.storage.enable": "true"},
+        },
+    ],
+)
+def test_tiered_is_what_anything_calls_so(layers: dict[str, Any]) -> None:
+    """S-49: a vendor's setting, and cleanerd's own; none of them takes back what another says."""
+    config = resolve(**layers)
+    assert config.remote_storage_enable
+    assert config.origins["remote.storage.enable"] != DEFAULT_ORIGIN
+    assert not resolve(topic_configs={"confluent.tier.enable": "false"}).remote_storage_enable
+
+
+@pytest.mark.parametrize(
+    ("policy", "strategy", "warned"),
+    [
+        ("compact,delete", "header", True),
+        ("compact,delete", "timestamp", True),
+        ("compact,delete", "offset", False),
+        ("compact", "header", False),
+        ("delete", "header", False),
+    ],
+)
+def test_retention_of_a_winner(policy: str, strategy: str, warned: bool) -> None:
+    """U-61: the record that wins may be older than those it superseded, and retention deletes by segments."""
+    config = resolve(
+        topic_configs={"cleanup.policy": policy},
+        overrides={"compaction.strategy": (strategy, "--set"), "compaction.strategy.header": ("v", "--set")},
+    )
+    assert any("the broker's retention deletes it" in text for text in config.warnings) is warned
+
+
 @pytest.mark.parametrize("topic", sorted(INTERNAL_TOPICS))
 def test_internal_topics_use_offset_whatever_is_configured(topic: str) -> None:
     """U-11, R280-12: not even the daemon's default reaches them; their policy stays what the cluster says."""

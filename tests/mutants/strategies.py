@@ -17,6 +17,14 @@ STALE = "tests/apply/test_stale_checkpoint.py"
 
 STRATEGIES = (
     Mutant(
+        "nothing-said-of-retention",
+        "U-61",
+        "cleanerd/log/strategy_config.py",
+        '{"compact", "delete"} <= values["cleanup.policy"]',
+        '{"compact", "delete"} < values["cleanup.policy"]',
+        ("tests/log/test_topic_config.py::test_retention_of_a_winner",),
+    ),
+    Mutant(
         "published-map-of-the-dirty-part-alone",
         "R280-10",
         CLEAN_PART,
