@@ -39,7 +39,7 @@ from tests.support.patience import PATIENCE_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long]
 
 USERS = {"alice": "hun ter2\"'\\", "guest": "guest-hunter2", "reader": "reader-hunter2"}
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -177,7 +177,6 @@ def ways(secured: Secured) -> Iterator[tuple[str, Path]]:
         yield f"{key} {store}", secured.certificate(key, store)
 
 
-@pytest.mark.long
 def test_every_way_in_with_both_libraries(secured: Secured) -> None:
     """kafka-python for admin requests, librdkafka for clients: SCRAM, PLAIN, mTLS; PEM, PKCS12 and JKS."""
     tried = []
@@ -198,7 +197,6 @@ def test_every_way_in_with_both_libraries(secured: Secured) -> None:
     assert len(tried) == len(ROUNDS) + 2 + 4
 
 
-@pytest.mark.long
 def test_delegate_and_hand_back(secured: Secured, shell: Callable[..., tuple[int, str, str]]) -> None:
     """``--command-config FILE`` as Kafka's tools have it; the setting does the same; the file names the brokers."""
     path = secured.login("alice")
@@ -212,7 +210,6 @@ def test_delegate_and_hand_back(secured: Secured, shell: Callable[..., tuple[int
     assert f"{path}: every user of this host may read the passwords" in err
 
 
-@pytest.mark.long
 def test_a_refused_login_shows_kafkas_command(
     secured: Secured, shell: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,7 +266,6 @@ def test_a_user_who_may_look_only(secured: Secured, shell: Callable[..., tuple[i
     assert "--add-config min.cleanable.dirty.ratio=1,max.compaction.lag.ms=9223372036854775807" in err
 
 
-@pytest.mark.long
 def test_connections_that_do_not_come_about_say_why(secured: Secured) -> None:
     """An authority that we do not trust, no certificate of ours, a listener without TLS, one with TLS."""
     servers = f"127.0.0.1:{secured.sasl}"
@@ -287,7 +283,6 @@ def test_connections_that_do_not_come_about_say_why(secured: Secured) -> None:
         assert not any(password in str(raised.value) for password in USERS.values())
 
 
-@pytest.mark.long
 def test_the_example_with_a_login(secured: Secured) -> None:
     """``LatestState``'s program takes the same file."""
     path = secured.login("alice")

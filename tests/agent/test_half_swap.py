@@ -122,6 +122,7 @@ def test_the_brokers_cleaner_stays_away(stopping: Stopping) -> None:
     wait_until("it is free", lambda: kept(stopping, topic)[1] == [])
 
 
+@pytest.mark.long
 def test_a_topic_of_its_name(stopping: Stopping) -> None:
     """A-22: is not left without a cleaner. A log without its last name Kafka cannot delete: its directory fails."""
     topic = stopping.live.topic("half-again", transactions=False)

@@ -158,6 +158,7 @@ def _waits_in_vain(live: Live) -> bool:
     return False
 
 
+@pytest.mark.long
 def test_a_moment_without_threads(listening: Threadless) -> None:
     """C-12: an Error where a client is let in costs that client, and nobody else."""
     live = listening.live

@@ -253,6 +253,7 @@ def test_a_repeated_request_is_refused(several: Stopping) -> None:
     assert (topic.read(), other.read()) == (topic.latest, other.latest)
 
 
+@pytest.mark.long
 def test_not_before_the_new_segment_has_all_its_files(several: Stopping) -> None:
     """A-24: a start that finds one by the name ``.cleaned`` throws the new segment away, whose sources are gone."""
     topic = topic_in(several, several.live.broker.log_dirs[1], "unfinished", transactions=True)

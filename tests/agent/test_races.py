@@ -86,6 +86,7 @@ def topic(stopping: Stopping) -> Topic:
     )
 
 
+@pytest.mark.long
 def test_the_brokers_cleaner_comes_first(stopping: Stopping) -> None:
     """A-14, D-06: it replaces sources while staged files are held against them. The log changed; the plan is no fault.
 

@@ -244,6 +244,7 @@ def source(kind: str, broker: Broker, name: str) -> Any:
     return LogDirTopic(broker.log_dirs, name, whole_log=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", SOURCES)
 def test_transactions(broker: Broker, kind: str) -> None:
     """U-2: an open transaction hides what follows, an aborted one takes no part; markers at the end do not matter."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from tests.kafka.judge import Judge
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 QUICK = [
     shapes.CELLS[2],
@@ -64,7 +64,6 @@ def _everything() -> Iterator[ParameterSet]:
                 yield pytest.param(profile, cell, id=f"{cell.name}-{profile}")
 
 
-@pytest.mark.long
 @OTHERS
 @pytest.mark.parametrize("cell", parameters(QUICK))
 def test_a_cell_of_every_sort(judge: Judge, work: Path, cell: Cell) -> None:
@@ -80,7 +79,6 @@ def test_old_formats(judge: Judge, work: Path, profile: str) -> None:
     assert bool(magics(outcome.after) & {0, 1}) == (profile == "3.6")
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("profile", "cell"), _everything())
 def test_every_cell(judge: Judge, work: Path, cell: Cell) -> None:
@@ -88,7 +86,6 @@ def test_every_cell(judge: Judge, work: Path, cell: Cell) -> None:
     cell.check(judge, work)
 
 
-@pytest.mark.long
 @OTHERS
 @pytest.mark.parametrize("cell", parameters(LEGACY))
 def test_every_old_format(judge: Judge, work: Path, cell: Cell) -> None:
@@ -96,7 +93,6 @@ def test_every_old_format(judge: Judge, work: Path, cell: Cell) -> None:
     cell.check(judge, work)
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1800)
 @OTHERS
 def test_random_histories(judge: Judge, work: Path) -> None:
@@ -107,7 +103,6 @@ def test_random_histories(judge: Judge, work: Path) -> None:
         play_seed(judge, work / "transactions", seed, random_transactions(seed), "random transactional history")
 
 
-@pytest.mark.long
 @OTHERS
 def test_an_unknown_kept_end_is_found(judge: Judge, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-26: whatever else ours kept the time of would be found."""

@@ -48,6 +48,7 @@ def check_ends(directory: Path) -> None:
             assert segments[base][-1].header.last_offset == following - 1, base
 
 
+@pytest.mark.long
 def test_d01_the_marker_is_segments_away(rounds: Rounds) -> None:
     """D-01, U-12: what is aborted is told by the index of the segment that holds the marker.
 

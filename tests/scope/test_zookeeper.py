@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from cleanerd.scope.broker_facts import BrokerFacts
 
-pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long]
 
 CONFIG = {"cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.9"}
 
@@ -92,7 +92,6 @@ def facts(directory: Path, state: Path, *servers: str, running: bool) -> BrokerF
     return broker_facts(settings, read_log_dir(directory), [], running=running)
 
 
-@pytest.mark.long
 def test_asked_while_it_runs_and_believed_when_it_does_not(
     broker: ZooKeeperBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -160,7 +159,6 @@ class SecondBroker(ZooKeeperBroker):
         return {**super().properties(), "broker.id": "2", "log.cleaner.min.compaction.lag.ms": "86400000"}
 
 
-@pytest.mark.long
 def test_the_broker_itself_is_asked(broker: ZooKeeperBroker, tmp_path: Path) -> None:
     """U-40, U-24: any broker of a cluster answers, each by its own server.properties. Whichever is named as server.
 

@@ -100,7 +100,7 @@ CASES = {
         {"invented": 1},
     ),
     "record twice": Case(
-        {0: HISTORY, 9: OTHER}, {0: CLEANED, 2: one(2, record("a", "2", 0)), 9: OTHER}, {"duplicated": 1, "damaged": 1}
+        {0: HISTORY, 9: OTHER}, {0: CLEANED, 2: one(2, record("a", "2", 0)), 9: OTHER}, {"duplicated": 1}
     ),
     "bad bytes": Case({0: HISTORY + OTHER}, {0: HISTORY[:-1] + b"\xff" + OTHER}, {"lost": 2, "damaged": 1}),
     "a record that is none, under a right checksum": Case(

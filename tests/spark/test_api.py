@@ -195,6 +195,7 @@ def test_rules_as_keys_and_back() -> None:
     assert Strategies.of({}).rules("__cluster_metadata") == KAFKAS_RULES
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", ["spark.md", "spark-source.md"])
 def test_the_pages_first_lines_work(spark: SparkSession, path: Path, page: str) -> None:
     """The page begins with PySpark that works as it stands, but for the place of the logs."""

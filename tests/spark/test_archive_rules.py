@@ -37,20 +37,19 @@ if TYPE_CHECKING:
 Capsys = pytest.CaptureFixture[str]
 
 
-def test_rules_that_are_remembered_elsewhere(tmp_path: Path, capsys: Capsys) -> None:
-    """U-6: what this machine knows of the topic's rules counts for a copy too."""
+def test_a_cleaned_copy_says_nothing_of_the_archive(tmp_path: Path, capsys: Capsys) -> None:
+    """U-46: the rules of a trial on a copy belong to the copy."""
     path = make_archive(tmp_path / "data", "time-0")
     copy = tmp_path / "copy" / "data"
     shutil.copytree(path, copy, copy_function=shutil.copy2)
     assert run(["clean", str(copy), "--yes", *CLEAN, *settings(tmp_path / "state")]) == 0
-    forgotten = [word.replace("topics.time.compaction.strategy=timestamp", "topics.x.compaction.strategy=timestamp")
+    by_offset = [word.replace("topics.time.compaction.strategy=timestamp", "topics.x.compaction.strategy=timestamp")
                  for word in settings(tmp_path / "state")]  # fmt: skip
-    words = ["spark", "clean", str(path), "--output", str(tmp_path / "out"), *CLEAN, *forgotten]
+    words = ["spark", "clean", str(path), "--output", str(tmp_path / "out"), *CLEAN, *by_offset]
     capsys.readouterr()
-    assert run(words) == 4
+    assert run(words) == 0
     (row,) = json.loads(capsys.readouterr().out)["partitions"]
-    assert "time was last cleaned by timestamp" in row["reason"]
-    assert run([*words, "--change-strategy"]) == 0
+    assert row["strategy"] == "offset"
 
 
 @pytest.mark.long

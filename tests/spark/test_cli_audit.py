@@ -119,6 +119,7 @@ def test_mistakes(capsys: pytest.CaptureFixture[str], scene: Scene, arguments: t
     assert message in err
 
 
+@pytest.mark.long
 def test_what_was_replaced_and_kept(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """S-40: after two cleanings ``--keep-replaced`` holds both logs' segments; BEFORE is one of them or both.
 

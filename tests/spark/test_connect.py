@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from tests.spark.tables import Tables
 
+pytestmark = pytest.mark.long
+
 USERS_ID = uuid.UUID(int=7)
 STRATEGY = {"users": "header:version"}
 
@@ -63,7 +65,6 @@ def path(tmp_path: Path) -> Path:
     return make_logs(tmp_path / "data", [])
 
 
-@pytest.mark.long
 def test_the_source(connect: SparkSession, path: Path) -> None:
     """By its name alone, as the server finds the module, and registered."""
     expected = len(read_rows(path))
@@ -75,7 +76,6 @@ def test_the_source(connect: SparkSession, path: Path) -> None:
     assert {offset for topic, offset in latest if topic == "users"} == {0, 1}
 
 
-@pytest.mark.long
 def test_a_stream(connect: SparkSession, path: Path) -> None:
     """Of what is closed. Spark gives a worker of a stream ten seconds to begin, which a busy machine may not have."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - where it is installed
@@ -97,7 +97,6 @@ def test_a_stream(connect: SparkSession, path: Path) -> None:
     assert {topic for topic, _ in found} == {"users", "orders"}
 
 
-@pytest.mark.long
 def test_jobs_find_what_a_local_run_finds(connect: SparkSession, path: Path, tmp_path: Path) -> None:
     """Profile, audit, comparison and search say what they say without any session; a snapshot has the same records."""
     there, here = Logs(connect, path, STRATEGY), Logs(None, path, STRATEGY)
@@ -123,7 +122,6 @@ def test_jobs_find_what_a_local_run_finds(connect: SparkSession, path: Path, tmp
     assert len(rows[0]) == sum(each.keys for each in taken) > 2
 
 
-@pytest.mark.long
 def test_a_table_and_a_copy(connect: SparkSession, path: Path, tmp_path: Path, delta: Tables) -> None:
     """Written and merged into; the cleaned copy has the same bytes as one that this process made."""
     users = Logs(connect, path, STRATEGY, topics=["users"])
@@ -194,7 +192,6 @@ sys.meta_path.insert(0, Refuses())
 """A ``sitecustomize`` of a server whose workers cannot import it."""
 
 
-@pytest.mark.long
 def test_a_server_without_cleanerd_and_one_that_is_gone(tmp_path: Path) -> None:
     """What to install is said; what the channel says when nobody answers is told in a line."""
     from pyspark.sql.connect.session import SparkSession as Remote  # noqa: PLC0415 - where its libraries are

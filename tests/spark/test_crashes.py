@@ -191,6 +191,7 @@ def test_a_place_that_cannot_be_written(path: Path, monkeypatch: pytest.MonkeyPa
     assert files_of(path) == before
 
 
+@pytest.mark.long
 @needs_root
 @pytest.mark.parametrize("where", ["nothing is staged", "nothing is moved"])
 def test_what_is_left_belongs_to_the_brokers_user(path: Path, where: str) -> None:

@@ -146,6 +146,7 @@ def test_how_old_what_is_not_cleaned_is(tmp_path: Path) -> None:
     assert "Not cleaned yet" in page.text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "timestamps",
     [

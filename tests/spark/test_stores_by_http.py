@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from tests.spark.other_store import OtherStore
 
+pytestmark = pytest.mark.long
+
 MIB = 1 << 20
 FIRST = f"{NAME}/{0:020d}.log"
 COMPARED = EVERYTHING.replace(",segment", "")
@@ -76,7 +78,6 @@ def reads(store: OtherStore) -> list[str]:
     return [wanted for method, path, wanted in store.requests if re.search(READ, f"{method} {path} {wanted}")]
 
 
-@pytest.mark.long
 def test_the_same_rows(store: OtherStore, url: str, log_dir: Path) -> None:
     """By views, in pieces, by offsets, and through a pattern: all columns as from the disk."""
     everywhere = {"columns": EVERYTHING, "strategies": {"orders": {"compaction.strategy": "timestamp"}}}
@@ -93,7 +94,6 @@ def test_the_same_rows(store: OtherStore, url: str, log_dir: Path) -> None:
     assert offsets(f"{store.root}/back*/?/data") == offsets(log_dir) == offsets(f"{url}/{NAME}")
 
 
-@pytest.mark.long
 def test_a_directory_beside_one_with_a_longer_name(store: OtherStore, log_dir: Path) -> None:
     """Both are there, whatever sorts before the slash; and no object stands for either."""
     for name in ("data", "data-2", "data!"):
@@ -111,7 +111,6 @@ def test_a_directory_beside_one_with_a_longer_name(store: OtherStore, log_dir: P
     assert found.is_dir
 
 
-@pytest.mark.long
 def test_a_listing_in_pages(store: OtherStore, log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store answers with a thousand names or so at once: here with three, and by the same rules."""
     url = store.put(log_dir, "pages/data")
@@ -136,7 +135,6 @@ def test_a_listing_in_pages(store: OtherStore, log_dir: Path, monkeypatch: pytes
     stores._system.cache_clear()
 
 
-@pytest.mark.long
 def test_verbs(store: OtherStore, url: str, log_dir: Path) -> None:
     """An audit and a profile by this process say what they say of the directory."""
     assert Logs(None, url).profile() == Logs(None, log_dir).profile()
@@ -149,7 +147,6 @@ def test_verbs(store: OtherStore, url: str, log_dir: Path) -> None:
     assert whole.found == 0
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "fault", [*(pytest.param(each, marks=pytest.mark.long) for each in ("slow", "broken", "drop")), "cut"]
 )
@@ -161,7 +158,6 @@ def test_a_store_that_fails_now_and_then(store: OtherStore, small_dir: Path, fau
     assert len(store.requests) > len(set(store.requests)) + 5  # what is cut is gone on with: that is another range
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("fault", ["slow", "drop"])
 def test_a_store_that_always_fails(store: OtherStore, url: str, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked a few times and no more; the error names the URL."""
@@ -175,7 +171,6 @@ def test_a_store_that_always_fails(store: OtherStore, url: str, fault: str, monk
     assert 2 <= len(reads(store)) <= 2 * 4 * 10
 
 
-@pytest.mark.long
 def test_ranges(store: OtherStore) -> None:
     """Each byte is fetched once, in ranges of 4 to 8 MiB, and none behind what is to be read."""
     data = random.Random(1).randbytes(20 * MIB)
@@ -203,7 +198,6 @@ def _planned(url: str) -> tuple[Any, list[Any]]:
     return pickle.loads(pickle.dumps((reader, reader.partitions())))  # noqa: S301 - our own
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -228,7 +222,6 @@ def test_an_object_changed_after_the_listing_is_an_error(
         [list(reader.read(split)) for split in splits]
 
 
-@pytest.mark.long
 def test_an_object_that_is_replaced_while_it_is_read(store: OtherStore, log_dir: Path) -> None:
     """By one of the same size, within the same second: the ranges would be of two objects."""
     url = store.put(log_dir, "replaced")
@@ -241,7 +234,6 @@ def test_an_object_that_is_replaced_while_it_is_read(store: OtherStore, log_dir:
         [list(reader.read(split)) for split in splits]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("fault", ["denied", "forbidden"])
 def test_wrong_credentials(store: OtherStore, url: str, fault: str) -> None:
     """Whatever is asked: told at once, and what to do."""
@@ -266,7 +258,6 @@ def test_refused(store: OtherStore) -> None:
     assert len(store.requests) < 20
 
 
-@pytest.mark.long
 def test_a_topic_named_as_an_error_is(store: OtherStore, small_dir: Path) -> None:
     """What the store says is looked at without the names in it: a throttled request for such a topic is tried again."""
     url = store.put(small_dir / NAME, "named/ACCESS_DENIED-credential-0").rpartition("/")[0]
@@ -274,7 +265,6 @@ def test_a_topic_named_as_an_error_is(store: OtherStore, small_dir: Path) -> Non
     assert {log.name.topic for log in Logs(None, url).found()} == {"ACCESS_DENIED-credential"}
 
 
-@pytest.mark.long
 def test_a_cleaned_copy(store: OtherStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """From the store and to it: what ``clean`` makes of a copy of the archive."""
     log_dir = make_archive(tmp_path / "data", "offset-0", "transactions-1")
@@ -312,7 +302,6 @@ def said(store: OtherStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     stores._system.cache_clear()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("server", ["abfs"], indirect=True)
 def test_what_a_connection_string_says(
     store: OtherStore, log_dir: Path, said: Callable[[str], None], tmp_path: Path

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from cleanerd.log.remote import Ranges
     from tests.spark.other_store import OtherStore
 
+pytestmark = pytest.mark.long
+
 READ = r"^GET [^ ?]*\.log(\?[^ ]*)? ."
 """A request for bytes of a segment."""
 
@@ -55,7 +57,6 @@ def put_by_name(store: OtherStore, name: str, data: bytes) -> None:
     PUT_BY_NAME[store.root.partition(":")[0]](store.control.endpoint(), name, data)
 
 
-@pytest.mark.long
 def test_names_that_no_path_has(store: OtherStore) -> None:
     """Empty names and dots in a key: a listing has none of them, and who has to see all is told, and does not wait."""
     name = f"{0:020d}.log"
@@ -86,7 +87,6 @@ def at_416(store: OtherStore) -> Iterator[tuple[Ranges, bytes]]:
         yield file, data
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("fault", ["slow", "drop"])
 def test_a_position_that_looks_like_an_answer(
     store: OtherStore, at_416: tuple[Ranges, bytes], fault: str, monkeypatch: pytest.MonkeyPatch
@@ -117,7 +117,6 @@ def test_an_object_that_goes_while_it_is_read(store: OtherStore, at_416: tuple[R
     assert len(store.requests) - asked < stores.PART_TRIES
 
 
-@pytest.mark.long
 def test_all_of_an_object_for_a_part(
     store: OtherStore, log_dir: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,7 +150,6 @@ def test_what_google_stores_packed(store: OtherStore) -> None:
         path_of(f"{store.root}/packed.log").opened()  # type: ignore[attr-defined]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("server", ["gs"], indirect=True)
 def test_a_file_whose_first_answer_fails(store: OtherStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Google's library takes it for closed from then on: another one is opened."""

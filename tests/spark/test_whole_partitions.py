@@ -124,7 +124,7 @@ def test_a_log_too_large_for_a_task_is_shuffled(tmp_path: Path) -> None:
     """U-35: what is known of all its batches and records fits no task; a shuffle knows of a segment at a time."""
     path = RichLog(1, transactions=True).write(tmp_path / "logs", 4, 30)
     local = stage_locally(path, all_dirty(NOW_MS))
-    given, jobs = resources(facts_bytes=2000), InlineJobs()
+    given, jobs = resources(facts_bytes=2500), InlineJobs()
     assert isinstance(stage_locally(path, all_dirty(NOW_MS), None, given).result.error, LogTooLargeError)
     found = stage_inline(path, all_dirty(NOW_MS), None, given, jobs=jobs, whole_bytes=ANY)
     assert found.files["plan.json"][0].pop("facts_bytes") < local.files["plan.json"][0].pop("facts_bytes")

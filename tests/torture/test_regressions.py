@@ -13,7 +13,7 @@ import pytest
 from cleanerd.admin.client_config import read_client_config
 from cleanerd.apply import lock as lock_module
 from cleanerd.apply.files import PartitionFiles
-from cleanerd.apply.kept_segments import FileMark, KeptEntry, KeptSegments
+from cleanerd.apply.kept_segments import FORMAT, FileMark, KeptEntry, KeptSegments
 from cleanerd.apply.lock import LogDirLock
 from cleanerd.apply.validate import check_witness
 from cleanerd.broker.claim import Claim
@@ -200,7 +200,7 @@ def test_a_number_that_is_none_is_damage(tmp_path: Path, number: str) -> None:
     kept = KeptSegments(tmp_path)
     kept.put(ENTRY, tmp_path.stat())
     (path,) = kept.path.iterdir()
-    path.write_text(path.read_text().replace('"format": 1', f'"format": {number}'))
+    path.write_text(path.read_text().replace(f'"format": {FORMAT}', f'"format": {number}'))
     assert kept.entries() == ()
     assert kept.warnings
 
