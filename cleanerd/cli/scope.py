@@ -50,7 +50,8 @@ def tell_what_is_missing(output: Output, facts: BrokerFacts, log_dir: Path) -> N
 def tell_start_obstacles(output: Output, log_dir: LogDir, facts: BrokerFacts) -> None:
     """Warn of what the broker's next start would make of the log directory (U-60)."""
     for obstacle in start_obstacles(log_dir, facts):
-        output.warning(str(obstacle))
+        if not obstacle.refused:
+            output.warning(str(obstacle))
 
 
 def tell_of_server_properties(output: Output, settings: Settings) -> None:

@@ -150,7 +150,7 @@ def partition_row(partition: Mapping[str, Any], now_ms: int) -> list[str]:
 
 
 def _is_overdue(partition: Mapping[str, Any], now_ms: int) -> bool:
-    due_ms = partition["overdue_at_ms"]
+    due_ms = partition.get("overdue_at_ms")
     return due_ms is not None and due_ms <= now_ms and partition["state"] != "excluded"
 
 

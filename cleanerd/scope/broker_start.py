@@ -31,11 +31,15 @@ _MOUNT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class StartObstacle:
-    """What happens at the broker's next start, where it comes from, and what you can do before."""
+    """What happens at the broker's next start, where it comes from, and what you can do before.
+
+    ``refused``: a cleaning refuses the partition and says the same.
+    """
 
     what: str
     where: Path
     fix: str
+    refused: bool = False
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what} ({self.fix})"
@@ -94,14 +98,14 @@ def _identities(log_dir: LogDir, facts: BrokerFacts) -> Iterator[StartObstacle]:
             damaged.setdefault(name.topic, []).append(name)
         except OSError:
             continue
-    for what, found in (
-        ("is missing: the broker takes it for stray, renames it and begins with an empty log", missing),
-        ("is damaged: the broker does not start with it", damaged),
+    for what, found, refused in (
+        ("is missing: the broker takes it for stray, renames it and begins with an empty log", missing, False),
+        ("is damaged: the broker does not start with it", damaged, True),
     ):
         for topic, names in found.items():
             where = log_dir.path / str(names[0]) / PARTITION_METADATA
             others = "" if len(names) == 1 else f" (so it is in {_some(names[1:])})"
-            yield StartObstacle(what + others, where, _write_identity(facts, topic))
+            yield StartObstacle(what + others, where, _write_identity(facts, topic), refused)
 
 
 def _write_identity(facts: BrokerFacts, topic: str) -> str:

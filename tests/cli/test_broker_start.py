@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from cleanerd.format.names import broker_takes_dir, uuid_to_base64
 from cleanerd_lab.demo.broker import BrokerError
 from tests.cli.clean_log_dirs import COMPACT, NOW, dirty, good, make, write_metadata
-from tests.kafka.test_broker import produce
+from tests.kafka.fixtures import produce
 from tests.support.log_dirs import CLUSTER_ID, make_log_dir, tree, with_directory_id
 from tests.support.patience import PATIENCE_SECONDS
 

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import Producer
 
 from cleanerd_lab.demo.broker import Broker
 from tests.kafka.judge import Judge, fetch_jars
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -105,3 +107,11 @@ def brokers(profile: str) -> Iterator[StartBroker]:
         for broker in start.brokers:
             broker.kill()
         shutil.rmtree(work_dir)
+
+
+def produce(broker: Broker, values: Sequence[bytes]) -> None:
+    """Write records of one key to partition 0 of the topic ``t``."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
+    for value in values:
+        producer.produce("t", key=b"k", value=value, partition=0)
+    assert producer.flush(PATIENCE_SECONDS) == 0

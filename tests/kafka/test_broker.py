@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from cleanerd_lab.demo.broker import STARTED, Broker, BrokerError
 from cleanerd_lab.demo.class_archive import make_archive
+from tests.kafka.fixtures import produce
 from tests.kafka.judge import fetch
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -25,13 +26,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 def start_broker(request: pytest.FixtureRequest) -> StartBroker:
     found: StartBroker = request.getfixturevalue(request.param)
     return found
-
-
-def produce(broker: Broker, values: list[bytes]) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
-    for value in values:
-        producer.produce("t", key=b"k", value=value, partition=0)
-    assert producer.flush(PATIENCE_SECONDS) == 0
 
 
 def consume(broker: Broker, count: int) -> list[bytes]:
