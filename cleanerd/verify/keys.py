@@ -185,7 +185,7 @@ class KeyedRecords:
 
     @property
     def _not_by_us(self) -> str:
-        return f"; cleanerd itself has cleaned it from {self._where.unproven_below} on (--first-dirty, or U-50)"
+        return f"; cleanerd has not cleaned below offset {self._where.unproven_below}: this may be Kafka's own cleaning"
 
     def check(self, part: NDArray[np.void], *, against: bool) -> None:
         """Check one part of the table: all rows of the keys in it."""
