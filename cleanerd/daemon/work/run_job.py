@@ -118,8 +118,8 @@ def _tell_change(job: Job) -> None:
 
 
 def _with_way_out(job: Job, reason: str, error: CleanerdError | None) -> str:
-    """What to do about it, where the error itself does not say."""
-    if not isinstance(error, CorruptionError) or error.hint is not None:
+    """For damage, how to see all of it and how to try again."""
+    if not isinstance(error, CorruptionError):
         return reason
     return f"{reason} (all that is damaged: cleanerd verify {job.path}; once repaired: cleanerd retry {job.name})"
 
