@@ -85,6 +85,14 @@ def test_an_empty_file(tmp_path: Path, reader: SegmentReader) -> None:
     assert offsets(reader, segment(tmp_path, b"")) == []
 
 
+def test_a_zero_byte_behind_the_last_batch_is_named_as_zeros(tmp_path: Path, reader: SegmentReader) -> None:
+    """C-57: one byte of a batch that begins with a zero byte cannot be told from room that a broker set aside."""
+    with pytest.raises(CorruptionError, match="1 zero bytes to the end of a closed segment") as raised:
+        offsets(reader, segment(tmp_path, SMALL + LARGE + LAST[:1]))
+    assert raised.value.where == str(tmp_path / NAME)
+    assert raised.value.position == len(SMALL) + len(LARGE)
+
+
 @pytest.mark.parametrize("cut", [11, 12, 16, 17, 60, len(LAST) - 1])
 def test_ends_inside_a_batch(tmp_path: Path, reader: SegmentReader, cut: int) -> None:
     """C-57: however little is left of the last batch; the position is where it begins."""
