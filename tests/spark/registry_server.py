@@ -10,6 +10,7 @@ import json
 import re
 import threading
 import time
+import uuid
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,10 @@ class RegistryServer:
     def asked(self, path: str) -> int:
         """How often."""
         return sum(each == path for _, each in self.requests)
+
+    def path_of(self, url: str) -> str:
+        """The path of a request below the registry's own."""
+        return urlsplit(url).path.removeprefix(urlsplit(self.url).path)
 
     def answer(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Status and document."""
@@ -116,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
             super().finish()
 
     def _do(self) -> None:
-        path = urlsplit(self.path).path
+        path = self._registry.path_of(self.path)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         number = len(self._registry.requests)
         self._registry.requests.append((self.command, path))
@@ -172,7 +177,8 @@ def start(tls: ssl.SSLContext | None = None) -> tuple[RegistryServer, Callable[[
     if tls is not None:
         # Each connection's thread shakes hands, so that one that goes on no further holds up no other.
         server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-    registry.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_address[1]}"
+    # Readers keep schemas by the registry's URL for the life of their process; another server may get the same port.
+    registry.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_address[1]}/{uuid.uuid4().hex}"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), name="registry")
     thread.start()
 
