@@ -56,7 +56,7 @@ class CleaningPlan:
 
     ``sources`` are all segments from the beginning of the log up to the one that holds ``end_offset - 1`` (C-31),
     ``uncleanable`` those after them, the active one included: markers in them end transactions of the sources (U-44),
-    and a versioned strategy looks for records there (U-1). Markers at or above ``decided_offset`` end none (U-32).
+    and a non-default strategy looks for records there (U-1). Markers at or above ``decided_offset`` end none (U-32).
     ``torn_from``: the broker's recovery will cut the log at the first damage in the segment of this offset or after it;
     None: no recovery is to come, or a running broker said how much of the log is there. Up to ``proven_offset`` the log
     is known to be clean, below ``unproven_below`` by Kafka's checkpoint alone (U-50); ``first_dirty_offset`` lies above
@@ -116,6 +116,14 @@ class CleaningPlan:
     def may_be_torn(self, source: Source) -> bool:
         """Whether damage in an uncleanable segment is the end of what counts there."""
         return self.torn_from is not None and source.end > self.torn_from
+
+    @property
+    def guarding_sources(self) -> tuple[Source, ...]:
+        """The segments after the sources whose records keep expired tombstones (U-1).
+
+        None under ``offset`` (U-50): a tombstone deletes records below it, and these lie above it.
+        """
+        return self.uncleanable if self.rules.versioned else ()
 
     def to_json(self) -> dict[str, Any]:
         """The content of ``plan.json``."""

@@ -182,7 +182,7 @@ def _free(
         for each in candidates:
             proof.hold_against(replace(each, bits=_words(held, each)))
         try:
-            for source in plan.uncleanable:
+            for source in plan.guarding_sources:
                 proof.hold_tail_against(source)
         except CleanerdError as error:
             # Not what is being cleaned: no reason to fail. Nothing is known of what follows.

@@ -207,7 +207,7 @@ class SparkCleaning(Cleaning):
     def _prove(self, sizes: Sizes, facts: Mapping[int, str]) -> list[Row]:
         plan, text = self.plan, self._text
         splits = splits_of(plan.path, plan.sources, sizes.split_bytes)
-        splits += splits_of(plan.path, plan.uncleanable, sizes.split_bytes, first=len(plan.sources))
+        splits += splits_of(plan.path, plan.guarding_sources, sizes.split_bytes, first=len(plan.sources))
         return self._jobs.run(
             "prove that tombstones may go",
             tasks_of(splits, cores=self._jobs.cores, split_bytes=sizes.split_bytes),

@@ -103,7 +103,7 @@ def _candidates(plan: CleaningPlan, evidence: SegmentEvidence, records: RecordEv
 
 
 def _gather_tail(plan: CleaningPlan, sizes: Sizes, split: Split, decoder: Decoder) -> Iterator[Row]:
-    source = plan.uncleanable[split.segment - len(plan.sources)]
+    source = plan.guarding_sources[split.segment - len(plan.sources)]
     others = KeyBlocks(plan.rules, sizes, split, CLEAN, combine=True, versions=False)
     record = 0
     # Where an index says that a split begins, damage may mean that it is wrong.

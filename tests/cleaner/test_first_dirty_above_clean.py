@@ -117,6 +117,15 @@ def test_newer_records_hold_no_tombstone_back(tmp_path: Path) -> None:
     assert (offsets(log_dir / NAME, 3), result.tombstones_waiting) == ([1, 2], 0)
 
 
+def test_a_newer_record_in_the_active_segment_holds_no_tombstone_back(tmp_path: Path) -> None:
+    """U-50: the active segment lies above every tombstone, so no tombstone of an offset topic deletes its records."""
+    gone = encode_batch([Record(b"k", None, NOW)], delete_horizon=NOW)
+    log = {0: gone + batches(rec("y"), first=1), 2: batches(rec("x"), first=2), 3: batches(rec("k"), first=3)}
+    log_dir = make_log_dir(tmp_path / "logs", {NAME: Partition(log, cleaner_offset=2)})
+    result = cleaned(log_dir, NOW)
+    assert (offsets(log_dir / NAME, 4), result.tombstones_waiting) == ([1, 2, 3], 0)
+
+
 def test_what_cleanerd_cleaned_itself_needs_no_proof(tmp_path: Path) -> None:
     """U-50: --from-start removes both records, and what is clean from then on is cleanerd's own."""
     log_dir = make_log_dir(tmp_path / "logs", {NAME: Partition(TWICE, cleaner_offset=4)})

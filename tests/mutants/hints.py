@@ -24,6 +24,14 @@ HINTS = (
         (TWICE, f"{UNPROVEN}::test_whatever_kafkas_checkpoint_says_no_deleted_key_comes_back"),
     ),
     Mutant(
+        "the-active-segment-holds-tombstones-of-an-offset-topic-back",
+        "U-50",
+        "cleanerd/cleaner/plan.py",
+        "return self.uncleanable if self.rules.versioned else ()",
+        "return self.uncleanable",
+        (f"{UNPROVEN}::test_a_newer_record_in_the_active_segment_holds_no_tombstone_back",),
+    ),
+    Mutant(
         "one-cleaning-makes-kafkas-part-its-own",
         "U-50",
         CLEAN_BELOW,
