@@ -109,7 +109,7 @@ STRATEGIES = (
         "tail-is-no-evidence",
         "U-1",
         PURGE,
-        "for source in plan.uncleanable:",
+        "for source in plan.guarding_sources:",
         "for source in ():",
         (DELETED, f"{ROUNDS}::test_a_tombstone_waits_for_late_data_in_the_tail"),
     ),
