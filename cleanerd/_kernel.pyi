@@ -396,6 +396,10 @@ class OffsetMap:
         self, key_hash: NDArray[np.uint64], mask: NDArray[np.bool_], *, shard: int = 0, shards: int = 1
     ) -> NDArray[np.bool_]:
         """True where ``mask`` is true, the key belongs to ``shard`` and the map holds it."""
+    def ordinals(
+        self, key_hash: NDArray[np.uint64], mask: NDArray[np.bool_], *, shard: int = 0, shards: int = 1
+    ) -> NDArray[np.int64]:
+        """[n]: the ordinal that the map holds for the row's key, -1 where it holds none. Only with versions."""
     def winners(self, first_ordinal: int, count: int) -> NDArray[np.uint64]:
         """Bit ``i``: some key's winning ordinal is ``first_ordinal + i``. ``first_ordinal`` is a multiple of 64."""
     def clear(self) -> None: ...
@@ -518,6 +522,7 @@ class ChunkRewriter:
 
     ``lead``: less than 4096 bytes that are to stand in front of the output, which then is made so that ``with_lead``
     begins at a page of memory, for direct I/O; only an output much larger than ``expected_bytes`` may end up elsewhere.
+    ``least_max_timestamps``: one per batch, as ``actions``: a rebuilt v2 batch's largest timestamp is no lower (U-65).
     """
 
     def __new__(
@@ -532,6 +537,7 @@ class ChunkRewriter:
         verify_crc: bool = True,
         max_unpacked: int = 1073741824,
         lead: NDArray[np.uint8] | None = None,
+        least_max_timestamps: NDArray[np.int64] | None = None,
     ) -> ChunkRewriter: ...
     def feed(self, data: NDArray[np.uint8], position: int) -> tuple[int, int]:
         """As ``ChunkDecoder.feed``.

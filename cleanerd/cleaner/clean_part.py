@@ -15,7 +15,7 @@ import numpy as np
 from cleanerd.cleaner.bits import BitColumn
 from cleanerd.cleaner.chunk_rows import ChunkRows
 from cleanerd.cleaner.evidence import SegmentEvidence
-from cleanerd.cleaner.index import keyed_rows
+from cleanerd.cleaner.index import Contestants, keyed_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,12 +29,16 @@ if TYPE_CHECKING:
 
 
 class CleanPart:
-    """The segments below the first dirty offset, and the clean front of the one that it lies in."""
+    """The segments below the first dirty offset, and the clean front of the one that it lies in.
+
+    ``contestants``: under a versioned strategy, the records that competed in the last shard.
+    """
 
     def __init__(self, plan: CleaningPlan, room: FactsRoom) -> None:
         self._plan = plan
         self._room = room
         self.evidence = [SegmentEvidence(plan, s) for s in plan.sources if s.end <= plan.first_dirty_offset]
+        self.contestants: list[Contestants] = []
 
     def walk(
         self, decoder: Decoder, offset_map: OffsetMap, dirty: Sequence[SegmentEvidence], shard: int, shards: int
@@ -62,6 +66,7 @@ class CleanPart:
         for evidence in split:
             contest.walk(decoder.chunks(evidence.source), evidence, evidence.dirty_from)
         contest.take_winners()
+        self.contestants = contest.contestants
 
     def _look_up(
         self, chunks: Iterator[Chunk], offset_map: OffsetMap, evidence: SegmentEvidence, shard: int, shards: int
@@ -86,7 +91,7 @@ class _Contest:
         self._shard = shard
         self._shards = shards
         self._next_ordinal = 0
-        self._walked: list[tuple[SegmentEvidence, int, int]] = []
+        self.contestants: list[Contestants] = []
 
     def first_walk(self, chunks: Iterator[Chunk], evidence: SegmentEvidence, room: FactsRoom) -> None:
         """A clean segment that nobody has read yet."""
@@ -124,15 +129,16 @@ class _Contest:
 
     def _done(self, evidence: SegmentEvidence, superseded: BitColumn, records: int) -> None:
         evidence.superseded.merge(superseded)
-        self._walked.append((evidence, self._next_ordinal, records))
+        self.contestants.append(Contestants(evidence, self._next_ordinal, evidence.visible_from, records))
         # Each segment begins at a multiple of 64: its winners are whole words.
         self._next_ordinal += (records + 63) // 64 * 64
 
     def take_winners(self) -> None:
         """Whose record the map holds when all have competed."""
         winners = self._map.winners(0, self._next_ordinal)
-        for evidence, first, records in self._walked:
-            words = winners[first // 64 : first // 64 + (records + 63) // 64]
+        for each in self.contestants:
+            first, evidence = each.first_ordinal // 64, each.evidence
+            words = winners[first : first + (each.last + 63) // 64]
             evidence.won = words.copy() if evidence.won is None else evidence.won | words
 
 

@@ -16,6 +16,7 @@ from cleanerd.cleaner.index import Decoder, DirtyIndex
 from cleanerd.cleaner.map_size import SIZING, MapSizing, MapUse, with_map
 from cleanerd.cleaner.marker_check import corrected_by_markers
 from cleanerd.cleaner.purge import guarded
+from cleanerd.cleaner.write_times import take_over
 from cleanerd.format.batch import HEADER_BYTES
 from cleanerd.policy.grouping import Outcome
 from cleanerd.policy.retain import (
@@ -56,7 +57,7 @@ class SegmentDecision:
     to come. ``shortens_transactions``: data batches of transactions go, so markers may have nothing left to end.
     ``waits_for_producers``: some stay, emptied, until their producers have expired (R192-1). ``waiting``: tombstones
     past theirs that stay (U-1, U-4). ``purged`` is a bitmap of those that go where not all that expire do, None when
-    none does.
+    none does. ``least_max_timestamps`` [b] int64: what the batches' largest timestamps may not sink below (U-65).
     """
 
     source: Source
@@ -84,6 +85,7 @@ class SegmentDecision:
     waits_for_producers: bool
     next_horizon_ms: int | None
     outcome: Outcome
+    least_max_timestamps: NDArray[np.int64] | None = None
 
     @property
     def keeps_batches(self) -> bool:
@@ -183,6 +185,8 @@ def _gather(plan: CleaningPlan, decoder: Decoder, use: MapUse) -> _Evidence:
         entries += len(offset_map)
         fullest = max(fullest, len(offset_map))
         clean_part.walk(decoder, offset_map, index.evidence, shard, shards)
+        if plan.rules.keeps_write_time:
+            take_over(decoder, offset_map, [*clean_part.contestants, *index.contestants], shard, shards)
         index.take_winners(offset_map, shard)
     winners = tuple(index.winners(row) for row in range(len(index.evidence)))
     return _Evidence(
@@ -271,6 +275,7 @@ def decide_segment(
     """One segment, once every other record of its keys has been looked at; call in log order."""
     data_batches = evidence.transactional_data()
     txn_entries = evidence.settle_transactions(transactions)
+    least_max_timestamps = evidence.settle_write_times()
     first_record = evidence.first_record()
     retention = retain(records, first_record, evidence.batch_flags())
     counts = np.diff(first_record)
@@ -305,8 +310,21 @@ def decide_segment(
         shortens_transactions=_shortens(retention.actions, counts, data_batches),
         waits_for_producers=_waits_for_producers(evidence, retention, data_batches),
         next_horizon_ms=evidence.next_horizon_ms,
-        outcome=_outcome(evidence, retention, counts, end, changes_txn_index=evidence.changes_txn_index(txn_entries)),
+        outcome=_at_least(
+            _outcome(evidence, retention, counts, end, changes_txn_index=evidence.changes_txn_index(txn_entries)),
+            least_max_timestamps,
+            retention,
+        ),
+        least_max_timestamps=least_max_timestamps,
     )
+
+
+def _at_least(outcome: Outcome, least_ms: NDArray[np.int64] | None, retention: Retention) -> Outcome:
+    """The outcome, where batches that stay take over later times (U-65)."""
+    if least_ms is None:
+        return outcome
+    high_ms = int(least_ms[retention.kept_by_batch > 0].max(initial=outcome.max_timestamp_ms))
+    return replace(outcome, max_timestamp_ms=high_ms, batch_time_ms=max(outcome.batch_time_ms, high_ms))
 
 
 def _shortens(actions: NDArray[np.uint8], counts: NDArray[np.uint32], data_batches: NDArray[np.uint32]) -> bool:
@@ -369,7 +387,8 @@ def _outcome(
     copied = actions == ACTION_COPY
     rebuilt = np.flatnonzero((actions & ACTION_MASK) == ACTION_REBUILD)
     share = retention.kept_by_batch[rebuilt] / counts[rebuilt]
-    old_header = np.where((evidence.batch_flags()[rebuilt] & BATCH_REBUILT) != 0, 0, HEADER_BYTES)
+    has_no_header = ((evidence.batch_flags()[rebuilt] & BATCH_REBUILT) != 0) & (evidence.legacy_batches > 0)
+    old_header = np.where(has_no_header, 0, HEADER_BYTES)
     payload = np.maximum(sizes[rebuilt].astype(np.int64) - old_header, 0)
     written_bytes = (
         int((sizes * copied).sum())

@@ -13,7 +13,7 @@ import numpy as np
 from cleanerd._kernel import FLAG_HAS_KEY
 from cleanerd.cleaner.bits import BitColumn
 from cleanerd.cleaner.chunk_rows import BEGINNING, ChunkRows, KnownChunk, Mark
-from cleanerd.errors import DisorderedLogError
+from cleanerd.errors import DisorderedLogError, RefusedError
 from cleanerd.format.batch import CONTROL, HAS_DELETE_HORIZON, TRANSACTIONAL
 from cleanerd.format.index import TXN_ENTRY
 from cleanerd.log.segment import BatchWitness
@@ -25,7 +25,9 @@ from cleanerd.policy.retain import (
     BATCH_ENDS_NOTHING,
     BATCH_EXPIRED,
     BATCH_HAS_HORIZON,
+    BATCH_NO_HORIZON,
     BATCH_PROTECTED,
+    BATCH_REBUILT,
 )
 from cleanerd.policy.tombstone import expired, has_horizon, next_horizon_ms, tombstones
 from cleanerd.policy.transaction import (
@@ -89,6 +91,8 @@ class SegmentEvidence:
         self._first_record = np.zeros(0, np.uint32)
         self._sizes = [np.zeros(0, np.uint32)]
         self._flags = [np.zeros(0, np.uint8)]
+        self._max_timestamps = [np.zeros(0, np.int64)]
+        self._taken_over: NDArray[np.int64] | None = None
         self._batches = 0
         self.marks: list[Mark] = []
         self._events: list[TransactionEvents] = []
@@ -166,6 +170,8 @@ class SegmentEvidence:
         self._record_counts.append(np.diff(batches.first_record))
         self._sizes.append(batches.size)
         self._flags.append(batch_flags)
+        if self._plan.rules.keeps_write_time:
+            self._max_timestamps.append(batches.max_timestamp)
         self._batches += len(batches)
         self.keyed.append((records.flags & FLAG_HAS_KEY) != 0)
         self.tombstone.append(tombstones(records.flags, self._plan.rules.tombstone_mode, legacy_rows(batches)))
@@ -364,6 +370,39 @@ class SegmentEvidence:
     def batch_flags(self) -> NDArray[np.uint8]:
         """[b] uint8: ``BATCH_*`` of the retention policy."""
         return np.concatenate(self._flags)
+
+    def take_over(self, numbers: NDArray[np.int64], times_ms: NDArray[np.int64]) -> None:
+        """Let the batches of these records [k] take over the times [k] of what they supersede (U-65)."""
+        if self._taken_over is None:
+            self._taken_over = np.full(self._batches, -1, dtype=np.int64)
+        batch = np.searchsorted(self.first_record(), numbers, side="right") - 1
+        np.maximum.at(self._taken_over, batch, times_ms)
+
+    def settle_write_times(self) -> NDArray[np.int64] | None:
+        """[b] int64: what the largest timestamp of each batch may not sink below; None where records' times decide.
+
+        A batch that took over a time says so no more by its records, so none ever sinks. Those that rise are rebuilt.
+        Call once, when all chunks are in and all keys were looked at.
+
+        Raises:
+            RefusedError: a batch of a format without a time of its own would have to rise, and keeps its format.
+        """
+        if not self._plan.rules.keeps_write_time:
+            return None
+        own = np.concatenate(self._max_timestamps)
+        if self._taken_over is None:
+            return own
+        flags = self.batch_flags()
+        rising = self._taken_over > own
+        flags[rising] |= BATCH_REBUILT
+        if (flags[rising] & BATCH_NO_HORIZON).any():
+            raise RefusedError(
+                "a record of format v0 or v1 supersedes a younger one, and its batch cannot take over a later time",
+                where=f"{self._plan.path}/{self.source.base:020d}.log",
+                hint="set compaction.winner.retention=record-time for this topic, or cleanup.policy=compact",
+            )
+        self._flags = [flags]
+        return np.maximum(own, self._taken_over)
 
     def changes_txn_index(self, entries: NDArray[np.void]) -> bool:
         """Whether the segment's transaction index has other entries now than ``entries``."""

@@ -20,6 +20,9 @@ BATCH_BYTES: Final = 14
 SEGMENT_BATCH_BYTES: Final = 26
 """What is needed beside that for each batch of the segment that is decided."""
 
+WRITE_TIME_BYTES: Final = 24
+"""Beside that, where batches keep write times: their own, those that they take over, and the larger of both."""
+
 RECORD_BITS: Final = 5
 SEGMENT_RECORD_BITS: Final = 7
 """The same of each record: bitmaps."""
@@ -30,6 +33,7 @@ class FactsRoom:
 
     def __init__(self, plan: CleaningPlan) -> None:
         self._plan = plan
+        self._batch_bytes = BATCH_BYTES + (WRITE_TIME_BYTES if plan.rules.keeps_write_time else 0)
         self._batches = 0
         self._records = 0
         self._source: Source | None = None
@@ -52,7 +56,7 @@ class FactsRoom:
         self._own_records += records
         own_bytes = SEGMENT_BATCH_BYTES * self._own_batches + SEGMENT_RECORD_BITS * self._own_records // 8
         self._largest_bytes = max(self._largest_bytes, own_bytes)
-        needed = self._largest_bytes + BATCH_BYTES * self._batches + RECORD_BITS * self._records // 8
+        needed = self._largest_bytes + self._batch_bytes * self._batches + RECORD_BITS * self._records // 8
         if needed > self._plan.facts_bytes:
             raise LogTooLargeError(
                 f"the log has more than {self._batches} batches and {self._records} records up to here; cleaning it "

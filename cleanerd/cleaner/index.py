@@ -6,6 +6,7 @@ multiples of 64, so that a segment's winners are whole words of the bitmap that 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -42,6 +43,19 @@ MOST_TIMED_BYTES: Final = 1024 * 1024
 
 class MapFullError(Exception):
     """The distinct keys of this shard do not fit the map; the caller takes more shards (U-20)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contestants:
+    """Records ``first`` to ``last`` (exclusive) of a segment, which competed for their keys.
+
+    Record ``n`` of the segment has the ordinal ``first_ordinal + n``.
+    """
+
+    evidence: SegmentEvidence
+    first_ordinal: int
+    first: int
+    last: int
 
 
 class Decoder:
@@ -150,6 +164,12 @@ class DirtyIndex:
         """Read out who won of this shard's keys, once the clean part has had its say (R280-10)."""
         winners = offset_map.winners(FIRST_DIRTY_ORDINAL, self._end_ordinal - FIRST_DIRTY_ORDINAL)
         self._winners = winners if shard == 0 else self._winners | winners
+
+    @property
+    def contestants(self) -> list[Contestants]:
+        """The dirty records."""
+        rows = zip(self.evidence, self.first_ordinals, strict=True)
+        return [Contestants(each, first, each.dirty_from, each.dirty_to) for each, first in rows]
 
     def winners(self, row: int) -> NDArray[np.uint64]:
         """Bitmap over the records of dirty segment ``row``: those that won their key."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from cleanerd.log.partition import PartitionLog
     from cleanerd.log.topic_config import TopicConfig
-    from cleanerd.policy.rules import Encoding, Guard, TombstoneMode
+    from cleanerd.policy.rules import Encoding, Guard, TombstoneMode, WinnerRetention
 
 PLAN_FORMAT = 1
 HASH_KEY_BYTES = 16
@@ -226,6 +226,7 @@ def rules_of(config: TopicConfig) -> Rules:
         tombstone_mode=cast("TombstoneMode", config.tombstone_mode),
         tombstone_header=config.tombstone_header if config.tombstone_mode == "header" else "",
         tombstone_guard=cast("Guard", config.tombstone_guard),
+        winner_retention=cast("WinnerRetention", config.compaction_winner_retention),
     )
 
 

@@ -216,6 +216,7 @@ class PartOfSource:
         self._keep = member.keep
         self._actions = actions
         self._horizon_ms = horizon_ms
+        self._least_max_timestamps = member.least_max_timestamps
         self._convert_legacy = plan.convert_legacy
         self._max_message_bytes = plan.max_message_bytes
         self._max_unpacked = plan.max_unpacked_bytes
@@ -226,6 +227,7 @@ class PartOfSource:
 
     def begin(self, expected_bytes: int) -> _Chunk:
         """The next chunk, of about so many bytes; the one before is finished."""
+        least = self._least_max_timestamps
         rewriter = _kernel.ChunkRewriter(
             min(expected_bytes, int(expected_bytes * self._share * ROOM)),
             self._keep,
@@ -235,6 +237,7 @@ class PartOfSource:
             convert_legacy=self._convert_legacy,
             max_unpacked=self._max_unpacked,
             lead=None if self._lead is None else self._lead(),
+            least_max_timestamps=None if least is None else least[self._batch :],
         )
         return _Chunk(rewriter, self._finished)
 

@@ -49,6 +49,7 @@ def _rules(settings: Settings, topic: str) -> tuple[object, ...]:
     return (
         fingerprint(config),
         config.tombstone_guard,
+        config.compaction_winner_retention,
         config.cleanup_policy,
         config.min_compaction_lag_ms,
         config.delete_retention_ms,

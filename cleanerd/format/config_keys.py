@@ -15,6 +15,7 @@ READABLE_TOPIC_KEYS: Final = frozenset(
         "compaction.strategy",
         "compaction.strategy.header",
         "compaction.strategy.header.encoding",
+        "compaction.winner.retention",
         "compression.type",
         "delete.retention.ms",
         "file.delete.delay.ms",

@@ -18,16 +18,28 @@ if TYPE_CHECKING:
 STRATEGY: Final = "compaction.strategy"
 STRATEGY_HEADER: Final = "compaction.strategy.header"
 HEADER_ENCODING: Final = "compaction.strategy.header.encoding"
+WINNER_RETENTION: Final = "compaction.winner.retention"
 TOMBSTONE_MODE: Final = "tombstone.mode"
 TOMBSTONE_HEADER: Final = "tombstone.header"
 TOMBSTONE_GUARD: Final = "tombstone.guard"
 
-KEYS: Final = frozenset({STRATEGY, STRATEGY_HEADER, HEADER_ENCODING, TOMBSTONE_MODE, TOMBSTONE_HEADER, TOMBSTONE_GUARD})
+KEYS: Final = frozenset(
+    {
+        STRATEGY,
+        STRATEGY_HEADER,
+        HEADER_ENCODING,
+        WINNER_RETENTION,
+        TOMBSTONE_MODE,
+        TOMBSTONE_HEADER,
+        TOMBSTONE_GUARD,
+    }
+)
 """The topic keys of this page. Internal topics have the defaults of all of them (R280-12)."""
 
 STRATEGIES: Final = ("offset", "timestamp", "header")
 ENCODINGS: Final = ("long", "varlong")
 TOMBSTONE_MODES: Final = ("null", "flag", "header")
+WINNER_RETENTIONS: Final = ("record-time", "write-time")
 GUARDS: Final = ("horizon", "forever")
 
 DEFAULT_EXCLUDE: Final = ("__*", "_schemas", "connect-*", "*-changelog", "*-repartition")
@@ -73,7 +85,7 @@ def apply_fallbacks(topic: str, values: dict[str, Any], origins: dict[str, str])
 RETENTION_CAUTION: Final = (
     "With cleanup.policy=compact,delete the record that wins by version may be in an older segment than those it "
     "superseded: the broker's retention deletes it, and the key is gone although its last write is within retention "
-    "(cleanup.policy=compact keeps it)"
+    f"({WINNER_RETENTION}=write-time keeps it as long as its last write; cleanup.policy=compact keeps it)"
 )
 
 
@@ -97,7 +109,8 @@ def cautions(topic: str, values: Mapping[str, Any], origins: Mapping[str, str]) 
                 f"an older version that arrives after a tombstone has expired brings its key back "
                 f"({TOMBSTONE_GUARD}=forever keeps tombstones)"
             )
-    if values[STRATEGY] != "offset" and {"compact", "delete"} <= values["cleanup.policy"]:
+    by_record_time = values[STRATEGY] != "offset" and values[WINNER_RETENTION] == "record-time"
+    if by_record_time and {"compact", "delete"} <= values["cleanup.policy"]:
         found.append(f"{STRATEGY} of {topic} is {values[STRATEGY]} ({origins[STRATEGY]}). {RETENTION_CAUTION}")
     if values[TOMBSTONE_MODE] == "flag" and values["compression.type"] != "producer":
         found.append(

@@ -88,6 +88,7 @@ class TopicConfig:
     compaction_strategy: str
     compaction_strategy_header: str
     compaction_strategy_header_encoding: str
+    compaction_winner_retention: str
     tombstone_mode: str
     tombstone_header: str
     tombstone_guard: str

@@ -72,6 +72,7 @@ TOPIC_RULES: Final[Mapping[str, KeyRule]] = MappingProxyType({
     strategy_config.STRATEGY: _words(strategy_config.STRATEGIES, "log.cleaner.compaction.strategy"),
     strategy_config.STRATEGY_HEADER: _rule(HeaderName(), "", "log.cleaner.compaction.strategy.header"),
     strategy_config.HEADER_ENCODING: _words(strategy_config.ENCODINGS),
+    strategy_config.WINNER_RETENTION: _words(strategy_config.WINNER_RETENTIONS),
     strategy_config.TOMBSTONE_MODE: _words(strategy_config.TOMBSTONE_MODES),
     strategy_config.TOMBSTONE_HEADER: _rule(HeaderName(), ""),
     strategy_config.TOMBSTONE_GUARD: _words(strategy_config.GUARDS),

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 Encoding = Literal["long", "varlong"]
 TombstoneMode = Literal["null", "flag", "header"]
 Guard = Literal["horizon", "forever"]
+WinnerRetention = Literal["record-time", "write-time"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,8 @@ class Rules:
     """The topic's settings that decide what stays (R280-1, R87-1, U-4), as they are in force.
 
     ``header`` is where the versions are, ``encoding`` how they are written there; ``tombstone_header`` makes a record
-    that has a value a tombstone (R87-4). Names that do not matter are empty.
+    that has a value a tombstone (R87-4). Names that do not matter are empty. ``winner_retention``: the time by which
+    retention deletes a record that supersedes younger ones, its own or that of the key's last write (U-65).
     """
 
     strategy: str = "offset"
@@ -29,6 +31,12 @@ class Rules:
     tombstone_mode: TombstoneMode = "null"
     tombstone_header: str = ""
     tombstone_guard: Guard = "horizon"
+    winner_retention: WinnerRetention = "record-time"
+
+    @property
+    def keeps_write_time(self) -> bool:
+        """Whether a batch takes over the times of what its records supersede."""
+        return self.versioned and self.winner_retention == "write-time"
 
     @property
     def ranking(self) -> Strategy:

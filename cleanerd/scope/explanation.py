@@ -172,4 +172,5 @@ def _strategy_settings(config: TopicConfig) -> dict[str, object]:
         values["tombstone.header"] = config.tombstone_header
     if config.compaction_strategy != "offset":
         values["tombstone.guard"] = config.tombstone_guard
+        values["compaction.winner.retention"] = config.compaction_winner_retention
     return values

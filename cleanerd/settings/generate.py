@@ -45,6 +45,7 @@ _TOPIC_EXAMPLES: Final = {
     "compaction.strategy": "header",
     "compaction.strategy.header": "version",
     "compaction.strategy.header.encoding": "long",
+    "compaction.winner.retention": "write-time",
     "tombstone.mode": "null",
     "tombstone.header": "deleted",
     "tombstone.guard": "horizon",

@@ -39,6 +39,7 @@ from cleanerd.settings.kinds import (
     TombstoneMode,
     Topics,
     Version,
+    WinnerRetention,
     write_policy,
     write_topics,
 )
@@ -278,6 +279,11 @@ class TopicSettings(Keys):
     )
     compaction_strategy_header_encoding: Encoding | None = Field(
         None, description="How the version is written: 8 bytes, big-endian and signed, or a zigzag varlong."
+    )
+    compaction_winner_retention: WinnerRetention | None = Field(
+        None,
+        description="When retention may delete a record that won by timestamp or header: by its own time, or by that "
+        "of its key's last write, which its batch then takes over. For cleanup.policy=compact,delete.",
     )
     tombstone_mode: TombstoneMode | None = Field(
         None,

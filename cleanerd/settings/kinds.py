@@ -235,6 +235,7 @@ _BOOL_HINT: Final = "true or false"
 
 _STRATEGY: Final = Choice(strategy_config.STRATEGIES, empty="offset")
 _ENCODING: Final = Choice(strategy_config.ENCODINGS, empty="long")
+_WINNER_RETENTION: Final = Choice(strategy_config.WINNER_RETENTIONS, empty="record-time")
 _TOMBSTONE_MODE: Final = Choice(strategy_config.TOMBSTONE_MODES, empty="null")
 _GUARD: Final = Choice(strategy_config.GUARDS, empty="horizon")
 
@@ -253,6 +254,7 @@ CleanupPolicy = Annotated[
 Strategy = Annotated[str, BeforeValidator(_STRATEGY.read), Kind(_STRATEGY.valid)]
 Encoding = Annotated[str, BeforeValidator(_ENCODING.read), Kind(_ENCODING.valid)]
 TombstoneMode = Annotated[str, BeforeValidator(_TOMBSTONE_MODE.read), Kind(_TOMBSTONE_MODE.valid)]
+WinnerRetention = Annotated[str, BeforeValidator(_WINNER_RETENTION.read), Kind(_WINNER_RETENTION.valid)]
 Guard = Annotated[str, BeforeValidator(_GUARD.read), Kind(_GUARD.valid)]
 Header = Annotated[str, BeforeValidator(HeaderName().read), Kind(HeaderName().valid)]
 Topics = Annotated[tuple[str, ...], BeforeValidator(_topics), Kind(_TOPICS_HINT, write_topics, is_list=True)]

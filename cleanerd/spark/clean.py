@@ -209,13 +209,14 @@ def stage_by_jobs(
 
     ``jobs_of`` a plan and a progress is who runs them. ``shards``: at least so many. ``split_bytes``: how large the
     parts of segments are at least. Without ``shards`` what is smaller than ``alone_bytes`` is cleaned by this process,
-    and what is no larger than ``whole_bytes`` by one task, if its keys fit one map.
+    and what is no larger than ``whole_bytes`` by one task, if its keys fit one map. This process also cleans topics
+    that keep write times (U-65): that takes one more walk, which no job makes.
     """
     with contextlib.ExitStack() as stack:
 
         def cleaning_of(plan: CleaningPlan, pool: ReaderPool, progress: Progress) -> Cleaning:
             size_bytes = sum(source.segment.size_bytes for source in plan.sources)
-            if jobs_of is None or (shards is None and size_bytes < alone_bytes):
+            if jobs_of is None or plan.rules.keeps_write_time or (shards is None and size_bytes < alone_bytes):
                 sweep(Path(plan.path), alone=is_claimed(plan.path))
                 return _InTurn(plan, pool, progress)
             is_whole = shards is None and size_bytes <= whole_bytes and fits_one_map(plan)

@@ -151,6 +151,7 @@ def rules_to_item(rules: KeyRules) -> dict[str, Any]:
         "encoding": rules.encoding,
         "tombstone_mode": rules.tombstone_mode,
         "tombstone_guard": rules.tombstone_guard,
+        "winner_retention": rules.winner_retention,
         **{name: None if value is None else value.hex() for name, value in names.items()},
     }
 

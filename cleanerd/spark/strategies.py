@@ -16,6 +16,7 @@ from cleanerd.log.strategy_config import (
     TOMBSTONE_GUARD,
     TOMBSTONE_HEADER,
     TOMBSTONE_MODE,
+    WINNER_RETENTION,
 )
 from cleanerd.log.topic_config import NEVER_CLEANED, resolve_topic_config
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
@@ -65,6 +66,7 @@ def keys_of(rules: KeyRules) -> dict[str, str]:
         HEADER_ENCODING: rules.encoding,
         TOMBSTONE_MODE: rules.tombstone_mode,
         TOMBSTONE_GUARD: rules.tombstone_guard,
+        WINNER_RETENTION: rules.winner_retention,
     }
     if rules.header is not None:
         keys[STRATEGY_HEADER] = rules.header.decode()

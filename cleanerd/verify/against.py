@@ -102,11 +102,20 @@ class Comparison:
     """Compares batches (S-08). From ``clean_to`` on no record may be missing; all is new from ``old_end`` on.
 
     The cleaning of a part that ends inside a segment rewrites the whole segment. Behind ``clean_to`` it leaves out, as
-    Kafka's cleaner does, ``aborted`` data, expired markers and batches without records.
+    Kafka's cleaner does, ``aborted`` data, expired markers and batches without records. ``keeps_write_time``: a largest
+    timestamp may rise, and does not sink (U-65).
     """
 
     def __init__(
-        self, findings: Findings, *, log_start: int, clean_to: int, old_end: int, aborted: Invisible, expiry: Expiry
+        self,
+        findings: Findings,
+        *,
+        log_start: int,
+        clean_to: int,
+        old_end: int,
+        aborted: Invisible,
+        expiry: Expiry,
+        keeps_write_time: bool = False,
     ) -> None:
         self._findings = findings
         self._log_start = log_start
@@ -114,6 +123,7 @@ class Comparison:
         self._old_end = old_end
         self._aborted = aborted
         self._expiry = expiry
+        self._keeps_write_time = keeps_write_time
 
     def run(self, new: Sequence[SegmentFile], old: Sequence[SegmentFile], advance: Callable[[int], None]) -> None:
         """Compare the segments ``new`` with ``old``, which cover at least their offsets.
@@ -214,6 +224,9 @@ class Comparison:
             self._tell(batch, Kind.BATCHES_MERGED, what)
             return
         (old,) = before
+        rises = self._keeps_write_time and has_records and header.max_timestamp > old.max_timestamp
+        # With append time a header's time is that of its records, which keep theirs: the type says create time then.
+        kept_bits = _KEPT_BITS & ~TIMESTAMP_TYPE if rises else _KEPT_BITS
         pairs = {
             "base offset": (header.base_offset, old.base_offset),
             "last offset": (header.last_offset, old.last_offset),
@@ -221,9 +234,10 @@ class Comparison:
             "producer id": (header.producer_id, old.producer_id),
             "producer epoch": (header.producer_epoch, old.producer_epoch),
             "base sequence": (header.base_sequence, old.base_sequence),
-            "attribute bits": (header.attributes & _KEPT_BITS, old.attributes & _KEPT_BITS),
+            "attribute bits": (header.attributes & kept_bits, old.attributes & kept_bits),
         }  # fmt: skip
-        if not has_records and header.max_timestamp not in {NO_TIMESTAMP, _ONLY_BATCH_TIMESTAMP}:
+        placed = not has_records and header.max_timestamp not in {NO_TIMESTAMP, _ONLY_BATCH_TIMESTAMP}
+        if placed or (self._keeps_write_time and has_records and not rises):
             pairs["max timestamp"] = (header.max_timestamp, old.max_timestamp)
         if has_records and old.delete_horizon_ms is not None:
             pairs["delete horizon"] = (header.delete_horizon_ms or 0, old.delete_horizon_ms)

@@ -160,7 +160,9 @@ class KeyedRecords:
         """F-2: a batch says the largest time of its records, which retention and searches by time go by."""
         batches, at = rows.batches, rows.filled
         said = batches.max_timestamp[at]
-        for row in np.flatnonzero((batches.magic[at] == 2) & (said != rows.highest_ms)):
+        # A batch that took over the time of what its records superseded says a later one than they do (U-65).
+        wrong = said < rows.highest_ms if self._rules.keeps_write_time else said != rows.highest_ms
+        for row in np.flatnonzero((batches.magic[at] == 2) & wrong):
             what = f"says the largest timestamp is {said[row]}, but its records' largest is {rows.highest_ms[row]}"
             self._tell_batch(self._findings.error, Kind.MAX_TIMESTAMP_WRONG, file, rows, at[row], what)
         for row in np.flatnonzero(rows.lowest_ms < NO_TIMESTAMP):

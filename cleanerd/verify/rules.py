@@ -36,6 +36,7 @@ class KeyRules:
     tombstone_mode: str = "null"
     tombstone_header: bytes | None = None
     tombstone_guard: str = "horizon"
+    winner_retention: str = "record-time"
 
     @classmethod
     def of(cls, config: TopicConfig) -> KeyRules:
@@ -48,12 +49,18 @@ class KeyRules:
             tombstone_mode=config.tombstone_mode,
             tombstone_header=config.tombstone_header.encode() if marked else None,
             tombstone_guard=config.tombstone_guard,
+            winner_retention=config.compaction_winner_retention,
         )
 
     @property
     def by_version(self) -> bool:
         """Whether the record that stays may lie before others of its key."""
         return self.strategy != "offset"
+
+    @property
+    def keeps_write_time(self) -> bool:
+        """Whether a batch takes over the times of what its records superseded (U-65)."""
+        return self.by_version and self.winner_retention == "write-time"
 
     @property
     def never_forgets(self) -> bool:

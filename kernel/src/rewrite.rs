@@ -59,6 +59,8 @@ pub struct Request<'a> {
     /// One per batch, the first for the first that is fed; more than enough is fine.
     pub actions: &'a [u8],
     pub delete_horizon: i64,
+    /// One per batch, as `actions`: the largest timestamp of a rebuilt batch is no lower (U-65). None: its records' alone.
+    pub least_max_timestamps: Option<&'a [i64]>,
     /// Legacy batches become v2 batches; otherwise they keep their format.
     pub convert_legacy: bool,
     pub verify_crc: bool,
@@ -230,6 +232,12 @@ impl Rewrite<'_> {
         }
     }
 
+    /// Of the next batch.
+    pub(crate) fn least_max_timestamp(&self) -> i64 {
+        let times = self.request.least_max_timestamps.unwrap_or_default();
+        times.get(self.written.batches_read).copied().unwrap_or(header::NONE)
+    }
+
     fn output_bytes(&self, consumed: usize) -> usize {
         self.written.output_bytes() + self.copy_from.map_or(0, |from| consumed - from)
     }
@@ -308,10 +316,11 @@ impl Rewrite<'_> {
         self.verify(header, batch)?;
         check_producer(header)?;
         let start = self.begin_batch();
+        let least = self.least_max_timestamp();
         let Workbench { codecs, unpacked, rebuilt } = &mut *self.bench;
         let payload = unpack(header, batch, self.request.max_unpacked, codecs, unpacked)?;
         let horizon = if set { self.request.delete_horizon } else { header::NONE };
-        let mut survivors = Survivors::new(header, header.delete_horizon().unwrap_or(horizon));
+        let mut survivors = Survivors::new(header, header.delete_horizon().unwrap_or(horizon), least);
         let keep = self.request.keep_bits;
         let codec = header.codec();
         if codec == codec::NONE {

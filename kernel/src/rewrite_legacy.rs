@@ -9,6 +9,7 @@ use crate::rewrite::{
     ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_EMPTY_TIME_ZERO, ACTION_EMPTY_TIMELESS, ACTION_REBUILD,
     ACTION_REBUILD_SET_HORIZON, ACTION_SET_HORIZON, Rewrite, time_of_emptied,
 };
+use crate::survivors::largest_time;
 use crate::varint::{varlong_len, write_varlong};
 use crate::walk::Walk;
 
@@ -101,11 +102,14 @@ impl Rewrite<'_> {
         let start = self.begin_batch();
         codecs.compress(source.codec(), plain, &mut self.written.data)?;
         let horizon = if horizon.is_some() { HAS_DELETE_HORIZON } else { 0 };
+        let rebuilt = rebuilt_header(source, kept, first);
+        let (cleared, max_timestamp) = largest_time(source, rebuilt.max_timestamp, self.least_max_timestamp());
         let header = Header {
             magic: 2,
-            attributes: source.attributes & (CODEC_MASK | LOG_APPEND_TIME) | horizon,
+            attributes: source.attributes & (CODEC_MASK | LOG_APPEND_TIME) & !cleared | horizon,
             base_timestamp,
-            ..rebuilt_header(source, kept, first)
+            max_timestamp,
+            ..rebuilt
         };
         self.end_batch(header, start)
     }

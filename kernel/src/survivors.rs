@@ -11,6 +11,8 @@ use crate::walk::for_each_wanted_record;
 pub(crate) struct Survivors<'a> {
     source: &'a Header,
     horizon: Option<i64>,
+    /// The batch's largest timestamp is no lower.
+    least_max_timestamp: i64,
     base_timestamp: i64,
     max_timestamp: i64,
     count: usize,
@@ -18,11 +20,12 @@ pub(crate) struct Survivors<'a> {
 
 impl<'a> Survivors<'a> {
     /// A negative horizon is none (C-50).
-    pub fn new(source: &'a Header, horizon: i64) -> Self {
+    pub fn new(source: &'a Header, horizon: i64, least_max_timestamp: i64) -> Self {
         let horizon = (horizon >= 0).then_some(horizon);
         Self {
             source,
             horizon,
+            least_max_timestamp,
             base_timestamp: horizon.unwrap_or(source.max_timestamp),
             max_timestamp: header::NONE,
             count: 0,
@@ -88,13 +91,27 @@ impl<'a> Survivors<'a> {
     pub fn header(&self) -> Header {
         let kept = CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL;
         let horizon = if self.horizon.is_some() { HAS_DELETE_HORIZON } else { 0 };
-        let append_time = self.source.has(LOG_APPEND_TIME);
+        let (append_time, max_timestamp) = largest_time(self.source, self.max_timestamp, self.least_max_timestamp);
         Header {
-            attributes: self.source.attributes & kept | horizon,
+            attributes: self.source.attributes & kept & !append_time | horizon,
             base_timestamp: self.base_timestamp,
-            max_timestamp: if append_time { self.source.max_timestamp } else { self.max_timestamp },
+            max_timestamp,
             record_count: i32::try_from(self.count).unwrap_or(i32::MAX), // no more than there were
             ..self.source.clone()
         }
+    }
+}
+
+/// The attributes to clear, and the largest timestamp of a batch whose records' largest is `of_records` (U-65).
+///
+/// With append time the header's time is that of all records. Where it has to be higher, the records keep theirs by
+/// turning into records of create time: rebuilt, each has its own.
+pub(crate) fn largest_time(source: &Header, of_records: i64, least: i64) -> (i16, i64) {
+    if !source.has(LOG_APPEND_TIME) {
+        (0, of_records.max(least))
+    } else if least > source.max_timestamp {
+        (LOG_APPEND_TIME, least)
+    } else {
+        (0, source.max_timestamp)
     }
 }

@@ -127,6 +127,7 @@ fn rewrite(
             first_bit: 0,
             actions,
             delete_horizon: 5,
+            least_max_timestamps: None,
             convert_legacy,
             verify_crc,
             max_unpacked: 1 << 20,

@@ -4,7 +4,7 @@ use cleanerd_kernel::Error;
 use cleanerd_kernel::codec;
 use cleanerd_kernel::crc32c;
 use cleanerd_kernel::decode::{FLAG_HAS_KEY, FLAG_TOMBSTONE, Options, decode_chunk};
-use cleanerd_kernel::header::{CRC_START, HAS_DELETE_HORIZON, HEADER_BYTES, Header, seal};
+use cleanerd_kernel::header::{CRC_START, HAS_DELETE_HORIZON, HEADER_BYTES, Header, LOG_APPEND_TIME, seal};
 use cleanerd_kernel::rewrite::{ACTION_REBUILD, ACTION_SET_HORIZON, Request, rewrite_chunk};
 use cleanerd_kernel::varint::{write_varint, write_varlong};
 
@@ -49,7 +49,7 @@ fn long(data: &[u8], at: usize) -> i64 {
     i64::from_be_bytes(*data[at..].first_chunk().unwrap())
 }
 
-fn attributes(data: &[u8]) -> i16 {
+fn attributes_of(data: &[u8]) -> i16 {
     i16::from_be_bytes(*data[21..].first_chunk().unwrap())
 }
 
@@ -58,17 +58,7 @@ fn rebuilt(data: &[u8], keep: u64, action: u8) -> Vec<u8> {
 }
 
 fn rewritten(data: &[u8], keep: u64, action: u8) -> Result<Vec<u8>, Error> {
-    let request = Request {
-        keep_bits: &[keep],
-        first_bit: 0,
-        actions: &[action],
-        delete_horizon: HORIZON,
-        convert_legacy: true,
-        verify_crc: true,
-        max_unpacked: 1 << 20,
-        lead: None,
-        expected_bytes: data.len(),
-    };
+    let request = Request { keep_bits: &[keep], actions: &[action], ..request(data) };
     rewrite_chunk(data, 0, &request).map(|written| written.data)
 }
 
@@ -99,7 +89,7 @@ fn a_horizon_is_set_once() {
     for (source, horizon) in [(batch(&[10, 20], 10, 0), HORIZON), (batch(&[10, 20], 700, HAS_DELETE_HORIZON), 700)] {
         let data = rebuilt(&source, 0b10, ACTION_REBUILD | ACTION_SET_HORIZON);
         assert_eq!(long(&data, 27), horizon);
-        assert_ne!(attributes(&data) & HAS_DELETE_HORIZON, 0);
+        assert_ne!(attributes_of(&data) & HAS_DELETE_HORIZON, 0);
     }
 }
 
@@ -108,6 +98,38 @@ fn a_horizon_is_set_once() {
 fn the_max_timestamp_is_that_of_the_survivors() {
     let data = rebuilt(&batch(&[10, 40, 30], 10, 0), 0b101, ACTION_REBUILD);
     assert_eq!(long(&data, 35), 30);
+}
+
+/// U-65: it rises to the least that is wanted, and the records keep their times; with append time they are the header's.
+#[test]
+fn the_max_timestamp_rises_and_the_records_keep_theirs() {
+    for (attributes, stays, times) in [(0, 0, [10, 30]), (LOG_APPEND_TIME, 0, [40, 40])] {
+        let source = batch(&[10, 40, 30], 10, attributes);
+        let data =
+            rewrite_chunk(&source, 0, &Request { least_max_timestamps: Some(&[70]), ..request(&source) }).unwrap().data;
+        assert_eq!(long(&data, 35), 70);
+        assert_eq!(attributes_of(&data), stays);
+        assert_eq!(decode_chunk(&data, 0, &Options::default()).unwrap().records.timestamp, times);
+        let data =
+            rewrite_chunk(&source, 0, &Request { least_max_timestamps: Some(&[40]), ..request(&source) }).unwrap().data;
+        assert_eq!((long(&data, 35), attributes_of(&data)), (40, attributes));
+    }
+}
+
+/// Keeps the first and the third record.
+fn request(data: &[u8]) -> Request<'static> {
+    Request {
+        keep_bits: &[0b101],
+        first_bit: 0,
+        actions: &[ACTION_REBUILD],
+        delete_horizon: HORIZON,
+        least_max_timestamps: None,
+        convert_legacy: true,
+        verify_crc: true,
+        max_unpacked: 1 << 20,
+        lead: None,
+        expected_bytes: data.len(),
+    }
 }
 
 /// F-2.3, of a batch whose checksum is right: of a record that goes only the length counts, one that stays is checked whole.

@@ -15,9 +15,14 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from cleanerd.log.clean_point import StateStore
+from tests.cleaner.driver import NAME as ORDERS
+from tests.cleaner.driver import clean_all, config
+from tests.cleaner.strategy_cases import BY_HEADER, T, rec
 from tests.differential.duel import NAME, clean_ours, prepare
 from tests.differential.history import NOW, T0, History, Turn, batch, last_offset
 from tests.kafka.log_spec import Batch, Round, Segment
+from tests.support.log_dirs import Partition, make_log_dir
+from tests.support.logs import encode_batch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,6 +34,7 @@ pytestmark = pytest.mark.kafka
 
 HOUR_MS: Final = 3_600_000
 MINUTE_MS: Final = 60_000
+DAY_MS: Final = 24 * HOUR_MS
 WEEK_MS: Final = 7 * 24 * HOUR_MS
 RETENTIONS_MS: Final = (WEEK_MS, 12 * HOUR_MS, HOUR_MS // 2)
 TIMES_MS: Final = (0, 1, T0 - 1, T0, T0 + 100, T0 + 105, T0 + 110, NOW - WEEK_MS, NOW - HOUR_MS, NOW)
@@ -320,3 +326,30 @@ def test_a_batch_without_records_beside_records_without_a_time(judge: Judge, wor
         }
         assert (deleted["untouched"], deleted["ours"]) == (0, 0)
         assert deleted["theirs"] > 4, "Kafka has learned it: follow it"
+
+
+@pytest.mark.parametrize(("winner_retention", "left"), [("record-time", []), ("write-time", [0])])
+def test_a_winner_that_is_older_than_what_it_supersedes(
+    judge: Judge, work: Path, winner_retention: str, left: list[int]
+) -> None:
+    """U-61, U-65: the key was written an hour ago. Kafka deletes its record by its own time, which is eight days ago.
+
+    With ``write-time`` it stays as long as the record that it superseded would have, and is found by its own time.
+    """
+    wanted, then = NOW - 8 * DAY_MS, NOW - HOUR_MS
+    segments = {
+        0: encode_batch([rec("k", 9, at=wanted - T)]),
+        1: encode_batch([rec("k", 5, at=then - T), rec("y", 1, at=then - T)], base_offset=1),
+        3: b"",
+    }
+    log_dir = make_log_dir(work / "logs", {ORDERS: Partition(segments)})
+    values = {**BY_HEADER, "cleanup_policy": "compact,delete", "segment_bytes": 100}
+    clean_all(log_dir, NOW, config(**values, compaction_winner_retention=winner_retention))
+    for clean_shutdown in (True, False):
+        copy = work / f"copy-{clean_shutdown}" / ORDERS
+        shutil.copytree(log_dir / ORDERS, copy)
+        retention = {"cleanup.policy": "compact,delete", "retention.ms": str(WEEK_MS)}
+        found = judge.retain(copy, now_ms=NOW, config=retention, times_ms=[wanted], clean_shutdown=clean_shutdown)
+        assert found.deleted == 1 - len(left)
+        assert found.found == (0,)
+        assert [each.offset for each in judge.dump(copy).records if each.key in ("k", b"k")] == left

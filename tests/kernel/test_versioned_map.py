@@ -232,3 +232,22 @@ def test_callers_mistakes() -> None:
     assert len(plain) == len(table) == 0
     assert table.put_max(hashes, 2**39 - 6, mask, version=version, has_version=np.array([0, 1, 0, 1], bool)) == 4
     assert table.winners(2**39 - 64, 62).tolist() == [0b1111 << 58]
+
+
+def test_the_ordinal_of_a_key_is_that_of_its_winner() -> None:
+    """U-65: with a version or without one, behind a full line too; -1 where there is no such key in the shard."""
+    table = OffsetMap(SMALLEST_MAP_BYTES * 3 // 2, versions=True)
+    for key in range(40):
+        _put(table, (key, DIRTY + key, key % 3 > 0, 7), (key, DIRTY + 100 + key, key % 3 == 2, 7 - key % 2))
+    _update(table, (3, 5, True, 1))
+    hashes = np.array(_hashes(list(range(42))), np.uint64)
+    found = table.ordinals(hashes, np.arange(42) != 1)
+    won = {
+        key: DIRTY + 100 + key if key % 3 == 0 or (key % 3 == 2 and key % 2 == 0) else DIRTY + key for key in range(40)
+    }
+    assert found.tolist() == [{**won, 1: -1, 3: 5, 40: -1, 41: -1}[key] for key in range(42)]
+    shards = [table.ordinals(hashes, np.ones(42, bool), shard=shard, shards=2) for shard in range(2)]
+    assert ((shards[0] < 0) | (shards[1] < 0)).all()
+    assert np.maximum(*shards).tolist()[4:] == found.tolist()[4:]
+    with pytest.raises(ValueError, match="only a map with versions"):
+        OffsetMap(SMALLEST_MAP_BYTES).ordinals(hashes, np.ones(42, bool))

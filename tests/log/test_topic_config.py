@@ -317,6 +317,15 @@ def test_retention_of_a_winner(policy: str, strategy: str, warned: bool) -> None
         overrides={"compaction.strategy": (strategy, "--set"), "compaction.strategy.header": ("v", "--set")},
     )
     assert any("the broker's retention deletes it" in text for text in config.warnings) is warned
+    config = resolve(
+        topic_configs={"cleanup.policy": policy},
+        overrides={
+            "compaction.strategy": (strategy, "--set"),
+            "compaction.strategy.header": ("v", "--set"),
+            "compaction.winner.retention": ("write-time", "--set"),
+        },
+    )
+    assert not any("the broker's retention deletes it" in text for text in config.warnings), "U-65 keeps it"
 
 
 @pytest.mark.parametrize("topic", sorted(INTERNAL_TOPICS))

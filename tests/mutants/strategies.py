@@ -15,7 +15,57 @@ DELETED = "tests/cleaner/test_strategies_table.py::test_tombstones"
 ROUNDS = "tests/cleaner/test_strategy_rounds.py"
 STALE = "tests/apply/test_stale_checkpoint.py"
 
+WRITE_TIMES = "tests/cleaner/test_write_times.py"
+
 STRATEGIES = (
+    Mutant(
+        "no-time-taken-over-in-the-clean-part",
+        "U-65",
+        "cleanerd/cleaner/decide.py",
+        "[*clean_part.contestants, *index.contestants]",
+        "index.contestants",
+        (f"{WRITE_TIMES}::test_a_winner_in_the_clean_part_takes_over_as_well",),
+    ),
+    Mutant(
+        "times-of-the-first-shard-alone",
+        "U-65",
+        "cleanerd/cleaner/decide.py",
+        "if plan.rules.keeps_write_time:",
+        "if plan.rules.keeps_write_time and shard == 0:",
+        (f"{WRITE_TIMES}::test_in_many_shards_as_in_one",),
+    ),
+    Mutant(
+        "largest-timestamp-sinks",
+        "U-65",
+        "cleanerd/cleaner/evidence.py",
+        "return np.maximum(own, self._taken_over)",
+        "return self._taken_over",
+        (f"{WRITE_TIMES}::test_the_time_goes_from_winner_to_winner_and_never_sinks",),
+    ),
+    Mutant(
+        "v1-takes-over-in-silence",
+        "U-65",
+        "cleanerd/cleaner/evidence.py",
+        "if (flags[rising] & BATCH_NO_HORIZON).any():",
+        "if (flags[rising] & BATCH_NO_HORIZON).all() and not rising.any():",
+        (f"{WRITE_TIMES}::test_v1_takes_over_a_time_as_v2_only",),
+    ),
+    Mutant(
+        "append-time-of-records-rises",
+        "U-65",
+        "kernel/src/survivors.rs",
+        "(LOG_APPEND_TIME, least)",
+        "(0, least)",
+        ("the_max_timestamp_rises_and_the_records_keep_theirs",),
+    ),
+    Mutant(
+        "too-low-a-timestamp-passes",
+        "U-65",
+        "cleanerd/verify/keys.py",
+        "said < rows.highest_ms if",
+        "said < 0 if",
+        (f"{WRITE_TIMES}::test_verify_still_finds_a_largest_timestamp_that_is_too_low",),
+    ),
     Mutant(
         "nothing-said-of-retention",
         "U-61",

@@ -119,6 +119,7 @@ fn rewrite_chunk(
         first_bit,
         actions: actions.as_slice()?,
         delete_horizon,
+        least_max_timestamps: None,
         convert_legacy,
         verify_crc,
         max_unpacked: size("max_unpacked", max_unpacked)?,

@@ -146,6 +146,22 @@ impl OffsetMap {
         Ok(read_only(py, found))
     }
 
+    #[pyo3(signature = (key_hash, mask, *, shard=0, shards=1))]
+    fn ordinals(
+        &self,
+        py: Python<'_>,
+        key_hash: PyReadonlyArray1<'_, u64>,
+        mask: PyReadonlyArray1<'_, bool>,
+        shard: i64,
+        shards: i64,
+    ) -> PyResult<Py<PyArray1<i64>>> {
+        let (key_hash, mask) = (key_hash.as_slice()?, mask.as_slice()?);
+        let map = self.get()?;
+        let ordinals = run(py, || map.ordinals(key_hash, mask, Shard::new(shard, shards)?));
+        self.require_whole()?;
+        Ok(read_only(py, ordinals?))
+    }
+
     fn winners(&self, py: Python<'_>, first_ordinal: i64, count: i64) -> PyResult<Py<PyArray1<u64>>> {
         let map = self.get()?;
         let bits = run(py, || map.winners(first_ordinal, count));

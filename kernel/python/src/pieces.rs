@@ -70,6 +70,7 @@ pub struct ChunkRewriter {
     verify_crc: bool,
     max_unpacked: usize,
     lead: Option<Vec<u8>>,
+    least_max_timestamps: Option<Py<PyArray1<i64>>>,
     expected_bytes: usize,
     written: Option<rewrite::Written>,
 }
@@ -80,11 +81,11 @@ impl ChunkRewriter {
     #[pyo3(
         signature = (
             expected_bytes, keep_bits, first_bit, actions, *, delete_horizon=-1, convert_legacy=false, verify_crc=true,
-            max_unpacked=1073741824, lead=None
+            max_unpacked=1073741824, lead=None, least_max_timestamps=None
         ),
         // Spelled out because a negative default would show as an ellipsis.
         text_signature = "(expected_bytes, keep_bits, first_bit, actions, *, delete_horizon=-1, convert_legacy=False, \
-                          verify_crc=True, max_unpacked=1073741824, lead=None)"
+                          verify_crc=True, max_unpacked=1073741824, lead=None, least_max_timestamps=None)"
     )]
     #[expect(clippy::too_many_arguments, reason = "the stub has them")]
     fn new(
@@ -97,6 +98,7 @@ impl ChunkRewriter {
         verify_crc: bool,
         max_unpacked: i64,
         lead: Option<PyReadonlyArray1<'_, u8>>,
+        least_max_timestamps: Option<Bound<'_, PyArray1<i64>>>,
     ) -> PyResult<Self> {
         Ok(Self {
             keep_bits: keep_bits.unbind(),
@@ -107,6 +109,7 @@ impl ChunkRewriter {
             verify_crc,
             max_unpacked: size("max_unpacked", max_unpacked)?,
             lead: lead.map(|lead| lead.as_slice().map(<[u8]>::to_vec)).transpose()?,
+            least_max_timestamps: least_max_timestamps.map(Bound::unbind),
             expected_bytes: size("expected_bytes", expected_bytes)?,
             written: Some(rewrite::Written::default()),
         })
@@ -115,11 +118,13 @@ impl ChunkRewriter {
     fn feed(&mut self, py: Python<'_>, data: PyReadonlyArray1<'_, u8>, position: i64) -> PyResult<(usize, usize)> {
         let data = data.as_slice()?;
         let (keep_bits, actions) = (self.keep_bits.bind(py).readonly(), self.actions.bind(py).readonly());
+        let times = self.least_max_timestamps.as_ref().map(|times| times.bind(py).readonly());
         let request = Request {
             keep_bits: keep_bits.as_slice()?,
             first_bit: self.first_bit,
             actions: actions.as_slice()?,
             delete_horizon: self.delete_horizon,
+            least_max_timestamps: times.as_ref().map(|times| times.as_slice()).transpose()?,
             convert_legacy: self.convert_legacy,
             verify_crc: self.verify_crc,
             max_unpacked: self.max_unpacked,

@@ -129,6 +129,16 @@ impl OffsetMap {
         Ok(look::run(Update { keys, entries: Known { lines, words, versions, first, found } }))
     }
 
+    /// Per row the ordinal that the map holds for its key, -1 outside of `mask` and `shard` and where it holds none.
+    pub fn ordinals(&self, key_hash: &[u64], mask: &[bool], shard: Shard) -> Result<Vec<i64>, Error> {
+        let keys = self.keys(key_hash, mask, shard)?;
+        if !self.versioned {
+            return invalid("only a map with versions gives ordinals");
+        }
+        let (lines, words) = split(&self.memory.bytes, self.lines);
+        Ok(look::run(Read { keys, entries: Held { lines, words, ordinals: vec![-1; mask.len()] } }))
+    }
+
     /// The first ordinal, having checked the columns against each other.
     fn check(&self, first_ordinal: i64, mask: &[bool], versions: Versions<'_>) -> Result<u64, Error> {
         if !self.versioned {
@@ -254,6 +264,50 @@ impl Visitor for Known<'_> {
             let entry = self.versions.entry(row, self.first);
             raise(&mut self.lines[line][SLOTS + slot], &mut self.words[line * SLOTS + slot], entry);
             self.found[row] = true;
+        }
+        true
+    }
+}
+
+/// [`OffsetMap::ordinals`]; gives the ordinals.
+struct Read<'a> {
+    keys: Keys<'a>,
+    entries: Held<'a>,
+}
+
+impl Task for Read<'_> {
+    type Output = Vec<i64>;
+
+    #[inline(always)]
+    fn run<L: Look>(mut self, look: L) -> Vec<i64> {
+        self.keys.visit(look, &mut self.entries);
+        self.entries.ordinals
+    }
+}
+
+/// Entries that are only read.
+struct Held<'a> {
+    lines: &'a [Line],
+    words: &'a [u64],
+    ordinals: Vec<i64>,
+}
+
+impl Visitor for Held<'_> {
+    #[inline(always)]
+    fn lines(&self) -> &[Line] {
+        self.lines
+    }
+
+    #[inline(always)]
+    fn ask<L: Look>(&self, look: L, probe: &Probe) -> u64 {
+        ask(look, self.lines, self.words, probe)
+    }
+
+    #[inline(always)]
+    fn visit<L: Look>(&mut self, look: L, probe: &Probe, row: usize) -> bool {
+        if let Place::Found { line, slot } = OffsetMap::find(look, self.lines, probe) {
+            let field = self.lines[line][SLOTS + slot] & ORDINAL_MASK;
+            self.ordinals[row] = Entry::stored(field, self.words[line * SLOTS + slot]).ordinal as i64 - 1;
         }
         true
     }
