@@ -20,6 +20,7 @@ import numpy as np
 from cleanerd.apply.checkpoint import write_cleaner_checkpoint
 from cleanerd.apply.enter import enter_partition
 from cleanerd.apply.files import PartitionFiles
+from cleanerd.apply.hidden_writes import Place, hidden_writes
 from cleanerd.apply.journal import Journal
 from cleanerd.apply.kept_place import forget_kept, open_kept, require_removable
 from cleanerd.apply.kept_segments import FileMark, KeptEntry, KeptGroup, KeptSegments
@@ -31,15 +32,19 @@ from cleanerd.apply.unfinished import refuse_unfinished
 from cleanerd.apply.validate import file_fact, has_fact
 from cleanerd.cleaner.manifest import STAGING, staged_name, staging_path
 from cleanerd.cleaner.plan import new_plan_id
-from cleanerd.errors import CleanerdError, StalePlanError, as_cleanerd_error
+from cleanerd.cleaner.switch import rules_of_fingerprint
+from cleanerd.errors import CleanerdError, RefusedError, StalePlanError, as_cleanerd_error
 from cleanerd.format.batch import CONTROL, TRANSACTIONAL
 from cleanerd.format.control import ControlType
 from cleanerd.log.clean_point import CleanPoint, LastSegment, clean_point_in
+from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT
 from cleanerd.log.kernel_errors import kernel_errors_told
+from cleanerd.log.other_places import rules_of
 from cleanerd.log.partition import PartitionLog, read_partition
 from cleanerd.log.read import SegmentReader
 from cleanerd.log.segment import Segment
-from cleanerd.log.state_files import DAMAGE
+from cleanerd.log.state_files import DAMAGE, Unread
+from cleanerd.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,21 +99,29 @@ class UndoResult:
 
 
 def undo_cleaning(
-    locked: LockedDir, undoable: KeptSegments, entry: KeptEntry, *, keep_replaced: Path | None = None
+    locked: LockedDir,
+    undoable: KeptSegments,
+    entry: KeptEntry,
+    *,
+    keep_replaced: Path | None = None,
+    hide_later: bool = False,
 ) -> UndoResult:
     """Undo one cleaning and say what came of it; only a signal or a bug gets out as an exception.
 
-    ``keep_replaced``: where the operator says that it was kept, whatever the entry says.
+    ``keep_replaced``: where the operator says that it was kept, whatever the entry says. ``hide_later``: also where
+    records that were written since are hidden by it (S-52).
     """
     where = str(locked.log_dir.path)
     try:
         with kernel_errors_told(where):
-            return _undo(locked, undoable, entry, keep_replaced)
+            return _undo(locked, undoable, entry, keep_replaced, hide_later=hide_later)
     except (CleanerdError, OSError) as caught:
         return UndoResult.refused(locked.log_dir, entry, as_cleanerd_error(caught, where))
 
 
-def _undo(locked: LockedDir, undoable: KeptSegments, entry: KeptEntry, named: Path | None) -> UndoResult:
+def _undo(
+    locked: LockedDir, undoable: KeptSegments, entry: KeptEntry, named: Path | None, *, hide_later: bool
+) -> UndoResult:
     name, where = entry.name, str(locked.log_dir.path)
     with ExitStack() as stack, PartitionFiles(locked.log_dir.path / str(name)) as files:
         enter_partition(locked, files)
@@ -128,6 +141,8 @@ def _undo(locked: LockedDir, undoable: KeptSegments, entry: KeptEntry, named: Pa
         with taken_back(partial(abandon, files)):
             plan = _stage(files, plan_id, entry, groups, place)
             _require_markers(locked, files, log, entry, plan)
+            if not hide_later:
+                _refuse_hiding(locked, files, log, entry, plan)
             _set_back(locked, log, entry)
             journal = Journal(files, plan_id)
             refuse_unfinished(files, files.names())  # U-34
@@ -296,6 +311,41 @@ def _require_own_marker(
     own = "COMMIT marker" if aborted_at is None else f"ABORT marker (offset {aborted_at})"
     told = f"the {own} of producer {producer}, whose data at offset {first} would come back, is gone from the log"
     raise _stale(log, told)
+
+
+def _refuse_hiding(
+    locked: LockedDir, files: PartitionFiles, log: PartitionLog, entry: KeptEntry, plan: RestorePlan
+) -> None:
+    """Refuse when a tombstone that would come back hides records that were written since (S-52).
+
+    Raises:
+        RefusedError: it is so, or the rules of the cleaning cannot be read.
+        CleanerdError: the log or a kept segment cannot be read.
+    """
+    text = rules_of(locked.store, locked.log_dir, log, locked.store.load(locked.log_dir, log))
+    hint = "undo --hide-later undoes it all the same"
+    if isinstance(text, Unread):
+        raise RefusedError(f"whether records written since would be hidden is unknown: {text}", hint=hint)
+    rules = rules_of_fingerprint(KAFKAS_FINGERPRINT if text is None else text)
+    if not rules.versioned:
+        return
+    last = max(entry.sources)
+    kept = [segment for group in plan.groups for segment in _staged_segments(files, plan.plan, group)]
+    below = [segment for segment in log.segments if segment.base <= last]
+    above = [segment for segment in log.segments if segment.base > last]
+    staging = str(files.path / staging_path(plan.plan))
+    with SegmentReader.open(str(log.path)) as reader, SegmentReader.open(staging) as staged:
+        later = Place(reader, above, torn=not locked.log_dir.clean_shutdown)
+        offsets = hidden_writes(Place(staged, kept), Place(reader, below), later, rules, locked.resources)
+    if len(offsets):
+        told = (
+            f"a tombstone of a higher version would come back and hide {counted(len(offsets), 'record')} written since"
+        )
+        raise RefusedError(
+            f"cannot be undone: {told}, the first at offset {offsets.min()}",
+            where=str(log.path),
+            hint=f"{hint}; write them again with a higher version, or the next cleaning removes them",
+        )
 
 
 def _staged_segments(files: PartitionFiles, plan_id: str, group: RestoreGroup) -> Iterator[Segment]:

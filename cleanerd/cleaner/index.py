@@ -167,7 +167,7 @@ class DirtyIndex:
 
     @property
     def contestants(self) -> list[Contestants]:
-        """The dirty records."""
+        """The dirty records, which compete for their keys."""
         rows = zip(self.evidence, self.first_ordinals, strict=True)
         return [Contestants(each, first, each.dirty_from, each.dirty_to) for each, first in rows]
 

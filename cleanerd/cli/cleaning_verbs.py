@@ -108,14 +108,19 @@ def apply() -> None:
     type=ExistingPath(file_okay=False),
     help="Where the replaced segments were kept, if the state directory is damaged or does not name it.",
 )
+@click.option(
+    "--hide-later",
+    is_flag=True,
+    help="Undo although a tombstone of a higher version comes back and hides records written since.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @done_by("cleanerd.cli.undo:undo")
 def undo() -> None:
     """Undo the last cleaning of each partition that was cleaned with --keep-replaced.
 
     The broker must be down. Refused when the partition was cleaned again since, or when anything that the cleaning
-    covered is no longer what it left; records that were appended since do not matter. Call it again to undo the
-    cleaning before that one.
+    covered is no longer what it left, or when a tombstone that comes back would hide records that were appended since.
+    Other records that were appended since do not matter. Call it again to undo the cleaning before that one.
     """
 
 

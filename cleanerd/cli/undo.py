@@ -46,6 +46,7 @@ def undo(
     partitions: tuple[str, ...],
     only_list: bool,
     kept: Path | None,
+    hide_later: bool,
     yes: bool,
 ) -> int:
     """What ``cleanerd undo`` does; its command line is in ``cleaning_verbs.py``."""
@@ -65,7 +66,7 @@ def undo(
     failures: list[CleanerdError] = []
     for path in log_dirs:
         with collected(failures, common.output):
-            results += _undo_dir(common.output, settings, path, log_dirs, wanted, undoable, kept)
+            results += _undo_dir(common.output, settings, path, log_dirs, wanted, undoable, kept, hide_later=hide_later)
     for warning in undoable.warnings:
         common.output.warning(warning)
     for newer in undoable.newer.values():
@@ -116,6 +117,8 @@ def _undo_dir(
     wanted: Selection,
     undoable: KeptSegments,
     kept: Path | None,
+    *,
+    hide_later: bool,
 ) -> list[UndoResult]:
     # Before the lock: whoever names a directory that is none must not get a lock file in it.
     read_log_dir(path)
@@ -132,7 +135,8 @@ def _undo_dir(
                 output.note(f"{name}: is no longer in {path}; what was kept of it stays in {entry.kept}")
                 continue
             earlier = kept_of[name] - 1
-            results.append(replace(_undo_one(locked, facts, undoable, entry, kept), earlier=earlier))
+            done = _undo_one(locked, facts, undoable, entry, kept, hide_later=hide_later)
+            results.append(replace(done, earlier=earlier))
             if results[-1].error is not None:
                 output.warning(f"{name}: {results[-1].reason}")
             elif earlier:
@@ -145,14 +149,20 @@ def _undo_dir(
 
 
 def _undo_one(
-    locked: LockedDir, facts: BrokerFacts, undoable: KeptSegments, entry: KeptEntry, kept: Path | None
+    locked: LockedDir,
+    facts: BrokerFacts,
+    undoable: KeptSegments,
+    entry: KeptEntry,
+    kept: Path | None,
+    *,
+    hide_later: bool,
 ) -> UndoResult:
     """What was copied of a replica that is being moved would stay cleaned, and the rest come as it was before."""
     try:
         facts.require_in_place(entry.name)
     except RefusedError as error:
         return UndoResult.refused(locked.log_dir, entry, error)
-    return undo_cleaning(locked, undoable, entry, keep_replaced=kept)
+    return undo_cleaning(locked, undoable, entry, keep_replaced=kept, hide_later=hide_later)
 
 
 def _newest(entries: Sequence[KeptEntry], wanted: Selection) -> dict[TopicPartition, KeptEntry]:

@@ -13,8 +13,15 @@ from cleanerd.verify.partition import Question, verify_partition
 from cleanerd.verify.rules import KeyRules
 from tests.cleaner.driver import NAME, clean, clean_all, config, resources
 from tests.cleaner.strategy_cases import BY_HEADER, NOW, T, offsets, rec
-from tests.cleaner.test_strategy_rounds import grow, log_of
-from tests.support.log_dirs import batches_of
+from tests.support.log_dirs import (
+    HIGH_WATERMARKS,
+    RECOVERY_POINTS,
+    Partition,
+    batches_of,
+    make_log_dir,
+    write_checkpoint,
+    write_segment,
+)
 from tests.support.logs import encode_batch, encode_legacy
 from tests.support.stored_records import partition_records
 
@@ -27,6 +34,17 @@ WRITE_TIME: dict[str, Any] = {
     **BY_HEADER, "cleanup_policy": "compact,delete", "compaction_winner_retention": "write-time", "segment_bytes": 100
 }  # fmt: skip
 RULES = KeyRules("header", b"version", winner_retention="write-time")
+
+
+def log_of(root: Path, segments: dict[int, bytes]) -> Path:
+    return make_log_dir(root / "logs", {NAME: Partition(segments)})
+
+
+def grow(log_dir: Path, base: int, data: bytes) -> None:
+    """One more segment, which is the active one."""
+    write_segment(log_dir / NAME, base, data)
+    for name in (HIGH_WATERMARKS, RECOVERY_POINTS):
+        write_checkpoint(log_dir / name, {NAME: base + 100})
 
 
 def headers(log_dir: Path) -> list[BatchHeader]:

@@ -17,7 +17,25 @@ STALE = "tests/apply/test_stale_checkpoint.py"
 
 WRITE_TIMES = "tests/cleaner/test_write_times.py"
 
+HIDDEN = "tests/apply/test_hidden_writes.py"
+
 STRATEGIES = (
+    Mutant(
+        "undo-hides-in-silence",
+        "S-52",
+        "cleanerd/apply/undo.py",
+        "    if len(offsets):\n",
+        "    if len(offsets) > 10**6:\n",
+        (f"{HIDDEN}::test_an_undo_that_hides_a_later_record_is_refused",),
+    ),
+    Mutant(
+        "an-equal-version-counts-as-hidden",
+        "S-52",
+        "cleanerd/apply/hidden_writes.py",
+        "            OF_THE_LOG,\n",
+        "            0,\n",
+        (f"{HIDDEN}::test_what_hides_nothing_is_undone",),
+    ),
     Mutant(
         "no-time-taken-over-in-the-clean-part",
         "U-65",
