@@ -14,7 +14,7 @@ from cleanerd.cli.agent_build import warn_of_another_build
 from cleanerd.cli.at_work import Turns
 from cleanerd.cli.bars import Bars
 from cleanerd.cli.results import tell_notes
-from cleanerd.cli.scope import tell_links, tell_warnings
+from cleanerd.cli.scope import tell_links, tell_start_obstacles, tell_warnings
 from cleanerd.errors import RefusedError
 from cleanerd.log.topic_config import INTERNAL_TOPICS
 from cleanerd.scope.broker_facts import broker_facts
@@ -55,6 +55,7 @@ def clean_dir_live(
         raise RefusedError(f"cannot be cleaned live: {choice.reason}", where=str(log_dir.path), hint=hint)
     warn_of_another_build(output, choice.info)
     facts = broker_facts(settings, log_dir, others, running=True)
+    tell_start_obstacles(output, log_dir, facts)
     resources = replace(facts.resources(), workers=settings.daemon.log_cleaner_threads)
     told: set[str] = set()
     with (connect or SwappingBroker)(choice.socket) as broker:

@@ -159,11 +159,11 @@ def preview(
 def _tell_mode(output: Output, partitions: Partitions, choice: ModeChoice) -> None:
     """Whose figures these are, and when they do not tell all."""
     path = partitions.log_dir.path
+    tell_start_obstacles(output, partitions.log_dir, partitions.facts)
     if choice.mode == "live":
         output.note(f"{path}: {choice.reason}; the figures are the broker's own")
         return
     tell_what_is_missing(output, partitions.facts, path)
-    tell_start_obstacles(output, partitions.log_dir, partitions.facts)
     if choice.mode == "on-start":
         output.note(
             f"{path}: a broker runs on it, so the figures are those of its last checkpoints. Clean it with cleanerd "

@@ -11,7 +11,7 @@ from cleanerd.log.log_dir import partition_names
 from cleanerd.log.remote import RemotePath
 from cleanerd.log.topic_config import INTERNAL_TOPICS, NEVER_CLEANED
 from cleanerd.scope.broker_facts import METADATA_AGE_MS
-from cleanerd.scope.broker_start import start_obstacles
+from cleanerd.scope.broker_start import start_warnings
 from cleanerd.scope.partitions import ByDisk
 from cleanerd.scope.selection import select
 from cleanerd.scope.told_topics import ASK_IT, NEVER_ASKED
@@ -49,9 +49,8 @@ def tell_what_is_missing(output: Output, facts: BrokerFacts, log_dir: Path) -> N
 
 def tell_start_obstacles(output: Output, log_dir: LogDir, facts: BrokerFacts) -> None:
     """Warn of what the broker's next start would make of the log directory (U-60)."""
-    for obstacle in start_obstacles(log_dir, facts):
-        if not obstacle.refused:
-            output.warning(str(obstacle))
+    for warning in start_warnings(log_dir, facts):
+        output.warning(warning)
 
 
 def tell_of_server_properties(output: Output, settings: Settings) -> None:

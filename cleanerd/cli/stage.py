@@ -20,7 +20,7 @@ from cleanerd.cli.change_cost import tell_costs
 from cleanerd.cli.cleaning_options import options_from, remember_time
 from cleanerd.cli.each_dir import CleaningRequest
 from cleanerd.cli.results import tell, tell_notes
-from cleanerd.cli.scope import select_in, tell_warnings, tell_young_topics
+from cleanerd.cli.scope import select_in, tell_start_obstacles, tell_warnings, tell_young_topics
 from cleanerd.errors import CleanerdError
 from cleanerd.scope.broker_facts import broker_facts
 from cleanerd.scope.log_dirs import require_outside
@@ -126,6 +126,7 @@ def _stage_dir(stager_of: StagerOf, request: CleaningRequest, log_dir: LogDir) -
         earlier, log_dir = request.first.read_twice(log_dir.path, output.note, request.others(log_dir.path))
     running = earlier is not None
     facts = broker_facts(request.settings, log_dir, request.others(log_dir.path), running=running, younger=running)
+    tell_start_obstacles(output, log_dir, facts)
     partitions = ByDisk(log_dir, facts) if earlier is None else BesideBroker(log_dir, facts, earlier)
     resources = replace(facts.resources(), workers=request.settings.daemon.log_cleaner_threads)
     targets = partitions.targets(request.wanted)

@@ -29,6 +29,9 @@ class DaemonLimits:
     debounce_seconds: float = 1.0
     """A roll makes half a dozen files: one look is enough."""
 
+    start_check_seconds: float = 600.0
+    """Between two checks of what the broker's next start makes of a directory: that reads a file per partition."""
+
     agent_seconds: float = 5.0
     """For an answer of the agent during a look: a broker in trouble must not hold up a look at it."""
 

@@ -61,6 +61,11 @@ def start_obstacles(log_dir: LogDir, facts: BrokerFacts | None) -> list[StartObs
     ]
 
 
+def start_warnings(log_dir: LogDir, facts: BrokerFacts) -> list[str]:
+    """Those that no cleaning says by a refusal, in words: for every command and mode, and for the daemon's page."""
+    return [str(each) for each in start_obstacles(log_dir, facts) if not each.refused]
+
+
 def _directories(log_dir: LogDir) -> Iterator[StartObstacle]:
     try:
         with os.scandir(log_dir.path) as entries:

@@ -74,6 +74,23 @@ def test_a_topic_that_is_compacted_no_longer(root: Path) -> None:
     assert {str(name) for name in looker.look(known).present or ()} == {"orders-0", "orders-1"}
 
 
+def test_what_keeps_the_broker_from_starting_is_a_warning(root: Path) -> None:
+    """U-60: on the page as in every command; it is looked for when partitions come or go, and now and then."""
+    make_log_dir(root, {"orders-0": two_groups()})
+    looker = LogDirLooker(root, limits=DaemonLimits(start_check_seconds=0))
+    assert not any("does not start" in warning for warning in looker.look(look_context(root)).warnings)
+    (root / "lost+found").mkdir()
+    assert any("does not start" in warning for warning in looker.look(look_context(root)).warnings)
+    (root / "lost+found").rmdir()
+    assert not any("does not start" in warning for warning in looker.look(look_context(root)).warnings)
+    rare = LogDirLooker(root)
+    rare.look(look_context(root))
+    (root / "lost+found").mkdir()
+    assert not any("does not start" in warning for warning in rare.look(look_context(root)).warnings)
+    (root / "orders-1").mkdir()
+    assert any("does not start" in warning for warning in rare.look(look_context(root)).warnings)
+
+
 def test_a_topics_partitions_share_its_configuration(root: Path) -> None:
     """U-23: thousands of them have the same one, by the broker's word; one that the broker changed is another."""
     with broker(root, 2) as agent:

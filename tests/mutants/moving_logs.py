@@ -204,6 +204,22 @@ MOVING_LOGS = (
         ("tests/cli/test_broker_start.py::test_a_foreign_directory",),
     ),
     Mutant(
+        "stage-says-nothing-of-the-next-start",
+        "U-60",
+        "cleanerd/cli/stage.py",
+        "    tell_start_obstacles(output, log_dir, facts)\n",
+        "",
+        ("tests/cli/test_broker_start.py::test_a_foreign_directory",),
+    ),
+    Mutant(
+        "page-says-nothing-of-the-next-start",
+        "U-60",
+        "cleanerd/daemon/looking/log_dir_looker.py",
+        "return (*of_dir, *self._start_warnings, *killed)",
+        "return (*of_dir, *killed)",
+        ("tests/daemon/test_log_dir_looker.py::test_what_keeps_the_broker_from_starting_is_a_warning",),
+    ),
+    Mutant(
         "settings-take-tiers-back",
         "S-49",
         "cleanerd/log/topic_config.py",

@@ -56,8 +56,8 @@ STRATEGIES = (
         "largest-timestamp-sinks",
         "U-65",
         "cleanerd/cleaner/evidence.py",
-        "return np.maximum(own, self._taken_over)",
-        "return self._taken_over",
+        "            return own\n",
+        "            return None\n",
         (f"{WRITE_TIMES}::test_the_time_goes_from_winner_to_winner_and_never_sinks",),
     ),
     Mutant(
@@ -74,7 +74,7 @@ STRATEGIES = (
         "kernel/src/survivors.rs",
         "(LOG_APPEND_TIME, least)",
         "(0, least)",
-        ("the_max_timestamp_rises_and_the_records_keep_theirs",),
+        ("rewrite::the_max_timestamp_rises_and_the_records_keep_theirs",),
     ),
     Mutant(
         "too-low-a-timestamp-passes",

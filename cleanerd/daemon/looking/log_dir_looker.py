@@ -11,6 +11,7 @@ One thread looks. Others may call :meth:`LogDirLooker.note`, and jobs use the co
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections import deque
@@ -31,6 +32,7 @@ from cleanerd.daemon.seen import LOOK_ANYWAY_MS, Seen, files_in, mtime_ns
 from cleanerd.errors import AgentRefusalError, Cause, CleanerdError, RefusedError, as_cleanerd_error
 from cleanerd.log.log_dir import LogDir, LogDirMemory, read_log_dir
 from cleanerd.log.quarantine import forget_quarantine
+from cleanerd.scope.broker_start import start_warnings
 from cleanerd.scope.partitions import BesideBroker, ByBroker, ByDisk, Partitions, Resolved
 from cleanerd.scope.settled import CheckpointReadings, is_apart
 
@@ -84,6 +86,8 @@ class LogDirLooker:
         self._lock = DaemonLock(path)
         self._notes: deque[tuple[TopicPartition, Seen]] = deque()
         self._forgot: dict[TopicPartition, int] = {}
+        self._start_warnings: tuple[str, ...] = ()
+        self._start_checked_at = -math.inf
 
     def note(self, name: TopicPartition, seen: Seen) -> None:
         """A worker has looked at a partition when its job had ended; from any thread. The next look goes by that."""
@@ -150,6 +154,7 @@ class LogDirLooker:
             looks = tuple(self._looks(context, partitions, targets, mode, now_ms, only, excluded))
         same = before is not None and targets is before.targets
         present = before.present if before is not None and same else frozenset(targets)
+        self._check_start(log_dir, facts, same=before is not None and present == before.present)
         suspects = _suspects(context.marks, log_dir, looks, now_ms)
         self._last = _Known(log_dir, choice, facts, mode, targets, excluded, present, has_suspects=bool(suspects))
         if not same:
@@ -204,7 +209,15 @@ class LogDirLooker:
         self, facts: BrokerFacts, log_dir: LogDir, suspects: Mapping[TopicPartition, Suspect]
     ) -> tuple[str, ...]:
         killed = (f"{name}: {suspect.reason}" for name, suspect in suspects.items())
-        return (*facts.warnings, *self._facts.warnings, *self._lock.warnings, *_links(log_dir), *killed)
+        of_dir = (*facts.warnings, *self._facts.warnings, *self._lock.warnings, *_links(log_dir))
+        return (*of_dir, *self._start_warnings, *killed)
+
+    def _check_start(self, log_dir: LogDir, facts: BrokerFacts, *, same: bool) -> None:
+        """What the broker's next start makes of the directory (U-60); ``same``: it has the partitions that it had."""
+        now = time.monotonic()
+        if not same or now - self._start_checked_at >= self._limits.start_check_seconds:
+            self._start_warnings = tuple(start_warnings(log_dir, facts))
+            self._start_checked_at = now
 
     def read(self, context: LookContext, name: TopicPartition) -> PartitionReading:
         """One partition now, for ``explain``.
