@@ -1,4 +1,4 @@
-"""``cleanerd audit``: where a key still occurs in a partition's files. Reads only."""
+"""``cleanerd audit``: which files still hold keys, or bytes in values, of an erasure request. Reads only."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cleanerd.cli.keys_asked import find_keys_asked
+from cleanerd.cli.keys_asked import find_terms_asked
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules, select_in
 from cleanerd.errors import CleanerdError, CorruptionError
@@ -20,17 +20,18 @@ from cleanerd.verify.record_places import record_places
 from cleanerd.words import counted, human_bytes, human_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
     from cleanerd.settings import Settings
+    from cleanerd.verify.audit import Term
     from cleanerd.verify.record_places import RecordPlaces
     from cleanerd.verify.rules import KeyRules
 
 FOUND: Final = 1
-"""Exit code of ``--expect-absent`` when the key is somewhere."""
+"""Exit code of ``--expect-absent`` when a record matches."""
 
 
 def audit(
@@ -40,18 +41,22 @@ def audit(
     *,
     keys: tuple[str, ...],
     keys_file: Path | None,
+    key_prefixes: tuple[str, ...],
+    value_parts: tuple[str, ...],
     as_hex: bool,
     as_base64: bool,
     expect_absent: bool,
 ) -> int:
     """What ``cleanerd audit`` does; its command line is in ``reading_verbs.py``."""
     log_dirs = common.log_dirs(log_dirs)
-    wanted = find_keys_asked(keys, keys_file, as_hex=as_hex, as_base64=as_base64)
-    if not wanted:
-        raise click.UsageError("no key to look for: give --key or --keys-file")
+    terms = find_terms_asked(keys, keys_file, key_prefixes, value_parts, as_hex=as_hex, as_base64=as_base64)
+    if not terms:
+        raise click.UsageError("no key to look for: give --key, --keys-file, --key-prefix or --value-contains")
     settings = common.load_settings()
     elsewhere = places_elsewhere(settings, log_dirs)
-    names = select_in([partition], log_dirs, also=[place.name for place in elsewhere.places])
+    also = [each.name for each in elsewhere.places]
+    also += [each.name for each in elsewhere.unsearched if each.name is not None]
+    names = select_in([partition], log_dirs, also=also)
     elsewhere = elsewhere.of(names.names.__contains__)
     paths = {path / str(name): name for path in log_dirs for name in names.names.intersection(partition_names(path))}
     around = {path: read_surroundings(path, Findings()) for path in log_dirs}
@@ -60,31 +65,43 @@ def audit(
     for place in elsewhere.places:
         common.output.note(f"{place.path}: has segments of {place.name} ({place.state}); it is searched too")
         owners.setdefault(place.name, place.path)
-    searched = [*paths, *(place.path for place in elsewhere.places)]
-    total = sum(file.stat().st_size for path in searched for file, _ in _files_in(path) if file.exists())
+    places = [*paths, *(place.path for place in elsewhere.places)]
+    total = sum(file.stat().st_size for path in places for file, _ in _files_in(path) if file.exists())
     audits: dict[Path, tuple[Audit, KeyRules]] = {}
     with common.output.progress("audit", total=total) as advance:
         for path, name in sorted(paths.items()):
             rules = key_rules(settings, name.topic)
             log_start = around[path.parent].of(LOG_START_CHECKPOINT, name) or 0
-            audits[path] = search(path, wanted, advance, log_start=log_start, rules=rules), rules
+            audits[path] = _search(path, terms, advance, log_start, rules), rules
         for place in elsewhere.places:
             rules = key_rules(settings, place.name.topic)
             found, _ = audits.setdefault(owners[place.name], (Audit(), rules))
-            found.add(audit_place(place, wanted, advance, rules=rules))
+            found.add(audit_place(place, terms, advance, rules=rules))
     if common.output.as_json:
-        told = [_document(path, wanted, found) for path, (found, _) in audits.items()]
+        documents = [_document(path, terms, found) for path, (found, _) in audits.items()]
         unsearched = [each.what for each in elsewhere.unsearched]
-        # Who names one partition gets its fields, who names a topic a list. While it moves it lies in two places.
-        is_one = partition in map(str, names.named) and len(told) == 1
-        common.output.json({**(told[0] if is_one else {"partitions": told}), "unsearched": unsearched})
-    else:
-        for path, (found, rules) in audits.items():
-            _tell(common.output, path, wanted, found, versions=rules.strategy != "offset")
-    unread = [place for found, _ in audits.values() for place in found.unread]
-    if warn_of_unsearched(common.output, unread, elsewhere):
+        # A partition's name gives its fields, a topic's name or a pattern a list. During a move it is in two places.
+        is_one = partition in map(str, names.named) and len(documents) == 1
+        fields = documents[0] if is_one else {"partitions": documents}
+        common.output.json({**fields, "unsearched": unsearched})
+    whole = Audit()
+    for found, _ in audits.values():
+        whole.add(found)
+    if not common.output.as_json:
+        where = next(iter(audits)) if len(audits) == 1 else counted(len(audits), "partition")
+        searched = f"{human_count(whole.files)} files, {human_bytes(whole.size_bytes)}"
+        versions = any(rules.strategy != "offset" for _, rules in audits.values())
+        show_found(common.output, terms, whole.occurrences, searched, where=f" in {where}", versions=versions)
+    if warn_of_unsearched(common.output, whole.unread, elsewhere):
         return CorruptionError.exit_code
-    return FOUND if expect_absent and any(found.occurrences for found, _ in audits.values()) else 0
+    return FOUND if expect_absent and whole.occurrences else 0
+
+
+def _search(path: Path, terms: Sequence[Term], advance: Callable[[int], None], start: int, rules: KeyRules) -> Audit:
+    try:
+        return search(path, terms, advance, log_start=start, rules=rules)
+    except CleanerdError as error:
+        return Audit(unread=[str(error)])  # the broker deleted or moved it since, or it cannot be listed
 
 
 def places_elsewhere(settings: Settings, log_dirs: Sequence[Path]) -> RecordPlaces:
@@ -108,68 +125,87 @@ def _files_in(partition: Path) -> list[tuple[Path, str]]:
         return []  # the search names it
 
 
-def keys_document(wanted: Sequence[bytes], occurrences: Iterable[Occurrence]) -> list[dict[str, object]]:
-    """The ``keys`` of ``audit --json``, for whoever searched: each wanted key with the places where it is."""
-    places: dict[bytes, list[dict[str, object]]] = {key: [] for key in wanted}
-    for each in occurrences:
-        places[each.key].append({
-            "file": each.file,
-            "state": each.state,
-            "position": each.position,
-            "record": each.record,
-            "offset": each.offset,
-            "timestamp": each.timestamp_ms,
-            "value_bytes": each.value_bytes,
-            "tombstone": each.is_tombstone,
-            "version": each.version,
-            "visible": each.visible,
-        })  # fmt: skip
-    return [{**bytes_fields("key", key), "occurrences": rows} for key, rows in places.items()]
+def terms_document(terms: Sequence[Term], occurrences: Sequence[Occurrence]) -> dict[str, list[dict[str, object]]]:
+    """Of ``audit --json`` and ``spark audit --json``: each term with the records that match it."""
+    document: dict[str, list[dict[str, object]]] = {"keys": [], "key_prefixes": [], "value_contains": []}
+    for number, term in enumerate(terms):
+        is_key = term.kind == "key"
+        rows = [_occurrence(each, with_key=not is_key) for each in occurrences if number in each.terms]
+        places = document[term.kind if term.kind == "value_contains" else "keys" if is_key else "key_prefixes"]
+        places.append({**bytes_fields(term.kind, term.data), "occurrences": rows})
+    return document
 
 
-def _document(path: Path, wanted: list[bytes], found: Audit) -> dict[str, object]:
+def _occurrence(each: Occurrence, *, with_key: bool) -> dict[str, object]:
+    return {
+        **(bytes_fields("key", each.key) if with_key else {}),
+        "file": each.file,
+        "state": each.state,
+        "position": each.position,
+        "record": each.record,
+        "offset": each.offset,
+        "timestamp": each.timestamp_ms,
+        "value_bytes": each.value_bytes,
+        "tombstone": each.is_tombstone,
+        "version": each.version,
+        "visible": each.visible,
+    }
+
+
+def _document(path: Path, terms: Sequence[Term], found: Audit) -> dict[str, object]:
     return {
         "path": str(path),
         "files": found.files,
         "bytes": found.size_bytes,
         "found": len(found.occurrences),
-        "keys": keys_document(wanted, found.occurrences),
+        **terms_document(terms, found.occurrences),
         "unread": found.unread,
     }
 
 
-def _tell(output: Output, path: Path, wanted: list[bytes], found: Audit, *, versions: bool) -> None:
-    if found.occurrences:
-        output.table(
-            [
-                Column("key"),
-                Column("file"),
-                Column("byte", right=True),
-                Column("record", right=True),
-                Column("offset", right=True),
-                Column("timestamp"),
-                Column("value", right=True),
-                *([Column("version", right=True)] if versions else []),
-                Column("state"),
-                Column("visible"),
-            ],
-            [_row(each, versions=versions) for each in found.occurrences],
-        )
-    present = {each.key for each in found.occurrences}
-    searched = f"{human_count(found.files)} files, {human_bytes(found.size_bytes)}"
-    for key in dict.fromkeys(wanted):
-        if key not in present:
-            output.line(f"{show_key(key)}: nowhere in {path} ({searched})")
-    if present:
-        output.line(f"{counted(len(found.occurrences), 'record')} with {counted(len(present), 'key')} in {searched}")
+def show_found(
+    output: Output,
+    terms: Sequence[Term],
+    occurrences: Sequence[Occurrence],
+    searched: str,
+    *,
+    where: str = "",
+    count: int | None = None,
+    versions: bool = False,
+) -> None:
+    """A table of ``occurrences``, a line per term that no record matches, and the ``count`` of matches if not all."""
+    if occurrences:
+        several = any(term.kind != "key" for term in terms)
+        columns = [
+            Column("key"),
+            *([Column("matches")] if several else []),
+            Column("file"),
+            Column("byte", right=True),
+            Column("record", right=True),
+            Column("offset", right=True),
+            Column("timestamp"),
+            Column("value", right=True),
+            *([Column("version", right=True)] if versions else []),
+            Column("state"),
+            Column("visible"),
+        ]
+        output.table(columns, [_row(each, terms if several else (), versions=versions) for each in occurrences])
+    present = {number for each in occurrences for number in each.terms}
+    for number, term in enumerate(terms):
+        if number not in present:
+            output.line(f"{_show_term(term)}: nowhere{where} ({searched})")
+    if occurrences:
+        keys = len({each.key for each in occurrences})
+        output.line(f"{counted(count or len(occurrences), 'record')} with {counted(keys, 'key')} in {searched}")
 
 
-def _row(each: Occurrence, *, versions: bool) -> list[str]:
-    # A tombstone may have a value, and a null may be none (R87-3, R87-6).
+def _row(each: Occurrence, terms: Sequence[Term], *, versions: bool) -> list[str]:
+    # A tombstone may have a value, and a null value need not be a tombstone (R87-3, R87-6).
     size = "null" if each.value_bytes < 0 else human_bytes(each.value_bytes)
     value = size if not each.is_tombstone else "tombstone" if each.value_bytes < 0 else f"tombstone, {size}"
     return [
-        show_key(each.key),
+        "-" if each.key is None else show_key(each.key),
+        *([", ".join(_show_term(terms[number]) for number in each.terms)] if terms else []),
         each.file,
         str(each.position),
         str(each.record),
@@ -180,6 +216,11 @@ def _row(each: Occurrence, *, versions: bool) -> list[str]:
         each.state,
         "yes" if each.visible else "no",
     ]
+
+
+def _show_term(term: Term) -> str:
+    name = {"key": "", "key_prefix": "key prefix ", "value_contains": "value with "}[term.kind]
+    return name + show_key(term.data)
 
 
 def show_key(key: bytes) -> str:

@@ -1,4 +1,4 @@
-"""The keys that ``audit`` and ``spark audit`` are asked for: their options, and what is made of them."""
+"""The options of ``audit`` and ``spark audit`` that say what to search for, and the terms that follow from them."""
 
 from __future__ import annotations
 
@@ -15,29 +15,47 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
+    from cleanerd.verify.audit import Term, TermKind
 
-def key_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``--key --keys-file --hex --base64 --expect-absent``."""
+
+def search_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``--key --keys-file --key-prefix --value-contains --hex --base64 --expect-absent``."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
 
 
-def find_keys_asked(keys: tuple[str, ...], keys_file: Path | None, *, as_hex: bool, as_base64: bool) -> list[bytes]:
-    """The keys that a command line names, none or many.
+def find_terms_asked(
+    keys: tuple[str, ...],
+    keys_file: Path | None,
+    key_prefixes: tuple[str, ...],
+    value_parts: tuple[str, ...],
+    *,
+    as_hex: bool,
+    as_base64: bool,
+) -> tuple[Term, ...]:
+    """The terms that a command line names, each once; none or many.
 
     Raises:
-        click.UsageError: one is not of the form that ``--hex`` or ``--base64`` says, or both are given.
+        click.UsageError: one is not of the form that ``--hex`` or ``--base64`` says, or both are given; an empty prefix
+            or part, which every record has.
     """
+    from cleanerd.verify.audit import Term  # noqa: PLC0415 - NumPy
+    from cleanerd.verify.listing import bytes_of  # noqa: PLC0415
+
     if as_hex and as_base64:
         raise click.UsageError("give --hex or --base64, not both")
-    wanted = [_key(text.encode(), as_hex=as_hex, as_base64=as_base64) for text in keys]
-    if keys_file is not None:
-        from cleanerd.verify.listing import bytes_of  # noqa: PLC0415 - NumPy
-
-        lines = (bytes_of(keys_file) or b"").splitlines()
-        wanted += [_key(line, as_hex=as_hex, as_base64=as_base64) for line in lines]
-    return wanted
+    lines = [] if keys_file is None else (bytes_of(keys_file) or b"").splitlines()
+    asked: list[tuple[TermKind, bytes]] = [
+        *(("key", text.encode()) for text in keys),
+        *(("key", line) for line in lines),
+        *(("key_prefix", text.encode()) for text in key_prefixes),
+        *(("value_contains", text.encode()) for text in value_parts),
+    ]
+    terms = tuple(dict.fromkeys(Term(kind, _key(text, as_hex=as_hex, as_base64=as_base64)) for kind, text in asked))
+    if any(term.kind != "key" and not term.data for term in terms):
+        raise click.UsageError("an empty --key-prefix or --value-contains matches every record: give some bytes")
+    return terms
 
 
 def _key(text: bytes, *, as_hex: bool, as_base64: bool) -> bytes:
@@ -61,9 +79,23 @@ _OPTIONS = (
         "--keys-file",
         type=ExistingPath(dir_okay=False),
         metavar="FILE",
-        help="A key a line, in the form that --hex and --base64 say.",
+        help="One key per line, in the form that --hex and --base64 say.",
     ),
-    click.option("--hex", "as_hex", is_flag=True, help="Keys are given as hexadecimal digits."),
-    click.option("--base64", "as_base64", is_flag=True, help="Keys are given in base64."),
-    click.option("--expect-absent", is_flag=True, help="Exit code 1 when a key is found: for proofs of erasure."),
+    click.option(
+        "--key-prefix",
+        "key_prefixes",
+        multiple=True,
+        metavar="K",
+        help="Look for keys that begin with these bytes. Repeatable.",
+    ),
+    click.option(
+        "--value-contains",
+        "value_parts",
+        multiple=True,
+        metavar="V",
+        help="Look for these bytes in values and in values of headers. Repeatable.",
+    ),
+    click.option("--hex", "as_hex", is_flag=True, help="What to look for is given as hexadecimal digits."),
+    click.option("--base64", "as_base64", is_flag=True, help="What to look for is given in base64."),
+    click.option("--expect-absent", is_flag=True, help="Exit code 1 when a record is found: for proofs of erasure."),
 )

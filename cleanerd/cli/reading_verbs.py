@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from cleanerd.cli.keys_asked import key_options
+from cleanerd.cli.keys_asked import search_options
 from cleanerd.cli.later import done_by
 from cleanerd.cli.options import common_options, now_option
 from cleanerd.cli.selecting import (
@@ -112,17 +112,17 @@ def verify() -> None:
 @common_options
 @partition_argument
 @existing_dirs("log_dirs", "[LOG_DIR...]", required=False)
-@key_options
+@search_options
 @done_by("cleanerd.cli.audit:audit")
 def audit() -> None:
-    """Say where a key still lies: file, byte position of the batch, record, offset.
+    """Find every record of an erasure request: by key, key prefix, or bytes in its value.
 
-    A topic or a pattern such as 'orders-*' stands for all its partitions. Name all directories of log.dirs: a topic's
-    partitions may lie in any of them.
+    A topic or a pattern such as 'orders-*' means all its partitions, '*' all topics. Name all directories of log.dirs,
+    or none when the settings name them. A record that matches one of the options is found.
     All files count: live segments, those that wait to be deleted, those of a replacement, staged and kept ones.
-    Visible is what a consumer of committed records gets. Exit code 0, with --expect-absent 1 when a key was found; 5
-    when a place could not be searched, or bytes could not be decoded, and so may hold it. For a proof stop the broker:
-    one that runs moves records from file to file.
+    Visible is a record that a consumer of committed records gets. Exit code 0, with --expect-absent 1 when a record was
+    found; 5 when a place could not be searched, or bytes could not be decoded, and so may hold it. For a proof stop the
+    broker: a running one moves records from file to file.
     """
 
 

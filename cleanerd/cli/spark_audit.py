@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cleanerd.cli.audit import FOUND, keys_document, places_elsewhere, show_key, warn_of_unsearched
+from cleanerd.cli.audit import FOUND, places_elsewhere, show_found, show_key, terms_document, warn_of_unsearched
 from cleanerd.cli.clean_end import CleanEnds
-from cleanerd.cli.keys_asked import find_keys_asked, key_options
+from cleanerd.cli.keys_asked import find_terms_asked, search_options
 from cleanerd.cli.options import now_option
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules, select_in
@@ -18,7 +18,7 @@ from cleanerd.cli.selecting import ExistingPath, partition_option, strategy_opti
 from cleanerd.cli.spark import spark_verb
 from cleanerd.errors import CorruptionError
 from cleanerd.format.names import parse_topic_partition_dir
-from cleanerd.inspect.report import bytes_fields, time_of
+from cleanerd.inspect.report import bytes_fields
 from cleanerd.log.log_dir import partition_names
 from cleanerd.words import counted, human_bytes, human_count
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from cleanerd.settings import Settings
     from cleanerd.spark.audit import Judged
     from cleanerd.spark.erasure import Erasure
+    from cleanerd.verify.audit import Term
 
 _KEY_BYTES: Final = 16
 
@@ -56,7 +57,7 @@ _KEY_BYTES: Final = 16
     metavar="HEX",
     help="16 bytes: digests of runs with the same key can be compared.",
 )
-@key_options
+@search_options
 def audit(
     common: Common,
     dirs: tuple[Path, ...],
@@ -72,6 +73,8 @@ def audit(
     digest_key: str | None,
     keys: tuple[str, ...],
     keys_file: Path | None,
+    key_prefixes: tuple[str, ...],
+    value_parts: tuple[str, ...],
     as_hex: bool,
     as_base64: bool,
     expect_absent: bool,
@@ -79,14 +82,15 @@ def audit(
     """Judge AFTER against BEFORE: lost, stale, resurrected, duplicated, altered records, by partition.
 
     BEFORE is a copy of the log directory, or a directory of --keep-replaced. Exit code 5 when something is wrong.
-    With --key or --keys-file: where these keys still lie below the directories - live, replaced, kept, staged files.
+    With --key, --keys-file, --key-prefix or --value-contains: every file below the directories that still holds such
+    records, be it live, replaced, kept or staged.
     """
     settings = common.load_settings()
-    wanted = find_keys_asked(keys, keys_file, as_hex=as_hex, as_base64=as_base64)
-    if wanted:
-        return _erasure(common, settings, dirs, wanted, limit=examples, expect_absent=expect_absent)
+    terms = find_terms_asked(keys, keys_file, key_prefixes, value_parts, as_hex=as_hex, as_base64=as_base64)
+    if terms:
+        return _erasure(common, settings, dirs, terms, limit=examples, expect_absent=expect_absent)
     if expect_absent:
-        raise click.UsageError("--expect-absent goes with --key or --keys-file")
+        raise click.UsageError("--expect-absent goes with --key, --keys-file, --key-prefix or --value-contains")
     if len(dirs) != 2:
         raise click.UsageError("two directories, BEFORE and AFTER; or --key and any number of them")
     names = _names(partitions, dirs)
@@ -247,70 +251,43 @@ def _row(each: Judged) -> list[str]:
 
 
 def _erasure(
-    common: Common, settings: Settings, dirs: Sequence[Path], wanted: list[bytes], *, limit: int, expect_absent: bool
+    common: Common,
+    settings: Settings,
+    dirs: Sequence[Path],
+    terms: tuple[Term, ...],
+    *,
+    limit: int,
+    expect_absent: bool,
 ) -> int:
     from cleanerd.spark.api import Logs  # noqa: PLC0415
     from cleanerd.spark.session import spark_session  # noqa: PLC0415
 
     elsewhere = places_elsewhere(settings, dirs)
-    names, ours = {name for each in dirs for name in partition_names(each)}, {str(each.resolve()) for each in dirs}
-    kept = [
-        place.path
-        for place in elsewhere.places
-        if (place.name in names or place.log_dir in ours) and not any(place.path.is_relative_to(each) for each in dirs)
-    ]
-    elsewhere = elsewhere.of(names.__contains__)
+    names = {name for each in dirs for name in partition_names(each)}
+    elsewhere = elsewhere.of(names.__contains__, {str(each.resolve()) for each in dirs})
+    kept = [each.path for each in elsewhere.places if not any(each.path.is_relative_to(path) for path in dirs)]
     for path in kept:
         common.output.note(f"{path}: has segments that were kept or copied; it is searched too")
     with spark_session("cleanerd audit") as session, common.output.progress("audit") as advance:
         logs = Logs(session, [*dirs, *kept], lambda topic: key_rules(settings, topic))
-        found = logs.find_keys(wanted, limit=limit, advance=advance)
+        found = logs.find_records(terms, limit=limit, advance=advance)
     if common.output.as_json:
         unsearched = [each.what for each in elsewhere.unsearched]
-        common.output.json({**_erasure_document([*dirs, *kept], wanted, found), "unsearched": unsearched})
+        common.output.json({**_erasure_document([*dirs, *kept], terms, found), "unsearched": unsearched})
     else:
-        _tell_erasure(common, wanted, found)
+        searched = f"{human_count(found.files)} files, {human_bytes(found.size_bytes)}"
+        show_found(common.output, terms, found.occurrences, searched, count=found.found)
     if warn_of_unsearched(common.output, found.unread, elsewhere):
         return CorruptionError.exit_code
     return FOUND if expect_absent and found.found else 0
 
 
-def _erasure_document(paths: Sequence[Path], wanted: list[bytes], found: Erasure) -> dict[str, object]:
+def _erasure_document(paths: list[Path], terms: tuple[Term, ...], found: Erasure) -> dict[str, object]:
     return {
         "paths": [str(path) for path in paths],
         "files": found.files,
         "bytes": found.size_bytes,
         "found": found.found,
-        "keys": keys_document(wanted, found.occurrences),
+        **terms_document(terms, found.occurrences),
         "unread": list(found.unread),
     }
-
-
-def _tell_erasure(common: Common, wanted: list[bytes], found: Erasure) -> None:
-    output = common.output
-    searched = f"{human_count(found.files)} files, {human_bytes(found.size_bytes)}"
-    if found.occurrences:
-        titles = [Column("key"), Column("file"), Column("byte", right=True), Column("record", right=True),
-                  Column("offset", right=True), Column("timestamp"), Column("value", right=True), Column("state"),
-                  Column("visible")]  # fmt: skip
-        rows = [
-            [
-                show_key(each.key),
-                each.file,
-                str(each.position),
-                str(each.record),
-                str(each.offset),
-                time_of(each.timestamp_ms),
-                "null" if each.value_bytes < 0 else human_bytes(each.value_bytes),
-                each.state,
-                "yes" if each.visible else "no",
-            ]
-            for each in found.occurrences
-        ]
-        output.table(titles, rows)
-    present = {each.key for each in found.occurrences}
-    for key in dict.fromkeys(wanted):
-        if key not in present:
-            output.line(f"{show_key(key)}: nowhere ({searched})")
-    if found.found:
-        output.line(f"{counted(found.found, 'record')} with {counted(len(present), 'key')} in {searched}")

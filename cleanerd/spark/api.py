@@ -20,7 +20,7 @@ from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
 from cleanerd.log.log_dir import CLEANER_CHECKPOINT
 from cleanerd.spark.audit import Asked, Judged, audit_sides, new_digest_key
 from cleanerd.spark.divergence import Comparison, compare_logs, pairs_of
-from cleanerd.spark.erasure import Erasure, search_keys
+from cleanerd.spark.erasure import Erasure, search_records
 from cleanerd.spark.latest_by_tasks import LARGE_BYTES
 from cleanerd.spark.listed import list_whole
 from cleanerd.spark.logs import Log, known_clean_end, size_of_all
@@ -38,6 +38,7 @@ from cleanerd.spark.tables.merge import Merged, merge_into, write_table
 from cleanerd.spark.tables.target import Delta, Iceberg
 from cleanerd.spark.tables.undecoded import write_undecoded
 from cleanerd.spark.values.decoding import resolved
+from cleanerd.verify.audit import Term
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.log_dir import read_surroundings
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
@@ -278,8 +279,17 @@ class Logs:
         if other or not wanted:
             what = f"{other[0]!r:.60} is not bytes" if other else "no key to look for"
             raise ConfigError(what, where="find_keys", hint="[b'customer-4711']")
-        return search_keys(
-            self._spark, expanded(self._paths), wanted,
+        return self.find_records([Term("key", key) for key in wanted], limit=limit, advance=advance)
+
+    def find_records(self, terms: Sequence[Term], *, limit: int = 10, advance: Advance = nobody) -> Erasure:
+        """Which records match one of ``terms``: a key, a key prefix, bytes in a value; searches what find_keys does.
+
+        Raises:
+            ConfigError: a directory is not there.
+            OSError: one cannot be listed.
+        """
+        return search_records(
+            self._spark, expanded(self._paths), terms,
             lambda topic: self._rules(topic) if topic else KAFKAS_RULES, limit=limit, advance=advance,
         )  # fmt: skip
 

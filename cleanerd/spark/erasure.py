@@ -1,10 +1,11 @@
-"""Where keys still lie below whole directories: every partition and every file with records. The proof is: nowhere.
+"""Searches whole directories for keys and parts of values: every partition and every file with records.
 
-The search is the one of ``cleanerd audit``, a file a piece of work: hashes find the batches, equal bytes decide.
+The search is that of ``cleanerd audit``, with one file as a piece of work.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from cleanerd.spark.record_scan import rules_from_item, rules_to_item
 from cleanerd.spark.sides import files_below
 from cleanerd.spark.spread import nobody, numbered, numbered_row, queries
 from cleanerd.spark.stores import path_of
-from cleanerd.verify.audit import LIVE, KeySearch, Occurrence
+from cleanerd.verify.audit import LIVE, Occurrence, RecordSearch, Term
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.listing import list_partition, size_of
 from cleanerd.verify.log_dir import read_surroundings
@@ -27,7 +28,7 @@ from cleanerd.verify.transactions import Invisible
 from cleanerd.words import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
     from typing import Any
 
@@ -41,9 +42,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """What the search found. ``found`` counts all records, of which at most ``limit`` a file are ``occurrences``.
+    """What the search found. ``found`` counts all records; ``occurrences``: the first ``limit`` of each term per file.
 
-    ``unread`` names bytes that could not be decoded: a key may be in there.
+    ``unread`` names bytes that could not be decoded: a match may be in there.
     """
 
     occurrences: tuple[Occurrence, ...]
@@ -53,16 +54,16 @@ class Erasure:
     size_bytes: int
 
 
-def search_keys(
+def search_records(
     session: SparkSession | None,
     directories: Sequence[Path],
-    keys: Sequence[bytes],
+    terms: Sequence[Term],
     rules_of: Callable[[str], KeyRules],
     *,
     limit: int,
     advance: Callable[[int], None] = nobody,
 ) -> Erasure:
-    """Look for ``keys`` in every file below ``directories``; ``rules_of`` a topic says what its records mean.
+    """Look for ``terms`` in every file below ``directories``; ``rules_of`` a topic says what its records mean.
 
     By the tasks of ``session`` or, without one, by this process.
 
@@ -72,18 +73,18 @@ def search_keys(
     files = list({each.path.resolve(): each for place in directories for each in files_below(place)}.values())
     with queries(
         session,
-        f"audit --key: {counted(len(files), 'file')}",
+        f"audit: {counted(len(files), 'file')}",
         sum(_size(file.path) for file in files),
         advance,
         steps=1,
     ):
-        first = _search(session, files, keys, rules_of, {}, limit, advance)
+        first = _search(session, files, terms, rules_of, {}, limit, advance)
         # Only where there is something it matters what a consumer still gets.
         hit = [file for file, found in first if found["found"] and file.state == LIVE]
         partitions = list(dict.fromkeys(file.partition for file in hit))
         walks = walk_headers(session, [list_partition(path).segments for path in partitions]) if partitions else []
         hidden = {path: walked.hidden for path, walked in zip(partitions, walks, strict=True)}
-        again = {file.path: found for file, found in _search(session, hit, keys, rules_of, hidden, limit)}
+        again = {file.path: found for file, found in _search(session, hit, terms, rules_of, hidden, limit)}
     told = [again.get(file.path, found) for file, found in first]
     return Erasure(
         occurrences=tuple(_occurrence(each) for found in told for each in found["occurrences"]),
@@ -97,7 +98,7 @@ def search_keys(
 def _search(
     session: SparkSession | None,
     files: Sequence[FoundFile],
-    keys: Sequence[bytes],
+    terms: Sequence[Term],
     rules_of: Callable[[str], KeyRules],
     hidden: dict[Path, list[list[int]]],
     limit: int,
@@ -121,7 +122,7 @@ def _search(
                 "rules": rules_to_item(rules_of("" if name is None else name.topic)),
             },
         ))  # fmt: skip
-    worker = partial(search_one, tuple(keys), limit)
+    worker = partial(search_one, tuple(terms), limit)
     found = numbered(session, items, worker, advance)
     return [(file, found[number]) for number, file in enumerate(files)]
 
@@ -133,10 +134,10 @@ def _size(path: Path) -> int:
         return 0  # gone meanwhile; who reads it tells
 
 
-def search_one(keys: Iterable[bytes], limit: int, item: Item) -> Iterator[pa.RecordBatch]:
+def search_one(terms: tuple[Term, ...], limit: int, item: Item) -> Iterator[pa.RecordBatch]:
     """The search in one file, as a row of JSON."""
     invisible = Invisible(np.array(item["hidden"], np.int64).reshape(-1, 3))
-    search = KeySearch(list(keys), invisible, item["log_start"], rules_from_item(item["rules"]))
+    search = RecordSearch(terms, invisible, item["log_start"], rules_from_item(item["rules"]))
     try:
         search.file(path_of(item["path"]), item["state"], lambda _bytes: None)
     except CleanerdError as error:
@@ -144,12 +145,29 @@ def search_one(keys: Iterable[bytes], limit: int, item: Item) -> Iterator[pa.Rec
     result = search.result
     found = {
         "found": len(result.occurrences),
-        "occurrences": [{**asdict(each), "key": each.key.hex()} for each in result.occurrences[:limit]],
+        "occurrences": [
+            {**asdict(each), "key": None if each.key is None else each.key.hex()}
+            for each in _first(result.occurrences, limit)
+        ],
         "unread": result.unread,
         "bytes": result.size_bytes,
     }
     yield numbered_row(item["file"], found)
 
 
+def _first(occurrences: Sequence[Occurrence], limit: int) -> Iterator[Occurrence]:
+    """The first ``limit`` of each term: a term that is found must not look as if it were nowhere."""
+    shown: Counter[int] = Counter()
+    for each in occurrences:
+        if any(shown[term] < limit for term in each.terms):
+            shown.update(each.terms)
+            yield each
+
+
+def _fields(each: Occurrence) -> dict[str, Any]:
+    return {**asdict(each), "key": None if each.key is None else each.key.hex()}
+
+
 def _occurrence(fields: dict[str, Any]) -> Occurrence:
-    return Occurrence(**{**fields, "key": bytes.fromhex(fields["key"])})
+    key = None if fields["key"] is None else bytes.fromhex(fields["key"])
+    return Occurrence(**{**fields, "key": key, "terms": tuple(fields["terms"])})

@@ -1,16 +1,18 @@
-"""Where a key still lies in a partition's files: the proof of an erasure is that it is nowhere.
+"""Searches a partition's files for keys, key prefixes and parts of values, as an erasure request names them.
 
-Hashes find the batches worth a look; only equal bytes count.
+Key hashes and a search in the unpacked columns find batches that may match; the decoded records decide.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
+from cleanerd import _kernel
 from cleanerd.errors import CleanerdError, CorruptionError
+from cleanerd.format.batch import CONTROL
 from cleanerd.format.names import CLEANED_SUFFIX, DELETED_SUFFIX, SEGMENT_SUFFIX, SWAP_SUFFIX, parse_file_name
 from cleanerd.log.batch_file import read_batches
 from cleanerd.log.memory import batch_bytes
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
+    from cleanerd.format.record import Record
     from cleanerd.verify.record_places import RecordPlace
     from cleanerd.verify.records import Rows
     from cleanerd.verify.rules import KeyRules
@@ -40,15 +45,38 @@ _STATES: Final = {
 }
 
 
+TermKind = Literal["key", "key_prefix", "value_contains"]
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """What a search looks for: a whole key, the beginning of a key, or bytes inside a value or a header's value."""
+
+    kind: TermKind
+    data: bytes
+
+    def is_in(self, record: Record) -> bool:
+        """Whether the record matches."""
+        if self.kind == "value_contains":
+            values = (record.value, *(value for _, value in record.headers))
+            return any(value is not None and self.data in value for value in values)
+        if record.key is None:
+            return False
+        return record.key == self.data if self.kind == "key" else record.key.startswith(self.data)
+
+
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """One record with the key. ``state``: live, or why the file is there; ``visible``: a consumer can still get it.
+    """A record that matches. ``state``: live, or why the file is there; ``visible``: a consumer can still get it.
+
+    ``terms`` are the positions of the terms that it matches, ``key`` is the record's own.
 
     ``position`` is that of the batch in ``file``, ``record`` the record's number in the batch, ``value_bytes`` -1 for
     null. ``version`` by the topic's strategy, None without one; ``is_tombstone`` by its mode.
     """
 
-    key: bytes
+    key: bytes | None
+    terms: tuple[int, ...]
     file: str
     state: str
     position: int
@@ -63,7 +91,7 @@ class Occurrence:
 
 @dataclass(slots=True)
 class Audit:
-    """What a search found. ``unread`` names the bytes that could not be decoded: the key may be in there."""
+    """What a search found. ``unread`` names the bytes that could not be decoded: a match may be in there."""
 
     occurrences: list[Occurrence] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
@@ -100,13 +128,13 @@ def files_of(partition: Path) -> list[tuple[Path, str]]:
 
 def audit(
     partition: Path,
-    keys: Sequence[bytes],
+    terms: Sequence[Term],
     advance: Callable[[int], None],
     *,
     log_start: int = 0,
     rules: KeyRules = KAFKAS_RULES,
 ) -> Audit:
-    """Look for ``keys`` in every file of the partition directory. Below ``log_start`` no consumer sees anything.
+    """Look for ``terms`` in every file of the partition directory. Below ``log_start`` no consumer sees anything.
 
     A file that cannot be read, or is gone before it is, is among ``unread``; what is visible is not known then.
 
@@ -121,20 +149,20 @@ def audit(
     except CleanerdError as error:
         unread.append(str(error))
         invisible = Invisible(np.empty((0, 3), np.int64))
-    search = KeySearch(keys, invisible, log_start, rules)
+    search = RecordSearch(terms, invisible, log_start, rules)
     unread += search.files(files_of(partition), advance)
     search.result.unread += dict.fromkeys(unread)
     return search.result
 
 
 def audit_place(
-    place: RecordPlace, keys: Sequence[bytes], advance: Callable[[int], None], *, rules: KeyRules = KAFKAS_RULES
+    place: RecordPlace, terms: Sequence[Term], advance: Callable[[int], None], *, rules: KeyRules = KAFKAS_RULES
 ) -> Audit:
     """As :func:`audit`, for files that no broker serves from: nothing in them is visible.
 
     A directory that cannot be listed is among ``unread``; one that was removed meanwhile holds nothing.
     """
-    search = KeySearch(keys, Invisible(np.empty((0, 3), np.int64)), 0, rules)
+    search = RecordSearch(terms, Invisible(np.empty((0, 3), np.int64)), 0, rules)
     try:
         files = [(path, place.state if state == LIVE else state) for path, state in files_of(place.path)]
         search.result.unread += search.files(files, advance)
@@ -143,17 +171,18 @@ def audit_place(
     return search.result if place.path.exists() else Audit()
 
 
-class KeySearch:
-    """Looks for keys file by file; ``result`` grows. Nothing is visible below ``log_start`` nor in ``invisible``."""
+class RecordSearch:
+    """Searches file by file; ``result`` grows. Nothing is visible below ``log_start`` nor in ``invisible``."""
 
-    def __init__(self, keys: Sequence[bytes], invisible: Invisible, log_start: int, rules: KeyRules) -> None:
+    def __init__(self, terms: Sequence[Term], invisible: Invisible, log_start: int, rules: KeyRules) -> None:
         self.result = Audit()
-        self._keys = frozenset(keys)
+        self._terms = terms
         self._invisible = invisible
         self._log_start = log_start
         self._rules = rules
         self._hash_key = new_hash_key()
-        wanted = hashes_of(list(self._keys), self._hash_key)
+        self._has_parts = any(term.kind != "key" for term in terms)
+        wanted = hashes_of([term.data for term in terms if term.kind == "key"], self._hash_key)
         self._low, self._high = wanted[:, 0], wanted[:, 1]
 
     def files(self, files: Iterable[tuple[Path, str]], advance: Callable[[int], None]) -> list[str]:
@@ -181,18 +210,41 @@ class KeySearch:
             if not (damage.zeros and state == LIVE):
                 self.result.unread.append(f"{path} at byte {damage.position}: {damage.reason}")
 
-        for count, rows in read_rows(path, size, self._hash_key, damaged, checksums=True):
-            advance(count)
-            self._take(path, state, rows)
+        for data, rows in read_rows(path, size, self._hash_key, damaged, checksums=True):
+            advance(len(data))
+            self._take(path, state, data, rows)
 
-    def _take(self, path: Path, state: str, rows: Rows) -> None:
+    def _take(self, path: Path, state: str, data: NDArray[np.uint8], rows: Rows) -> None:
         # Either half alone may match by chance, and so may both: the bytes decide.
         hit = np.isin(rows.key_hash[:, 0], self._low) & np.isin(rows.key_hash[:, 1], self._high) & rows.has_key
+        if self._has_parts:
+            try:
+                hit |= self._may_hold_parts(data, rows)
+            except _kernel.CorruptLogError as error:
+                self.result.unread.append(f"{path} at byte {error.position}: {error.reason}")
         if not hit.any():
             return
         hidden = self._invisible.batches(rows.batches)
         for row in np.unique(rows.batch[hit]):
             self._batch(path, state, int(rows.batches.position[row]), visible=state == LIVE and not hidden[row])
+
+    def _may_hold_parts(self, data: NDArray[np.uint8], rows: Rows) -> NDArray[np.bool_]:
+        """[n]: the records in whose columns a prefix or a part of a value begins. Raises CorruptLogError."""
+        batches = rows.batches
+        first = batches.first_record.astype(np.int64)
+        keep = np.repeat((batches.attributes & CONTROL) == 0, first[1:] - first[:-1])
+        position = int(batches.position[0])
+        found = _kernel.read_contents(data, position, keep, verify_crc=False, max_unpacked=batch_bytes())
+        keys, values, headers = (each.tobytes() for each in (found.key_data, found.value_data, found.header_value_data))
+        hit = np.zeros(len(rows.batch), np.bool_)
+        for term in self._terms:
+            if term.kind == "key_prefix":
+                hit[_rows_with(term.data, keys, found.key_offsets)] = True
+            elif term.kind == "value_contains":
+                hit[_rows_with(term.data, values, found.value_offsets)] = True
+                of_headers = _rows_with(term.data, headers, found.header_value_offsets)
+                hit[np.searchsorted(found.first_header, of_headers, side="right") - 1] = True
+        return hit
 
     def _batch(self, path: Path, state: str, position: int, *, visible: bool) -> None:
         try:
@@ -202,10 +254,12 @@ class KeySearch:
             self.result.unread.append(f"{path} at byte {position}: {error}")
             return
         for number, record in enumerate(records):
-            if record.key is not None and record.key in self._keys:
+            matched = tuple(at for at, term in enumerate(self._terms) if term.is_in(record))
+            if matched:
                 self.result.occurrences.append(
                     Occurrence(
                         key=record.key,
+                        terms=matched,
                         file=str(path),
                         state=state,
                         position=position,
@@ -218,3 +272,14 @@ class KeySearch:
                         is_tombstone=self._rules.is_tombstone(record, stored.frame.magic),
                     )
                 )
+
+
+def _rows_with(part: bytes, data: bytes, offsets: NDArray[np.int32]) -> list[int]:
+    """The rows of a column in which ``part`` begins; it may end in the next one, which the records decide."""
+    rows = []
+    at = data.find(part)
+    while at >= 0:
+        row = int(np.searchsorted(offsets, at, side="right")) - 1
+        rows.append(row)
+        at = data.find(part, int(offsets[row + 1]))
+    return rows

@@ -116,7 +116,7 @@ class KeyedRecords:
                     offset=damage.offset,
                 )
 
-        for size, rows in read_rows(
+        for data, rows in read_rows(
             facts.file.path,
             facts.file.size_bytes,
             self._hash_key,
@@ -124,7 +124,7 @@ class KeyedRecords:
             chunk_bytes=self._chunk_bytes,
             rules=self._rules,
         ):
-            advance(size)
+            advance(len(data))
             if not is_old:
                 self._tell_times(facts.file, rows)
             if facts.file.base >= self._where.end:

@@ -32,7 +32,7 @@ from cleanerd.log.state_files import DAMAGE, DAMAGED, read_state_file
 from cleanerd.verify.listing import names_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
 KEPT: Final = "kept"
 COPIED: Final = "copied"
@@ -59,10 +59,14 @@ class RecordPlace:
 
 @dataclass(frozen=True, slots=True)
 class Unsearched:
-    """A place that cannot be searched. ``name``: the partition that it is about, None: it may be about any."""
+    """A place that cannot be searched. ``name``: the partition that it is about, None: it may be about any.
+
+    ``log_dir``: as :class:`RecordPlace` has it.
+    """
 
     name: TopicPartition | None
     what: str
+    log_dir: str | None = None
 
 
 @dataclass(slots=True)
@@ -72,11 +76,11 @@ class RecordPlaces:
     places: list[RecordPlace] = field(default_factory=list)
     unsearched: list[Unsearched] = field(default_factory=list)
 
-    def of(self, is_wanted: Callable[[TopicPartition], bool]) -> RecordPlaces:
-        """Those of the partitions that are wanted."""
+    def of(self, is_wanted: Callable[[TopicPartition], bool], log_dirs: Collection[str] = ()) -> RecordPlaces:
+        """Those of the partitions that are wanted, and of any partition of the resolved ``log_dirs``."""
         return RecordPlaces(
-            [each for each in self.places if is_wanted(each.name)],
-            [each for each in self.unsearched if each.name is None or is_wanted(each.name)],
+            [each for each in self.places if is_wanted(each.name) or each.log_dir in log_dirs],
+            [each for each in self.unsearched if each.name is None or is_wanted(each.name) or each.log_dir in log_dirs],
         )
 
 
@@ -144,7 +148,7 @@ def _of_entry(path: Path, data: bytes, found: RecordPlaces) -> None:
             f"{kept}: cannot be found, and has segments that a cleaning replaced "
             f"(mount its disk; if it was deleted, remove {path})"
         )
-        found.unsearched.append(Unsearched(name, what))
+        found.unsearched.append(Unsearched(name, what, str(entry["log_dir"])))
 
 
 def _unknown(path: Path, why: str) -> Unsearched:

@@ -65,8 +65,8 @@ def read_rows(
     chunk_bytes: int = CHUNK_BYTES,
     rules: KeyRules = KAFKAS_RULES,
     checksums: bool = False,
-) -> Iterator[tuple[int, Rows]]:
-    """The data records of a segment file, chunk by chunk, and how many bytes they took.
+) -> Iterator[tuple[NDArray[np.uint8], Rows]]:
+    """The data records of a segment file, chunk by chunk, with the bytes of their batches.
 
     What can be decoded is among them whatever its checksum says; with ``checksums`` it is told as damage as well.
 
@@ -81,7 +81,7 @@ def read_rows(
         if checksums:
             for damage in _wrong_checksums(data, chunk.batches):
                 damaged(damage)
-        yield len(data), _rows(chunk, rules)
+        yield data, _rows(chunk, rules)
 
 
 def _wrong_checksums(data: NDArray[np.uint8], batches: _kernel.Batches) -> Iterator[Damage]:

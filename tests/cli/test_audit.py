@@ -11,7 +11,7 @@ import pytest
 from tests.cleaner.driver import scratch
 from tests.cli.clean_log_dirs import COMPACT, NOW, Shell, make
 from tests.support.log_dirs import LOG_STARTS, write_checkpoint
-from tests.support.logs import encode_legacy, keyed_batch
+from tests.support.logs import Record, encode_batch, encode_legacy, encode_marker, keyed_batch
 from tests.verify import cleaned_partition as s
 from tests.verify.cleaned_partition import Scene, make_scene
 
@@ -219,6 +219,8 @@ def test_table(scene: Scene, shell: Shell) -> None:
         ((s.NAME, "{log_dir}", "--key", "xyz", "--hex"), 2, "no hexadecimal key"),
         ((s.NAME, "{log_dir}", "--key", "?", "--base64"), 2, "no base64 key"),
         ((s.NAME, "{log_dir}", "--key", "aa", "--base64", "--hex"), 2, "not both"),
+        ((s.NAME, "{log_dir}", "--key-prefix", ""), 2, "matches every record"),
+        ((s.NAME, "{log_dir}", "--value-contains", ""), 2, "matches every record"),
         (("order", "{log_dir}", "--key", "a"), 3, "did you mean orders"),
         (("orders-7", "{log_dir}", "--key", "a"), 3, "orders-7: no such partition"),
     ],
@@ -262,3 +264,88 @@ def test_in_what_a_cleaning_replaced(root: Path, shell_of_logs: Shell) -> None:
     shutil.rmtree(path / "orders-0")
     (root / "unmounted").rename(kept)
     assert shell_of_logs(*arguments).code == 1
+
+
+PEOPLE = (
+    Record(b"cust-1/name", b"Ann"),
+    Record(b"old/cust-1", b"the prefix is in the middle"),
+    Record(b"cust-2/mail", None),
+    Record(None, b"mail to ann@example.org."),
+    Record(b"a", b"ends with ann@exa"),
+    Record(b"b", b"mple.org begins this one"),
+    Record(b"c", b"", headers=((b"from", b"ann@example.org"), (b"to", None))),
+    Record(b"ann@example.org", b"in a key only"),
+    Record(b"d", b"", headers=((b"ann@example.org", b"in a header's name only"),)),
+)
+"""Of which "cust-" begins keys 0 and 2, and "ann@example.org" is in the values of 3 and 6."""
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_key_prefixes_and_parts_of_values(scene: Scene, shell: Shell, codec: int) -> None:
+    """OP-16: keys that begin so, values and header values that hold the bytes; a record that matches twice is one."""
+    marker = encode_marker(14 + len(PEOPLE), commit=True, producer_id=9, timestamp=s.T)
+    scene.put(14, encode_batch(PEOPLE, base_offset=14, codec=codec) + marker)
+    arguments = ("--key-prefix", "cust-", "--value-contains", "ann@example.org", "--value-contains", "Ann", "--json")
+    answer = shell("audit", s.NAME, scene.log_dir, "--key", "cust-1/name", "--expect-absent", *arguments)
+    assert answer.code == 1
+    found = answer.json
+    assert found["found"] == 4
+    offsets = {
+        next(iter(each.items()))[1]: [row["offset"] - 14 for row in each["occurrences"]]
+        for kind in ("keys", "key_prefixes", "value_contains")
+        for each in found[kind]
+    }
+    assert offsets == {"cust-1/name": [0], "cust-": [0, 2], "ann@example.org": [3, 6], "Ann": [0]}
+    assert [row.get("key") for row in found["value_contains"][0]["occurrences"]] == [None, "c"]
+    assert "key" not in found["keys"][0]["occurrences"][0], "it is that of the entry"
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_parts_of_old_messages(scene: Scene, shell: Shell, magic: int) -> None:
+    """OP-16, F-3."""
+    scene.put(14, encode_legacy(14, b"old-1", b"to Ann", magic=magic) + encode_legacy(15, b"x", None, magic=magic))
+    answer = shell("audit", s.NAME, scene.log_dir, "--key-prefix", "old", "--value-contains", "Ann", "--json")
+    assert [each["occurrences"][0]["offset"] for each in (*answer.json["key_prefixes"], *answer.json["value_contains"])] == [14, 14]  # fmt: skip  # noqa: E501
+
+
+def test_parts_in_text(scene: Scene, shell: Shell) -> None:
+    """OP-16: which of them a record matches, and which no record does."""
+    scene.put(14, encode_batch(PEOPLE, base_offset=14))
+    arguments = ("--key-prefix", "cust-", "--value-contains", "Ann", "--value-contains", "Bob")
+    titles, *rows, nowhere, total = shell("audit", s.NAME, scene.log_dir, *arguments).out.splitlines()
+    assert titles.split()[:3] == ["key", "matches", "file"]
+    assert "key prefix cust-, value with Ann" in rows[0]
+    assert len(rows) == 2
+    assert nowhere.startswith(f"value with Bob: nowhere in {scene.partition} (4 files, ")
+    assert total.startswith("2 records with 2 keys in 4 files, ")
+
+
+def test_every_topic_of_every_directory(scene: Scene, shell: Shell) -> None:
+    """OP-16: '*' means all topics of all directories, and what a broker is about to delete of others."""
+    other = scene.log_dir.parent / "d2"
+    places = {
+        scene.partition: scene.file(14),
+        other / "clicks-3": other / "clicks-3" / f"{0:020d}.log",
+        other / f"gone-0.{'0' * 32}-delete": other / f"gone-0.{'0' * 32}-delete" / f"{0:020d}.log",
+    }
+    for path in places.values():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(keyed_batch(int(path.stem), [("secret-1", "v")]))
+    arguments = ("audit", "*", scene.log_dir, other, "--key-prefix", "secret", "--expect-absent")
+    answer = shell(*arguments, "--json")
+    assert answer.code == 1
+    assert {each["path"]: each["found"] for each in answer.json["partitions"]} == dict.fromkeys(map(str, places), 1)
+    assert shell(*arguments).out.splitlines()[-1].startswith("3 records with 1 key in 6 files, ")
+    nowhere = shell("audit", "*", scene.log_dir, other, "--key", "gone", "--expect-absent")
+    assert (nowhere.code, nowhere.out.startswith("gone: nowhere in 3 partitions (6 files, ")) == (0, True)
+
+
+def test_a_topic_of_which_only_unmounted_segments_are_left(root: Path, shell_of_logs: Shell) -> None:
+    """U-47: its partition was removed, so nothing in a log directory names it; '*' still proves nothing."""
+    path, kept = make(root), root / "kept"
+    kept.mkdir()
+    assert shell_of_logs.clean(path, "--keep-replaced", kept).code == 0
+    shutil.rmtree(path / "orders-0")
+    kept.rename(root / "unmounted")
+    answer = shell_of_logs("audit", "*", path, "--key", "a", "--expect-absent", *COMPACT)
+    assert (answer.code, "cannot be found" in answer.err) == (5, True)

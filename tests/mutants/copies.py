@@ -1,4 +1,4 @@
-"""Planted mistakes about copies of a log directory, moved directories (U-46), and what is kept of a log (U-47)."""
+"""Planted mistakes about copies and moved directories (U-46), kept segments (U-47) and erasure (OP-16)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 PLACES = "cleanerd/log/places.py"
 RECORD_PLACES = "cleanerd/verify/record_places.py"
+AUDIT = "cleanerd/verify/audit.py"
 TESTS = "tests/log/test_places.py"
 
 COPIES = (
@@ -85,5 +86,37 @@ COPIES = (
         "            if name.endswith(DAMAGED):",
         "            if name.endswith(DAMAGED) and not name:",
         ("tests/verify/test_record_places.py::test_an_entry_that_says_nothing",),
+    ),
+    Mutant(
+        "a-prefix-may-be-anywhere-in-a-key",
+        "OP-16",
+        AUDIT,
+        "else record.key.startswith(self.data)",
+        "else self.data in record.key",
+        ("tests/cli/test_audit.py::test_key_prefixes_and_parts_of_values",),
+    ),
+    Mutant(
+        "headers-are-not-searched",
+        "OP-16",
+        AUDIT,
+        "values = (record.value, *(value for _, value in record.headers))",
+        "values = (record.value,)",
+        ("tests/cli/test_audit.py::test_key_prefixes_and_parts_of_values",),
+    ),
+    Mutant(
+        "a-term-that-is-found-late-is-not-shown",
+        "OP-16",
+        "cleanerd/spark/erasure.py",
+        "if any(shown[term] < limit for term in each.terms):",
+        "if sum(shown.values()) < limit:",
+        ("tests/spark/test_erasure.py::test_a_term_whose_matches_come_late_is_shown",),
+    ),
+    Mutant(
+        "an-unmounted-disk-of-a-removed-partition-is-not-named",
+        "U-47",
+        "cleanerd/cli/audit.py",
+        "    also += [each.name for each in elsewhere.unsearched if each.name is not None]\n",
+        "",
+        ("tests/cli/test_audit.py::test_a_topic_of_which_only_unmounted_segments_are_left",),
     ),
 )

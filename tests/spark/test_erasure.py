@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.spark.erasure import search_keys
+from cleanerd.spark.erasure import search_records
+from cleanerd.verify.audit import Term
 from cleanerd.verify.rules import KAFKAS_RULES
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import Record, encode_batch, encode_marker
@@ -58,7 +59,8 @@ def log_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def search(spark: SparkSession, *directories: Path, keys: tuple[bytes, ...] = (WANTED,), limit: int = 100) -> Erasure:
-    return search_keys(spark, directories, keys, lambda _topic: KAFKAS_RULES, limit=limit)
+    terms = [Term("key", key) for key in keys]
+    return search_records(spark, directories, terms, lambda _topic: KAFKAS_RULES, limit=limit)
 
 
 def test_everywhere(spark: SparkSession, log_dir: Path) -> None:
@@ -79,6 +81,16 @@ def test_everywhere(spark: SparkSession, log_dir: Path) -> None:
 def test_few_are_told_and_all_are_counted(spark: SparkSession, log_dir: Path) -> None:
     found = search(spark, log_dir, limit=1)
     assert (found.found, len(found.occurrences)) == (8, 7)
+
+
+def test_a_term_whose_matches_come_late_is_shown(spark: SparkSession, tmp_path: Path) -> None:
+    """OP-16: the first ones of each term are shown, so none that is found looks as if it were nowhere."""
+    data = batch(0, OTHER, OTHER, OTHER, WANTED)
+    make_log_dir(tmp_path / "logs", {"orders-0": Partition({0: data, 4: b""}, indexes=False)})
+    terms = [Term("key_prefix", b"bo"), Term("key", WANTED), Term("value_contains", b"of alice")]
+    found = search_records(spark, [tmp_path / "logs"], terms, lambda _topic: KAFKAS_RULES, limit=1)
+    assert [(each.offset, each.terms) for each in found.occurrences] == [(0, (0,)), (3, (1, 2))]
+    assert found.found == 4
 
 
 def test_bytes_that_nobody_can_read(spark: SparkSession, tmp_path: Path) -> None:
