@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.cli.output import Column
+from cleanerd.inspect.report import time_of
 from cleanerd.words import user_name
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def tell_operations(output: Output, operations: Sequence[Mapping[str, Any]], lim
 def _row(each: Mapping[str, Any]) -> list[str]:
     everything = "all" if each["operation"] in {"pause", "resume", "retry"} else ""
     return [
-        datetime.fromtimestamp(each["at_ms"] / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        time_of(each["at_ms"]),
         who(each["uid"]),
         each["operation"],
         ", ".join(each["partitions"]) or everything,

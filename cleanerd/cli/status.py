@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 
@@ -14,13 +14,20 @@ from cleanerd.cli.selecting import daemons_partitions
 from cleanerd.daemon.asking import UNKNOWN, ask, find_control_socket
 from cleanerd.daemon.view import PartitionPhase
 from cleanerd.format.names import TopicPartition
+from cleanerd.inspect.report import time_of
 from cleanerd.scope.selection import select
 from cleanerd.words import counted, human_bytes, human_ms, reclaimable_in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from cleanerd.cli.output import Output
+
+_NAMED: Final = 10
+"""Names in a line about what needs attention; `--state` and `--json` have all."""
+
+_STALE_MS: Final = 900_000
+"""As in the alert CleanerdStalled."""
 
 PARTITION_COLUMNS = (
     Column("partition"),
@@ -46,17 +53,32 @@ PARTITION_COLUMNS = (
 )
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N partitions. Default: all.")
 @click.option("--operations", is_flag=True, help="Show instead what operators asked for last, and who asked.")
+@click.option("--history", is_flag=True, help="Show instead the cleanings that ended last, the newest first.")
 def status(
-    common: Common, partitions: tuple[str, ...], *, states: tuple[str, ...], limit: int | None, operations: bool
+    common: Common,
+    partitions: tuple[str, ...],
+    *,
+    states: tuple[str, ...],
+    limit: int | None,
+    operations: bool,
+    history: bool,
 ) -> int:
-    """Print what the daemon knows of its log directories and partitions. Exit code 1 when it is unhealthy."""
+    """Print what the daemon knows of its log directories and partitions, and what of it needs attention.
+
+    Exit code 1 when the daemon is unhealthy.
+    """
     socket = find_control_socket(common.load_settings())
     if operations:
-        if partitions or states:
+        if partitions or states or history:
             raise click.UsageError("--operations goes with --limit only")
         tell_operations(common.output, ask(socket, "operations")["operations"], limit)
         return 0
+    if history and states:
+        raise click.UsageError("--history goes with partitions and --limit, not with --state")
     view = ask(socket, "status")
+    if history:
+        show_history(common.output, view, partitions, limit)
+        return 0
     found = matching(view, partitions, states)
     rows = found if limit is None else found[:limit]
     if common.output.as_json:
@@ -82,6 +104,9 @@ def matching(view: Mapping[str, Any], words: Sequence[str], states: Sequence[str
 def tell(output: Output, view: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
     """A status in words, with these of its partitions."""
     output.line(headline(view))
+    output.line()
+    for line in attention(view, int(time.time() * 1000)) or ["nothing needs attention"]:
+        output.line(line)
     output.line()
     output.table(
         [Column("log directory"), Column("mode"), Column("free", right=True), Column("why")],
@@ -132,6 +157,81 @@ def headline(view: Mapping[str, Any]) -> str:
     if not view["healthy"]:
         words.append(f"UNHEALTHY: {view['unhealthy_reason']}")
     return ", ".join(words)
+
+
+def attention(view: Mapping[str, Any], now_ms: int) -> list[str]:
+    """OP-17: what an operator should look at, the worst first: what, how many, which, and the command for more."""
+    partitions = view["partitions"]
+    stale_ms = now_ms - (view["last_round_ms"] or now_ms)
+    online = [each for each in view["log_dirs"] if each["online"]]
+    kinds: list[tuple[str, list[str], str]] = [
+        ("log directories offline", [each["path"] for each in view["log_dirs"] if not each["online"]], ""),
+        (
+            "log directories below cleanerd.disk.reserve",
+            [each["path"] for each in online if each["free_bytes"] < each["reserve_bytes"]],
+            "free some space",
+        ),
+        ("quarantined", _names(partitions, lambda each: each["quarantine"]), "cleanerd status --state quarantined"),
+        ("not delegated", _names(partitions, lambda each: each["delegated"] is False), "cleanerd delegate TOPIC"),
+        ("refused", _names(partitions, _is_refused), "cleanerd status --state refused"),
+        (
+            "overdue by max.compaction.lag.ms",
+            _names(partitions, lambda each: _is_overdue(each, view["made_ms"])),
+            "cleanerd explain TOPIC-N",
+        ),
+        ("whose last cleaning failed", _names(partitions, _has_failed), "cleanerd status --history"),
+    ]
+    lines = [f"the partitions were last scanned {human_ms(stale_ms)} ago"] if stale_ms > _STALE_MS else []
+    for what, names, way_out in kinds:
+        if names:
+            more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+            lines.append(
+                f"{len(names):,} {what}: {', '.join(names[:_NAMED])}{more}{f' ({way_out})' if way_out else ''}"
+            )
+    return [f"needs attention: {line}" for line in lines]
+
+
+def _names(partitions: Sequence[Mapping[str, Any]], is_meant: Callable[[Mapping[str, Any]], Any]) -> list[str]:
+    return [f"{each['topic']}-{each['partition']}" for each in partitions if is_meant(each)]
+
+
+def _is_refused(partition: Mapping[str, Any]) -> bool:
+    return partition["state"] == "refused" and partition["delegated"] is not False
+
+
+def _has_failed(partition: Mapping[str, Any]) -> bool:
+    last = partition["last_clean"]
+    return last is not None and last["outcome"] == "failed" and partition["quarantine"] is None
+
+
+def show_history(output: Output, view: Mapping[str, Any], words: Sequence[str], limit: int | None) -> None:
+    """The cleanings that ended, the newest first, at most ``limit``; ``words``: only these partitions."""
+    names = {(each["topic"], each["partition"]) for each in matching(view, words, ())} if words else None
+    ended = sorted(view["history"], key=lambda each: each["ended_ms"], reverse=True)
+    shown = [each for each in ended if names is None or (each["topic"], each["partition"]) in names][:limit]
+    if output.as_json:
+        output.json({"history": shown})
+    elif not shown:
+        output.line("No cleaning has ended since the daemon started.")
+    else:
+        columns = ("ended", "partition", "outcome", "trigger", "took", "before", "after", "why")
+        numbers = {"took", "before", "after"}
+        output.table([Column(each, right=each in numbers) for each in columns], [_history_row(each) for each in shown])
+
+
+def _history_row(clean: Mapping[str, Any]) -> list[str]:
+    result = clean["result"]
+    is_known = result.get("bytes_before") is not None
+    return [
+        time_of(clean["ended_ms"]),
+        f"{clean['topic']}-{clean['partition']}",
+        result.get("outcome", "?"),
+        clean["trigger"],
+        human_ms(clean["ended_ms"] - clean["started_ms"]),
+        human_bytes(result["bytes_before"]) if is_known else "",
+        human_bytes(result["bytes_after"]) if is_known else "",
+        result.get("reason", ""),
+    ]
 
 
 def partition_row(partition: Mapping[str, Any], now_ms: int) -> list[str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from cleanerd.cli.output import Output
-from cleanerd.cli.status import headline, matching, tell
-from cleanerd.daemon.view import Totals
+from cleanerd.cli.status import attention, headline, matching, show_history, tell
+from cleanerd.daemon.view import CleanView, QuarantineView, Totals
 from cleanerd.errors import ConfigError
 from cleanerd.words import counted, human_change
-from tests.daemon.views import log_dir, partition, view
+from tests.daemon.views import GIB, NOW_MS, log_dir, partition, view
 
 
 def test_the_headline() -> None:
@@ -100,3 +100,77 @@ def test_no_partition_at_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "", "none of those that were asked for"
     tell(Output(), view(ready=False).to_json(), [])
     assert capsys.readouterr().err == "", "nobody has looked yet"
+
+
+def _clean(number: int, outcome: str, ended_ms: int, **result: object) -> CleanView:
+    entry = {"outcome": outcome, "reason": "", "bytes_before": 2 * GIB, "bytes_after": GIB, **result}
+    return CleanView("orders", number, ended_ms - 5000, ended_ms, "ratio", entry)
+
+
+def test_what_needs_attention(capsys: pytest.CaptureFixture[str]) -> None:
+    """OP-17: in text what the page has in its first tile, and more: which ones, and the command for them."""
+    failed = _clean(4, "failed", NOW_MS, reason="not enough free space")
+    made = view(
+        made_ms=NOW_MS,
+        last_round_ms=NOW_MS - 3_600_000,
+        log_dirs=(log_dir("/full", free_bytes=GIB), log_dir("/gone", online=False, free_bytes=0), log_dir("/well")),
+        partitions=(
+            partition(number=0),
+            partition(number=1, phase="quarantined", quarantine=QuarantineView("damaged", NOW_MS, 1, None)),
+            partition(number=2, phase="refused", delegated=False),
+            partition(number=3, phase="refused"),
+            partition(number=4, last_clean=failed),
+            partition(number=5, overdue_at_ms=NOW_MS - 1),
+            partition(number=6, overdue_at_ms=NOW_MS + 1, last_clean=_clean(6, "cleaned", NOW_MS)),
+            *(partition("many", number, overdue_at_ms=1) for number in range(11)),
+        ),
+    ).to_json()
+    found = attention(made, NOW_MS)
+    assert [line.removeprefix("needs attention: ") for line in found] == [
+        "the partitions were last scanned 1 h ago",
+        "1 log directories offline: /gone",
+        "1 log directories below cleanerd.disk.reserve: /full (free some space)",
+        "1 quarantined: orders-1 (cleanerd status --state quarantined)",
+        "1 not delegated: orders-2 (cleanerd delegate TOPIC)",
+        "1 refused: orders-3 (cleanerd status --state refused)",
+        "12 overdue by max.compaction.lag.ms: orders-5, "
+        + ", ".join(f"many-{number}" for number in range(9))
+        + " and 2 more (cleanerd explain TOPIC-N)",
+        "1 whose last cleaning failed: orders-4 (cleanerd status --history)",
+    ]
+    tell(Output(), made, [])
+    assert "needs attention: 1 quarantined: orders-1" in capsys.readouterr().out
+    well = view(made_ms=NOW_MS, last_round_ms=NOW_MS, log_dirs=(log_dir(),), partitions=(partition(),)).to_json()
+    assert attention(well, NOW_MS) == []
+    tell(Output(), {**well, "last_round_ms": None}, [])
+    assert "nothing needs attention" in capsys.readouterr().out
+
+
+def test_history_in_text(capsys: pytest.CaptureFixture[str]) -> None:
+    """OP-17: for hosts without a browser; the newest first, of the partitions that are named, at most as many."""
+    made = view(
+        partitions=(partition(number=0), partition(number=1)),
+        history=(
+            _clean(0, "cleaned", NOW_MS),
+            _clean(1, "failed", NOW_MS + 2000, reason="not enough free space", bytes_before=None, bytes_after=None),
+            _clean(0, "unchanged", NOW_MS + 1000),
+        ),
+    ).to_json()
+
+    def shown(*words: str, limit: int | None = None) -> list[list[str]]:
+        show_history(Output(), made, words, limit)
+        return [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+
+    assert [row[1:4] for row in shown()] == [
+        ["orders-1", "failed", "ratio"],
+        ["orders-0", "unchanged", "ratio"],
+        ["orders-0", "cleaned", "ratio"],
+    ]
+    failed, _, cleaned = shown()
+    assert failed[4:] == ["5.0", "s", "not", "enough", "free", "space"]
+    assert cleaned[4:] == ["5.0", "s", "2.0", "GiB", "1.0", "GiB"]
+    assert [row[2] for row in shown("orders-0", limit=1)] == ["unchanged"]
+    show_history(Output(as_json=True), made, (), None)
+    assert '"ended_ms"' in capsys.readouterr().out
+    show_history(Output(), view().to_json(), (), None)
+    assert capsys.readouterr().out == "No cleaning has ended since the daemon started.\n"

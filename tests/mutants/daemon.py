@@ -464,4 +464,12 @@ DAEMON = (
         "        return self._clock() < self._until\n",
         ("tests/daemon/test_cleaning_queue.py::test_where_a_suspect_is_all_are_judged",),
     ),
+    Mutant(
+        "status-does-not-say-what-failed",
+        "OP-17",
+        "cleanerd/cli/status.py",
+        'last["outcome"] == "failed"',
+        'last["outcome"] == "quarantined"',
+        ("tests/cli/test_status.py::test_what_needs_attention",),
+    ),
 )
