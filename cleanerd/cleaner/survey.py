@@ -63,7 +63,7 @@ class Survey:
     afterwards, and nobody may be told so. ``verdict`` is what speaks against cleaning now. ``notes`` are things that
     the operator should know either way (repairs of C-03, state that was outdated). ``change``: it would be cleaned by
     other rules than before. ``state``: what is remembered of it, None when nothing is. ``standing``: the clean point in
-    it, if that describes the log as it lies there.
+    it, if that describes the log as it lies there. ``holds``: the open transaction that limits the cleaning (OP-14).
     """
 
     log: PartitionLog
@@ -79,6 +79,7 @@ class Survey:
     change: RulesChange | None = None
     state: PartitionState | None = None
     standing: CleanPoint | None = None
+    holds: OpenTransaction | None = None
 
     @property
     def to_clean(self) -> bool:
@@ -144,7 +145,7 @@ def survey_log(
             may_be_torn=may_be_torn,
             reads_batches=not options.indexes_only,
         )
-        holds = _holding_transaction(log, reader, bounds)
+        holds = _holding_transaction(log, reader, bounds, config)
     end = _end_offset(log.name, bounds, options)
     purge_end = min(end, _limit_of_clean_section(log, bounds))
     if options.purge and end <= first:
@@ -184,14 +185,17 @@ def survey_log(
         change=change,
         state=state,
         standing=standing,
+        holds=holds,
     )
 
 
-def _holding_transaction(log: PartitionLog, reader: SegmentReader, bounds: Bounds) -> OpenTransaction | None:
+def _holding_transaction(
+    log: PartitionLog, reader: SegmentReader, bounds: Bounds, config: TopicConfig
+) -> OpenTransaction | None:
     """OP-14: the open transaction that decides how far the log may be cleaned, if one does."""
     if bounds.bound.limited_by is not LimitedBy.OPEN_TRANSACTION:
         return None
-    return open_transaction(log, reader, bounds.bound.limits[LimitedBy.OPEN_TRANSACTION])
+    return open_transaction(log, reader, bounds.bound.limits[LimitedBy.OPEN_TRANSACTION], connect=config.connect)
 
 
 def _unless_purge_is_due(

@@ -27,7 +27,8 @@ _NAMED: Final = 10
 """Names in a line about what needs attention; `--state` and `--json` have all."""
 
 _STALE_MS: Final = 900_000
-"""As in the alert CleanerdStalled."""
+_HANGS_MS: Final = 900_000
+"""As in the alerts CleanerdStalled and CleanerdHangingTransaction."""
 
 PARTITION_COLUMNS = (
     Column("partition"),
@@ -179,6 +180,11 @@ def attention(view: Mapping[str, Any], now_ms: int) -> list[str]:
             _names(partitions, lambda each: _is_overdue(each, view["made_ms"])),
             "cleanerd explain TOPIC-N",
         ),
+        (
+            "limited by a transaction open for more than 15 minutes",
+            _names(partitions, lambda each: _is_hanging(each, now_ms)),
+            "cleanerd explain TOPIC-N",
+        ),
         ("whose last cleaning failed", _names(partitions, _has_failed), "cleanerd status --history"),
     ]
     lines = [f"the partitions were last scanned {human_ms(stale_ms)} ago"] if stale_ms > _STALE_MS else []
@@ -197,6 +203,11 @@ def _names(partitions: Sequence[Mapping[str, Any]], is_meant: Callable[[Mapping[
 
 def _is_refused(partition: Mapping[str, Any]) -> bool:
     return partition["state"] == "refused" and partition["delegated"] is not False
+
+
+def _is_hanging(partition: Mapping[str, Any], now_ms: int) -> bool:
+    since_ms = partition.get("open_transaction_since_ms")
+    return since_ms is not None and now_ms - since_ms > _HANGS_MS
 
 
 def _has_failed(partition: Mapping[str, Any]) -> bool:

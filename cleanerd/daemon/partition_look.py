@@ -44,7 +44,8 @@ class PartitionLook:
     ``purge_known``: ``next_purge_ms`` is what a cleaning, or a look at every batch, has told. ``has_clean_part``: there
     is something that tombstones can lie in although nothing is dirty. ``leftover``: a staging directory, but no
     plan in it that ``cleanerd apply`` would take. ``closed``: the last segment but the active one.
-    ``quarantine_outdated``: what ``quarantine`` is about is no longer what it was.
+    ``quarantine_outdated``: what ``quarantine`` is about is no longer what it was. ``open_since_ms``: when the open
+    transaction began that limits the cleaning (OP-14).
     """
 
     name: TopicPartition
@@ -82,6 +83,7 @@ class PartitionLook:
     notes: tuple[str, ...] = ()
     closed: LastSegment | None = None
     quarantine_outdated: bool = False
+    open_since_ms: int | None = None
 
     def has_nothing_to_do(self, now_ms: int) -> bool:
         """Whether all work on it is done: nothing to clean, to purge, to put in place or to look through waits."""
@@ -169,6 +171,7 @@ def look_of(
         notes=(*found.notes, *config.warnings),
         closed=last_closed(found.log),
         quarantine_outdated=state is not None and is_outdated(state, found.log),
+        open_since_ms=None if found.holds is None else found.holds.since_ms,
     )
 
 

@@ -93,6 +93,7 @@ class PartitionView:
     max.compaction.lag.ms makes it due.
     ``next_purge_ms``: when tombstones or markers of its clean part may go although nothing new was written.
     ``delegated``: whether Kafka's own cleaner is kept away (U-8); None where that is not needed.
+    ``open_transaction_since_ms``: when the open transaction began that limits the cleaning (OP-14).
     """
 
     topic: str
@@ -120,6 +121,7 @@ class PartitionView:
     fingerprint_changed: bool
     quarantine: QuarantineView | None
     last_clean: CleanView | None
+    open_transaction_since_ms: int | None = None
 
     @property
     def name(self) -> str:

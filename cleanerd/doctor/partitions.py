@@ -162,14 +162,14 @@ def check_transactions(
     findings: Findings, compacted: Sequence[tuple[PartitionLog, TopicConfig]], *, now_ms: int, may_be_torn: bool
 ) -> None:
     """OP-14: transactions that hold a log back for longer than a transaction may take by default."""
-    for log, _ in compacted:
+    for log, config in compacted:
         with suppress(CleanerdError), SegmentReader.open(str(log.path)) as reader:  # damage is for verify to report
             offset = log.last_stable_offset
             if offset is None:
                 torn_from = log.recovery_point if may_be_torn else None
                 below = decided_below(log, may_be_torn=may_be_torn)
                 offset = read_producers(log, reader, below=below, torn_from=torn_from).first_open_offset()
-            found = None if offset is None else open_transaction(log, reader, offset)
+            found = None if offset is None else open_transaction(log, reader, offset, connect=config.connect)
             if found is not None and now_ms - found.since_ms > HANGS_MS:
                 what = f"nothing from offset {found.first_offset} on is cleaned: {found.told(now_ms)}"
                 findings.warning("open transaction", what, log.path, found.way_out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +14,7 @@ from cleanerd.format.index import read_offset_index
 from cleanerd.format.names import INDEX_SUFFIX, file_name
 from cleanerd.log.clean_point import last_below
 from cleanerd.log.same_file import read_companion
+from cleanerd.log.topic_config import CONNECT
 from cleanerd.words import human_ms
 
 if TYPE_CHECKING:
@@ -27,13 +29,14 @@ HANGS_MS: Final = 900_000
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """By its first batch in the log; ``since_ms``: the time of that batch."""
+    """By its first batch in the log; ``since_ms``: the time of that batch. ``connect``: see :func:`abort_command`."""
 
     name: TopicPartition
     producer_id: int
     epoch: int
     first_offset: int
     since_ms: int
+    connect: str = CONNECT
 
     def told(self, now_ms: int) -> str:
         """Who holds the log back, from where and since when."""
@@ -46,19 +49,22 @@ class OpenTransaction:
     @property
     def way_out(self) -> str:
         """When it ends, and the command that ends it."""
-        command = abort_command(self.name, f"--start-offset {self.first_offset}")
+        command = abort_command(self.name, f"--start-offset {self.first_offset}", self.connect)
         return f"when the transaction is committed, aborted or timed out; if its producer is gone: {command}"
 
 
-def abort_command(name: TopicPartition, which: str) -> str:
-    """The command line that has the broker write an ABORT marker; ``which``: its options for the transaction."""
-    return (
-        f"kafka-transactions.sh --bootstrap-server HOST:PORT abort --topic {name.topic} "
-        f"--partition {name.partition} {which}"
-    )
+def abort_command(name: TopicPartition, which: str, connect: str = CONNECT) -> str:
+    """The command line that has the broker write an ABORT marker; ``which``: its options for the transaction.
+
+    ``connect``: the options of Kafka's tools that say how to reach the broker, as a shell takes them.
+    """
+    topic = shlex.quote(name.topic)
+    return f"kafka-transactions.sh {connect} abort --topic {topic} --partition {name.partition} {which}"
 
 
-def open_transaction(log: PartitionLog, reader: SegmentReader, offset: int) -> OpenTransaction | None:
+def open_transaction(
+    log: PartitionLog, reader: SegmentReader, offset: int, *, connect: str = CONNECT
+) -> OpenTransaction | None:
     """The transaction that begins at ``offset``, by the batch in the log; None where the log shows none there.
 
     Reads from the last index entry below ``offset``. A wrong index costs the answer, and nothing else.
@@ -78,6 +84,7 @@ def open_transaction(log: PartitionLog, reader: SegmentReader, offset: int) -> O
                     int(batches.producer_epoch[row]),
                     offset,
                     int(batches.max_timestamp[row]),
+                    connect,
                 )
             if len(batches) and int(batches.base_offset[-1]) > offset:
                 return None

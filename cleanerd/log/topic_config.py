@@ -67,6 +67,10 @@ _PROVIDED_HINT: Final = (
 """For a value that a broker's ``config.providers`` give (KIP-297)."""
 
 
+CONNECT: Final = "--bootstrap-server HOST:PORT"
+"""Where no setting says how Kafka's tools reach the broker."""
+
+
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
     """The values that decide how a topic's partitions are cleaned.
@@ -79,7 +83,8 @@ class TopicConfig:
     own cleaner is kept away (U-8). ``named``: the keys of strategy and tombstones that somebody set for this very topic
     (or a glob that it matches); ``delegated_here``: the state directory remembers that ``cleanerd delegate`` was run;
     ``delegations_unread``: what it remembers of delegations cannot be read, or not all of it.
-    ``may_be_kept_away``: the broker's own cleaner is kept away, or nobody knows.
+    ``may_be_kept_away``: the broker's own cleaner is kept away, or nobody knows. ``connect``: the options by which
+    Kafka's tools reach the broker.
     """
 
     topic: str
@@ -113,6 +118,7 @@ class TopicConfig:
     delegated_here: bool = False
     delegations_unread: Unread | None = None
     may_be_kept_away: bool = True
+    connect: str = CONNECT
 
     @property
     def is_compacted(self) -> bool:
@@ -164,6 +170,7 @@ def resolve_topic_config(
     saved_unread: Unread | None = None,
     assume_delegated: bool = False,
     topic_origin: str = TOPIC_ORIGIN,
+    connect: str = CONNECT,
 ) -> TopicConfig:
     """The effective configuration of ``topic``.
 
@@ -181,6 +188,7 @@ def resolve_topic_config(
         saved_unread: what may say that it did, and cannot be read.
         assume_delegated: ``cleanerd.delegation=assumed``.
         topic_origin: who says ``topic_configs``.
+        connect: the options by which Kafka's tools reach the broker, for commands that messages name.
 
     Raises:
         ConfigError: a value that Kafka would not take, lags that cross, an unknown strategy or tombstone mode (R280-2),
@@ -229,6 +237,7 @@ def resolve_topic_config(
         delegated_here=saved is not None,
         delegations_unread=saved_unread,
         may_be_kept_away=topic_configs is None or delegation.is_kept_away(topic_configs),
+        connect=connect,
         **{key.replace(".", "_"): value for key, value in values.items()},
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import uuid
 from dataclasses import dataclass, field
 from functools import partial
@@ -86,6 +87,15 @@ class BrokerFacts:
         unread = None if self.saved_unread is None else self.saved_unread.warning
         return tuple(warning for warning in self.warnings if warning != unread)
 
+    @property
+    def connect(self) -> str:
+        """Options of Kafka's tools to reach the broker: by our own settings, else by its ``server.properties``."""
+        daemon, words = self.settings.daemon, []
+        if daemon.cleanerd_command_config is not None:
+            words = ["--command-config", str(daemon.cleanerd_command_config)]
+        servers = daemon.bootstrap_servers or _listener(self.server_properties or {}) or "HOST:PORT"
+        return shlex.join([*words, "--bootstrap-server", servers])
+
     def topic_config(
         self, topic: str, *, effective: Mapping[str, str] | None = None, segment_bytes: int = 0
     ) -> TopicConfig:
@@ -108,6 +118,7 @@ class BrokerFacts:
                 strategy_exclude=self.settings.daemon.cleanerd_strategy_exclude,
                 saved=self.saved.get(topic),
                 saved_unread=self.saved_unread,
+                connect=self.connect,
             )
         return resolve_topic_config(
             topic,
@@ -119,6 +130,7 @@ class BrokerFacts:
             saved=self.saved.get(topic),
             saved_unread=self.saved_unread,
             assume_delegated=self.settings.daemon.cleanerd_delegation == "assumed",
+            connect=self.connect,
             **self._broker_layers(),
         )
 
@@ -252,6 +264,17 @@ class BrokerFacts:
             "broker_defaults": metadata.broker_default_configs if metadata is not None else {},
             "server_properties": self.server_properties,
         }
+
+
+def _listener(properties: Mapping[str, str]) -> str | None:
+    """``host:port`` of the first listener that clients use; without a host it is this machine."""
+    roles = {each.strip() for each in properties.get("controller.listener.names", "CONTROLLER").split(",")}
+    for listeners in (properties.get("advertised.listeners", ""), properties.get("listeners", "")):
+        for name, _, place in (each.strip().partition("://") for each in listeners.split(",")):
+            host, _, port = place.rpartition(":")
+            if port.isdecimal() and name not in roles:
+                return f"{host if host not in ('', '0.0.0.0') else 'localhost'}:{port}"  # noqa: S104 - not bound here
+    return None
 
 
 def being_moved(name: TopicPartition, place: Path | None = None) -> RefusedError:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import errno
+import shlex
+import subprocess
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from cleanerd.errors import MachineError, NoSpaceError
 from cleanerd.log.clean_point import PartitionState, Retry, StateStore
@@ -15,11 +20,15 @@ from cleanerd.log.partition import read_partition
 from cleanerd.scope import explanation
 from tests.cli.clean_log_dirs import COMPACT, NOW, Shell, batch, dirty, lock_holder, make, write_metadata
 from tests.cli.findings import findings
+from tests.kafka.fixtures import produce
 from tests.support.log_dirs import CLEAN_SHUTDOWN, HIGH_WATERMARKS, Partition, make_log_dir, tree
 from tests.support.logs import Record, encode_batch
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.kafka.fixtures import StartBroker
 
 
 def ask(shell: Shell, path: Path, *options: object) -> dict[str, Any]:
@@ -215,6 +224,67 @@ def test_the_transaction_that_holds_a_log_back_is_named(root: Path, shell: Shell
     found = ask(shell, path)
     assert found["cleaned_now"]
     assert any(told in note and abort in note for note in found["notes"])
+
+
+@pytest.mark.kafka
+@pytest.mark.broker
+@pytest.mark.long
+def test_the_printed_command_aborts_the_transaction(broker_43: StartBroker, shell: Shell) -> None:
+    """OP-14: pasted as it is, with Kafka's own tool and a real broker; then nothing holds the log back any more."""
+    checkpoints = ("replica.high.watermark", "log.flush.offset", "log.flush.start.offset")
+    at_once = {f"{each}.checkpoint.interval.ms": "100" for each in checkpoints}
+    broker = broker_43(properties=at_once)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    config = {"cleanup.policy": "compact", "segment.bytes": "1048576", "flush.messages": "1"}
+    admin.create_topics([NewTopic("t", 1, 1, config=config)])["t"].result(PATIENCE_SECONDS)
+    gone = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "gone"})
+    gone.init_transactions(PATIENCE_SECONDS)
+    gone.begin_transaction()
+    gone.produce("t", key=b"a", value=b"1", partition=0)
+    assert gone.flush(PATIENCE_SECONDS) == 0
+    produce(broker, [b"x" * 500_000] * 5)
+    settings = ("--set", f"cleanerd.broker.properties={broker.properties_file}")
+
+    def asked(*, is_open: bool) -> str:
+        """When that changes, as soon as the checkpoints that explain reads have it."""
+        end = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < end:
+            found = shell("explain", "t-0", *broker.log_dirs, "--json", *settings, *_T_IS_COMPACTED).json
+            if (found["rule"] == "an open transaction", found["rule"] == "the high watermark") == (is_open, False):
+                return str(found["changes"])
+            time.sleep(0.1)
+        raise AssertionError(found)
+
+    name, *words = shlex.split(asked(is_open=True).partition("if its producer is gone: ")[2])
+    assert (name, words[:2]) == ("kafka-transactions.sh", ["--bootstrap-server", broker.bootstrap])
+    tool = ["java", "-cp", f"{broker.libs_dir}/*", "org.apache.kafka.tools.TransactionsCommand"]
+    subprocess.run([*tool, *words], check=True, timeout=PATIENCE_SECONDS)
+    asked(is_open=False)
+
+
+_T_IS_COMPACTED = ("--set", "topics.t.cleanup.policy=compact")
+
+
+def test_how_kafkas_tools_reach_the_broker(root: Path, shell: Shell) -> None:
+    """OP-14: by cleanerd's own settings, else by the listener that clients use; only without both you fill it in."""
+    data = encode_batch([Record(b"a", b"1", NOW)], transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
+    path = make_log_dir(root / "logs", {"orders-0": Partition({0: data, 1: batch(1, ("a", "2")), 2: b""})})
+    properties = root / "server.properties"
+    named = ("--set", f"cleanerd.broker.properties={properties}")
+
+    def connect(listeners: str, *options: str) -> str:
+        properties.write_text(listeners)
+        command: str = ask(shell, path, *named, *options)["changes"].partition("kafka-transactions.sh ")[2]
+        return command.partition(" abort ")[0]
+
+    assert connect("") == "--bootstrap-server HOST:PORT"
+    assert connect("listeners=CONTROLLER://:9093,PLAINTEXT://:9092\n") == "--bootstrap-server localhost:9092"
+    both = "listeners=PLAINTEXT://:9092\nadvertised.listeners=SASL_SSL://kafka-1.example:9094\n"
+    assert connect(both) == "--bootstrap-server kafka-1.example:9094"
+    client = root / "my client.properties"
+    client.write_text("")
+    ours = ("--set", "bootstrap.servers=k:1,l:2", "--set", f"cleanerd.command.config={client}")
+    assert connect(both, *ours) == f"--command-config '{client}' --bootstrap-server k:1,l:2"
 
 
 def test_not_stopped_cleanly(root: Path, shell: Shell) -> None:

@@ -137,6 +137,23 @@ def test_kafkas_names_mean_what_kafka_means() -> None:
     assert value(found, f"{cleaner}_max_buffer_utilization_percent") == 50
 
 
+def test_the_oldest_open_transaction() -> None:
+    """OP-14: its age whatever is shown of single partitions, and the time at which it began of its own partition."""
+    partitions = (
+        partition("x", 0, open_transaction_since_ms=NOW_MS - 60_000),
+        partition("x", 1, open_transaction_since_ms=NOW_MS - 3_600_000),
+        partition("x", 2),
+    )
+    found = samples(view(partitions=partitions))
+    assert value(found, "cleanerd_open_transaction_seconds") == 3600
+    series = "cleanerd_partition_open_transaction_timestamp_seconds"
+    ages = {dict(labels)["partition"]: NOW_MS / 1000 - at for (name, labels), at in found.items() if name == series}
+    assert ages == {"0": 60, "1": 3600}
+    assert value(samples(view(partitions=(partition("x", 2),))), "cleanerd_open_transaction_seconds") == 0
+    rich = [partition("a", number, reclaimable_bytes=2**40) for number in range(3)]
+    assert most_interesting([*rich, *partitions], 2, NOW_MS) == list(partitions[:2])
+
+
 def test_kafkas_names_can_be_switched_off() -> None:
     assert not [name for name, _ in samples(busy(10), kafka_names=False) if name.startswith("kafka_")]
 

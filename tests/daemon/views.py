@@ -272,6 +272,7 @@ def _random_partition(
         last_clean=None
         if number % 2 == 0
         else clean(topic, number // len(_TOPICS), ended_ms=since, started_ms=since - 8_000),
+        open_transaction_since_ms=now_ms - HOUR_MS if number == 13 else None,
     )
 
 

@@ -472,4 +472,20 @@ DAEMON = (
         'last["outcome"] == "quarantined"',
         ("tests/cli/test_status.py::test_what_needs_attention",),
     ),
+    Mutant(
+        "the-youngest-open-transaction-counts",
+        "OP-14",
+        "cleanerd/daemon/http/metrics.py",
+        "max((now_ms - each for each in open_since), default=0)",
+        "min((now_ms - each for each in open_since), default=0)",
+        ("tests/daemon/test_metrics.py::test_the_oldest_open_transaction",),
+    ),
+    Mutant(
+        "kafkas-tools-ask-the-controller",
+        "OP-14",
+        "cleanerd/scope/broker_facts.py",
+        "if port.isdecimal() and name not in roles:",
+        "if port.isdecimal():",
+        ("tests/cli/test_explain.py::test_how_kafkas_tools_reach_the_broker",),
+    ),
 )

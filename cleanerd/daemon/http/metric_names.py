@@ -111,6 +111,10 @@ DAEMON: Final = (
     _gauge("cleanerd_overdue_partitions", "Partitions past their max.compaction.lag.ms."),
     _gauge("cleanerd_overdue_seconds", "How long the most overdue partition is past its max.compaction.lag.ms."),
     _gauge(
+        "cleanerd_open_transaction_seconds",
+        "How long the oldest open transaction has lasted of those that limit the cleaning of a partition.",
+    ),
+    _gauge(
         "cleanerd_next_purge_timestamp_seconds",
         "Time at which tombstones or markers of an idle partition are removed next.",
     ),
@@ -214,6 +218,11 @@ PARTITIONS: Final = (
     _gauge(
         "cleanerd_partition_quarantine_timestamp_seconds",
         "Time since which it is in quarantine, if it is.",
+        *_PARTITION,
+    ),
+    _gauge(
+        "cleanerd_partition_open_transaction_timestamp_seconds",
+        "Time at which the open transaction began that limits its cleaning, if one does.",
         *_PARTITION,
     ),
 )

@@ -160,6 +160,7 @@ def _daemon(families: _Families, view: DaemonView, now_ms: int) -> None:
     families.info("cleanerd_build", view.version)
     families.info("cleanerd_mode", view.mode)
     purges = [p.next_purge_ms for p in view.partitions if p.next_purge_ms is not None and p.phase != "excluded"]
+    open_since = [p.open_transaction_since_ms for p in view.partitions if p.open_transaction_since_ms is not None]
     values: dict[str, float | None] = {
         "cleanerd_start_timestamp_seconds": _seconds(view.started_ms),
         "cleanerd_ready": view.ready,
@@ -176,6 +177,7 @@ def _daemon(families: _Families, view: DaemonView, now_ms: int) -> None:
         "cleanerd_map_utilization_ratio": view.map_utilization,
         "cleanerd_overdue_partitions": sum(is_overdue(p, now_ms) for p in view.partitions),
         "cleanerd_overdue_seconds": _most_overdue_ms(view, now_ms) / 1000,
+        "cleanerd_open_transaction_seconds": max((now_ms - each for each in open_since), default=0) / 1000,
         "cleanerd_next_purge_timestamp_seconds": _seconds(min(purges, default=None)),
         "cleanerd_fingerprint_changed_partitions": sum(p.fingerprint_changed for p in view.partitions),
     }

@@ -33,7 +33,12 @@ def most_interesting(partitions: Iterable[PartitionView], limit: int, now_ms: in
 
     def rank(partition: PartitionView) -> tuple[object, ...]:
         trouble = partition.quarantine is not None
-        worry = is_overdue(partition, now_ms) or partition.delegated is False or partition.fingerprint_changed
+        worry = (
+            is_overdue(partition, now_ms)
+            or partition.delegated is False
+            or partition.fingerprint_changed
+            or partition.open_transaction_since_ms is not None
+        )
         return (
             not trouble,
             not worry,
@@ -83,6 +88,7 @@ def _values(partition: PartitionView) -> tuple[float | None, ...]:
         _seconds(partition.next_purge_ms),
         None if last is None else _seconds(last.ended_ms),
         None if quarantine is None else _seconds(quarantine.since_ms),
+        _seconds(partition.open_transaction_since_ms),
     )
 
 
