@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cleanerd.cli.scope import key_rules
 from cleanerd.errors import CleanerdError
+from cleanerd.log.bounds import LONG_MAX, log_end_offset
 from cleanerd.log.clean_below import clean_below, may_be_about
 from cleanerd.log.clean_point import CleanPoint, StateStore
 from cleanerd.log.log_dir import CLEANER_CHECKPOINT, META_PROPERTIES, LogDir, read_log_dir
 from cleanerd.log.other_places import copied_point
 from cleanerd.log.partition import read_partition
+from cleanerd.log.read import SegmentReader
 from cleanerd.log.remote import RemotePath
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.log_dir import read_surroundings
@@ -50,17 +53,21 @@ class CleanEnds:
         return self.beside(self._surroundings.get(path), path, name, rules)
 
     def at_most(self, path: Path, name: TopicPartition, rules: KeyRules) -> int | None:
-        """As :meth:`of`; where cleanerd's clean point no longer fits, Kafka's checkpoint counts whatever it repeats.
+        """As :meth:`of`; where cleanerd's clean point no longer fits the log, Kafka's checkpoint or the point counts.
 
-        For who has a copy to compare with, which shows what the checkpoint may be wrong about.
+        For a comparison with a copy, which shows where either is wrong. A checkpoint above the end of the log says
+        nothing, as for Kafka; then the point counts.
 
         Raises:
             CleanerdError: a checkpoint of the log directory cannot be read.
         """
         found = self.of(path, name, rules)
-        if found is None and rules == KAFKAS_RULES:
-            return self._surroundings[path].of(CLEANER_CHECKPOINT, name)
-        return found
+        known = self._known(path, name)
+        if known is None or known[1]:
+            return found
+        point = known[0].offset
+        said = self._surroundings[path].of(CLEANER_CHECKPOINT, name) if rules == KAFKAS_RULES else None
+        return point if said is None or said > self._log_end(path, name) else said
 
     def beside(self, around: Surroundings | None, path: Path, name: TopicPartition, rules: KeyRules) -> int | None:
         """Up to where the log ``name`` of the log directory ``path`` is clean; None: nothing says so.
@@ -95,6 +102,14 @@ class CleanEnds:
             return None  # whoever judges the partition will say what is wrong with it
         point = copied_point(self._store, log_dir, log) if state is None else state.clean_point
         return None if point is None else (point, may_be_about(point, log))
+
+    def _log_end(self, path: Path, name: TopicPartition) -> int:
+        """One past the last offset of a log that :meth:`_known` could read; of a damaged one, the largest there is."""
+        log_dir = self._log_dir(path)
+        if log_dir is not None:
+            with suppress(CleanerdError), SegmentReader.open(str(path / str(name))) as reader:
+                return log_end_offset(read_partition(log_dir, name), reader, may_be_torn=True)
+        return LONG_MAX
 
     def _log_dir(self, path: Path) -> LogDir | None:
         if path not in self._log_dirs:

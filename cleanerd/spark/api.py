@@ -239,7 +239,8 @@ class Logs:
         asked = []
         for sides in compared:
             rules = self._rules(sides.name.topic)
-            asked.append(Asked(rules, clean_end(sides.name, rules), first_dirty, log_start, many_rounds))
+            is_hint = up_to is None or callable(up_to)
+            asked.append(Asked(rules, clean_end(sides.name, rules), first_dirty, log_start, many_rounds, is_hint))
         key = new_digest_key() if digest_key is None else digest_key
         now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         judged = audit_sides(self._spark, compared, asked, now_ms=now, hash_key=key, examples=examples, advance=advance)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.spark.audit_rules import JUDGE
@@ -52,13 +52,17 @@ KINDS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is known of one partition besides its files; ``clean_end`` None: nobody knows how far it is clean."""
+    """What is known of one partition besides its files; ``clean_end`` None: nothing says how far it is clean.
+
+    ``is_hint``: a checkpoint or a state says so, and not the operator. Above the ends of both logs it says nothing.
+    """
 
     rules: KeyRules
     clean_end: int | None
     first_dirty: int = 0
     log_start: int = 0
     many_rounds: bool = False
+    is_hint: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +171,12 @@ def _walk(session: SparkSession | None, compared: Sequence[Sides], asked: Sequen
     clipped = [without_outputs(each, copies[id(each)].ends) if id(each) in copies else each for each in compared]
     walks = walk_headers(session, [files for sides in clipped for files in (sides.before, sides.after)])
     logs = []
-    for number, (each, rule) in enumerate(zip(compared, asked, strict=True)):
+    for number, (each, said) in enumerate(zip(compared, asked, strict=True)):
         before, after = walks[2 * number], walks[2 * number + 1]
         end = copies[id(each)].end_offset if id(each) in copies else before.end_offset
+        rule = said
+        if rule.is_hint and rule.clean_end is not None and rule.clean_end > max(end, after.end_offset):
+            rule = replace(rule, clean_end=None)
         logs.append(_Log(clipped[number], rule, before, after, end))
     return logs
 

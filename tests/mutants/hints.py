@@ -143,4 +143,20 @@ HINTS = (
         "            if False:\n",
         (f"{IDLE}::test_a_marker_that_kafka_left_alone",),
     ),
+    Mutant(
+        "audit-weakens-itself-where-the-clean-point-no-longer-fits",
+        "U-10",
+        "cleanerd/cli/clean_end.py",
+        "        if known is None or known[1]:\n            return found",
+        "        if known is None or known[1] or found is None:\n            return found",
+        ("tests/spark/test_cli_audit.py::test_every_lost_record_is_counted_where_the_clean_point_no_longer_fits",),
+    ),
+    Mutant(
+        "a-checkpoint-above-the-end-makes-all-of-the-log-clean",
+        "U-10",
+        "cleanerd/spark/audit.py",
+        "        if rule.is_hint and rule.clean_end is not None",
+        "        if not rule.is_hint and rule.clean_end is not None",
+        ("tests/spark/test_cli_audit.py::test_a_checkpoint_above_the_end_of_the_log_says_nothing",),
+    ),
 )

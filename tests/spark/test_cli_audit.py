@@ -17,11 +17,12 @@ from cleanerd.apply.session import LockedDir
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.cli.main import run
 from cleanerd.format.names import TopicPartition
+from cleanerd.log.batch_file import read_batches
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.spark.launch import DRIVER_MARK
 from tests.cleaner.driver import Silent, config, resources
-from tests.support.log_dirs import Partition, make_log_dir
+from tests.support.log_dirs import Partition, make_log_dir, write_checkpoint
 from tests.support.logs import Record, encode_batch
 from tests.verify import cleaned_partition as s
 from tests.verify.cleaned_partition import NOW, Scene, make_scene
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from cleanerd.log.topic_config import TopicConfig
 
 
 @pytest.fixture
@@ -85,6 +88,63 @@ def test_an_audit_of_a_damaged_log(capsys: pytest.CaptureFixture[str], scene: Sc
     assert code == 5
     assert f"orders-0 duplicated offset 5 key d: {scene.file(0)} byte {len(s.SECOND_CLEANED)} record 0" in out
     assert "1 duplicated" in out
+
+
+def _single(at: int, keys: int) -> bytes:
+    return encode_batch([Record(b"k%d" % (at % keys), b"%d" % at)], base_offset=at)
+
+
+def _cleaned_and_tampered(root: Path, checkpoint: int | None, topic: TopicConfig) -> tuple[Path, Path, int]:
+    """BEFORE, AFTER, and how many of the records that a cleaning up to offset 60 left were removed by hand."""
+    segments = {0: range(40), 40: range(40, 60), 60: range(60, 80)}
+    logs = {base: b"".join(_single(at, 10 if at < 40 else 20) for at in found) for base, found in segments.items()}
+    log_dir = make_log_dir(root / "logs", {"orders-0": Partition(logs, indexes=False)})
+    shutil.copytree(log_dir, root / "before")
+    with LogDirLock.acquire(log_dir, settle_seconds=0) as lock:
+        locked = LockedDir(read_log_dir(log_dir), lock, StateStore(root / "state"), resources())
+        options = CleaningOptions(now_ms=NOW, force=True)
+        result = clean_partition(locked, TopicPartition("orders", 0), topic, options, Silent())
+    assert result.outcome == "cleaned", result.reason
+    removed = 0
+    for file in sorted((log_dir / "orders-0").glob("*.log")):
+        batches = [each.data for each in read_batches(file, cut_tail_ends=True, limit_bytes=10**6)]
+        kept = [data for number, data in enumerate(batches) if number % 3 != 1]
+        removed += len(batches) - len(kept)
+        file.write_bytes(b"".join(kept))
+    if checkpoint is None:
+        (log_dir / "cleaner-offset-checkpoint").unlink(missing_ok=True)
+    else:
+        write_checkpoint(log_dir / "cleaner-offset-checkpoint", {"orders-0": checkpoint})
+    return root / "before", log_dir, removed
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "strategy"), [(60, "offset"), (None, "offset"), (500, "offset"), (None, "header")]
+)
+def test_every_lost_record_is_counted_where_the_clean_point_no_longer_fits(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, checkpoint: int | None, strategy: str
+) -> None:
+    """U-10: a checkpoint that repeats it, is gone, or lies above the log's end; under versions there is none."""
+    changes = {} if strategy == "offset" else {"compaction_strategy": "header", "compaction_strategy_header": "ver"}
+    before, after, removed = _cleaned_and_tampered(tmp_path, checkpoint, config(**changes))
+    settings = [f"topics.orders.{key.replace('_', '.')}={value}" for key, value in changes.items()]
+    sets = [word for each in settings for word in ("--set", each)]
+    code, document = asked(capsys, "audit", before, after, "--now-ms", NOW, *sets)
+    (partition,) = document["partitions"]
+    assert (code, partition["clean_to"], partition["superseded_checked"]) == (5, 60, True)
+    assert {kind: count for kind, count in partition["findings"].items() if count} == {"lost": removed, "shortened": 1}
+
+
+def test_a_checkpoint_above_the_end_of_the_log_says_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """U-10: without a state of ours. All of the log would count as clean, and half of it as superseded."""
+    before, after, _ = _cleaned_and_tampered(tmp_path, 500, config())
+    shutil.rmtree(tmp_path / "state")
+    code, document = asked(capsys, "audit", before, after, "--now-ms", NOW)
+    (partition,) = document["partitions"]
+    assert (code, partition["clean_to"], partition["superseded_checked"]) == (5, None, False)
+    assert partition["findings"]["duplicated"] == 0
+    sure = asked(capsys, "audit", before, after, "--now-ms", NOW, "--partition", "orders-0", "--up-to", 500)[1]
+    assert sure["partitions"][0]["clean_to"] == 500, "what you say counts as you say it"
 
 
 @pytest.mark.long
