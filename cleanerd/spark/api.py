@@ -117,8 +117,8 @@ class Logs:
         """
         return self._found(list_whole)
 
-    def _found(self, lister: Callable[[Path], Listing]) -> list[Log]:
-        options = Options(self._paths, (), topics=self._topics, partitions=self._partitions)
+    def _found(self, lister: Callable[[Path], Listing], *, internal: bool = True) -> list[Log]:
+        options = Options(self._paths, (), topics=self._topics, partitions=self._partitions, internal=internal)
         return find_asked(options, self._rules, lister)
 
     def decoding(self, logs: Sequence[Log]) -> Decoding | None:
@@ -148,7 +148,7 @@ class Logs:
 
     def read(self, **options: object) -> DataFrame:
         """As ``spark.read.format("kafka-segments")`` with ``options`` (``view="raw"``); raises as :meth:`found`."""
-        found = self.found()
+        found = self._found(list_whole, internal=False)
         keys = {topic: keys_of(self._rules(topic)) for topic in {log.name.topic for log in found}}
         names = ",".join(str(log.name) for log in found)
         reader = self.session.read.format("kafka-segments").options(strategies=json.dumps(keys), partitions=names)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cleanerd.verify.rules import KeyRules
 
 _MOST_NAMES: Final = 4
+_MOST_TOPICS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +58,27 @@ def find_logs(
     rules_of: Callable[[str], KeyRules],
     chosen: Callable[[Path, TopicPartition], bool] = lambda _log_dir, _name: True,
     lister: Callable[[Path], Listing] = list_whole,
+    *,
+    topics: Collection[str] = (),
 ) -> list[Log]:
     """The partitions of ``log_dirs``, or those ``wanted``; ``rules_of`` a topic says what decides between its records.
 
-    Of a directory's partitions only those count that are ``chosen``. ``lister`` says what lies in each.
+    Of a directory's partitions only those count that are ``chosen``. ``lister`` lists the files of each. Of each of
+    ``topics`` there has to be a partition.
 
     Raises:
-        ConfigError: there is none, a wanted one is missing, or one is in two directories: a replica, or a move.
+        ConfigError: there is none, a wanted one is missing, or one is in two directories: a replica, or a move. It
+            names the topics that are there.
         CorruptionError: where its logs start is not known.
         RefusedError: a partition is between the two names of a swap, and stays so.
         CleanerdError: a directory cannot be listed.
     """
     found: dict[TopicPartition, Log] = {}
+    there: set[str] = set()
     for log_dir in log_dirs:
         around = surroundings_of(log_dir)
         for name, path in partition_dirs(log_dir).items():
+            there.add(name.topic)
             if (wanted and name not in wanted) or not chosen(log_dir, name):
                 continue
             if name in found:
@@ -91,13 +98,30 @@ def find_logs(
                     clean_end=around.of(CLEANER_CHECKPOINT, name),
                     snapshots=tuple(offset for offset in listing.snapshots if offset <= last),
                 )
-    where = ", ".join(str(each) for each in log_dirs)
+    _require_found(found, wanted, topics, there, ", ".join(str(each) for each in log_dirs))
+    return [found[name] for name in sorted(found)]
+
+
+def _require_found(
+    found: Collection[TopicPartition],
+    wanted: Collection[TopicPartition],
+    topics: Collection[str],
+    there: Collection[str],
+    where: str,
+) -> None:
+    """SP-2: what is named and not ``found`` is an error with the topics that are ``there``."""
+    more = f" and {len(there) - _MOST_TOPICS} more" if len(there) > _MOST_TOPICS else ""
+    hint = f"topics there: {', '.join(sorted(there)[:_MOST_TOPICS])}{more}" if there else None
     for name in sorted(wanted):
         if name not in found:
-            raise ConfigError("no such partition", where=str(name), hint=f"in {where}")
+            raise ConfigError("no such partition", where=str(name), hint=f"in {where}{f'; {hint}' if hint else ''}")
+    missing = sorted(set(topics) - {name.topic for name in found})
+    if missing:
+        raise ConfigError(f"no partition of topic {', '.join(missing)}", where=where, hint=hint)
     if not found:
-        raise ConfigError("holds no partition", where=where)
-    return [found[name] for name in sorted(found)]
+        raise ConfigError(
+            "holds no partition that is to be read" if there else "holds no partition", where=where, hint=hint
+        )
 
 
 def _high_watermark(around: Surroundings, name: TopicPartition, segments: Sequence[SegmentFile]) -> int | None:

@@ -11,6 +11,7 @@ import pytest
 
 from cleanerd.errors import CleanerdError, ConfigError, CorruptionError, SegmentChangedError
 from cleanerd.format.names import TopicPartition
+from cleanerd.spark.api import Logs
 from cleanerd.spark.source.options import Edge, options_from
 from cleanerd.spark.source.plan import find_asked
 from cleanerd.spark.source.stable import stable_end
@@ -147,11 +148,15 @@ def test_edges(tmp_path: Path) -> None:
     assert offsets(path) == list(range(7, 60))
     assert offsets(path, startingOffsets="earliest", endingOffsets="latest") == list(range(7, 60))
     assert offsets(path, startingOffsets={"t": {"0": -2}}, endingOffsets={"t": {"0": -1}}) == list(range(7, 60))
-    assert offsets(path, startingOffsets="latest") == []
     assert offsets(path, startingOffsets={"t": {"0": 50}}, endingOffsets={"t": {"0": 1000}}) == list(range(50, 60))
     assert offsets(path, view="raw") == list(range(60))
     with pytest.raises(ConfigError, match="offset 3 lies below 7, where t-0 begins"):
         offsets(path, startingOffsets={"t": {"0": 3}})
+    for nothing in ("latest", {"t": {"0": -1}}):
+        with pytest.raises(ConfigError, match="a batch that starts at the end reads nothing"):
+            offsets(path, startingOffsets=nothing)
+    with pytest.raises(ConfigError, match="t-0 starts at 30, above its end"):
+        offsets(path, startingOffsets={"t": {"0": 30}}, endingOffsets={"t": {"0": 29}})
     for said, why in (
         ({"t": {"1": 3}}, "t-0.*missing|t-1: starting"), ({"t": {"0": 9, "1": 3}}, "not read"),
         ({}, "t-0.*missing"), ({"t": {}}, "t-0.*missing"),
@@ -174,15 +179,25 @@ def test_which_partitions_are_read(tmp_path: Path) -> None:
     assert found(path, topicsPattern="a.*") == ["a-0", "a-1", "ab-2"]
     assert found(path, topicsPattern="a") == ["a-0", "a-1"]
     assert found(path, partitions="a-1,b-0") == ["a-1", "b-0"]
+    assert found(path, subscribe="b, a") == ["a-0", "a-1", "b-0"]
+    assert found(path, subscribePattern=" a ") == ["a-0", "a-1"]
+    assert found(path, assign={"a": [1], "b": [0]}) == ["a-1", "b-0"]
     assert found(tmp_path / "*" / "data") == ["a-0", "a-1", "ab-2", "b-0", "c-0"]
     assert found([str(other), str(path)], topics="c,b") == ["b-0", "c-0"]
     assert found(path / "a-1") == ["a-1"]
     assert found(str(path / "a-*")) == ["a-0", "a-1"]
     assert found(f"file://{path}", topics="b") == ["b-0"]
     wrong: list[tuple[Path | str, dict[str, str], str]] = [
-        (path, {"topics": "zz"}, "no partition of topic zz|holds no partition"),
-        (path, {"topics": "a,zz"}, "no partition of topic zz"),
-        (path, {"partitions": "a-7"}, "no such partition"),
+        (path, {"topics": "zz"}, "no partition of topic zz .topics there: a, ab, b"),
+        (path, {"topics": "a,zz"}, "no partition of topic zz .topics there: a, ab, b"),
+        (path, {"topicsPattern": "z+"}, "holds no partition that is to be read .topics there: a, ab, b"),
+        (path, {"partitions": "a-7"}, "no such partition .in .*; topics there: a, ab, b"),
+        (path, {"subscribe": " , "}, "names nothing"),
+        (path, {"subscribePattern": " "}, "names nothing"),
+        (path, {"subscribe": "a", "assign": '{"a": [0]}'}, "subscribe and assign, not several"),
+        (path, {"assign": '{"a": 0}'}, 'is not of the form {"orders": .0, 1.}'),
+        (path, {"assign": "{}"}, "is not of the form"),
+        (path, {"minPartitions": "0"}, "is not a number above 0"),
         (path, {"partitions": "a"}, "TOPIC-N"),
         (path, {"topicsPattern": "("}, "regular expression"),
         (path, {"topics": "a", "partitions": "a-0"}, "not several"),
@@ -206,6 +221,38 @@ def test_which_partitions_are_read(tmp_path: Path) -> None:
     for where, options, why in wrong:
         with pytest.raises(CleanerdError, match=why):
             read_rows(where, **options)
+
+
+def test_internal_topics(tmp_path: Path) -> None:
+    """SP-1: they are read where they are named, and not because everything, or a pattern, is read."""
+    made = {name: Partition({0: one(0, value=name.encode())}) for name in ("a-0", "__consumer_offsets-3", "__a-0")}
+    path = make_log_dir(tmp_path / "data", made)
+
+    def found(**options: Any) -> list[str]:
+        return [row["value"].decode() for row in read_rows(path, columns="value", **options)]
+
+    assert found() == found(topicsPattern=".*") == ["__a-0", "a-0"]
+    assert found(topics="__consumer_offsets") == ["__consumer_offsets-3"]
+    assert found(assign={"__consumer_offsets": [3]}) == found(partitions="__consumer_offsets-3")
+    assert found(partitions="__consumer_offsets-3") == ["__consumer_offsets-3"]
+    assert {log.name.topic for log in Logs(None, path).found()} == {"a", "__a", "__consumer_offsets"}
+
+
+def test_so_many_tasks_at_least(tmp_path: Path) -> None:
+    """``minPartitions`` is a hint, as for ``kafka``: small partitions stay apart, and a large one is cut."""
+    batches = {number: b"".join(one(at, value=bytes(200)) for at in range(50)) for number in range(4)}
+    made = {f"t-{number}": Partition({0: data}, index_interval_bytes=300) for number, data in batches.items()}
+    path = make_log_dir(tmp_path / "data", made)
+
+    def tasks(**options: Any) -> list[list[int]]:
+        found = read_splits(path, columns="partition,offset", **options)
+        assert sum(map(len, found)) == 200
+        return [sorted({row["partition"] for row in split}) for split in found]
+
+    assert tasks() == [[0, 1, 2, 3]]
+    assert tasks(minPartitions="4") == [[0], [1], [2], [3]]
+    assert 10 <= len(tasks(minPartitions="12")) <= 16
+    assert len(tasks(minPartitions="2", splitBytes="1k")) > 20
 
 
 def test_two_replicas(tmp_path: Path) -> None:

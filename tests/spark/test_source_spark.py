@@ -15,7 +15,7 @@ from cleanerd.spark.snapshot import write_snapshot
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 from tests.spark.reading import EVERYTHING, read_rows
 from tests.spark.rich_log import RichLog
-from tests.support.log_dirs import Partition, make_log_dir
+from tests.support.log_dirs import Partition, make_log_dir, write_segment
 from tests.support.logs import Record, encode_batch
 
 if TYPE_CHECKING:
@@ -70,6 +70,39 @@ def test_register_and_sql(spark: SparkSession, path: Path) -> None:
     (row,) = spark.sql("SELECT count(*) AS n, count(DISTINCT key) AS keys FROM orders").collect()
     rows = read_rows(path)
     assert (row.n, row.keys) == (len(rows), len({each["key"] for each in rows} - {None}))
+
+
+def test_a_table_is_planned_for_each_query(spark: SparkSession, tmp_path: Path) -> None:
+    """SP-3, SP-4: a table, and a view by SQL over it, see what is new; a DataFrame does not, and says what to do."""
+    record = [Record(b"k", b"v")]
+    segments = {at: encode_batch(record, base_offset=at) for at in range(3)}
+    path = make_log_dir(tmp_path / "a b" / "logs", {"t-0": Partition(segments), "u-0": Partition({0: b""})})
+    made = "CREATE TABLE source_table USING `kafka-segments` OPTIONS (topics 't', bound 'end', columns 'offset')"
+    spark.sql(f"{made} LOCATION '{path}' TBLPROPERTIES ('owned.by'='us') COMMENT 'our orders'")
+    spark.sql("CREATE TEMPORARY VIEW source_view AS SELECT * FROM source_table WHERE offset >= 1")
+    try:
+        frame = spark.read.format("kafka-segments").options(topics="t", bound="end").load(str(path))
+
+        def counts() -> list[int]:
+            return [spark.table(name).count() for name in ("source_table", "source_view")]
+
+        assert [*counts(), frame.count()] == [3, 2, 3]
+        write_segment(path / "t-0", 3, encode_batch(record, base_offset=3))
+        assert [*counts(), frame.count()] == [4, 3, 3]
+        for file in (path / "t-0").glob(f"{0:020d}.*"):
+            file.unlink()
+        assert counts() == [3, 3]
+        gone = rf"{path}/t-0/0{{20}}\.log: the log changed after this reading was planned: .*call load\(\) again"
+        with pytest.raises(PySparkException, match=gone):
+            frame.count()
+        assert frame.sparkSession.read.format("kafka-segments").options(bound="end").load(str(path)).count() == 3
+        with_more = 'SELECT * FROM source_table WITH (endingOffsets = \'{"t": {"0": 2}}\')'
+        assert [row.offset for row in spark.sql(with_more).collect()] == [1]
+    finally:
+        spark.sql("DROP TABLE source_table")
+        spark.sql("DROP VIEW source_view")
+    with pytest.raises(PySparkException, match="no such option: topic "):
+        spark.sql(f"CREATE TABLE wrong USING `kafka-segments` OPTIONS (topic 't', path '{path}')")
 
 
 @pytest.mark.long

@@ -20,7 +20,7 @@ from cleanerd.spark.source import plan
 from cleanerd.spark.source.visible import Markers
 from cleanerd.verify.rules import KAFKAS_RULES
 from tests.spark.reading import offsets, read_rows
-from tests.spark.streaming import segment
+from tests.spark.streaming import segment, stream
 from tests.support.log_dirs import HIGH_WATERMARKS, LOG_STARTS, Partition, make_log_dir
 from tests.support.logs import Record, encode_batch, encode_marker
 
@@ -209,9 +209,10 @@ def test_a_log_that_starts_above_its_end(tmp_path: Path) -> None:
     data = {0: segment(0, 5) + batch + segment(6, 14)}
     path = make_log_dir(tmp_path / "logs", {"t-0": Partition(data, log_start_offset=15)})
     for starting in ("earliest", "latest", {"t": {"0": -1}}):
-        assert offsets(path, startingOffsets=starting) == []
-    assert offsets(path, view="all", startingOffsets="latest") == []
+        assert stream(path, startingOffsets=starting).initialOffset() == {"t": {"0": 15}}
+    assert offsets(path) == []
+    assert stream(path, view="all", startingOffsets="latest").initialOffset() == {"t": {"0": 15}}
     (taken,) = Logs(None, path).latest().write_parquet(tmp_path / "snapshot")
     assert (taken.log_start, taken.end_offset) == (15, 15)
     (path / HIGH_WATERMARKS).write_text("0\n1\nt 0 10\n")
-    assert offsets(path, view="all", startingOffsets="latest") == []
+    assert stream(path, view="all", startingOffsets="latest").initialOffset() == {"t": {"0": 15}}

@@ -56,6 +56,25 @@ def test_a_batch_that_is_tried_again_after_a_cleaning(path: Path) -> None:
     assert batch(reader, start, end) == [(0, at) for at in range(6, 25, 2)]
 
 
+def test_an_end_of_any_sort_is_refused(path: Path) -> None:
+    """As by ``kafka``: a stream that takes an end and goes on for ever is not what was asked."""
+    ends = {"endingOffsets": "latest", "endingTimestamp": "5", "endingOffsetsByTimestamp": {"t": {"0": 5, "1": 5}}}
+    for name, value in ends.items():
+        with pytest.raises(ConfigError, match="a stream has no end"):
+            stream(path, **{name: value})
+
+
+def test_how_far_it_could_read(path: Path) -> None:
+    """``reportLatestOffset``: the end of what is closed, whatever the limit of a batch or the end of this query."""
+    reader = stream(path, maxFilesPerTrigger="1")
+    assert reader.reportLatestOffset() is None
+    start = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    grow(path, "t-0", 40)
+    assert reader.latestOffset(start, reader.getDefaultReadLimit()) == {"t": {"0": 10, "1": 0}}
+    assert reader.reportLatestOffset() == {"t": {"0": 40, "1": 30}}
+
+
 def test_open_transactions_hold_it_back(tmp_path: Path) -> None:
     """As a consumer of committed records it waits for the marker."""
     txn: dict[str, Any] = {"transactional": True, "producer_id": 7, "producer_epoch": 0, "base_sequence": 0}

@@ -7,6 +7,7 @@ first one, and gives too few rows. What is to be left out is said by options.
 from __future__ import annotations
 
 import inspect
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -15,13 +16,20 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from cleanerd.errors import ConfigError
 from cleanerd.spark.source.decoded import decoding_of, types_of
-from cleanerd.spark.source.options import LATEST, SKIP, checked_columns, options_from
-from cleanerd.spark.source.partition import SplitPartition, batches_of
+from cleanerd.spark.source.options import (
+    LATEST,
+    SKIP,
+    checked_columns,
+    options_from,
+    require_batch,
+    require_streamable,
+)
+from cleanerd.spark.source.partition import PLANNED_ONCE, SplitPartition, batches_of
 from cleanerd.spark.source.plan import find_asked, plan_splits
-from cleanerd.spark.source.stream import HAS_LIMITS, SegmentsStream, require_streamable
+from cleanerd.spark.source.stream import HAS_LIMITS, SegmentsStream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import pyarrow as pa
     from pyspark.sql.datasource import InputPartition
@@ -56,15 +64,21 @@ class KafkaSegments(DataSource):
         options = options_from(self.options)
         # Kept for the reader: a newer schema may come between.
         self._decoding = decoding_of(options)
-        return types_of(options.columns, self._decoding)
+        found = types_of(options.columns, self._decoding)
+        if "provider" in self.options:
+            # A table of Spark's catalog: its queries get these columns, and no options (SP-3).
+            found.fields[0].metadata = {FORMAT: json.dumps(dict(self.options))}
+        return found
 
     def reader(self, schema: StructType) -> SegmentsReader:
-        """Whoever gives a ``schema`` of his own asks for these columns alone.
+        """Reads the columns of ``schema``, which may be the caller's own.
 
         Raises:
-            ConfigError: an option or a column is not known, or a column has another type.
+            ConfigError: an option or a column is not known, a column has another type, or nothing would be read.
         """
-        return SegmentsReader(*self._asked(schema))
+        options, decoding, arrow = self._asked(schema)
+        require_batch(options)
+        return SegmentsReader(options, decoding, arrow)
 
     def streamReader(self, schema: StructType) -> SegmentsStream:  # noqa: N802 - Spark's name
         """The same for a stream.
@@ -73,11 +87,11 @@ class KafkaSegments(DataSource):
             ConfigError: as :meth:`reader`, or an option that no stream can keep.
         """
         options, decoding, arrow = self._asked(schema)
-        require_streamable(options, LATEST)
+        require_streamable(options)
         return SegmentsStream(options, decoding, arrow, has_limits=self.has_limits)
 
     def _asked(self, schema: StructType) -> tuple[Options, Decoding | None, pa.Schema]:
-        options = options_from(self.options)
+        options = options_from(self._given(schema))
         decoding = self._decoding if self._decoding is not None else decoding_of(options)
         columns = checked_columns(schema.fieldNames(), options.decode)
         for field, own in zip(schema.fields, types_of(columns, decoding).fields, strict=True):
@@ -92,16 +106,23 @@ class KafkaSegments(DataSource):
             raise ConfigError(f"column damaged goes with onCorruption={SKIP}, and not with view={LATEST}", where=FORMAT)
         return options, decoding, _arrow_schema(schema)
 
+    def _given(self, schema: StructType) -> Mapping[str, str]:
+        """The options: a table's are in its first column, where those of a query (``WITH (...)``) come on top."""
+        kept = schema.fields[0].metadata.get(FORMAT) if schema.fields else None
+        if kept is None:
+            return self.options
+        return {**json.loads(kept), **{f"option.{name}": text for name, text in self.options.items()}}
+
 
 def _arrow_schema(schema: StructType) -> pa.Schema:
-    """As Spark wants our batches; before 4.2 times are UTC without being asked for."""
+    """As Spark expects our batches; before 4.2 times are always UTC."""
     if "timezone" in inspect.signature(to_arrow_schema).parameters:
         return to_arrow_schema(schema, timezone="UTC")
     return to_arrow_schema(schema)
 
 
 class SegmentsReader(DataSourceReader):
-    """Reads once what was asked for, a piece a task."""
+    """Reads a batch, one task per split."""
 
     def __init__(self, options: Options, decoding: Decoding | None, schema: pa.Schema) -> None:
         self._options = options
@@ -123,4 +144,4 @@ class SegmentsReader(DataSourceReader):
         Raises:
             CleanerdError: see :func:`~cleanerd.spark.source.read.read_split`.
         """
-        return batches_of(partition, self._options, self._decoding, self._schema)
+        return batches_of(partition, self._options, self._decoding, self._schema, PLANNED_ONCE)

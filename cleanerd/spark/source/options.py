@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.errors import ConfigError
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
+from cleanerd.log.topic_config import INTERNAL_TOPICS
 from cleanerd.spark.source.columns import HEADERS, KAFKA, TYPES
 from cleanerd.spark.strategies import Strategies
 from cleanerd.spark.values.said import EXTRA, FRAMINGS, LIMIT, Decode
@@ -35,15 +36,18 @@ SPLIT_BYTES: Final = 128 * 1024 * 1024
 MAP_BYTES: Final = 128 * 1024 * 1024
 
 _KNOWN: Final = (
-    "path", "paths", "topics", "topicsPattern", "partitions", "startingOffsets", "endingOffsets", "startingTimestamp",
-    "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp",
-    "startingOffsetsByTimestampStrategy", "columns", "includeHeaders", "view", "bound", "splitBytes", "onCorruption",
-    "strategy", "strategies", "tombstones", "mapBytes", "maxBytesPerTrigger", "maxFilesPerTrigger",
-    "maxOffsetsPerTrigger", "failOnDataLoss", "decode", "schemas", "valueSchema", "keySchema", "valueMessage",
-    "keyMessage", "framing", "undecodedLimit",
+    "path", "paths", "topics", "topicsPattern", "partitions", "subscribe", "subscribePattern", "assign",
+    "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp", "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "columns", "includeHeaders", "view", "bound",
+    "splitBytes", "minPartitions", "onCorruption", "strategy", "strategies", "tombstones", "mapBytes",
+    "maxBytesPerTrigger", "maxFilesPerTrigger", "maxOffsetsPerTrigger", "failOnDataLoss", "decode", "schemas",
+    "valueSchema", "keySchema", "valueMessage", "keyMessage", "framing", "undecodedLimit",
 )  # fmt: skip
 _SPARKS: Final = frozenset({"serialization.format"})
 """What Spark may add of its own."""
+_SELECTIONS: Final = ("topics", "topicsPattern", "partitions", "subscribe", "subscribePattern", "assign")
+_TABLE_OPTION: Final = "option."
+"""Before each name of ``OPTIONS (...)`` in what Spark's catalog passes for a table."""
 
 _SIZE: Final = re.compile(r"([0-9]{1,15})\s*(|k|m|g|t)(?:i?b)?", re.ASCII | re.IGNORECASE)
 _UNIT: Final = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
@@ -51,10 +55,10 @@ _UNIT: Final = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Where to begin, or to end (exclusive). Asked in this order: ``time_ms``, ``times_ms``, ``offsets``, ``word``.
+    """Where to begin, or to end (exclusive). Used in this order: ``time_ms``, ``times_ms``, ``offsets``, ``word``.
 
     ``offsets`` may hold -2 for the first and -1 for the end. ``otherwise_latest``: a time that no record has reached is
-    the end, and not an error.
+    the end, and not an error. ``is_default``: no option sets it.
     """
 
     word: str
@@ -62,6 +66,7 @@ class Edge:
     times_ms: Mapping[TopicPartition, int] | None = None
     time_ms: int | None = None
     otherwise_latest: bool = False
+    is_default: bool = False
 
     def require_all(self, names: Collection[TopicPartition]) -> None:
         """Refuse offsets or times by partition that are not those of ``names``, one each, as ``kafka`` does.
@@ -83,7 +88,10 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to read and how. ``topics``, ``pattern`` and ``partitions`` None: not said; none of them: all there is."""
+    """What to read and how. ``topics``, ``pattern`` and ``partitions`` None: not set; none of them: all there is.
+
+    ``internal``: without a name Kafka's internal topics are read too (SP-1).
+    """
 
     paths: tuple[str, ...]
     columns: tuple[str, ...]
@@ -104,13 +112,17 @@ class Options:
     max_offsets: int | None = None
     fail_on_data_loss: bool = True
     decode: Decode | None = None
+    min_partitions: int | None = None
+    internal: bool = False
 
     def wants(self, name: TopicPartition) -> bool:
-        """Whether a partition was asked for."""
+        """Whether a partition is read. An internal topic is, where it is named: a pattern does not, as in Kafka."""
         if self.partitions is not None:
             return name in self.partitions
         if self.topics is not None:
             return name.topic in self.topics
+        if name.topic in INTERNAL_TOPICS and not self.internal:
+            return False
         return self.pattern is None or re.fullmatch(self.pattern, name.topic) is not None
 
 
@@ -122,28 +134,23 @@ def options_from(given: Mapping[str, str]) -> Options:
     """
     texts = _Texts(given)
     view = texts.one_of("view", VIEWS)
-    pattern = texts.get("topicsPattern")
-    if pattern is not None:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise _bad("topicsPattern", pattern, f"is not a regular expression: {error}") from None
-    asked = [name for name in ("topics", "topicsPattern", "partitions") if texts.get(name) is not None]
+    asked = [name for name in _SELECTIONS if texts.get(name) is not None]
     if len(asked) > 1:
         raise ConfigError(f"give one of the options {' and '.join(asked)}, not several", where="kafka-segments")
-    topics = texts.words("topics")
+    topics = texts.words("topics") or texts.words("subscribe")
     decode = _decode(texts)
     return Options(
         paths=_paths(texts),
         columns=_columns(texts, decode),
         topics=None if topics is None else frozenset(topics),
-        pattern=pattern,
-        partitions=_partitions(texts.words("partitions")),
+        pattern=_pattern(texts, "topicsPattern") or _pattern(texts, "subscribePattern"),
+        partitions=_assigned(texts) or _partitions(texts.words("partitions")),
         view=view,
         bound=texts.one_of("bound", (HIGH_WATERMARK, LOG_END), LOG_END if view == RAW else HIGH_WATERMARK),
         starting=_edge(texts, "starting", "earliest"),
         ending=_edge(texts, "ending", "latest"),
         split_bytes=texts.size("splitBytes") or SPLIT_BYTES,
+        min_partitions=texts.count("minPartitions"),
         skip_damage=texts.one_of("onCorruption", (FAIL, SKIP)) == SKIP,
         strategies=Strategies.of(texts.json("strategies") or {}, texts.get("strategy")),
         tombstones=texts.flag("tombstones", default=False),
@@ -162,7 +169,7 @@ class _Texts:
     def __init__(self, given: Mapping[str, str]) -> None:
         known = {name.lower(): name for name in _KNOWN}
         self._texts: dict[str, str] = {}
-        for name, text in given.items():
+        for name, text in (_of_table(given) if "provider" in given else given).items():
             if name.lower() in _SPARKS:
                 continue
             if name.lower() not in known:
@@ -204,6 +211,12 @@ class _Texts:
             raise _bad(name, text, "is not a size (134217728, 128m)")
         return int(parsed[1]) * _UNIT[parsed[2].lower()]
 
+    def count(self, name: str) -> int | None:
+        text = self.get(name)
+        if text is not None and not (text.strip().isdecimal() and int(text)):
+            raise _bad(name, text, "is not a number above 0")
+        return None if text is None else int(text)
+
     def json(self, name: str) -> dict[str, Any] | None:
         text = self.get(name)
         if text is None:
@@ -240,7 +253,8 @@ def _paths(texts: _Texts) -> tuple[str, ...]:
     one = texts.get("path")
     paths = tuple(str(each) for each in ([one] if one else []) + several)
     if not paths:
-        raise ConfigError("no path", where="kafka-segments", hint='.load("/var/lib/kafka/data")')
+        hint = '.load("/var/lib/kafka/data"); a table: CREATE TABLE ... OPTIONS (path ...) without a list of columns'
+        raise ConfigError("no path", where="kafka-segments", hint=hint)
     return paths
 
 
@@ -301,6 +315,38 @@ def checked_columns(wanted: list[str], decode: Decode | None = None) -> tuple[st
     return found
 
 
+def _of_table(given: Mapping[str, str]) -> dict[str, str]:
+    """What ``CREATE TABLE ... OPTIONS (...)`` has; Spark's catalog adds the table's properties, which are not ours."""
+    found = {name[len(_TABLE_OPTION) :]: text for name, text in given.items() if name.lower().startswith(_TABLE_OPTION)}
+    return {**found, "path": given["location"]} if "location" in given else found
+
+
+def _pattern(texts: _Texts, name: str) -> str | None:
+    text = texts.get(name)
+    if text is None:
+        return None
+    try:
+        re.compile(text.strip())
+    except re.error as error:
+        raise _bad(name, text, f"is not a regular expression: {error}") from None
+    if not text.strip():
+        raise _bad(name, text, "names nothing")
+    return text.strip()
+
+
+def _assigned(texts: _Texts) -> frozenset[TopicPartition] | None:
+    """``{"orders": [0, 1]}``, as for ``kafka``."""
+    found = texts.json("assign")
+    if found is None:
+        return None
+    numbers = [
+        (topic, number) for topic, each in found.items() for number in (each if isinstance(each, list) else [-1])
+    ]
+    if not numbers or any(type(number) is not int or number < 0 for _, number in numbers):
+        raise _bad("assign", texts.get("assign") or "", 'is not of the form {"orders": [0, 1]}')
+    return frozenset(TopicPartition(topic, number) for topic, number in numbers)
+
+
 def _partitions(words: list[str] | None) -> frozenset[TopicPartition] | None:
     if words is None:
         return None
@@ -321,7 +367,9 @@ def _edge(texts: _Texts, which: str, default: str) -> Edge:
         offsets = _by_partition(texts, f"{which}Offsets", least=EARLIEST_OFFSET)
     if which == "ending" and (word == "earliest" or EARLIEST_OFFSET in (offsets or {}).values()):
         raise _bad("endingOffsets", text or "", "ends where the log begins")
+    names = (f"{which}Offsets", f"{which}OffsetsByTimestamp", f"{which}Timestamp")
     return Edge(
+        is_default=all(texts.get(name) is None for name in names),
         word=word,
         offsets=offsets,
         times_ms=_by_partition(texts, f"{which}OffsetsByTimestamp", least=0),
@@ -342,6 +390,39 @@ def _by_partition(texts: _Texts, name: str, *, least: int) -> dict[TopicPartitio
                 raise _bad(name, texts.get(name) or "", 'is not of the form {"topic": {"0": 23, "1": -2}}')
             result[TopicPartition(topic, int(number))] = value
     return result
+
+
+def require_batch(options: Options) -> None:
+    """Refuse a batch that would read nothing, as ``kafka`` does: one that starts at the end, or above its own end.
+
+    Raises:
+        ConfigError: it would.
+    """
+    start, end = options.starting, options.ending
+    if start.time_ms is not None or start.times_ms is not None:
+        return
+    offsets = start.offsets or {}
+    if LATEST_OFFSET in offsets.values() or (start.offsets is None and start.word == "latest"):
+        raise ConfigError("a batch that starts at the end reads nothing", where="startingOffsets", hint="leave it out")
+    if end.time_ms is None and end.times_ms is None:
+        for name, offset in offsets.items():
+            if 0 <= (end.offsets or {}).get(name, LATEST_OFFSET) < offset:
+                raise ConfigError(f"{name} starts at {offset}, above its end", where="startingOffsets, endingOffsets")
+
+
+def require_streamable(options: Options) -> None:
+    """Refuse options that a stream cannot keep.
+
+    Raises:
+        ConfigError: an end, the view ``latest``, or two limits.
+    """
+    if not options.ending.is_default:
+        hint = "leave out endingOffsets, endingTimestamp and endingOffsetsByTimestamp"
+        raise ConfigError("a stream has no end", where="kafka-segments", hint=hint)
+    if options.view == LATEST:
+        raise ConfigError("a stream has no latest state", where="option view", hint="committed, all or raw")
+    if sum(each is not None for each in (options.max_bytes, options.max_files, options.max_offsets)) > 1:
+        raise ConfigError("one limit at most", where="maxBytesPerTrigger, maxFilesPerTrigger, maxOffsetsPerTrigger")
 
 
 def _bad(name: str, text: str, why: str) -> ConfigError:

@@ -1,11 +1,12 @@
-"""What goes to a task, and what of the options goes with it."""
+"""What Spark carries to a task, and what the task makes of it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
 
+from cleanerd.errors import CleanerdError, SegmentChangedError
 from cleanerd.spark.source.decoded import before, completed
 from cleanerd.spark.source.read import read_split
 from cleanerd.spark.source.reading import How
@@ -21,16 +22,24 @@ if TYPE_CHECKING:
     from cleanerd.spark.values.decoding import Decoding
 
 
+PLANNED_ONCE: Final = (
+    "Spark plans a DataFrame and a temporary view of this source once, so a retry fails too: call load() again, "
+    "or use a table (CREATE TABLE ... USING `kafka-segments`), which is planned for each query"
+)
+PLANNED_BY_BATCH: Final = "start the query again: it goes on from its checkpoint"
+"""SP-4: the cure for a log that changed after the reading was planned."""
+
+
 class SplitPartition(InputPartition):
-    """A split, as Spark carries it to a task; None: there is nothing to read."""
+    """A split, as Spark carries it to a task; None: nothing is to be read."""
 
     value: Split | None
 
 
 def batches_of(
-    partition: InputPartition, options: Options, decoding: Decoding | None, schema: pa.Schema
+    partition: InputPartition, options: Options, decoding: Decoding | None, schema: pa.Schema, cure: str
 ) -> Iterator[pa.RecordBatch]:
-    """What a task makes of its partition.
+    """The batches that a task makes of its partition. ``cure``: for a log that changed since it was planned.
 
     Raises:
         CleanerdError: see :func:`~cleanerd.spark.source.read.read_split` and
@@ -38,7 +47,16 @@ def batches_of(
     """
     how = How(options.view, options.skip_damage, options.tombstones, options.map_bytes)
     if partition.value is None:
-        return iter(())
-    if decoding is None or not any(name in EXTRA for name in schema.names):
-        return read_split(partition.value, how, schema)
-    return completed(read_split(partition.value, how, before(schema)), decoding, schema)
+        return
+    try:
+        if decoding is None or not any(name in EXTRA for name in schema.names):
+            yield from read_split(partition.value, how, schema)
+        else:
+            yield from completed(read_split(partition.value, how, before(schema)), decoding, schema)
+    except CleanerdError as error:
+        if isinstance(error, SegmentChangedError):
+            raise SegmentChangedError(error.message, where=error.where, hint=cure) from error
+        if isinstance(error.__cause__, FileNotFoundError):
+            what = f"the log changed after this reading was planned: {error.message}"
+            raise SegmentChangedError(what, where=error.where, hint=cure) from error
+        raise

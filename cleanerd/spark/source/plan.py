@@ -99,11 +99,8 @@ def find_asked(
         partly = within[log_dir]
         return (partly is None or name in partly) and options.wants(name)
 
-    logs = find_logs(list(within), options.partitions or (), rules_of or options.strategies.rules, chosen, lister)
-    missing = sorted((options.topics or frozenset()) - {log.name.topic for log in logs})
-    if missing:
-        raise ConfigError(f"no partition of topic {', '.join(missing)}", where=", ".join(options.paths))
-    return logs
+    rules = rules_of or options.strategies.rules
+    return find_logs(list(within), options.partitions or (), rules, chosen, lister, topics=options.topics or ())
 
 
 def expanded(paths: Sequence[str]) -> list[Path]:
@@ -215,12 +212,25 @@ def splits_of(logs: Sequence[Log], reaches: Sequence[Reach], options: Options) -
             Split((reach,), tuple(pieces_of(0, log, reach, NO_END))) for log, reach in zip(logs, reaches, strict=True)
         ]
         return [split for split in whole if split.pieces]
+    split_bytes = options.split_bytes
+    if options.min_partitions is not None:
+        split_bytes = min(split_bytes, max(_bytes_of(logs, reaches) // options.min_partitions, 1))
     pieces = [
         piece
         for number, (log, reach) in enumerate(zip(logs, reaches, strict=True))
-        for piece in pieces_of(number, log, reach, options.split_bytes)
+        for piece in pieces_of(number, log, reach, split_bytes)
     ]
-    return [_split(reaches, bundle) for bundle in _bundles(pieces, options.split_bytes)]
+    return [_split(reaches, bundle) for bundle in _bundles(pieces, split_bytes)]
+
+
+def _bytes_of(logs: Sequence[Log], reaches: Sequence[Reach]) -> int:
+    """Of all segments that hold some of ``reaches``."""
+    return sum(
+        segment.size_bytes
+        for log, reach in zip(logs, reaches, strict=True)
+        for segment in log.segments
+        if segment.end > reach.begin and segment.base < reach.end
+    )
 
 
 def _bundles(pieces: Sequence[Piece], split_bytes: int) -> list[list[Piece]]:

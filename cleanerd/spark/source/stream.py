@@ -7,14 +7,14 @@ two batches, or between a batch and its second try, changes files and no offset.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pyspark.sql.datasource import DataSourceStreamReader
 
 from cleanerd.errors import ConfigError
 from cleanerd.spark.source.offsets import start_of
 from cleanerd.spark.source.options import Edge
-from cleanerd.spark.source.partition import SplitPartition, batches_of
+from cleanerd.spark.source.partition import PLANNED_BY_BATCH, SplitPartition, batches_of
 from cleanerd.spark.source.plan import find_asked, reach_of, splits_of
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._decoding = decoding
         self._schema = schema
         self._last: Offsets | None = None
+        self._readable: Offsets | None = None
 
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name
         """From where a new query reads: ``startingOffsets`` and its kin.
@@ -89,6 +90,7 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         found = self._reaches(self._options)
         ends = {log.name: reach.end for log, reach in found}
+        self._readable = _by_topic(ends)
         if self._last is not None:
             ends = {name: min(end, _of(self._last, name, 0)) for name, end in ends.items()}
         if start is None:
@@ -109,6 +111,10 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             CleanerdError: a directory or file cannot be read, or is damaged.
         """
         self._last = _by_topic({log.name: reach.end for log, reach in self._reaches(self._options)})
+
+    def reportLatestOffset(self) -> Offsets | None:  # noqa: N802
+        """What a batch without limits could read up to, as of the last :meth:`latestOffset`: the query's progress."""
+        return self._readable
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """By the options ``max...PerTrigger``, of which one can be said."""
@@ -154,7 +160,7 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             CleanerdError: see :func:`~cleanerd.spark.source.read.read_split`.
         """
-        return batches_of(partition, self._options, self._decoding, self._schema)
+        return batches_of(partition, self._options, self._decoding, self._schema, PLANNED_BY_BATCH)
 
     def _reaches(self, options: Options) -> list[tuple[Log, Reach]]:
         """The logs, each from its beginning to the end of what is closed and stable."""
@@ -282,18 +288,3 @@ def _of(offsets: Offsets, name: TopicPartition, otherwise: int) -> int:
 def _lost(what: str) -> ConfigError:
     hint = 'option("failOnDataLoss", "false") goes on with what is there'
     return ConfigError(f"records are gone that were not read: {what}", where="kafka-segments", hint=hint)
-
-
-def require_streamable(options: Options, latest: str) -> None:
-    """Refuse options that a stream cannot keep.
-
-    Raises:
-        ConfigError: an end, the view ``latest``, or two limits.
-    """
-    ending: Any = (options.ending.offsets, options.ending.times_ms, options.ending.time_ms)
-    if options.ending.word != "latest" or any(each is not None for each in ending):
-        raise ConfigError("a stream has no end", where="endingOffsets, endingTimestamp", hint="leave it out")
-    if options.view == latest:
-        raise ConfigError("a stream has no latest state", where="option view", hint="committed, all or raw")
-    if sum(each is not None for each in (options.max_bytes, options.max_files, options.max_offsets)) > 1:
-        raise ConfigError("one limit at most", where="maxBytesPerTrigger, maxFilesPerTrigger, maxOffsetsPerTrigger")
