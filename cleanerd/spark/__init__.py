@@ -18,10 +18,15 @@ __all__ = ["Decode", "Delta", "Iceberg", "Logs", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``spark.read.format("kafka-segments")`` known to a session that does not find it by itself."""
-    from cleanerd.spark.source.data_source import KafkaSegments  # noqa: PLC0415 - needs pyspark
+    """Make ``spark.read.format("kafka-segments")`` known to a session, whichever ``python3`` is first on PATH.
 
-    spark.dataSource.register(KafkaSegments)
+    Raises:
+        ConfigError: Spark's Python workers have no cleanerd; the message says what to set.
+    """
+    from cleanerd.spark.session import register_source  # noqa: PLC0415 - needs pyspark
+    from cleanerd.spark.source.data_source import KafkaSegments  # noqa: PLC0415
+
+    register_source(spark, KafkaSegments)
 
 
 def __getattr__(name: str) -> Any:
@@ -30,7 +35,7 @@ def __getattr__(name: str) -> Any:
 
         return Logs
     if name == "Decode":
-        from cleanerd.spark.values.said import Decode  # noqa: PLC0415 - with its kin
+        from cleanerd.spark.values.said import Decode  # noqa: PLC0415
 
         return Decode
     if name in ("Delta", "Iceberg"):

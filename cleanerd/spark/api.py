@@ -25,7 +25,8 @@ from cleanerd.spark.latest_by_tasks import LARGE_BYTES
 from cleanerd.spark.listed import list_whole
 from cleanerd.spark.logs import Log, known_clean_end, size_of_all
 from cleanerd.spark.profile import Profile, profile_logs
-from cleanerd.spark.report.files import write_report
+from cleanerd.spark.report.files import profile_table, write_report
+from cleanerd.spark.session import register_source, use_own_python
 from cleanerd.spark.sides import sides_of
 from cleanerd.spark.snapshot import Taken, write_snapshot
 from cleanerd.spark.source.options import Options
@@ -75,6 +76,22 @@ class Audit:
         return sum(each.found for each in self.partitions)
 
 
+class Profiles(list[Profile]):
+    """The profiles of logs, one per partition."""
+
+    def __init__(self, logs: Logs, profiles: Iterable[Profile]) -> None:
+        super().__init__(profiles)
+        self._logs = logs
+
+    def to_dataframe(self) -> DataFrame:
+        """A row per partition, with the columns of a report's ``profile.parquet``.
+
+        Raises:
+            ConfigError: there is no session.
+        """
+        return self._logs.session.createDataFrame(profile_table(self))
+
+
 class Logs:
     """The logs in log directories of brokers, or copies of them.
 
@@ -99,6 +116,8 @@ class Logs:
         decode: Decode | None = None,
     ) -> None:
         self._spark = spark
+        if spark is not None:
+            use_own_python(spark)
         self._decode = decode
         places = [paths] if isinstance(paths, str | Path) else paths
         self._paths = tuple(str(path) for path in places)
@@ -147,7 +166,14 @@ class Logs:
         return size_of_all(self.found())
 
     def read(self, **options: object) -> DataFrame:
-        """As ``spark.read.format("kafka-segments")`` with ``options`` (``view="raw"``); raises as :meth:`found`."""
+        """As ``spark.read.format("kafka-segments")`` with ``options`` (``view="raw"``), planned now.
+
+        Raises:
+            ConfigError: as :meth:`found` and :func:`~cleanerd.spark.register`.
+        """
+        from cleanerd.spark.source.data_source import KafkaSegments  # noqa: PLC0415 - needs pyspark
+
+        register_source(self.session, KafkaSegments)
         found = self._found(list_whole, internal=False)
         keys = {topic: keys_of(self._rules(topic)) for topic in {log.name.topic for log in found}}
         names = ",".join(str(log.name) for log in found)
@@ -162,7 +188,7 @@ class Logs:
 
     def profile(
         self, *, clean_end_of: Callable[[Log], int | None] = known_clean_end, advance: Advance = nobody
-    ) -> list[Profile]:
+    ) -> Profiles:
         """Keys, versions, tombstones of each log, and what a cleaning would save.
 
         ``clean_end_of``: up to where a log was cleaned, None: nobody knows; by default Kafka's checkpoint, for topics
@@ -171,7 +197,7 @@ class Logs:
         Raises:
             CleanerdError: as :meth:`found`, or a file cannot be read.
         """
-        return profile_logs(self._spark, self.found(), advance, clean_end_of=clean_end_of)
+        return Profiles(self, profile_logs(self._spark, self.found(), advance, clean_end_of=clean_end_of))
 
     def write_report(self, profiles: Sequence[Profile], target: Place) -> None:
         """Make ``profiles`` a report to look at: the new directory ``target`` with a page, JSON and Parquet.
@@ -185,7 +211,7 @@ class Logs:
         now_ms = time.time_ns() // 1_000_000
         write_report(profiles, self.found(), Path(target), log_dirs=list(self._paths), now_ms=now_ms)
 
-    def what_if(self, strategies: Iterable[str]) -> dict[str, list[Profile]]:
+    def what_if(self, strategies: Iterable[str]) -> dict[str, Profiles]:
         """The profile of each log under each of ``strategies``, whatever holds for it now.
 
         Raises:

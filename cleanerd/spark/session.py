@@ -1,17 +1,28 @@
-"""The Spark session of a driver, with the settings that our jobs rely on."""
+"""The Spark session of a driver, with the settings and the Python that our jobs rely on."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import re
+import shutil
+import sys
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.spark.launch import is_driver
+from cleanerd.errors import ConfigError
+from cleanerd.spark.asked import is_connect
+from cleanerd.spark.gave_up import reason_of, spark_errors
+from cleanerd.spark.launch import is_driver, is_local
 from cleanerd.spark.spread import ROWS_AN_ARROW_BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSource
+
+OTHER_PYTHON: Final = re.compile(r"No module named|PYTHON_VERSION_MISMATCH|Cannot run program|ImportError")
+"""Of an error: a Python worker is another interpreter than the one that has cleanerd."""
 
 REQUIRED: Final = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_AN_ARROW_BATCH),
@@ -49,3 +60,38 @@ def spark_session(name: str) -> Iterator[SparkSession | None]:
         raise
     # After a signal nothing is asked of Java any more: it had the same signal, and would keep us waiting.
     session.stop()
+
+
+def use_own_python(session: SparkSession) -> None:
+    """SP-5: on a local master, make this interpreter the one of the Python workers, unless PYSPARK_PYTHON chose one.
+
+    Spark would take the ``python3`` of PATH, which has cleanerd only inside of an activated environment.
+    """
+    if is_connect(session) or "PYSPARK_PYTHON" in os.environ or not sys.executable:
+        return
+    context = session.sparkContext
+    chosen = shutil.which(context.pythonExec)
+    here = os.path.dirname(sys.executable)
+    if is_local(context.master or "") and (chosen is None or os.path.dirname(chosen) != here):
+        context.pythonExec = sys.executable
+
+
+def register_source(session: SparkSession, source: type[DataSource]) -> None:
+    """Register ``source``, and have the worker that plans its readings import it.
+
+    Raises:
+        ConfigError: that worker is a Python without cleanerd, or of another version.
+    """
+    use_own_python(session)
+    session.dataSource.register(source)
+    try:
+        # Asks for the schema alone, so nothing is listed or read.
+        session.read.format(source.name()).load("/").schema  # noqa: B018
+    except spark_errors() as error:
+        if OTHER_PYTHON.search(str(error)) is None:
+            raise
+        raise ConfigError(
+            f"Spark's Python workers cannot import cleanerd: {reason_of(error)}",
+            where="register",
+            hint=f"before the session starts: export PYSPARK_PYTHON={sys.executable}; see docs/spark-source.md",
+        ) from error

@@ -78,8 +78,9 @@ def killed(_rows: Iterator[Any]) -> Iterator[Any]:
 class SlowAttempts:
     """The first attempt at the first task of each stage is slow, in the middle of its work: speculation's case.
 
-    ``place``: a directory in which each attempt leaves its name, ``STAGE-TASK-ATTEMPT``, when it begins, and with
-    ``.done`` when it has told all that it found.
+    It waits until another attempt at the task has ended, however long that takes on a busy machine, and no longer
+    than ``seconds``. ``place``: a directory in which each attempt leaves its name, ``STAGE-TASK-ATTEMPT``, when it
+    begins, and with ``.done`` when it has passed on all that it found.
     """
 
     place: Path
@@ -101,11 +102,14 @@ class _Slow:
 
         context = TaskContext.get()
         assert context is not None
-        attempt = f"{self.name}-{context.stageId()}.{context.partitionId()}-{context.attemptNumber()}"
+        task = f"{self.name}-{context.stageId()}.{context.partitionId()}"
+        attempt = f"{task}-{context.attemptNumber()}"
         (self.faults.place / attempt).touch()
         found = list(self.function(rows))
         if context.attemptNumber() == 0 and context.partitionId() == 0:
-            time.sleep(self.faults.seconds)
+            deadline = time.monotonic() + self.faults.seconds
+            while time.monotonic() < deadline and not any(self.faults.place.glob(f"{task}-*.done")):
+                time.sleep(0.05)
         yield from found
         (self.faults.place / f"{attempt}.done").touch()
 

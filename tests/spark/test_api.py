@@ -88,6 +88,12 @@ def test_profile_and_what_if(spark: SparkSession, path: Path) -> None:
     assert {name: each[0].overtaken for name, each in found.items()} == {"offset": 0, "header:version": 1}
     with pytest.raises(ConfigError, match="none of offset"):
         logs.what_if(["newest"])
+    frame = logs.profile().to_dataframe()
+    assert [(row.topic, row.partition, row.keys, row.saved_bytes) for row in frame.collect()] == [
+        (each.name.topic, each.name.partition, each.keys, each.saved_bytes) for each in logs.profile()
+    ]
+    with pytest.raises(ConfigError, match="needs a Spark session"):
+        Logs(None, path).profile().to_dataframe()
 
 
 def test_what_if_does_not_change_how_far_a_log_is_clean(path: Path) -> None:

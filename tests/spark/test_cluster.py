@@ -24,6 +24,7 @@ from tests.spark.cluster import OPTIONS, SHAPE, Cluster, executor_killed, starte
 from tests.spark.faults import SlowAttempts
 from tests.spark.matrix import enough, in_a_child, pairwise
 from tests.spark.sessions import ON_A_CLUSTER, QUIET
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -167,7 +168,7 @@ def is_staging(log_dir: Path) -> bool:
 def test_speculation(cluster: Cluster, log_dir: Path, local: twins.Staged, tmp_path: Path) -> None:
     """Slow tasks are started a second time, on the other executor, and one of the two counts: the same bytes."""
     (tmp_path / "attempts").mkdir()
-    around = SlowAttempts(tmp_path / "attempts", 20)
+    around = SlowAttempts(tmp_path / "attempts", PATIENCE_SECONDS)
     found = on_cluster(cluster.url, tmp_path, log_dir, split_bytes=16 * MIB, around=around, more=SPECULATION)
     twins.assert_twins(local, found)
     attempts = {file.name for file in (tmp_path / "attempts").iterdir()}
@@ -186,7 +187,7 @@ def test_one_task_cleans_it(cluster: Cluster, log_dir: Path, local: twins.Staged
 def test_speculation_on_its_only_task(cluster: Cluster, log_dir: Path, local: twins.Staged, tmp_path: Path) -> None:
     """Two attempts at all of it, on two executors: each stages for itself, and the one that ends first counts."""
     (tmp_path / "attempts").mkdir()
-    around = SlowAttempts(tmp_path / "attempts", 60)
+    around = SlowAttempts(tmp_path / "attempts", PATIENCE_SECONDS)
     more = {**SPECULATION, "spark.speculation.task.duration.threshold": "2s"}
     found = on_cluster(cluster.url, tmp_path, log_dir, whole_bytes=2 * SIZE_BYTES, around=around, more=more)
     twins.assert_twins(local, found)

@@ -8,6 +8,8 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.types import StructType
 
 from cleanerd.errors import CleanerdError, ConfigError, CorruptionError, SegmentChangedError
 from cleanerd.format.names import TopicPartition
@@ -166,7 +168,7 @@ def test_edges(tmp_path: Path) -> None:
 
 
 def test_which_partitions_are_read(tmp_path: Path) -> None:
-    """Topics, patterns, partitions, globs, a partition's own directory, several paths."""
+    """SP-2: topics, patterns, partitions, globs, a partition's own directory, several paths; errors name the topics."""
     made = {name: Partition({0: one(0, value=name.encode())}) for name in ("a-0", "a-1", "b-0", "ab-2")}
     path = make_log_dir(tmp_path / "x" / "data", made)
     other = make_log_dir(tmp_path / "y" / "data", {"c-0": Partition({0: one(0, value=b"c-0")})})
@@ -354,6 +356,43 @@ def test_a_file_that_was_replaced(tmp_path: Path) -> None:
     file.with_suffix(".new").replace(file)
     with pytest.raises(SegmentChangedError, match="another file"):
         list(reader.read(split))
+
+
+def test_a_file_that_is_gone_since_the_plan(tmp_path: Path) -> None:
+    """SP-4: a batch says that its plan is kept, a stream that it goes on from its checkpoint."""
+    path = simple(tmp_path / "logs")
+    reader = KafkaSegments({"path": str(path)}).reader(schema_of(["offset"]))
+    stream = KafkaSegments({"path": str(path)}).streamReader(schema_of(["offset"]))
+    (split,) = reader.partitions()
+    (batch,) = stream.partitions({"t": {"0": 0}}, {"t": {"0": 40}})
+    (path / "t-0" / f"{20:020d}.log").unlink()
+    with pytest.raises(SegmentChangedError, match="the log changed after this reading was planned") as raised:
+        list(reader.read(split))
+    assert "call load() again, or use a table" in str(raised.value)
+    with pytest.raises(SegmentChangedError, match="start the query again: it goes on from its checkpoint"):
+        list(stream.read(batch))
+
+
+def test_a_table_of_the_catalog(tmp_path: Path) -> None:
+    """SP-3: Spark passes what it stores of a table when it is made, and its columns alone when it is read."""
+    path = simple(tmp_path / "logs")
+    properties = {"option.columns": "offset", "option.endingOffsets": '{"t": {"0": 9}}', "provider": "kafka-segments"}
+    catalogs = {"location": f"file:{path}", "path": f"file:{path}", "owner": "us", "owned.by": "us", "comment": "x"}
+    columns = KafkaSegments(CaseInsensitiveDict({**properties, **catalogs})).schema()
+    stored = StructType.fromJson(json.loads(columns.json()))
+
+    def found(**query: str) -> list[int]:
+        reader = KafkaSegments(CaseInsensitiveDict(query)).reader(stored)
+        return [
+            offset for split in reader.partitions() for each in reader.read(split) for offset in each[0].to_pylist()
+        ]
+
+    assert found() == list(range(9))
+    assert found(startingOffsets='{"t": {"0": 7}}') == [7, 8]
+    with pytest.raises(ConfigError, match=r"no path .*without a list of columns"):
+        KafkaSegments(CaseInsensitiveDict({})).reader(schema_of(["offset"]))
+    with pytest.raises(ConfigError, match="no such option: tpoic"):
+        KafkaSegments(CaseInsensitiveDict({**properties, **catalogs, "option.tpoic": "t"})).schema()
 
 
 def test_transactions_that_reach_out_of_a_split(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -91,7 +91,7 @@ def write_report(
     made_at = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat()
     make_new_directory(target)
     try:
-        pq.write_table(_table(documents), target / PARQUET, compression="zstd")
+        pq.write_table(profile_table(profiles), target / PARQUET, compression="zstd")
         whole = {"made_at": made_at, "log_dirs": list(log_dirs), "partitions": documents}
         (target / JSON).write_text(json.dumps(whole) + "\n", encoding="utf-8")
         (target / PAGE).write_text(as_utf8(text), encoding="utf-8")
@@ -102,7 +102,8 @@ def write_report(
         raise
 
 
-def _table(documents: Sequence[dict[str, Any]]) -> pa.Table:
+def profile_table(profiles: Sequence[Profile]) -> pa.Table:
+    """A row per partition, with the fields of :meth:`Profile.document`."""
     names = {
         "keys_by_records": ("least", "keys"),
         "keys_by_missing": ("least", "keys"),
@@ -113,7 +114,7 @@ def _table(documents: Sequence[dict[str, Any]]) -> pa.Table:
             **{name: _structs(value, names[name]) if name in names else value for name, value in each.items()},
             "damaged": [as_utf8(text) for text in each["damaged"]],
         }
-        for each in documents
+        for each in (profile.document() for profile in profiles)
     ]
     return pa.Table.from_pylist(rows, schema=_SCHEMA)
 
