@@ -225,6 +225,17 @@ class SegmentGrowsError(UnsupportedLogError):
         self.base = base
 
 
+class TooManyPassesError(CleanerdError):
+    """The keys of the dirty section need more passes than one cleaning may make (D-11).
+
+    ``end_offset``: the keys below it fit.
+    """
+
+    def __init__(self, message: str, end_offset: int, *, where: str, hint: str) -> None:
+        super().__init__(message, where=where, hint=hint)
+        self.end_offset = end_offset
+
+
 class LogTooLargeError(UnsupportedLogError):
     """A log has so many batches or records that what has to be known of them takes more memory than it may (U-35)."""
 

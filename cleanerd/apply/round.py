@@ -4,9 +4,10 @@
 
     claim -> survey -> plan -> decide -> per group: stage, verify, put -> remember
 
-A log that changes while it is read is planned again, and left for the next round when that keeps on (D-06). Whatever
-goes wrong is told here, once: the result's outcome follows from the error's cause (``errors.CONSEQUENCES``). The three
-ways to put are ``put_by_rename.py``, ``put_by_agent.py`` and ``put_staged.py``.
+A round whose keys need more passes than it may make ends where they fill these, with a clean point there; the next
+round goes on from it (D-11). A log that changes while it is read is planned again, and left for the next round when
+that keeps on (D-06). The outcome of an error follows from its cause (``errors.CONSEQUENCES``). The three ways to put
+are ``put_by_rename.py``, ``put_by_agent.py`` and ``put_staged.py``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from cleanerd.apply.put_staged import Staged
 from cleanerd.apply.remember import not_cleaned
 from cleanerd.cleaner.cleaner import Cleaning
 from cleanerd.cleaner.result import CleaningResult, untouched, worked_out
-from cleanerd.errors import CleanerdError, SegmentGrowsError, as_cleanerd_error
+from cleanerd.errors import CleanerdError, SegmentGrowsError, TooManyPassesError, as_cleanerd_error
 from cleanerd.format.names import MAX_OFFSET
 from cleanerd.log.kernel_errors import kernel_errors_told
 
@@ -108,21 +109,46 @@ def _try(put: Put, files: PartitionFiles, progress: Progress, cleaning_of: Clean
     reading = put.read()
     found = first = reading.survey(put.store, put.options)
     notes: tuple[str, ...] = ()
+    part: tuple[str, ...] = ()
     if not found.to_clean:
         return untouched(found, str(put.log_dir.path))
     with put.resources.readers(str(found.log.path)) as pool:
-        cleaning = cleaning_of(put.plan(reading, found, pool.reader), pool, progress)
-        # As Kafka does: split, then begin again with the log as it is now (C-67).
-        while not isinstance(result := _carried_out_or_split(put, files, found, cleaning), CleaningResult):
+        while True:
+            cleaning = cleaning_of(put.plan(reading, found, pool.reader), pool, progress)
+            cleaning.passes_bytes = put.resources.passes_bytes
+            try:
+                result = _carried_out_or_split(put, files, found, cleaning)
+            except TooManyPassesError as error:
+                if put.resources.passes_bytes is None:
+                    raise
+                found = reading.survey(put.store, replace(put.options, up_to_offset=error.end_offset))
+                part = (_ends_early(found),)
+                continue
+            if isinstance(result, CleaningResult):
+                break
+            # As Kafka does: split, then begin again with the log as it is now (C-67).
             notes += result
             reading = put.read()
             found = reading.survey(put.store, put.options)
+            part = ()
             if not found.to_clean:
                 left = untouched(found, str(put.log_dir.path))
                 return replace(left, notes=(*notes, *left.notes))
-            cleaning = cleaning_of(put.plan(reading, found, pool.reader), pool, progress)
-        result = replace(result, segments_before=len(first.log.segments) - 1, notes=(*notes, *result.notes))
+        result = replace(
+            result,
+            segments_before=len(first.log.segments) - 1,
+            notes=(*notes, *part, *result.notes),
+            is_partial=bool(part),
+        )
         return put.remember(found, cleaning, result)
+
+
+def _ends_early(found: Survey) -> str:
+    return (
+        f"this cleaning ends at offset {found.end_offset} of {found.bounds.bound.offset}, so that other partitions get "
+        "a turn: more keys do not fit the passes that it may make (cleanerd.passes.bytes, "
+        "log.cleaner.dedupe.buffer.size). The next cleaning of the partition continues there"
+    )
 
 
 def _carried_out_or_split(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cleanerd.cleaner.map_size import MapSizing
 from cleanerd.cleaner.planning import make_plan
 from cleanerd.cleaner.switch import compare, rules_of_fingerprint
 from cleanerd.log.fingerprint import fingerprint_in_words
@@ -34,7 +35,8 @@ def count_change(
     if change is None or change.before is None or not change.differs:
         return ""
     plan = make_plan(log_dir, found, resources, options, pool.reader)
-    counted = compare(plan, rules_of_fingerprint(change.before), pool, advance)
+    sizing = MapSizing(passes_bytes=resources.passes_bytes)
+    counted = compare(plan, rules_of_fingerprint(change.before), pool, advance, sizing)
     if not counted.differing:
         return ""
     now, before = fingerprint_in_words(change.now), fingerprint_in_words(change.before)

@@ -14,7 +14,7 @@ more than one group of extra disk space is needed. Nothing here touches a file t
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from cleanerd.cleaner.decide import Decision, SegmentDecision, decide
@@ -94,7 +94,7 @@ class Cleaning:
     """One plan being carried out up to staged files.
 
     ``most_sources``: groups of more are cut when their turn comes; who has them swapped may change it as he goes.
-    ``may_grow``: it is carried out even if it only makes the log larger.
+    ``may_grow``: it is carried out even if it only makes the log larger. ``passes_bytes``: see `MapSizing`.
     """
 
     def __init__(self, plan: CleaningPlan, pool: ReaderPool, progress: Progress, sizing: MapSizing = SIZING) -> None:
@@ -105,6 +105,7 @@ class Cleaning:
         self.progress = progress
         self.most_sources = MAX_SOURCES
         self.may_grow = False
+        self.passes_bytes: int | None = None
         self._decision: Decision | None = None
         self._groups: tuple[Group, ...] | None = None
         self._output_sizes: tuple[tuple[int, int], ...] | None = None
@@ -114,11 +115,12 @@ class Cleaning:
         """The keep bits, made at the first call.
 
         Raises:
-            UnsupportedLogError, CorruptionError, CleanerdError: see ``decide``.
+            UnsupportedLogError, CorruptionError, TooManyPassesError, CleanerdError: see ``decide``.
         """
         if self._decision is None:
             self.progress.phase("index and decide", sum(s.segment.size_bytes for s in self.plan.sources))
-            self._decision = decide(self.plan, Decoder(self.plan, self.pool, self.progress.advance), self._sizing)
+            sizing = replace(self._sizing, passes_bytes=self.passes_bytes)
+            self._decision = decide(self.plan, Decoder(self.plan, self.pool, self.progress.advance), sizing)
         return self._decision
 
     def notes(self) -> tuple[str, ...]:

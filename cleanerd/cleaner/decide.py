@@ -138,7 +138,7 @@ def decide(plan: CleaningPlan, decoder: Decoder, sizing: MapSizing = SIZING) -> 
     Raises:
         CorruptionError: a segment is damaged; see ``corrected_by_markers``.
         DisorderedLogError: see ``settle_disorder``.
-        CleanerdError: the distinct keys do not fit even the largest number of shards.
+        TooManyPassesError, CleanerdError: see ``with_map``.
     """
     started = time.monotonic()
     found = _gathered(plan, decoder, sizing)

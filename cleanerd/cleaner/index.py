@@ -42,7 +42,14 @@ MOST_TIMED_BYTES: Final = 1024 * 1024
 
 
 class MapFullError(Exception):
-    """The distinct keys of this shard do not fit the map; the caller takes more shards (U-20)."""
+    """The distinct keys of this shard do not fit the map; the caller takes more shards (U-20).
+
+    ``offset``: the first record that did not fit; -1 where that is unknown.
+    """
+
+    def __init__(self, offset: int = -1) -> None:
+        super().__init__(offset)
+        self.offset = offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +230,7 @@ def put(
         records.key_hash, first_ordinal, mask, version=version, has_version=present, shard=shard, shards=shards
     )
     if dealt_with < len(mask):
-        raise MapFullError
+        raise MapFullError(int(records.offset[dealt_with]))
 
 
 def keyed_rows(chunk: _kernel.Chunk, rows: ChunkRows) -> NDArray[np.bool_]:

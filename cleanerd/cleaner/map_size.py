@@ -4,6 +4,10 @@ A map that fits its keys is quicker to fill than one with room for every offset,
 caches. So a large one is sized by an estimate; when that was too low, phase 1 begins again with all the memory that the
 dirty range may take, and then with more shards. Where keys do not fit the memory, a file may hold them all
 (``cleanerd.map.dir``, U-43). None of this changes a result.
+
+Each pass reads the whole log, and so many passes are needed as its keys fill maps: together they cost the square of the
+keys. Where other partitions wait, the bytes that all passes read are limited, and a cleaning ends at the offset where
+the keys fill as many passes (D-11), as Kafka's cleaner ends where its map is full.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from cleanerd._kernel import OffsetMap
 from cleanerd.cleaner.estimate import MAX_SHARDS, distinct_keys, first_shards
 from cleanerd.cleaner.index import MapFullError
 from cleanerd.cleaner.map_file import MapFileError, Pace, opened
-from cleanerd.errors import CleanerdError
+from cleanerd.errors import CleanerdError, TooManyPassesError
 from cleanerd.words import human_bytes
 
 if TYPE_CHECKING:
@@ -33,6 +37,9 @@ VERSIONED_ENTRY_BYTES: Final = 24
 
 ROOM: Final = 1.5
 """How many times the keys that are expected fit: too small a map costs most of a pass, too large a one little."""
+
+CUT_SHARE: Final = 16
+"""A cleaning ends one part in so many before the offset where the map was full: keys are not dealt out evenly."""
 
 SHARE_OF_LOG: Final = 64
 """One in so many of the dirty bytes is read to guess; it is only about the memory."""
@@ -64,13 +71,22 @@ class MapSizing:
     """How a map is sized.
 
     A map of ``worth_a_guess_bytes`` is not made smaller: the samples would cost more than they save. ``distinct_keys``
-    estimates the keys of a plan; ``pace`` holds a map in a file against so many passes.
+    estimates the keys of a plan; ``pace`` holds a map in a file against so many passes. ``passes_bytes``: how much all
+    passes may read together, None for no limit; one pass is always allowed (D-11).
     """
 
     worth_a_guess_bytes: int = 8 * 1024 * 1024
     max_shards: int = MAX_SHARDS
     distinct_keys: Callable[..., float] = distinct_keys
     pace: Callable[[int], Pace] = Pace
+    passes_bytes: int | None = None
+
+    def most_shards(self, plan: CleaningPlan) -> int:
+        """How many shards, and so how many passes, this plan may take."""
+        if self.passes_bytes is None:
+            return self.max_shards
+        log_bytes = sum(source.segment.size_bytes for source in plan.sources)
+        return max(1, min(self.max_shards, self.passes_bytes // max(1, log_bytes)))
 
     def first_size(self, plan: CleaningPlan) -> MapSize:
         """What to begin with."""
@@ -90,7 +106,8 @@ class MapSizing:
         largest = most_bytes(plan)
         if size.bytes < largest:
             return MapSize(largest, size.shards)
-        return MapSize(largest, min(2 * size.shards, self.max_shards)) if size.shards < self.max_shards else None
+        most = self.most_shards(plan)
+        return MapSize(largest, min(2 * size.shards, most)) if size.shards < most else None
 
 
 SIZING: Final = MapSizing()
@@ -102,7 +119,8 @@ def with_map(plan: CleaningPlan, attempt: Callable[[MapUse], T], sizing: MapSizi
     Before keys are cut into shards a file is tried, where the plan names a directory.
 
     Raises:
-        CleanerdError: the distinct keys do not fit even the largest number of shards.
+        TooManyPassesError: the distinct keys do not fit the largest number of shards.
+        CleanerdError: nor does any part of them.
     """
     size = sizing.first_size(plan)
     note = ""
@@ -114,18 +132,26 @@ def with_map(plan: CleaningPlan, attempt: Callable[[MapUse], T], sizing: MapSizi
                 return _in_file(plan, size, attempt, sizing)
             except MapFileError as error:
                 note = f"no offset map in a file in {plan.map_dir}: {error}; the keys are read in several passes"
+        size = MapSize(size.bytes, min(size.shards, sizing.most_shards(plan)))
         try:
             offset_map = OffsetMap(size.bytes, load=plan.map_load, versions=plan.rules.versioned)
             return attempt(MapUse(offset_map, size.shards, note))
         except MapFullError as error:
             larger = sizing.next_size(plan, size)
             if larger is None:
-                raise CleanerdError(
-                    f"the keys of {plan.name} do not fit {size.shards} shards of a map of {size.bytes} bytes",
-                    where=plan.path,
-                    hint="raise log.cleaner.dedupe.buffer.size",
-                ) from error
+                raise _too_many(plan, size, error.offset) from error
             size = larger
+
+
+def _too_many(plan: CleaningPlan, size: MapSize, full_at: int) -> CleanerdError:
+    """D-11: where the cleaning could end instead, when the map was full at offset ``full_at``."""
+    what = f"the keys of {plan.name} do not fit {size.shards} shards of a map of {size.bytes} bytes"
+    hint = "raise log.cleaner.dedupe.buffer.size"
+    fitting = full_at - plan.first_dirty_offset
+    end_offset = full_at - max(1, fitting // CUT_SHARE)
+    if end_offset <= plan.first_dirty_offset:
+        return CleanerdError(what, where=plan.path, hint=hint)
+    return TooManyPassesError(what, end_offset, where=plan.path, hint=hint)
 
 
 def _in_file(plan: CleaningPlan, shards: MapSize, attempt: Callable[[MapUse], T], sizing: MapSizing) -> T:

@@ -22,6 +22,7 @@ class Resources:
     ``convert_legacy``: v0 and v1 batches become v2 (U-18), as ``profile_origin`` says. ``workers`` is how many
     threads read and rewrite inside one partition. ``facts_bytes``: what may be known of a log's batches and records.
     ``most_segment_bytes``: no segment is larger, whatever the topic says (U-55).
+    ``passes_bytes``: how much all passes of a cleaning may read together (D-11); None for no limit.
     ``map_dir``: where an offset map that does not fit its memory may be a file; "" for nowhere. ``new_plan_id`` and
     ``new_hash_key`` give what is random in a plan; None: drawn anew for each plan.
     """
@@ -39,6 +40,7 @@ class Resources:
     workers: int = 1
     facts_bytes: int = 1 << 60
     map_dir: str = ""
+    passes_bytes: int | None = None
     most_segment_bytes: int = MAX_SEGMENT_BYTES
     new_plan_id: Callable[[], str] | None = None
     new_hash_key: Callable[[], bytes] | None = None

@@ -48,6 +48,7 @@ class CleaningResult:
     (R280-6; the former included) and ``nulls_without_flag`` (R87-3) are counts of the dirty part: each record counts in
     one cleaning. ``map_utilization``: entries by room of the offset map. ``next_purge_ms``: when the next tombstones or
     markers of what stays reach their delete horizon. ``bytes_read`` and ``bytes_written`` are those of the rewrite.
+    ``is_partial``: it ended early for the sake of other partitions, and the next one goes on at ``end_offset`` (D-11).
     """
 
     name: TopicPartition
@@ -77,6 +78,7 @@ class CleaningResult:
     next_purge_ms: int | None = None
     bytes_read: int = 0
     bytes_written: int = 0
+    is_partial: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     error: CleanerdError | None = None
@@ -153,6 +155,7 @@ class CleaningResult:
             "next_purge_ms": self.next_purge_ms,
             "bytes_read": self.bytes_read,
             "bytes_written": self.bytes_written,
+            "is_partial": self.is_partial,
             "seconds": {name: round(value, 6) for name, value in self.seconds.items()},
             "notes": list(self.notes),
         }
@@ -182,6 +185,8 @@ def _checked(field: Field[Any], value: Any) -> Any:
     """
     default = field.default if field.default_factory is MISSING else field.default_factory()
     match default:
+        case bool():
+            fits = isinstance(value, bool)
         case int():
             fits = _is_count(value)
         case float():

@@ -13,7 +13,7 @@ import numpy as np
 
 from cleanerd.cleaner.facts_room import FactsRoom
 from cleanerd.cleaner.index import Decoder, DirtyIndex
-from cleanerd.cleaner.map_size import MapUse, with_map
+from cleanerd.cleaner.map_size import SIZING, MapSizing, MapUse, with_map
 from cleanerd.errors import UnsupportedLogError
 from cleanerd.log.fingerprint import parts_of
 from cleanerd.log.strategy_config import STRATEGIES, TOMBSTONE_MODES
@@ -58,15 +58,17 @@ def rules_of_fingerprint(text: str) -> Rules:
     )
 
 
-def compare(plan: CleaningPlan, other: Rules, pool: ReaderPool, advance: Callable[[int], None]) -> Switch:
+def compare(
+    plan: CleaningPlan, other: Rules, pool: ReaderPool, advance: Callable[[int], None], sizing: MapSizing = SIZING
+) -> Switch:
     """Judge the log by the plan's rules and by ``other``; exact, whatever the map's size.
 
     Raises:
         CorruptionError, UnsupportedLogError, CleanerdError: the log cannot be read or indexed.
     """
     whole = replace(plan, first_dirty_offset=plan.log_start_offset)
-    now, _ = _winners(whole, pool, advance)
-    then, oddities = _winners(replace(whole, rules=other), pool, advance)
+    now, _ = _winners(whole, pool, advance, sizing)
+    then, oddities = _winners(replace(whole, rules=other), pool, advance, sizing)
     # Every key has one winner under either, and both bitmaps are over the same records.
     return Switch(
         keys=_count(now),
@@ -76,7 +78,7 @@ def compare(plan: CleaningPlan, other: Rules, pool: ReaderPool, advance: Callabl
 
 
 def _winners(
-    plan: CleaningPlan, pool: ReaderPool, advance: Callable[[int], None]
+    plan: CleaningPlan, pool: ReaderPool, advance: Callable[[int], None], sizing: MapSizing
 ) -> tuple[list[NDArray[np.uint64]], Oddities]:
     """Of each segment from the log start on, the bitmap of the records that won their key."""
 
@@ -87,7 +89,7 @@ def _winners(
             index.take_winners(use.offset_map, shard)
         return index
 
-    index = with_map(plan, attempt)
+    index = with_map(plan, attempt, sizing)
     return [index.winners(row).copy() for row in range(len(index.evidence))], index.oddities
 
 

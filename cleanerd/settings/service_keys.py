@@ -93,6 +93,14 @@ class ServiceSettings(Keys):
         "worked out exactly. The more of a large one is read, the smaller is the error. For the daemon, which does it "
         "while it has nothing to clean, and at most for cleanerd plan. 0: nothing is estimated.",
     )
+    cleanerd_passes_bytes: Size = Field(
+        16 << 30,
+        ge=0,
+        le=LONG_MAX,
+        description="How much one cleaning of the daemon may read in several passes, which it needs where the keys do "
+        "not fit log.cleaner.dedupe.buffer.size. One pass is always allowed. Then the cleaning ends early, other "
+        "partitions get a turn, and a later cleaning continues where it ended. Not for cleanings that are staged.",
+    )
     cleanerd_retry_backoff_ms: Milliseconds = Field(
         60_000,
         ge=1,

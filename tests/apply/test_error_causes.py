@@ -54,6 +54,7 @@ TABLE: dict[str, tuple[str, str, bool, int]] = {
     "CorruptionError": ("log", "quarantined", True, 5),
     "UnsupportedLogError": ("log", "quarantined", True, 4),
     "BatchTooLargeError": ("log", "quarantined", True, 4),
+    "TooManyPassesError": ("log", "quarantined", True, 1),
     "LogTooLargeError": ("log", "quarantined", True, 4),
     "DisorderedLogError": ("log", "quarantined", True, 4),
     "SegmentGrowsError": ("log", "quarantined", True, 4),
@@ -86,6 +87,8 @@ def made(named: str) -> CleanerdError:
         return AgentRefusalError("no", operation=operation or "swap", code=code)
     if name == "SegmentGrowsError":
         return errors.SegmentGrowsError(0, 100, where="as it is")
+    if name == "TooManyPassesError":
+        return errors.TooManyPassesError("as it is", 1, where="somewhere", hint="a larger map")
     if name == "LaterError":
         return errors.LaterError("as it is", where="somewhere", seconds=1)
     error: CleanerdError = getattr(errors, name)("as it is")

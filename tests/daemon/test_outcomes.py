@@ -9,10 +9,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.broker.agent_pool import AgentPool
+from cleanerd.cleaner.reclaimable import Reclaimable
 from cleanerd.cli.status import headline, partition_row
 from cleanerd.daemon.showing.counters import Counters
 from cleanerd.daemon.showing.view_parts import partition_view
-from cleanerd.daemon.work.job import JobDone
+from cleanerd.daemon.work.job import JobDone, Saving
 from cleanerd.daemon.work.throttle import Rates, Throttle
 from cleanerd.daemon.workers import WorkerPool
 from cleanerd.errors import NoSpaceError, RefusedError
@@ -66,6 +67,42 @@ def test_what_was_asked_for_and_refused_is_in_the_history() -> None:
     assert clean is not None
     assert clean.result["reason"] == "v0 messages"
     assert ended(fleet_with(), refused, "ratio") is None, "this is tried again and again"
+
+
+def test_a_partial_cleaning_is_continued_at_once() -> None:
+    """D-11: it is not held as one in vain, although the log has no new records."""
+    fleet = fleet_with(look(bound_offset=20))
+    for clean_to in (12, 16):
+        ended(fleet, result(end_offset=clean_to, is_partial=True), "ratio")
+        (found,) = fleet.candidates(NOW)
+        assert found.had_part
+    ended(fleet, result(end_offset=20), "ratio")
+    assert not tracked(fleet).had_part
+
+
+def test_what_was_asked_for_is_answered_when_its_last_part_is_cleaned() -> None:
+    """D-11: until then ``trigger --wait`` waits, and the partition stays before those that are only dirty."""
+    fleet = fleet_with(look(**CLEAN))
+    tracked(fleet).asked = True
+    ended(fleet, result(end_offset=12, is_partial=True))
+    assert tracked(fleet).answered is None
+    assert [each.trigger for each in fleet.candidates(NOW)] == ["asked"]
+    ended(fleet, result(end_offset=20))
+    answered = tracked(fleet).answered
+    assert answered is not None
+    assert answered.outcome == "cleaned"
+    assert not fleet.candidates(NOW)
+
+
+def test_what_takes_too_many_passes_to_observe_is_observed_once() -> None:
+    """D-11: an estimate is all that is known of it, until new records come."""
+    saving = Saving(100, 50, 10, 20, 0, 100, Reclaimable(50, 0, 100, "sample"))
+    fleet = fleet_with(look(bound_offset=20), work="observe")
+    assert fleet.candidates(NOW)
+    fleet.begun(KEY, "ratio")
+    fleet.finished(JobDone(job_on(look(bound_offset=20), kind="observe"), NOW, saving=saving))
+    nothing_new(fleet)
+    assert not fleet.candidates(NOW)
 
 
 def test_groups_that_were_swapped_before_a_failure_count(tmp_path: Path) -> None:

@@ -171,3 +171,45 @@ def test_a_suspect_is_not_left_for_ever() -> None:
     for bad in (asked, candidate(1, is_suspect=True, waiting_ms=STARVED_MS + 1)):
         assert choose([bad, good], [("/a", candidate(4).name)], Limits(9, 9)) == []
         assert choose([bad, good], [], Limits(9, 9)) == [bad]
+
+
+def test_a_partial_cleaning_goes_on_behind_those_that_waited_meanwhile() -> None:
+    """D-12: but before those that came later, unless these rank higher anyway."""
+    part = candidate(0, "overdue", overdue_ms=9, waiting_ms=5, had_part=True)
+    waited = [candidate(n, waiting_ms=n) for n in (5, 6)]
+    late = [candidate(7, waiting_ms=4), candidate(8, "overdue", overdue_ms=10, waiting_ms=4)]
+    found = [each.name.partition for each in ordered([part, *waited, *late])]
+    assert found == [8, 6, 5, 0, 7]
+
+
+def test_of_two_partial_cleanings_the_one_that_waited_longer_goes_on() -> None:
+    """D-12: two large partitions take turns, whichever is overdue."""
+    first = candidate(0, "overdue", overdue_ms=9, waiting_ms=1, had_part=True)
+    second = candidate(1, waiting_ms=2, had_part=True)
+    assert [each.name.partition for each in ordered([first, second])] == [1, 0]
+
+
+@given(st.integers(1, 3), st.lists(st.integers(0, 6), min_size=1, max_size=20))
+def test_between_two_turns_of_large_partitions_all_that_wait_get_theirs(larges: int, arrivals: list[int]) -> None:
+    """D-12: one worker, partitions that are overdue for ever, and small ones that arrive during each turn."""
+    now, waits = 0, dict.fromkeys(range(larges), 0)
+    had_part, begun = set[int](), list[int]()
+    for small, pause in enumerate(arrivals, start=larges):
+        now += pause + 1
+        waits[small] = now
+        candidates = [
+            candidate(n, "overdue" if n < larges else "ratio", overdue_ms=10**7 if n < larges else 0,
+                      waiting_ms=now - since, had_part=n in had_part)
+            for n, since in waits.items()
+        ]  # fmt: skip
+        (chosen,) = choose(candidates, [], Limits(1, 1))
+        turn = chosen.name.partition
+        # A small one is passed over by each of the large ones once, and those take turns.
+        older = [n for n, since in waits.items() if n >= larges and since <= waits[turn]]
+        assert turn not in had_part or not older
+        begun.append(turn)
+        if turn < larges:
+            had_part.add(turn)
+            waits[turn] = now
+        else:
+            del waits[turn]

@@ -14,6 +14,38 @@ TEST_STANDING = "tests/daemon/test_standing.py"
 
 DAEMON = (
     Mutant(
+        "a-partition-of-many-keys-takes-all-its-passes",
+        "D-11",
+        "cleanerd/apply/round.py",
+        "            cleaning.passes_bytes = put.resources.passes_bytes\n",
+        "",
+        ("tests/daemon/test_fair_turns.py::test_small_partitions_are_cleaned_between_two_parts_of_a_large_one",),
+    ),
+    Mutant(
+        "a-partial-cleaning-begins-at-the-log-start",
+        "D-11",
+        "cleanerd/apply/round.py",
+        "replace(put.options, up_to_offset=error.end_offset)",
+        "replace(put.options, up_to_offset=error.end_offset, from_start=True)",
+        ("tests/cleaner/test_partial_cleanings.py::test_a_cleaning_ends_where_the_keys_fill_its_passes",),
+    ),
+    Mutant(
+        "a-continued-cleaning-is-held-as-in-vain",
+        "D-11",
+        "cleanerd/daemon/fleet/job_outcome.py",
+        "result.end_offset if result.is_partial else look.bound_offset",
+        "look.bound_offset",
+        ("tests/daemon/test_outcomes.py::test_a_partial_cleaning_is_continued_at_once",),
+    ),
+    Mutant(
+        "the-large-partition-goes-on-before-the-others",
+        "D-12",
+        SCHEDULE,
+        "    if not parts:\n        return ranked\n",
+        "    return ranked\n",
+        (f"{TEST_SCHEDULE}::test_a_partial_cleaning_goes_on_behind_those_that_waited_meanwhile",),
+    ),
+    Mutant(
         "an-excluded-partition-shows-what-was-known-of-it",
         "OP-11",
         "cleanerd/daemon/showing/view_parts.py",

@@ -82,7 +82,7 @@ def _is_staged(tracked: Tracked, look: PartitionLook, trigger: Trigger, now_ms: 
 def _is_worked_out(tracked: Tracked, look: PartitionLook) -> bool:
     """Whether it is known what a cleaning would save, of the log as it is or nearly so."""
     saving = tracked.saving
-    if saving is None or saving.reclaimable.method != "exact":
+    if saving is None or (saving.reclaimable.method != "exact" and tracked.observed_to != look.bound_offset):
         return False
     grown = GREW * (look.dirty_bytes - saving.dirty_bytes) >= saving.dirty_bytes
     return look.clean_offset == saving.clean_offset and (look.bound_offset == saving.bound_offset or not grown)

@@ -310,6 +310,7 @@ class Fleet:
                     0 if trigger != "overdue" or overdue_at is None else max(1, now_ms - overdue_at),
                     now_ms - tracked.waiting_since_ms,
                     is_suspect=tracked.suspect is not None,
+                    had_part=tracked.had_part,
                 )
             )
         return found

@@ -22,7 +22,10 @@ def note_done(tracked: Tracked, done: JobDone, backoff: Backoff, hold: Backoff =
     """
     job, result = done.job, done.result
     asked = job.trigger == "asked"
-    if asked:
+    tracked.had_part = result is not None and result.is_partial
+    if asked and tracked.had_part:
+        tracked.asked = True  # that is answered when all of it is cleaned
+    elif asked:
         tracked.answered = Answered.of(done)
     tracked.waiting_since_ms = None
     if done.horizons:
@@ -30,6 +33,8 @@ def note_done(tracked: Tracked, done: JobDone, backoff: Backoff, hold: Backoff =
         tracked.purge_to = max(tracked.purge_to, job.look.clean_offset)
     if done.saving is not None:
         tracked.saving = done.saving
+        if job.kind == "observe":
+            tracked.observed_to = job.look.bound_offset
     if done.failed:
         tracked.quarantine = quarantine_after(done, backoff)
     elif done.passing:
@@ -72,6 +77,6 @@ def _note_cleaned(tracked: Tracked, done: JobDone, result: CleaningResult) -> No
     # What is staged goes at the next start of the broker, and not before.
     if result.outcome != "staged":
         tracked.purge_known, tracked.next_purge_ms = True, result.next_purge_ms
-        tracked.done_to = look.bound_offset
+        tracked.done_to = result.end_offset if result.is_partial else look.bound_offset
         if done.job.kind == "live":
-            tracked.purge_to = max(tracked.purge_to, look.bound_offset)
+            tracked.purge_to = max(tracked.purge_to, tracked.done_to)

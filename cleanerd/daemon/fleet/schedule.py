@@ -8,6 +8,9 @@ The order (C-12 is Kafka's: the highest dirty ratio; ours differs on purpose):
 3. everything else by bytes reclaimed per byte moved, plus what waiting is worth: after ``AGEING_MS`` it outweighs any
    saving, so that a partition with little to win gets its turn.
 
+Before one whose last cleaning ended early (D-11) come all that have waited as long as it has since then. Those that
+come later do not put it off (D-12).
+
 A partition is cleaned by one worker at a time, a log directory by no more than its cap, and outside of the windows only
 what is asked for or overdue begins. One that a process was killed at comes last and alone: when it kills this one too,
 the others are done, and nobody else can have been it.
@@ -15,8 +18,10 @@ the others are done, and nobody else can have been it.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -38,6 +43,7 @@ class Candidate:
     ``reclaimable_bytes`` is what a cleaning is expected to save, ``moved_bytes`` what it has to read and write for it.
     ``overdue_ms``: for how long it should have been cleaned by ``max.compaction.lag.ms``, 0 when it should not.
     ``waiting_ms``: for how long it has been a candidate. ``is_suspect``: a process was killed while it worked on it.
+    ``had_part``: its last cleaning ended early, and this one would continue it.
     """
 
     name: TopicPartition
@@ -48,6 +54,7 @@ class Candidate:
     overdue_ms: int = 0
     waiting_ms: int = 0
     is_suspect: bool = False
+    had_part: bool = False
 
     @property
     def efficiency(self) -> float:
@@ -66,7 +73,23 @@ class Limits:
 
 def ordered(candidates: Iterable[Candidate]) -> list[Candidate]:
     """Who comes first; equal ones by name, so that the answer is always the same."""
-    return sorted(candidates, key=_rank)
+    ranked = sorted(candidates, key=_rank)
+    parts = sorted((each.waiting_ms, place) for place, each in enumerate(ranked) if each.had_part)
+    if not parts:
+        return ranked
+    waited = [waiting_ms for waiting_ms, _ in parts]
+    foremost = list(accumulate((place for _, place in parts), min))
+
+    def turn(place: int) -> tuple[int, int, int]:
+        each = ranked[place]
+        # How many parts it has waited as long as, or longer than where it is one itself: it comes before all of them.
+        behind = bisect_left(waited, each.waiting_ms) if each.had_part else bisect_right(waited, each.waiting_ms)
+        before = foremost[behind - 1] if behind else place
+        if before < place:
+            return before, int(each.had_part), -each.waiting_ms if each.had_part else place
+        return place, 2, 0
+
+    return [ranked[place] for place in sorted(range(len(ranked)), key=turn)]
 
 
 def choose(

@@ -93,8 +93,9 @@ class Tracked:
     ``purge_known``: a worker or the state directory has told when tombstones below ``purge_to`` go;
     ``purge_remembered`` is what the state directory said last. ``suspect``: a process was killed at it.
     ``saving``: what a cleaning would save, worked out or estimated; ``estimated_ms``: when that was tried last.
-    ``done_to``: up to there a worker has cleaned, or found nothing to stage. ``answered``: what came of the last
-    trigger, None while that is not known.
+    ``done_to``: up to there a worker has cleaned, or found nothing to stage; ``observed_to``: up to there it was
+    observed, however roughly. ``had_part``: its last cleaning ended early for the sake of others (D-11). ``answered``:
+    what came of the last trigger, None while that is not known.
     """
 
     name: TopicPartition
@@ -116,6 +117,8 @@ class Tracked:
     purge_to: int = 0
     purge_remembered: tuple[int, int | None] | None = None
     done_to: int | None = None
+    observed_to: int | None = None
+    had_part: bool = False
     saving: Saving | None = None
     estimated_ms: int | None = None
     share: float = FIRST_SHARE

@@ -29,7 +29,7 @@ from cleanerd.cleaner.survey import CleaningOptions, survey_log
 from cleanerd.daemon.partition_look import look_at
 from cleanerd.daemon.seen import Seen, listed, mtime_ns, shows
 from cleanerd.daemon.work.job import JobDone, LookedAfter, Saving
-from cleanerd.errors import CleanerdError, CorruptionError, as_cleanerd_error
+from cleanerd.errors import CleanerdError, CorruptionError, TooManyPassesError, as_cleanerd_error
 from cleanerd.log.clean_point import PartitionState, Retry, last_closed
 from cleanerd.log.kernel_errors import kernel_errors_told
 from cleanerd.log.page_cache import SMALL_BYTES, cold_segments, drop
@@ -194,7 +194,7 @@ def _stage(job: Job, keep: KeepPlace | None) -> CleaningResult:
 
 
 def _observe(job: Job) -> JobDone:
-    """Index and decide, write nothing."""
+    """Index and decide, write nothing. What takes too many passes to work out is estimated (D-11)."""
     found = _survey(job)
     if not found.to_clean:
         return JobDone(job, job.clock.now_ms(), passing=found.refusal)
@@ -203,7 +203,11 @@ def _observe(job: Job) -> JobDone:
         cleaning = Cleaning(
             make_plan(job.look.log_dir, found, resources, _options(job), pool.reader), pool, job.progress
         )
-        saved = cleaning.saved_bytes()
+        cleaning.passes_bytes = resources.passes_bytes
+        try:
+            saved = cleaning.saved_bytes()
+        except TooManyPassesError:
+            return _estimate(job)
     return JobDone(job, job.clock.now_ms(), saving=_saving(found, saved))
 
 
@@ -288,6 +292,14 @@ def _options(job: Job) -> CleaningOptions:
 
 
 def _resources(job: Job) -> Resources:
-    """One reader a partition, and its share of the map's memory."""
+    """One reader per partition, and its share of the map's memory.
+
+    D-11: what is staged cannot be continued before the broker has restarted, so its passes are not limited.
+    """
     resources = job.facts.resources(inside=False)
-    return replace(resources, workers=1, map_bytes=max(resources.map_bytes // job.threads, 1 << 20))
+    return replace(
+        resources,
+        workers=1,
+        map_bytes=max(resources.map_bytes // job.threads, 1 << 20),
+        passes_bytes=None if job.kind == "stage" else job.facts.settings.daemon.cleanerd_passes_bytes,
+    )
