@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     from cleanerd.cleaner.reclaimable import Method
+    from cleanerd.format.names import TopicPartition
 
 PartitionMode = Literal["live", "on-start", "offline", "observe"]
 PartitionPhase = Literal["idle", "queued", "cleaning", "staged", "paused", "refused", "quarantined", "excluded"]
@@ -288,6 +289,13 @@ class DaemonView:
     host: str = ""
     trend: Trend | None = None
     round_every_ms: int = 15_000
+
+    def named(self, name: TopicPartition) -> PartitionView | None:
+        """The partition, found without a scan (D-15): ``partitions`` ascend by topic, partition and log directory."""
+        wanted = (name.topic, name.partition)
+        place = bisect_left(self.partitions, wanted, key=lambda each: (each.topic, each.partition))
+        found = self.partitions[place] if place < len(self.partitions) else None
+        return found if found is not None and (found.topic, found.partition) == wanted else None
 
     def to_json(self) -> dict[str, Any]:
         """The body of ``/status`` (schema 1)."""

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
+import contextlib
 import gc
 import io
+import json
 import os
 import socket
 import threading
 import time
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cleanerd.daemon.http.connections import Connections
+from cleanerd.daemon.view import PartitionView
 from tests.daemon.serving import explain_little, serving
-from tests.daemon.views import NOW_MS, busy, view
+from tests.daemon.views import NOW_MS, busy, partition, view
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.daemon.serving import Served
 
@@ -149,6 +155,135 @@ def test_nothing_is_left_behind() -> None:
     while max(more()) > 1:  # a thread that has nothing to do any more ends when it has its turn
         assert time.monotonic() < deadline, more()
         time.sleep(0.01)
+
+
+def _asks(served: Served, path: str, window_bytes: int = 4096) -> socket.socket:
+    """A client that sent its request and does not read; so much is taken for it."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window_bytes)
+    client.connect(("127.0.0.1", served.port))
+    client.settimeout(PATIENCE_SECONDS)
+    client.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+    return client
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.slow
+def test_clients_that_do_not_read_share_a_body() -> None:
+    """D-13: of each client a page is copied. Each asks for a state that has a body of its own."""
+    shown = busy(6000)
+    with serving(shown, connections=partial(Connections, most_body_bytes=16 << 20)) as served:
+        size = len(served.get("/status").body)
+        assert size > 3 << 20
+        before = _resident_bytes()
+        clients = []
+        for n in range(60):
+            served.stage.shown = replace(shown, made_ms=shown.made_ms + n)
+            clients.append(_asks(served, "/status"))
+            assert served.get("/livez").status == 200
+        assert served.get("/status").json()["made_ms"] == shown.made_ms + 59
+        grown = _resident_bytes() - before
+        for client in clients:
+            client.close()
+    assert grown < 48 << 20, f"{grown:,} bytes for {len(clients)} clients and bodies of {size:,} bytes"
+
+
+def test_those_who_have_not_taken_the_oldest_body_make_room() -> None:
+    """D-13: above the limit their connections end; the newest ones go on."""
+    shown = busy(8000)  # more than the kernel takes for a client
+    with serving(shown, connections=partial(Connections, most_body_bytes=1)) as served:
+        size = len(served.get("/status").body)
+        old = [_asks(served, "/status") for _ in range(2)]
+        for client in old:
+            assert client.recv(8) == b"HTTP/1.1"
+        served.stage.shown = replace(shown, made_ms=shown.made_ms + 1)
+        new = _asks(served, "/status", window_bytes=1 << 18)
+        assert new.recv(8) == b"HTTP/1.1"
+        assert [_taken_bytes(client) < size for client in old] == [True, True]
+        assert _taken_bytes(new) > size
+
+
+def test_a_large_body_arrives_whole_and_a_head_without_it(served: Served) -> None:
+    """D-13: in pages, with its length."""
+    shown = served.stage.shown = busy(3000)
+    answer = served.get("/status")
+    assert int(answer.headers["content-length"]) == len(answer.body) > 1 << 20
+    assert answer.json()["partitions"] == json.loads(json.dumps([each.to_json() for each in shown.partitions]))
+    head = served.get("/status", method="HEAD")
+    assert (head.body, head.headers["content-length"]) == (b"", answer.headers["content-length"])
+
+
+def test_no_explanation_is_made_for_clients_that_hung_up() -> None:
+    """D-14: a flood of questions whose clients are gone delays no honest one."""
+    asked: list[str] = []
+    go_on = threading.Event()
+
+    async def explain(name: str) -> dict[str, Any]:
+        asked.append(name)
+        while not go_on.is_set():
+            await asyncio.sleep(0.01)
+        return await explain_little(name)
+
+    shown = view(partitions=tuple(partition("orders", n) for n in range(60)))
+    with serving(shown, explain) as served:
+        clients = [_asks(served, f"/explain/orders-{n}") for n in range(50)]
+        _until(lambda: len(asked) == 2)
+        stays = _asks(served, "/explain/orders-30")
+        for client in clients:
+            client.close()
+        assert served.get("/livez").status == 200
+        honest = _asks(served, "/explain/orders-55")
+        time.sleep(0.1)
+        go_on.set()
+        for client in (stays, honest):
+            assert client.recv(12) == b"HTTP/1.1 200"
+            client.close()
+        assert sorted(asked[2:]) == ["orders-30", "orders-55"]
+        assert served.get("/explain/orders-10").status == 200, "it can be asked again"
+
+
+def test_a_partition_is_found_by_its_name_alone() -> None:
+    """D-15: whatever the number of partitions, a request looks at a few of them."""
+    shown = busy(3000)
+    seen: list[int] = []
+
+    class Counted(tuple[PartitionView, ...]):
+        __slots__ = ()
+
+        def __getitem__(self, place: Any) -> Any:
+            seen.append(place)
+            return super().__getitem__(place)
+
+        def __iter__(self) -> Iterator[PartitionView]:
+            raise AssertionError("all partitions were scanned")
+
+    with serving(shown) as served:
+        served.stage.shown = replace(shown, partitions=Counted(shown.partitions))
+        for each in (shown.partitions[0], shown.partitions[1500], shown.partitions[-1]):
+            assert served.get(f"/status/{each.name}").json()["partition"] == each.partition
+        for name in ("no-such-0", "zzz-9", "aaa-0", "noname"):
+            assert served.get(f"/status/{name}").status == 404
+    assert len(seen) <= 6 * 16
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _taken_bytes(client: socket.socket) -> int:
+    """What it reads until its connection ends."""
+    taken = 0
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)  # from now on it reads quickly
+    with contextlib.suppress(ConnectionResetError), client:
+        while read := len(client.recv(1 << 20)):
+            taken += read
+    return taken
 
 
 def _has_ended(connection: socket.socket) -> bool:

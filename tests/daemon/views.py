@@ -178,7 +178,8 @@ def view(**changes: Any) -> DaemonView:
         host="kafka-1.example",
         trend=trend(),
     )
-    return replace(plain, **changes)
+    made = replace(plain, **changes)
+    return replace(made, partitions=tuple(sorted(made.partitions, key=lambda p: (p.topic, p.partition, p.log_dir))))
 
 
 def busy(partitions: int = 60, *, seed: int = 7, now_ms: int = NOW_MS) -> DaemonView:

@@ -14,6 +14,38 @@ TEST_STANDING = "tests/daemon/test_standing.py"
 
 DAEMON = (
     Mutant(
+        "each-client-has-a-body-of-its-own",
+        "D-13",
+        "cleanerd/daemon/http/server.py",
+        "large = len(body) > _PAGE_BYTES",
+        "large = False",
+        ("tests/daemon/test_http_clients.py::test_clients_that_do_not_read_share_a_body",),
+    ),
+    Mutant(
+        "bodies-that-are-being-sent-have-no-limit",
+        "D-13",
+        "cleanerd/daemon/http/connections.py",
+        "if sum(bodies.values()) <= self._most_body_bytes:",
+        "if True:",
+        ("tests/daemon/test_http_clients.py::test_those_who_have_not_taken_the_oldest_body_make_room",),
+    ),
+    Mutant(
+        "explanations-are-made-for-clients-that-are-gone",
+        "D-14",
+        "cleanerd/daemon/http/server.py",
+        "            handler_cancellation=True,\n",
+        "",
+        ("tests/daemon/test_http_clients.py::test_no_explanation_is_made_for_clients_that_hung_up",),
+    ),
+    Mutant(
+        "a-partition-is-found-by-a-scan",
+        "D-15",
+        "cleanerd/daemon/view.py",
+        "        place = bisect_left(self.partitions, wanted, key=lambda each: (each.topic, each.partition))\n",
+        "        place = [*((each.topic, each.partition) for each in self.partitions), wanted].index(wanted)\n",
+        ("tests/daemon/test_http_clients.py::test_a_partition_is_found_by_its_name_alone",),
+    ),
+    Mutant(
         "a-partition-of-many-keys-takes-all-its-passes",
         "D-11",
         "cleanerd/apply/round.py",

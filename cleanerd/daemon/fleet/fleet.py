@@ -27,6 +27,7 @@ from cleanerd.daemon.fleet.tracked import (
 )
 from cleanerd.daemon.partition_look import FailedLook
 from cleanerd.errors import Cause
+from cleanerd.format.names import parse_topic_partition_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -255,7 +256,10 @@ class Fleet:
 
     def named(self, name: str) -> list[Tracked]:
         """The partitions of that name (``orders-0``): one, unless it is being moved between log directories."""
-        return [tracked for tracked in self.partitions.values() if str(tracked.name) == name]
+        wanted = parse_topic_partition_dir(name)
+        if wanted is None:
+            return []
+        return [found for path in self.dirs if (found := self.partitions.get((path, wanted))) is not None]
 
     def by_name(self) -> list[Tracked]:
         """All, ascending by topic, partition and log directory; sorted once for as long as nobody comes or goes."""

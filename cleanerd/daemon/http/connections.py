@@ -1,4 +1,4 @@
-"""The connections of the HTTP server: clients that hang, or come by the hundred, cost few descriptors."""
+"""The connections of the HTTP server: clients that hang, or come by the hundred, cost few descriptors and no memory."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aiohttp import web
 
 MOST: Final = 128
+MOST_BODY_BYTES: Final = 64 * 1024 * 1024
 IDLE_SECONDS: Final = 120.0
 _SWEEP_SECONDS: Final = 15.0
 
@@ -17,14 +20,24 @@ class Connections:
     """Makes the protocol of each connection, and ends those that are of no use any more.
 
     A connection whose last request began ``idle_seconds`` ago is cut: it waits for nothing, or its client does not
-    read. Above ``most`` the one that was silent longest makes room for the new one.
+    read. Above ``most`` the one that was silent longest makes room for the new one. Above ``most_body_bytes`` of bodies
+    that are being sent, each counted once, those who have not taken the oldest one yet are cut (D-13).
     """
 
-    def __init__(self, server: web.Server, *, most: int = MOST, idle_seconds: float = IDLE_SECONDS) -> None:
+    def __init__(
+        self,
+        server: web.Server,
+        *,
+        most: int = MOST,
+        idle_seconds: float = IDLE_SECONDS,
+        most_body_bytes: int = MOST_BODY_BYTES,
+    ) -> None:
         self._server = server
         self._most = most
         self._idle_seconds = idle_seconds
+        self._most_body_bytes = most_body_bytes
         self._active: dict[web.RequestHandler, float] = {}
+        self._sending: dict[web.RequestHandler, bytes] = {}
         self._sweeper: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -54,6 +67,19 @@ class Connections:
         if protocol in self._active:
             self._active[protocol] = asyncio.get_running_loop().time()
 
+    def sends(self, protocol: web.RequestHandler, body: bytes) -> Callable[[], object]:
+        """Note that ``body`` is being sent there, until what is returned is called."""
+        self._sending.pop(protocol, None)
+        self._sending[protocol] = body
+        self._forget_closed()
+        while len(bodies := {id(each): len(each) for each in self._sending.values()}) > 1:
+            if sum(bodies.values()) <= self._most_body_bytes:
+                break
+            oldest = next(iter(self._sending.values()))
+            for each in [each for each, sent in self._sending.items() if sent is oldest]:
+                self._cut(each)
+        return lambda: self._sending.pop(protocol, None)
+
     async def _sweep_for_ever(self) -> None:
         while True:
             await asyncio.sleep(min(_SWEEP_SECONDS, self._idle_seconds / 2))
@@ -66,11 +92,15 @@ class Connections:
         # One that was just made has no transport yet either.
         limit = asyncio.get_running_loop().time() - 1
         for protocol in [each for each, at in self._active.items() if each.transport is None and at < limit]:
-            del self._active[protocol]
+            self._forget(protocol)
+
+    def _forget(self, protocol: web.RequestHandler) -> None:
+        self._active.pop(protocol, None)
+        self._sending.pop(protocol, None)
 
     def _cut(self, protocol: web.RequestHandler) -> None:
         """Not closed politely: that would wait until the client has read what was sent."""
-        del self._active[protocol]
+        self._forget(protocol)
         transport: asyncio.WriteTransport | None = protocol.transport
         if transport is not None:
             transport.abort()

@@ -2,7 +2,8 @@
 
 Everything but ``/explain`` comes from the :class:`DaemonView` of the moment. Nothing here can change anything: other
 methods than GET and HEAD are refused. Bodies are made in a thread of the server's own, so that neither cleaning nor a
-client that hangs waits for them, nor they for it.
+client that hangs waits for them, nor they for it. Large bodies are sent in pages of one shared object, and the work for
+a client ends with its connection.
 
 Who may ask: everybody who reaches the address, which is the loopback one by default. There a browser is the way in
 for others - a web page that lets its own name point to 127.0.0.1 - so on loopback only its own names are answered.
@@ -22,19 +23,23 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import structlog
-from aiohttp import web
+from aiohttp import payload, web
 
 from cleanerd.daemon.http.connections import Connections
+from cleanerd.daemon.http.explanations import Explanations
 from cleanerd.daemon.http.hosts import Hosts, own_names
 from cleanerd.daemon.http.metrics import DEFAULT_PARTITIONS_MAX, Exposition
 from cleanerd.daemon.http.page_files import PageFile, PageFiles
 from cleanerd.daemon.http.status_body import StatusBody, encode
 from cleanerd.daemon.within import within
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
+from cleanerd.format.names import parse_topic_partition_dir
 from cleanerd.words import as_utf8
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
+
+    from aiohttp.abc import AbstractStreamWriter
 
     from cleanerd.daemon.view import DaemonView, PartitionView
 
@@ -49,7 +54,7 @@ _protocol_log.setLevel(logging.CRITICAL + 1)
 EXPLAIN_SECONDS: Final = 30.0
 """How long ``/explain`` may take: it reads the partition's files."""
 
-_EXPLAINS_AT_ONCE: Final = 2
+_PAGE_BYTES: Final = 64 * 1024
 _GZIP_FROM_BYTES: Final = 1024
 _KEEPALIVE_SECONDS: Final = 75.0
 _STOP_SECONDS: Final = 2.0
@@ -82,7 +87,7 @@ class HttpServer:
     """Serves the view of the moment on ``listen`` (HOST:PORT; port 0 takes a free one, see ``port``).
 
     ``view`` must answer at once. ``explain`` gets ``TOPIC-N`` and returns what ``cleanerd explain --json`` would print;
-    it is called for partitions of the view only, for two at a time, and never twice at once for the same one.
+    it is called for partitions of the view only, as `Explanations` says.
     ``hosts``: the names that it answers to (:class:`Hosts`); ``own_names``: this host's own, where none are set.
     ``explain_seconds``: how long an answer of ``explain`` is waited for. ``connections``: makes what looks after them.
 
@@ -109,12 +114,10 @@ class HttpServer:
         self._host, self._port = parse_listen(listen)
         self._listen = listen
         self._view = view
-        self._explain = explain
+        self._explanations = Explanations(explain)
         self._exposition = Exposition(view, kafka_names=kafka_names, partitions_max=partitions_max)
         self._status = StatusBody()
         self._page = PageFiles()
-        self._explaining: dict[str, asyncio.Task[dict[str, Any]]] = {}
-        self._explains_at_once = asyncio.Semaphore(_EXPLAINS_AT_ONCE)
         self._thread: ThreadPoolExecutor | None = None
         self._handler: web.Server | None = None
         self._connections: Connections | None = None
@@ -147,7 +150,11 @@ class HttpServer:
         """Listen. A server that was stopped can be started again."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="cleanerd-http")
         self._handler = web.Server(
-            self._answer, access_log=None, keepalive_timeout=_KEEPALIVE_SECONDS, logger=_protocol_log
+            self._answer,
+            handler_cancellation=True,
+            access_log=None,
+            keepalive_timeout=_KEEPALIVE_SECONDS,
+            logger=_protocol_log,
         )
         self._connections = self._make_connections(self._handler)
         loop = asyncio.get_running_loop()
@@ -167,8 +174,7 @@ class HttpServer:
         if self._server is None or self._handler is None or self._connections is None or self._thread is None:
             return
         self._server.close()
-        for task in list(self._explaining.values()):
-            task.cancel()
+        self._explanations.stop()
         self._handler.pre_shutdown()
         with contextlib.suppress(TimeoutError):
             await within(_STOP_SECONDS, self._handler.shutdown(_STOP_SECONDS))
@@ -188,6 +194,9 @@ class HttpServer:
         for name, value in _HEADERS.items():
             response.headers[name] = value
         response.headers.setdefault("Cache-Control", "no-store")
+        pages = response.body if isinstance(response, web.Response) else None
+        if isinstance(pages, _Pages) and request.method == "GET" and self._connections is not None:
+            pages.sent = self._connections.sends(request.protocol, pages.body)
         return response
 
     async def _route(self, request: web.BaseRequest) -> web.Response:
@@ -213,8 +222,8 @@ class HttpServer:
             return _file(request, self._page.index(depth=1))
         if room not in ("status", "explain"):
             return _nothing()
-        view = self._view()
-        partition = next((each for each in view.partitions if each.name == name), None)
+        view, wanted = self._view(), parse_topic_partition_dir(name)
+        partition = None if wanted is None else view.named(wanted)
         if partition is None:
             return _error(404, "no compacted partition of this name", hint="/status lists those that there are")
         if room == "explain":
@@ -260,14 +269,8 @@ class HttpServer:
         return _packed(request, body.plain, headers, zipped=body.zipped)
 
     async def _explained(self, request: web.BaseRequest, name: str) -> web.Response:
-        task = self._explaining.get(name)
-        if task is None:
-            task = asyncio.create_task(self._ask(name), name=f"explain {name}")
-            self._explaining[name] = task
-            task.add_done_callback(functools.partial(self._forget, name))
         try:
-            # Shielded: whoever asked first may go away, others wait for the same answer.
-            document = await within(self._explain_seconds, asyncio.shield(task))
+            document = await self._explanations.of(name, self._explain_seconds)
         except TimeoutError:
             return _error(
                 504, f"no answer within {self._explain_seconds:g} s", hint="is the disk of its log directory slow?"
@@ -277,17 +280,37 @@ class HttpServer:
             return _error(status, error.message, where=error.where, hint=error.hint)
         return _json(request, {"schema": 1, **document})
 
-    async def _ask(self, name: str) -> dict[str, Any]:
-        async with self._explains_at_once:
-            return await self._explain(name)
-
-    def _forget(self, name: str, task: asyncio.Task[dict[str, Any]]) -> None:
-        del self._explaining[name]
-        if not task.cancelled():
-            task.exception()  # seen, even when nobody waits for it any more
-
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+class _Pages(payload.Payload):
+    """A large ``body`` that many clients share: no more than a page of it is copied for each (D-13).
+
+    ``sent`` is called when a client has it, or went away.
+    """
+
+    def __init__(self, body: bytes, content_type: str) -> None:
+        super().__init__(body, content_type=content_type)
+        self._size = len(body)
+        self.body = body
+        self.sent: Callable[[], object] = lambda: None
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return self.body.decode(encoding, errors)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        pages = memoryview(self.body)
+        try:
+            for start in range(0, len(pages), _PAGE_BYTES):
+                await writer.write(pages[start : start + _PAGE_BYTES])
+        finally:
+            self.sent()
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        """All of it: its length is in the response's head."""
+        del content_length
+        await self.write(writer)
 
 
 def _not_listening(listen: str, error: OSError | UnicodeError) -> ConfigError:
@@ -359,10 +382,11 @@ def _packed(
     request: web.BaseRequest, body: bytes, headers: dict[str, str], *, zipped: bytes | None = None
 ) -> web.Response:
     """With gzip where the client takes it and it is worth it."""
-    if len(body) < _GZIP_FROM_BYTES or not _takes_gzip(request.headers.get("Accept-Encoding", "")):
-        return web.Response(body=body, headers=headers)
-    packed = gzip.compress(body, 1, mtime=0) if zipped is None else zipped
-    return web.Response(body=packed, headers={**headers, "Content-Encoding": "gzip"})
+    if len(body) >= _GZIP_FROM_BYTES and _takes_gzip(request.headers.get("Accept-Encoding", "")):
+        body = gzip.compress(body, 1, mtime=0) if zipped is None else zipped
+        headers = {**headers, "Content-Encoding": "gzip"}
+    large = len(body) > _PAGE_BYTES
+    return web.Response(body=_Pages(body, headers["Content-Type"]) if large else body, headers=headers)
 
 
 def _takes_gzip(accept: str) -> bool:

@@ -1,0 +1,66 @@
+"""Answers of ``/explain`` read files: few are made at once, and none for a client that is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from cleanerd.daemon.within import within
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+AT_ONCE: Final = 2
+
+
+class Explanations:
+    """``explain`` gets ``TOPIC-N``. It runs for two partitions at a time, and never twice at once for the same one.
+
+    Clients that wait for the same partition share one answer. One that was not begun when the last of them is gone is
+    not made at all (D-14).
+    """
+
+    def __init__(self, explain: Callable[[str], Awaitable[dict[str, Any]]]) -> None:
+        self._explain = explain
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._tasks: dict[str, asyncio.Task[dict[str, Any]]] = {}
+        self._clients: dict[str, int] = {}
+        self._begun: set[str] = set()
+
+    async def of(self, name: str, seconds: float) -> dict[str, Any]:
+        """The answer for one client, whose handler is cancelled when its connection closes.
+
+        Raises:
+            TimeoutError: there is none after so many ``seconds``.
+            CleanerdError: the partition cannot be explained.
+        """
+        task = self._tasks.get(name)
+        if task is None:
+            task = self._tasks[name] = asyncio.create_task(self._ask(name), name=f"explain {name}")
+            task.add_done_callback(lambda ended: self._forget(name, ended))
+        self._clients[name] = self._clients.get(name, 0) + 1
+        try:
+            return await within(seconds, asyncio.shield(task))
+        finally:
+            if self._tasks.get(name) is task:
+                self._clients[name] -= 1
+                if not self._clients[name] and name not in self._begun:
+                    task.cancel()
+                    self._forget(name, task)
+
+    def stop(self) -> None:
+        """End all of them."""
+        for task in self._tasks.values():
+            task.cancel()
+
+    async def _ask(self, name: str) -> dict[str, Any]:
+        async with self._turns:
+            self._begun.add(name)
+            return await self._explain(name)
+
+    def _forget(self, name: str, task: asyncio.Task[dict[str, Any]]) -> None:
+        if task.done() and not task.cancelled():
+            task.exception()  # retrieved, even when no client waits for it any more
+        if self._tasks.get(name) is task:
+            del self._tasks[name], self._clients[name]
+            self._begun.discard(name)
