@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.daemon.looking.modes import why_excluded
 from cleanerd.errors import CleanerdError
 from cleanerd.log.fingerprint import fingerprint
+from cleanerd.scope.selection import why_excluded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

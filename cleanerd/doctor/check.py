@@ -26,6 +26,7 @@ from cleanerd.doctor.log_dir import (
 )
 from cleanerd.doctor.partitions import (
     check_directories,
+    check_internal_topics,
     check_leftovers,
     check_quarantine,
     check_rules,
@@ -96,6 +97,7 @@ def _check_log_dir(
     compacted = [] if facts is None else check_topics(findings, facts, log_dir, logs)
     if facts is not None:
         check_kafka_cleaner(findings, facts, log_dir, others, settings.daemon.cleanerd_agent_socket)
+        check_internal_topics(findings, settings.daemon, compacted)
         check_space(findings, facts, log_dir, compacted)
     check_leftovers(findings, logs, running=running)
     check_quarantine(findings, log_dir, logs, store)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cleanerd.cleaner.manifest import STAGING
 from cleanerd.cleaner.resources import disk_reserve_bytes
@@ -18,9 +18,11 @@ from cleanerd.log.partition import PartitionLog, read_partition
 from cleanerd.log.producers import read_producers
 from cleanerd.log.quarantine import is_outdated
 from cleanerd.log.read import SegmentReader
+from cleanerd.log.topic_config import INTERNAL_TOPICS
 from cleanerd.log.torn import decided_below
 from cleanerd.scope.broker_start import start_obstacles
 from cleanerd.scope.partitions import ByDisk
+from cleanerd.scope.selection import why_excluded
 from cleanerd.words import counted, human_bytes
 
 if TYPE_CHECKING:
@@ -32,6 +34,10 @@ if TYPE_CHECKING:
     from cleanerd.log.topic_config import TopicConfig
     from cleanerd.scope.broker_facts import BrokerFacts
     from cleanerd.scope.targets import Target
+    from cleanerd.settings.keys import DaemonSettings
+
+NOT_COMPACTED_BYTES: Final = 2**30
+"""Ten segments of ``__consumer_offsets``: Kafka's cleaner leaves one or two of a partition that it cleans."""
 
 
 def read_partitions(findings: Findings, log_dir: LogDir) -> list[PartitionLog]:
@@ -144,6 +150,32 @@ def check_topics(
     return compacted
 
 
+def check_internal_topics(
+    findings: Findings, daemon: DaemonSettings, compacted: Sequence[tuple[PartitionLog, TopicConfig]]
+) -> None:
+    """I-22: an internal topic that nothing compacts, and the setting with which cleanerd does."""
+    dirty: dict[str, list[tuple[int, PartitionLog]]] = {}
+    for log, config in compacted:
+        if config.topic in INTERNAL_TOPICS:
+            dirty.setdefault(config.topic, []).append((_not_compacted_bytes(log), log))
+    for topic, logs in dirty.items():
+        most, largest = max(logs, key=lambda each: each[0])
+        total = human_bytes(sum(size for size, _ in logs))
+        what = f"{total} of {topic} are not compacted yet, {human_bytes(most)} of them in {largest.name}"
+        if most < NOT_COMPACTED_BYTES:
+            findings.ok("internal topics", what, largest.path.parent)
+            continue
+        excluded = why_excluded(topic, daemon.cleanerd_topics_include, daemon.cleanerd_topics_exclude)
+        include = ",".join(dict.fromkeys((*daemon.cleanerd_topics_include, topic)))
+        steps = [f'"cleanerd.topics.include" = "{include}"'] if excluded else []
+        steps += ['"cleanerd.mode" = "auto"'] if daemon.cleanerd_mode == "observe" else []
+        if steps:
+            fix = f"let the daemon clean it: {' and '.join(steps)} in its settings, then cleanerd reload"
+            findings.warning("internal topics", f"{what}; {excluded or 'cleanerd only observes'}", largest.path, fix)
+        else:
+            findings.note("internal topics", f"{what}; the daemon cleans it", largest.path)
+
+
 def check_rules(
     findings: Findings, log_dir: LogDir, compacted: Sequence[tuple[PartitionLog, TopicConfig]], store: StateStore
 ) -> None:
@@ -223,6 +255,12 @@ def _check_delegation(findings: Findings, targets: Sequence[Target]) -> None:
             findings.warning("delegation", what, topic, "give the metadata log: cleanerd.metadata.log.dir")
         for warning in config.warnings:
             findings.warning("strategy", warning, topic, "change one of the settings")
+
+
+def _not_compacted_bytes(log: PartitionLog) -> int:
+    """Of segments that Kafka's checkpoint does not call clean; cleanerd keeps that up to date for these topics."""
+    clean_below = log.cleaner_offset or 0
+    return sum(each.size_bytes for n, each in enumerate(log.segments[:-1]) if log.end_of(n) > clean_below)
 
 
 def _peak_bytes(log: PartitionLog, config: TopicConfig) -> int:

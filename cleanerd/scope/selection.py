@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import ConfigError, RefusedError
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
-from cleanerd.log.topic_config import NEVER_CLEANED
+from cleanerd.log.topic_config import INTERNAL_TOPICS, NEVER_CLEANED
+from cleanerd.settings.names import matches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -145,3 +146,17 @@ def _common(one: str, other: str) -> int:
             return at
         at += 1
     return at
+
+
+def why_excluded(topic: str, include: tuple[str, ...], exclude: tuple[str, ...]) -> str:
+    """Why settings leave the topic to Kafka; empty when they do not (U-11).
+
+    Globs never mean an internal topic: only its own name does.
+    """
+    if topic in INTERNAL_TOPICS and topic not in include:
+        return f"an internal topic of Kafka, and cleanerd.topics.include does not name {topic}"
+    if not any(matches(pattern, topic) for pattern in include):
+        return "cleanerd.topics.include leaves it out"
+    if any(matches(pattern, topic) for pattern in exclude):
+        return "cleanerd.topics.exclude names it"
+    return ""

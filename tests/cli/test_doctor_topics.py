@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 import uuid
 from typing import TYPE_CHECKING
@@ -99,3 +100,35 @@ def test_a_metadata_log_of_another_cluster(root: Path, shell: Shell) -> None:
     assert [segment.stat().st_size for segment in sorted((path / "orders-0").glob("*.log"))] == before
     meta.write_text(text)
     assert shell("clean", path, "--yes", "--force", *named).code == 0, "a controller of the same cluster"
+
+
+OFFSETS = "__consumer_offsets"
+LET_IT_CLEAN = ("--set", f"cleanerd.topics.include=*,{OFFSETS}", "--set", "cleanerd.mode=auto")
+
+
+def of_offsets(shell: Shell, path: Path, *options: str) -> tuple[str, str, str]:
+    """Level, text and fix of what doctor says of the internal topic."""
+    answer = shell("doctor", path, "--json", "--set", f"topics.{OFFSETS}.cleanup.policy=compact", *options)
+    (found,) = [each for each in answer.json["findings"] if each["check"] == "internal topics"]
+    return found["level"], found["what"], found["fix"]
+
+
+def test_offsets_that_nothing_compacts(root: Path, shell: Shell) -> None:
+    """I-22: two GiB that no cleaner has cleaned: doctor names the settings; with them, it says who cleans the topic."""
+    path = make_log_dir(root / "logs", {f"{OFFSETS}-0": dirty(), f"{OFFSETS}-1": dirty()})
+    assert of_offsets(shell, path)[0] == "ok"
+    os.truncate(path / f"{OFFSETS}-1" / "00000000000000000002.log", 2 * 2**30)
+    level, what, fix = of_offsets(shell, path)
+    assert level == "warning"
+    assert f"2.0 GiB of {OFFSETS} are not compacted yet, 2.0 GiB of them in {OFFSETS}-1" in what
+    assert f'"cleanerd.topics.include" = "*,{OFFSETS}" and "cleanerd.mode" = "auto"' in fix
+    assert '"cleanerd.mode" = "auto"' in of_offsets(shell, path, *LET_IT_CLEAN[:2])[2]
+    level, what, _ = of_offsets(shell, path, *LET_IT_CLEAN)
+    assert (level, "the daemon cleans it" in what) == ("note", True)
+
+
+def test_a_large_clean_topic_of_offsets(root: Path, shell: Shell) -> None:
+    """I-22: what Kafka's cleaner has cleaned already may be as large as it has to be."""
+    path = make_log_dir(root / "logs", {f"{OFFSETS}-0": dirty(cleaner_offset=4)})
+    os.truncate(path / f"{OFFSETS}-0" / "00000000000000000002.log", 2 * 2**30)
+    assert of_offsets(shell, path)[0] == "ok"

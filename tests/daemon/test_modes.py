@@ -16,11 +16,12 @@ from cleanerd.cli import main
 from cleanerd.daemon.limits import DaemonLimits
 from cleanerd.daemon.looking.log_dir_look import LookContext
 from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
-from cleanerd.daemon.looking.modes import OFFLINE_GRACE_MS, Configured, dir_mode, why_excluded
+from cleanerd.daemon.looking.modes import OFFLINE_GRACE_MS, Configured, dir_mode
 from cleanerd.daemon.partition_look import PartitionLook
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.clock import Clock, steady_ms, wall_ms
+from cleanerd.scope.selection import why_excluded
 from cleanerd.settings import load_settings
 from tests.apply.live_round import content, held
 from tests.apply.offline_round import two_groups

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from confluent_kafka import ElectionType, KafkaException
+from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
@@ -12,6 +14,8 @@ from kafka.admin import KafkaAdminClient
 from cleanerd_lab.demo.broker import Broker
 from cleanerd_lab.demo.ports import free_port
 from tests.brokers.node import wait_until
+from tests.daemon.process import Daemon
+from tests.daemon.service import assignments
 from tests.live.rounds import with_agent
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -67,6 +71,48 @@ def reassign(nodes: tuple[Broker, Broker], topic: str, partition: int, target: i
     wait_until("it is assigned", lambda: replicas(nodes[0], topic, partition) == [target])
     wait_until("the old replica is gone", lambda: not any((d / name).is_dir() for d in nodes[2 - target].log_dirs))
     assert any((log_dir / name).is_dir() for log_dir in nodes[target - 1].log_dirs)
+
+
+def leader(broker: Broker, topic: str, partition: int) -> int:
+    """The node that leads the partition, as ``broker`` knows it; -1: none does, or it does not answer."""
+    try:
+        found = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(topic, timeout=PATIENCE_SECONDS)
+        return found.topics[topic].partitions[partition].leader
+    except (KafkaException, KeyError):
+        return -1
+
+
+def lead(nodes: tuple[Broker, Broker], topic: str, partition: int, target: int) -> None:
+    """Make the broker ``target`` the leader of a partition that both have, and wait until it is.
+
+    Controlled: a new order of the replicas, which moves no data, and a preferred election.
+    """
+    admin = KafkaAdminClient(bootstrap_servers=nodes[0].bootstrap)
+    electing = AdminClient({"bootstrap.servers": nodes[0].bootstrap})
+
+    def leads() -> bool:
+        electing.elect_leaders(ElectionType.PREFERRED, [Place(topic, partition)]).result(PATIENCE_SECONDS)
+        return leader(nodes[0], topic, partition) == target
+
+    try:
+        admin.alter_partition_reassignments({TopicPartition(topic, partition): [target, 3 - target]})
+        wait_until("it leads", leads)
+    finally:
+        admin.close()
+
+
+def daemon_beside(node: Broker, base: Path, agent_socket: Path, **more: str) -> Daemon:
+    """``cleanerd run`` for one broker, with a state of its own below ``base``; not started yet."""
+    base.mkdir()
+    settings = assignments(
+        *node.log_dirs,
+        cleanerd_state_dir=str(base / "state"),
+        cleanerd_control_socket=str(base / "control.sock"),
+        cleanerd_agent_socket=str(agent_socket),
+        cleanerd_broker_properties=str(node.properties_file),
+        log_cleaner_backoff_ms="200",
+    )
+    return Daemon([*settings, *(f"{key.replace('_', '.')}={value}" for key, value in more.items())], base)
 
 
 def move(broker: Broker, node_id: int, topic: str, partition: int) -> None:

@@ -118,6 +118,22 @@ DAEMON = (
         ("tests/apply/test_live_answers.py::test_a_swap_that_stopped_half_way",),
     ),
     Mutant(
+        "doctor-does-not-mind-offsets-that-nothing-compacts",
+        "I-22",
+        "cleanerd/doctor/partitions.py",
+        "clean_below = log.cleaner_offset or 0",
+        "clean_below = log.active.base",
+        ("tests/cli/test_doctor_topics.py::test_offsets_that_nothing_compacts",),
+    ),
+    Mutant(
+        "what-is-clean-already-counts-as-not-compacted",
+        "I-22",
+        "cleanerd/doctor/partitions.py",
+        "clean_below = log.cleaner_offset or 0",
+        "clean_below = 0",
+        ("tests/cli/test_doctor_topics.py::test_a_large_clean_topic_of_offsets",),
+    ),
+    Mutant(
         "a-cleaner-that-is-off-is-not-said",
         "OP-13",
         "cleanerd/scope/kafka_cleaner.py",

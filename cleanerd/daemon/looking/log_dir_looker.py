@@ -26,7 +26,7 @@ from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
 from cleanerd.daemon.looking.daemon_lock import DaemonLock
 from cleanerd.daemon.looking.facts_cache import FactsCache
 from cleanerd.daemon.looking.log_dir_look import LogDirLook, no_look
-from cleanerd.daemon.looking.modes import DirMode, dir_mode, why_excluded
+from cleanerd.daemon.looking.modes import DirMode, dir_mode
 from cleanerd.daemon.partition_look import FailedLook, PartitionLook, look_at
 from cleanerd.daemon.seen import LOOK_ANYWAY_MS, Seen, files_in, mtime_ns
 from cleanerd.errors import AgentRefusalError, Cause, CleanerdError, RefusedError, as_cleanerd_error
@@ -34,6 +34,7 @@ from cleanerd.log.log_dir import LogDir, LogDirMemory, read_log_dir
 from cleanerd.log.quarantine import forget_quarantine
 from cleanerd.scope.broker_start import start_warnings
 from cleanerd.scope.partitions import BesideBroker, ByBroker, ByDisk, Partitions, Resolved
+from cleanerd.scope.selection import why_excluded
 from cleanerd.scope.settled import CheckpointReadings, is_apart
 
 if TYPE_CHECKING:

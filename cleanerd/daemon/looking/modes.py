@@ -12,9 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from cleanerd.log.topic_config import INTERNAL_TOPICS
-from cleanerd.settings.names import matches
-
 if TYPE_CHECKING:
     from cleanerd.broker.mode import ModeChoice
     from cleanerd.daemon.view import PartitionMode
@@ -50,17 +47,3 @@ def dir_mode(configured: Configured, choice: ModeChoice, away_ms: int) -> DirMod
     why = choice.reason if choice.mode != "live" else "cleanerd.mode is on-start"
     mode: PartitionMode = "offline" if choice.mode == "offline" else "on-start"
     return DirMode(mode, f"{why}: what is to be cleaned is staged for its next start (cleanerd apply)", "stage")
-
-
-def why_excluded(topic: str, include: tuple[str, ...], exclude: tuple[str, ...]) -> str:
-    """Why settings leave the topic to Kafka; empty when they do not (U-11).
-
-    Globs never mean an internal topic: only its own name does.
-    """
-    if topic in INTERNAL_TOPICS and topic not in include:
-        return f"an internal topic of Kafka, and cleanerd.topics.include does not name {topic}"
-    if not any(matches(pattern, topic) for pattern in include):
-        return "cleanerd.topics.include leaves it out"
-    if any(matches(pattern, topic) for pattern in exclude):
-        return "cleanerd.topics.exclude names it"
-    return ""
