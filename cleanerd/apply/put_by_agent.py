@@ -120,7 +120,7 @@ class ByAgent(Put):
 
     def check(self, files: PartitionFiles, cleaning: Cleaning) -> None:
         """What only the offline way can do is refused."""
-        refuse_live(cleaning)
+        refuse_live(cleaning, proves_by_markers=self._told().proves_by_markers)
         self._swapper = Swapper(self._broker, files, self._told(), cleaning, self.resources)
 
     def remember_rules(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:

@@ -170,6 +170,7 @@ class LogFacts:
     ``settings`` are the broker's effective ones for the topic, ``segment_size`` its effective segment size.
     ``cleaning`` is the state of the broker's own cleaner. ``compares_aborted``: a swap request may tell the aborted
     transactions that it rests on (U-32). ``compares_clean``: a clean point may come with the segment below it (S-50).
+    ``proves_by_markers``: a staged transaction index may differ from a wrong one (A-40).
     """
 
     dir: str
@@ -188,6 +189,7 @@ class LogFacts:
     deleted: bool = False
     compares_aborted: bool = False
     compares_clean: bool = False
+    proves_by_markers: bool = False
 
     __pydantic_config__ = _STRICT
 

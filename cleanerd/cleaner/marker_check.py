@@ -61,9 +61,9 @@ def corrected_by_markers(plan: CleaningPlan, reader: SegmentReader, edges: Itera
         marked = _marked(plan, reader, marked.producers)
     if marked.doubt is not None:
         raise _refused(plan, marked.doubt)
-    if not marked.corrections:
+    if not len(marked.corrections):
         return None
-    return Corrected(AbortedTransactions(marked.entries, plan.aborted.entries), _note(marked))
+    return Corrected(AbortedTransactions(marked.entries, plan.aborted.entries), _note(plan, marked))
 
 
 def _marked(plan: CleaningPlan, reader: SegmentReader, producers: NDArray[np.int64]) -> MarkedTransactions:
@@ -93,12 +93,25 @@ def _behind(plan: CleaningPlan, reader: SegmentReader) -> Iterator[_kernel.Batch
             return
 
 
-def _note(marked: MarkedTransactions) -> str:
+def _note(plan: CleaningPlan, marked: MarkedTransactions) -> str:
+    """The first correction in words, and the first segment whose index stays wrong, as it is not cleaned."""
+    end = plan.sources[-1].end if plan.sources else plan.bound_offset
+    behind = marked.corrections[marked.corrections >= end]
+    stays = ""
+    if len(behind):
+        file = file_name(_base_at(plan, int(behind[0])), TXNINDEX_SUFFIX)
+        stays = f"; {file} stays wrong until its segment is cleaned"
     first = "" if marked.corrected is None else f": {_in_words(marked.corrected)}"
     return (
         "the transaction index disagrees with the log, and the markers in the log decide "
-        f"({counted(marked.corrections, 'correction')}){first}"
+        f"({counted(len(marked.corrections), 'correction')}){first}{stays}"
     )
+
+
+def _base_at(plan: CleaningPlan, offset: int) -> int:
+    """The base offset of the segment with that offset."""
+    bases = [source.base for source in (*plan.sources, *plan.uncleanable)]
+    return bases[max(0, bisect_right(bases, offset) - 1)]
 
 
 def _in_words(found: Disagreement) -> str:
@@ -113,8 +126,7 @@ def _in_words(found: Disagreement) -> str:
 def _refused(plan: CleaningPlan, found: Disagreement) -> CorruptionError:
     """Which file is wrong, and the way out: the broker makes an index from the log, or a marker is written."""
     transaction = found.transaction
-    bases = [source.base for source in (*plan.sources, *plan.uncleanable)]
-    base = bases[max(0, bisect_right(bases, found.at) - 1)]
+    base = _base_at(plan, found.at)
     if found.marker is None:
         hint = "the broker's producer state lacks this transaction. Write its marker: " + abort_command(
             plan.name,

@@ -18,17 +18,19 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.cleaner import Cleaning
 
 
-def refuse_live(cleaning: Cleaning) -> None:
-    """A running broker takes segments of message format v2 only, has no swap that splits one, and believes its indexes.
+def refuse_live(cleaning: Cleaning, *, proves_by_markers: bool = True) -> None:
+    """A running broker takes segments of message format v2 only, and has no swap that splits one.
+
+    ``proves_by_markers``: its agent accepts a transaction index that the log's markers corrected (A-40).
 
     Raises:
-        RefusedError: such a segment is to be rewritten, or a transaction index is wrong (U-44).
+        RefusedError: such a segment is to be rewritten, or an older agent refuses the corrected index.
     """
-    if cleaning.decision.index_note:
+    if cleaning.decision.index_note and not proves_by_markers:
         raise RefusedError(
-            f"live cleaning cannot correct a transaction index: {cleaning.decision.index_note}",
+            f"the broker's agent is older and refuses a corrected transaction index: {cleaning.decision.index_note}",
             where=cleaning.plan.path,
-            hint="stage it and apply it on start, or clean it offline",
+            hint="load the agent of this release with cleanerd attach, or clean it with cleanerd stage or offline",
         )
     segments = cleaning.decision.segments
     legacy = [segments[row].source.base for rows in cleaning.groups() for row in rows if segments[row].legacy_batches]

@@ -240,7 +240,8 @@ class _Asked:
             overflowed = cleaning.overflowed()
             notes = cleaning.notes()
         if self.choice.mode == "live":
-            refuse_live(cleaning)
+            told = reading.broker
+            refuse_live(cleaning, proves_by_markers=told is None or told.proves_by_markers)
             refuse_long_deletions(found, cleaning)
         elif self.choice.mode == "on-start":
             refuse_split(cleaning)

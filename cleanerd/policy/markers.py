@@ -216,9 +216,10 @@ class MarkedTransactions:
         return np.union1d(self._ids, self._entries["producer_id"][self._wrong].astype(np.int64))
 
     @property
-    def corrections(self) -> int:
-        """How many entries were added, or left out."""
-        return len(self._added) + int(np.count_nonzero(self._wrong))
+    def corrections(self) -> NDArray[np.int64]:
+        """Where the entries end that were added or left out: offsets, ascending."""
+        added = np.array([last for *_, last, _ in self._added], np.int64)
+        return np.sort(np.concatenate([added, self._ends[self._wrong]]))
 
     def _duplicates(self) -> NDArray[np.bool_]:
         """Of entries of one marker, all but the one that begins first: it covers most."""

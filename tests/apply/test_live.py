@@ -7,12 +7,15 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from cleanerd.apply.files import Operation, PartitionFiles
 from cleanerd.broker import agent_client
+from cleanerd.format.index import TXN_ENTRY
 from cleanerd.log.delegation import Delegation
 from cleanerd.log.partition import read_partition
+from cleanerd.policy.transaction import AbortedTransactions
 from tests.apply.live_round import QUICK, clean_beside, content, leftovers, offline_twin, running
 from tests.apply.offline_round import NOW, batch, force, state_file
 from tests.cleaner.driver import NAME, config, resources, scratch
@@ -156,20 +159,42 @@ def _marker(offset: int, producer: int) -> bytes:
 
 
 def test_a_transaction_index_that_was_empty_for_a_moment(root: Path) -> None:
-    """U-44: the log's markers do not bear out the index, so no swap is asked for; the next round finds it right."""
+    """U-44, U-32: the log's markers decide, and the agent compares the index with the one that was read."""
     with running(root, _with_transactions()) as agent:
         agent.facts = {"hw": 8, "lso": 6}
-        index = root / NAME / f"{6:020d}.txnindex"
-        entries = index.read_bytes()
-        index.write_bytes(b"")
-        before = content(root)
+        (root / NAME / f"{6:020d}.txnindex").write_bytes(b"")
         result = clean_beside(agent)
-        assert result.outcome == "skipped"
-        assert not agent.asked("swap")
-        assert content(root) == before
-        index.write_bytes(entries)
-        assert clean_beside(agent).outcome == "cleaned"
+        assert result.outcome == "cleaned", result.reason
         assert (0, b"k", b"good") in content(root)
+        assert (4, b"k", b"bad") not in content(root)
+        assert any("an ABORT marker at offset 7" in note for note in result.notes)
+        (below,) = {request["aborted"]["sha256"] for request in agent.asked("swap") if "aborted" in request}
+        assert below == AbortedTransactions(np.array([(0, 0, 8, 2, 3, 3)], TXN_ENTRY)).digest(0, 8), "as it was read"
+
+
+@pytest.mark.parametrize("index", [{}, {0: [(8, 2, 3, 3)]}, {0: [(8, 1, 3, 1)], 4: [(8, 4, 5, 4)]}])
+def test_a_wrong_transaction_index(root: Path, index: dict[int, list[tuple[int, int, int, int]]]) -> None:
+    """A-40: live cleaning corrects an index by the markers; files as offline, transaction indexes included."""
+    logs = {
+        0: batch(0, ("k", "good"), ("x", "1")) + _data(2, 8, "k") + _marker(3, 8),
+        4: _data(4, 7, "x") + _marker(5, 7),
+        6: batch(6, ("y", "1"), ("y", "2")),
+        8: b"",
+    }
+    partition = Partition(logs, aborted=index)
+    expected = offline_twin(root, partition)
+    with running(root, partition) as agent:
+        agent.facts = {"hw": 8, "lso": 8}
+        result = clean_beside(agent)
+        assert result.outcome == "cleaned", result.reason
+    assert content(root) == expected
+    assert (0, b"k", b"good") in expected
+    assert _files(root) == _files(root.parent / "twin")
+    assert any(name.endswith("txnindex") for name in _files(root))
+
+
+def _files(root: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (root / NAME).iterdir() if path.suffix in {".log", ".txnindex"}}
 
 
 def test_an_agent_of_an_earlier_release(root: Path) -> None:

@@ -287,8 +287,8 @@ def test_at_the_next_start(root: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["right", "of a commit"])
-def test_live(root: Path, name: str) -> None:
-    """U-44: a running broker's agent keeps its own index, so live cleaning is refused, with a way out."""
+def test_an_older_agent(root: Path, name: str) -> None:
+    """A-40: it would refuse a corrected index, so live cleaning is refused first, with a way out."""
     path = make_log_dir(root, {NAME: STATES[name].partition()})
     partition, options = parse_topic_partition_dir(NAME), CleaningOptions(now_ms=NOW, force=True, from_start=True)
     assert partition is not None
@@ -296,12 +296,22 @@ def test_live(root: Path, name: str) -> None:
     found = survey(log_dir, partition, config(), StateStore(root.parent / "state"), options)
     with ReaderPool(str(found.log.path), workers=1, chunk_bytes=1 << 20) as pool:
         cleaning = Cleaning(make_plan(log_dir, found, resources(), options, pool.reader), pool, Silent())
+        refuse_live(cleaning)
         if name == "right":
-            refuse_live(cleaning)
+            refuse_live(cleaning, proves_by_markers=False)
             return
         with pytest.raises(RefusedError, match="a COMMIT marker at offset 2") as caught:
-            refuse_live(cleaning)
-    assert "stage it and apply it on start, or clean it offline" in str(caught.value)
+            refuse_live(cleaning, proves_by_markers=False)
+    assert "cleanerd attach, or clean it with cleanerd stage or offline" in str(caught.value)
+
+
+def test_an_index_that_stays_wrong(root: Path) -> None:
+    """U-44: the marker is in a segment that is not cleaned, so the index there is not written, and a note says so."""
+    segments = {0: K + data(1, "new"), 2: data(2, "open", producer=9), 4: end(4) + plain(5, "z", "z"), 6: b""}
+    result = outcome(root, State(segments, {}, [0]))
+    assert offsets_of(root) == [0, 2]
+    (note,) = [note for note in result.notes if "the markers in the log decide" in note]
+    assert note.endswith(f"{4:020d}.txnindex stays wrong until its segment is cleaned")
 
 
 def random_log(pick: random.Random) -> tuple[dict[int, bytes], dict[int, list[Entry]]]:

@@ -249,6 +249,7 @@ class FakeAgent:
             "deleted": False,
             "compares_aborted": True,
             "compares_clean": True,
+            "proves_by_markers": True,
             **self.facts,
         }
 

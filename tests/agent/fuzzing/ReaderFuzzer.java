@@ -105,7 +105,7 @@ public final class ReaderFuzzer {
         FileFacts of = FileFacts.of(sourcePath);
         SegmentFacts segment = new SegmentFacts(0, source.length, of.inode(), of.modifiedMs());
         Group group = new Group(0, 1L << 40, List.of(segment), files);
-        StagedCheck.check(group, new Staging(paths, facts), List.of(sourcePath), 64);
+        StagedCheck.check(group, new Staging(paths, facts), List.of(sourcePath), 64, 0, from -> List.of());
     }
 
     private static byte[] part(ByteBuffer input) {

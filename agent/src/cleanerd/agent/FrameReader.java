@@ -10,7 +10,11 @@ import java.nio.file.StandardOpenOption;
 
 /** Walks the headers of a {@code .log} file through a small buffer; the records of large batches are not read. */
 final class FrameReader implements Closeable {
+    static final int ABORT = 0;
+    static final int COMMIT = 1;
+
     private static final int BUFFER_BYTES = 64 * 1024;
+    private static final int MARKER_BYTES = 40; // up to the key's end; a marker's batch is never compressed
     private static final int SIZE_BYTES = 12; // offset and size, in front of every batch of any version
 
     private final FileChannel channel;
@@ -56,6 +60,33 @@ final class FrameReader implements Closeable {
         position += bytes;
         previousLast = frame.last();
         return frame;
+    }
+
+    /** What the marker {@code frame} of this file says: {@link #ABORT}, {@link #COMMIT}, or -1 where it is neither. */
+    int markerType(Frame frame) throws IOException {
+        if (!frame.control() || frame.recordCount() != 1) {
+            return -1;
+        }
+        ByteBuffer record = ByteBuffer.allocate((int) Math.min(MARKER_BYTES, frame.bytes() - Frame.HEADER_BYTES));
+        while (record.hasRemaining()
+                && channel.read(record, frame.position() + Frame.HEADER_BYTES + record.position()) > 0) { }
+        record.flip();
+        skipVarint(record); // size of the record
+        skip(record, 1); // attributes
+        skipVarint(record); // timestamp and offset of the record, size of its key
+        skipVarint(record);
+        skipVarint(record);
+        skip(record, 2); // version of the key
+        int type = record.remaining() < 2 ? -1 : record.getShort();
+        return type == ABORT || type == COMMIT ? type : -1;
+    }
+
+    private static void skipVarint(ByteBuffer record) {
+        while (record.hasRemaining() && record.get() < 0) { }
+    }
+
+    private static void skip(ByteBuffer record, int bytes) {
+        record.position(Math.min(record.limit(), record.position() + bytes));
     }
 
     private Frame modern(int at, long bytes) {

@@ -37,6 +37,7 @@ final class LogAnswer {
         // Agents of earlier releases refuse a request that asks for these.
         answer.put("compares_aborted", true);
         answer.put("compares_clean", true);
+        answer.put("proves_by_markers", true);
         return answer;
     }
 

@@ -11,9 +11,15 @@ import java.util.List;
 final class StagedCheck {
     private StagedCheck() {}
 
-    /** Refuses with the code of the first rule that is broken. {@code sources} are the files of the group's sources. */
-    static void check(Group group, Staging staging, List<Path> sources, int indexIntervalBytes)
-            throws IOException, Refusal {
+    /**
+     * Refuses with the code of the first rule that is broken.
+     *
+     * @param sources the files of the group's sources
+     * @param logStart the log start offset
+     * @param earlier the segments before the group
+     */
+    static void check(Group group, Staging staging, List<Path> sources, int indexIntervalBytes, long logStart,
+            MarkerProof.Earlier earlier) throws IOException, Refusal {
         Path log = staging.paths().get("log");
         long batches;
         try (FrameReader frames = new FrameReader(log, group.base());
@@ -44,7 +50,8 @@ final class StagedCheck {
                 checkSum(kind, group, Checksum.of(staging.paths().get(kind)));
             }
         }
-        TxnIndexCheck.check(group, log, staging.paths().get("txnindex"), sources);
+        MarkerProof proof = new MarkerProof(group, log, sources, logStart, earlier);
+        TxnIndexCheck.check(group, staging.paths().get("txnindex"), sources, proof);
     }
 
     /** Horizons and recompression make batches grow a little, never more (U-22). */

@@ -81,15 +81,21 @@ final class Swap {
         int intervalBytes = log.indexIntervalBytes();
         for (Group group : request.groups()) {
             Staging staging = Staging.of(log.dir(), request.plan(), group);
-            List<Path> sources = new ArrayList<>();
-            for (BrokerSegment source : evidence.sourcesOf(group)) {
-                sources.add(source.file());
-            }
+            List<Path> sources = files(evidence.sourcesOf(group));
             Moment.reached("named");
-            StagedCheck.check(group, staging, sources, intervalBytes);
+            StagedCheck.check(group, staging, sources, intervalBytes, log.logStartOffset(),
+                    from -> files(log.segments(from, group.base())));
             result.add(staging);
         }
         return result;
+    }
+
+    private static List<Path> files(List<BrokerSegment> segments) throws IOException {
+        List<Path> files = new ArrayList<>();
+        for (BrokerSegment segment : segments) {
+            files.add(segment.file());
+        }
+        return files;
     }
 
     private void swap(Group group, Staging staging) throws IOException, Refusal {

@@ -10,32 +10,29 @@ import java.nio.file.attribute.BasicFileAttributes;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
-import java.util.Map;
-import java.util.TreeMap;
-import java.util.HashMap;
 
 /**
  * The transaction index (A-23.7, U-22): its entries are entries of the sources, unchanged and in their order; and an
- * entry that is left out has no batch left in the staged log, or a consumer would take aborted data for committed.
- * All its refusals are {@code bad_txnindex}.
+ * entry that is left out has no batch left in the staged log, or a consumer would take aborted data for committed. What
+ * differs otherwise the markers in the log have to prove ({@link MarkerProof}). All its refusals are {@code bad_txnindex}.
  */
 final class TxnIndexCheck {
-    private static final int ENTRY_BYTES = 34;
+    static final int ENTRY_BYTES = 34;
     private static final int MOST_AT_ONCE = 65_536; // entries in memory; then one more walk over the headers
 
     private final Group group;
-    private final Path log;
-    private final Map<Long, TreeMap<Long, Long>> leftOut = new HashMap<>();
-    private int held;
+    private final Path index;
+    private final MarkerProof proof;
 
-    private TxnIndexCheck(Group group, Path log) {
+    private TxnIndexCheck(Group group, Path index, MarkerProof proof) {
         this.group = group;
-        this.log = log;
+        this.index = index;
+        this.proof = proof;
     }
 
     /** {@code index} is the staged one, null when there is none; {@code sources} the {@code .log} files of the sources. */
-    static void check(Group group, Path log, Path index, List<Path> sources) throws IOException, Refusal {
-        TxnIndexCheck check = new TxnIndexCheck(group, log);
+    static void check(Group group, Path index, List<Path> sources, MarkerProof proof) throws IOException, Refusal {
+        TxnIndexCheck check = new TxnIndexCheck(group, index, proof);
         if (index == null) {
             check.walk(null, sources);
             return;
@@ -50,6 +47,7 @@ final class TxnIndexCheck {
     private void walk(EntryReader staged, List<Path> sources) throws IOException, Refusal {
         try (SourceEntries entries = new SourceEntries(sources)) {
             long previous = -1;
+            boolean more = entries.next();
             while (staged != null && staged.next()) {
                 long last = staged.longAt(18);
                 require(staged.shortAt(0) == 0, "the version is " + staged.shortAt(0));
@@ -57,46 +55,37 @@ final class TxnIndexCheck {
                         "the entry up to " + last + " is out of order, or not of this group");
                 previous = last;
                 ByteBuffer wanted = staged.copy();
-                while (true) {
-                    require(entries.next(), "the entry up to " + last + " is none of the sources'");
-                    if (entries.copy().equals(wanted)) {
-                        break;
+                boolean found = false;
+                while (!found && more && entries.longAt(18) <= last) {
+                    found = entries.copy().equals(wanted);
+                    if (!found) {
+                        leaveOut(entries);
                     }
-                    leaveOut(entries);
+                    more = entries.next();
+                }
+                if (!found) {
+                    proof.add(staged);
+                    proveWhenMany();
                 }
             }
-            while (entries.next()) {
+            while (more) {
                 leaveOut(entries);
+                more = entries.next();
             }
         }
-        checkLeftOut();
+        proof.run(index);
     }
 
     private void leaveOut(SourceEntries entries) throws IOException, Refusal {
-        long first = entries.longAt(10);
-        long last = entries.longAt(18);
-        leftOut.computeIfAbsent(entries.longAt(2), producer -> new TreeMap<>()).merge(first, last, Math::max);
-        if (++held >= MOST_AT_ONCE) {
-            checkLeftOut();
-        }
+        proof.leaveOut(entries.longAt(2), entries.longAt(10), entries.longAt(18));
+        proveWhenMany();
     }
 
-    private void checkLeftOut() throws IOException, Refusal {
-        if (leftOut.isEmpty()) {
-            return;
+    private void proveWhenMany() throws IOException, Refusal {
+        if (proof.size() >= MOST_AT_ONCE) {
+            proof.run(index);
+            proof.clear();
         }
-        try (FrameReader frames = new FrameReader(log, group.base())) {
-            for (Frame frame; (frame = frames.next("bad_log")) != null; ) {
-                TreeMap<Long, Long> ranges = leftOut.get(frame.producerId());
-                if (ranges != null && frame.transactional() && !frame.control()) {
-                    Map.Entry<Long, Long> range = ranges.floorEntry(frame.base());
-                    require(range == null || frame.last() > range.getValue(), "the batch " + frame.base() + " to "
-                            + frame.last() + " is aborted data, and its entry is missing");
-                }
-            }
-        }
-        leftOut.clear();
-        held = 0;
     }
 
     private static void require(boolean holds, String what) throws Refusal {
