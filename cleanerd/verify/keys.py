@@ -162,6 +162,7 @@ class KeyedRecords:
         said = batches.max_timestamp[at]
         # A batch that took over the time of what its records superseded says a later one than they do (U-65).
         wrong = said < rows.highest_ms if self._rules.keeps_write_time else said != rows.highest_ms
+        wrong &= (said != NO_TIMESTAMP) | (rows.highest_ms > NO_TIMESTAMP)  # no rebuilt batch says less than -1 (U-52)
         for row in np.flatnonzero((batches.magic[at] == 2) & wrong):
             what = f"says the largest timestamp is {said[row]}, but its records' largest is {rows.highest_ms[row]}"
             self._tell_batch(self._findings.error, Kind.MAX_TIMESTAMP_WRONG, file, rows, at[row], what)

@@ -77,6 +77,15 @@ def test_a_time_below_minus_one_is_a_warning(scene: Scene) -> None:
     assert (Severity.WARNING, "timestamp-negative") in kinds
 
 
+@pytest.mark.parametrize(("said", "wrong"), [(-7, False), (-1, False), (-8, True), (-5, True), (0, True)])
+def test_the_largest_time_of_records_below_minus_one(scene: Scene, said: int, wrong: bool) -> None:
+    """U-52, F-2: a producer's batch says what its records say, one that a cleaning rebuilt says -1."""
+    batch = encode_batch([record("d", "5", 0, -7)], base_offset=13, leader_epoch=1, max_timestamp=said)
+    scene.put(13, batch)
+    kinds = {(each.severity, each.kind.words) for each in findings(scene, None)}
+    assert ((Severity.ERROR, "max-timestamp-wrong") in kinds) is wrong
+
+
 def test_a_producer_that_is_active_now_is_missed_in_a_snapshot(scene: Scene) -> None:
     """F-10: also one that only a marker is left of, and one that has expired since the snapshot was written."""
     marker = encode_marker(13, commit=True, producer_id=11, timestamp=T, leader_epoch=1)
