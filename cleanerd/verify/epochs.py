@@ -70,6 +70,7 @@ class Epochs:
         self._largest = int(so_far[-1])
         if len(self._starts):
             self._compare(batches.base_offset[rows], epochs)
+            self._compare(batches.last_offset[rows], epochs)  # no epoch begins inside of a batch
 
     def _compare(self, offsets: NDArray[np.int64], epochs: NDArray[np.int64]) -> None:
         at = np.searchsorted(self._starts, offsets, side="right") - 1

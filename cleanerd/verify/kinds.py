@@ -14,6 +14,12 @@ NOT_JUDGED: Final[Mapping[str, str]] = {
     ".snapshot producer_epoch": "the marker that raised it above the log's may be gone; one below is told",
     ".snapshot timestamp": "it is the time of a batch that a cleaning may have emptied",
     ".snapshot coordinator_epoch": "it is in the value of a marker that a cleaning may have removed",
+    "leader-epoch-checkpoint start_offset": "in a gap between two batches, as the log does not say; in a batch it is",
+    "partition.metadata topic_id": "only the cluster knows it",
+    "meta.properties cluster.id": "only the cluster knows it",
+    "meta.properties node.id": "only the cluster knows it",
+    "meta.properties directory.id": "only the cluster knows it",
+    "cleaner-offset-checkpoint partition": "the broker ignores a line of one that is not there, in each checkpoint",
 }
 """File and field that nothing is compared with, and why (U-56). ``docs/verify.md`` names the same."""
 

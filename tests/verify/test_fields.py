@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,6 +64,44 @@ def test_each_field_is_judged_or_named(scene: Scene, suffix: str, field: str) ->
     _plant(scene, suffix, field)
     found = [each.what for each in findings(scene, scene.copy) if each.severity is Severity.ERROR]
     assert bool(found) != (f"{suffix} {field}" in NOT_JUDGED), found
+
+
+TEXT_FIELDS = [
+    ("orders-0/leader-epoch-checkpoint", "version", "0\n2", "1\n2"),
+    ("orders-0/leader-epoch-checkpoint", "count", "0\n2", "0\n3"),
+    ("orders-0/leader-epoch-checkpoint", "epoch", "1 13", "2 13"),
+    ("orders-0/leader-epoch-checkpoint", "start offset inside a batch", "1 13", "1 12"),
+    ("orders-0/leader-epoch-checkpoint", "start offset behind a batch", "1 13", "1 14"),
+    ("orders-0/leader-epoch-checkpoint", "start_offset", "0 0\n", "0 1\n"),
+    ("orders-0/partition.metadata", "version", "version: 0", "version: 1"),
+    ("orders-0/partition.metadata", "topic_id", r"topic_id: \S+", "topic_id: rrjIEPi2Syy2oLkAHtcIlw"),
+    ("meta.properties", "version", "version=1", "version=7"),
+    ("meta.properties", "cluster.id", "cluster.id=5", "cluster.id=6"),
+    ("meta.properties", "node.id", "node.id=1", "node.id=2"),
+    ("meta.properties", "directory.id", "NF-xw", "NF-xx"),
+    *(
+        (name, field, old, new)
+        for name in ("cleaner-offset", "recovery-point-offset", "replication-offset")
+        for field, old, new in (
+            ("version", "0\n1", "1\n1"),
+            ("count", "0\n1", "0\n2"),
+            ("offset", "orders 0 1", "orders 0 99"),
+            ("partition", "orders 0", "orders 1"),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("file", "field", "old", "new"), TEXT_FIELDS)
+def test_each_field_of_a_text_file_is_judged_or_named(scene: Scene, file: str, field: str, old: str, new: str) -> None:
+    """U-56: as those of the binary files."""
+    path = scene.log_dir / (f"{file}-checkpoint" if file.endswith("-offset") else file)
+    changed, count = re.subn(old, new, path.read_text(), count=1)
+    assert count
+    path.write_text(changed)
+    found = [each.what for each in findings(scene, None) if each.severity is Severity.ERROR]
+    named = f"{'cleaner-offset-checkpoint' if field == 'partition' else path.name} {field}" in NOT_JUDGED
+    assert bool(found) != named, found
 
 
 def test_the_page_names_what_is_not_judged() -> None:
