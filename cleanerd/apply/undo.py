@@ -338,11 +338,11 @@ def _refuse_hiding(
         later = Place(reader, above, torn=not locked.log_dir.clean_shutdown)
         offsets = hidden_writes(Place(staged, kept), Place(reader, below), later, rules, locked.resources)
     if len(offsets):
-        told = (
+        what = (
             f"a tombstone of a higher version would come back and hide {counted(len(offsets), 'record')} written since"
         )
         raise RefusedError(
-            f"cannot be undone: {told}, the first at offset {offsets.min()}",
+            f"cannot be undone: {what}, the first at offset {offsets.min()}",
             where=str(log.path),
             hint=f"{hint}; write them again with a higher version, or the next cleaning removes them",
         )
