@@ -23,6 +23,7 @@ from cleanerd.format.names import (
 from cleanerd.log.log_dir import LOG_START_CHECKPOINT
 from cleanerd.log.remote import RemotePath
 from cleanerd.spark.listed import list_whole, surroundings_of
+from cleanerd.verify.audit import KEY_HASHES
 from cleanerd.verify.listing import STAGING, dirs_in, in_order, list_partition
 from cleanerd.verify.log_dir import partitions_in
 
@@ -178,17 +179,20 @@ class FoundFile:
 def files_below(directory: Path) -> list[FoundFile]:
     """Every file with records anywhere below ``directory``: live, replaced, kept, staged, on their way out (F-12).
 
+    So is the file with key hashes of a staged cleaning (U-47).
+
     Raises:
         CleanerdError, OSError: a directory cannot be listed.
     """
     found = []
     for path in _all_below(directory):
         parsed = parse_file_name(path.name)
-        if parsed is not None and parsed[1] in _STATES:
+        suffix = SEGMENT_SUFFIX if path.name == KEY_HASHES else "" if parsed is None else parsed[1]
+        if suffix in _STATES:
             place = path.parent
             # In its plan's directory, or, while a Spark cleaning is on its way, in an attempt's below that.
             staging = next((each for each in (place.parent, place.parent.parent) if each.name == STAGING), None)
-            state = "staged" if staging is not None else _state(place, _STATES[parsed[1]])
+            state = "staged" if staging is not None else _state(place, _STATES[suffix])
             found.append(FoundFile(path, state, place if staging is None else staging.parent))
     return found
 

@@ -17,7 +17,7 @@ from cleanerd.format.names import CLEANED_SUFFIX, DELETED_SUFFIX, SEGMENT_SUFFIX
 from cleanerd.log.batch_file import read_batches
 from cleanerd.log.memory import batch_bytes
 from cleanerd.verify.finding import Findings
-from cleanerd.verify.listing import STAGING, list_partition, names_in, size_of
+from cleanerd.verify.listing import STAGING, bytes_of, list_partition, names_in, size_of
 from cleanerd.verify.partition_log import HeaderWalk
 from cleanerd.verify.producers import Clock
 from cleanerd.verify.records import hashes_of, new_hash_key, read_rows, records_in
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from cleanerd.verify.walk import Damage
 
 LIVE: Final = "live"
+KEY_HASHES: Final = "purged.keys"
+"""Of a staged cleaning by version: a hash key of 16 bytes, then two little-endian words for each tombstone's key."""
+_HASH_KEY_BYTES: Final = 16
 _STATES: Final = {
     SEGMENT_SUFFIX: LIVE,
     SEGMENT_SUFFIX + DELETED_SUFFIX: "deleted",
@@ -121,7 +124,7 @@ def files_of(partition: Path) -> list[tuple[Path, str]]:
     waiting = [partition / STAGING]
     for place in waiting:
         names = names_in(place) if place.is_dir() else []
-        found += [(place / name, "staged") for name in names if name.endswith(SEGMENT_SUFFIX)]
+        found += [(place / name, "staged") for name in names if name.endswith(SEGMENT_SUFFIX) or name == KEY_HASHES]
         waiting += [place / name for name in names if (place / name).is_dir() and not (place / name).is_symlink()]
     return found
 
@@ -205,6 +208,9 @@ class RecordSearch:
         size = size_of(path)
         self.result.files += 1
         self.result.size_bytes += size
+        if path.name == KEY_HASHES:
+            self._look_at_hashes(path)
+            return
 
         def damaged(damage: Damage) -> None:
             if not (damage.zeros and state == LIVE):
@@ -213,6 +219,20 @@ class RecordSearch:
         for data, rows in read_rows(path, size, self._hash_key, damaged, checksums=True):
             advance(len(data))
             self._take(path, state, data, rows)
+
+    def _look_at_hashes(self, path: Path) -> None:
+        """A guessed key can be recognised by its hash. So a hash that fits a key is a trace of it."""
+        data = bytes_of(path) or b""
+        keys = [term.data for term in self._terms if term.kind == "key"]
+        words = np.frombuffer(data[_HASH_KEY_BYTES : len(data) - len(data) % 16], "<u8").reshape(-1, 2)
+        if not keys or not len(words):
+            return
+        wanted = hashes_of(keys, data[:_HASH_KEY_BYTES])
+        if (np.isin(words[:, 0], wanted[:, 0]) & np.isin(words[:, 1], wanted[:, 1])).any():
+            way_out = "run cleanerd apply or cleanerd stage, or delete the directory that it is in"
+            self.result.unread.append(
+                f"{path}: a staged cleaning has the hash of a key that is searched for ({way_out})"
+            )
 
     def _take(self, path: Path, state: str, data: NDArray[np.uint8], rows: Rows) -> None:
         # Either half alone may match by chance, and so may both: the bytes decide.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cleanerd.verify.records import hashes_of
 from tests.cleaner.driver import scratch
 from tests.cli.clean_log_dirs import COMPACT, NOW, Shell, make
 from tests.support.log_dirs import LOG_STARTS, write_checkpoint
@@ -111,6 +112,19 @@ def test_staged_files_of_a_killed_spark_cleaning_are_searched(scene: Scene, shel
     (work / "elsewhere").symlink_to(scene.log_dir)
     code, found = _audit(shell, scene, "--key", "secret", "--expect-absent")
     assert (code, [(row["file"], row["state"]) for row in found]) == (1, [(str(path), "staged")])
+
+
+def test_hashes_of_keys_in_a_staged_cleaning(scene: Scene, shell: Shell) -> None:
+    """U-47: ``purged.keys`` has keyed hashes, and the hash key: who guesses a key finds it there. So does ``audit``."""
+    plan = scene.partition / ".kstage" / "20240101t000000-0123abcd"
+    plan.mkdir(parents=True)
+    hash_key = bytes(range(16))
+    hashes = hashes_of([b"other", b"secret"], hash_key).astype("<u8").tobytes()
+    (plan / "purged.keys").write_bytes(hash_key + hashes)
+    for key, code in (("nowhere", 0), ("secret", 5), ("other", 5)):
+        answer = shell("audit", s.NAME, scene.log_dir, "--key", key, "--expect-absent")
+        assert answer.code == code, answer.out + answer.err
+        assert ("has the hash of a key" in answer.out + answer.err) is bool(code)
 
 
 @pytest.mark.parametrize("codec", range(5))

@@ -21,6 +21,14 @@ HIDDEN = "tests/apply/test_hidden_writes.py"
 
 STRATEGIES = (
     Mutant(
+        "hashes-of-keys-are-no-trace",
+        "U-47",
+        "cleanerd/verify/audit.py",
+        " or name == KEY_HASHES",
+        "",
+        ("tests/cli/test_audit.py::test_hashes_of_keys_in_a_staged_cleaning",),
+    ),
+    Mutant(
         "undo-hides-in-silence",
         "S-52",
         "cleanerd/apply/undo.py",

@@ -8,6 +8,7 @@ import pytest
 
 from cleanerd.spark.erasure import search_records
 from cleanerd.verify.audit import Term
+from cleanerd.verify.records import hashes_of
 from cleanerd.verify.rules import KAFKAS_RULES
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import Record, encode_batch, encode_marker
@@ -103,3 +104,14 @@ def test_bytes_that_nobody_can_read(spark: SparkSession, tmp_path: Path) -> None
     (unread,) = found.unread
     assert found.found == 0
     assert unread.startswith(f"{path} at byte {len(data) // 2}")
+
+
+def test_the_key_hashes_of_a_staged_cleaning(tmp_path: Path) -> None:
+    """U-47: a guessed key can be recognised by its hash."""
+    make_log_dir(tmp_path / "logs", {"orders-0": Partition({0: b""}, indexes=False)})
+    plan = tmp_path / "logs" / "orders-0" / ".kstage" / PLAN
+    plan.mkdir(parents=True)
+    (plan / "purged.keys").write_bytes(bytes(16) + hashes_of([WANTED], bytes(16)).astype("<u8").tobytes())
+    for key, unread in ((WANTED, 1), (OTHER, 0)):
+        found = search_records(None, [tmp_path / "logs"], [Term("key", key)], lambda _topic: KAFKAS_RULES, limit=5)
+        assert (found.found, len(found.unread)) == (0, unread)
