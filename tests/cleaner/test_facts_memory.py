@@ -12,18 +12,22 @@ from cleanerd.cleaner.facts_room import (
     RECORD_BITS,
     SEGMENT_BATCH_BYTES,
     SEGMENT_RECORD_BITS,
+    WRITE_TIME_BYTES,
     FactsRoom,
 )
 from cleanerd.errors import LogTooLargeError
 from cleanerd.log.memory import MIB, Memory, share_of
+from cleanerd.policy.rules import Rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+KAFKAS = Rules()
 
-def _takes(facts_bytes: int, chunks: Sequence[tuple[int, int, int]]) -> None:
+
+def _takes(facts_bytes: int, chunks: Sequence[tuple[int, int, int]], rules: Rules = KAFKAS) -> None:
     """``chunks``: base of the segment, batches, records."""
-    plan: Any = SimpleNamespace(path="/logs/orders-0", facts_bytes=facts_bytes)
+    plan: Any = SimpleNamespace(path="/logs/orders-0", facts_bytes=facts_bytes, rules=rules)
     sources = {base: SimpleNamespace(base=base) for base, _, _ in chunks}
     room = FactsRoom(plan)
     for base, batches, records in chunks:
@@ -48,6 +52,15 @@ def test_the_facts_of_all_batches_and_records_are_counted(chunks: list[tuple[int
     _takes(needed, chunks)
     with pytest.raises(LogTooLargeError, match=f"needs {needed} bytes of memory, and cleanerd may use {needed - 1}"):
         _takes(needed - 1, chunks)
+
+
+def test_the_times_that_batches_keep_are_counted() -> None:
+    """U-35, U-65: three of each batch, under that setting alone."""
+    rules = Rules(strategy="timestamp", winner_retention="write-time")
+    needed = 100 * (BATCH_BYTES + SEGMENT_BATCH_BYTES + WRITE_TIME_BYTES)
+    _takes(needed, [(0, 100, 0)], rules)
+    with pytest.raises(LogTooLargeError):
+        _takes(needed - 1, [(0, 100, 0)], rules)
 
 
 def test_ordinary_logs_have_room() -> None:
