@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.daemon.asking import UNKNOWN
 from cleanerd.daemon.fleet.pauses import save_pauses
-from cleanerd.daemon.fleet.tracked import Answered
+from cleanerd.daemon.fleet.tracked import Answered, is_overdue
 from cleanerd.daemon.http.status_body import StatusBody
 from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
 from cleanerd.daemon.operations import JOURNALED, Operation, Operations, read_operations
@@ -62,6 +62,7 @@ class ControlApi:
         limits: DaemonLimits = DAEMON_LIMITS,
     ) -> None:
         self._limits = limits
+        self._configuration = configuration
         self._state_dir = configuration.settings.daemon.cleanerd_state_dir
         self._fleet = fleet
         self._publisher = publisher
@@ -233,7 +234,13 @@ class ControlApi:
     def _why_not_due(self, tracked: Tracked) -> str:
         """Why it is not cleaned although no failure counts any more; empty when it is."""
         standing = standing_of(self._fleet, tracked)
-        return standing.reason if standing.outlook == "no" and tracked.look is not None else ""
+        if tracked.look is None:
+            return ""
+        if standing.outlook == "no":
+            return standing.reason
+        if self._configuration.window_is_open() or is_overdue(tracked.look, tracked.look.looked_ms):
+            return ""
+        return "it waits for cleanerd.windows (cleanerd trigger does not)"
 
     async def _outcomes(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """OP-12: what came of the last trigger of each partition that is named; ``pending``: nothing yet."""

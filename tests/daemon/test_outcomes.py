@@ -6,11 +6,17 @@ import asyncio
 import json
 import subprocess
 import sys
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
+
+import structlog
+from structlog.testing import LogCapture
 
 from cleanerd.broker.agent_pool import AgentPool
 from cleanerd.cleaner.reclaimable import Reclaimable
 from cleanerd.cli.status import headline, partition_row
+from cleanerd.daemon.fleet.tracked import HOLD_BACKOFF
+from cleanerd.daemon.showing import publisher
 from cleanerd.daemon.showing.counters import Counters
 from cleanerd.daemon.showing.view_parts import partition_view
 from cleanerd.daemon.work.job import JobDone, Saving
@@ -26,6 +32,8 @@ from tests.daemon.views import NOW_MS, partition, view
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.daemon.fleet.fleet import Fleet
@@ -159,14 +167,36 @@ def test_trigger_waits_for_the_outcome(root: Path) -> None:
         serve(assignments(root), well)
 
 
-def test_a_keep_directory_that_is_missing_is_a_warning(root: Path) -> None:
+def test_retry_outside_of_the_windows_does_not_say_that_it_is_tried(root: Path) -> None:
+    """OP-12: the failure counts no longer, but nothing begins before the window opens."""
+    now = datetime.now().astimezone()
+    closed = f"{now + timedelta(hours=3):%H}:00-{now + timedelta(hours=4):%H}:00"
+    control = asking(root)
+
+    async def story(service: Service) -> None:
+        await until("ready", lambda: service.view().ready)
+        (found,) = service.fleet.named("orders-0")
+        found.hold = found.hold.again("not enough free space", found.look.looked_ms, HOLD_BACKOFF)  # type: ignore[union-attr]
+        answer = await control("retry", partitions=["orders-0"])
+        assert answer["retried"] == ["orders-0"]
+        assert "cleanerd.windows" in answer["not_due"]["orders-0"]
+
+    with broker(root, 1):
+        serve(assignments(root, cleanerd_windows=closed), story)
+
+
+def test_a_keep_directory_that_is_missing_is_a_warning(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """21 partitions were skipped, and neither the log nor the warnings said so."""
     late = root.parent / "late"
+    heard = LogCapture()
+    own = structlog.wrap_logger(structlog.PrintLogger(), processors=[heard], wrapper_class=structlog.BoundLogger)
+    monkeypatch.setattr(publisher, "_log", own)  # loggers are made when modules are imported
 
     async def story(service: Service) -> None:
         await until("it is said", lambda: any("cannot be kept" in each for each in service.view().warnings))
         (told,) = [each for each in service.view().warnings if "cannot be kept" in each]
         assert f"cleanerd.keep.replaced.dir={late}: does not exist" in told
+        assert [told] == [line["reason"] for line in heard.entries if "cannot be kept" in line["reason"]], "logged once"
 
     with broker(root, 2):
         serve(assignments(root, cleanerd_keep_replaced_dir=str(late)), story)

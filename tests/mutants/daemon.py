@@ -568,4 +568,12 @@ DAEMON = (
         "if port.isdecimal():",
         ("tests/cli/test_explain.py::test_how_kafkas_tools_reach_the_broker",),
     ),
+    Mutant(
+        "retry-forgets-the-windows",
+        "OP-12",
+        "cleanerd/daemon/control_api.py",
+        "if self._configuration.window_is_open() or",
+        "if self._configuration is not None or",
+        (f"{TEST_OUTCOMES}::test_retry_outside_of_the_windows_does_not_say_that_it_is_tried",),
+    ),
 )
