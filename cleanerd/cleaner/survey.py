@@ -171,6 +171,8 @@ def survey_log(
     elif holds is not None and options.now_ms - holds.since_ms > HANGS_MS:  # younger ones are everyday business
         told = holds.told(options.now_ms)
         notes.append(f"nothing from offset {holds.first_offset} on is cleaned: {told}. It goes on {holds.way_out}")
+    if bounds.wrong_time is not None:
+        notes.append(bounds.wrong_time.note)
     return Survey(
         log=log,
         config=config,

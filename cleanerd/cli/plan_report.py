@@ -122,7 +122,8 @@ def tell(output: Output, rows: Sequence[Row], modes: Mapping[Path, ModeChoice], 
     for row in rows:
         if row.found is not None and (staged := staged_in_words(row.found.log.path)):
             output.note(f"{row.name}: {staged}")
-        for note in row.saving.notes if row.saving is not None else ():
+        found, saving = row.found, row.saving
+        for note in (*(() if found is None else found.notes), *(() if saving is None else saving.notes)):
             output.note(f"{row.name}: {note}")
     _tell_switches(output, rows)
     savings = [row.saving for row in rows if row.saving is not None]

@@ -185,6 +185,11 @@ def attention(view: Mapping[str, Any], now_ms: int) -> list[str]:
             _names(partitions, lambda each: _is_hanging(each, now_ms)),
             "cleanerd explain TOPIC-N",
         ),
+        (
+            "with timestamps that are not in milliseconds",
+            _names(partitions, lambda each: each.get("has_wrong_times")),
+            "cleanerd explain TOPIC-N",
+        ),
         ("whose last cleaning failed", _names(partitions, _has_failed), "cleanerd status --history"),
     ]
     lines = [f"the partitions were last scanned {human_ms(stale_ms)} ago"] if stale_ms > _STALE_MS else []

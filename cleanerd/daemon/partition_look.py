@@ -45,7 +45,7 @@ class PartitionLook:
     is something that tombstones can lie in although nothing is dirty. ``leftover``: a staging directory, but no
     plan in it that ``cleanerd apply`` would take. ``closed``: the last segment but the active one.
     ``quarantine_outdated``: what ``quarantine`` is about is no longer what it was. ``open_since_ms``: when the open
-    transaction began that limits the cleaning (OP-14).
+    transaction began that limits the cleaning (OP-14). ``has_wrong_times``: no deadline can be known (OP-18).
     """
 
     name: TopicPartition
@@ -84,6 +84,7 @@ class PartitionLook:
     closed: LastSegment | None = None
     quarantine_outdated: bool = False
     open_since_ms: int | None = None
+    has_wrong_times: bool = False
 
     def has_nothing_to_do(self, now_ms: int) -> bool:
         """Whether all work on it is done: nothing to clean, to purge, to put in place or to look through waits."""
@@ -171,6 +172,7 @@ def look_of(
         notes=(*found.notes, *config.warnings),
         closed=last_closed(found.log),
         quarantine_outdated=state is not None and is_outdated(state, found.log),
+        has_wrong_times=bounds.wrong_time is not None,
         open_since_ms=None if found.holds is None else found.holds.since_ms,
     )
 

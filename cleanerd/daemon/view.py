@@ -94,6 +94,7 @@ class PartitionView:
     max.compaction.lag.ms makes it due.
     ``next_purge_ms``: when tombstones or markers of its clean part may go although nothing new was written.
     ``delegated``: whether Kafka's own cleaner is kept away (U-8); None where that is not needed.
+    ``has_wrong_times``: timestamps are not in milliseconds, so no deadline can be known (OP-18).
     ``open_transaction_since_ms``: when the open transaction began that limits the cleaning (OP-14).
     """
 
@@ -123,6 +124,7 @@ class PartitionView:
     quarantine: QuarantineView | None
     last_clean: CleanView | None
     open_transaction_since_ms: int | None = None
+    has_wrong_times: bool = False
 
     @property
     def name(self) -> str:

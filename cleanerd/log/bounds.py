@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.errors import CorruptionError
+from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.format.index import read_offset_index, read_time_index
-from cleanerd.format.names import INDEX_SUFFIX, TIMEINDEX_SUFFIX, file_name
+from cleanerd.format.names import INDEX_SUFFIX, SEGMENT_SUFFIX, TIMEINDEX_SUFFIX, file_name
 from cleanerd.log.producers import read_producers
 from cleanerd.log.same_file import read_companion
 from cleanerd.log.torn import decided_below
-from cleanerd.policy.cleanable import Bound, Dirtiness, LimitedBy, bound, dirtiness, due_at_ms, segment_range, too_young
+from cleanerd.policy.cleanable import (
+    Bound,
+    Dirtiness,
+    LimitedBy,
+    bound,
+    dirtiness,
+    due_at_ms,
+    segment_range,
+    too_young,
+    wrong_unit,
+)
 
 if TYPE_CHECKING:
     from cleanerd.log.partition import PartitionLog
@@ -23,11 +35,33 @@ LONG_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
+class WrongTime:
+    """A batch whose ``timestamp`` is in another ``unit`` than milliseconds (OP-18)."""
+
+    path: str
+    offset: int
+    producer_id: int
+    timestamp: int
+    unit: str
+
+    @property
+    def note(self) -> str:
+        """Where, by whom, what follows from it, and what to do."""
+        whose = "without a producer id" if self.producer_id < 0 else f"of producer {self.producer_id}"
+        return (
+            f"{self.path}: the batch at offset {self.offset} {whose} has the timestamp {self.timestamp}, which is in "
+            f"{self.unit}: neither max.compaction.lag.ms nor min.compaction.lag.ms can be kept here, and retention by "
+            "time is wrong, too. Correct the producer, or set message.timestamp.type=LogAppendTime for new records"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Bounds:
     """What may be cleaned and how much of it there is.
 
     ``young_since_ms`` is the largest timestamp of the segment that ``min.compaction.lag.ms`` holds back, None when it
     holds back none; ``overdue_at_ms`` when ``max.compaction.lag.ms`` makes the log due, None when it never does.
+    ``wrong_time``: a batch of the dirty part by whose time neither can be known, of those that were read.
     """
 
     first_dirty_offset: int
@@ -36,6 +70,7 @@ class Bounds:
     overdue_ms: int
     young_since_ms: int | None
     overdue_at_ms: int | None
+    wrong_time: WrongTime | None = None
 
 
 def read_bounds(
@@ -98,6 +133,10 @@ def read_bounds(
             limits[LimitedBy.MIN_COMPACTION_LAG] = young[0]
     firsts = [] if max_lag_ms == LONG_MAX else [_first_timestamp_ms(reader, segment) for segment in dirty]
     due_ms = due_at_ms(firsts, max_lag_ms)
+    times = [
+        *zip(dirty, firsts, strict=False),
+        *((each, young[1]) for each in dirty if young and each.base == young[0]),
+    ]
     limit = bound(limits, bases, first_dirty_offset)
     return Bounds(
         first_dirty_offset=first_dirty_offset,
@@ -106,7 +145,21 @@ def read_bounds(
         overdue_ms=0 if due_ms is None else max(0, now_ms - due_ms),
         young_since_ms=None if young is None else young[1],
         overdue_at_ms=due_ms,
+        wrong_time=next((_wrong_time(log, reader, each, now_ms) for each, ms in times if wrong_unit(ms, now_ms)), None),
     )
+
+
+def _wrong_time(log: PartitionLog, reader: SegmentReader, segment: Segment, now_ms: int) -> WrongTime | None:
+    """The first batch of a segment whose time is in another unit; of a long one only the beginning is read."""
+    with suppress(CleanerdError):  # a torn one is for others to report
+        for batches in islice(reader.headers(segment), 1):
+            columns = (batches.base_offset, batches.producer_id, batches.max_timestamp)
+            for offset, producer_id, timestamp in zip(*(column.tolist() for column in columns), strict=True):
+                unit = wrong_unit(timestamp, now_ms)
+                if unit is not None:
+                    path = f"{log.path}/{file_name(segment.base, SEGMENT_SUFFIX)}"
+                    return WrongTime(path, offset, producer_id, timestamp, unit)
+    return None
 
 
 def log_end_offset(log: PartitionLog, reader: SegmentReader, *, may_be_torn: bool = False) -> int:

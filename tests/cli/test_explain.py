@@ -226,6 +226,37 @@ def test_the_transaction_that_holds_a_log_back_is_named(root: Path, shell: Shell
     assert any(told in note and abort in note for note in found["notes"])
 
 
+@pytest.mark.parametrize(
+    ("setting", "timestamp", "unit"),
+    [
+        ("max.compaction.lag.ms", NOW // 1000, "seconds"),
+        ("max.compaction.lag.ms", NOW * 1_000_000, "nanoseconds"),
+        ("min.compaction.lag.ms", NOW * 1000, "microseconds"),
+        ("max.compaction.lag.ms", NOW - 5 * 365 * 86_400_000, None),
+        ("min.compaction.lag.ms", NOW + 3_600_000, None),
+        ("max.compaction.lag.ms", 5, None),
+    ],
+)
+def test_timestamps_in_another_unit(root: Path, shell: Shell, setting: str, timestamp: int, unit: str | None) -> None:
+    """OP-18: file, offset and producer, in explain and plan; an old or a young record is no such case."""
+    whose = {"producer_id": 4711, "producer_epoch": 0, "base_sequence": 0}
+    wrong = encode_batch([Record(b"a", b"1", timestamp), Record(b"b", b"1", timestamp)], base_offset=2, **whose)  # type: ignore[arg-type]
+    logs = {0: batch(0, ("a", "1"), ("b", "1")), 2: wrong, 4: batch(4, ("a", "2")), 5: b""}
+    path = make_log_dir(root / "logs", {"orders-0": Partition(logs)})
+    options = topic(setting, 500)  # the first segment is a second old
+    told = [note for note in ask(shell, path, *options)["notes"] if "timestamp" in note]
+    planned = shell("plan", path, "--now-ms", NOW, *COMPACT, *options).err
+    if unit is None:
+        assert not told
+        assert "the timestamp" not in planned
+    else:
+        (note,) = told
+        file = f"{path}/orders-0/{2:020d}.log"
+        assert note.startswith(f"{file}: the batch at offset 2 of producer 4711 has the timestamp {timestamp}, ")
+        assert f"which is in {unit}: " in note
+        assert "of producer 4711 has the timestamp" in planned
+
+
 @pytest.mark.kafka
 @pytest.mark.broker
 @pytest.mark.long

@@ -122,6 +122,7 @@ def test_what_needs_attention(capsys: pytest.CaptureFixture[str]) -> None:
             partition(number=4, last_clean=failed),
             partition(number=5, overdue_at_ms=NOW_MS - 1),
             partition(number=6, overdue_at_ms=NOW_MS + 1, last_clean=_clean(6, "cleaned", NOW_MS)),
+            partition(number=9, has_wrong_times=True),
             partition(number=7, open_transaction_since_ms=NOW_MS - 900_001),
             partition(number=8, open_transaction_since_ms=NOW_MS - 900_000),
             *(partition("many", number, overdue_at_ms=1) for number in range(11)),
@@ -139,6 +140,7 @@ def test_what_needs_attention(capsys: pytest.CaptureFixture[str]) -> None:
         + ", ".join(f"many-{number}" for number in range(9))
         + " and 2 more (cleanerd explain TOPIC-N)",
         "1 limited by a transaction open for more than 15 minutes: orders-7 (cleanerd explain TOPIC-N)",
+        "1 with timestamps that are not in milliseconds: orders-9 (cleanerd explain TOPIC-N)",
         "1 whose last cleaning failed: orders-4 (cleanerd status --history)",
     ]
     tell(Output(), made, [])

@@ -576,4 +576,20 @@ DAEMON = (
         "if self._configuration is not None or",
         (f"{TEST_OUTCOMES}::test_retry_outside_of_the_windows_does_not_say_that_it_is_tried",),
     ),
+    Mutant(
+        "nanoseconds-are-far-in-the-future",
+        "OP-18",
+        "cleanerd/policy/cleanable.py",
+        ', ("nanoseconds", 1, 1_000_000))',
+        ")",
+        ("tests/cli/test_explain.py::test_timestamps_in_another_unit",),
+    ),
+    Mutant(
+        "only-the-deadline-looks-at-units",
+        "OP-18",
+        "cleanerd/log/bounds.py",
+        "    if young is not None:\n        times +=",
+        "    if young is None:\n        times +=",
+        ("tests/cli/test_explain.py::test_timestamps_in_another_unit",),
+    ),
 )

@@ -111,6 +111,10 @@ DAEMON: Final = (
     _gauge("cleanerd_overdue_partitions", "Partitions past their max.compaction.lag.ms."),
     _gauge("cleanerd_overdue_seconds", "How long the most overdue partition is past its max.compaction.lag.ms."),
     _gauge(
+        "cleanerd_wrong_time_partitions",
+        "Partitions with timestamps that are not in milliseconds: no deadline can be known there.",
+    ),
+    _gauge(
         "cleanerd_open_transaction_seconds",
         "How long the oldest open transaction has lasted of those that limit the cleaning of a partition.",
     ),

@@ -126,6 +126,7 @@ def _partition_view(fleet: Fleet, tracked: Tracked) -> PartitionView:
         if quarantine is None
         else QuarantineView(quarantine.reason, quarantine.since_ms, quarantine.failures, quarantine.retry_at_ms),
         last_clean=tracked.last_clean,
+        has_wrong_times=look is not None and look.has_wrong_times,
         open_transaction_since_ms=None if look is None else look.open_since_ms,
     )
 
