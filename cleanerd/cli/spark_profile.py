@@ -109,6 +109,12 @@ def _tell(common: Common, found: Sequence[Profile], settings: Settings) -> None:
         told = [f"{human_count(count)} {what}" for what, count in odd.items() if count]
         if told:
             common.output.line(f"{each.name}: records {', '.join(told)}")
+        if each.elsewhere:
+            common.output.warning(
+                f"{each.name}: {counted(each.elsewhere, 'key')} of {each.keys:,} also have a value in another "
+                "partition of the topic, and compaction keeps both (partitions were added, or a producer uses another "
+                "partitioner). Write a tombstone to the partition where the key no longer belongs"
+            )
     _tell_topics(common, found)
 
 

@@ -193,9 +193,29 @@ def added(several: Sequence[Keys]) -> Keys:
     }
 
 
-def summary(keys: Keys) -> list[dict[str, Any]]:
-    """By part what the keys of some shard come to, as JSON has it; ``keys`` as :func:`added` gives them."""
+def in_several(topics: NDArray[np.int32], high: NDArray[np.int64], low: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """[n]: the rows whose key another row of the same topic has, too (OP-19); a partition has each key once."""
+    order = np.lexsort((low, high, topics))
+    same = np.ones(max(len(order) - 1, 0), np.bool_)
+    for column in (topics, high, low):
+        same &= column[order][1:] == column[order][:-1]
+    found = np.zeros(len(order), np.bool_)
+    found[order[1:][same]] = found[order[:-1][same]] = True
+    return found
+
+
+def summary(keys: Keys, topics: Sequence[int] = ()) -> list[dict[str, Any]]:
+    """By part what the keys of some shard come to, as JSON has it; ``keys`` as :func:`added` gives them.
+
+    ``topics``: the number of each part's topic, when ``keys`` are those of all parts.
+    """
     told = []
+    elsewhere = np.zeros(len(keys["high"]), np.int64)
+    if topics:
+        live = np.flatnonzero(keys["deleted"] == 0)
+        of_topic = np.array(topics, np.int32)[keys["part"][live]]
+        elsewhere[live] = in_several(of_topic, keys["high"][live], keys["low"][live])
+    keys = {**keys, "elsewhere": elsewhere}
     parts, starts = np.unique(keys["part"], return_index=True)
     for part, (first, end) in zip(parts.tolist(), pairwise([*starts.tolist(), len(keys["part"])]), strict=True):
         of = {name: column[first:end] for name, column in keys.items()}
@@ -206,7 +226,7 @@ def summary(keys: Keys) -> list[dict[str, Any]]:
             "superseded_bytes": int((of["bytes"] - of["size"]).sum()),
             "deleted_keys": int(of["deleted"].sum()),
             "overtaken": int(np.count_nonzero(of["offset"] != of["last"])),
-            **{name: int(of[name].sum()) for name in ("unversioned", "misversioned", "tombstones")},
+            **{name: int(of[name].sum()) for name in ("unversioned", "misversioned", "tombstones", "elsewhere")},
             "records_a_key": _histogram(of["records"]),
             "bytes_a_key": _histogram(of["bytes"]),
             "missing_versions": _histogram(_missing_versions(of)),

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from cleanerd.spark.asked import cores_of
@@ -17,7 +18,7 @@ from cleanerd.spark.columns import pack, unpack
 from cleanerd.spark.damaged_places import told_besides
 from cleanerd.spark.grouping import dealt, shard_of
 from cleanerd.spark.header_walk import walk_headers
-from cleanerd.spark.key_counts import ADDED_RECORDS, Tally, Totals, added, at_shares, folded, summary
+from cleanerd.spark.key_counts import ADDED_RECORDS, Tally, Totals, added, at_shares, folded, in_several, summary
 from cleanerd.spark.logs import known_clean_end, said_of, size_of_all, work_on
 from cleanerd.spark.record_scan import WITH_TIMESTAMP, scan
 from cleanerd.spark.small import rows_alone
@@ -48,6 +49,8 @@ _BLOCK_KEYS: Final = 1 << 15
 _SHARD_BYTES: Final = 64 << 20
 """About as much of a log one shard of its keys stands for."""
 
+_LIVE: Final = ("part", "high", "low")
+
 _BLOCKS: Final = pa.schema([("target", pa.int32()), ("totals", pa.string()), ("keys", pa.binary())])
 _BLOCK_COLUMNS: Final = "target int, totals string, keys binary"
 
@@ -68,6 +71,9 @@ class Profile:
     ``bytes`` are those of records, unpacked; ``stored_bytes`` those of the segments. ``records_a_key`` and
     ``bytes_a_key`` are the values at SHARES of the keys, and the largest. ``unseen``: aborted, open, below log start.
     ``overtaken``: keys whose winner is not the record with the highest offset, which is what Kafka keeps.
+
+    ``elsewhere``: keys that have a value here and in another partition of the topic (OP-19); None: too many to compare
+    without Spark.
 
     ``keys_by_records`` are rows (least number of records, keys), each up to the next power of two, and
     ``keys_by_missing`` the same by versions between the lowest and the highest that no record has, of keys with several
@@ -104,6 +110,7 @@ class Profile:
     written: tuple[tuple[int, int], ...]
     saved_bytes: int
     damaged: tuple[str, ...]
+    elsewhere: int | None = None
 
     @property
     def superseded_share(self) -> float:
@@ -159,8 +166,12 @@ def profile_logs(
     ):
         walks = walk_headers(session, [log.segments for log in logs])
         files, items = work_on(logs, walks, new_digest_key(), clean_end_of=lambda log: known[log.name])
+        numbers = {topic: number for number, topic in enumerate(sorted({log.name.topic for log in logs}))}
+        topics = [numbers[log.name.topic] for log in logs]
         totals, keys = (
-            _counted_here(items, advance, most_keys, added_records) if session is None else _counted(session, items)
+            _counted_here(items, topics, advance, most_keys, added_records)
+            if session is None
+            else _counted(session, items, topics)
         )
     return [
         _profile(
@@ -178,13 +189,13 @@ _Counted: TypeAlias = "tuple[dict[int, Totals], dict[int, dict[str, Any]]]"
 """By part: what is counted by record, and what by key."""
 
 
-def _counted(session: SparkSession, items: Sequence[tuple[int, Item]]) -> _Counted:
+def _counted(session: SparkSession, items: Sequence[tuple[int, Item]], topics: Sequence[int]) -> _Counted:
     shards = max(cores_of(session), -(-sum(size for size, _ in items) // _SHARD_BYTES))
     blocks = spread(session, items, partial(count_segment, shards), _BLOCKS, _BLOCK_COLUMNS)
     dealt = blocks.repartitionById(shards, "target")
     totals: dict[int, Totals] = {}
     summaries: list[Mapping[str, Any]] = []
-    for row in dealt.mapInArrow(count_shard, "found string").collect():
+    for row in dealt.mapInArrow(partial(count_shard, topics=topics), "found string").collect():
         found = json.loads(row.found)
         for part, counts in found["totals"]:
             totals.setdefault(part, Totals()).add(Totals.from_item(counts))
@@ -216,8 +227,8 @@ def _block(target: int, totals: str | None, keys: bytes | None) -> pa.RecordBatc
     return pa.RecordBatch.from_arrays(columns, schema=_BLOCKS)
 
 
-def count_shard(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """One shard of the keys: what tasks sent of it, added up; a row of JSON."""
+def count_shard(batches: Iterator[pa.RecordBatch], topics: Sequence[int] = ()) -> Iterator[pa.RecordBatch]:
+    """One shard of the keys: what tasks sent of it, added up; a row of JSON. ``topics``: see :func:`summary`."""
     totals: list[Any] = []
     waiting: list[Keys] = []
     rows = counted = 0
@@ -230,41 +241,70 @@ def count_shard(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if rows >= max(ADDED_RECORDS, counted // 2):
             waiting, rows = [added(waiting)], 0
             counted = len(waiting[0]["high"])
-    found = {"totals": totals, "keys": summary(added(waiting))}
+    found = {"totals": totals, "keys": summary(added(waiting), topics)}
     yield pa.RecordBatch.from_arrays([pa.array([json.dumps(found)])], ["found"])
 
 
 def _counted_here(
-    items: Sequence[tuple[int, Item]], advance: Callable[[int], None], most_keys: int, added_records: int
+    items: Sequence[tuple[int, Item]],
+    topics: Sequence[int],
+    advance: Callable[[int], None],
+    most_keys: int,
+    added_records: int,
 ) -> _Counted:
     """As :func:`_counted`, a partition after the other."""
     totals: dict[int, Totals] = {}
     summaries: list[Mapping[str, Any]] = []
+    live: list[Keys] = []
     for part, of_part in groupby(items, key=lambda each: each[1]["part"]):
         mine = list(of_part)
         shards = 1
         while (found := _tallied(part, mine, shards, rows_alone(most_keys), added_records)) is None:
             shards *= 4
-        counts, told = found
+        counts, told, own = found
+        if sum(len(each["high"]) for each in live) <= rows_alone(most_keys):  # else they are too many already
+            live.append(own)
         totals[part] = counts
         summaries += told
         advance(sum(size for size, _ in mine))
-    return totals, folded(summaries)
+    keys = folded(summaries)
+    _note_elsewhere(keys, live, topics, rows_alone(most_keys))
+    return totals, keys
+
+
+def _note_elsewhere(
+    found: dict[int, dict[str, Any]], live: Sequence[Keys], topics: Sequence[int], most_keys: int
+) -> None:
+    """Count in ``found`` the keys that several partitions have; None where there are too many for this process."""
+    if sum(len(each["high"]) for each in live) > most_keys:
+        for counts in found.values():
+            counts["elsewhere"] = None
+        return
+    every = {name: np.concatenate([each[name] for each in live]) for name in _LIVE} if live else {}
+    if every:
+        in_others = in_several(np.array(topics, np.int32)[every["part"]], every["high"], every["low"])
+        for part, counts in found.items():
+            counts["elsewhere"] = int(np.count_nonzero(in_others & (every["part"] == part)))
 
 
 def _tallied(
     part: int, items: Sequence[tuple[int, Item]], shards: int, most_keys: int, added_records: int
-) -> tuple[Totals, list[dict[str, Any]]] | None:
-    """None: a shard has more than ``most_keys``. Each shard reads the log once."""
-    told = []
+) -> tuple[Totals, list[dict[str, Any]], Keys] | None:
+    """Counts, summaries, and the keys that have a value; None: a shard has more than ``most_keys``.
+
+    Each shard reads the log once.
+    """
+    told, live = [], []
     for shard in range(shards):
         tally = Tally(part, shard, shards, added_records)
         for _, item in items:
             for batch in scan(item, WITH_TIMESTAMP):
                 if tally.add(batch) > most_keys:
                     return None
-        told += summary(tally.keys())
-    return tally.totals, told
+        keys = tally.keys()
+        told += summary(keys)
+        live.append({name: keys[name][keys["deleted"] == 0] for name in _LIVE})
+    return tally.totals, told, {name: np.concatenate([each[name] for each in live]) for name in _LIVE}
 
 
 def _damaged(log: Log, walked: Walked, totals: Totals, files: Sequence[SegmentFile]) -> tuple[str, ...]:
@@ -315,6 +355,7 @@ def _profile(log: Log, totals: Totals, found: Mapping[str, Any], damaged: tuple[
         # As compressed as everything else in the segments.
         saved_bytes=log.sealed_bytes * gone // unpacked if unpacked else 0,
         damaged=damaged,
+        elsewhere=numbers.get("elsewhere", 0),
     )
 
 

@@ -102,4 +102,20 @@ SPARK_PROFILE = (
         "[*walked.damaged]",
         ("tests/spark/test_views.py::test_what_only_decoding_finds_damaged",),
     ),
+    Mutant(
+        "keys-of-other-topics-are-in-several-partitions",
+        "OP-19",
+        COUNTS,
+        "    for column in (topics, high, low):",
+        "    for column in (high, low):",
+        (f"{TESTS}::test_keys_that_several_partitions_have",),
+    ),
+    Mutant(
+        "deleted-keys-are-in-several-partitions",
+        "OP-19",
+        COUNTS,
+        'np.flatnonzero(keys["deleted"] == 0)',
+        'np.flatnonzero(keys["deleted"] >= 0)',
+        (f"{TESTS}::test_keys_that_several_partitions_have",),
+    ),
 )

@@ -24,8 +24,10 @@ from tests.support.logs import Record, encode_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from numpy.typing import NDArray
+    from pyspark.sql import SparkSession
 
 Known = dict[tuple[int, int], list[tuple[int, int, int, int, int]]]
 
@@ -190,3 +192,29 @@ def test_memory_of_a_task_and_a_shard() -> None:
     assert many < few + 10, (few, many)
     assert many < 180, many
     assert shard < 260, shard
+
+
+def test_keys_that_several_partitions_have(spark: SparkSession, tmp_path: Path) -> None:
+    """OP-19: by tasks and by this process; deleted keys and other topics do not count; above a limit None."""
+    logs = {
+        "orders-0": [(b"a", b"1"), (b"b", b"1"), (b"c", b"1"), (b"a", b"2")],
+        "orders-1": [(b"a", b"1"), (b"b", b"1"), (b"b", None), (b"d", b"1")],
+        "orders-2": [(b"a", b"1"), (b"c", b"1"), (b"e", b"1")],
+        "users-0": [(b"e", b"1"), (b"a", b"1")],
+    }
+    log_dir = make_log_dir(
+        tmp_path / "logs",
+        {
+            name: Partition({0: encode_batch([Record(*each) for each in records]), len(records): b""}, indexes=False)
+            for name, records in logs.items()
+        },
+    )
+    found = find_logs([log_dir], (), lambda _topic: KAFKAS_RULES)
+
+    def elsewhere(session: SparkSession | None, **limits: int) -> dict[str, int | None]:
+        return {str(each.name): each.elsewhere for each in profile_logs(session, found, **limits)}
+
+    expected = {"orders-0": 2, "orders-1": 1, "orders-2": 2, "users-0": 0}
+    assert elsewhere(spark) == expected
+    assert elsewhere(None) == expected
+    assert set(elsewhere(None, most_keys=3).values()) == {None}
