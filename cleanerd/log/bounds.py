@@ -133,10 +133,9 @@ def read_bounds(
             limits[LimitedBy.MIN_COMPACTION_LAG] = young[0]
     firsts = [] if max_lag_ms == LONG_MAX else [_first_timestamp_ms(reader, segment) for segment in dirty]
     due_ms = due_at_ms(firsts, max_lag_ms)
-    times = [
-        *zip(dirty, firsts, strict=False),
-        *((each, young[1]) for each in dirty if young and each.base == young[0]),
-    ]
+    times = list(zip(dirty, firsts, strict=False))
+    if young is not None:
+        times += [(each, young[1]) for each in dirty if each.base == young[0]]
     limit = bound(limits, bases, first_dirty_offset)
     return Bounds(
         first_dirty_offset=first_dirty_offset,
