@@ -48,7 +48,7 @@ SPARK_VALUES = (
         "values-of-a-registry-that-is-away-are-undecodable",
         "OP-10",
         REGISTRY,
-        '        raise self._strange(f"{status} for {path} {told[:200]}".rstrip())\n',
+        '        raise self._strange(f"{status} for {path} {message[:200]}".rstrip())\n',
         "        return None\n",
         ("tests/spark/test_values_schemas.py::test_a_lasting_error_of_the_registry_is_reported_at_once",),
     ),

@@ -90,8 +90,8 @@ def offset_entries(segment: SegmentFile) -> NDArray[np.void]:
 def time_entries(segment: SegmentFile) -> tuple[NDArray[np.void], bool]:
     """The time index, empty where there is none that can be read, and whether its last entry is of the segment's end.
 
-    Whoever closes a segment adds that entry and takes away the room behind it. An index that has room was copied
-    before, and more may have been written after its last entry.
+    The broker adds that entry when it closes the segment, and cuts the unused room off. An index that has room was
+    copied before, and more may have been written after its last entry.
     """
     path = segment.companion(TIMEINDEX_SUFFIX)
     try:

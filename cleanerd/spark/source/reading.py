@@ -53,7 +53,7 @@ class Reading:
         self._wants_hidden = how.view not in (ALL, RAW) or "visible" in schema.names
 
     def damages(self) -> Iterator[pa.RecordBatch]:
-        """Rows for what could not be read since the last call, if somebody asked for them."""
+        """Rows for damaged places found since the last call, if the column ``damaged`` is read."""
         damages, self._damages = self._damages, []
         yield from damages
 
@@ -141,7 +141,7 @@ class _Places:
         self.last_base = -1
 
     def wrong(self, batches: _kernel.Batches) -> NDArray[np.bool_]:
-        """[b]: the batch does not lie behind the one before it, or reaches into the next segment; told as damage.
+        """[b]: the batch does not lie behind the one before it, or reaches into the next segment: damage.
 
         Raises:
             SegmentChangedError: there is no such segment any more.

@@ -32,7 +32,7 @@ _OF_CONTENTS: Final = frozenset({"key", "value", HEADERS})
 
 @dataclass(frozen=True, slots=True)
 class Decoded(WithChunk):
-    """Whole batches with their records. ``data``: their bytes, gone with the next step of whoever reads."""
+    """Whole batches with their records. ``data``: their bytes, gone with the reader's next step."""
 
     chunk: _kernel.Chunk
     data: NDArray[np.uint8]

@@ -188,7 +188,7 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 first = max(log.log_start, log.segments[0].base)
                 if offset < first:
                     raise _lost(f"{log.name} begins at {first}, and was read up to {offset}")
-                # Below where it was read it does not end by itself: what is written there anew would be passed over.
+                # Below where it was read it does not end by itself: records written there later would be skipped.
                 end = _end_of(log, offset)
                 if offset > end:
                     why = "its topic was created again, it was cut, or this is an older copy"
@@ -196,7 +196,7 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _end_of(log: Log, offset: int) -> int:
-    """Up to where ``log`` is acknowledged; ``offset``, where nobody says it."""
+    """Up to where ``log`` is acknowledged; ``offset``, where no checkpoint has it."""
     first = max(log.log_start, log.segments[0].base)
     return max(first, log.segments[-1].base, offset if log.high_watermark is None else log.high_watermark)
 

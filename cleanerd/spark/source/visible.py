@@ -122,5 +122,5 @@ class Markers:
                 yield batches
 
     def _told(self, segment: SegmentFile) -> Callable[[Damage], None]:
-        """Where records are read damage is told there; but nobody may read so far."""
+        """Damage here is an error of its own: the task may not read the records so far."""
         return told(segment, skip=self._skip_damage)

@@ -217,7 +217,7 @@ def _union_shape(schema: Parsed, union: list[Any], budget: Budget) -> Shape:
         name = str(each.get("name", each["type"])).rpartition(".")[2]
         if python in fields:
             raise UndecodableError(
-                f"{budget.label}: a union of {fields[python][0]} and {name}: which of them a value is cannot be told"
+                f"{budget.label}: a union of {fields[python][0]} and {name}: values do not say which of them they are"
             )
         fields[python] = (name, _shape(schema, each, budget))
     kind = pa.struct([pa.field(name, shape.kind) for name, shape in fields.values()])

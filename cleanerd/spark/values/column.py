@@ -68,13 +68,13 @@ def _understood(label: str) -> Iterator[None]:
         yield
     except (UndecodableError, CleanerdError, MemoryError):
         raise
-    except Exception as error:  # noqa: BLE001 - three libraries, and schemas that nobody would write
+    except Exception as error:  # noqa: BLE001 - three libraries, and any schema
         raise UndecodableError(f"{label} makes no column: {type(error).__name__}: {str(error)[:200]}") from None
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """``values`` [n] of the reader's type; ``reasons`` [n]: text where a value is null because nobody can read it."""
+    """``values`` [n] of the reader's type; ``reasons`` [n]: text where a value is null because it cannot be decoded."""
 
     values: pa.Array
     reasons: pa.Array
@@ -146,7 +146,7 @@ class ValueColumn:
 
     def _find(self, number: int) -> Callable[[bytes, Sequence[int]], Any] | str:
         """The decoder of a writer's schema, or why there is none."""
-        assert self._schemas is not None  # noqa: S101 - without framing nobody asks
+        assert self._schemas is not None  # noqa: S101 - called only with framing
         label = f"schema {number}"
         writer = self._schemas.by_id(number)
         if writer is None:

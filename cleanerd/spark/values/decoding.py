@@ -1,4 +1,4 @@
-"""Which columns are decoded and by what: as somebody says it, and as tasks get it, with the readers' schemas found.
+"""Which columns are decoded and by what: as options set it, and as tasks get it, with the readers' schemas found.
 
 The driver finds the readers' schemas, once: all tasks make the same columns, whatever is registered meanwhile.
 """

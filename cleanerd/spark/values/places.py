@@ -1,4 +1,4 @@
-"""A registry or a directory: which one somebody names, and which one a task got."""
+"""A registry or a directory: the one that an option names, and the one that a task got."""
 
 from __future__ import annotations
 

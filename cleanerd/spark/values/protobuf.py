@@ -324,8 +324,8 @@ def _from_text(schema: Schema, label: str) -> list[descriptor_pb2.FileDescriptor
         except subprocess.TimeoutExpired:
             raise UndecodableError(f"{label} takes more than {_COMPILE_SECONDS} seconds to compile") from None
         if done.returncode or not target.is_file():
-            told = " ".join(line for line in done.stderr.splitlines() if "warning" not in line)
-            raise UndecodableError(f"{label} cannot be compiled: {told.replace(_MAIN, 'schema')[:300]}")
+            output = " ".join(line for line in done.stderr.splitlines() if "warning" not in line)
+            raise UndecodableError(f"{label} cannot be compiled: {output.replace(_MAIN, 'schema')[:300]}")
         return list(descriptor_pb2.FileDescriptorSet.FromString(target.read_bytes()).file)
 
 

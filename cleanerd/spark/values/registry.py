@@ -146,8 +146,8 @@ class Registry(Schemas):
                 return self._judge(*self._get(self._url + path, answer_seconds), path)
             except _TryAgain as error:
                 if number == policy.tries - 1:
-                    told = f"{error}; tried {policy.tries} times"
-                    raise MachineError(told, where=self._url + path, hint="is the schema registry well?") from None
+                    reason = f"{error}; tried {policy.tries} times"
+                    raise MachineError(reason, where=self._url + path, hint="is the schema registry well?") from None
                 self._sleep(policy.pause_seconds(number, error.after))
         raise AssertionError
 
@@ -170,8 +170,8 @@ class Registry(Schemas):
             raise _TryAgain(f"answers with what is no JSON object: {body[:40]!r}")
         if status == 404 and isinstance(found, dict) and found.get("error_code") in _UNKNOWN:
             return None
-        told = str(found.get("message", "")) if isinstance(found, dict) else ""
-        raise self._strange(f"{status} for {path} {told[:200]}".rstrip())
+        message = str(found.get("message", "")) if isinstance(found, dict) else ""
+        raise self._strange(f"{status} for {path} {message[:200]}".rstrip())
 
 
 def _get(url: str, answer_seconds: float) -> tuple[int, bytes, str]:

@@ -1,4 +1,4 @@
-"""What somebody says of decoding: which columns, by whose schemas."""
+"""The options for decoding: which columns, by which schemas."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EXTRA: Final = {name: source for source in SOURCES for name in (decoded_name(sou
 
 @dataclass(frozen=True, slots=True)
 class Decode:
-    """What somebody says. ``schemas``: a registry's URL, or a directory. ``columns``: ``value``, ``key``.
+    """The options for decoding. ``schemas``: a registry's URL, or a directory. ``columns``: ``value``, ``key``.
 
     ``value_schema``, ``key_schema``: ``SUBJECT`` or ``SUBJECT:VERSION``, by which the columns are made; None: the
     newest of ``TOPIC-value``, ``TOPIC-key``. ``value_message``, ``key_message``: of Protobuf, the full name; None: the
@@ -68,7 +68,7 @@ class Decode:
         return tuple(each for each in SOURCES if each in words) + tuple(sorted(words - {*SOURCES}))
 
     def to_options(self) -> dict[str, str]:
-        """As the data source is told."""
+        """As options of the data source."""
         said = {
             "decode": ",".join(self.sources),
             "schemas": self.schemas,

@@ -33,7 +33,7 @@ _INSTALL: Final = "pip install '/path/to/cleanerd-VERSION.whl[spark,values]'"
 
 
 class UndecodableError(Exception):
-    """A value is not what its schema says, or nobody has its schema; the text is the reason for the side table."""
+    """A value is not what its schema says, or its schema is not found; the text is the reason for the side table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Schemas(ABC):
         """The schema with which a record was written; None: there is none with that id.
 
         Raises:
-            CleanerdError: nobody answers, or not as a registry does: whether there is one is not known.
+            CleanerdError: the registry does not answer, or not as a registry does: whether there is one is not known.
         """
 
     @abstractmethod
