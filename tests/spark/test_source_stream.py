@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -9,10 +10,12 @@ import pytest
 from pyspark.errors import PySparkException
 
 from cleanerd.errors import ConfigError
+from cleanerd.spark.source.stream import HAS_LIMITS
 from tests.spark.reading import offsets
 from tests.spark.streaming import batch, grow, run_query, segment, stream, two_partitions
 from tests.support.log_dirs import Partition, make_log_dir, write_segment
 from tests.support.logs import Record, encode_batch, encode_marker
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,6 +76,21 @@ def test_how_far_it_could_read(path: Path) -> None:
     grow(path, "t-0", 40)
     assert reader.latestOffset(start, reader.getDefaultReadLimit()) == {"t": {"0": 10, "1": 0}}
     assert reader.reportLatestOffset() == {"t": {"0": 40, "1": 30}}
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not HAS_LIMITS, reason="Spark 4.1 asks for no limits, and reports no latest offset")
+def test_the_lag_in_a_querys_progress(spark: SparkSession, path: Path, tmp_path: Path) -> None:
+    """Each batch says where it ended, and how far the logs are closed."""
+    frames = spark.readStream.format("kafka-segments").option("maxFilesPerTrigger", "2").load(str(path))
+    query = (
+        frames.writeStream.format("noop").trigger(availableNow=True)
+        .option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    )  # fmt: skip
+    assert query.awaitTermination(PATIENCE_SECONDS)
+    source = query.recentProgress[0]["sources"][0]
+    assert json.loads(source["endOffset"]) == {"t": {"0": 10, "1": 10}}
+    assert json.loads(source["latestOffset"]) == {"t": {"0": 30, "1": 30}}
 
 
 def test_open_transactions_hold_it_back(tmp_path: Path) -> None:
