@@ -28,22 +28,43 @@ class Written(NamedTuple):
 
 @dataclass
 class Ledger:
-    """Shared by writers and readers; every method takes the lock."""
+    """Shared by writers and readers; every method takes the lock.
+
+    ``starts``: below it DeleteRecords removed everything. ``unplaced``: keys with an acknowledged record of which the
+    broker did not say where it is, as it does of one that was sent again after it had it already.
+    """
 
     records: dict[Place, dict[int, Written]] = field(default_factory=lambda: defaultdict(dict))
     aborted: dict[Place, set[int]] = field(default_factory=lambda: defaultdict(set))
     newest: dict[Place, dict[bytes, int]] = field(default_factory=lambda: defaultdict(dict))
+    starts: dict[Place, int] = field(default_factory=dict)
+    unplaced: dict[Place, set[bytes]] = field(default_factory=lambda: defaultdict(set))
     problems: list[str] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def add(self, place: Place, offset: int, record: Written, *, aborted: bool = False) -> None:
+    def add(self, place: Place, offset: int | None, record: Written, *, aborted: bool = False) -> None:
         """It was acknowledged, in a transaction together with its end."""
         with self._lock:
+            if offset is None or offset < 0:
+                self.unplaced[place].add(record.key)
+                return
             self.records[place][offset] = record
             if aborted:
                 self.aborted[place].add(offset)
-            elif self.newest[place].get(record.key, -1) < offset:
+            elif self.newest[place].get(record.key, self.starts.get(place, 0) - 1) < offset:
                 self.newest[place][record.key] = offset
+
+    def cut(self, place: Place, start: int) -> None:
+        """DeleteRecords is about to remove everything below: none of it has to be readable any more."""
+        with self._lock:
+            self.starts[place] = start
+            newest = self.newest[place].items()
+            self.newest[place] = {key: offset for key, offset in newest if offset >= start}
+
+    def is_cut(self, place: Place, offset: int) -> bool:
+        """Whether DeleteRecords removed it."""
+        with self._lock:
+            return offset < self.starts.get(place, 0)
 
     def expected(self, place: Place) -> dict[bytes, int]:
         """By key the newest committed offset so far: it, or a later one, must be readable from now on (D-08)."""

@@ -17,7 +17,7 @@ from tests.live.ledger import Ledger, Place, Written
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
     from cleanerd_lab.demo.broker import Broker
@@ -97,6 +97,7 @@ class Load:
     """Threads that write and read until the block ends; a block that ends well flushes and stops in order.
 
     ``to_the_end``: who reads everything goes on when every winner was seen, as far as its isolation lets it.
+    ``tombstones``: the share of records without a value; such a key may be gone.
     """
 
     broker: Broker
@@ -104,6 +105,7 @@ class Load:
     partitions: int = 1
     brokers_come_and_go: bool = False
     to_the_end: bool = False
+    tombstones: float = 0.0
     ledger: Ledger = field(default_factory=Ledger)
     full_reads: int = 0
     times_asked: int = 0
@@ -192,7 +194,7 @@ class Load:
         return Consumer({
             "bootstrap.servers": self.broker.bootstrap, "group.id": "reader", "enable.auto.commit": False,
             "isolation.level": isolation, "error_cb": self.on_error, "fetch.wait.max.ms": 50,
-            "enable.partition.eof": to_the_end,
+            "enable.partition.eof": to_the_end, "auto.offset.reset": "earliest",
         })  # fmt: skip
 
     def _is_committed(self, place: Place, offset: int) -> bool:
@@ -251,7 +253,10 @@ class Load:
         complain: Callable[[str], None],
     ) -> None:
         place = Place(writing.topic, dice.randrange(self.partitions))
-        key, value = b"k%d" % dice.randrange(KEYS), b"%d:" % number + os.urandom(_VALUE_BYTES).hex().encode()
+        key: bytes = b"k%d" % dice.randrange(KEYS)
+        value: bytes | None = b"%d:" % number + os.urandom(_VALUE_BYTES).hex().encode()
+        if self.tombstones and dice.random() < self.tombstones:
+            value = None
 
         def delivered(error: KafkaError | None, message: Any) -> None:
             if error is not None:
@@ -282,7 +287,12 @@ class Load:
     def _read_until_found(
         self, consumer: Consumer, isolation: str
     ) -> dict[Place, dict[int, tuple[bytes, bytes | None]]]:
-        missing = {(p, key): offset for p in self.places for key, offset in self.ledger.expected(p).items()}
+        missing = {
+            (place, key): offset
+            for place in self.places
+            for key, offset in self.ledger.expected(place).items()
+            if not self.tombstones or ((found := self.ledger.at(place, offset)) is not None and found.value is not None)
+        }
         consumer.assign([TopicPartition(place.topic, place.partition, 0) for place in self.places])
         found: dict[Place, dict[int, tuple[bytes, bytes | None]]] = {place: {} for place in self.places}
         last = dict.fromkeys(self.places, -1)
@@ -303,6 +313,7 @@ class Load:
                 wanted = missing.get((place, message.key() or b""))
                 if wanted is not None and wanted <= offset:
                     del missing[place, message.key() or b""]
+            missing = {at: offset for at, offset in missing.items() if not self.ledger.is_cut(at[0], offset)}
             if time.monotonic() > deadline:
                 self.ledger.complain(
                     f"{isolation}: never seen: {sorted(missing.items())[:5]} of {len(missing)}, {unread}"
@@ -364,10 +375,22 @@ class Load:
         for isolation in ("read_committed", "read_uncommitted"):
             found = self.read_all(isolation)
             for place in self.places:
-                for key, offset in self.ledger.expected(place).items():
-                    written = self.ledger.at(place, offset)
-                    assert written is not None
-                    assert found[place].get(offset) == (key, written.value), (isolation, place, key, offset)
+                self.check_winners(place, found[place], isolation)
         for place, seen in self.committed_seen.items():
             assert not seen & self.ledger.aborted[place], place
         assert not self.ledger.problems, self.ledger.problems[:10]
+
+    def check_winners(self, place: Place, found: Mapping[int, tuple[bytes | None, bytes | None]], whose: str) -> None:
+        """Of each key the newest committed record is there; of a tombstone, it or none of its key."""
+        last: dict[bytes, tuple[int, bytes | None]] = {}
+        for offset in sorted(found):
+            key, value = found[offset]
+            if self.ledger.at(place, offset) is not None and offset not in self.ledger.aborted[place]:
+                last[key or b""] = offset, value
+        for key, offset in self.ledger.expected(place).items():
+            if key in self.ledger.unplaced[place]:
+                continue
+            written = self.ledger.at(place, offset)
+            assert written is not None
+            expected = [(offset, written.value), *([None] if written.value is None else [])]
+            assert last.get(key) in expected, (whose, place, key, offset)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import time
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import ElectionType, Producer, TopicPartition
+from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from tests.brokers.node import errors, wait_until
 from tests.kafka.judge import fetch_jars
 from tests.live.load import Load, Writing, topic_config
 from tests.live.rounds import Rounds
-from tests.live.two_brokers import in_sync, two_brokers
-from tests.support.log_dirs import read_checkpoint, read_segments
+from tests.live.two_brokers import LOST, in_sync, rows, two_brokers, write_in_vain
+from tests.support.log_dirs import read_checkpoint
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -31,7 +29,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long]
 
 WRITINGS = (Writing("replicated", "idempotent", "lz4"), Writing("transactional", "transactional", "zstd"))
 PARTITIONS = 2
-LOST = b"acknowledged by one broker, which died"
 
 
 @pytest.fixture
@@ -48,12 +45,6 @@ def prefer(broker: Broker) -> None:
     admin.elect_leaders(ElectionType.PREFERRED, places).result(PATIENCE_SECONDS)
 
 
-def rows(broker: Broker, name: str, above: int = 0) -> dict[int, tuple[bytes | None, bytes | None]]:
-    """Records of a replica by offset."""
-    batches = (batch for found in read_segments(broker.log_dirs[0] / name).values() for batch in found)
-    return {r.offset: (r.key, r.value) for batch in batches for r in batch.records if r.offset >= above}
-
-
 def cleaned_to(rounds: Rounds, name: str) -> int:
     """By the broker's own checkpoint; on a busy machine not every partition has rolled a segment in time."""
     found = read_checkpoint(rounds.broker.log_dirs[0] / "cleaner-offset-checkpoint").get(name)
@@ -61,27 +52,6 @@ def cleaned_to(rounds: Rounds, name: str) -> int:
         assert not any(result.groups for result in rounds.results if str(result.name) == name)
         return 0
     return found
-
-
-def write_in_vain(first: Broker, second: Broker) -> None:
-    """Records that only the second broker gets, acknowledged by it alone, before it dies with them.
-
-    When it comes back it follows, and has to cut its log (A-14, K-4 of the other kind).
-    """
-    topic = WRITINGS[0].topic
-    producer = Producer({"bootstrap.servers": second.bootstrap, "acks": 1})
-    producer.produce(topic, key=b"stray", value=b"kept", partition=0)
-    assert producer.flush(PATIENCE_SECONDS) == 0
-    os.kill(first.pid, signal.SIGSTOP)
-    try:
-        time.sleep(1)  # the answer to its last fetch is on its way no more
-        for _ in range(20):
-            producer.produce(topic, key=b"stray", value=LOST, partition=0)
-        assert producer.flush(60) == 0
-        second.kill()
-    finally:
-        os.kill(first.pid, signal.SIGCONT)
-    assert LOST in (value for _, value in rows(second, f"{topic}-0").values()), "U-26"
 
 
 def groups_of(rounds: Rounds) -> int:
@@ -114,7 +84,7 @@ def test_replicas_agree(nodes: tuple[Broker, Broker], tmp_path: Path, deaths: in
                 for rounds in both:
                     rounds.clean()
                     time.sleep(0.7)
-            write_in_vain(first, second)
+            write_in_vain(nodes, WRITINGS[0].topic)
             both[0].clean()
             second.start()
             wait_until("it has caught up", lambda: in_sync(first, WRITINGS))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from confluent_kafka import ElectionType, KafkaException
+from confluent_kafka import ElectionType, KafkaException, Producer
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 from kafka import TopicPartition
@@ -17,6 +20,7 @@ from tests.brokers.node import wait_until
 from tests.daemon.process import Daemon
 from tests.daemon.service import assignments
 from tests.live.rounds import with_agent
+from tests.support.log_dirs import read_segments
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -26,17 +30,23 @@ if TYPE_CHECKING:
     from tests.kafka.judge import KafkaJars
     from tests.live.load import Writing
 
+LOST: Final = b"acknowledged by one broker, which died"
+
 
 @contextmanager
 def two_brokers(
-    jars: KafkaJars, work_dir: Path, *, log_dirs: int = 1, properties: Mapping[str, str] | None = None
+    jars: KafkaJars,
+    work_dir: Path,
+    *,
+    log_dirs: int = 1,
+    properties: Mapping[str, str] | None = None,
+    jvm_args: tuple[Sequence[str], Sequence[str]] | None = None,
 ) -> Iterator[tuple[Broker, Broker]]:
-    """Both are started, and ended afterwards; the second may come and go in between."""
-    shared: dict[str, Any] = {
-        "version": jars.version, "log_dirs": log_dirs, "jvm_args": with_agent(),
-    }  # fmt: skip
+    """Both are started, and ended afterwards; both may come and go in between. ``jvm_args``: of another agent."""
+    shared: dict[str, Any] = {"version": jars.version, "log_dirs": log_dirs}
+    one, two = jvm_args or (with_agent(), with_agent())
     given = dict(properties or {})
-    first = Broker(jars.libs, work_dir / "first", properties=given, **shared)
+    first = Broker(jars.libs, work_dir / "first", properties=given, jvm_args=one, **shared)
     port = free_port()
     own = {
         "process.roles": "broker",
@@ -44,7 +54,8 @@ def two_brokers(
         "controller.quorum.voters": first.properties()["controller.quorum.voters"],
         "listeners": f"PLAINTEXT://127.0.0.1:{port}",
     }
-    second = Broker(jars.libs, work_dir / "second", port=port, properties={**given, **own}, **shared)
+    own = {**given, **own}
+    second = Broker(jars.libs, work_dir / "second", port=port, properties=own, jvm_args=two, **shared)
     try:
         first.start()
         second.start()
@@ -134,3 +145,31 @@ def in_sync(broker: Broker, writings: Sequence[Writing]) -> bool:
     return len(found) == len(writings) and all(
         partitions and all(len(each.isrs) == 2 for each in partitions.values()) for partitions in found
     )
+
+
+def rows(broker: Broker, name: str, above: int = 0) -> dict[int, tuple[bytes | None, bytes | None]]:
+    """Records of a replica by offset, from its disk."""
+    (directory,) = (log_dir / name for log_dir in broker.log_dirs if (log_dir / name).is_dir())
+    batches = (batch for found in read_segments(directory).values() for batch in found)
+    return {r.offset: (r.key, r.value) for batch in batches for r in batch.records if r.offset >= above}
+
+
+def write_in_vain(nodes: tuple[Broker, Broker], topic: str) -> None:
+    """Records of partition 0 that only the second broker gets, acknowledged by it alone, before it dies with them.
+
+    It has to lead the partition. When it comes back it follows, and has to cut its log (A-14, K-4 of the other kind).
+    """
+    first, second = nodes
+    producer = Producer({"bootstrap.servers": second.bootstrap, "acks": 1})
+    producer.produce(topic, key=b"stray", value=b"kept", partition=0)
+    assert producer.flush(PATIENCE_SECONDS) == 0
+    os.kill(first.pid, signal.SIGSTOP)
+    try:
+        time.sleep(1)  # the answer to its last fetch is on its way no more
+        for _ in range(20):
+            producer.produce(topic, key=b"stray", value=LOST, partition=0)
+        assert producer.flush(60) == 0
+        second.kill()
+    finally:
+        os.kill(first.pid, signal.SIGCONT)
+    assert LOST in (value for _, value in rows(second, f"{topic}-0").values()), "U-26"

@@ -1,0 +1,355 @@
+"""Two brokers under load, a daemon beside each, and everything that befalls a cluster, drawn by a seed.
+
+What a broker does while the agent is inside a swap is the point: the agent of these brokers stops at named moments.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from kafka import TopicPartition
+from kafka.admin import KafkaAdminClient
+from kafka.errors import KafkaError
+
+from cleanerd.broker.agent_transport import SOCKET
+from tests.agent.building import build
+from tests.agent.live import PROPERTIES
+from tests.brokers.node import cleanerd, errors, wait_until
+from tests.kafka.judge import fetch_jars
+from tests.live.day import OF_MOVES
+from tests.live.kill_checks import leftovers
+from tests.live.kill_moment import Strike
+from tests.live.load import Load, Writing, topic_config
+from tests.live.proxy import Proxy
+from tests.live.shared_broker import delete, read, write
+from tests.live.two_brokers import (
+    LOST,
+    daemon_beside,
+    in_sync,
+    lead,
+    leader,
+    move,
+    reassign,
+    replicas,
+    rows,
+    two_brokers,
+    write_in_vain,
+)
+from tests.support.log_dirs import read_checkpoint
+from tests.support.patience import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from cleanerd_lab.demo.broker import Broker
+    from tests.daemon.process import Daemon
+
+PARTITIONS: Final = 2
+CUT: Final = "cut"
+"""The topic whose records are deleted from its beginning."""
+NATIVE: Final = "native"
+"""The topic that Kafka's cleaner cleans as well."""
+WRITINGS: Final = (
+    Writing("plain", "plain", "none"),
+    Writing("idempotent", "idempotent", "lz4"),
+    Writing("transactional", "transactional", "zstd"),
+    Writing(NATIVE, "idempotent", "gzip"),
+    Writing(CUT, "idempotent", "snappy"),
+)
+PASSING: Final = "passing"
+"""The topic that is deleted, and comes again under its name."""
+MOMENTS: Final = ("validated", "locked", "opened", "named", "moved", "swapped", "checkpoint")
+INSIDE_SECONDS: Final = 0.7
+"""So long a swap stands still while something else happens, unless that ends before."""
+
+
+@dataclass
+class Chaos:
+    """Both brokers, a daemon beside each, and what befell them."""
+
+    nodes: tuple[Broker, Broker]
+    proxies: list[Proxy]
+    daemons: list[Daemon]
+    moments: list[Path]
+    load: Load
+    dice: random.Random
+    happened: Counter[str] = field(default_factory=Counter)
+    swaps: list[int] = field(default_factory=lambda: [0, 0])
+
+    def __post_init__(self) -> None:
+        for number, proxy in enumerate(self.proxies):
+
+            def note(_request: dict[str, Any], number: int = number) -> None:
+                self.swaps[number] += 1
+
+            proxy.before_swap = note
+
+    @property
+    def events(self) -> dict[str, Callable[[], None]]:
+        """What may happen, by name."""
+        return {
+            "a replica moves to the other log directory": self.move_directory,
+            "another broker leads": self.lead_elsewhere,
+            "a replica is made again from cleaned segments": self.new_replica,
+            "a topic is deleted and comes again": self.topic_comes_and_goes,
+            "records are deleted": self.delete_records,
+            "a broker is killed at a swap": lambda: self.at_a_swap(signal.SIGKILL),
+            "a broker is stopped at a swap": lambda: self.at_a_swap(signal.SIGTERM),
+            "a broker is killed inside a swap": lambda: self.inside_a_swap("kill"),
+            "a broker is stopped inside a swap": lambda: self.inside_a_swap("stop"),
+            "another broker leads inside a swap": lambda: self.inside_a_swap("lead"),
+            "records are deleted inside a swap": lambda: self.inside_a_swap("delete records"),
+            "a leader dies with records that only it has": self.truncate,
+            "a daemon is killed at a swap": self.kill_daemon,
+        }
+
+    def play(self, seconds: float) -> None:
+        """Events one after the other, each kind before one comes again; each ends with both replicas in sync."""
+        deadline = time.monotonic() + seconds
+        waiting: list[str] = []
+        while time.monotonic() < deadline or waiting:
+            waiting = waiting or self.dice.sample(sorted(self.events), len(self.events))
+            name = waiting.pop()
+            began = time.monotonic()
+            self.events[name]()
+            self.wait_until_in_sync()
+            self.happened[name] += 1
+            print(f"{time.monotonic() - began:5.1f} s  {name}; {self.swaps} swaps", flush=True)  # noqa: T201
+            assert not self.load.ledger.problems, self.load.ledger.problems[:5]
+            for daemon in self.daemons:
+                assert daemon.process.poll() is None, daemon.log.read_text()[-3000:]
+
+    def wait_until_in_sync(self) -> None:
+        """Both replicas of each partition are."""
+
+        def reached() -> bool:
+            try:
+                return in_sync(self.nodes[0], WRITINGS)
+            except KafkaException:
+                return False
+
+        wait_until("both are in sync", reached)
+
+    def a_place(self, topic: str = "") -> tuple[str, int]:
+        """A partition, of any topic or of this one."""
+        return topic or self.dice.choice(WRITINGS).topic, self.dice.randrange(PARTITIONS)
+
+    # -- what a cluster does ------------------------------------------------------------------------------------------
+
+    def move_directory(self) -> None:
+        """Of one replica, while the daemon is at work."""
+        number = self.dice.randrange(2)
+        move(self.nodes[number], number + 1, *self.a_place())
+
+    def lead_elsewhere(self) -> None:
+        """A controlled election."""
+        topic, partition = self.a_place()
+        lead(self.nodes, topic, partition, 3 - leader(self.nodes[0], topic, partition))
+
+    def new_replica(self) -> None:
+        """One of both goes with its files and fetches what the other has cleaned."""
+        topic, partition = self.a_place()
+        stays = self.dice.choice((1, 2))
+        reassign(self.nodes, topic, partition, stays)
+        admin = KafkaAdminClient(bootstrap_servers=self.nodes[0].bootstrap)
+        try:
+            admin.alter_partition_reassignments({TopicPartition(topic, partition): [stays, 3 - stays]})
+        finally:
+            admin.close()
+        wait_until("it is made again", lambda: replicas(self.nodes[0], topic, partition) == [1, 2])
+
+    def topic_comes_and_goes(self) -> None:
+        """It is written, perhaps cleaned, read and deleted: nothing of the one before is in it."""
+        self.create(PASSING, 1, min_cleanable_dirty_ratio="0.01")
+        latest = write(self.nodes[0], PASSING)
+        time.sleep(self.dice.uniform(0, 3))
+        assert read(self.nodes[0], PASSING) == latest
+        delete(self.nodes[0], PASSING)
+        wait_until(
+            "it is gone", lambda: not [d for n in self.nodes for d in n.log_dirs if (d / f"{PASSING}-0").is_dir()]
+        )
+
+    def delete_records(self) -> None:
+        """Up to an offset that may be in the middle of a batch."""
+        topic, partition = self.a_place(CUT)
+        (place,) = (each for each in self.load.places if each == (topic, partition))
+        known = sorted(self.load.ledger.expected(place).values())
+        if not known:
+            return
+        start = self.dice.randint(0, known[len(known) // 2])
+        if self.load.ledger.is_cut(place, start):
+            return
+        self.load.ledger.cut(place, start)
+
+        def deleted() -> bool:
+            try:
+                admin = KafkaAdminClient(bootstrap_servers=self.nodes[0].bootstrap)
+                try:
+                    admin.delete_records({TopicPartition(topic, partition): start}, timeout_ms=10_000)
+                finally:
+                    admin.close()
+            except KafkaError:
+                return False  # the leader moves
+            return True
+
+        wait_until("records are deleted", deleted)
+
+    # -- while something is swapped -----------------------------------------------------------------------------------
+
+    def at_a_swap(self, number: signal.Signals) -> None:
+        """The signal arrives a few milliseconds after the agent was asked for a swap."""
+        which = self.dice.randrange(2)
+        broker, proxy = self.nodes[which], self.proxies[which]
+        strike = Strike(lambda: os.kill(broker.pid, number), self.dice.uniform(0, 0.008))
+        proxy.after_swap = strike
+        wait_until("there is a swap", strike.done.is_set)
+        proxy.after_swap = lambda: None
+        self.end(broker, number)
+        broker.start()
+
+    def end(self, broker: Broker, number: signal.Signals) -> None:
+        """Wait until it ended."""
+        (broker.kill if number == signal.SIGKILL else broker.stop)()
+
+    def inside_a_swap(self, what: str) -> None:
+        """It stands still at one of the moments meanwhile."""
+        which, moment = self.dice.randrange(2), self.dice.choice(MOMENTS)
+        broker, place = self.nodes[which], self.moments[which]
+        jobs: dict[str, Callable[[], None]] = {
+            "kill": lambda: self.end(broker, signal.SIGKILL),
+            "stop": lambda: self.end(broker, signal.SIGTERM),
+            "lead": self.lead_elsewhere,
+            "delete records": self.delete_records,
+        }
+        stop, reached = place / f"{moment}.stop", place / f"{moment}.reached"
+        stop.touch()
+        failed: list[BaseException] = []
+
+        def guarded() -> None:
+            try:
+                jobs[what]()
+            except BaseException as error:  # noqa: BLE001 - it must be seen in the test, not in a thread
+                failed.append(error)
+
+        thread = threading.Thread(target=guarded, daemon=True)
+        try:
+            wait_until(f"a swap is at {moment}", reached.exists)
+            thread.start()
+            thread.join(INSIDE_SECONDS)
+        finally:
+            reached.unlink(missing_ok=True)
+            stop.unlink()
+        thread.join(PATIENCE_SECONDS)
+        assert not thread.is_alive(), (what, moment)
+        assert not failed, (what, moment, failed)
+        if not broker.running:
+            broker.start()
+
+    def truncate(self) -> None:
+        """An epoch ends with records that no other replica has; the broker has to cut them off (A-14)."""
+        topic = self.dice.choice(("idempotent", "transactional"))
+        lead(self.nodes, topic, 0, 2)
+        self.wait_until_in_sync()
+        write_in_vain(self.nodes, topic)
+        self.nodes[1].start()
+
+    def kill_daemon(self) -> None:
+        """It is started again."""
+        which = self.dice.randrange(2)
+        daemon = self.daemons[which]
+        strike = Strike(daemon.process.kill, self.dice.uniform(0, 0.008))
+        self.proxies[which].after_swap = strike
+        wait_until("there is a swap", strike.done.is_set)
+        self.proxies[which].after_swap = lambda: None
+        daemon.process.wait(PATIENCE_SECONDS)
+        daemon.start()
+
+    # -- before and after ---------------------------------------------------------------------------------------------
+
+    def create(self, topic: str, partitions: int, **more: str) -> None:
+        """On both brokers, and wait until they are in sync."""
+        admin = AdminClient({"bootstrap.servers": self.nodes[0].bootstrap})
+        config = topic_config(self.nodes[0], 10_000, delete_retention_ms="2000", **more)
+        assigned = [[1 + number % 2, 2 - number % 2] for number in range(partitions)]
+        (future,) = admin.create_topics(
+            [NewTopic(topic, partitions, replica_assignment=assigned, config=config)]
+        ).values()
+        future.result(PATIENCE_SECONDS)
+
+    def check(self) -> None:
+        """What both readers find is what the model says, both replicas have it, and ``verify`` has no objection."""
+        self.load.check()
+        for daemon in self.daemons:
+            view = daemon.until("it looked", lambda view: view["ready"])
+            wrong = [each for each in view["partitions"] if each["state"] == "quarantined"]
+            assert wrong == []
+            assert view["totals"]["dead_workers"] == 0
+            assert daemon.end(signal.SIGTERM) == 128 + signal.SIGTERM
+        for node in self.nodes:
+            wait_until("nothing is left of a swap", lambda node=node: leftovers(node) == [])  # type: ignore[misc]
+        for node, daemon in zip(reversed(self.nodes), reversed(self.daemons), strict=True):
+            node.stop()
+            assert not [each for each in errors(node.log_text()) if not any(word in each for word in OF_MOVES)]
+            verified = cleanerd("verify", node.log_dirs, daemon.base / "state")
+            assert verified.exit_code == 0, (verified.document, verified.stderr)
+        for place in self.load.places:
+            name = f"{place.topic}-{place.partition}"
+            both = [rows(node, name) for node in self.nodes]
+            points = [
+                max(clean_points(node).get(name, 0), self.load.ledger.starts.get(place, 0)) for node in self.nodes
+            ]
+            one, two = ({at: row for at, row in each.items() if at >= max(points)} for each in both)
+            assert one == two, name
+            assert all(both[0][offset] == both[1][offset] for offset in both[0].keys() & both[1].keys())
+            for whole in both:
+                assert LOST not in {value for _, value in whole.values()}
+                self.load.check_winners(place, whole, name)
+
+
+def clean_points(node: Broker) -> dict[str, int]:
+    """By partition, from the checkpoints of its log directories."""
+    paths = [log_dir / "cleaner-offset-checkpoint" for log_dir in node.log_dirs]
+    return {name: point for path in paths if path.exists() for name, point in read_checkpoint(path).items()}
+
+
+@contextmanager
+def chaos(work_dir: Path, dice: random.Random) -> Iterator[Chaos]:
+    """The brokers, their topics and the daemons; the load does not run yet."""
+    moments = [work_dir / "moments1", work_dir / "moments2"]
+    for place in moments:
+        place.mkdir()
+    jar = build(work_dir, "moments")
+    one, two = ([f"-Dcleanerd.test.moments={place}", f"-javaagent:{jar}"] for place in moments)
+    with ExitStack() as stack:
+        nodes = stack.enter_context(
+            two_brokers(fetch_jars("4.3"), work_dir, log_dirs=2, properties=PROPERTIES, jvm_args=(one, two))
+        )
+        proxies = [
+            stack.enter_context(Proxy(work_dir / f"{number}.sock", node.log_dirs[0] / SOCKET))
+            for number, node in enumerate(nodes)
+        ]
+        often = {f"topics_{each.topic}_min_cleanable_dirty_ratio": "0.05" for each in WRITINGS}
+        daemons = [
+            daemon_beside(node, work_dir / f"daemon{number}", proxy.path, **often)
+            for number, (node, proxy) in enumerate(zip(nodes, proxies, strict=True))
+        ]
+        load = Load(nodes[0], WRITINGS, partitions=PARTITIONS, brokers_come_and_go=True, tombstones=0.1)
+        found = Chaos(nodes, proxies, daemons, moments, load, dice)
+        for each in WRITINGS:
+            more = {NATIVE: {"min_cleanable_dirty_ratio": "0.01"}, CUT: {"cleanup_policy": "compact,delete"}}
+            found.create(each.topic, PARTITIONS, **more.get(each.topic, {}))
+        found.wait_until_in_sync()
+        for daemon in daemons:
+            stack.enter_context(daemon)
+        yield found
