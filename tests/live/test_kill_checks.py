@@ -6,7 +6,7 @@ import json
 import random
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
@@ -14,11 +14,9 @@ from cleanerd.cleaner.manifest import STAGING
 from tests.live.kill_checks import Asked, Readers, left_behind, too_high
 from tests.live.kill_writers import KEYS, Writers
 from tests.live.ledger import Ledger, Place, Written
+from tests.live.load import Load, Writing
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import keyed_batch
-
-if TYPE_CHECKING:
-    from tests.live.load import Load
 
 ORDERS = Place("orders", 0)
 Found = dict[int, tuple[bytes, bytes | None]]
@@ -182,3 +180,41 @@ def test_the_ledger_forgets_deleted_records() -> None:
     ledger.forget(ORDERS, KEYS - 5, {1, 2})
     kept = {offset for offset in range(KEYS) if ledger.at(ORDERS, offset) is not None}
     assert kept == {1, 2, *newest, *range(KEYS - 5, KEYS)}
+
+
+@pytest.mark.parametrize(
+    ("found", "right"),
+    [
+        ({3: (b"a", b"new"), 5: (b"b", None)}, True),
+        ({3: (b"a", b"new")}, True),
+        ({3: (b"a", b"new"), 4: (b"a", b"aborted")}, True),
+        ({5: (b"b", None)}, False),
+        ({0: (b"a", b"old"), 5: (b"b", None)}, False),
+        ({3: (b"a", b"new"), 1: (b"b", b"old")}, False),
+        ({3: (b"a", b"other"), 5: (b"b", None)}, False),
+    ],
+    ids=["all", "the tombstone went", "an aborted record", "lost", "stale", "a deleted key is back", "altered"],
+)
+def test_winners_are_compared(found: dict[int, tuple[bytes | None, bytes | None]], right: bool) -> None:
+    """LT-21: of each key the newest committed record has to be there; of a deleted key nothing else."""
+    load = Load(cast("Any", None), (Writing(ORDERS.topic, "plain", "none"),), tombstones=0.5)
+    rows = [(0, b"a", b"old"), (1, b"b", b"old"), (3, b"a", b"new"), (5, b"b", None)]
+    for offset, key, value in rows:
+        load.ledger.add(ORDERS, offset, Written(key, value, 0))
+    load.ledger.add(ORDERS, 4, Written(b"a", b"aborted", 0), aborted=True)
+    if right:
+        load.check_winners(ORDERS, found, "a reader")
+    else:
+        with pytest.raises(AssertionError):
+            load.check_winners(ORDERS, found, "a reader")
+
+
+def test_what_delete_records_removed_is_not_missed() -> None:
+    """LT-21: also when its acknowledgement arrives late; a record above the new start is missed all the same."""
+    ledger = Ledger()
+    for offset, key in enumerate((b"a", b"b")):
+        ledger.add(ORDERS, offset, Written(key, b"", 0))
+    ledger.cut(ORDERS, 1)
+    ledger.add(ORDERS, 0, Written(b"c", b"", 0))
+    assert ledger.expected(ORDERS) == {b"b": 1}
+    assert [ledger.is_cut(ORDERS, offset) for offset in (0, 1)] == [True, False]
