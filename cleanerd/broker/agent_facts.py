@@ -69,6 +69,21 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class CleanerState:
+    """Kafka's own cleaner (OP-13): dead threads, milliseconds since it last looked for work, partitions set aside.
+
+    ``uncleanable_names``: the first of these (``topic-0``). None where the broker does not say it.
+    """
+
+    dead_threads: Offset | None = None
+    since_last_run_ms: Long | None = None
+    uncleanable: Offset | None = None
+    uncleanable_names: list[str] = field(default_factory=list)
+
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
 class AgentInfo:
     """``info``: who the agent is and whether it can work. ``ready``: the broker has come far enough in its start.
 
@@ -79,7 +94,8 @@ class AgentInfo:
     ``pauses`` and ``failed_resumes``: partitions (``topic-0``) whose cleaner the agent holds, and could not let go.
     ``gives_up_log_dirs``: it can have the broker do so where a swap stops half-way (A-24); older agents do not.
     ``places``: how many connections it serves. ``held``: how long it has held the broker's locks, by kind: ``log``,
-    ``cleaner`` (A-36); empty from agents that do not measure it.
+    ``cleaner`` (A-36); empty from agents that do not measure it. ``kafka_cleaner``: None without a cleaner, and from
+    older agents.
     """
 
     protocol: int
@@ -108,6 +124,7 @@ class AgentInfo:
     accepting_swaps: bool = True
     places: int = PLACES
     held: dict[str, Held] = field(default_factory=dict)
+    kafka_cleaner: CleanerState | None = None
     errors: list[str] = field(default_factory=list)
 
     __pydantic_config__ = _STRICT

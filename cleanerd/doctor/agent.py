@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cleanerd.broker.agent_jar import build_of_jar
 from cleanerd.broker.mode import choose_mode
 from cleanerd.errors import AgentRefusalError
-from cleanerd.scope.kafka_cleaner import FIX, kafka_cleaner
+from cleanerd.scope.kafka_cleaner import kafka_cleaner
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +47,7 @@ def check_kafka_cleaner(
     """OP-13: a topic that cleanerd leaves to Kafka is compacted by nobody where Kafka's cleaner is off."""
     found = kafka_cleaner(facts, choose_mode(log_dir, others, configured).info)
     if found.note:
-        findings.warning("Kafka's cleaner", found.note, log_dir.path, FIX)
+        findings.warning("Kafka's cleaner", found.note, log_dir.path, found.fix)
     elif found.runs:
         findings.ok("Kafka's cleaner", found.told, log_dir.path)
 

@@ -138,26 +138,23 @@ def no_txnindex(_group: ManifestGroup, files: Files) -> Files:
     return {kind: data for kind, data in files.items() if kind != "txnindex"}
 
 
-def committed_called_aborted(_group: ManifestGroup, files: Files) -> Files:
-    """A-40: an entry more, up to a COMMIT marker."""
-    found = [batch for batch in batches_of(files["log"]) if batch.header.attributes & 0x20]
-    entries = [files["txnindex"][at : at + 34] for at in range(0, len(files["txnindex"]), 34)]
-    ends = {get_at(raw, 18, ">q") for raw in entries}
-    marker = next(batch.header for batch in found if batch.header.last_offset not in ends)
-    first = marker.last_offset - 1
-    more = struct.pack(">hqqqq", 0, marker.producer_id, first, marker.last_offset, first)
-    return files | {"txnindex": b"".join(sorted([*entries, more], key=lambda raw: get_at(raw, 18, ">q")))}
+def begins_late(_group: ManifestGroup, files: Files) -> Files:
+    """A-40: an entry as a correction would be, but its transaction begins before it."""
+    first = get_at(files["txnindex"], 10, ">q") + 1
+    return files | {"txnindex": set_at(set_at(files["txnindex"], 10, ">q", first), 26, ">q", first)}
 
 
-def begins_elsewhere(offsets: int) -> Damage:
-    """A-40: an entry as a correction would be, but its transaction does not begin there."""
+def txn_entries(files: Files) -> list[tuple[int, int, int]]:
+    """Producer, first and last offset of each entry."""
+    return [(row[1], row[2], row[3]) for row in struct.iter_unpack(">hqqqq", files.get("txnindex", b""))]
 
-    def damage(_group: ManifestGroup, files: Files) -> Files:
-        first = get_at(files["txnindex"], 10, ">q") + offsets
-        moved = set_at(files["txnindex"], 10, ">q", first)
-        return files | {"txnindex": set_at(moved, 26, ">q", first)}
 
-    return damage
+def with_correction(files: Files, producer: int, first: int, last: int) -> Files:
+    """A-40: an entry as a correction would be, in the place of one with the same end."""
+    raw = files.get("txnindex", b"")
+    entries = {get_at(raw, at + 18, ">q"): raw[at : at + 34] for at in range(0, len(raw), 34)}
+    entries[last] = struct.pack(">hqqqq", 0, producer, first, last, first)
+    return files | {"txnindex": b"".join(entries[end] for end in sorted(entries))}
 
 
 def reversed_entries(kind: str) -> Damage:
@@ -239,7 +236,5 @@ TXNINDEX: Final[dict[str, Damage]] = {
     "stable offset": entry("txnindex", 0, 26, ">q", lambda offset: offset + 1),
     "reversed": reversed_entries("txnindex"),
     "twice": raw("txnindex", lambda data: data + data),
-    "up to a COMMIT": committed_called_aborted,
-    "begins before its transaction": begins_elsewhere(-1),
-    "begins inside its transaction": begins_elsewhere(1),
+    "begins late": begins_late,
 }

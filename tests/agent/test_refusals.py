@@ -11,6 +11,7 @@ import pytest
 from cleanerd.format.names import file_name
 from tests.agent import damage
 from tests.agent.refused_requests import changed, refused
+from tests.support.log_dirs import batches_of
 from tests.support.root import needs_root
 
 if TYPE_CHECKING:
@@ -55,6 +56,37 @@ def test_the_stages_own_files_are_no_damage(
     request["witnesses"][0]["size"] += 1
     assert refused(topic, agent, request) in {"evidence_changed", "bad_plan", "source_changed"}
     shutil.rmtree(topic.directory / ".kstage" / request["plan"])
+
+
+@pytest.mark.parametrize("how", ["up to a COMMIT", "over another marker"])
+def test_corrections_that_the_log_does_not_prove(topic: Topic, manifest: Manifest, agent: Asking, how: str) -> None:
+    """A-40: committed records would be hidden from readers."""
+    found = 0
+    for group in manifest.groups:
+        files = topic.staged_files(manifest, group)
+        if "txnindex" not in files:
+            continue
+        entries, data = damage.txn_entries(files), {}
+        ends = {last for _, _, last in entries}
+        for batch in batches_of(files["log"]):
+            header = batch.header
+            if header.producer_id in data and header.is_control and header.last_offset not in ends:
+                if how == "up to a COMMIT":
+                    harmed = damage.with_correction(
+                        files, header.producer_id, data[header.producer_id], header.last_offset
+                    )
+                    assert refused(topic, agent, changed(topic, manifest, group, harmed)) == "bad_txnindex"
+                    found += 1
+            elif header.is_transactional and not header.is_control:
+                data.setdefault(header.producer_id, header.base_offset)
+        for producer, first, last in entries:
+            before = [begin for other, begin, end in entries if other == producer and end < last]
+            if how == "over another marker" and before:
+                harmed = damage.with_correction(files, producer, before[0], last)
+                assert first > before[0]
+                assert refused(topic, agent, changed(topic, manifest, group, harmed)) == "bad_txnindex"
+                found += 1
+    assert found
 
 
 @pytest.mark.parametrize("kind", ["log", "index", "timeindex", "txnindex"])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from cleanerd_lab.demo.broker import Broker
 from tests.agent.building import changed_build
@@ -27,7 +28,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long]
 GAUGES: Final = Path(__file__).parent / "java" / "Gauges.java"
 
 
-@pytest.fixture(params=[*(pytest.param(each, marks=pytest.mark.long) for each in ("3.3", "3.6", "3.8")), "4.4"])
+@pytest.fixture(params=[*(pytest.param(each, marks=pytest.mark.long) for each in ("3.3", "3.4", "3.6", "3.8")), "4.4"])
 def release(request: pytest.FixtureRequest) -> Iterator[Live]:
     """A broker with the agent."""
     yield from broker_of(request.param)
@@ -109,6 +110,28 @@ def test_a_plan_is_swapped_in(release: Live) -> None:
         info = agent.ask("info")
     assert (info["capable"], info["self_test"]) == (True, "not_run")
     assert str(temporary(broker.work_dir)) in info["self_test_told"]
+
+
+def test_how_kafkas_own_cleaner_is(release: Live) -> None:
+    """OP-13: its threads, its last look for work, and the partitions that it has set aside after an error."""
+    with release.asking() as agent:
+        found = agent.ask("info")["kafka_cleaner"]
+        assert 0 <= found.pop("since_last_run_ms") < 60_000 * PATIENCE_SECONDS
+        assert found == {"dead_threads": 0, "uncleanable": 0, "uncleanable_names": []}
+        topic = release.topic("orders", transactions=False, **{"min.cleanable.dirty.ratio": "1"})
+        first = min(topic.directory.glob("*.log"))
+        with first.open("r+b") as file:
+            file.seek(first.stat().st_size // 2)
+            file.write(b"damage")
+        entries = [ConfigEntry("min.cleanable.dirty.ratio", "0", incremental_operation=AlterConfigOpType.SET)]
+        resource = ConfigResource(ResourceType.TOPIC, "orders", incremental_configs=entries)
+        admin = AdminClient({"bootstrap.servers": release.broker.bootstrap})
+        admin.incremental_alter_configs([resource])[resource].result(PATIENCE_SECONDS)
+        wait_until(
+            "the cleaner has set it aside",
+            lambda: agent.ask("info")["kafka_cleaner"]["uncleanable_names"] == ["orders-0"],
+        )
+        assert agent.ask("info")["kafka_cleaner"]["uncleanable"] == 1
 
 
 @pytest.fixture

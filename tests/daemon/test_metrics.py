@@ -87,6 +87,26 @@ def test_holds_of_a_brokers_locks() -> None:
     assert not [key for key in samples(view(log_dirs=(log_dir(agent=older),))) if key[0].startswith(name)]
 
 
+def test_how_kafkas_own_cleaner_is() -> None:
+    """OP-13: the worst of the agents; what none of them knows has no series."""
+    names = ("running", "dead_threads", "idle_seconds", "uncleanable_partitions")
+
+    def found(*agents: dict[str, object] | None) -> list[float | None]:
+        dirs = tuple(log_dir(f"/{row}", agent=each) for row, each in enumerate(agents))
+        series = samples(view(log_dirs=dirs))
+        return [series.get((f"cleanerd_kafka_cleaner_{name}", frozenset())) for name in names]
+
+    state = {"dead_threads": 0, "since_last_run_ms": 15_000, "uncleanable": 2, "uncleanable_names": []}
+    well = {"pid": 1, "socket": "/a", "ready": True, "cleaner": True, "kafka_cleaner": state}
+    older = {"pid": 2, "socket": "/b", "ready": True, "cleaner": False, "kafka_cleaner": None}
+    worse = {**well, "pid": 3, "kafka_cleaner": {**state, "dead_threads": 1, "uncleanable": None}}
+    assert found(well, well) == [1, 0, 15, 2]
+    assert found(well, worse) == [1, 1, 15, 2]
+    assert found(well, older) == [0, 0, 15, 2]
+    assert found(older) == [0, None, None, None]
+    assert found(None, {**well, "ready": False}) == [None] * 4
+
+
 def test_both_formats_say_the_same() -> None:
     shown = busy(40)
     assert samples(shown) == samples(shown, accept="application/openmetrics-text; version=1.0.0")

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cleanerd.broker.agent_facts import CleanerState
 from cleanerd.cleaner.reclaimable import Reclaimable
 from cleanerd.cleaner.staged_plan import StagedPlan
 from cleanerd.daemon.backoff import Backoff
@@ -181,10 +182,33 @@ def test_whether_kafkas_cleaner_runs(
 ) -> None:
     """OP-13: its setting decides, then what the agent sees in a broker that has started."""
     facts: Any = SimpleNamespace(server_properties=properties)
-    agent: Any = None if info is None else SimpleNamespace(**{"ready": True, **info})
+    agent: Any = None if info is None else SimpleNamespace(**{"ready": True, "kafka_cleaner": None, **info})
     found = kafka_cleaner(facts, agent)
     assert found.runs is runs
-    assert bool(found.note) is (runs is False)
+    assert bool(found.note) is (runs is False) is bool(found.fix)
+
+
+@pytest.mark.parametrize(
+    ("state", "runs", "noted"),
+    [
+        (CleanerState(0, 15_000, 0), True, ""),
+        (CleanerState(), True, ""),
+        (CleanerState(1, 15_000, 0), True, "lost 1 thread to an error, 1 left, so nothing compacts"),
+        (CleanerState(2, None, 3), False, "lost 2 threads to an error, 0 left"),
+        (CleanerState(0, 15_000, 2, ["a-0", "b-1"]), True, "set 2 partitions aside after an error: a-0, b-1, so these"),
+        (CleanerState(0, 6 * 3_600_000 + 1, 0), True, "has not looked for work for 6 h"),
+        (CleanerState(0, 6 * 3_600_000, 0), True, ""),
+        (CleanerState(0, -5, None), True, ""),
+    ],
+)
+def test_how_kafkas_cleaner_is(state: CleanerState, runs: bool, noted: str) -> None:
+    """OP-13: a dead thread, a partition that was set aside, and a cleaner that does nothing are each named."""
+    facts: Any = SimpleNamespace(server_properties={"log.cleaner.threads": "2"})
+    info: Any = SimpleNamespace(ready=True, cleaner=True, kafka_cleaner=state)
+    found = kafka_cleaner(facts, info)
+    assert found.runs is runs
+    assert bool(found.note) is bool(noted) is bool(found.fix)
+    assert noted in found.note
 
 
 def test_the_page_says_that_kafkas_cleaner_is_off() -> None:

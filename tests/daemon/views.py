@@ -99,6 +99,12 @@ def log_dir(path: str = "/var/lib/kafka/data-1", **changes: Any) -> LogDirView:
                 lock: {"bounds_us": [1_000, 10_000], "counts": [8_000, 31, 0], "sum_us": 912_000, "longest_us": 4_100}
                 for lock in ("log", "cleaner")
             },
+            "kafka_cleaner": {
+                "dead_threads": 0,
+                "since_last_run_ms": 9_000,
+                "uncleanable": 0,
+                "uncleanable_names": [],
+            },
         },
         node_id=3,
     )

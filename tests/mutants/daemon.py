@@ -142,6 +142,14 @@ DAEMON = (
         ("tests/cli/test_doctor.py::test_kafkas_cleaner_that_is_off",),
     ),
     Mutant(
+        "partitions-that-kafkas-cleaner-set-aside-are-not-said",
+        "OP-13",
+        "cleanerd/scope/kafka_cleaner.py",
+        "    if state.uncleanable:\n",
+        "    if not state.uncleanable_names and state.uncleanable:\n",
+        ("tests/daemon/test_standing.py::test_how_kafkas_cleaner_is",),
+    ),
+    Mutant(
         "another-producers-transaction-is-named",
         "OP-14",
         "cleanerd/log/open_transaction.py",

@@ -91,6 +91,7 @@ class _ViewCollector(Collector):
         _totals(families, view)
         _log_dirs(families, view)
         _held_locks(families, view)
+        _kafka_cleaners(families, view)
         _topics(families, view)
         families.add("cleanerd_partitions_left_out", (), len(view.partitions) - self._shown)
         if self._kafka_names:
@@ -253,15 +254,33 @@ def _log_dirs(families: _Families, view: DaemonView) -> None:
         families.add("cleanerd_max_dirty_ratio", (path,), _max_dirty_ratio(partitions))
 
 
+def _agents(view: DaemonView) -> list[Mapping[str, Any]]:
+    """What agents say of themselves; one may serve several log directories."""
+    known = (each.agent for each in view.log_dirs if each.agent is not None)
+    return list({(agent.get("pid"), agent.get("socket")): agent for agent in known}.values())
+
+
+def _kafka_cleaners(families: _Families, view: DaemonView) -> None:
+    """OP-13: the figures of the brokers' own cleaners, as far as their agents know them."""
+    agents = [agent for agent in _agents(view) if agent.get("ready")]
+    if not agents:
+        return
+    families.add("cleanerd_kafka_cleaner_running", (), all(agent.get("cleaner") for agent in agents))
+    states = [state for agent in agents if (state := agent.get("kafka_cleaner")) is not None]
+    for name, key, per in (
+        ("cleanerd_kafka_cleaner_dead_threads", "dead_threads", 1),
+        ("cleanerd_kafka_cleaner_idle_seconds", "since_last_run_ms", 1000),
+        ("cleanerd_kafka_cleaner_uncleanable_partitions", "uncleanable", 1),
+    ):
+        values = [value for state in states if (value := state[key]) is not None]
+        if values:
+            families.add(name, (), max(values) / per)
+
+
 def _held_locks(families: _Families, view: DaemonView) -> None:
-    """How long agents held their brokers' locks; one agent may serve several log directories (A-36)."""
-    agents = {
-        (each.agent.get("pid"), each.agent.get("socket")): each.agent
-        for each in view.log_dirs
-        if each.agent is not None
-    }
+    """How long agents held their brokers' locks (A-36)."""
     found: dict[str, Histogram] = {}
-    for agent in agents.values():
+    for agent in _agents(view):
         for lock, held in agent.get("held", {}).items():
             bounds = tuple(bound / 1_000_000 for bound in held["bounds_us"])
             counted = Histogram(bounds, tuple(held["counts"]), held["sum_us"] / 1_000_000)

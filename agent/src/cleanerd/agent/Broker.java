@@ -8,6 +8,8 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.Lock;
 
 /** The broker that this JVM is: its LogManagers, and what of them the agent can use. */
 final class Broker {
@@ -102,13 +104,37 @@ final class Broker {
         return result;
     }
 
-    boolean hasCleaner() throws IOException {
+    /** The cleaner managers of the LogManagers that have one. */
+    List<Object> cleanerManagers() throws IOException {
+        List<Object> result = new ArrayList<>();
         for (Object manager : managers) {
-            if (members.cleaner != null && Reflect.call(members.cleaner, manager) != null) {
-                return true;
+            Object found = members.cleaner == null ? null : cleanerManagerOf(manager);
+            if (found != null) {
+                result.add(found);
             }
         }
-        return false;
+        return result;
+    }
+
+    /** Null when the broker runs without a cleaner. */
+    Object cleanerManagerOf(Object manager) throws IOException {
+        Object cleaner = Reflect.call(members.cleaner, manager);
+        return cleaner == null ? null : Reflect.call(members.cleanerManager, cleaner);
+    }
+
+    /** The manager's lock, held; busy when it is not to be had in time. */
+    HeldLock lockCleaner(Object cleanerManager, long patienceSeconds) throws IOException, Refusal {
+        Lock lock = (Lock) Reflect.get(members.cleanerLock, cleanerManager);
+        boolean held = false;
+        try {
+            held = lock.tryLock(patienceSeconds, TimeUnit.SECONDS);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+        if (!held) {
+            throw new Refusal("busy", "the lock of the broker's cleaner is held for more than " + patienceSeconds + " s");
+        }
+        return new HeldLock(lock, cleanerHolds);
     }
 
     /**
@@ -193,7 +219,9 @@ final class Broker {
         answer.put("self_test_told", trial.told());
         answer.put("node_id", nodeId());
         answer.put("log_dirs", liveLogDirs());
-        answer.put("cleaner", hasCleaner());
+        List<Object> cleaners = cleanerManagers();
+        answer.put("cleaner", !cleaners.isEmpty());
+        answer.put("kafka_cleaner", cleaners.isEmpty() || members.cleanerManager == null ? null : CleanerState.of(this, cleaners));
         answer.put("gives_up_log_dirs", failures != null);
         answer.put("held", Map.of("log", logHolds.toJson(), "cleaner", cleanerHolds.toJson()));
     }

@@ -8,8 +8,6 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
-import java.util.concurrent.TimeUnit;
-import java.util.concurrent.locks.Lock;
 import java.util.stream.Collectors;
 
 /** One partition's log inside the broker: the {@code UnifiedLog} object and the LogManager it belongs to. */
@@ -258,21 +256,7 @@ class BrokerLog {
      */
     HeldLock lockCleaner(long patienceSeconds) throws IOException, Refusal {
         Object cleanerManager = cleanerManager();
-        if (cleanerManager == null) {
-            return null;
-        }
-        Lock lock = (Lock) Reflect.get(members.cleanerLock, cleanerManager);
-        boolean held = false;
-        try {
-            held = lock.tryLock(patienceSeconds, TimeUnit.SECONDS);
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
-        }
-        if (!held) {
-            throw new Refusal("busy", "the broker's cleaner did not let " + this + " be asked for within " + patienceSeconds
-                    + " s: its lock is held");
-        }
-        return new HeldLock(lock, broker.cleanerHolds);
+        return cleanerManager == null ? null : broker.lockCleaner(cleanerManager, patienceSeconds);
     }
 
     /** none, in_progress, aborted, paused, unknown; no_cleaner when the broker runs without one. */
@@ -331,7 +315,6 @@ class BrokerLog {
     }
 
     private Object cleanerManager() throws IOException {
-        Object cleaner = Reflect.call(members.cleaner, manager);
-        return cleaner == null ? null : Reflect.call(members.cleanerManager, cleaner);
+        return broker.cleanerManagerOf(manager);
     }
 }

@@ -193,9 +193,8 @@ final class MarkerProof {
             throw wrong(marker.last(), "is none of the sources', and the marker there is no ABORT of its producer");
         }
         // Of an earlier segment the first batch may be gone, as this plan swapped it.
-        boolean begins = first < group.base() ? first <= producer.began : first == producer.began;
-        if (first <= producer.ended || !begins) {
-            throw wrong(marker.last(), "is none of the sources', and its transaction does not begin at " + first);
+        if (first <= producer.ended || first > producer.began) {
+            throw wrong(marker.last(), "is none of the sources', and its transaction begins at " + producer.began);
         }
     }
 

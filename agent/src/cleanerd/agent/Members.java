@@ -38,6 +38,8 @@ final class Members {
     final Method cleanerManager;
     final Field cleanerLock;
     final Method cleaningState;
+    /** Null: it is not known which partitions the cleaner sets aside. */
+    final Method uncleanable;
     final Method updateCheckpoints;
 
     final Class<?> log;
@@ -97,6 +99,7 @@ final class Members {
         Class<?> managerClass = resultOf(cleanerManager);
         cleanerLock = field(managerClass, "lock");
         cleaningState = method(managerClass, "cleaningState", partitionClass);
+        uncleanable = optional(managerClass, "uncleanablePartitions", String.class);
         updateCheckpoints = threeArguments(managerClass, "updateCheckpoints");
 
         log = moved("UnifiedLog");
@@ -221,9 +224,9 @@ final class Members {
         return firstType(name);
     }
 
-    private Method optional(Class<?> owner, String name) {
+    private Method optional(Class<?> owner, String name, Class<?>... parameters) {
         try {
-            return owner == null ? null : Reflect.method(owner, name);
+            return owner == null ? null : Reflect.method(owner, name, parameters);
         } catch (NoSuchMethodException e) {
             return null;
         }
