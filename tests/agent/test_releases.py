@@ -121,8 +121,8 @@ def test_how_kafkas_own_cleaner_is(release: Live) -> None:
         topic = release.topic("orders", transactions=False, **{"min.cleanable.dirty.ratio": "1"})
         first = min(topic.directory.glob("*.log"))
         with first.open("r+b") as file:
-            file.seek(first.stat().st_size // 2)
-            file.write(b"damage")
+            file.seek(8)
+            file.write(b"\0\0\0\1")  # the size of its first batch
         entries = [ConfigEntry("min.cleanable.dirty.ratio", "0", incremental_operation=AlterConfigOpType.SET)]
         resource = ConfigResource(ResourceType.TOPIC, "orders", incremental_configs=entries)
         admin = AdminClient({"bootstrap.servers": release.broker.bootstrap})
