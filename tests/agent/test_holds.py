@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long]
 
-PRODUCERS: Final = int(os.environ.get("HOLDS_PRODUCERS", "200000"))
-SEGMENTS: Final = int(os.environ.get("HOLDS_SEGMENTS", "1000"))
+PRODUCERS: Final = int(os.environ.get("HOLDS_PRODUCERS", "1000000"))
+SEGMENTS: Final = int(os.environ.get("HOLDS_SEGMENTS", "13000"))
 MOST_HELD_US: Final = 10_000
 CHANGES: Final = (
     ("return swapIn(log);", "return Measured.of(broker, log);"),
@@ -60,19 +60,16 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any
         shutil.rmtree(work_dir)
 
 
-@pytest.mark.parametrize(("work", "least"), [("look", 600), ("producers", PRODUCERS // 256)])
-def test_the_logs_lock_is_held_for_a_moment(measured: dict[str, Any], work: str, least: int) -> None:
-    """A-36: a look at such a log, and a question for all its producers, hold its lock for less than 10 ms at a time.
+def test_the_logs_lock_is_held_for_a_moment(measured: dict[str, Any]) -> None:
+    """A-36: a look at such a log, and a question for each 20,000 of its producers, hold its lock for at most 10 ms.
 
-    One hold in ten may be longer: the JVM, or a busy machine, stops a thread whatever it holds. What grows with the
-    producers would make every third one longer.
+    The JVM and a busy machine stop a thread whatever it holds. So each is tried up to twenty times, and one try has
+    no longer hold; what grows with the log makes each try longer.
     """
-    before, after = measured[work]
-    counts = [now - then for then, now in zip(before, after, strict=True)]
-    long = sum(counts[measured["bounds_us"].index(MOST_HELD_US) + 1 :])
-    print(f"\n{work}: {dict(zip([*measured['bounds_us'], 'more'], counts, strict=True))}")  # noqa: T201
-    assert sum(counts) >= least
-    assert long <= sum(counts) / 10
+    assert measured["bounds_us"][4] == MOST_HELD_US
+    assert measured["segments"] > SEGMENTS
+    assert measured["holds"] >= PRODUCERS // 256
+    assert (measured["looks_too_long"], measured["slices_too_long"]) == (0, 0)
 
 
 def test_a_look_tells_of_no_producer(measured: dict[str, Any]) -> None:
