@@ -20,7 +20,7 @@ from tests.kafka.judge import fetch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long]
+pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(1500)]
 
 PRODUCERS: Final = int(os.environ.get("HOLDS_PRODUCERS", "1000000"))
 SEGMENTS: Final = int(os.environ.get("HOLDS_SEGMENTS", "13000"))
@@ -61,15 +61,15 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any
 
 
 def test_the_logs_lock_is_held_for_a_moment(measured: dict[str, Any]) -> None:
-    """A-36: a look at such a log, and a question for each 20,000 of its producers, hold its lock for at most 10 ms.
+    """A-36: a look at such a log, and a question for each 100,000 of its producers, hold its lock for at most 10 ms.
 
     The JVM and a busy machine stop a thread whatever it holds. So each is tried up to twenty times, and one try has
     no longer hold; what grows with the log makes each try longer.
     """
     assert measured["bounds_us"][4] == MOST_HELD_US
+    assert (measured["looks_too_long"], measured["slices_too_long"]) == (0, 0)
     assert measured["segments"] > SEGMENTS
     assert measured["holds"] >= PRODUCERS // 256
-    assert (measured["looks_too_long"], measured["slices_too_long"]) == (0, 0)
 
 
 def test_a_look_tells_of_no_producer(measured: dict[str, Any]) -> None:

@@ -15,8 +15,8 @@ final class Measured {
     private static final int PRODUCERS = Integer.getInteger("cleanerd.test.producers");
     private static final int AT_ONCE = 1000;
     private static final int PRODUCER_AT = 43;
-    private static final int WARM_UP = 50;
-    private static final int SLICE = 20_000;
+    private static final int WARM_UP = 20;
+    private static final int SLICE = 100_000;
     private static final int TRIES = 20;
     private static final int WITHIN = 5; // the buckets of up to 10 ms
 
