@@ -87,6 +87,14 @@ class Survey:
         return self.verdict is None
 
     @property
+    def may_purge(self) -> bool:
+        """D-16: whether a cleaning for tombstones alone has something to clean: a clean section below every limit."""
+        bounds, end = self.bounds, self.bounds.bound.offset
+        if end <= bounds.first_dirty_offset:
+            end = min(end, _limit_of_clean_section(self.log, bounds))
+        return end > self.log.segments[0].base
+
+    @property
     def refusal(self) -> str:
         """Why it is not cleaned now, empty when it is to be cleaned."""
         return "" if self.verdict is None else self.verdict.reason

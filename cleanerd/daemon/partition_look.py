@@ -46,6 +46,7 @@ class PartitionLook:
     plan in it that ``cleanerd apply`` would take. ``closed``: the last segment but the active one.
     ``quarantine_outdated``: what ``quarantine`` is about is no longer what it was. ``open_since_ms``: when the open
     transaction began that limits the cleaning (OP-14). ``has_wrong_times``: no deadline can be known (OP-18).
+    ``may_purge``: see `Survey`.
     """
 
     name: TopicPartition
@@ -85,6 +86,7 @@ class PartitionLook:
     quarantine_outdated: bool = False
     open_since_ms: int | None = None
     has_wrong_times: bool = False
+    may_purge: bool = True
 
     def has_nothing_to_do(self, now_ms: int) -> bool:
         """Whether all work on it is done: nothing to clean, to purge, to put in place or to look through waits."""
@@ -174,6 +176,7 @@ def look_of(
         quarantine_outdated=state is not None and is_outdated(state, found.log),
         has_wrong_times=bounds.wrong_time is not None,
         open_since_ms=None if found.holds is None else found.holds.since_ms,
+        may_purge=found.may_purge,
     )
 
 

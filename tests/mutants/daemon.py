@@ -14,6 +14,16 @@ TEST_STANDING = "tests/daemon/test_standing.py"
 
 DAEMON = (
     Mutant(
+        "a-purge-begins-before-the-high-watermark-is-known",
+        "D-16",
+        "cleanerd/daemon/fleet/due.py",
+        " and look.may_purge",
+        "",
+        (
+            "tests/daemon/test_no_repeated_rounds.py::test_a_horizon_that_means_nothing_is_looked_into_once_beside_a_broker",
+        ),
+    ),
+    Mutant(
         "each-client-has-a-body-of-its-own",
         "D-13",
         "cleanerd/daemon/http/server.py",
