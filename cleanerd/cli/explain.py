@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -13,12 +12,11 @@ from cleanerd.cli.cleaning_options import options_from
 from cleanerd.cli.output import NONE_COMPACTED, Column
 from cleanerd.cli.scope import select_in, tell_warnings, tell_young_topics
 from cleanerd.cli.selecting import each_once
-from cleanerd.daemon.asking import ask, find_control_socket
+from cleanerd.daemon.asking import daemon_facts
 from cleanerd.errors import CleanerdError, NotCompactedError, worst_exit_code
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import partition_names, read_log_dir
 from cleanerd.log.quarantine import is_outdated
-from cleanerd.log.state_files import DAMAGE
 from cleanerd.scope.explanation import (
     POLICY_CHANGES,
     POLICY_RULE,
@@ -44,7 +42,6 @@ if TYPE_CHECKING:
     from cleanerd.settings import Settings
 
 
-_DAEMON_SECONDS: Final = 5.0
 _VERBS: Final = {"offline": "clean", "on-start": "stage", "live": "clean --live"}
 
 
@@ -103,7 +100,8 @@ class _Asked:
                     answer = explain_reading(
                         partitions.read(name), self.store, self.options, partitions.facts.resources()
                     )
-                    self.answers.append(_Answer(answer, verb, _daemon_of(self.settings, directory.path, name)))
+                    daemon = daemon_facts(self.settings, directory.path, name)
+                    self.answers.append(_Answer(answer, verb, daemon.get(str(name))))
                 except NotCompactedError as reason:
                     self.answers.append(_Answer(_NotCompacted(name, reason, choice.mode != "offline"), verb))
                 except CleanerdError as error:
@@ -151,16 +149,6 @@ class _Answer:
     def to_json(self) -> dict[str, Any]:
         """The entry of ``explain --json``; ``daemon`` is there when one answered."""
         return self.what.to_json() | ({} if self.daemon is None else {"daemon": self.daemon})
-
-
-def _daemon_of(settings: Settings, log_dir: Path, name: TopicPartition) -> dict[str, Any] | None:
-    """What a daemon that looks after ``log_dir`` does with the partition; None: there is none that answers."""
-    try:
-        answer = ask(find_control_socket(settings), "explain", timeout_seconds=_DAEMON_SECONDS, partition=str(name))
-        found = dict(answer["daemon"])
-        return found if os.path.samefile(str(found["log_dir"]), log_dir) else None
-    except (CleanerdError, OSError, *DAMAGE):
-        return None
 
 
 def _tell_all(output: Output, answers: Sequence[_Answer], *, is_one: bool, failed: bool) -> None:

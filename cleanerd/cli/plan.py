@@ -28,6 +28,7 @@ from cleanerd.cli.scope import (
     tell_what_is_missing,
     tell_young_topics,
 )
+from cleanerd.daemon.asking import daemon_facts
 from cleanerd.errors import CleanerdError, UnsupportedLogError, as_cleanerd_error, worst_exit_code
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
@@ -144,7 +145,8 @@ def preview(
             )
             if choice.mode == "on-start" and not wanted:
                 tell_young_topics(common.output, partitions, targets)
-            rows += [asked.row(target.name) for target in targets]
+            daemon = daemon_facts(settings, log_dir.path)
+            rows += [replace(asked.row(each.name), daemon=daemon.get(str(each.name))) for each in targets]
     tell_warnings(common.output, [row.found.config for row in rows if row.found is not None])
     for warning in store.warnings:
         common.output.warning(warning)

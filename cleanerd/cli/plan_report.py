@@ -63,7 +63,10 @@ class Switched:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One partition in the plan; ``error``: why it would not be cleaned, without the facts when it cannot be read."""
+    """One partition in the plan; ``error``: why it would not be cleaned, without the facts when it cannot be read.
+
+    ``daemon``: what a running daemon does with it, None where none answered.
+    """
 
     name: TopicPartition
     log_dir: LogDir
@@ -73,6 +76,7 @@ class Row:
     switched: Switched | None
     error: CleanerdError | None
     estimate: Reclaimable | None = None
+    daemon: Mapping[str, Any] | None = None
 
     @property
     def reclaimable(self) -> Reclaimable | None:
@@ -110,8 +114,17 @@ def tell(output: Output, rows: Sequence[Row], modes: Mapping[Path, ModeChoice], 
         columns.append(Column("would save", right=True))
     if exact:
         columns += [Column("records", right=True), Column("kept", right=True), Column("after", right=True)]
+    daemon = any(row.daemon is not None for row in rows)
+    if daemon:
+        columns.append(Column("daemon"))
     cells = [
-        [name, *([str(row.log_dir.path)] if len(modes) > 1 else []), *others]
+        [
+            name,
+            *([str(row.log_dir.path)] if len(modes) > 1 else []),
+            *others[:-1],
+            *_phase(row, shown=daemon),
+            others[-1],
+        ]
         for row in rows
         for name, *others in [_cells(row, exact=exact, strategies=strategies, estimates=estimates)]
     ]
@@ -178,6 +191,10 @@ def _cells(row: Row, *, exact: bool, strategies: bool, estimates: bool) -> list[
     return [*cells, f"error: {row.error}" if row.error is not None else overdue + why]
 
 
+def _phase(row: Row, *, shown: bool) -> list[str]:
+    return [] if not shown else ["" if row.daemon is None else str(row.daemon["phase"])]
+
+
 def _estimate(row: Row) -> str:
     """What would be saved; of less than a thousandth of the log the number says nothing."""
     if row.estimate is None or row.found is None:
@@ -228,6 +245,8 @@ def _json(row: Row) -> dict[str, Any]:
         "partition": row.name.partition,
         "log_dir": str(row.log_dir.path),
     }
+    if row.daemon is not None:
+        document["daemon"] = dict(row.daemon)
     if row.found is None:
         return {**document, "action": "error", "reason": str(row.error)}
     bounds = row.found.bounds

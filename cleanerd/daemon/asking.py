@@ -14,11 +14,17 @@ from cleanerd.log.state_files import DAMAGE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from cleanerd.format.names import TopicPartition
     from cleanerd.settings import Settings
 
 SOCKET_NAME: Final = "control.sock"
 MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
 RUNTIME_DIRECTORY: Final = Path("/run/cleanerd")
+
+DAEMON_SECONDS: Final = 5.0
+"""How long a command that can do without the daemon waits for its answer."""
+
+PARTITION_FACTS: Final = ("log_dir", "phase", "outlook", "mode", "reason", "next_purge_ms")
 
 UNKNOWN: Final = "the daemon knows no such compacted partition or topic"
 """What is said of a name that means nothing to it."""
@@ -67,6 +73,29 @@ def ask(path: Path, operation: str, *, timeout_seconds: float = 30.0, **values: 
         if isinstance(error, PermissionError):
             hint = "only the daemon's user and root may ask it: run this as one of them"
         raise RefusedError(f"the daemon does not answer: {why}", where=str(path), hint=hint) from error
+
+
+def daemon_facts(settings: Settings, log_dir: Path, name: TopicPartition | None = None) -> dict[str, dict[str, Any]]:
+    """D-17: what a daemon that looks after ``log_dir`` does with its partitions, by name; empty without an answer.
+
+    ``name``: of this one alone, for which the daemon reads the log again.
+    """
+    try:
+        path = find_control_socket(settings)
+        if name is None:
+            found = list(ask(path, "status", timeout_seconds=DAEMON_SECONDS)["partitions"])
+        else:
+            answer = ask(path, "explain", timeout_seconds=DAEMON_SECONDS, partition=str(name))
+            found = [{**answer, **answer["daemon"]}]
+        there = {str(each["log_dir"]) for each in found}
+        here = {each for each in there if os.path.exists(each) and os.path.samefile(each, log_dir)}
+        return {
+            f"{each['topic']}-{each['partition']}": {fact: each[fact] for fact in PARTITION_FACTS}
+            for each in found
+            if each["log_dir"] in here
+        }
+    except (CleanerdError, OSError, *DAMAGE):
+        return {}
 
 
 def _result(answer: dict[str, Any]) -> dict[str, Any]:

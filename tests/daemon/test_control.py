@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import json
 import os
+import re
 import socket
 import stat
 import subprocess
@@ -353,16 +354,22 @@ def test_hostile_clients_do_not_disturb(root: Path) -> None:
         serve(assignments(root), story)
 
 
-def test_explain_asks_the_daemon(root: Path) -> None:
-    """``cleanerd explain`` says what a running daemon does with the partition, if it looks after that directory."""
+def test_plan_and_explain_ask_the_daemon(root: Path) -> None:
+    """D-17: they say what a running daemon does with the partition, if it looks after that directory."""
     sets = [f"cleanerd.control.socket={root.parent / 'control.sock'}", f"cleanerd.state.dir={root.parent / 'verbs'}"]
     words = [word for each in (*sets, "topics.orders.cleanup.policy=compact") for word in ("--set", each)]
     with broker(root):
         control = asking(root)
 
         async def explained(path: Path, *more: str) -> str:
-            command = [sys.executable, "-m", "cleanerd", "explain", "orders-0", str(path), *words, *more]
-            done = await asyncio.to_thread(subprocess.run, command, capture_output=True, check=True)
+            return await run("explain", "orders-0", str(path), *more)
+
+        async def planned(path: Path, *more: str) -> str:
+            return await run("plan", str(path), *more)
+
+        async def run(*command: str) -> str:
+            line = [sys.executable, "-m", "cleanerd", *command, *words]
+            done = await asyncio.to_thread(subprocess.run, line, capture_output=True, check=True)
             return done.stdout.decode()
 
         async def story(service: Service) -> None:
@@ -373,5 +380,11 @@ def test_explain_asks_the_daemon(root: Path) -> None:
             copy = make_log_dir(root.parent / "copy", {"orders-0": two_groups()})
             assert "daemon" not in json.loads(await explained(copy, "--json")), "it does not look after that one"
             assert "The running daemon: paused" in await explained(root)
+            (row,) = json.loads(await planned(root, "--json"))["partitions"]
+            assert row["daemon"]["phase"] == "paused"
+            assert row["daemon"].keys() == json.loads(await explained(root, "--json"))["daemon"].keys()
+            (row,) = json.loads(await planned(copy, "--json"))["partitions"]
+            assert "daemon" not in row
+            assert re.search(r"daemon .*\n.* paused ", await planned(root))
 
         serve(assignments(root), story)

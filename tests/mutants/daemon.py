@@ -14,6 +14,14 @@ TEST_STANDING = "tests/daemon/test_standing.py"
 
 DAEMON = (
     Mutant(
+        "plan-shows-what-the-daemon-does-elsewhere",
+        "D-17",
+        "cleanerd/daemon/asking.py",
+        "os.path.exists(each) and os.path.samefile(each, log_dir)",
+        "os.path.exists(each)",
+        ("tests/daemon/test_control.py::test_plan_and_explain_ask_the_daemon",),
+    ),
+    Mutant(
         "a-purge-begins-before-the-high-watermark-is-known",
         "D-16",
         "cleanerd/daemon/fleet/due.py",
