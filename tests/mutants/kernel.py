@@ -34,8 +34,8 @@ KERNEL = (
         "max-timestamp-of-records-that-went",
         "C-52",
         SURVIVORS,
-        "if append_time { self.source.max_timestamp } else { self.max_timestamp }",
-        "if append_time { self.max_timestamp } else { self.source.max_timestamp }",
+        "        (0, of_records.max(least))\n",
+        "        (0, source.max_timestamp.max(least))\n",
         ("kernel/tests/rewrite.rs::the_max_timestamp_is_that_of_the_survivors",),
     ),
     Mutant(

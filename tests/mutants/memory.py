@@ -29,8 +29,8 @@ MEMORY = (
         "only-the-segment-at-hand-takes-memory",
         "U-35",
         "cleanerd/cleaner/facts_room.py",
-        "BATCH_BYTES * self._batches + RECORD_BITS * self._records // 8",
-        "BATCH_BYTES * self._own_batches + RECORD_BITS * self._own_records // 8",
+        "self._batch_bytes * self._batches + RECORD_BITS * self._records // 8",
+        "self._batch_bytes * self._own_batches + RECORD_BITS * self._own_records // 8",
         ("tests/cleaner/test_facts_memory.py::test_the_facts_of_all_batches_and_records_are_counted",),
     ),
     Mutant(
