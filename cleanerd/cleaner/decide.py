@@ -246,7 +246,7 @@ def next_purge_ms(plan: CleaningPlan, decided: Sequence[SegmentDecision], *, for
     """
     waits = plan.rules.tombstone_guard == "horizon" and any(each.waiting for each in decided)
     if waits and plan.rules.versioned and any(each.kept < each.records for each in decided):
-        return plan.now_ms
+        return plan.expiry_ms
     horizons = [decision.next_horizon_ms for decision in decided]
     if any(decision.horizons_begun or decision.shortens_transactions for decision in decided):
         begun = new_horizon_ms(plan.now_ms, plan.delete_retention_ms)

@@ -339,8 +339,8 @@ class SegmentEvidence:
         any_of = int(np.bitwise_or.reduce(attributes))
         if any_of & HAS_DELETE_HORIZON:
             flags[has_horizon(attributes)] |= BATCH_HAS_HORIZON
-            flags[expired(attributes, batches.base_timestamp, self._plan.now_ms)] |= BATCH_EXPIRED
-            horizons = (self.next_horizon_ms, next_horizon_ms(attributes, batches.base_timestamp, self._plan.now_ms))
+            flags[expired(attributes, batches.base_timestamp, self._plan.expiry_ms)] |= BATCH_EXPIRED
+            horizons = (self.next_horizon_ms, next_horizon_ms(attributes, batches.base_timestamp, self._plan.expiry_ms))
             self.next_horizon_ms = min((horizon for horizon in horizons if horizon is not None), default=None)
         flags[self._plan.last_records.protected(batches, ordered=ordered)] |= BATCH_PROTECTED
         if is_legacy(batches):

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 def next_purge_ms(
     reader: SegmentReader,
     segments: Sequence[Segment],
-    now_ms: int,
+    expiry_ms: int,
     progress: Callable[[int], None] = lambda _bytes: None,
 ) -> int | None:
-    """The earliest horizon in ``segments``; ``now_ms`` if one has passed, None when there is none (C-47..C-49).
+    """The earliest horizon in ``segments``; ``expiry_ms`` if one has passed, None when there is none (C-47..C-49).
 
     A horizon stays in its batch after what it was for is gone, so one that has passed may mean nothing: a cleaning
     finds out, once. A marker without a horizon whose transaction has no batch left waits for a cleaning that sets it:
@@ -51,7 +51,7 @@ def next_purge_ms(
             if _ends_nothing(batches, transactions).any():
                 earliest = -1
             progress(batches.consumed)
-    return None if earliest is None else max(earliest, now_ms)
+    return None if earliest is None else max(earliest, expiry_ms)
 
 
 def _ends_nothing(batches: _kernel.Batches, transactions: OpenTransactions) -> NDArray[np.bool_]:

@@ -62,7 +62,8 @@ class CleaningPlan:
     is known to be clean, below ``unproven_below`` by Kafka's checkpoint alone (U-50); ``first_dirty_offset`` lies above
     it where the operator says so. From ``lasting_start_offset`` on, at most the log start offset, records are there
     again when the broker is killed. Records from ``first_dirty_offset`` up to ``end_offset`` are indexed; those from
-    ``end_offset`` on stay whatever they are (C-45.1). ``last_records`` is what active producers' state hangs on; at
+    ``end_offset`` on stay whatever they are (C-45.1). Horizons up to ``expiry_ms`` count as passed; it lies below
+    ``now_ms`` while tombstones wait for a replica (U-70). ``last_records`` is what active producers' state hangs on; at
     ``producers_expired_ms`` they have expired unless they write again. ``aborted`` are the aborted transactions up to
     the end of the log, as its indexes have them. ``legacy_horizon_ms`` is how old a segment file is whose v0 and v1
     tombstones may go (C-30); ``map_dir``, ``map_reserve_bytes``: where the offset map may be a file, "" for nowhere,
@@ -89,6 +90,7 @@ class CleaningPlan:
     rules: Rules
     fingerprint: str
     now_ms: int
+    expiry_ms: int
     delete_retention_ms: int
     last_records: LastRecords
     producers_expired_ms: int
@@ -236,10 +238,17 @@ def uncleanable_sources(log: PartitionLog, first: int) -> tuple[Source, ...]:
     return tuple(Source(segment, ends[row]) for row, segment in enumerate(log.segments) if row >= first)
 
 
-def legacy_horizon_ms(sources: tuple[Source, ...], first_dirty_offset: int, delete_retention_ms: int) -> int:
-    """The plan's, from the segments that begin in the clean part (C-30)."""
+def legacy_horizon_ms(
+    sources: tuple[Source, ...], first_dirty_offset: int, delete_retention_ms: int, bound_ms: int | None
+) -> int:
+    """The plan's, from the segments that begin in the clean part (C-30).
+
+    These formats have no horizon: a segment's last write and the retention stand for it in the bound ``bound_ms``
+    (U-70), None where there is none.
+    """
     clean = [source for source in sources if source.base < first_dirty_offset]
-    return legacy.horizon_ms([source.segment.mtime_ns // 1_000_000 for source in clean], delete_retention_ms)
+    times_ms = [source.segment.mtime_ns // 1_000_000 for source in clean]
+    return legacy.horizon_ms(times_ms, delete_retention_ms, bound_ms)
 
 
 def new_plan_id() -> str:

@@ -75,11 +75,14 @@ def make_plan(
         rules=rules,
         fingerprint=fingerprint(config),
         now_ms=options.now_ms,
+        expiry_ms=found.expiry.expiry_ms(options.now_ms),
         delete_retention_ms=config.delete_retention_ms + options.clock_doubt_ms,
         last_records=last_records,
         producers_expired_ms=options.now_ms + resources.producer_id_expiration_ms,
         aborted=decided_aborted(log, reader, bound, may_be_torn=may_be_torn),
-        legacy_horizon_ms=legacy_horizon_ms(sources, found.bounds.first_dirty_offset, config.delete_retention_ms),
+        legacy_horizon_ms=legacy_horizon_ms(
+            sources, found.bounds.first_dirty_offset, config.delete_retention_ms, found.expiry.at_ms
+        ),
         # A v0 or v1 tombstone has no flag: turned into v2 it would be none any more (R87-2).
         convert_legacy=resources.convert_legacy and rules.tombstone_mode != "flag",
         max_message_bytes=config.max_message_bytes,

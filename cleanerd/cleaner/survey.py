@@ -20,6 +20,7 @@ from cleanerd.log.other_places import rules_of
 from cleanerd.log.partition import PartitionLog, read_partition
 from cleanerd.log.read import SegmentReader
 from cleanerd.policy.cleanable import LimitedBy, first_dirty
+from cleanerd.policy.replicas import BY_CLOCK, ExpiryBound, held_in_words, lowest
 from cleanerd.words import counted
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class CleaningOptions:
     is set now counts from the later one, so that whichever is right no tombstone goes too early (KIP-534).
     ``change_strategy``: other rules than those of the last cleaning are meant. ``indexes_only``: no sealed segment is
     read to see how old it is; for who looks at many partitions and cleans none (U-51).
+    ``waits_for_replicas``: False for Kafka's rule, as with an explicit ``--now-ms``. ``ignored_replicas``: brokers that
+    never return, for which no tombstone waits (U-70).
     """
 
     now_ms: int
@@ -51,6 +54,8 @@ class CleaningOptions:
     clock_doubt_ms: int = 0
     change_strategy: bool = False
     indexes_only: bool = False
+    waits_for_replicas: bool = True
+    ignored_replicas: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,7 @@ class Survey:
     the operator should know either way (repairs of C-03, state that was outdated). ``change``: it would be cleaned by
     other rules than before. ``state``: what is remembered of it, None when nothing is. ``standing``: the clean point in
     it, if that describes the log as it lies there. ``holds``: the open transaction that limits the cleaning (OP-14).
+    ``expiry``: up to which delete horizon tombstones may go (U-70).
     """
 
     log: PartitionLog
@@ -80,6 +86,7 @@ class Survey:
     state: PartitionState | None = None
     standing: CleanPoint | None = None
     holds: OpenTransaction | None = None
+    expiry: ExpiryBound = BY_CLOCK
 
     @property
     def to_clean(self) -> bool:
@@ -159,6 +166,7 @@ def survey_log(
     if options.purge and end <= first:
         end = purge_end
     standing = point if outdated is None else None
+    expiry = expiry_bound(config, log.name, options)
     against = verdict(
         log,
         log_dir,
@@ -172,7 +180,7 @@ def survey_log(
         change=None if options.change_strategy else change,
     )
     if against is not None and against.rule in bounds.bound.limits and options.up_to_offset is None:
-        against = _unless_purge_is_due(against, log, state, first, purge_end, options)
+        against = _unless_purge_is_due(against, log, state, first, purge_end, options, expiry)
         end = purge_end if against is None else end
     if holds is not None and against is not None and against.rule == LimitedBy.OPEN_TRANSACTION:
         against = replace(against, reason=f"{against.reason}; {holds.told(options.now_ms)}", changes=holds.way_out)
@@ -196,7 +204,15 @@ def survey_log(
         state=state,
         standing=standing,
         holds=holds,
+        expiry=expiry,
     )
+
+
+def expiry_bound(config: TopicConfig, name: TopicPartition, options: CleaningOptions) -> ExpiryBound:
+    """Up to which delete horizon the partition's tombstones and markers may go (U-70)."""
+    if config.replicas is None or not options.waits_for_replicas:
+        return BY_CLOCK
+    return lowest([config.replicas.bound(name.partition, options.now_ms, options.ignored_replicas)])
 
 
 def _holding_transaction(
@@ -215,6 +231,7 @@ def _unless_purge_is_due(
     first_dirty_offset: int,
     end_offset: int,
     options: CleaningOptions,
+    expiry: ExpiryBound,
 ) -> Verdict | None:
     """Nothing is dirty: with ``force`` None where tombstones or markers are past their delete horizon (R534-6).
 
@@ -225,9 +242,11 @@ def _unless_purge_is_due(
     elif options.force and not options.indexes_only:
         clean = [segment for segment in log.segments[:-1] if segment.base < end_offset]
         with SegmentReader.open(str(log.path)) as reader:
-            due_ms = next_purge_ms(reader, clean, options.now_ms)
+            due_ms = next_purge_ms(reader, clean, expiry.expiry_ms(options.now_ms))
     else:
         return against
+    if expiry.holds(due_ms, options.now_ms):
+        return replace(against, reason=f"{against.reason}; {held_in_words(expiry)}")
     if due_ms is None or due_ms > options.now_ms or end_offset <= log.segments[0].base:
         return against
     if options.force:

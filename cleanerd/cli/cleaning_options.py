@@ -47,6 +47,8 @@ def options_from(given: Mapping[str, Any], output: Output, settings: Settings) -
         up_to_offset=given["up_to"],
         unclean=given["unclean"],
         change_strategy=given.get("change_strategy", False),
+        waits_for_replicas=given["now_ms"] is None or given.get("wait_for_replicas", False),
+        ignored_replicas=frozenset(given.get("ignored_replicas", ())),
     )
 
 
@@ -88,6 +90,16 @@ _OPTIONS = (
         is_flag=True,
         help="Clean by other rules than a topic's last cleaning. plan shows what that changes.",
     ),
+    click.option(
+        "--ignore-replica",
+        "ignored_replicas",
+        type=click.IntRange(min=0),
+        multiple=True,
+        metavar="BROKER",
+        help="Tombstones do not wait for this broker, which never returns. Repeatable. Should it return all the same, "
+        "move its directories of these partitions aside before it starts, or deleted keys come back.",
+    ),
+    click.option("--wait-for-replicas", is_flag=True, hidden=True, help="Also with --now-ms."),
     click.option(
         "--keep-replaced",
         "kept",

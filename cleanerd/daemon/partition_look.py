@@ -14,6 +14,7 @@ from cleanerd.log.fingerprint import fingerprint
 from cleanerd.log.log_dir import LogDir
 from cleanerd.log.quarantine import is_outdated
 from cleanerd.policy.cleanable import LimitedBy
+from cleanerd.policy.replicas import BY_CLOCK
 
 if TYPE_CHECKING:
     import uuid
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.clean_point import LastSegment, PartitionState, Retry, StateStore
     from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.policy.replicas import ExpiryBound
 
 
 Key = tuple[str, "TopicPartition"]
@@ -44,6 +46,7 @@ class PartitionLook:
     ``purge_known``: ``next_purge_ms`` is what a cleaning, or a look at every batch, has told. ``has_clean_part``: there
     is something that tombstones can lie in although nothing is dirty. ``leftover``: a staging directory, but no
     plan in it that ``cleanerd apply`` would take. ``closed``: the last segment but the active one.
+    ``expiry``: up to which delete horizon tombstones may go (U-70).
     ``quarantine_outdated``: what ``quarantine`` is about is no longer what it was. ``open_since_ms``: when the open
     transaction began that limits the cleaning (OP-14). ``has_wrong_times``: no deadline can be known (OP-18).
     ``may_purge``: see `Survey`.
@@ -87,10 +90,15 @@ class PartitionLook:
     open_since_ms: int | None = None
     has_wrong_times: bool = False
     may_purge: bool = True
+    expiry: ExpiryBound = BY_CLOCK
+
+    def purge_is_held(self, next_purge_ms: int | None, now_ms: int) -> bool:
+        """Whether tombstones past their delete horizon wait for a replica (U-70)."""
+        return self.has_clean_part and self.expiry.holds(next_purge_ms, now_ms)
 
     def has_nothing_to_do(self, now_ms: int) -> bool:
         """Whether all work on it is done: nothing to clean, to purge, to put in place or to look through waits."""
-        purge_is_due = self.next_purge_ms is not None and self.next_purge_ms <= now_ms
+        purge_is_due = self.next_purge_ms is not None and self.next_purge_ms <= self.expiry.expiry_ms(now_ms)
         return (
             self.dirty_bytes == 0
             and (self.purge_known or not self.has_clean_part)
@@ -177,6 +185,7 @@ def look_of(
         has_wrong_times=bounds.wrong_time is not None,
         open_since_ms=None if found.holds is None else found.holds.since_ms,
         may_purge=found.may_purge,
+        expiry=found.expiry,
     )
 
 

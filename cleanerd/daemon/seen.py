@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Self
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name
 from cleanerd.log.directory_time import NEVER, directory_time
 from cleanerd.log.partition import number_of
+from cleanerd.policy.replicas import BY_CLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from cleanerd.daemon.partition_look import PartitionLook
     from cleanerd.log.partition import Listed, PartitionLog
     from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.policy.replicas import ExpiryBound
     from cleanerd.settings import Settings
 
 LOOK_ANYWAY_MS: Final = 600_000
@@ -32,6 +34,7 @@ class Seen:
     only a change there, or time (``again_ms``), can change the answer. ``jobs_ended``: how many had when a job saw it
     at its end; what a look tells that was asked for before counts for nothing. ``settings``: those that such a job went
     by, None for the looks' own. ``since``: the moment from which on its log did not get shorter.
+    ``expiry``: up to which delete horizon tombstones could go; ``purge_ms``: the next horizon, as far as it is known.
     """
 
     mtime_ns: int
@@ -44,6 +47,8 @@ class Seen:
     jobs_ended: int = 0
     settings: Settings | None = None
     since: float = field(default_factory=time.monotonic)
+    expiry: ExpiryBound = BY_CLOCK
+    purge_ms: int | None = None
 
     @classmethod
     def of(
@@ -61,7 +66,27 @@ class Seen:
         active = reading.log.active
         changed_ns, files = (-1, -1) if listed is None else (listed.changed_ns, listed.number)
         settled = look.settled and reading.settled and listed is not None
-        return cls(changed_ns, files, config, mode, settled, again_ms, (active.base, active.size_bytes))
+        return cls(
+            changed_ns,
+            files,
+            config,
+            mode,
+            settled,
+            again_ms,
+            (active.base, active.size_bytes),
+            expiry=look.expiry,
+            purge_ms=look.next_purge_ms,
+        )
+
+    def waits_otherwise(self, partition: int, config: TopicConfig | None, now_ms: int) -> bool:
+        """Whether what its tombstones wait for has come, or is another broker now, by a newer ``config`` (U-73)."""
+        if self.expiry.at_ms is None or config is None or config.replicas is None:
+            return False
+        bound = config.replicas.bound(partition, now_ms)
+        if bound.missing != self.expiry.missing:
+            return True
+        # What the next look would find due, the last one did not.
+        return self.purge_ms is not None and self.expiry.expiry_ms(now_ms) < self.purge_ms <= bound.expiry_ms(now_ms)
 
     def goes_on(self, before: Seen | None) -> None:
         """It is of the log that ``before`` was seen of, if that did not get shorter in between."""

@@ -10,6 +10,7 @@ from typing import Final
 
 READABLE_TOPIC_KEYS: Final = frozenset(
     {
+        "cleanerd.tombstone.replicated",
         "cleanup.policy",
         "confluent.tier.enable",
         "compaction.strategy",

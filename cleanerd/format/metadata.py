@@ -42,7 +42,8 @@ def read_metadata_record(value: bytes | None, *, where: str | None = None, posit
             hint="update cleanerd, or give the topic's settings with --set",
         )
     record = layout.read(reader, version)
-    skip_tagged_fields(reader)
+    if not layout.reads_tags:
+        skip_tagged_fields(reader)
     if reader.left:
         reader.fail(f"{reader.left} bytes left at the end of a {RECORD_NAMES[api_key]}")
     return record

@@ -1,12 +1,14 @@
 """The records of the KRaft metadata log that matter to a cleaner, and how each is laid out.
 
 All are flexible messages: compact strings and arrays (length + 1 as an unsigned varint, 0 is null), tagged fields at
-the end of every structure. The layouts were checked against records that 3.9.2 and 4.3.1 wrote.
+the end of every structure. The layouts were checked against records that 3.9.2 and 4.3.1 wrote, those of partitions
+against the classes of 3.3.2 and 4.4.0.
 """
 
 from __future__ import annotations
 
 import enum
+import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -91,6 +93,28 @@ class UnregisterBrokerRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionRecord:
+    """A partition was created; in a snapshot its state then."""
+
+    topic_id: uuid.UUID
+    partition: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    adding_replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionChangeRecord:
+    """What changed of a partition; None: as it was."""
+
+    topic_id: uuid.UUID
+    partition: int
+    replicas: tuple[int, ...] | None = None
+    isr: tuple[int, ...] | None = None
+    adding_replicas: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class BeginTransactionRecord:
     """What follows counts only once the transaction has ended (KIP-868)."""
 
@@ -120,6 +144,8 @@ MetadataRecord = (
     | FeatureLevelRecord
     | RegisterBrokerRecord
     | UnregisterBrokerRecord
+    | PartitionRecord
+    | PartitionChangeRecord
     | BeginTransactionRecord
     | EndTransactionRecord
     | AbortTransactionRecord
@@ -212,21 +238,56 @@ def _unregister_broker(reader: ByteReader, _version: int) -> UnregisterBrokerRec
     return UnregisterBrokerRecord(reader.int32(), reader.int64())
 
 
+def _partition(reader: ByteReader, version: int) -> PartitionRecord:
+    partition, topic_id = reader.int32(), reader.uuid()
+    replicas, isr = _ids(reader), _ids(reader)
+    _ids(reader)  # removing replicas
+    adding = _ids(reader)
+    reader.raw(12)  # leader, leader epoch, partition epoch
+    if version >= 1:
+        reader.raw(16 * _count(reader))  # directories
+    return PartitionRecord(topic_id, partition, replicas, isr, adding)
+
+
+_CHANGES: Final = {0: "isr", 2: "replicas", 4: "adding_replicas"}
+"""The tagged fields of a PartitionChangeRecord that are read. An array that is null there says nothing."""
+
+
+def _partition_change(reader: ByteReader, _version: int) -> PartitionChangeRecord:
+    partition, topic_id = reader.int32(), reader.uuid()
+    changes = {}
+    for _ in range(reader.unsigned_varint()):
+        name = _CHANGES.get(reader.unsigned_varint())
+        field = reader.slice(reader.unsigned_varint())
+        if name is not None:
+            changes[name] = _nullable_ids(field)
+            if field.left:
+                field.fail(f"{field.left} bytes left at the end of {name}")
+    return PartitionChangeRecord(topic_id, partition, **changes)
+
+
 @dataclass(frozen=True, slots=True)
 class RecordLayout:
-    """How to read a record type, and up to which version that was checked."""
+    """How to read a record type, and up to which version that was checked.
+
+    ``reads_tags``: it reads the tagged fields at the end as well.
+    """
 
     read: Callable[[ByteReader, int], MetadataRecord]
     highest_version: int
     essential: bool = True
     """Whether a newer version must be refused; otherwise it is passed over: the record is only for information."""
+    reads_tags: bool = False
 
 
 LAYOUTS: Final = {
     0: RecordLayout(_register_broker, 4, essential=False),
     1: RecordLayout(_unregister_broker, 0, essential=False),
     2: RecordLayout(_topic, 0),
+    # A newer version of these is passed over: then nothing is known of the replicas, and tombstones wait.
+    3: RecordLayout(_partition, 2, essential=False),
     4: RecordLayout(_config, 0),
+    5: RecordLayout(_partition_change, 2, essential=False, reads_tags=True),
     9: RecordLayout(_remove_topic, 0),
     12: RecordLayout(_feature_level, 0),
     # The names and reasons of transactions are tagged fields, which are passed over.
@@ -244,6 +305,18 @@ def _count(reader: ByteReader) -> int:
     if not 0 <= count <= reader.left:
         reader.fail(f"length {count} with {reader.left} bytes left", at=start)
     return count
+
+
+def _ids(reader: ByteReader) -> tuple[int, ...]:
+    """A compact array of broker ids."""
+    ids = _nullable_ids(reader)
+    return () if ids is None else ids
+
+
+def _nullable_ids(reader: ByteReader) -> tuple[int, ...] | None:
+    count = reader.unsigned_varint() - 1
+    data = reader.raw(4 * max(count, 0))
+    return None if count < 0 else struct.unpack(f">{count}i", data)
 
 
 def _string(reader: ByteReader) -> str:

@@ -19,17 +19,29 @@ from cleanerd.format.metadata_records import (
     EndTransactionRecord,
     FeatureLevelRecord,
     MetadataRecord,
+    OtherRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
     RegisterBrokerRecord,
     RemoveTopicRecord,
     ResourceType,
     TopicRecord,
     UnregisterBrokerRecord,
+    record_name,
 )
-from cleanerd.format.names import INDEX_SUFFIX, SEGMENT_SUFFIX, file_name, parse_checkpoint_name, parse_file_name
+from cleanerd.format.names import (
+    INDEX_SUFFIX,
+    MAX_OFFSET,
+    SEGMENT_SUFFIX,
+    file_name,
+    parse_checkpoint_name,
+    parse_file_name,
+)
 from cleanerd.format.record import Record, records_of
 from cleanerd.log.batch_file import StoredBatch, read_batches
 from cleanerd.log.plain_file import open_place, read_plain
 from cleanerd.log.safe_open import close_quietly
+from cleanerd.policy.replicas import MARGIN_MS, UNKNOWN_MS, ReplicaFacts, Replicas
 
 if TYPE_CHECKING:
     import uuid
@@ -58,6 +70,7 @@ class ClusterMetadata:
 
     Only settings on the allow-list are here (U-24). ``topic_configs`` and ``broker_configs`` lack whoever has set
     nothing. ``as_of``: the first offset that is not in it; ``as_of_ms``: the time of the last batch that is (-1: none).
+    ``replicas``: those of all partitions (U-71).
     ``younger``: the same with what is too young to be believed; None where that was not asked for, or is not there.
     """
 
@@ -70,6 +83,7 @@ class ClusterMetadata:
     as_of: int
     as_of_ms: int
     younger: ClusterMetadata | None = None
+    replicas: ReplicaFacts = field(default=ReplicaFacts({}), compare=False)
 
 
 def read_cluster_metadata(directory: Path, *, only_before_ms: int | None, younger: bool = False) -> ClusterMetadata:
@@ -112,6 +126,8 @@ def _read(directory: Path, only_before_ms: int | None, *, younger: bool) -> Clus
     image = _Image()
     start = _replay_snapshot(directory, names, image)
     image.as_of = start
+    history = image.replicas
+    history.passed(image.as_of_ms)
     bases = sorted(
         parsed[0] for name in names if (parsed := parse_file_name(name)) is not None and parsed[1] == SEGMENT_SUFFIX
     )
@@ -123,17 +139,25 @@ def _read(directory: Path, only_before_ms: int | None, *, younger: bool) -> Clus
                 where=str(directory),
             )
         return image.finish()
+    history.newest_ms = _newest_ms(directory, bases[-1])
+    # Whatever the clock says: the end of the log may be uncommitted, of a broker that was stopped as well.
+    settled_ms = history.newest_ms - MARGIN_MS
     believed: ClusterMetadata | None = None
     transaction: list[MetadataRecord] | None = None
     try:
         for batch in _after(directory, [base for base in bases if base >= first], start):
             if believed is None and only_before_ms is not None and batch.header.max_timestamp >= only_before_ms:
+                history.end()
                 believed = copy.deepcopy(image).finish()
                 if not younger:
                     return believed
+            if batch.header.max_timestamp > settled_ms:
+                history.end()
             transaction = _replay(batch, start, transaction, image)
             image.as_of = batch.header.last_offset + 1 if transaction is None else image.as_of
-            image.as_of_ms = batch.header.max_timestamp if transaction is None else image.as_of_ms
+            if transaction is None:
+                image.as_of_ms = batch.header.max_timestamp
+                history.passed(image.as_of_ms)
     except (CleanerdError, OSError):
         if believed is None:
             raise
@@ -186,10 +210,10 @@ def _replay(
                     raise batch.stored.error(f"offset {record.offset} ends a transaction that never began")
                 if isinstance(decoded, EndTransactionRecord):
                     for buffered in transaction:
-                        image.apply(buffered)
+                        image.apply(buffered, batch.header.max_timestamp)
                 transaction = None
             case _ if transaction is None:
-                image.apply(decoded)
+                image.apply(decoded, batch.header.max_timestamp)
             case _:
                 transaction.append(decoded)
     return transaction
@@ -209,7 +233,7 @@ def _replay_snapshot(directory: Path, names: list[str], image: _Image) -> int:
                 _note_snapshot_time(batch, image)
                 continue
             for record in batch.records():
-                image.apply(batch.decode(record))
+                image.apply(batch.decode(record), image.as_of_ms)
         return end
     return 0
 
@@ -268,6 +292,79 @@ def _position_of(directory: Path, base: int, offset: int) -> int:
     return int(below["position"][-1]) if below.size else 0
 
 
+def _newest_ms(directory: Path, base: int) -> int:
+    """The time of the last batch of the segment ``base``; -1 when it has none."""
+    path, newest_ms = directory / file_name(base, SEGMENT_SUFFIX), UNKNOWN_MS
+    for batch in _batches(path, _position_of(directory, base, MAX_OFFSET), is_last=True):
+        newest_ms = batch.header.max_timestamp
+    return newest_ms
+
+
+@dataclass(slots=True)
+class _ReplicaHistory:
+    """Which replicas were in the ISR, as the log is read. What comes after :meth:`end` does not count."""
+
+    topics: dict[uuid.UUID, dict[int, Replicas]] = field(default_factory=dict)
+    as_of_ms: int = UNKNOWN_MS
+    newest_ms: int = UNKNOWN_MS
+    unread: str = ""
+    ended: bool = False
+
+    def __deepcopy__(self, _memo: object) -> _ReplicaHistory:
+        return self  # one for all readings: it has ended by then
+
+    def end(self) -> None:
+        """From here on the log may be uncommitted."""
+        self.ended = True
+
+    def apply(self, record: MetadataRecord, at_ms: int) -> None:
+        """Take in a change of ``at_ms``."""
+        if self.ended:
+            return
+        match record:
+            case PartitionRecord():
+                partitions = self.topics.setdefault(record.topic_id, {})
+                assigned = frozenset((*record.replicas, *record.adding_replicas))
+                before = partitions.get(record.partition, Replicas(frozenset(), frozenset()))
+                partitions[record.partition] = before.changed(assigned, frozenset(record.isr), at_ms)
+            case PartitionChangeRecord():
+                self._change(record, at_ms)
+            case RemoveTopicRecord():
+                self.topics.pop(record.topic_id, None)
+            case OtherRecord(api_key=3 | 5):
+                self.unread = f"{record_name(record)} version {record.version} is not known: update cleanerd"
+            case _:
+                pass
+
+    def _change(self, record: PartitionChangeRecord, at_ms: int) -> None:
+        before = self.topics.get(record.topic_id, {}).get(record.partition)
+        if before is None:
+            return
+        assigned, isr = before.assigned, before.isr
+        if record.replicas is not None:
+            assigned = frozenset(record.replicas)
+        if record.adding_replicas is not None:
+            assigned |= frozenset(record.adding_replicas)
+        if record.isr is not None:
+            isr = frozenset(record.isr)
+        self.topics[record.topic_id][record.partition] = before.changed(assigned, isr, at_ms)
+
+    def passed(self, at_ms: int) -> None:
+        """All changes of a batch of ``at_ms`` are in. Where time goes back, no time after that counts."""
+        if self.ended:
+            return
+        if at_ms < self.as_of_ms:
+            for partitions in self.topics.values():
+                for number, each in partitions.items():
+                    if each.full_until_ms > at_ms:
+                        partitions[number] = replace(each, full_until_ms=at_ms)
+        self.as_of_ms = at_ms
+
+    def finish(self) -> ReplicaFacts:
+        """As the value that others get."""
+        return ReplicaFacts(self.topics, self.as_of_ms, self.newest_ms, self.unread)
+
+
 @dataclass(slots=True)
 class _Image:
     """The state while records are applied. Topics by id: a re-created topic has its old name and a new id."""
@@ -279,9 +376,11 @@ class _Image:
     brokers: dict[int, BrokerRegistration] = field(default_factory=dict)
     as_of: int = 0
     as_of_ms: int = -1
+    replicas: _ReplicaHistory = field(default_factory=_ReplicaHistory)
 
-    def apply(self, record: MetadataRecord) -> None:
-        """Change the state as a broker does."""
+    def apply(self, record: MetadataRecord, at_ms: int) -> None:
+        """Change the state as a broker does, by a record of ``at_ms``."""
+        self.replicas.apply(record, at_ms)
         match record:
             case TopicRecord():
                 self.names[record.topic_id] = record.name
@@ -332,4 +431,5 @@ class _Image:
             brokers=self.brokers,
             as_of=self.as_of,
             as_of_ms=self.as_of_ms,
+            replicas=self.replicas.finish(),
         )

@@ -22,6 +22,7 @@ WINNER_RETENTION: Final = "compaction.winner.retention"
 TOMBSTONE_MODE: Final = "tombstone.mode"
 TOMBSTONE_HEADER: Final = "tombstone.header"
 TOMBSTONE_GUARD: Final = "tombstone.guard"
+TOMBSTONE_REPLICATED: Final = "cleanerd.tombstone.replicated"
 
 KEYS: Final = frozenset(
     {
@@ -41,6 +42,7 @@ ENCODINGS: Final = ("long", "varlong")
 TOMBSTONE_MODES: Final = ("null", "flag", "header")
 WINNER_RETENTIONS: Final = ("record-time", "write-time")
 GUARDS: Final = ("horizon", "forever")
+REPLICATED: Final = ("required", "ignore")
 
 DEFAULT_EXCLUDE: Final = ("__*", "_schemas", "connect-*", "*-changelog", "*-repartition")
 """Topics that the daemon's default strategy never reaches: other programs rely on how Kafka compacts them (U-5)."""

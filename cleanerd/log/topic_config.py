@@ -17,9 +17,9 @@ Layers 3 to 5 are merged first and a key's broker synonyms are looked up in the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, cast
 
 from cleanerd.errors import ConfigError, RefusedError
 from cleanerd.log import delegation, strategy_config
@@ -71,6 +71,13 @@ CONNECT: Final = "--bootstrap-server HOST:PORT"
 """Where no setting says how Kafka's tools reach the broker."""
 
 
+class ReplicaBounds(Protocol):
+    """``policy.replicas.TopicReplicas``, which what verifies may not import (U-28)."""
+
+    def bound(self, partition: int, now_ms: int, ignored: frozenset[int] = frozenset()) -> Any:
+        """An ``ExpiryBound``: up to which delete horizon a partition's tombstones may go."""
+
+
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
     """The values that decide how a topic's partitions are cleaned.
@@ -85,6 +92,8 @@ class TopicConfig:
     ``delegations_unread``: what it remembers of delegations cannot be read, or not all of it.
     ``may_be_kept_away``: the broker's own cleaner is kept away, or nobody knows. ``connect``: the options by which
     Kafka's tools reach the broker.
+    ``may_be_kept_away``: the broker's own cleaner is kept away, or nobody knows.
+    ``replicas``: what tombstones wait for; None: for their delete horizon only (U-70).
     """
 
     topic: str
@@ -97,6 +106,7 @@ class TopicConfig:
     tombstone_mode: str
     tombstone_header: str
     tombstone_guard: str
+    cleanerd_tombstone_replicated: str
     min_cleanable_dirty_ratio: float
     min_compaction_lag_ms: int
     max_compaction_lag_ms: int
@@ -119,6 +129,7 @@ class TopicConfig:
     delegations_unread: Unread | None = None
     may_be_kept_away: bool = True
     connect: str = CONNECT
+    replicas: ReplicaBounds | None = field(default=None, compare=False)
 
     @property
     def is_compacted(self) -> bool:

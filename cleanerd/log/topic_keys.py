@@ -76,6 +76,7 @@ TOPIC_RULES: Final[Mapping[str, KeyRule]] = MappingProxyType({
     strategy_config.TOMBSTONE_MODE: _words(strategy_config.TOMBSTONE_MODES),
     strategy_config.TOMBSTONE_HEADER: _rule(HeaderName(), ""),
     strategy_config.TOMBSTONE_GUARD: _words(strategy_config.GUARDS),
+    strategy_config.TOMBSTONE_REPLICATED: _words(strategy_config.REPLICATED),
     "min.cleanable.dirty.ratio": _rule(Ratio(), 0.5, "log.cleaner.min.cleanable.ratio"),
     "min.compaction.lag.ms": _rule(Number(0, LONG_MAX), 0, "log.cleaner.min.compaction.lag.ms"),
     "max.compaction.lag.ms": _rule(Number(1, LONG_MAX), LONG_MAX, "log.cleaner.max.compaction.lag.ms"),

@@ -26,12 +26,14 @@ FIRST_LEVEL_OF_4_0: Final = 22
 """The feature level of the first metadata version of Kafka 4.0; 3.9 ends at 21."""
 
 
-def horizon_ms(clean_mtimes_ms: Sequence[int], delete_retention_ms: int) -> int:
+def horizon_ms(clean_mtimes_ms: Sequence[int], delete_retention_ms: int, bound_ms: int | None = None) -> int:
     """Segments last modified at or before this have had their tombstones seen long enough (C-30).
 
     ``clean_mtimes_ms`` are the modification times of the segments that begin below the first dirty offset, in order.
+    ``bound_ms``: the last moment by which every replica has what was written ``delete_retention_ms`` before (U-70).
     """
-    return clean_mtimes_ms[-1] - delete_retention_ms if clean_mtimes_ms else 0
+    horizon = clean_mtimes_ms[-1] - delete_retention_ms if clean_mtimes_ms else 0
+    return horizon if bound_ms is None else min(horizon, bound_ms - delete_retention_ms)
 
 
 def batch_flags(batches: _kernel.Batches, *, mtime_ms: int, legacy_horizon_ms: int, convert: bool) -> NDArray[np.uint8]:

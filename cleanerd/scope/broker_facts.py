@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -17,6 +17,7 @@ from cleanerd.format.meta import read_meta_properties
 from cleanerd.format.names import uuid_to_base64
 from cleanerd.log.cluster_metadata import ClusterMetadata, read_cluster_metadata
 from cleanerd.log.delegations import Delegations
+from cleanerd.log.full_isr import remember_full_isr
 from cleanerd.log.last_time import read_clock
 from cleanerd.log.log_dir import META_PROPERTIES, moved_here
 from cleanerd.log.memory import measured_lately, share_of
@@ -30,6 +31,7 @@ from cleanerd.log.topic_config import (
 )
 from cleanerd.log.topic_keys import INTERNAL_SEGMENT_BYTES, TOPIC_KEYS
 from cleanerd.policy import legacy
+from cleanerd.policy.replicas import MARGIN_MS, TopicReplicas
 from cleanerd.scope.log_dirs import log_dirs_in, server_properties
 from cleanerd.scope.told_topics import ORIGIN, Told, is_zookeeper_mode, told_topics, was_left_behind
 
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     from cleanerd.log.topic_memory import ToldTopic
     from cleanerd.settings import Settings
 
-METADATA_AGE_MS = 5 * 60 * 1000
+METADATA_AGE_MS = MARGIN_MS
 """U-23: younger metadata may be uncommitted while a broker runs."""
 
 _MOST_DIGITS = 300
@@ -65,6 +67,7 @@ class BrokerFacts:
     cannot be read. ``warnings``: what could not be used of the state.
     ``metadata_dir``: the directory that the metadata log lies in. ``log_dirs``: the broker's, as far as they are known.
     ``siblings``: those of ``log_dirs`` that the broker uses beside the log directory, which are no copies of it.
+    ``full_isr``: when the ISR of partitions was full last, as the state directory remembers (U-72).
     ``zookeeper``: its metadata lies in ZooKeeper; then ``told`` is what it said of its topics when it was last asked.
     """
 
@@ -80,6 +83,7 @@ class BrokerFacts:
     siblings: tuple[Path, ...] = ()
     zookeeper: bool = False
     told: Mapping[str, ToldTopic] = field(default_factory=dict)
+    full_isr: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
     @property
     def told_warnings(self) -> tuple[str, ...]:
@@ -107,6 +111,20 @@ class BrokerFacts:
         Raises:
             ConfigError: a value that Kafka would not take.
         """
+        config = self._own_config(topic, effective, segment_bytes)
+        replicas = self._replicas_of(topic, config)
+        return config if replicas is None else replace(config, replicas=replicas)
+
+    def _replicas_of(self, topic: str, config: TopicConfig) -> TopicReplicas | None:
+        """What the topic's tombstones wait for; None: for the clock alone, as without a metadata log (U-70)."""
+        if self.metadata is None or config.cleanerd_tombstone_replicated == "ignore":
+            return None
+        facts, topic_id = self.metadata.replicas, self.metadata.topics.get(topic)
+        if topic_id is None:
+            return None
+        return TopicReplicas(facts, facts.topics.get(topic_id, {}), self.full_isr.get(topic_id.hex, {}))
+
+    def _own_config(self, topic: str, effective: Mapping[str, str] | None, segment_bytes: int) -> TopicConfig:
         if effective is not None:
             known = {key: value for key, value in effective.items() if key in TOPIC_KEYS}
             return resolve_topic_config(
@@ -330,18 +348,20 @@ def broker_facts(
     places = dict.fromkeys((*others, *(path for path in listed if path.is_absolute() and path != log_dir.path)))
     own = [log_dir.path, *(path for path in places if _is_of_broker(log_dir, path))]
     found = _metadata_logs(settings.daemon.cleanerd_metadata_log_dir, own, log_dir)
-    only_before_ms = None
-    if running:
-        # By a clock that jumped ahead nothing would be young (U-42); one that cannot be told is told by who cleans.
-        only_before_ms = read_clock(settings.daemon.cleanerd_state_dir, []).now_ms() - METADATA_AGE_MS
+    # By a clock that jumped ahead nothing would be young (U-42); one that cannot be told is told by who cleans.
+    now_ms = read_clock(settings.daemon.cleanerd_state_dir, []).now_ms()
+    only_before_ms = now_ms - METADATA_AGE_MS if running else None
     read = read_metadata or partial(read_cluster_metadata, younger=younger)
     copies = [(read(path, only_before_ms=only_before_ms), path.parent) for path in found]
     metadata, metadata_dir = max(copies, key=lambda copy: copy[0].as_of, default=(None, None))
     if metadata is not None and was_left_behind(log_dir, metadata.as_of_ms):
         metadata = metadata_dir = None
+    state_dir = settings.daemon.cleanerd_state_dir
+    delegations = Delegations(state_dir)
+    warnings: list[str] = []
+    full_isr = {} if metadata is None else remember_full_isr(state_dir, metadata.replicas, now_ms, warnings)
     zookeeper = metadata is None and is_zookeeper_mode(log_dir)
     said = ask_topics(settings, log_dir, running=running) if zookeeper else Told({}, ())
-    delegations = Delegations(settings.daemon.cleanerd_state_dir)
     saved = {topic: entry.effective for topic, entry in delegations.of_cluster(log_dir.meta.cluster_id).items()}
     return BrokerFacts(
         metadata=metadata,
@@ -350,12 +370,13 @@ def broker_facts(
         settings=settings,
         saved=saved,
         saved_unread=delegations.unread,
-        warnings=(*delegations.warnings, *said.warnings),
+        warnings=(*delegations.warnings, *warnings, *said.warnings),
         metadata_dir=metadata_dir,
         log_dirs=tuple(own),
         siblings=_siblings(log_dir, own, [*others, *(listed if log_dir.path in listed else ())]),
         zookeeper=zookeeper,
         told=said.topics,
+        full_isr=full_isr,
     )
 
 

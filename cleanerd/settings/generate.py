@@ -49,6 +49,7 @@ _TOPIC_EXAMPLES: Final = {
     "tombstone.mode": "null",
     "tombstone.header": "deleted",
     "tombstone.guard": "horizon",
+    "cleanerd.tombstone.replicated": "required",
     "min.cleanable.dirty.ratio": "0.5",
     "min.compaction.lag.ms": "0",
     "max.compaction.lag.ms": "7d",

@@ -29,6 +29,7 @@ from cleanerd.settings.kinds import (
     Kind,
     Milliseconds,
     PathValue,
+    Replicated,
     Reserve,
     Retention,
     RetentionHours,
@@ -297,6 +298,12 @@ class TopicSettings(Keys):
         None,
         description="Whether a tombstone of the timestamp and header strategies goes after its delete horizon, or "
         "stays for ever to guard its key against late data.",
+    )
+    cleanerd_tombstone_replicated: Replicated | None = Field(
+        None,
+        description="Whether tombstones and transaction markers wait, after their delete horizon, until the metadata "
+        "log has shown every replica in the ISR. ignore: as Kafka, which brings deleted keys back when a replica was "
+        "away longer than delete.retention.ms.",
     )
     min_cleanable_dirty_ratio: Fraction | None = Field(None, description="Cleaned when more than this part is dirty.")
     min_compaction_lag_ms: Milliseconds | None = Field(

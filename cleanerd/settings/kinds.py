@@ -238,6 +238,7 @@ _ENCODING: Final = Choice(strategy_config.ENCODINGS, empty="long")
 _WINNER_RETENTION: Final = Choice(strategy_config.WINNER_RETENTIONS, empty="record-time")
 _TOMBSTONE_MODE: Final = Choice(strategy_config.TOMBSTONE_MODES, empty="null")
 _GUARD: Final = Choice(strategy_config.GUARDS, empty="horizon")
+_REPLICATED: Final = Choice(strategy_config.REPLICATED, empty="required")
 
 Size = Annotated[int, BeforeValidator(parse_size), Kind(SIZE_HINT, format_size)]
 Milliseconds = Annotated[int, BeforeValidator(parse_time), _time_kind(1)]
@@ -256,6 +257,7 @@ Encoding = Annotated[str, BeforeValidator(_ENCODING.read), Kind(_ENCODING.valid)
 TombstoneMode = Annotated[str, BeforeValidator(_TOMBSTONE_MODE.read), Kind(_TOMBSTONE_MODE.valid)]
 WinnerRetention = Annotated[str, BeforeValidator(_WINNER_RETENTION.read), Kind(_WINNER_RETENTION.valid)]
 Guard = Annotated[str, BeforeValidator(_GUARD.read), Kind(_GUARD.valid)]
+Replicated = Annotated[str, BeforeValidator(_REPLICATED.read), Kind(_REPLICATED.valid)]
 Header = Annotated[str, BeforeValidator(HeaderName().read), Kind(HeaderName().valid)]
 Topics = Annotated[tuple[str, ...], BeforeValidator(_topics), Kind(_TOPICS_HINT, write_topics, is_list=True)]
 Servers = Annotated[str, BeforeValidator(_servers), Kind(_SERVERS_HINT, is_list=True)]

@@ -57,7 +57,10 @@ class Logs(api.Logs):
         session, found = self.session, self._named()
         effective = self._settings(found, settings)
         options = CleaningOptions(
-            now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms, force=force, from_start=from_start
+            now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms,
+            waits_for_replicas=now_ms is None,
+            force=force,
+            from_start=from_start,
         )
         places = sorted({log.log_dir for log in found})
         results = []
@@ -92,6 +95,7 @@ class Logs(api.Logs):
         found = self._named()
         options = CleaningOptions(
             now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms,
+            waits_for_replicas=now_ms is None,
             force=force,
             from_start=from_start,
             unclean=unclean,

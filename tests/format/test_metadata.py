@@ -69,7 +69,7 @@ def broker(version: int) -> bytes:
         (metadata(23, tags=b"\x01\x00\x05\x05name"), BeginTransactionRecord()),
         (END, EndTransactionRecord()),
         (ABORT, AbortTransactionRecord()),
-        (metadata(3, b"whatever a partition is"), OtherRecord(3, 0)),
+        (metadata(7, b"whatever a fence is"), OtherRecord(7, 0)),
         (metadata(99, b"\xff", version=7), OtherRecord(99, 7)),
     ],
     ids=str,

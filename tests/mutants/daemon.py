@@ -267,7 +267,7 @@ DAEMON = (
         "passed-horizons-are-next-purges",
         "C-49",
         "cleanerd/policy/tombstone.py",
-        "has_horizon(attributes) & (base_timestamp > now_ms)]",
+        "has_horizon(attributes) & (base_timestamp > expiry_ms)]",
         "has_horizon(attributes)]",
         ("tests/daemon/test_purge.py::test_a_purge_reads_no_keys",),
     ),

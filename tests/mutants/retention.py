@@ -158,8 +158,8 @@ RETENTION = (
         "horizon-reached-is-not-past",
         "C-45.5",
         TOMBSTONE,
-        "(base_timestamp <= now_ms)",
-        "(base_timestamp < now_ms)",
+        "(base_timestamp <= expiry_ms)",
+        "(base_timestamp < expiry_ms)",
         ("tests/policy/test_tombstone.py::test_expired",),
     ),
     Mutant(

@@ -19,6 +19,7 @@ from tests.mutants.memory import MEMORY
 from tests.mutants.moving_logs import MOVING_LOGS
 from tests.mutants.names import NAMES
 from tests.mutants.replacing import REPLACING
+from tests.mutants.replicas import REPLICAS
 from tests.mutants.retention import RETENTION
 from tests.mutants.rules_memory import RULES_MEMORY
 from tests.mutants.spark_profile import SPARK_PROFILE
@@ -48,6 +49,7 @@ MUTANTS = (
     *DAEMON,
     *DAEMONS_CLOCK,
     *ESTIMATES,
+    *REPLICAS,
     *LOOKS,
     *MEMORY,
     *SPARK_SOURCE,

@@ -38,7 +38,12 @@ def trigger_of(tracked: Tracked, work: Work, now_ms: int, *, is_full: bool, plan
         trigger = "overdue"
     elif look.eligible:
         trigger = "ratio"
-    elif look.forceable and look.has_clean_part and look.may_purge and is_past(tracked.next_purge_ms, now_ms):
+    elif (
+        look.forceable
+        and look.has_clean_part
+        and look.may_purge
+        and is_past(tracked.next_purge_ms, look.expiry.expiry_ms(now_ms))
+    ):
         trigger = "purge"
     elif look.leftover and work == "live":
         trigger = "purge"  # a cleaning that was killed: another one tidies up and moves the clean point

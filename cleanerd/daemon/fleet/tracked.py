@@ -206,7 +206,7 @@ def note_next_purge(tracked: Tracked, look: PartitionLook, now_ms: int) -> None:
     """When tombstones go, by what the state directory remembers."""
     if look.purge_known:
         remembered = (look.clean_offset, look.next_purge_ms)
-        is_waited_for = tracked.purge_known and is_past(tracked.next_purge_ms, now_ms)
+        is_waited_for = tracked.purge_known and is_past(tracked.next_purge_ms, look.expiry.expiry_ms(now_ms))
         # Said again it is no news: what a worker found out since may be what could not be written down.
         if remembered != tracked.purge_remembered and not is_waited_for:
             tracked.next_purge_ms = look.next_purge_ms

@@ -128,7 +128,7 @@ def spark_command(job: Job, settings: Path) -> list[str]:
     """The command line; ``settings`` is a file with all of them."""
     words: list[str | Path] = [sys.executable, "-m", "cleanerd", "spark", "clean", job.look.log_dir.path]
     words += ["--partition", str(job.name), "--unclean", *(["--force"] if job.trigger == "asked" else [])]
-    words += ["--now-ms", str(job.clock.now_ms())]  # its own clock may have jumped ahead
+    words += ["--now-ms", str(job.clock.now_ms()), "--wait-for-replicas"]  # its own clock may have jumped ahead
     words += ["--master", job.facts.settings.daemon.cleanerd_spark_master]
     words += ["--config", settings, "--json", "--quiet"]
     return [str(word) for word in words]

@@ -1,0 +1,164 @@
+"""When a tombstone or marker has reached every replica, so that it may expire (U-70..U-72).
+
+A batch gets its delete horizon only below the high watermark of a replica, and members of the ISR hold all that is
+committed. So if the ISR equalled all assigned replicas at any moment at or after the horizon, every replica has the
+batch. A replica that was away when the batch expired would keep the old value, or aborted records, for ever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Iterable, Mapping
+
+MARGIN_MS: Final = 5 * 60_000
+"""What clocks of brokers and controllers may differ by. The last part of a metadata log may be uncommitted as long."""
+
+UNKNOWN_MS: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """A partition's replicas as the metadata log shows them. ``assigned`` includes those that are being added.
+
+    ``full_until_ms``: the end of the last period in which the ISR equalled them; while that lasts the log's own time
+    counts. ``since_ms``: when this state began. Both are -1 where the log does not show it.
+    """
+
+    assigned: frozenset[int]
+    isr: frozenset[int]
+    full_until_ms: int = UNKNOWN_MS
+    since_ms: int = UNKNOWN_MS
+
+    @property
+    def is_alone(self) -> bool:
+        """With one replica nothing is waited for, whatever the ISR is while the broker restarts."""
+        return len(self.assigned) == 1
+
+    @property
+    def missing(self) -> frozenset[int]:
+        """The replicas that are out of the ISR."""
+        return self.assigned - self.isr
+
+    def is_full(self, ignored: frozenset[int] = frozenset()) -> bool:
+        """Whether the ISR holds all replicas but ``ignored``; an empty one holds none."""
+        return bool(self.isr) and not self.missing - ignored
+
+    def changed(self, assigned: frozenset[int], isr: frozenset[int], at_ms: int) -> Replicas:
+        """The state from ``at_ms`` on."""
+        if (assigned, isr) == (self.assigned, self.isr):
+            return self
+        until_ms = max(self.full_until_ms, at_ms) if self.is_full() else self.full_until_ms
+        after = Replicas(assigned, isr, until_ms, at_ms)
+        # How long it has not been full is not how long exactly these brokers have been missing.
+        was_short = not self.is_full() and not after.is_full() and self.missing & after.missing
+        return Replicas(assigned, isr, until_ms, self.since_ms) if was_short else after
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiryBound:
+    """Horizons above ``at_ms`` do not count as passed yet; None: the clock alone decides, as with Kafka.
+
+    ``missing``: the brokers that are waited for, out of the ISR since ``since_ms`` (-1: unknown). ``why``: the reason
+    where no broker is missing.
+    """
+
+    at_ms: int | None = None
+    missing: tuple[int, ...] = ()
+    since_ms: int = UNKNOWN_MS
+    why: str = ""
+
+    def expiry_ms(self, now_ms: int) -> int:
+        """Batches with a horizon up to this time have expired (U-70)."""
+        return now_ms if self.at_ms is None else min(now_ms, self.at_ms)
+
+    def holds(self, horizon_ms: int | None, now_ms: int) -> bool:
+        """Whether a horizon has passed by the clock and is waited for all the same."""
+        return horizon_ms is not None and self.expiry_ms(now_ms) < horizon_ms <= now_ms
+
+
+BY_CLOCK: Final = ExpiryBound()
+
+
+def _utc(at_ms: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    except (OverflowError, OSError, ValueError):
+        return f"{at_ms} ms"
+
+
+def held_in_words(bound: ExpiryBound, count: int | None = None) -> str:
+    """``12 tombstones or markers wait for broker 2, out of the ISR since 2026-05-01 10:00 UTC``."""
+    what = "tombstones or markers" if count is None else f"{count:,} tombstones or markers"
+    if not bound.missing:
+        return f"{what} past their delete horizon wait: {bound.why}"
+    brokers = ", ".join(str(each) for each in bound.missing)
+    noun = "broker" if len(bound.missing) == 1 else "brokers"
+    since = "" if bound.since_ms < 0 else f" since {_utc(bound.since_ms)}"
+    return f"{what} wait for {noun} {brokers}, out of the ISR{since}"
+
+
+def lowest(bounds: Iterable[ExpiryBound]) -> ExpiryBound:
+    """The bound of several sources: what one of them waits for is waited for."""
+    held = [bound for bound in bounds if bound.at_ms is not None]
+    return min(held, key=lambda bound: -1 if bound.at_ms is None else bound.at_ms, default=BY_CLOCK)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaFacts:
+    """What a metadata log shows of all replicas, up to its batch of ``as_of_ms``; -1: it shows nothing.
+
+    ``newest_ms``: the time of its last batch, which need not be committed. ``unread``: a record that this version
+    cannot read, so that nothing is known for certain; "" for none.
+    """
+
+    topics: Mapping[uuid.UUID, Mapping[int, Replicas]]
+    as_of_ms: int = UNKNOWN_MS
+    newest_ms: int = UNKNOWN_MS
+    unread: str = ""
+
+    def full_ms(self, replicas: Replicas, ignored: frozenset[int] = frozenset()) -> int:
+        """The latest moment at which the log shows that the ISR equalled the replicas; -1: none."""
+        return max(self.as_of_ms, replicas.full_until_ms) if replicas.is_full(ignored) else replicas.full_until_ms
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReplicas:
+    """The replicas of a topic's partitions. ``remembered``: their last full ISR, from earlier readings."""
+
+    facts: ReplicaFacts
+    partitions: Mapping[int, Replicas]
+    remembered: Mapping[int, int] = field(default_factory=dict)
+
+    def bound(
+        self, partition: int, now_ms: int, ignored: frozenset[int] = frozenset(), margin_ms: int = MARGIN_MS
+    ) -> ExpiryBound:
+        """Up to which horizon a partition's tombstones and markers may expire (U-70).
+
+        ``ignored``: brokers that never return, which are not waited for.
+        """
+        replicas, facts = self.partitions.get(partition), self.facts
+        if replicas is not None and replicas.is_alone and not facts.unread:
+            return BY_CLOCK
+        full_ms = self.remembered.get(partition, UNKNOWN_MS)
+        if facts.unread:
+            return ExpiryBound(max(full_ms - margin_ms, UNKNOWN_MS), why=facts.unread)
+        if replicas is None or not replicas.assigned:
+            why = "the metadata log does not show the partition's replicas yet"
+            return ExpiryBound(max(full_ms - margin_ms, UNKNOWN_MS), why=why)
+        if facts.newest_ms > now_ms + margin_ms:
+            why = "the metadata log is ahead of this host's clock: compare the clocks of controllers and brokers"
+            return ExpiryBound(max(full_ms - margin_ms, UNKNOWN_MS), why=why)
+        missing = tuple(sorted(replicas.missing - ignored))
+        full_ms = max(full_ms, facts.full_ms(replicas, ignored))
+        at_ms = full_ms - margin_ms
+        # A snapshot does not say since when; the last full ISR does.
+        since_ms = (full_ms if full_ms >= 0 else replicas.since_ms) if missing else UNKNOWN_MS
+        why = "" if missing else "the metadata log has to show every replica in the ISR after their delete horizon"
+        if not replicas.isr:
+            why = "the metadata log shows an empty ISR"
+        return ExpiryBound(max(at_ms, UNKNOWN_MS), missing, since_ms, why)

@@ -1,0 +1,116 @@
+"""Tombstones and markers wait for every replica, in every mode and format, and only they do (U-70)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.cleaner.survey import CleaningOptions
+from cleanerd.policy.replicas import MARGIN_MS, ReplicaFacts, Replicas, TopicReplicas
+from tests.cleaner.driver import NAME, clean, config
+from tests.support.log_dirs import Partition, make_log_dir
+from tests.support.logs import Record, encode_batch, encode_legacy, encode_marker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd.log.topic_config import TopicConfig
+
+T0 = 1_700_000_000_000
+HORIZON = T0 + 1000
+NOW = T0 + 100 * MARGIN_MS
+TOMBSTONE = 0x20
+BOTH, FIRST = frozenset({1, 2}), frozenset({1})
+
+
+def waiting(topic: TopicConfig, full_ms: int | None) -> TopicConfig:
+    """The topic, its ISR full until ``full_ms`` and short since; None: one replica."""
+    state = Replicas(FIRST, FIRST) if full_ms is None else Replicas(BOTH, FIRST, full_ms, full_ms)
+    return replace(topic, replicas=TopicReplicas(ReplicaFacts({}, NOW, NOW), {0: state}))
+
+
+V2 = [
+    pytest.param(encode_batch([Record(b"k", None, T0)], delete_horizon=HORIZON), {}, id="null"),
+    pytest.param(
+        encode_batch([Record(b"k", b"v", T0, attributes=TOMBSTONE)], delete_horizon=HORIZON),
+        {"tombstone_mode": "flag"},
+        id="KIP-87's flag",
+    ),
+    pytest.param(
+        encode_batch([Record(b"k", b"v", T0, headers=((b"gone", b"\x01"),))], delete_horizon=HORIZON),
+        {"tombstone_mode": "header", "tombstone_header": "gone"},
+        id="header",
+    ),
+    pytest.param(
+        encode_batch([Record(b"k", None, T0)], delete_horizon=HORIZON),
+        {"compaction_strategy": "timestamp"},
+        id="by timestamp",
+    ),
+    pytest.param(encode_marker(0, commit=True, producer_id=7, delete_horizon=HORIZON), {}, id="COMMIT marker"),
+    pytest.param(encode_marker(0, commit=False, producer_id=7, delete_horizon=HORIZON), {}, id="ABORT marker"),
+]
+
+
+@pytest.mark.parametrize(("batch", "settings"), V2)
+@pytest.mark.parametrize(
+    ("full_ms", "goes"), [(HORIZON + MARGIN_MS - 1, False), (HORIZON + MARGIN_MS, True), (-1, False), (None, True)]
+)
+def test_it_waits(tmp_path: Path, batch: bytes, settings: dict[str, str], full_ms: int | None, goes: bool) -> None:
+    """U-70: to the millisecond, whatever a tombstone is. It is known when the log is to be cleaned for it."""
+    later = encode_batch([Record(b"z", b"1", T0)], base_offset=1)
+    path = make_log_dir(tmp_path / "logs", {NAME: Partition({0: batch + later, 2: b""})})
+    topic = waiting(config(**settings), full_ms)
+    result = clean(path, CleaningOptions(NOW, force=True, from_start=True), topic)
+    assert result.outcome in {"cleaned", "unchanged"}
+    assert result.dropped.tombstone + result.dropped.marker == int(goes)
+    assert result.next_purge_ms == (None if goes else HORIZON)
+
+
+@pytest.mark.parametrize(("full_ms", "goes"), [(T0 + 499 + MARGIN_MS, False), (T0 + 500 + MARGIN_MS, True)])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_old_formats(tmp_path: Path, magic: int, full_ms: int, goes: bool) -> None:
+    """U-70: they have no horizon; the segment's last write and the retention stand for it."""
+    first, second = encode_legacy(0, b"k", None, magic=magic), encode_legacy(1, b"z", b"1", magic=magic)
+    path = make_log_dir(tmp_path / "logs", {NAME: Partition({0: first, 1: second, 2: b""}, cleaner_offset=2)})
+    for base, time_ms in ((0, T0), (1, T0 + 10_000)):
+        os.utime(path / NAME / f"{base:020d}.log", ns=(time_ms * 10**6,) * 2)
+    topic = waiting(config(delete_retention_ms=500), full_ms)
+    result = clean(path, CleaningOptions(NOW, purge=True), topic)
+    assert result.dropped.tombstone == int(goes)
+
+
+def test_nothing_else_waits(tmp_path: Path) -> None:
+    """U-70: what is superseded goes, lags and new horizons go by the clock."""
+    batches = encode_batch([Record(b"k", b"1", T0)], base_offset=0) + encode_batch(
+        [Record(b"k", None, T0)], base_offset=1
+    )
+    path = make_log_dir(tmp_path / "logs", {NAME: Partition({0: batches, 2: b""})})
+    topic = waiting(config(delete_retention_ms=1000, min_compaction_lag_ms=60_000), -1)
+    result = clean(path, CleaningOptions(NOW, force=True), topic)
+    assert (result.outcome, result.dropped.superseded, result.next_purge_ms) == ("cleaned", 1, NOW + 1000)
+
+
+def test_an_idle_log(tmp_path: Path) -> None:
+    """U-70, U-73: held, with the reason, and one purge when the replica is back."""
+    path = make_log_dir(
+        tmp_path / "logs", {NAME: Partition({0: encode_batch([Record(b"k", None, T0)], base_offset=0), 1: b""})}
+    )
+    topic = config(delete_retention_ms=1000)
+    assert clean(path, CleaningOptions(NOW, force=True), waiting(topic, T0)).next_purge_ms == NOW + 1000
+    later = NOW + 10 * MARGIN_MS
+    held = clean(path, CleaningOptions(later, force=True), waiting(topic, T0))
+    assert held.outcome == "skipped"
+    assert "wait for broker 2, out of the ISR since 2023-11-14T22:13:20Z" in held.reason
+    assert clean(path, CleaningOptions(later, force=True), waiting(topic, later)).dropped.tombstone == 1
+
+
+@pytest.mark.parametrize("wish", [{"waits_for_replicas": False}, {"ignored_replicas": frozenset({2})}])
+def test_wishes(tmp_path: Path, wish: dict[str, object]) -> None:
+    """U-70: Kafka's rule, and a broker that never returns."""
+    batch = encode_batch([Record(b"k", None, T0)], delete_horizon=HORIZON)
+    path = make_log_dir(tmp_path / "logs", {NAME: Partition({0: batch, 1: b""})})
+    options = CleaningOptions(NOW, force=True, from_start=True, **wish)  # type: ignore[arg-type]
+    assert clean(path, options, waiting(config(), T0)).dropped.tombstone == 1

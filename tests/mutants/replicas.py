@@ -1,0 +1,113 @@
+"""Mistakes about replicas: a tombstone that goes before all of them have it, or that waits for ever (U-70..U-73)."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+RULE = "cleanerd/policy/replicas.py"
+FACTS = "cleanerd/log/cluster_metadata.py"
+BOUND = "tests/policy/test_replicas.py::test_the_bound"
+HISTORIES = "tests/policy/test_replicas.py::test_histories"
+FULL = "tests/log/test_replica_history.py::test_the_last_full_isr"
+WAITS = "tests/cleaner/test_replicas.py::test_old_formats"
+
+REPLICAS = (
+    Mutant(
+        "tombstones-wait-for-no-replica",
+        "U-70",
+        RULE,
+        "return now_ms if self.at_ms is None else min(now_ms, self.at_ms)",
+        "return now_ms",
+        (HISTORIES,),
+    ),
+    Mutant(
+        "a-short-isr-is-full",
+        "U-70",
+        RULE,
+        "return bool(self.isr) and not self.missing - ignored",
+        "return bool(self.isr)",
+        (HISTORIES,),
+    ),
+    Mutant(
+        "an-empty-isr-is-full",
+        "U-70",
+        RULE,
+        "return bool(self.isr) and not self.missing - ignored",
+        "return not self.isr or not self.missing - ignored",
+        (BOUND,),
+    ),
+    Mutant("clocks-are-alike", "U-70", RULE, "at_ms = full_ms - margin_ms", "at_ms = full_ms", (BOUND,)),
+    Mutant(
+        "a-full-isr-is-full-now",
+        "U-70",
+        RULE,
+        "return max(self.as_of_ms, replicas.full_until_ms) if",
+        "return max(self.newest_ms, replicas.full_until_ms) if",
+        (FULL,),
+    ),
+    Mutant(
+        "one-replica-waits-for-itself",
+        "U-70",
+        RULE,
+        "return len(self.assigned) == 1",
+        "return len(self.assigned) == len(self.isr) == 1",
+        (BOUND,),
+    ),
+    Mutant(
+        "old-formats-wait-for-no-replica",
+        "U-70",
+        "cleanerd/policy/legacy.py",
+        "return horizon if bound_ms is None else",
+        "return horizon if bound_ms is not None else",
+        (WAITS,),
+    ),
+    Mutant(
+        "the-ahead-clock-of-a-controller-counts",
+        "U-70",
+        RULE,
+        "if facts.newest_ms > now_ms + margin_ms:",
+        "if facts.newest_ms > now_ms + 100 * margin_ms:",
+        ("tests/policy/test_replicas.py::test_a_controllers_clock_that_is_ahead",),
+    ),
+    Mutant(
+        "replicas-that-are-added-do-not-count",
+        "U-71",
+        FACTS,
+        "assigned |= frozenset(record.adding_replicas)",
+        "assigned -= frozenset(record.adding_replicas)",
+        (FULL,),
+    ),
+    Mutant("the-end-of-the-log-is-committed", "U-71", FACTS, ".newest_ms - MARGIN_MS", ".newest_ms", (FULL,)),
+    Mutant(
+        "a-time-that-went-back-counts",
+        "U-71",
+        FACTS,
+        "if at_ms < self.as_of_ms:",
+        "if at_ms < 0:",
+        ("tests/log/test_replica_history.py::test_a_clock_that_goes_back",),
+    ),
+    Mutant(
+        "the-last-full-isr-shrinks",
+        "U-72",
+        "cleanerd/log/full_isr.py",
+        "times = {each: max(ours",
+        "times = {each: min(ours",
+        ("tests/log/test_replica_history.py::test_it_only_grows",),
+    ),
+    Mutant(
+        "held-tombstones-are-purged-in-vain",
+        "U-73",
+        "cleanerd/daemon/fleet/due.py",
+        "look.expiry.expiry_ms(now_ms)",
+        "now_ms",
+        ("tests/daemon/test_held_purge.py::test_it_waits",),
+    ),
+    Mutant(
+        "held-tombstones-are-forgotten",
+        "U-73",
+        "cleanerd/daemon/seen.py",
+        "return self.purge_ms is not None and self.expiry.expiry_ms(now_ms) <",
+        "return self.purge_ms is None and self.expiry.expiry_ms(now_ms) <",
+        ("tests/daemon/test_held_purge.py::test_it_is_looked_at_again",),
+    ),
+)
