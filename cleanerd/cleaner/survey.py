@@ -20,7 +20,7 @@ from cleanerd.log.other_places import rules_of
 from cleanerd.log.partition import PartitionLog, read_partition
 from cleanerd.log.read import SegmentReader
 from cleanerd.policy.cleanable import LimitedBy, first_dirty
-from cleanerd.policy.replicas import BY_CLOCK, ExpiryBound, held_in_words, lowest
+from cleanerd.policy.replicas import BY_CLOCK, ExpiryBound, held_in_words, lowest, ways_out
 from cleanerd.words import counted
 
 if TYPE_CHECKING:
@@ -179,6 +179,8 @@ def survey_log(
         purge=options.purge,
         change=None if options.change_strategy else change,
     )
+    if expiry.missing:
+        notes.append(f"{held_in_words(expiry)}: {ways_out(expiry, log.name)}")
     if against is not None and against.rule in bounds.bound.limits and options.up_to_offset is None:
         against = _unless_purge_is_due(against, log, state, first, purge_end, options, expiry)
         end = purge_end if against is None else end

@@ -260,9 +260,15 @@ def partition_row(partition: Mapping[str, Any], now_ms: int) -> list[str]:
         "" if partition["dirty_bytes"] is None else human_bytes(partition["dirty_bytes"]),
         "" if partition["dirty_ratio"] is None else f"{partition['dirty_ratio']:.3f}",
         _reclaimable(partition),
-        "" if purge is None else ("now" if purge <= now_ms else f"in {human_ms(purge - now_ms)}"),
+        "" if purge is None else _purge(purge, now_ms, partition.get("waits_for", ())),
         partition["reason"],
     ]
+
+
+def _purge(at_ms: int, now_ms: int, waits_for: Sequence[int]) -> str:
+    if at_ms > now_ms:
+        return f"in {human_ms(at_ms - now_ms)}"
+    return "waits for " + ", ".join(map(str, waits_for)) if waits_for else "now"
 
 
 def _is_overdue(partition: Mapping[str, Any], now_ms: int) -> bool:

@@ -96,6 +96,8 @@ class PartitionView:
     ``delegated``: whether Kafka's own cleaner is kept away (U-8); None where that is not needed.
     ``has_wrong_times``: timestamps are not in milliseconds, so no deadline can be known (OP-18).
     ``open_transaction_since_ms``: when the open transaction began that limits the cleaning (OP-14).
+    ``waits_for``: brokers out of the ISR since ``waits_since_ms``, for which tombstones and markers past their delete
+    horizon wait (U-70).
     """
 
     topic: str
@@ -125,6 +127,12 @@ class PartitionView:
     last_clean: CleanView | None
     open_transaction_since_ms: int | None = None
     has_wrong_times: bool = False
+    waits_for: tuple[int, ...] = ()
+    waits_since_ms: int | None = None
+
+    def is_held(self, now_ms: int) -> bool:
+        """Whether tombstones or markers past their delete horizon wait for a replica."""
+        return bool(self.waits_for) and self.next_purge_ms is not None and self.next_purge_ms <= now_ms
 
     @property
     def name(self) -> str:

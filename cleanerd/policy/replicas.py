@@ -102,6 +102,15 @@ def held_in_words(bound: ExpiryBound, count: int | None = None) -> str:
     return f"{what} wait for {noun} {brokers}, out of the ISR{since}"
 
 
+def ways_out(bound: ExpiryBound, name: object) -> str:
+    """What an operator can do about brokers that are missing."""
+    words = " ".join(f"--ignore-replica {broker}" for broker in bound.missing)
+    return (
+        f"start it, reassign its replica, or release them with {words}, and then move its directory {name} aside "
+        "before it starts"
+    )
+
+
 def lowest(bounds: Iterable[ExpiryBound]) -> ExpiryBound:
     """The bound of several sources: what one of them waits for is waited for."""
     held = [bound for bound in bounds if bound.at_ms is not None]

@@ -108,6 +108,8 @@ def _json(answer: Explanation) -> dict[str, Any]:
         "clean_bytes": found.bounds.dirtiness.clean_bytes,
         "cleanable_bytes": found.bounds.dirtiness.cleanable_bytes,
         "dirty_ratio": found.bounds.dirtiness.ratio,
+        "waits_for_replicas": list(found.expiry.missing),
+        "waits_since_ms": None if found.expiry.since_ms < 0 else found.expiry.since_ms,
         "overdue_ms": found.bounds.overdue_ms,
         "overdue_at_ms": found.bounds.overdue_at_ms,
         "quarantine": None if state is None else state.quarantine,

@@ -70,6 +70,8 @@ def test_will_be_cleaned(root: Path, shell: Shell) -> None:
         "clean_bytes": sizes[0],
         "cleanable_bytes": sizes[1] + sizes[2],
         "dirty_ratio": pytest.approx((sizes[1] + sizes[2]) / sum(sizes)),
+        "waits_for_replicas": [],
+        "waits_since_ms": None,
         "overdue_ms": 0,
         "overdue_at_ms": None,
         "quarantine": None,

@@ -314,3 +314,16 @@ def test_the_documentation_has_every_metric() -> None:
     labels = {metric: ", ".join(f"`{each}`" for each in metric.labels) for metric in metric_names.ALL}
     wanted = [f"| `{each.exported_name}` | {each.kind} | {labels[each]} | {each.help} |" for each in metric_names.ALL]
     assert rows == wanted
+
+
+def test_held_partitions() -> None:
+    """U-70: by the broker that tombstones wait for; those that are not past their horizon do not count."""
+    held = partition(waits_for=(2, 3), waits_since_ms=NOW_MS - 5000, next_purge_ms=NOW_MS - 1)
+    later = partition(number=1, waits_for=(2,), waits_since_ms=NOW_MS - 9000, next_purge_ms=NOW_MS + 600_000)
+    other = partition(number=2, waits_for=(2,), waits_since_ms=NOW_MS - 7000, next_purge_ms=NOW_MS)
+    found = samples(view(partitions=(held, later, other, partition(number=3))))
+    since = "cleanerd_held_since_timestamp_seconds"
+    assert value(found, "cleanerd_held_partitions", broker="2") == 2
+    assert value(found, "cleanerd_held_partitions", broker="3") == 1
+    assert value(found, since, broker="2") == (NOW_MS - 7000) / 1000
+    assert value(found, since, broker="3") == (NOW_MS - 5000) / 1000

@@ -272,7 +272,9 @@ def _random_partition(
         reclaimable_high_bytes=saved if exact else int(saved * 1.1),
         reclaimable_method="exact" if exact else "sample",
         overdue_at_ms=now_ms + dice.randrange(-2, 40) * HOUR_MS if number % 5 == 0 else None,
-        next_purge_ms=now_ms + dice.randrange(1, 90) * HOUR_MS if number % 4 == 0 else None,
+        next_purge_ms=now_ms + dice.randrange(1, 90) * (HOUR_MS if number != 12 else -HOUR_MS)
+        if number % 4 == 0
+        else None,
         delegated=topic.startswith("inventory") if header else None,
         fingerprint_changed=number == 15,
         quarantine=QuarantineView(damage, since, 4, now_ms + 25 * 60_000) if phase == "quarantined" else None,
@@ -280,6 +282,8 @@ def _random_partition(
         if number % 2 == 0
         else clean(topic, number // len(_TOPICS), ended_ms=since, started_ms=since - 8_000),
         open_transaction_since_ms=now_ms - HOUR_MS if number == 13 else None,
+        waits_for=(2,) if number == 12 else (),
+        waits_since_ms=now_ms - 90 * HOUR_MS if number == 12 else None,
     )
 
 

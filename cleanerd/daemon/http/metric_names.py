@@ -127,6 +127,16 @@ DAEMON: Final = (
         "Time at which tombstones or markers of an idle partition are removed next.",
     ),
     _gauge(
+        "cleanerd_held_partitions",
+        "Partitions with tombstones or markers past their delete horizon that wait for this broker.",
+        "broker",
+    ),
+    _gauge(
+        "cleanerd_held_since_timestamp_seconds",
+        "Time at which that broker left the ISR of the first of these partitions.",
+        "broker",
+    ),
+    _gauge(
         "cleanerd_fingerprint_changed_partitions", "Partitions whose last cleaning used another strategy than today's."
     ),
     _gauge(

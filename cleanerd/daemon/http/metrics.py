@@ -92,6 +92,7 @@ class _ViewCollector(Collector):
         _log_dirs(families, view)
         _held_locks(families, view)
         _kafka_cleaners(families, view)
+        _held_partitions(families, view, self._now_ms)
         _topics(families, view)
         families.add("cleanerd_partitions_left_out", (), len(view.partitions) - self._shown)
         if self._kafka_names:
@@ -188,6 +189,16 @@ def _daemon(families: _Families, view: DaemonView, now_ms: int) -> None:
     running = Counter(each.log_dir for each in view.running)
     for log_dir in view.log_dirs:
         families.add("cleanerd_running_cleans", (log_dir.path,), running[log_dir.path])
+
+
+def _held_partitions(families: _Families, view: DaemonView, now_ms: int) -> None:
+    """Those whose tombstones wait for a replica, by the broker that they wait for (U-70)."""
+    held = [each for each in view.partitions if each.is_held(now_ms)]
+    for broker in sorted({broker for each in held for broker in each.waits_for}):
+        of_broker = [each for each in held if broker in each.waits_for]
+        since = [each.waits_since_ms for each in of_broker if each.waits_since_ms is not None]
+        families.add("cleanerd_held_partitions", (str(broker),), len(of_broker))
+        families.add("cleanerd_held_since_timestamp_seconds", (str(broker),), _seconds(min(since, default=None)))
 
 
 def _totals(families: _Families, view: DaemonView) -> None:
