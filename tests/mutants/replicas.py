@@ -108,6 +108,6 @@ REPLICAS = (
         "cleanerd/daemon/seen.py",
         "return self.purge_ms is not None and self.expiry.expiry_ms(now_ms) <",
         "return self.purge_ms is None and self.expiry.expiry_ms(now_ms) <",
-        ("tests/daemon/test_held_purge.py::test_it_is_looked_at_again",),
+        ("tests/daemon/test_held_purge.py::test_it_is_looked_at_when_the_log_is_past_it",),
     ),
 )
