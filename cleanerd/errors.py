@@ -243,7 +243,7 @@ class LogTooLargeError(UnsupportedLogError):
         super().__init__(message, where=where, hint="raise the memory limit of cleanerd, or lower log.cleaner.threads")
 
 
-class LaterError(RefusedError):
+class RetryLaterError(RefusedError):
     """It can be cleaned in ``seconds``: nobody is to wait so long, who has other partitions to clean (D-10)."""
 
     cause = Cause.MOMENT
@@ -283,7 +283,7 @@ LATER: Final = frozenset({"busy", "not_ready", NO_LOG, TOO_MANY})
 """Codes of the agent: somebody has the partition at the moment, and the same request may be sent again."""
 NO_EVIDENCE: Final = "no_evidence"
 """The connection has not been told what the plan rests on: the same request is sent again with it."""
-PLAN_AGAIN: Final = frozenset({
+REPLAN_CODES: Final = frozenset({
     "evidence_changed", "log_changed", "log_start", "not_below_bound", "not_eligible", "not_sealed", "source_changed",
     "source_gone", "topic_id",
 })  # fmt: skip
@@ -292,7 +292,7 @@ IO_ERROR: Final = "io_error"
 """The broker's disk, or its limits: what was staged is wrong by codes of its own."""
 LOG_DIR_FAILED: Final = "log_dir_failed"
 """The broker gives up the log directory: the group in ``done``, if any, stopped half-way, and a start makes an end."""
-NOT_HERE: Final = frozenset({"incapable", "stopped", "unsupported"})
+UNAVAILABLE_CODES: Final = frozenset({"incapable", "stopped", "unsupported"})
 """This broker's agent swaps nothing now."""
 
 
@@ -312,10 +312,10 @@ class AgentRefusalError(RefusedError):
         self.operation = operation
         self.code = code
         self.done = done
-        passes = operation != "swap" or code in LATER | PLAN_AGAIN | NOT_HERE
+        passes = operation != "swap" or code in LATER | REPLAN_CODES | UNAVAILABLE_CODES
         is_of_disk = code in {IO_ERROR, LOG_DIR_FAILED}
         self.cause = Cause.MOMENT if passes else Cause.WORLD if is_of_disk else Cause.LOG
-        self.moved_on = code in PLAN_AGAIN
+        self.moved_on = code in REPLAN_CODES
         # A swap has been asked for again and again already.
         self.plan_again = self.moved_on or (code in LATER and operation != "swap")
 
@@ -346,20 +346,20 @@ class CorruptionError(CleanerdError):
         return f"{line} ({self.hint})" if self.hint else line
 
 
-_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _MACHINE: Final = frozenset({errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 def kind_of(error: OSError) -> type[CleanerdError]:
     """The class of what the system refused: what the machine lacks is not the log's fault."""
-    if error.errno in _NO_ROOM:
+    if error.errno in _NO_SPACE:
         return NoSpaceError
     return MachineError if error.errno in _MACHINE else CleanerdError
 
 
 def machine_error(error: OSError) -> type[MachineError]:
     """The class of what the system refused where no log has anything to do with it."""
-    return NoSpaceError if error.errno in _NO_ROOM else MachineError
+    return NoSpaceError if error.errno in _NO_SPACE else MachineError
 
 
 def system_error(what: str, where: str, error: OSError) -> CleanerdError:

@@ -1,4 +1,4 @@
-"""Make cleanerd/settings/kafka_names.txt: ``python tools/kafka_names.py [RELEASE...]``, with mvn and a JDK, in minutes.
+"""Make cleanerd/config/kafka_names.txt: ``python tools/kafka_names.py [RELEASE...]``, with mvn and a JDK, in minutes.
 
 Every release below is fetched with what it needs, and asked by KafkaNames.java which settings it documents. Only
 the names are kept, of all releases together: a file may have been written for any of them.

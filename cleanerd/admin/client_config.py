@@ -168,7 +168,7 @@ def read_client_config(path: Path | None) -> ClientConfig:
     """
     if path is None:
         return ClientConfig()
-    file = _File(path)
+    file = _PropertiesFile(path)
     unknown = [key for key in file.names if key not in _KNOWN]
     if unknown:
         also = f" (also: {', '.join(unknown[1:])})" if unknown[1:] else ""
@@ -187,7 +187,7 @@ def read_client_config(path: Path | None) -> ClientConfig:
         protocol=protocol,
         login=_login(file) if protocol.startswith("SASL_") else None,
         trusted=_trusted(file) if tls else None,
-        own=_own(file) if tls else None,
+        own=_key_pair(file) if tls else None,
         checks_host=algorithm == "https",
         lookup=file.one_of("client.dns.lookup", _LOOKUPS, "", upper=False) or None,
         tuning={key: file.number(key) for key in _NUMBERS if key in file.names},
@@ -195,7 +195,7 @@ def read_client_config(path: Path | None) -> ClientConfig:
     )
 
 
-class _File:
+class _PropertiesFile:
     """Values with their lines. An empty value of a password or path counts as not set, as for Kafka's clients."""
 
     def __init__(self, path: Path) -> None:
@@ -258,7 +258,7 @@ class _File:
 _HINT: Final = "a client properties file as Kafka's tools take it: --command-config, cleanerd.command.config"
 
 
-def _check_tls_versions(file: _File) -> None:
+def _check_tls_versions(file: _PropertiesFile) -> None:
     """What both libraries do by themselves: TLS 1.2 or newer. Nothing else can be asked of librdkafka."""
     if file.text("ssl.protocol", "TLS").strip() not in {"TLS", *_TLS_1_2_UP}:
         raise file.wrong("ssl.protocol", "cleanerd speaks TLS 1.2 and newer only", "set TLS, or remove the line")
@@ -268,7 +268,7 @@ def _check_tls_versions(file: _File) -> None:
         raise file.wrong("ssl.enabled.protocols", "cleanerd cannot narrow down TLS versions", hint)
 
 
-def _login(file: _File) -> Login:
+def _login(file: _PropertiesFile) -> Login:
     mechanism = file.text("sasl.mechanism", "GSSAPI").strip()
     if mechanism not in _LOGIN_MODULES:
         said = mechanism if "sasl.mechanism" in file.names else f"not set, which means {mechanism}"
@@ -294,7 +294,7 @@ def _login(file: _File) -> Login:
     return Login(mechanism, entry.options["username"], entry.options["password"])
 
 
-def _trusted(file: _File) -> str | None:
+def _trusted(file: _PropertiesFile) -> str | None:
     path, pem = file.store_path("truststore"), file.secret("ssl.truststore.certificates")
     if path is not None and pem is not None:
         raise file.wrong("ssl.truststore.certificates", "ssl.truststore.location is set too", "keep one of them")
@@ -303,7 +303,7 @@ def _trusted(file: _File) -> str | None:
     return None if path is None else trusted_certificates(path, file.secret("ssl.truststore.password"))
 
 
-def _own(file: _File) -> KeyPair | None:
+def _key_pair(file: _PropertiesFile) -> KeyPair | None:
     path, pem = file.store_path("keystore"), file.secret("ssl.keystore.key")
     if path is not None and pem is not None:
         raise file.wrong("ssl.keystore.key", "ssl.keystore.location is set too", "keep one of them")
@@ -315,7 +315,7 @@ def _own(file: _File) -> KeyPair | None:
     return key_pair(path, file.secret("ssl.keystore.password"), file.secret("ssl.key.password"))
 
 
-def _warnings(file: _File, *, tls: bool) -> Iterator[str]:
+def _warnings(file: _PropertiesFile, *, tls: bool) -> Iterator[str]:
     """Files that hold a secret and that every user of the host may read."""
     if _others_read(file.mode) and any("password" in key or key in _SECRETS for key in file.names):
         yield f"{file.path}: every user of this host may read the passwords in it (chmod o-rwx)"

@@ -43,10 +43,10 @@ _ON_TOPIC: Final = "DYNAMIC_TOPIC_CONFIG"
 _UNKNOWN_TOPIC: Final = 3
 _ERROR_PREFIX: Final = re.compile(r"^\[Error \d+\] \w+: ")
 
-_NOT_LET_IN: Final = (AuthorizationError, SaslAuthenticationFailedError, UnsupportedSaslMechanismError)
+_ACCESS_ERRORS: Final = (AuthorizationError, SaslAuthenticationFailedError, UnsupportedSaslMechanismError)
 
 
-class NotLetInError(RefusedError):
+class AccessDeniedError(RefusedError):
     """The cluster does not know who we are, or that user may not do it. Somebody else can, with Kafka's own tools.
 
     ``changes``: what was to be set on the topic, where it came to that.
@@ -76,12 +76,12 @@ class TopicFacts:
     values: Mapping[str, KeyValue]
 
     @property
-    def own(self) -> dict[str, str]:
+    def topic_level_configs(self) -> dict[str, str]:
         """What is set on the topic, for ``resolve_topic_config(topic_configs=...)``."""
         return {key: value.own for key, value in self.values.items() if value.own is not None}
 
 
-class _Heard(logging.Handler):
+class _ClusterAnswer(logging.Handler):
     """What the client library says of connections that fail; its own exceptions only tell that time is over."""
 
     def __init__(self) -> None:
@@ -90,9 +90,9 @@ class _Heard(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep the reason, which the library logs with its message; a refused login is never forgotten."""
-        said = [each for each in record.args if isinstance(each, BaseException)] if record.args else []
-        for why in said:
-            if not isinstance(why, KafkaTimeoutError) and not isinstance(self.why, _NOT_LET_IN):
+        errors = [each for each in record.args if isinstance(each, BaseException)] if record.args else []
+        for why in errors:
+            if not isinstance(why, KafkaTimeoutError) and not isinstance(self.why, _ACCESS_ERRORS):
                 self.why = why
 
 
@@ -109,7 +109,7 @@ class Cluster:
     ) -> None:
         # What it has to say of connections that fail comes out as one error, not as lines in between.
         logger = logging.getLogger("kafka")
-        heard = _Heard()
+        heard = _ClusterAnswer()
         logger.propagate = False
         self._bootstrap = bootstrap
         client = client or ClientConfig()
@@ -119,14 +119,14 @@ class Cluster:
             self._client = KafkaAdminClient(
                 bootstrap_servers=bootstrap.split(","), bootstrap_timeout_ms=int(connect_seconds * 1000), **options
             )
-        except _NOT_LET_IN as error:
-            raise self._not_let_in(error) from error
+        except _ACCESS_ERRORS as error:
+            raise self._access_error(error) from error
         except (KafkaError, OSError, ValueError) as error:
-            if isinstance(heard.why, _NOT_LET_IN):
-                raise self._not_let_in(heard.why) from error
+            if isinstance(heard.why, _ACCESS_ERRORS):
+                raise self._access_error(heard.why) from error
             refused = refused_login(bootstrap, client)
             if refused is not None:
-                raise self._not_let_in(refused) from error
+                raise self._access_error(refused) from error
             raise CleanerdError(
                 f"no broker answers within {connect_seconds:.0f} s ({_reason(heard.why or error)})",
                 where=f"bootstrap.servers={bootstrap}",
@@ -136,8 +136,8 @@ class Cluster:
             logger.addHandler(logging.NullHandler())
             logger.removeHandler(heard)
 
-    def _not_let_in(self, error: BaseException) -> NotLetInError:
-        return NotLetInError(
+    def _access_error(self, error: BaseException) -> AccessDeniedError:
+        return AccessDeniedError(
             f"the cluster does not let cleanerd in: {_reason(error)}",
             where=f"bootstrap.servers={self._bootstrap}",
             hint="see sasl.mechanism and sasl.jaas.config in the file of --command-config",
@@ -174,7 +174,7 @@ class Cluster:
         values = answer.get("topic", {}).get(topic, {})
         if not values:
             # The client drops the error that came instead of values.
-            raise NotLetInError(
+            raise AccessDeniedError(
                 "the cluster does not show the topic's configuration",
                 where=topic,
                 hint="the right to describe its configuration (DescribeConfigs) is missing",
@@ -202,13 +202,13 @@ class Cluster:
                 described = self._client.describe_topics(some)
                 there = {each["name"]: each["topic_id"] for each in described if not each["error_code"]}
                 resources = [ConfigResource(ConfigResourceType.TOPIC, topic) for topic in there]
-                answer = self._client._manager.run(self._told_by, resources, node_id)  # noqa: SLF001 - see there
+                answer = self._client._manager.run(self._describe_configs, resources, node_id)  # noqa: SLF001 - see there
             for topic, values in answer.get("topic", {}).items():
                 if values:
                     found[topic] = _facts(topic, there[topic], values)
         return found
 
-    async def _told_by(self, resources: list[Any], node_id: int) -> dict[str, dict[str, Any]]:
+    async def _describe_configs(self, resources: list[Any], node_id: int) -> dict[str, dict[str, Any]]:
         """As the library's ``describe_configs``, which asks any broker: each has its own where a topic has none."""
         client = self._client
         request = client._describe_configs_request(resources, include_synonyms=True)  # noqa: SLF001
@@ -228,11 +228,11 @@ class Cluster:
                 answer = self._client.alter_configs(
                     [resource], validate_only=dry_run, raise_on_unknown=False, incremental=True
                 )
-            said = answer["topic"][topic]
-            if said != "OK":
-                kind = NotLetInError if "Authorization" in said.partition(":")[0] else RefusedError
-                raise kind(f"the cluster refuses: {_ERROR_PREFIX.sub('', said)}", where=topic)
-        except NotLetInError as error:
+            future = answer["topic"][topic]
+            if future != "OK":
+                kind = AccessDeniedError if "Authorization" in future.partition(":")[0] else RefusedError
+                raise kind(f"the cluster refuses: {_ERROR_PREFIX.sub('', future)}", where=topic)
+        except AccessDeniedError as error:
             error.changes = dict(changes)
             raise
 
@@ -244,11 +244,11 @@ class Cluster:
             raise RefusedError(
                 "the cluster is too old: it cannot change one key of a topic and leave the others", where=where
             ) from error
-        except _NOT_LET_IN as error:
-            raise NotLetInError(f"the cluster refuses: {_said(error)}", where=where) from error
+        except _ACCESS_ERRORS as error:
+            raise AccessDeniedError(f"the cluster refuses: {_error_message(error)}", where=where) from error
         except KafkaError as error:
             raise CleanerdError(
-                f"the cluster at {self._bootstrap} does not answer: {_said(error)}", where=where
+                f"the cluster at {self._bootstrap} does not answer: {_error_message(error)}", where=where
             ) from error
 
 
@@ -294,5 +294,5 @@ def _reason(error: BaseException) -> str:
     return " ".join((_ERROR_PREFIX.sub("", str(error)) or type(error).__name__).split())[:300]
 
 
-def _said(error: KafkaError) -> str:
+def _error_message(error: KafkaError) -> str:
     return _ERROR_PREFIX.sub("", str(error)) or type(error).__name__

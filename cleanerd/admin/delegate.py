@@ -12,19 +12,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from cleanerd.config.delegation import DELEGATED_RATIO, MAX_LAG, NO_LAG, RATIO, is_delegated
+from cleanerd.config.kafka_values import LONG_MAX
+from cleanerd.config.strategy_keys import RETENTION_CAUTION
+from cleanerd.config.topic_config import INTERNAL_TOPICS, NEVER_CLEANED
+from cleanerd.config.topic_keys import TOPIC_RULES
 from cleanerd.errors import ConfigError, RefusedError
-from cleanerd.log.config_values import LONG_MAX
-from cleanerd.log.delegation import DELEGATED_RATIO, MAX_LAG, NO_LAG, RATIO, is_kept_away
-from cleanerd.log.delegations import Change, SavedDelegation
-from cleanerd.log.strategy_config import RETENTION_CAUTION
-from cleanerd.log.topic_config import INTERNAL_TOPICS, NEVER_CLEANED
-from cleanerd.log.topic_keys import TOPIC_RULES
+from cleanerd.state.delegations import KeyChange, SavedDelegation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from cleanerd.admin.cluster import Cluster, KeyValue, TopicFacts
-    from cleanerd.log.delegations import Delegations
+    from cleanerd.state.delegations import Delegations
 
 SEGMENT_MS: Final = "segment.ms"
 
@@ -35,7 +35,7 @@ Action = Literal["delegated", "already delegated", "handed back", "not delegated
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DelegateResult:
     """What was done (or, dry, would be): for each key its value on the topic before and after (None: not set there)."""
 
     topic: str
@@ -56,7 +56,7 @@ class Outcome:
         }
 
 
-def delegate(cluster: Cluster, delegations: Delegations, topic: str, now_ms: int, *, dry_run: bool) -> Outcome:
+def delegate(cluster: Cluster, delegations: Delegations, topic: str, now_ms: int, *, dry_run: bool) -> DelegateResult:
     """Keep the broker's cleaner away from ``topic``.
 
     Raises:
@@ -74,7 +74,7 @@ def delegate(cluster: Cluster, delegations: Delegations, topic: str, now_ms: int
         saved = _same_topic(file.find(cluster_id, topic), facts)
         wanted = changes_to_delegate(facts.values, saved)
         if saved is None or saved.changes != wanted:
-            file.put(SavedDelegation(cluster_id, topic, str(facts.topic_id or ""), now_ms, wanted))
+            file.save(SavedDelegation(cluster_id, topic, str(facts.topic_id or ""), now_ms, wanted))
         try:
             return _delegate(cluster, facts, cluster_id, wanted, dry_run=False)
         except RefusedError:
@@ -82,26 +82,26 @@ def delegate(cluster: Cluster, delegations: Delegations, topic: str, now_ms: int
             if saved is None:
                 file.remove(cluster_id, topic)
             else:
-                file.put(saved)
+                file.save(saved)
             raise
 
 
 def _delegate(
-    cluster: Cluster, facts: TopicFacts, cluster_id: str, wanted: Mapping[str, Change], *, dry_run: bool
-) -> Outcome:
+    cluster: Cluster, facts: TopicFacts, cluster_id: str, wanted: Mapping[str, KeyChange], *, dry_run: bool
+) -> DelegateResult:
     to_set = {
         key: (facts.values[key].own, change.after)
         for key, change in wanted.items()
         if not same(key, facts.values[key].own, change.after)
     }
     if not to_set:
-        return Outcome(facts.topic, cluster_id, "already delegated", {}, ())
+        return DelegateResult(facts.topic, cluster_id, "already delegated", {}, ())
     cluster.alter(facts.topic, {key: after for key, (_, after) in to_set.items()}, dry_run=dry_run)
     is_deleted = "delete" in facts.values["cleanup.policy"].effective
-    return Outcome(facts.topic, cluster_id, "delegated", to_set, (RETENTION_CAUTION,) if is_deleted else ())
+    return DelegateResult(facts.topic, cluster_id, "delegated", to_set, (RETENTION_CAUTION,) if is_deleted else ())
 
 
-def hand_back(cluster: Cluster, delegations: Delegations, topic: str, *, dry_run: bool) -> Outcome:
+def hand_back(cluster: Cluster, delegations: Delegations, topic: str, *, dry_run: bool) -> DelegateResult:
     """Put back what was set on ``topic`` before ``delegate``.
 
     Raises:
@@ -117,34 +117,34 @@ def hand_back(cluster: Cluster, delegations: Delegations, topic: str, *, dry_run
     with delegations.changing() as file:
         saved = file.find(cluster_id, topic)
         if saved is None:
-            return Outcome(topic, cluster_id, "not delegated", {}, ())
+            return DelegateResult(topic, cluster_id, "not delegated", {}, ())
         if facts is None or _same_topic(saved, facts) is None:
             if not dry_run:
                 file.remove(cluster_id, topic)
             gone = "the topic is gone" if facts is None else "the topic was created again since"
-            return Outcome(topic, cluster_id, "forgotten", {}, (f"{gone}: its saved settings are dropped",))
-        _require_told(facts, saved.changes)
+            return DelegateResult(topic, cluster_id, "forgotten", {}, (f"{gone}: its saved settings are dropped",))
+        _require_reported(facts, saved.changes)
         restored, warnings = changes_to_hand_back(facts.values, saved.changes)
         if restored:
             cluster.alter(topic, {key: after for key, (_, after) in restored.items()}, dry_run=dry_run)
         if not dry_run:
             file.remove(cluster_id, topic)
-    return Outcome(topic, cluster_id, "handed back", restored, warnings)
+    return DelegateResult(topic, cluster_id, "handed back", restored, warnings)
 
 
-def _nothing_saved(facts: TopicFacts | None, topic: str, cluster_id: str, delegations: Delegations) -> Outcome:
+def _nothing_saved(facts: TopicFacts | None, topic: str, cluster_id: str, delegations: Delegations) -> DelegateResult:
     if facts is None:
         raise ConfigError("no such topic", where=topic)
-    if is_kept_away(facts.own):
+    if is_delegated(facts.topic_level_configs):
         raise RefusedError(
             f"{RATIO} is 1 on the topic, but what was there before is not saved here",
             where=topic,
             hint=f"run it where cleanerd delegate ran (not in {delegations.path}), or set the key with Kafka's tools",
         )
-    return Outcome(topic, cluster_id, "not delegated", {}, ())
+    return DelegateResult(topic, cluster_id, "not delegated", {}, ())
 
 
-def changes_to_delegate(values: Mapping[str, KeyValue], saved: SavedDelegation | None) -> dict[str, Change]:
+def changes_to_delegate(values: Mapping[str, KeyValue], saved: SavedDelegation | None) -> dict[str, KeyChange]:
     """The keys to set, with what was there before: before the first ``delegate`` where ``saved`` tells of one.
 
     ``saved`` counts for a key as long as the topic has the value that it says was set; somebody who changed the key
@@ -152,12 +152,12 @@ def changes_to_delegate(values: Mapping[str, KeyValue], saved: SavedDelegation |
     """
     before = {key: _before(key, values[key], saved) for key in (RATIO, MAX_LAG, SEGMENT_MS)}
     changes = {
-        RATIO: Change(*before[RATIO], DELEGATED_RATIO),
-        MAX_LAG: Change(*before[MAX_LAG], NO_LAG),
+        RATIO: KeyChange(*before[RATIO], DELEGATED_RATIO),
+        MAX_LAG: KeyChange(*before[MAX_LAG], NO_LAG),
     }
     lag_ms, roll_ms = int(before[MAX_LAG][1]), int(before[SEGMENT_MS][1])
     if lag_ms < LONG_MAX and roll_ms > lag_ms:
-        changes[SEGMENT_MS] = Change(*before[SEGMENT_MS], str(lag_ms))
+        changes[SEGMENT_MS] = KeyChange(*before[SEGMENT_MS], str(lag_ms))
     return changes
 
 
@@ -173,7 +173,7 @@ def _before(key: str, value: KeyValue, saved: SavedDelegation | None) -> tuple[s
 
 
 def changes_to_hand_back(
-    values: Mapping[str, KeyValue], saved: Mapping[str, Change]
+    values: Mapping[str, KeyValue], saved: Mapping[str, KeyChange]
 ) -> tuple[dict[str, tuple[str | None, str | None]], tuple[str, ...]]:
     """The keys to put back (now, then), and what is left as it is and why."""
     restored: dict[str, tuple[str | None, str | None]] = {}
@@ -206,7 +206,7 @@ def _same_topic(saved: SavedDelegation | None, facts: TopicFacts) -> SavedDelega
     return saved
 
 
-def _require_told(facts: TopicFacts, keys: Iterable[str]) -> None:
+def _require_reported(facts: TopicFacts, keys: Iterable[str]) -> None:
     """What some brokers that speak Kafka's protocol do not know nobody can put back either."""
     missing = [key for key in keys if key not in facts.values]
     if missing:
@@ -218,7 +218,7 @@ def _require_compacted(facts: TopicFacts | None, topic: str) -> TopicFacts:
         raise RefusedError("is an internal topic: its strategy is always offset, and the broker cleans it", where=topic)
     if facts is None:
         raise ConfigError("no such topic", where=topic)
-    _require_told(facts, ("cleanup.policy", RATIO, MAX_LAG, SEGMENT_MS))
+    _require_reported(facts, ("cleanup.policy", RATIO, MAX_LAG, SEGMENT_MS))
     policy = facts.values["cleanup.policy"].effective
     if "compact" not in policy:
         raise ConfigError(

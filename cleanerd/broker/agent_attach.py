@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import CleanerdError, RefusedError
-from cleanerd.log.log_dir import META_PROPERTIES
-from cleanerd.log.safe_open import (
+from cleanerd.fsio.safe_open import (
     MAX_IDENTITY_BYTES,
     close_quietly,
     create,
@@ -27,6 +26,7 @@ from cleanerd.log.safe_open import (
     open_trusted_directory,
     read_whole,
 )
+from cleanerd.segments.log_dir import META_PROPERTIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +69,7 @@ class Jvm:
         return self.root / "tmp" / f".java_pid{self.inner_pid}"
 
 
-def look_at(pid: int, proc: Path = _PROC) -> Jvm:
+def inspect_process(pid: int, proc: Path = _PROC) -> Jvm:
     """The process ``pid``, if the agent can be loaded into it.
 
     Raises:
@@ -125,9 +125,9 @@ def attach(jvm: Jvm, jar: str, options: str) -> None:
         _have_it_listen(jvm)
     reply = _load(jvm, f"{jar}={options}")
     if reply != _LOADED:
-        said = "; ".join(reply)[:300] or "nothing"
+        response = "; ".join(reply)[:300] or "nothing"
         raise CleanerdError(
-            f"did not load the agent, it said: {said}",
+            f"did not load the agent, it said: {response}",
             where=where,
             hint="add -javaagent:$(cleanerd agent path) to the broker's KAFKA_OPTS and restart it",
         )
@@ -163,10 +163,10 @@ def _require_java(jvm: Jvm) -> None:
         facts = read_whole(os.fspath(jvm.root / jvm.home.lstrip("/") / "release"), max_bytes=MAX_IDENTITY_BYTES)
     except OSError:
         return
-    told = _JAVA_VERSION.search(facts.decode(errors="replace"))
-    if told is not None and int(told[2]) < FIRST_JAVA:
+    version = _JAVA_VERSION.search(facts.decode(errors="replace"))
+    if version is not None and int(version[2]) < FIRST_JAVA:
         raise RefusedError(
-            f"runs on Java {told[1]}, and the agent needs Java {FIRST_JAVA} or newer",
+            f"runs on Java {version[1]}, and the agent needs Java {FIRST_JAVA} or newer",
             where=f"process {jvm.pid}",
             hint="run the broker on a newer Java, or have it cleaned at its restarts: cleanerd stage, cleanerd apply",
         )

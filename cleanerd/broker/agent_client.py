@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, cast
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from cleanerd.broker import agent_transport
-from cleanerd.closing import Closing
+from cleanerd.closeable import Closeable
 from cleanerd.errors import TOO_MANY, AgentRefusalError, AgentUnavailableError, RefusedError
-from cleanerd.log.documents import line_bytes
+from cleanerd.fsio.json_text import line_bytes
 
 if TYPE_CHECKING:
     import socket
@@ -48,7 +48,7 @@ class AgentLostError(AgentUnavailableError):
     """The connection ended, timed out or brought nonsense: whether a request was carried out is not known."""
 
 
-class AgentClient(Closing):
+class AgentClient(Closeable):
     """One connection. Not for two threads at once.
 
     A connection that failed once is closed: its answers can no longer be told apart. Make another one.
@@ -156,18 +156,18 @@ class AgentClient(Closing):
     def _judged(self, line: bytes, number: int, operation: str) -> dict[str, Any]:
         answer = self._parsed(line)
         if answer.get("id") not in (number, None) or isinstance(answer.get("id"), bool):
-            raise self._lost("the answer belongs to another request")
+            raise self._lost_error("the answer belongs to another request")
         if answer.get("ok") is True and answer.get("id") == number and isinstance(answer.get("result"), dict):
             result: dict[str, Any] = answer["result"]
             return result
         code, told, done = answer.get("code"), answer.get("error"), answer.get("done", [])
         if answer.get("ok") is not False or not isinstance(code, str) or not _is_numbers(done):
-            raise self._lost(f"the answer to {operation} cannot be understood")
+            raise self._lost_error(f"the answer to {operation} cannot be understood")
         if answer.get("id") is None:  # no answer to this request, and the agent hangs up after it
             self.close()
             if code == TOO_MANY:
                 raise no_place(_printable(told) if isinstance(told, str) else "", self.where)
-            raise self._lost(f"refused the connection: {_printable(code)}")
+            raise self._lost_error(f"refused the connection: {_printable(code)}")
         text = _printable(told) if isinstance(told, str) else ""
         raise AgentRefusalError(
             f"the broker's agent refuses {operation}: {_printable(code)}" + (f": {text}" if text else ""),
@@ -179,12 +179,12 @@ class AgentClient(Closing):
 
     def _send(self, line: bytes, deadline: float) -> None:
         if self._socket is None:
-            raise self._lost("the connection is closed")
+            raise self._lost_error("the connection is closed")
         try:
             self._wait_until(deadline, self._socket)
             self._socket.sendall(line)
         except OSError as error:
-            raise self._lost(f"the request could not be sent: {error.strerror or error}") from error
+            raise self._lost_error(f"the request could not be sent: {error.strerror or error}") from error
 
     def _line(self, deadline: float) -> bytes:
         """The next answer line."""
@@ -192,7 +192,7 @@ class AgentClient(Closing):
         while (end := self._received.find(b"\n", begin)) < 0:
             begin = len(self._received)
             if begin > MAX_ANSWER_BYTES:
-                raise self._lost("the answer does not end")
+                raise self._lost_error("the answer does not end")
             self._received += self._some(deadline)
         data = bytes(self._received[:end])
         del self._received[: end + 1]
@@ -202,23 +202,23 @@ class AgentClient(Closing):
         try:
             answer = json.loads(line)
         except (ValueError, RecursionError):
-            raise self._lost("the answer is not JSON") from None
+            raise self._lost_error("the answer is not JSON") from None
         if not isinstance(answer, dict):
-            raise self._lost("the answer is not a JSON object")
+            raise self._lost_error("the answer is not a JSON object")
         return answer
 
     def _some(self, deadline: float) -> bytes:
         if self._socket is None:
-            raise self._lost("the connection is closed")
+            raise self._lost_error("the connection is closed")
         try:
             self._wait_until(deadline, self._socket)
             data = self._socket.recv(_RECEIVE_BYTES)
         except TimeoutError as error:
-            raise self._lost("no answer in time") from error
+            raise self._lost_error("no answer in time") from error
         except OSError as error:
-            raise self._lost(f"the answer could not be read: {error.strerror or error}") from error
+            raise self._lost_error(f"the answer could not be read: {error.strerror or error}") from error
         if not data:
-            raise self._lost("closed the connection before it answered")
+            raise self._lost_error("closed the connection before it answered")
         return data
 
     def _wait_until(self, deadline: float, connection: socket.socket) -> None:
@@ -228,7 +228,7 @@ class AgentClient(Closing):
             connection.settimeout(left)
             self._limit_seconds = left
 
-    def _lost(self, message: str) -> AgentLostError:
+    def _lost_error(self, message: str) -> AgentLostError:
         return AgentLostError(f"the broker's agent: {message}", where=self.where)
 
 

@@ -9,9 +9,9 @@ from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, Validati
 
 from cleanerd.broker.agent_client import AgentLostError
 from cleanerd.broker.agent_pool import PLACES
+from cleanerd.format.adapters import Long, Offset, adapter_of
 from cleanerd.format.names import MAX_OFFSET, TopicPartition, uuid_from_base64
-from cleanerd.log.adapters import Long, Offset, adapter_of
-from cleanerd.log.documents import line_bytes
+from cleanerd.fsio.json_text import line_bytes
 
 if TYPE_CHECKING:
     from cleanerd.broker.agent_client import AgentClient
@@ -53,7 +53,7 @@ def _topic_id(text: str | None) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class LockHolds:
     """How long an agent has held locks of one kind since it was loaded, a histogram. All times in microseconds.
 
     ``counts[i]`` holds were not longer than ``bounds_us[i]``, and longer than the bound before; the last were longer
@@ -123,7 +123,7 @@ class AgentInfo:
     swaps: int = 0
     accepting_swaps: bool = True
     places: int = PLACES
-    held: dict[str, Held] = field(default_factory=dict)
+    held: dict[str, LockHolds] = field(default_factory=dict)
     kafka_cleaner: CleanerState | None = None
     errors: list[str] = field(default_factory=list)
 
@@ -135,7 +135,7 @@ class AgentInfo:
         return f"Kafka {self.version}" if self.version else "a Kafka that does not tell its release"
 
     @property
-    def way(self) -> str:
+    def connection_text(self) -> str:
         """How it is reached, in words."""
         words = {"unix": "a unix socket", "loopback": "TCP on 127.0.0.1, each side with a proof"}
         return words.get(self.transport, self.transport)
@@ -257,7 +257,7 @@ class SwapDone:
     __pydantic_config__ = _STRICT
 
 
-def ask_info(client: AgentClient) -> AgentInfo:
+def fetch_info(client: AgentClient) -> AgentInfo:
     """Who are you?
 
     Raises:
@@ -266,49 +266,49 @@ def ask_info(client: AgentClient) -> AgentInfo:
     return _read(client, AgentInfo, "info", client.call("info"))
 
 
-def ask_logs(client: AgentClient, prefix: str = "") -> list[ListedLog]:
+def fetch_logs(client: AgentClient, prefix: str = "") -> list[ListedLog]:
     """The partitions that the broker has, of topics that begin with ``prefix``.
 
     Raises:
         AgentRefusalError, AgentLostError: it does not say.
     """
-    found = _asked(client, _Logs, "logs", prefix=prefix) if prefix else _asked(client, _Logs, "logs")
+    found = _request(client, _Logs, "logs", prefix=prefix) if prefix else _request(client, _Logs, "logs")
     return found.logs
 
 
-def ask_log(client: AgentClient, name: TopicPartition) -> LogFacts:
+def fetch_log(client: AgentClient, name: TopicPartition) -> LogFacts:
     """One partition.
 
     Raises:
         AgentRefusalError, AgentLostError: it does not say.
     """
-    facts = _asked(client, LogFacts, "log", topic=name.topic, partition=name.partition)
+    facts = _request(client, LogFacts, "log", topic=name.topic, partition=name.partition)
     bases = [segment.base for segment in facts.segments]
     if sorted(set(bases)) != bases or not facts.log_start <= facts.leo or facts.hw > facts.leo or facts.lso > facts.hw:
         raise _nonsense(client, "log", "its numbers contradict each other")
     return facts
 
 
-def ask_producers(client: AgentClient, name: TopicPartition, ids: list[int]) -> list[ActiveProducer]:
+def fetch_producers(client: AgentClient, name: TopicPartition, ids: list[int]) -> list[ActiveProducer]:
     """Those of ``ids`` that the broker counts as active producers of a partition.
 
     Raises:
         AgentRefusalError, AgentLostError: it does not say.
     """
-    return _asked(client, _Producers, "producers", topic=name.topic, partition=name.partition, ids=ids).active
+    return _request(client, _Producers, "producers", topic=name.topic, partition=name.partition, ids=ids).active
 
 
-def ask_swap(client: AgentClient, request: dict[str, Any], *, timeout_seconds: float) -> SwapDone:
+def request_swap(client: AgentClient, request: dict[str, Any], *, timeout_seconds: float) -> SwapDone:
     """Send one swap request; the answer to it.
 
     Raises:
         AgentRefusalError: refused.
         AgentLostError: there is no answer, or it makes no sense.
     """
-    return _asked(client, SwapDone, "swap", timeout_seconds=timeout_seconds, **request)
+    return _request(client, SwapDone, "swap", timeout_seconds=timeout_seconds, **request)
 
 
-def _asked(
+def _request(
     client: AgentClient, kind: type[T], operation: str, *, timeout_seconds: float | None = None, **fields: Any
 ) -> T:
     found = client.call_for(kind, operation, timeout_seconds=timeout_seconds, **fields)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.broker.agent_client import AgentClient, no_place
-from cleanerd.closing import Closing
+from cleanerd.closeable import Closeable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +44,7 @@ class _Agent:
     connecting: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(_CONNECTING))
 
 
-class AgentPool(Closing):
+class AgentPool(Closeable):
     """Connections by socket, for any number of threads. ``refused_swaps``: how many swaps agents have refused."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class AgentPool(Closing):
             AgentRefusalError: no place became free within ``place_seconds`` (code ``too_many``).
             AgentUnavailableError: nobody answers, or somebody who is not the broker.
         """
-        client = self._taken(socket, time.monotonic() + place_seconds, idle_seconds, last)
+        client = self._take_idle(socket, time.monotonic() + place_seconds, idle_seconds, last)
         agent = self._agents[socket]
         try:
             if client is None:
@@ -78,9 +78,9 @@ class AgentPool(Closing):
                     client = AgentClient.connect(socket, timeout_seconds=connect_seconds)
             yield client
         finally:
-            self._give_back(agent, client)
+            self._return_client(agent, client)
 
-    def _taken(
+    def _take_idle(
         self, socket: Path, deadline: float, idle_seconds: float, last: AgentClient | None
     ) -> AgentClient | None:
         """A place, and the free connection that goes with it, if there is one."""
@@ -97,7 +97,7 @@ class AgentPool(Closing):
             _close_idle(agent, idle_seconds)
             return agent.free.pop() if agent.free else None
 
-    def _give_back(self, agent: _Agent, client: AgentClient | None) -> None:
+    def _return_client(self, agent: _Agent, client: AgentClient | None) -> None:
         with self._changed:
             agent.used -= 1
             if client is not None and client.is_closed:

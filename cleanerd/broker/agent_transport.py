@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cleanerd.errors import AgentUnavailableError
-from cleanerd.log.safe_open import close_quietly, open_to_read
+from cleanerd.fsio.safe_open import close_quietly, open_to_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,7 +90,7 @@ def connect(path: Path, timeout_seconds: float) -> socket.socket:
     try:
         connection.settimeout(timeout_seconds)
         with _short(path) as address:
-            _connect_whole(connection, address, time.monotonic() + timeout_seconds)
+            _connect_despite_signals(connection, address, time.monotonic() + timeout_seconds)
         _require_broker(connection, path)
     except BaseException:
         connection.close()
@@ -98,7 +98,7 @@ def connect(path: Path, timeout_seconds: float) -> socket.socket:
     return connection
 
 
-def _connect_whole(connection: socket.socket, address: str, deadline: float) -> None:
+def _connect_despite_signals(connection: socket.socket, address: str, deadline: float) -> None:
     """Connect, once more where a signal came between: of a unix socket Python takes that for done.
 
     Where others wait to be accepted, as many as the kernel lets wait, it is tried again until the deadline (A-37).

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 from cleanerd.cleaner.manifest import STAGING
 from cleanerd.cleaner.stage import open_staging
 from cleanerd.errors import CleanerdError, LogDirBusyError, RefusedError, system_error
-from cleanerd.log.safe_open import PlantedError, close_quietly, closed_on_error, open_to_write
-from cleanerd.log.small_file import if_it_may_be_given
+from cleanerd.fsio.safe_open import HostileNameError, close_quietly, closed_on_error, open_to_write
+from cleanerd.fsio.small_file import ignore_owner_errors
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +40,7 @@ class Claim:
         self._lock = lock
 
     @classmethod
-    def take(cls, partition: int, path: Path) -> Claim:
+    def acquire(cls, partition: int, path: Path) -> Claim:
         """Claim the partition open as ``partition``, at ``path``.
 
         Raises:
@@ -53,7 +53,7 @@ class Claim:
                 claim = cls._try(partition)
             except FileNotFoundError:
                 continue  # given back by another one at this moment
-            except PlantedError as error:
+            except HostileNameError as error:
                 hint = "cleanerd keeps its own files there: remove it"
                 raise CleanerdError(f"cannot be used: {error.strerror}", where=where, hint=hint) from error
             except BlockingIOError as error:
@@ -83,7 +83,7 @@ class Claim:
         close_quietly(staging)
         return None
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Leave nothing of the claim behind. Never fails."""
         with suppress(OSError):
             if _is_at(self._lock, CLAIM, self._staging):
@@ -118,7 +118,7 @@ def _open_lock(partition: int, staging: int) -> int:
     except FileExistsError:
         return open_to_write(CLAIM, dir_fd=staging)
     # A run as root must not leave what the broker's user cannot lock.
-    with closed_on_error(lock), if_it_may_be_given():
+    with closed_on_error(lock), ignore_owner_errors():
         owner = os.fstat(partition)
         os.fchown(lock, owner.st_uid, owner.st_gid)
     return lock

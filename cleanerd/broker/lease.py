@@ -14,8 +14,8 @@ import signal
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import LogDirBusyError
-from cleanerd.log.safe_open import close_quietly
-from cleanerd.log.small_file import unreadable
+from cleanerd.fsio.safe_open import close_quietly
+from cleanerd.fsio.small_file import unreadable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,7 +49,7 @@ def probe_lease(log_file: Path | str, *, dir_fd: int | None = None) -> LeaseResu
     except OSError as error:
         raise unreadable("cannot be opened", log_file, error) from error
     try:
-        return _ask(descriptor)
+        return _try_lease(descriptor)
     finally:
         close_quietly(descriptor)
 
@@ -76,7 +76,7 @@ def require_unopened(log_file: Path | str, *, required: bool) -> None:
         )
 
 
-def _ask(descriptor: int) -> LeaseResult:
+def _try_lease(descriptor: int) -> LeaseResult:
     try:
         # A broker that opens the file in these microseconds makes the kernel signal us, by default with SIGIO, which
         # ends a process that does not handle it; SIGURG is ignored. The broker waits until the lease is given back.

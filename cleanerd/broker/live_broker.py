@@ -9,10 +9,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from cleanerd.broker.agent_client import PROTOCOL, AgentLostError
-from cleanerd.broker.agent_facts import AgentInfo, LogFacts, ask_info, ask_log, ask_logs, ask_producers
+from cleanerd.broker.agent_facts import (
+    AgentInfo,
+    LogFacts,
+    fetch_info,
+    fetch_log,
+    fetch_logs,
+    fetch_producers,
+)
 from cleanerd.broker.agent_pool import AgentPool
 from cleanerd.broker.agent_transport import SOCKET, is_listening, leads_to_agent
-from cleanerd.closing import Closing
+from cleanerd.closeable import Closeable
 from cleanerd.errors import TOO_MANY, AgentRefusalError, AgentUnavailableError
 
 if TYPE_CHECKING:
@@ -25,7 +32,7 @@ if TYPE_CHECKING:
     from cleanerd.broker.agent_client import AgentClient
     from cleanerd.broker.agent_facts import ActiveProducer, ListedLog
     from cleanerd.format.names import TopicPartition
-    from cleanerd.log.log_dir import LogDir
+    from cleanerd.segments.log_dir import LogDir
 
 UNCERTAIN: Final = frozenset({"io_error", "internal"})
 """Whether the group was swapped has to be looked up."""
@@ -40,7 +47,7 @@ _LONGEST_WAIT_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryPolicy:
     """How long a round waits for things that pass.
 
     ``plans`` is how often a partition is planned in a round, ``tries`` how often one request is sent; between two of
@@ -79,15 +86,15 @@ class Patience:
             wait = min(2 * wait, self.longest_wait_seconds)
 
 
-class LiveBroker(Closing):
+class LiveBroker(Closeable):
     """The agent behind one socket; a connection that broke is made anew. Not for two threads at once.
 
     ``pool``: the connections that this process shares; None: one of its own.
     """
 
-    def __init__(self, socket: Path, patience: Patience | None = None, pool: AgentPool | None = None) -> None:
+    def __init__(self, socket: Path, patience: RetryPolicy | None = None, pool: AgentPool | None = None) -> None:
         self.socket = socket
-        self.patience = patience or Patience()
+        self.patience = patience or RetryPolicy()
         self.pool = AgentPool() if pool is None else pool
         self._owns_pool = pool is None
         self._last: AgentClient | None = None
@@ -105,7 +112,7 @@ class LiveBroker(Closing):
             AgentUnavailableError: nobody, or nobody that makes sense.
             AgentRefusalError: it has no free connection.
         """
-        info = self.asked(ask_info)
+        info = self.query(fetch_info)
         self.pool.learn_places(self.socket, info.places)
         return info
 
@@ -115,7 +122,7 @@ class LiveBroker(Closing):
         Raises:
             AgentUnavailableError, AgentRefusalError: it does not say.
         """
-        return self.asked(ask_logs)
+        return self.query(fetch_logs)
 
     def log(self, name: TopicPartition) -> LogFacts:
         """One partition as the broker holds it now. A broken connection is made anew once.
@@ -124,9 +131,9 @@ class LiveBroker(Closing):
             AgentUnavailableError, AgentRefusalError: it does not say.
         """
         try:
-            return self.asked(lambda client: ask_log(client, name))
+            return self.query(lambda client: fetch_log(client, name))
         except AgentLostError:
-            return self.asked(lambda client: ask_log(client, name))
+            return self.query(lambda client: fetch_log(client, name))
 
     def producers(self, name: TopicPartition, ids: NDArray[np.int64]) -> Iterator[ActiveProducer]:
         """Those of ``ids`` that the broker counts as active producers, looked up some at a time (A-36).
@@ -136,9 +143,9 @@ class LiveBroker(Closing):
         """
         for start in range(0, len(ids), _PRODUCERS_AT_ONCE):
             some = ids[start : start + _PRODUCERS_AT_ONCE].tolist()
-            yield from self.asked(partial(ask_producers, name=name, ids=some))
+            yield from self.query(partial(fetch_producers, name=name, ids=some))
 
-    def find_again(self) -> None:
+    def reconnect(self) -> None:
         """Wait until a broker that has finished its start answers; once in vain, later calls look once and do not wait.
 
         Raises:
@@ -158,7 +165,7 @@ class LiveBroker(Closing):
                 raise problem
             time.sleep(min(0.5, self.patience.longest_wait_seconds))
 
-    def asked(self, question: Callable[[AgentClient], T]) -> T:
+    def query(self, question: Callable[[AgentClient], T]) -> T:
         """What ``question`` returns of a connection that it has for itself; a free one is waited for.
 
         Raises:
@@ -202,7 +209,7 @@ def find_socket(configured: Path | None, log_dirs: Sequence[Path]) -> Path | Non
     return found[0] if found else None
 
 
-def why_not(info: AgentInfo, log_dir: LogDir) -> str:
+def incompatibility_reason(info: AgentInfo, log_dir: LogDir) -> str:
     """What keeps this agent from cleaning ``log_dir`` live; empty when nothing does."""
     reasons = {
         f"the agent speaks protocol {info.protocol}, not {PROTOCOL}": info.protocol != PROTOCOL,
@@ -215,7 +222,7 @@ def why_not(info: AgentInfo, log_dir: LogDir) -> str:
     return next((reason for reason, holds in reasons.items() if holds), "")
 
 
-def has_given_up(info: AgentInfo, facts: LogFacts) -> bool:
+def is_offline_log_dir(info: AgentInfo, facts: LogFacts) -> bool:
     """Whether the partition lies in none of the log directories that the broker uses: it lets go of one that fails."""
     return info.ready and os.path.dirname(facts.dir) not in info.log_dirs
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from cleanerd.broker.agent_facts import BrokerSegment
 from cleanerd.errors import RefusedError, StalePlanError
 from cleanerd.format.names import uuid_from_base64
-from cleanerd.log.log_dir import LogDir, cleaner_offset, lasting_start_offset
-from cleanerd.log.partition import read_partition
-from cleanerd.words import human_ms
+from cleanerd.humanize import human_ms
+from cleanerd.segments.log_dir import LogDir, cleaner_offset, lasting_start_offset
+from cleanerd.segments.partition import read_partition
 
 if TYPE_CHECKING:
     import uuid
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from cleanerd.broker.agent_facts import LogFacts
     from cleanerd.errors import CleanerdError
     from cleanerd.format.names import TopicPartition
-    from cleanerd.log.partition import PartitionLog
-    from cleanerd.log.segment import Segment
+    from cleanerd.segments.partition import PartitionLog
+    from cleanerd.segments.segment import Segment
 
 RESTART: Final = "a restart of the broker resolves it"
 REPLACEMENT_SECONDS: Final = 60.0

@@ -6,11 +6,11 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.broker.held_file import VERB_FILE, Holder, holder_of
-from cleanerd.broker.record_lock import asked_holder
 from cleanerd.errors import LogDirBusyError, RefusedError, system_error
-from cleanerd.log.plain_file import open_plain
-from cleanerd.log.safe_open import close_quietly
+from cleanerd.fsio.held_file import COMMAND_LOCK_FILE, Holder, holder_of
+from cleanerd.fsio.plain_file import open_plain
+from cleanerd.fsio.record_lock import query_holder
+from cleanerd.fsio.safe_open import close_quietly
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,7 @@ _MODELS: Final = ("recovery-point-offset-checkpoint", "replication-offset-checkp
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class FileOwner:
     """Who owns a new file, and its mode."""
 
     uid: int
@@ -36,12 +36,12 @@ def is_held(log_dir: Path) -> bool:
     False when there is no such file; True when it cannot be asked, because then nobody should rely on a free lock.
     """
     try:
-        return ask_lock(log_dir)
+        return probe_lock(log_dir)
     except OSError:
         return True
 
 
-def ask_lock(log_dir: Path) -> bool:
+def probe_lock(log_dir: Path) -> bool:
     """As :func:`is_held`, for who tells the two apart.
 
     Raises:
@@ -52,14 +52,14 @@ def ask_lock(log_dir: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        return asked_holder(descriptor) is not None
+        return query_holder(descriptor) is not None
     finally:
         close_quietly(descriptor)
 
 
 def worker_of(log_dir: Path) -> Holder | None:
     """The verb of cleanerd that holds ``.lock`` now; None when nobody does, or somebody else: a broker."""
-    return holder_of(log_dir, VERB_FILE) if is_held(log_dir) else None
+    return holder_of(log_dir, COMMAND_LOCK_FILE) if is_held(log_dir) else None
 
 
 def held_by(worker: Holder, log_dir: Path) -> LogDirBusyError:
@@ -71,7 +71,7 @@ def held_by(worker: Holder, log_dir: Path) -> LogDirBusyError:
 
 def broker_runs(log_dir: Path) -> bool:
     """Whether ``.lock`` is held, and not by one of us."""
-    return is_held(log_dir) and holder_of(log_dir, VERB_FILE) is None
+    return is_held(log_dir) and holder_of(log_dir, COMMAND_LOCK_FILE) is None
 
 
 def broker_process(log_dir: Path) -> int:
@@ -85,7 +85,7 @@ def broker_process(log_dir: Path) -> int:
     try:
         descriptor = open_plain(log_dir / LOCK_FILE)
         try:
-            pid = asked_holder(descriptor)
+            pid = query_holder(descriptor)
         finally:
             close_quietly(descriptor)
     except OSError as error:
@@ -99,7 +99,7 @@ def broker_process(log_dir: Path) -> int:
     return pid
 
 
-def neighbour_owner(log_dir: Path) -> Owner:
+def neighbour_owner(log_dir: Path) -> FileOwner:
     """Owner and mode that a plain file of the broker has in ``log_dir``: that of its checkpoints, else the directory's.
 
     Raises:
@@ -110,6 +110,6 @@ def neighbour_owner(log_dir: Path) -> Owner:
             status = os.stat(log_dir / name, follow_symlinks=False)
         except FileNotFoundError:
             continue
-        return Owner(status.st_uid, status.st_gid, status.st_mode & 0o777)
+        return FileOwner(status.st_uid, status.st_gid, status.st_mode & 0o777)
     status = os.stat(log_dir)
-    return Owner(status.st_uid, status.st_gid, 0o644)
+    return FileOwner(status.st_uid, status.st_gid, 0o644)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from cleanerd.broker.agent_attach import log_dirs_of_process
-from cleanerd.broker.live_broker import LiveBroker, Patience, find_socket, why_not
-from cleanerd.broker.lock_file import ask_lock, broker_process, is_held, worker_of
+from cleanerd.broker.live_broker import LiveBroker, RetryPolicy, find_socket, incompatibility_reason
+from cleanerd.broker.lock_file import broker_process, is_held, probe_lock, worker_of
 from cleanerd.errors import TOO_MANY, AgentRefusalError, CleanerdError
-from cleanerd.log.log_dir import read_log_dir
+from cleanerd.segments.log_dir import read_log_dir
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
     from cleanerd.broker.agent_facts import AgentInfo
     from cleanerd.broker.agent_pool import AgentPool
-    from cleanerd.log.log_dir import LogDir
+    from cleanerd.segments.log_dir import LogDir
 
 Mode = Literal["live", "on-start", "offline"]
 
-LOOK: Patience = Patience(plans=1, tries=1, place_seconds=20.0, connect_seconds=2.0, answer_seconds=5.0)
+SINGLE_TRY: RetryPolicy = RetryPolicy(plans=1, tries=1, place_seconds=20.0, connect_seconds=2.0, answer_seconds=5.0)
 """To see who is there: a broker in trouble must not hold up a look at it."""
 
 
@@ -49,7 +49,7 @@ def choose_mode(
     others: Sequence[Path],
     configured: Path | None,
     pool: AgentPool | None = None,
-    patience: Patience = LOOK,
+    patience: RetryPolicy = SINGLE_TRY,
 ) -> ModeChoice:
     """The best mode for ``log_dir``. ``others`` are log directories of the same broker, where its socket may be.
 
@@ -60,7 +60,7 @@ def choose_mode(
         AgentRefusalError: the agent is there, and no connection became free.
     """
     if not is_held(log_dir.path):
-        return ModeChoice("offline", f"no broker runs on it{told_of_others(log_dir, others)}")
+        return ModeChoice("offline", f"no broker runs on it{describe_other_brokers(log_dir, others)}")
     worker = worker_of(log_dir.path)
     if worker is not None:
         return ModeChoice("offline", f"no broker runs on it; {worker} is at work there", worked_on=True)
@@ -74,7 +74,7 @@ def choose_mode(
         if isinstance(error, AgentRefusalError) and error.code == TOO_MANY:
             raise
         return ModeChoice("on-start", str(error), socket)
-    against = why_not(info, log_dir)
+    against = incompatibility_reason(info, log_dir)
     if against:
         return ModeChoice("on-start", against, socket, info)
     return ModeChoice("live", f"the agent in {info.kafka} (process {info.pid}) swaps segments", socket, info)
@@ -91,7 +91,7 @@ def _of_its_broker(log_dir: LogDir) -> list[Path]:
         return []
 
 
-def told_of_others(log_dir: LogDir, others: Sequence[Path]) -> str:
+def describe_other_brokers(log_dir: LogDir, others: Sequence[Path]) -> str:
     """That the broker of a log directory which nobody holds runs all the same, to be put behind that; else empty.
 
     A broker lets go of a directory whose disk fails, lock and all, and runs on. ``others`` may be more of its own.
@@ -99,7 +99,7 @@ def told_of_others(log_dir: LogDir, others: Sequence[Path]) -> str:
     for other in others:
         try:
             # A lock that cannot be asked for shows nothing here.
-            if not ask_lock(other) or worker_of(other) is not None:
+            if not probe_lock(other) or worker_of(other) is not None:
                 continue
             meta = read_log_dir(other).meta
         except (CleanerdError, OSError):

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from cleanerd.cleaner.map_size import MapSizing
 from cleanerd.cleaner.planning import make_plan
 from cleanerd.cleaner.switch import compare, rules_of_fingerprint
-from cleanerd.log.fingerprint import fingerprint_in_words
+from cleanerd.config.fingerprint import describe_fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.survey import CleaningOptions, Survey
-    from cleanerd.log.log_dir import LogDir
-    from cleanerd.log.pool import ReaderPool
+    from cleanerd.segments.log_dir import LogDir
+    from cleanerd.segments.pool import ReaderPool
 
 
 def count_change(
@@ -39,7 +39,7 @@ def count_change(
     counted = compare(plan, rules_of_fingerprint(change.before), pool, advance, sizing)
     if not counted.differing:
         return ""
-    now, before = fingerprint_in_words(change.now), fingerprint_in_words(change.before)
+    now, before = describe_fingerprint(change.now), describe_fingerprint(change.before)
     return (
         f"{counted.differing:,} of {counted.keys:,} keys get another winner by {now} than by {before}, by which it "
         "was last cleaned"

@@ -40,7 +40,7 @@ class KnownChunk(NamedTuple):
         return ChunkRows(min(max(first - self.record, 0), count), min(max(last - self.record, 0), count), self.excluded)
 
 
-class Mark(NamedTuple):
+class RewriteStart(NamedTuple):
     """Where a rewrite may begin: file position, number of the batch there and of its first record in the segment."""
 
     position: int
@@ -48,4 +48,4 @@ class Mark(NamedTuple):
     record: int
 
 
-BEGINNING: Final = Mark(0, 0, 0)
+BEGINNING: Final = RewriteStart(0, 0, 0)

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cleanerd._kernel import Chunk, OffsetMap
-    from cleanerd.cleaner.facts_room import FactsRoom
-    from cleanerd.cleaner.index import Decoder
+    from cleanerd.cleaner.index import ChunkDecoding
+    from cleanerd.cleaner.metadata_budget import MetadataBudget
     from cleanerd.cleaner.plan import CleaningPlan
 
 
@@ -34,14 +34,14 @@ class CleanPart:
     ``contestants``: under a versioned strategy, the records that competed in the last shard.
     """
 
-    def __init__(self, plan: CleaningPlan, room: FactsRoom) -> None:
+    def __init__(self, plan: CleaningPlan, room: MetadataBudget) -> None:
         self._plan = plan
         self._room = room
         self.evidence = [SegmentEvidence(plan, s) for s in plan.sources if s.end <= plan.first_dirty_offset]
         self.contestants: list[Contestants] = []
 
     def walk(
-        self, decoder: Decoder, offset_map: OffsetMap, dirty: Sequence[SegmentEvidence], shard: int, shards: int
+        self, decoder: ChunkDecoding, offset_map: OffsetMap, dirty: Sequence[SegmentEvidence], shard: int, shards: int
     ) -> None:
         """All clean records against the keys of this shard; ``dirty`` is the evidence of the dirty segments.
 
@@ -56,7 +56,7 @@ class CleanPart:
             for evidence in split:
                 _look_up_front(decoder, offset_map, evidence, shard, shards)
             return
-        contest = _Contest(self._plan, offset_map, shard, shards)
+        contest = _VersionedPass(self._plan, offset_map, shard, shards)
         every = decoder.segments([evidence.source for evidence in self.evidence])
         for evidence, chunks in zip(self.evidence, every, strict=True):
             if shard == 0:
@@ -75,14 +75,14 @@ class CleanPart:
         superseded = BitColumn()
         for chunk in chunks:
             if shard == 0:
-                self._room.take(evidence.source, chunk)
+                self._room.reserve(evidence.source, chunk)
                 evidence.add(chunk)
             mask = keyed_rows(chunk, _all_of(chunk, len(chunk.records)))
             superseded.append(offset_map.contains(chunk.records.key_hash, mask, shard=shard, shards=shards))
         evidence.superseded.merge(superseded)
 
 
-class _Contest:
+class _VersionedPass:
     """One shard's keys of the clean part under a versioned strategy."""
 
     def __init__(self, plan: CleaningPlan, offset_map: OffsetMap, shard: int, shards: int) -> None:
@@ -93,11 +93,11 @@ class _Contest:
         self._next_ordinal = 0
         self.contestants: list[Contestants] = []
 
-    def first_walk(self, chunks: Iterator[Chunk], evidence: SegmentEvidence, room: FactsRoom) -> None:
+    def first_walk(self, chunks: Iterator[Chunk], evidence: SegmentEvidence, room: MetadataBudget) -> None:
         """A clean segment that nobody has read yet."""
         superseded = BitColumn()
         for chunk in chunks:
-            room.take(evidence.source, chunk)
+            room.reserve(evidence.source, chunk)
             record = evidence.records
             excluded = evidence.add(chunk).excluded
             # Records below the log start are no candidates (U-2).
@@ -108,7 +108,7 @@ class _Contest:
     def walk(self, chunks: Iterator[Chunk], evidence: SegmentEvidence, records: int) -> None:
         """The first ``records`` of a segment whose facts are known, or a few more; ``chunks`` are all of it."""
         superseded = BitColumn()
-        for known in evidence.again(chunks):
+        for known in evidence.replay(chunks):
             rows = known.rows(evidence.visible_from, records)
             superseded.append(self._compete(known.chunk, known.record, rows))
             if records < evidence.records and superseded.count >= records:
@@ -142,7 +142,9 @@ class _Contest:
             evidence.won = words.copy() if evidence.won is None else evidence.won | words
 
 
-def _look_up_front(decoder: Decoder, offset_map: OffsetMap, evidence: SegmentEvidence, shard: int, shards: int) -> None:
+def _look_up_front(
+    decoder: ChunkDecoding, offset_map: OffsetMap, evidence: SegmentEvidence, shard: int, shards: int
+) -> None:
     """As :meth:`Head.walk` looks up, for the records before the first dirty offset in the segment that contains it."""
     superseded = BitColumn()
     for chunk in decoder.chunks(evidence.source):

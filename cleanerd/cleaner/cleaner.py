@@ -18,13 +18,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from cleanerd.cleaner.decide import Decision, SegmentDecision, decide
-from cleanerd.cleaner.index import Decoder
+from cleanerd.cleaner.index import ChunkDecoding
 from cleanerd.cleaner.map_size import SIZING
 from cleanerd.cleaner.purge import purged_keys
 from cleanerd.cleaner.rewrite import GroupTooLargeError, rewrite_group
 from cleanerd.cleaner.stage import Staging
 from cleanerd.cleaner.verify import verify_staged
 from cleanerd.errors import LogGrowsError, SegmentGrowsError
+from cleanerd.humanize import counted, human_bytes
 from cleanerd.policy.grouping import (
     MAX_RELATIVE_OFFSET,
     MAX_SOURCES,
@@ -33,7 +34,6 @@ from cleanerd.policy.grouping import (
     group,
     split,
 )
-from cleanerd.words import counted, human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,15 +45,15 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.manifest import StagedGroup
     from cleanerd.cleaner.map_size import MapSizing
     from cleanerd.cleaner.plan import CleaningPlan
-    from cleanerd.log.pool import ReaderPool
+    from cleanerd.segments.pool import ReaderPool
 
 
-class Stopped(BaseException):
+class CleaningStopped(BaseException):
     """Raised by a :class:`Progress` to end a cleaning between two chunks; the log is whole, as after any failure."""
 
 
 class Progress(Protocol):
-    """Told while a cleaning goes on; for a progress bar, and to end it (:class:`Stopped`)."""
+    """Told while a cleaning goes on; for a progress bar, and to end it (:class:`CleaningStopped`)."""
 
     def phase(self, name: str, total_bytes: int) -> None:
         """A phase of about ``total_bytes`` begins."""
@@ -79,7 +79,7 @@ class NoProgress:
 
 
 @dataclass(slots=True)
-class Totals:
+class WrittenTotals:
     """What a cleaning wrote, and how long that took with verification."""
 
     groups: int = 0
@@ -100,7 +100,7 @@ class Cleaning:
     def __init__(self, plan: CleaningPlan, pool: ReaderPool, progress: Progress, sizing: MapSizing = SIZING) -> None:
         self.plan = plan
         self._sizing = sizing
-        self.totals = Totals()
+        self.totals = WrittenTotals()
         self.pool = pool
         self.progress = progress
         self.most_sources = MAX_SOURCES
@@ -120,7 +120,7 @@ class Cleaning:
         if self._decision is None:
             self.progress.phase("index and decide", sum(s.segment.size_bytes for s in self.plan.sources))
             sizing = replace(self._sizing, passes_bytes=self.passes_bytes)
-            self._decision = decide(self.plan, Decoder(self.plan, self.pool, self.progress.advance), sizing)
+            self._decision = decide(self.plan, ChunkDecoding(self.plan, self.pool, self.progress.advance), sizing)
         return self._decision
 
     def notes(self) -> tuple[str, ...]:
@@ -142,42 +142,42 @@ class Cleaning:
         decision, rules = self.decision, self.plan.rules
         oddities = decision.oddities
         waiting = sum(segment.waiting for segment in decision.segments)
-        told = [] if not decision.purge_note else [decision.purge_note]
+        notes = [] if not decision.purge_note else [decision.purge_note]
         if waiting and rules.versioned and rules.tombstone_guard == "forever":
-            told.append(f"{waiting} tombstones past their delete horizon stay (tombstone.guard=forever)")
+            notes.append(f"{waiting} tombstones past their delete horizon stay (tombstone.guard=forever)")
         elif waiting and not rules.versioned and self.plan.proven_offset < self.plan.first_dirty_offset:
-            told.append(
+            notes.append(
                 f"{waiting} tombstones past their delete horizon stay: --first-dirty skips offsets "
                 f"{self.plan.proven_offset} to {self.plan.first_dirty_offset - 1}, where older values may lie"
             )
         elif waiting and not rules.versioned and not decision.purge_note:
-            told.append(
+            notes.append(
                 f"{waiting} tombstones past their delete horizon stay: Kafka's checkpoint says that the log is clean "
                 f"below offset {self.plan.unproven_below}, but it holds another record of their key there "
                 "(clean --from-start removes both)"
             )
         elif waiting and not decision.purge_note:
-            told.append(
+            notes.append(
                 f"{waiting} tombstones past their delete horizon stay for now: the log holds another record of their "
                 "key"
             )
         if oddities.without_version:
-            malformed = f", {oddities.malformed_in_words()}" if oddities.malformed_versions else ""
-            told.append(
+            malformed = f", {oddities.describe_malformed()}" if oddities.malformed_versions else ""
+            notes.append(
                 f"{oddities.without_version} dirty records have no version in header {rules.header!r}{malformed}: any "
                 "record with a version wins over them"
             )
         if oddities.far_future:
-            told.append(
+            notes.append(
                 f"{oddities.far_future} dirty records have a timestamp more than an hour in the future: each wins its "
                 "key until that time"
             )
         if oddities.nulls_without_flag:
-            told.append(
+            notes.append(
                 f"{oddities.nulls_without_flag} dirty records have a null value and no tombstone flag: they are kept "
                 "like values"
             )
-        return told
+        return notes
 
     def _legacy_note(self) -> tuple[str, ...]:
         """What becomes of message formats v0 and v1, if there are any."""
@@ -185,11 +185,11 @@ class Cleaning:
         if not count:
             return ()
         form = "those that are rewritten become v2" if self.plan.convert_legacy else "they keep their format"
-        told = (
+        parts = (
             f"{count} batches have message format v0 or v1: {form} (cleanerd.broker.version). The age of their "
             "tombstones is taken from the modification times of the segments"
         )
-        return (told,)
+        return (parts,)
 
     def _no_drop_note(self) -> tuple[str, ...]:
         """Why segments are rewritten of which no record goes, if that is so; with ``--up-to`` it can look odd."""
@@ -197,10 +197,10 @@ class Cleaning:
         rewritten = [segments[row] for rows in self.groups() for row in rows]
         if not rewritten or any(each.kept < each.records for each in segments):
             return ()
-        begun = sum(each.horizons_begun for each in rewritten)
+        started = sum(each.horizons_begun for each in rewritten)
         why = (
-            f"in {counted(begun, 'batch')}, tombstones and markers get their delete horizon; they are removed after it"
-            if begun
+            f"in {counted(started, 'batch')}, tombstones and markers get their delete horizon; they go after it"
+            if started
             else "small segments are merged, or empty batches and old transaction markers are removed"
         )
         return (f"no record is removed this time, but {counted(len(rewritten), 'segment', 'is')} rewritten: {why}",)
@@ -242,7 +242,7 @@ class Cleaning:
                     sizes.append((members[0].source.segment.size_bytes, members[0].outcome.output_bytes))
                     continue
                 try:
-                    written = rewrite_group(self.plan, self.pool, members, _Nowhere(), self.progress.advance)
+                    written = rewrite_group(self.plan, self.pool, members, _NoOutput(), self.progress.advance)
                 except GroupTooLargeError as error:
                     waiting[:0] = self.parts(rows, error.source)
                     continue
@@ -327,7 +327,7 @@ class Cleaning:
 
     def purged_keys(self) -> Iterator[NDArray[np.uint64]]:
         """[2k] each: the key hashes of tombstones that go because nothing of their key is left (U-1), in log order."""
-        decoder = Decoder(self.plan, self.pool, lambda _: None)
+        decoder = ChunkDecoding(self.plan, self.pool, lambda _: None)
         for each in self.decision.segments:
             if each.purged is not None:
                 yield from purged_keys(decoder, each.source, each.purged)
@@ -357,8 +357,8 @@ def stage_group(
     """
     expected_bytes = sum(member.outcome.output_bytes for member in members)
     with staging.log_file(members[0].source.base, expected_bytes) as output:
-        written = rewrite_group(plan, pool, members, _Told(output, progress), progress.advance)
-    with pool.beside(staging.path, staging.directory) as readers:
+        written = rewrite_group(plan, pool, members, _ProgressFile(output, progress), progress.advance)
+    with pool.for_directory(staging.path, staging.directory) as readers:
         verify_staged(
             readers,
             staging.staged_segment(written.base),
@@ -370,7 +370,7 @@ def stage_group(
     return staging.finish(members, written), written.oversized
 
 
-class _Nowhere:
+class _NoOutput:
     """An output of which only the size counts."""
 
     def lead(self) -> NDArray[np.uint8] | None:
@@ -380,7 +380,7 @@ class _Nowhere:
         """Count nothing and keep nothing: the caller adds up the sizes."""
 
 
-class _Told:
+class _ProgressFile:
     """A staged file whose growth is told."""
 
     def __init__(self, output: LogFile, progress: Progress) -> None:

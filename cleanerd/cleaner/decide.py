@@ -10,15 +10,15 @@ import numpy as np
 
 from cleanerd._kernel import ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_REBUILD, ACTION_SET_HORIZON
 from cleanerd.cleaner.clean_part import CleanPart, newest
-from cleanerd.cleaner.disorder import settle_disorder
-from cleanerd.cleaner.facts_room import FactsRoom
-from cleanerd.cleaner.index import Decoder, DirtyIndex
+from cleanerd.cleaner.disorder import resolve_disorder
+from cleanerd.cleaner.index import ChunkDecoding, DirtyIndex
 from cleanerd.cleaner.map_size import SIZING, MapSizing, MapUse, with_map
 from cleanerd.cleaner.marker_check import corrected_by_markers
+from cleanerd.cleaner.metadata_budget import MetadataBudget
 from cleanerd.cleaner.purge import guarded
 from cleanerd.cleaner.write_times import take_over
 from cleanerd.format.batch import HEADER_BYTES
-from cleanerd.policy.grouping import Outcome
+from cleanerd.policy.grouping import DecidedSegment
 from cleanerd.policy.retain import (
     ACTION_MASK,
     BATCH_PROTECTED,
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from cleanerd.cleaner.chunk_rows import Mark
+    from cleanerd.cleaner.chunk_rows import RewriteStart
     from cleanerd.cleaner.evidence import SegmentEvidence
-    from cleanerd.cleaner.oddities import Oddities
     from cleanerd.cleaner.plan import CleaningPlan, Source
-    from cleanerd.log.segment import Witness
-    from cleanerd.policy.retain import Closing
+    from cleanerd.cleaner.record_anomalies import RecordAnomalies
+    from cleanerd.policy.retain import LastBatchAction
+    from cleanerd.segments.segment import Witness
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class SegmentDecision:
 
     source: Source
     witness: Witness
-    marks: tuple[Mark, ...]
+    marks: tuple[RewriteStart, ...]
     keep: NDArray[np.uint64]
     actions: NDArray[np.uint8]
     records: int
@@ -84,7 +84,7 @@ class SegmentDecision:
     shortens_transactions: bool
     waits_for_producers: bool
     next_horizon_ms: int | None
-    outcome: Outcome
+    outcome: DecidedSegment
     least_max_timestamps: NDArray[np.int64] | None = None
 
     @property
@@ -124,7 +124,7 @@ class Decision:
     map_entries: int
     index_seconds: float
     decide_seconds: float
-    oddities: Oddities
+    oddities: RecordAnomalies
     purge_note: str
     disorder_note: str
     next_purge_ms: int | None
@@ -132,7 +132,7 @@ class Decision:
     index_note: str = ""
 
 
-def decide(plan: CleaningPlan, decoder: Decoder, sizing: MapSizing = SIZING) -> Decision:
+def decide(plan: CleaningPlan, decoder: ChunkDecoding, sizing: MapSizing = SIZING) -> Decision:
     """Phases 1 and 2, in as many shards as the map's size asks for; the result does not depend on their number (OP-2).
 
     Raises:
@@ -149,10 +149,10 @@ def decide(plan: CleaningPlan, decoder: Decoder, sizing: MapSizing = SIZING) -> 
         index_note, plan = corrected.note, replace(plan, aborted=corrected.aborted)
         found = _gathered(plan, decoder, sizing)
     # The map's memory is free now for the proof that tombstones may go.
-    return replace(_settle(plan, decoder, found, started), index_note=index_note)
+    return replace(_make_decision(plan, decoder, found, started), index_note=index_note)
 
 
-def _gathered(plan: CleaningPlan, decoder: Decoder, sizing: MapSizing) -> _Evidence:
+def _gathered(plan: CleaningPlan, decoder: ChunkDecoding, sizing: MapSizing) -> _Evidence:
     return with_map(plan, lambda use: _gather(plan, decoder.timed_by(use.pace), use), sizing)
 
 
@@ -164,15 +164,15 @@ class _Evidence:
     winners: tuple[NDArray[np.uint64] | None, ...]
     shards: int
     map_note: str
-    oddities: Oddities
+    oddities: RecordAnomalies
     map_entries: int
     map_utilization: float
     index_seconds: float
 
 
-def _gather(plan: CleaningPlan, decoder: Decoder, use: MapUse) -> _Evidence:
+def _gather(plan: CleaningPlan, decoder: ChunkDecoding, use: MapUse) -> _Evidence:
     offset_map, shards = use.offset_map, use.shards
-    room = FactsRoom(plan)
+    room = MetadataBudget(plan)
     index = DirtyIndex(plan, room)
     clean_part = CleanPart(plan, room)
     entries = 0
@@ -201,11 +201,11 @@ def _gather(plan: CleaningPlan, decoder: Decoder, use: MapUse) -> _Evidence:
     )
 
 
-def _settle(plan: CleaningPlan, decoder: Decoder, found: _Evidence, started: float) -> Decision:
+def _make_decision(plan: CleaningPlan, decoder: ChunkDecoding, found: _Evidence, started: float) -> Decision:
     records = [
         record_evidence(evidence, winners) for evidence, winners in zip(found.segments, found.winners, strict=True)
     ]
-    disorder = settle_disorder(plan, decoder, found.segments, records)
+    disorder = resolve_disorder(plan, decoder, found.segments, records)
     records = disorder.records
     guards = guarded(plan, decoder, found.segments, records)
     # In log order: whether a marker still ends something depends on the batches before it (C-33).
@@ -274,7 +274,7 @@ def decide_segment(
 ) -> SegmentDecision:
     """One segment, once every other record of its keys has been looked at; call in log order."""
     data_batches = evidence.transactional_data()
-    txn_entries = evidence.settle_transactions(transactions)
+    txn_entries = evidence.resolve_transactions(transactions)
     least_max_timestamps = evidence.settle_write_times()
     first_record = evidence.first_record()
     retention = retain(records, first_record, evidence.batch_flags())
@@ -282,7 +282,7 @@ def decide_segment(
     end = closing(
         int(counts[-1]) if len(counts) else 0,
         evidence.last_max_timestamp_ms,
-        at_bound=evidence.last_offset + 1 == evidence.bound_offset,
+        at_bound=evidence.last_offset + 1 == evidence.first_uncleanable_offset,
     )
     segment = evidence.source.segment
     return SegmentDecision(
@@ -319,7 +319,7 @@ def decide_segment(
     )
 
 
-def _at_least(outcome: Outcome, least_ms: NDArray[np.int64] | None, retention: Retention) -> Outcome:
+def _at_least(outcome: DecidedSegment, least_ms: NDArray[np.int64] | None, retention: Retention) -> DecidedSegment:
     """The outcome, where batches that stay take over later times (U-65)."""
     if least_ms is None:
         return outcome
@@ -341,7 +341,7 @@ def _waits_for_producers(evidence: SegmentEvidence, retention: Retention, data_b
 
 
 def _closing_of_segment(
-    evidence: SegmentEvidence, actions: NDArray[np.uint8], counts: NDArray[np.uint32], end: Closing
+    evidence: SegmentEvidence, actions: NDArray[np.uint8], counts: NDArray[np.uint32], end: LastBatchAction
 ) -> int:
     """What the last batch gets where the segment is a group by itself.
 
@@ -370,10 +370,10 @@ def _outcome(
     evidence: SegmentEvidence,
     retention: Retention,
     counts: NDArray[np.uint32],
-    end: Closing,
+    end: LastBatchAction,
     *,
     changes_txn_index: bool,
-) -> Outcome:
+) -> DecidedSegment:
     """What grouping has to know; the size of rebuilt batches is their size times the share of records kept.
 
     A v0 or v1 batch that becomes v2 gets a header for it.
@@ -405,7 +405,7 @@ def _outcome(
         # A broker takes the file's time where no batch has one; it must not become that of a neighbour (U-17).
         file_ms = evidence.source.segment.mtime_ns // 1_000_000 if idle_ms < 0 else -1
         low_ms = high_ms = file_ms if idle_ms < 0 else idle_ms
-    return Outcome(
+    return DecidedSegment(
         base=evidence.source.base,
         last_offset=evidence.high_offset,
         output_bytes=written_bytes,

@@ -15,7 +15,7 @@ import numpy as np
 
 from cleanerd.cleaner.index import keyed_rows
 from cleanerd.cleaner.purge import bools
-from cleanerd.words import counted
+from cleanerd.humanize import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from cleanerd._kernel import Chunk
     from cleanerd.cleaner.evidence import Intervals, SegmentEvidence
-    from cleanerd.cleaner.index import Decoder
+    from cleanerd.cleaner.index import ChunkDecoding
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.policy.retain import RecordEvidence
     from cleanerd.policy.rules import Rules
@@ -49,9 +49,9 @@ class Disorder:
     note: str
 
 
-def settle_disorder(
+def resolve_disorder(
     plan: CleaningPlan,
-    decoder: Decoder,
+    decoder: ChunkDecoding,
     segments: Sequence[SegmentEvidence],
     records: list[RecordEvidence],
 ) -> Disorder:
@@ -148,7 +148,7 @@ class _Pass:
     def __init__(
         self,
         rules: Rules,
-        decoder: Decoder,
+        decoder: ChunkDecoding,
         segments: Sequence[SegmentEvidence],
         records: Sequence[RecordEvidence],
         intervals: Intervals,
@@ -206,7 +206,7 @@ class _Pass:
         if not reach.any():
             return
         number, passes = self._share
-        for known in evidence.again(self._decoder.chunks(evidence.source)):
+        for known in evidence.replay(self._decoder.chunks(evidence.source)):
             records = known.chunk.records
             mask = keyed_rows(known.chunk, known.rows(facts.unjudged_records, facts.cleaned_records))
             mask &= _inside(self._intervals, records.offset) & (records.key_hash[1::2] % np.uint64(passes) == number)

@@ -20,8 +20,8 @@ from cleanerd.cleaner.chunk_rows import ChunkRows
 from cleanerd.cleaner.index import dirty_sources, keyed_rows
 from cleanerd.errors import CleanerdError
 from cleanerd.format.batch import CONTROL
-from cleanerd.log.pool import index_entries
-from cleanerd.log.read import SegmentReader
+from cleanerd.segments.pool import index_entries
+from cleanerd.segments.reading import SegmentReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cleanerd.cleaner.plan import CleaningPlan
-    from cleanerd.log.segment import Segment
+    from cleanerd.segments.segment import Segment
 
 MAX_SHARDS = 4096
 SAMPLES = 32

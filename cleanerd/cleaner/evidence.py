@@ -12,11 +12,10 @@ import numpy as np
 
 from cleanerd._kernel import FLAG_HAS_KEY
 from cleanerd.cleaner.bits import BitColumn
-from cleanerd.cleaner.chunk_rows import BEGINNING, ChunkRows, KnownChunk, Mark
+from cleanerd.cleaner.chunk_rows import BEGINNING, ChunkRows, KnownChunk, RewriteStart
 from cleanerd.errors import DisorderedLogError, RefusedError
 from cleanerd.format.batch import CONTROL, HAS_DELETE_HORIZON, TRANSACTIONAL
 from cleanerd.format.index import TXN_ENTRY
-from cleanerd.log.segment import BatchWitness
 from cleanerd.policy import legacy
 from cleanerd.policy.markers import MarkerEdges
 from cleanerd.policy.retain import (
@@ -38,6 +37,7 @@ from cleanerd.policy.transaction import (
     TransactionEvents,
     events_of,
 )
+from cleanerd.segments.segment import BatchWitness
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -94,7 +94,7 @@ class SegmentEvidence:
         self._max_timestamps = [np.zeros(0, np.int64)]
         self._taken_over: NDArray[np.int64] | None = None
         self._batches = 0
-        self.marks: list[Mark] = []
+        self.marks: list[RewriteStart] = []
         self._events: list[TransactionEvents] = []
         self.keyed = BitColumn()
         self.tombstone = BitColumn()
@@ -134,7 +134,7 @@ class SegmentEvidence:
         return self._plan.rules.versioned
 
     @property
-    def bound_offset(self) -> int:
+    def first_uncleanable_offset(self) -> int:
         """The plan's: the first offset that may not be cleaned."""
         return self._plan.bound_offset
 
@@ -165,7 +165,7 @@ class SegmentEvidence:
             end_row = int(batches.first_record[np.searchsorted(ends, self._plan.end_offset)])
         if len(batches):
             self._batch_end = max(self._batch_end, int(batches.last_offset.max() if not ordered else self.high_offset))
-        self._mark(batches)
+        self._record_starts(batches)
         batch_flags = self._batch_flags(batches, ordered=ordered)
         self._record_counts.append(np.diff(batches.first_record))
         self._sizes.append(batches.size)
@@ -175,7 +175,7 @@ class SegmentEvidence:
         self._batches += len(batches)
         self.keyed.append((records.flags & FLAG_HAS_KEY) != 0)
         self.tombstone.append(tombstones(records.flags, self._plan.rules.tombstone_mode, legacy_rows(batches)))
-        self._remember_ends(batches, batch_flags)
+        self._record_ends(batches, batch_flags)
         if is_legacy(batches):
             self.legacy_batches += int(np.count_nonzero(batches.magic < 2))
         if len(batches):
@@ -197,16 +197,16 @@ class SegmentEvidence:
         self.dirty_to += rows.last
         return rows
 
-    def _mark(self, batches: _kernel.Batches) -> None:
+    def _record_starts(self, batches: _kernel.Batches) -> None:
         """Places where a rewrite may begin: the chunk's first batch, and then about a read buffer apart."""
         if len(batches):
             first, last = int(batches.position[0]), int(batches.position[-1])
             at = np.arange(first, last + 1, self._plan.chunk_bytes, dtype=np.uint32)
             for row in np.unique(np.searchsorted(batches.position, at)).tolist():
                 records = self.records + int(batches.first_record[row])
-                self.marks.append(Mark(int(batches.position[row]), self._batches + row, records))
+                self.marks.append(RewriteStart(int(batches.position[row]), self._batches + row, records))
 
-    def again(self, chunks: Iterable[_kernel.Chunk], begin: Mark = BEGINNING) -> Iterator[KnownChunk]:
+    def replay(self, chunks: Iterable[_kernel.Chunk], begin: RewriteStart = BEGINNING) -> Iterator[KnownChunk]:
         """The segment's chunks from ``begin`` on once more, with what is known of them."""
         excluded = self.excluded()
         _, batch, record = begin
@@ -224,7 +224,7 @@ class SegmentEvidence:
         if part.first_offset >= 0 and part.first_offset <= self.last_offset:
             raise self.disordered(f"a batch at offset {part.first_offset} follows offset {self.last_offset}")
         batches, records = self._batches, self.records
-        self.marks += [Mark(mark.position, mark.batch + batches, mark.record + records) for mark in part.marks]
+        self.marks += [RewriteStart(mark.position, mark.batch + batches, mark.record + records) for mark in part.marks]
         self._record_counts += part._record_counts[1:]
         self._sizes += part._sizes
         self._flags += part._flags
@@ -282,7 +282,7 @@ class SegmentEvidence:
             setattr(evidence, name, numbers[name])
         for name in ("first_batch", "last_batch"):
             setattr(evidence, name, None if numbers[name] is None else BatchWitness(*numbers[name]))
-        evidence.marks = [Mark(*each) for each in columns["marks"].reshape(-1, 3).tolist()]
+        evidence.marks = [RewriteStart(*each) for each in columns["marks"].reshape(-1, 3).tolist()]
         evidence._record_counts.append(columns["record_counts"])
         evidence._sizes.append(columns["sizes"])
         evidence._flags.append(columns["flags"])
@@ -311,7 +311,7 @@ class SegmentEvidence:
         for events in self._events:
             yield MarkerEdges.of_events(events, counts, self._plan.judged_span)
 
-    def settle_transactions(self, open_transactions: OpenTransactions) -> NDArray[np.void]:
+    def resolve_transactions(self, open_transactions: OpenTransactions) -> NDArray[np.void]:
         """Find the markers that end nothing any more; returns the index entries that stay (C-37, C-69).
 
         Call once per segment, in log order, when all chunks are in.
@@ -449,7 +449,7 @@ class SegmentEvidence:
         inside = before < int(batches.base_offset[0]) and int(batches.last_offset[-1]) < self.source.end
         return inside and bool((batches.base_offset[1:] > batches.last_offset[:-1]).all())
 
-    def _remember_ends(self, batches: _kernel.Batches, batch_flags: NDArray[np.uint8]) -> None:
+    def _record_ends(self, batches: _kernel.Batches, batch_flags: NDArray[np.uint8]) -> None:
         if self.first_batch is None:
             self.first_batch = _witness(batches, 0)
             self.first_offset = int(batches.base_offset[0])

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cleanerd import _kernel
-    from cleanerd.log.read import SegmentReader
-    from cleanerd.log.segment import Segment
+    from cleanerd.segments.reading import SegmentReader
+    from cleanerd.segments.segment import Segment
 
 
 def next_purge_ms(

@@ -13,9 +13,9 @@ import numpy as np
 
 from cleanerd import _kernel
 from cleanerd.cleaner.evidence import SegmentEvidence
-from cleanerd.cleaner.oddities import Oddities
-from cleanerd.log.pool import Part, Stretch
-from cleanerd.log.read import gathered, until_damage
+from cleanerd.cleaner.record_anomalies import RecordAnomalies
+from cleanerd.segments.pool import SegmentPart, SegmentRange
+from cleanerd.segments.reading import gathered, until_damage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cleanerd.cleaner.chunk_rows import ChunkRows
-    from cleanerd.cleaner.facts_room import FactsRoom
-    from cleanerd.cleaner.map_file import Pace
+    from cleanerd.cleaner.map_file import MapFilePace
+    from cleanerd.cleaner.metadata_budget import MetadataBudget
     from cleanerd.cleaner.plan import CleaningPlan, Source
-    from cleanerd.log.pool import ReaderPool
-    from cleanerd.log.read import SegmentReader
     from cleanerd.policy.rules import Rules
+    from cleanerd.segments.pool import ReaderPool
+    from cleanerd.segments.reading import SegmentReader
 
 FIRST_DIRTY_ORDINAL = 2**38
 """Below it are the ordinals of the clean part, whatever its size."""
@@ -41,7 +41,7 @@ MOST_TIMED_BYTES: Final = 1024 * 1024
 """A chunk of a pass that is timed: where each record waits for the disk, one of 16 MiB would take a minute."""
 
 
-class MapFullError(Exception):
+class OffsetMapFullError(Exception):
     """The distinct keys of this shard do not fit the map; the caller takes more shards (U-20).
 
     ``offset``: the first record that did not fit; -1 where that is unknown.
@@ -65,29 +65,29 @@ class Contestants:
     last: int
 
 
-class Decoder:
+class ChunkDecoding:
     """Decodes with the plan's parameters, counting the bytes read."""
 
     def __init__(
-        self, plan: CleaningPlan, pool: ReaderPool, progress: Callable[[int], None], pace: Pace | None = None
+        self, plan: CleaningPlan, pool: ReaderPool, progress: Callable[[int], None], pace: MapFilePace | None = None
     ) -> None:
         self._plan = plan
         self._pool = pool
         self._progress = progress
         self._pace = pace
         rules = plan.rules
-        self._headers = (rules.version_header, rules.encoding, rules.mark_header)
+        self._headers = (rules.version_header, rules.encoding, rules.flag_header)
 
     @property
     def reader(self) -> SegmentReader:
         """Reads headers alone; not while chunks are decoded."""
         return self._pool.reader
 
-    def timed_by(self, pace: Pace | None) -> Decoder:
+    def timed_by(self, pace: MapFilePace | None) -> ChunkDecoding:
         """The same, whose chunks ``pace`` times until they are done with."""
-        return Decoder(self._plan, self._pool, self._progress, pace)
+        return ChunkDecoding(self._plan, self._pool, self._progress, pace)
 
-    def chunks(self, source: Source, part: Part | None = None, *, torn: bool = False) -> Iterator[_kernel.Chunk]:
+    def chunks(self, source: Source, part: SegmentPart | None = None, *, torn: bool = False) -> Iterator[_kernel.Chunk]:
         """The decoded chunks of a segment, or of a ``part`` of it, in file order, hashed with the plan's key.
 
         ``torn``: the first damage is the end.
@@ -96,24 +96,24 @@ class Decoder:
         reading = gathered(self._begin, chunk_bytes=self._chunk_bytes)
         if torn:
             # In one go: where an index is wrong, what it calls a part seems damaged at once.
-            reading, part = until_damage(reading), part or Part(0, segment.size_bytes)
+            reading, part = until_damage(reading), part or SegmentPart(0, segment.size_bytes)
         parts = self._pool.parts(segment, self._chunk_bytes) if part is None else [part]
-        yield from self._told(self._pool.chunks(segment, parts, lambda _: reading, guessed=part is None))
+        yield from self._translate_errors(self._pool.chunks(segment, parts, lambda _: reading, guessed=part is None))
 
     def segments(self, sources: Sequence[Source]) -> Iterator[Iterator[_kernel.Chunk]]:
         """Of each segment its chunks, to be taken to the end before the next one's are asked for."""
         for chunks in self._pool.segments(self._stretches(sources)):
-            yield self._told(chunks)
+            yield self._translate_errors(chunks)
 
-    def _stretches(self, sources: Sequence[Source]) -> Iterator[Stretch[_kernel.Chunk]]:
+    def _stretches(self, sources: Sequence[Source]) -> Iterator[SegmentRange[_kernel.Chunk]]:
         reading = gathered(self._begin, chunk_bytes=self._chunk_bytes)
         bytes_behind = sum(source.segment.size_bytes for source in sources)
         for source in sources:
             bytes_behind -= source.segment.size_bytes
             parts = self._pool.parts(source.segment, self._chunk_bytes, bytes_behind)
-            yield Stretch(source.segment, parts, lambda _: reading, guessed=True)
+            yield SegmentRange(source.segment, parts, lambda _: reading, guessed=True)
 
-    def _told(self, chunks: Iterator[_kernel.Chunk]) -> Iterator[_kernel.Chunk]:
+    def _translate_errors(self, chunks: Iterator[_kernel.Chunk]) -> Iterator[_kernel.Chunk]:
         for chunk in chunks if self._pace is None else self._pace.of(chunks):
             yield chunk
             self._progress(chunk.consumed)
@@ -140,16 +140,16 @@ class Decoder:
 class DirtyIndex:
     """The dirty segments of a plan: their evidence, their ordinals, and who won so far."""
 
-    def __init__(self, plan: CleaningPlan, room: FactsRoom) -> None:
+    def __init__(self, plan: CleaningPlan, room: MetadataBudget) -> None:
         self._plan = plan
         self._room = room
         self.evidence: list[SegmentEvidence] = []
         self.first_ordinals: list[int] = []
-        self.oddities = Oddities(plan.rules, plan.now_ms)
+        self.oddities = RecordAnomalies(plan.rules, plan.now_ms)
         self._end_ordinal = FIRST_DIRTY_ORDINAL
         self._winners: NDArray[np.uint64] = np.zeros(0, dtype=np.uint64)
 
-    def build(self, decoder: Decoder, offset_map: _kernel.OffsetMap, shard: int, shards: int) -> None:
+    def build(self, decoder: ChunkDecoding, offset_map: _kernel.OffsetMap, shard: int, shards: int) -> None:
         """Put every record of the dirty range with a key of this shard; remember the evidence at the first shard.
 
         Raises:
@@ -188,20 +188,20 @@ class DirtyIndex:
     ) -> None:
         evidence = self.evidence[row]
         for chunk in chunks:
-            self._room.take(evidence.source, chunk)
+            self._room.reserve(evidence.source, chunk)
             ordinal = self.first_ordinals[row] + evidence.records
             mask = keyed_rows(chunk, evidence.add(chunk))
             self.oddities.add(chunk, mask)
-            put(self._plan.rules, offset_map, chunk, ordinal, mask, shard=0, shards=shards)
+            put_records(self._plan.rules, offset_map, chunk, ordinal, mask, shard=0, shards=shards)
 
     def _put_again(
         self, chunks: Iterator[_kernel.Chunk], offset_map: _kernel.OffsetMap, row: int, shard: int, shards: int
     ) -> None:
         evidence = self.evidence[row]
-        for known in evidence.again(chunks):
+        for known in evidence.replay(chunks):
             mask = keyed_rows(known.chunk, known.rows(evidence.dirty_from, evidence.dirty_to))
             ordinal = self.first_ordinals[row] + known.record
-            put(self._plan.rules, offset_map, known.chunk, ordinal, mask, shard=shard, shards=shards)
+            put_records(self._plan.rules, offset_map, known.chunk, ordinal, mask, shard=shard, shards=shards)
 
 
 def dirty_sources(plan: CleaningPlan) -> list[Source]:
@@ -209,7 +209,7 @@ def dirty_sources(plan: CleaningPlan) -> list[Source]:
     return [source for source in plan.sources if source.end > plan.first_dirty_offset]
 
 
-def put(
+def put_records(
     rules: Rules,
     offset_map: _kernel.OffsetMap,
     chunk: _kernel.Chunk,
@@ -230,7 +230,7 @@ def put(
         records.key_hash, first_ordinal, mask, version=version, has_version=present, shard=shard, shards=shards
     )
     if dealt_with < len(mask):
-        raise MapFullError(int(records.offset[dealt_with]))
+        raise OffsetMapFullError(int(records.offset[dealt_with]))
 
 
 def keyed_rows(chunk: _kernel.Chunk, rows: ChunkRows) -> NDArray[np.bool_]:

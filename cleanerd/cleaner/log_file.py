@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from cleanerd.errors import CleanerdError, system_error
-from cleanerd.log.read import DIRECT_ALIGNMENT, set_direct
-from cleanerd.log.safe_open import close_quietly
+from cleanerd.fsio.safe_open import close_quietly
+from cleanerd.segments.reading import DIRECT_ALIGNMENT, set_direct
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,11 +19,11 @@ from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, Validat
 
 from cleanerd import __version__
 from cleanerd.errors import CorruptionError, UnsupportedLogError, system_error
+from cleanerd.format.adapters import Offset, adapter_of
 from cleanerd.format.names import MAX_OFFSET, file_name, uuid_from_base64, uuid_to_base64
-from cleanerd.log.adapters import Offset, adapter_of
-from cleanerd.log.documents import document_bytes
-from cleanerd.log.safe_open import MAX_MANIFEST_BYTES, close_quietly, create, write_all
-from cleanerd.log.segment import Witness  # noqa: TC001 - pydantic resolves the annotation
+from cleanerd.fsio.json_text import document_bytes
+from cleanerd.fsio.safe_open import MAX_MANIFEST_BYTES, close_quietly, create, write_all
+from cleanerd.segments.segment import Witness  # noqa: TC001 - pydantic resolves the annotation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,9 +38,9 @@ T = TypeVar("T")
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
 READY: Final = "ready.json"
-"""Beside the manifest where ``cleanerd stage`` made the plan, to be applied later: ``apply/apply_staged.py``."""
+"""Beside the manifest where ``cleanerd stage`` made the plan, to be applied later: ``swap/apply_staged.py``."""
 RESTORE: Final = "restore.json"
-"""In its place where a plan puts back what was replaced: ``apply/restore.py``."""
+"""In its place where a plan puts back what was replaced: ``swap/restore.py``."""
 STAGING: Final = ".kstage"
 PLAN_ID: Final = re.compile(r"[0-9]{8}t[0-9]{6}-[0-9a-f]{8}", re.ASCII)
 """``YYYYMMDDThhmmss-`` and 8 hex digits, in lower case."""

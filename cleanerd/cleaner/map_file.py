@@ -10,7 +10,7 @@ result is the same. So every failure here is a :class:`MapFileError`, whose text
   map, and records would be lost. The system tells that once, at the next flush. So the file is cut to nothing and
   flushed before anything counts that the map said.
 * A key lies anywhere in the map: where the pages do not stay in memory, nearly every record waits for the disk. Then it
-  is slower than any number of passes, which shows at once (:class:`Pace`).
+  is slower than any number of passes, which shows at once (:class:`MapFilePace`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cleanerd._kernel import MapLostError, OffsetMap
-from cleanerd.log.mounts import IN_MEMORY, file_system_of
-from cleanerd.log.safe_open import close_quietly, open_trusted_directory
-from cleanerd.words import human_bytes
+from cleanerd.fsio.mounts import IN_MEMORY, file_system_of
+from cleanerd.fsio.safe_open import close_quietly, open_trusted_directory
+from cleanerd.humanize import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,7 +72,7 @@ class PaceLimits:
 PACE_LIMITS: Final = PaceLimits()
 
 
-class Pace:
+class MapFilePace:
     """How fast the log is read with the map in a file, against the ``passes`` that memory alone would take.
 
     In memory a pass is about twice as quick as the best pace that is seen with a file. So the file gets half of those
@@ -124,7 +124,7 @@ class MapFile:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
-    def room(self, reserve_bytes: int | None) -> int:
+    def max_bytes(self, reserve_bytes: int | None) -> int:
         """How large it may become: what is free there less ``reserve_bytes``, by default a tenth of the disk."""
         disk = os.fstatvfs(self._descriptor)
         reserve = disk.f_blocks * disk.f_frsize // RESERVE_PART if reserve_bytes is None else reserve_bytes
@@ -141,7 +141,7 @@ class MapFile:
         """
         try:
             os.ftruncate(self._descriptor, 0)
-            room = self.room(reserve_bytes)
+            room = self.max_bytes(reserve_bytes)
             if memory_bytes > room:
                 raise MapFileError(f"{human_bytes(memory_bytes)} are needed and {human_bytes(room)} may be taken")
             os.posix_fallocate(self._descriptor, 0, memory_bytes)

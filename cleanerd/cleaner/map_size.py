@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from cleanerd._kernel import OffsetMap
 from cleanerd.cleaner.estimate import MAX_SHARDS, distinct_keys, first_shards
-from cleanerd.cleaner.index import MapFullError
-from cleanerd.cleaner.map_file import MapFileError, Pace, opened
+from cleanerd.cleaner.index import OffsetMapFullError
+from cleanerd.cleaner.map_file import MapFileError, MapFilePace, opened
 from cleanerd.errors import CleanerdError, TooManyPassesError
-from cleanerd.words import human_bytes
+from cleanerd.humanize import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ MIN_VERSIONED_MAP_BYTES: Final = 72 * 1024
 VERSIONED_ENTRY_BYTES: Final = 24
 """With the eight bytes of a version, or of an ordinal without one (U-19)."""
 
-ROOM: Final = 1.5
+HEADROOM: Final = 1.5
 """How many times the keys that are expected fit: too small a map costs most of a pass, too large a one little."""
 
 CUT_SHARE: Final = 16
@@ -63,7 +63,7 @@ class MapUse:
     offset_map: OffsetMap
     shards: int
     note: str = ""
-    pace: Pace | None = None
+    pace: MapFilePace | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class MapSizing:
     worth_a_guess_bytes: int = 8 * 1024 * 1024
     max_shards: int = MAX_SHARDS
     distinct_keys: Callable[..., float] = distinct_keys
-    pace: Callable[[int], Pace] = Pace
+    pace: Callable[[int], MapFilePace] = MapFilePace
     passes_bytes: int | None = None
 
     def most_shards(self, plan: CleaningPlan) -> int:
@@ -98,7 +98,7 @@ class MapSizing:
         if largest <= self.worth_a_guess_bytes:
             return MapSize(largest, 1)
         keys = self.distinct_keys(plan, share=SHARE_OF_LOG)
-        guessed = int(ROOM * keys * _entry_bytes(plan) / plan.map_load) if keys else largest
+        guessed = int(HEADROOM * keys * _entry_bytes(plan) / plan.map_load) if keys else largest
         return MapSize(min(max(guessed, self.worth_a_guess_bytes), largest), 1)
 
     def next_size(self, plan: CleaningPlan, size: MapSize) -> MapSize | None:
@@ -136,7 +136,7 @@ def with_map(plan: CleaningPlan, attempt: Callable[[MapUse], T], sizing: MapSizi
         try:
             offset_map = OffsetMap(size.bytes, load=plan.map_load, versions=plan.rules.versioned)
             return attempt(MapUse(offset_map, size.shards, note))
-        except MapFullError as error:
+        except OffsetMapFullError as error:
             larger = sizing.next_size(plan, size)
             if larger is None:
                 raise _too_many(plan, size, error.offset) from error
@@ -178,7 +178,7 @@ def _in_file(plan: CleaningPlan, shards: MapSize, attempt: Callable[[MapUse], T]
                 ) as offset_map,
             ):
                 return attempt(MapUse(offset_map, 1, note, sizing.pace(shards.shards)))
-        except MapFullError as error:
+        except OffsetMapFullError as error:
             if size_bytes == most:
                 raise MapFileError("the keys do not fit it") from error
             size_bytes = most

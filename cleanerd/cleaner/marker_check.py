@@ -10,12 +10,12 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cleanerd.cleaner.hanging_transaction import abort_command
 from cleanerd.errors import CorruptionError
 from cleanerd.format.names import INDEX_SUFFIX, SNAPSHOT_SUFFIX, TXNINDEX_SUFFIX, file_name
-from cleanerd.log.open_transaction import abort_command
+from cleanerd.humanize import counted
 from cleanerd.policy.markers import MarkedTransactions, MarkerCheck
 from cleanerd.policy.transaction import AbortedTransactions
-from cleanerd.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,19 +25,21 @@ if TYPE_CHECKING:
 
     from cleanerd import _kernel
     from cleanerd.cleaner.plan import CleaningPlan
-    from cleanerd.log.read import SegmentReader
     from cleanerd.policy.markers import Disagreement, MarkerEdges
+    from cleanerd.segments.reading import SegmentReader
 
 
 @dataclass(frozen=True, slots=True)
-class Corrected:
+class CorrectedTransactions:
     """The aborted transactions by the log's markers, and what the operator should know of that."""
 
     aborted: AbortedTransactions
     note: str
 
 
-def corrected_by_markers(plan: CleaningPlan, reader: SegmentReader, edges: Iterable[MarkerEdges]) -> Corrected | None:
+def corrected_by_markers(
+    plan: CleaningPlan, reader: SegmentReader, edges: Iterable[MarkerEdges]
+) -> CorrectedTransactions | None:
     """What the log's markers say of the plan's transactions, None where the plan says the same.
 
     ``edges``: of the plan's sources, in log order.
@@ -48,10 +50,10 @@ def corrected_by_markers(plan: CleaningPlan, reader: SegmentReader, edges: Itera
     """
     check = MarkerCheck()
     for each in edges:
-        check.take(each)
+        check.add_chunk(each)
     if len(check.open):
         for batches in _behind(plan, reader):
-            check.take_markers(batches, plan.decided_offset)
+            check.add_markers(batches, plan.decided_offset)
             if not len(check.open):
                 break
     if not len(check.suspects):
@@ -63,7 +65,7 @@ def corrected_by_markers(plan: CleaningPlan, reader: SegmentReader, edges: Itera
         raise _refused(plan, marked.doubt)
     if not len(marked.corrections):
         return None
-    return Corrected(AbortedTransactions(marked.entries, plan.aborted.entries), _note(plan, marked))
+    return CorrectedTransactions(AbortedTransactions(marked.entries, plan.aborted.entries), _note(plan, marked))
 
 
 def _marked(plan: CleaningPlan, reader: SegmentReader, producers: NDArray[np.int64]) -> MarkedTransactions:
@@ -71,9 +73,9 @@ def _marked(plan: CleaningPlan, reader: SegmentReader, producers: NDArray[np.int
     marked = MarkedTransactions(plan.aborted, producers, plan.judged_span)
     for source in plan.sources:
         for batches in reader.headers(source.segment):
-            marked.take(batches, plan.decided_offset)
+            marked.add(batches, plan.decided_offset)
     for batches in _behind(plan, reader):
-        marked.take(batches, plan.decided_offset)
+        marked.add(batches, plan.decided_offset)
     # Under `offset` a clean record supersedes nothing, so an open transaction of the clean part does no harm.
     marked.finish(0 if plan.rules.versioned else plan.first_dirty_offset)
     return marked
@@ -101,7 +103,7 @@ def _note(plan: CleaningPlan, marked: MarkedTransactions) -> str:
     if len(behind):
         file = file_name(_base_at(plan, int(behind[0])), TXNINDEX_SUFFIX)
         stays = f"; {file} stays wrong until its segment is cleaned"
-    first = "" if marked.corrected is None else f": {_in_words(marked.corrected)}"
+    first = "" if marked.corrected is None else f": {_describe(marked.corrected)}"
     return (
         "the transaction index disagrees with the log, and the markers in the log decide "
         f"({counted(len(marked.corrections), 'correction')}){first}{stays}"
@@ -114,7 +116,7 @@ def _base_at(plan: CleaningPlan, offset: int) -> int:
     return bases[max(0, bisect_right(bases, offset) - 1)]
 
 
-def _in_words(found: Disagreement) -> str:
+def _describe(found: Disagreement) -> str:
     transaction = found.transaction
     what = f"producer {transaction.producer_id} has a transaction from offset {transaction.first}"
     if found.marker is None:
@@ -140,4 +142,4 @@ def _refused(plan: CleaningPlan, found: Disagreement) -> CorruptionError:
             f"stop the broker and delete {' and '.join(files)}: broker and cleanerd then make the transaction index "
             "of this segment from the log"
         )
-    return CorruptionError(_in_words(found), where=f"{plan.path}/{file_name(base, TXNINDEX_SUFFIX)}", hint=hint)
+    return CorruptionError(_describe(found), where=f"{plan.path}/{file_name(base, TXNINDEX_SUFFIX)}", hint=hint)

@@ -17,21 +17,21 @@ import numpy as np
 from cleanerd import __version__
 from cleanerd.format.index import TXN_ENTRY
 from cleanerd.format.names import MAX_OFFSET, TopicPartition, parse_topic_partition_dir
-from cleanerd.log.segment import Segment
 from cleanerd.policy import legacy
-from cleanerd.policy.grouping import Limits
+from cleanerd.policy.grouping import GroupLimits
 from cleanerd.policy.producer import LastRecords
 from cleanerd.policy.rules import Rules
 from cleanerd.policy.transaction import AbortedTransactions
+from cleanerd.segments.segment import Segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from cleanerd.log.partition import PartitionLog
-    from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.config.topic_config import TopicConfig
     from cleanerd.policy.rules import Encoding, Guard, TombstoneMode, WinnerRetention
+    from cleanerd.segments.partition import PartitionLog
 
 PLAN_FORMAT = 1
 HASH_KEY_BYTES = 16
@@ -98,7 +98,7 @@ class CleaningPlan:
     legacy_horizon_ms: int
     convert_legacy: bool
     max_message_bytes: int
-    limits: Limits
+    limits: GroupLimits
     hash_key: bytes
     map_bytes: int
     map_load: float
@@ -211,7 +211,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "rules": lambda values: Rules(**values),
     "last_records": _last_records,
     "aborted": _aborted,
-    "limits": lambda values: Limits(**values),
+    "limits": lambda values: GroupLimits(**values),
     "hash_key": bytes.fromhex,
     "origins": lambda pairs: tuple((key, origin) for key, origin in pairs),
     "notes": tuple,

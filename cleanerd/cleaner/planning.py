@@ -13,16 +13,16 @@ from cleanerd.cleaner.plan import (
     rules_of,
     uncleanable_sources,
 )
-from cleanerd.log.fingerprint import fingerprint
-from cleanerd.log.producers import read_last_records
-from cleanerd.log.torn import decided_aborted, decided_below
-from cleanerd.policy.grouping import Limits
+from cleanerd.config.fingerprint import fingerprint
+from cleanerd.policy.grouping import GroupLimits
+from cleanerd.segments.producers import read_last_records
+from cleanerd.segments.torn_tail import decided_aborted, decided_below
 
 if TYPE_CHECKING:
     from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.survey import CleaningOptions, Survey
-    from cleanerd.log.log_dir import LogDir
-    from cleanerd.log.read import SegmentReader
+    from cleanerd.segments.log_dir import LogDir
+    from cleanerd.segments.reading import SegmentReader
 
 SPAN_SHARE_OF_RETENTION: Final = 10
 """Under ``compact,delete`` a group spans at most this share of ``retention.ms``: it is deleted as a whole."""
@@ -86,7 +86,7 @@ def make_plan(
         # A v0 or v1 tombstone has no flag: turned into v2 it would be none any more (R87-2).
         convert_legacy=resources.convert_legacy and rules.tombstone_mode != "flag",
         max_message_bytes=config.max_message_bytes,
-        limits=Limits(
+        limits=GroupLimits(
             segment_bytes=config.segment_bytes,
             index_bytes=config.segment_index_bytes,
             index_interval_bytes=config.index_interval_bytes,

@@ -10,7 +10,7 @@ such a record would bring its key back for ever. So every record from the log st
 keys of the tombstones that could go, and those with another record wait for a later round; what goes in this very round
 counts as well. The rest counts whatever became of its transactions: it can make a tombstone wait, nothing else. So it
 needs no witness (U-3) where nobody writes meanwhile; a plan that waits for a broker's restart looks at it again
-(``apply/purged_keys.py``).
+(``swap/purged_keys.py``).
 
 It costs two more walks, over the segments that hold such tombstones and over the log, and only when there are any.
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from cleanerd._kernel import Chunk
     from cleanerd.cleaner.evidence import SegmentEvidence
-    from cleanerd.cleaner.index import Decoder
+    from cleanerd.cleaner.index import ChunkDecoding
     from cleanerd.cleaner.plan import CleaningPlan, Source
 
 OTHER_RECORD: Final = 2**38
@@ -78,7 +78,7 @@ class Guards:
 
 
 def guarded(
-    plan: CleaningPlan, decoder: Decoder, segments: Sequence[SegmentEvidence], records: Sequence[RecordEvidence]
+    plan: CleaningPlan, decoder: ChunkDecoding, segments: Sequence[SegmentEvidence], records: Sequence[RecordEvidence]
 ) -> Guards:
     """Which tombstones of each segment may not go yet.
 
@@ -89,7 +89,7 @@ def guarded(
     candidates = []
     next_ordinal = 0
     for evidence, facts in zip(segments, records, strict=True):
-        stays, bits = guarded_alone(plan, evidence, facts)
+        stays, bits = guarded_in_segment(plan, evidence, facts)
         kept.append(stays)
         if bits is not None:
             candidates.append(_Candidates(evidence, next_ordinal, bits))
@@ -98,13 +98,13 @@ def guarded(
     if not count:
         return Guards(tuple(kept))
     free, note, for_deleted = _free(plan, decoder, candidates, count)
-    held = {each.evidence.source.base: each.bits & ~_words(free, each) for each in candidates}
+    held = {each.evidence.source.base: each.bits & ~_bitmap(free, each) for each in candidates}
     rows = zip(segments, kept, strict=True)
     by_segment = tuple(either(stays, held.get(evidence.source.base)) for evidence, stays in rows)
     return Guards(by_segment, note, for_deleted)
 
 
-def guarded_alone(
+def guarded_in_segment(
     plan: CleaningPlan, evidence: SegmentEvidence, facts: RecordEvidence
 ) -> tuple[NDArray[np.uint64] | None, NDArray[np.uint64] | None]:
     """What one segment shows by itself: its tombstones that may not go, and those that may if no other has their key.
@@ -145,7 +145,7 @@ def _left_out(plan: CleaningPlan, evidence: SegmentEvidence, facts: RecordEviden
     return facts.tombstone & between
 
 
-def purged_keys(decoder: Decoder, source: Source, purged: NDArray[np.uint64]) -> Iterator[NDArray[np.uint64]]:
+def purged_keys(decoder: ChunkDecoding, source: Source, purged: NDArray[np.uint64]) -> Iterator[NDArray[np.uint64]]:
     """[2k] each: the key hashes of a segment's tombstones in the bitmap ``purged``, in file order."""
     record = 0
     for chunk in decoder.chunks(source):
@@ -156,7 +156,7 @@ def purged_keys(decoder: Decoder, source: Source, purged: NDArray[np.uint64]) ->
 
 
 def _free(
-    plan: CleaningPlan, decoder: Decoder, candidates: Sequence[_Candidates], count: int
+    plan: CleaningPlan, decoder: ChunkDecoding, candidates: Sequence[_Candidates], count: int
 ) -> tuple[NDArray[np.uint64], str, bool]:
     """Bitmap over all candidates' ordinals: nothing else has the key; with the rest of :class:`Guards`."""
     wanted = int(count * MAP_ENTRY_BYTES / plan.map_load) + MIN_MAP_BYTES
@@ -169,7 +169,7 @@ def _free(
     for_deleted = False
     while shard < shards:
         offset_map.clear()
-        proof = _Proof(plan, decoder, offset_map, shard, shards)
+        proof = _PurgeShard(plan, decoder, offset_map, shard, shards)
         if not proof.put_all(candidates):
             if shards < MOST_SHARDS:
                 # Keys fall into shards unevenly. More of them, from the beginning.
@@ -180,7 +180,7 @@ def _free(
         # Of several tombstones of one key the map holds the last; the others speak against it.
         held = offset_map.winners(0, total)
         for each in candidates:
-            proof.hold_against(replace(each, bits=_words(held, each)))
+            proof.hold_against(replace(each, bits=_bitmap(held, each)))
         try:
             for source in plan.guarding_sources:
                 proof.hold_tail_against(source)
@@ -194,10 +194,12 @@ def _free(
     return free, note, for_deleted
 
 
-class _Proof:
+class _PurgeShard:
     """One shard of the keys."""
 
-    def __init__(self, plan: CleaningPlan, decoder: Decoder, offset_map: OffsetMap, shard: int, shards: int) -> None:
+    def __init__(
+        self, plan: CleaningPlan, decoder: ChunkDecoding, offset_map: OffsetMap, shard: int, shards: int
+    ) -> None:
         self._plan = plan
         self._decoder = decoder
         self._map = offset_map
@@ -211,7 +213,7 @@ class _Proof:
         for each in candidates:
             if not each.bits.any():
                 continue
-            for known in each.evidence.again(self._decoder.chunks(each.evidence.source)):
+            for known in each.evidence.replay(self._decoder.chunks(each.evidence.source)):
                 mask = each.rows(known.record, len(known.chunk.records))
                 if mask.any():
                     hashes, ordinal = known.chunk.records.key_hash, each.first_ordinal + known.record
@@ -228,7 +230,7 @@ class _Proof:
         """
         evidence = held.evidence
         end = evidence.dirty_to if evidence.is_versioned else evidence.unproven_to
-        for known in evidence.again(self._decoder.chunks(evidence.source)):
+        for known in evidence.replay(self._decoder.chunks(evidence.source)):
             chunk = known.chunk
             mask = keyed_rows(chunk, known.rows(evidence.lasting_from, end))
             mask &= ~held.rows(known.record, len(chunk.records))
@@ -267,7 +269,7 @@ def visible_rows(chunk: Chunk) -> NDArray[np.bool_]:
     return mask
 
 
-def _words(bits: NDArray[np.uint64], candidates: _Candidates) -> NDArray[np.uint64]:
+def _bitmap(bits: NDArray[np.uint64], candidates: _Candidates) -> NDArray[np.uint64]:
     first = candidates.first_ordinal // 64
     return bits[first : first + len(candidates.bits)]
 

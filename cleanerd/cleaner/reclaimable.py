@@ -16,9 +16,9 @@ import numpy as np
 
 from cleanerd.cleaner.cleaner import Cleaning, NoProgress
 from cleanerd.cleaner.planning import make_plan
-from cleanerd.cleaner.sample import GOES, MAY_GO, header_costs, take_sample, weights
-from cleanerd.cleaner.unseen import MOST_MATCHES, least_unseen, most_unseen
-from cleanerd.words import reclaimable_in_words
+from cleanerd.cleaner.sample import GOES, MAY_GO, draw_sample, header_costs, weights
+from cleanerd.cleaner.superseded_bounds import MOST_MATCHES, least_unseen, most_unseen
+from cleanerd.humanize import describe_reclaimable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.sample import Sample
     from cleanerd.cleaner.survey import CleaningOptions, Survey
-    from cleanerd.log.log_dir import LogDir
+    from cleanerd.segments.log_dir import LogDir
 
 Method = Literal["exact", "sample", "guess"]
 """By the decision itself; from a sample; by what other cleanings saved, before anybody has looked."""
@@ -82,9 +82,9 @@ class Reclaimable:
         """Raw numbers, for ``--json``."""
         return {"bytes": self.bytes, "low": self.low, "high": self.high, "method": self.method}
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """``1.4 GiB`` where it is exact, else ``~1.4 GiB ± 0.1``."""
-        return reclaimable_in_words(self.bytes, self.low, self.high, exact=self.method == "exact")
+        return describe_reclaimable(self.bytes, self.low, self.high, exact=self.method == "exact")
 
 
 def estimate_reclaimable(
@@ -112,7 +112,7 @@ def estimate_reclaimable(
             saved = max(Cleaning(plan, pool, _Advancing(advance)).saved_bytes(), 0)
             return Reclaimable(saved, saved, saved, "exact", size)
     stretch_bytes = min(max(budget_bytes // STRETCHES, LEAST_STRETCH_BYTES), MOST_STRETCH_BYTES)
-    sample = take_sample(plan, budget_bytes=budget_bytes, stretch_bytes=stretch_bytes, advance=advance)
+    sample = draw_sample(plan, budget_bytes=budget_bytes, stretch_bytes=stretch_bytes, advance=advance)
     return of_sample(sample, versioned=plan.rules.versioned)
 
 
@@ -129,13 +129,13 @@ class _Advancing(NoProgress):
 
 def of_sample(sample: Sample, *, versioned: bool) -> Reclaimable:
     """What the records of a sample say of the whole log."""
-    by_dirty = by_any = _Found.of(sample, versioned=versioned, cleans_too=False)
+    by_dirty = by_any = _SampledRecords.of(sample, versioned=versioned, cleans_too=False)
     if versioned:
-        by_any = _Found.of(sample, versioned=True, cleans_too=True)
+        by_any = _SampledRecords.of(sample, versioned=True, cleans_too=True)
     low = high = 0.0
     for dirty in (True, False):
-        low += _Part(sample, by_dirty, dirty=dirty, versioned=versioned).low()
-        high += _Part(sample, by_any, dirty=dirty, versioned=versioned).high()
+        low += _SectionEstimate(sample, by_dirty, dirty=dirty, versioned=versioned).low()
+        high += _SectionEstimate(sample, by_any, dirty=dirty, versioned=versioned).high()
     total = sum(size for _, size in sample.parts)
     least = min(max(int(low), 0), total)
     most = min(max(math.ceil(high), least), total)
@@ -143,7 +143,7 @@ def of_sample(sample: Sample, *, versioned: bool) -> Reclaimable:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _SampledRecords:
     """By record [n]: ``goes`` for sure; ``open`` whether others of its key decide; ``matches`` in other stretches."""
 
     goes: NDArray[np.bool_]
@@ -151,7 +151,7 @@ class _Found:
     matches: NDArray[np.int64]
 
     @classmethod
-    def of(cls, sample: Sample, *, versioned: bool, cleans_too: bool) -> _Found:
+    def of(cls, sample: Sample, *, versioned: bool, cleans_too: bool) -> _SampledRecords:
         """Whom the sample shows to be beaten: in its own stretch, and in how many others.
 
         ``cleans_too``: clean records by clean ones too. They are where the dirty part has their key as well, which may
@@ -204,10 +204,10 @@ def _before(flags: NDArray[np.bool_], first_of_key: NDArray[np.bool_]) -> NDArra
     return result
 
 
-class _Part:
+class _SectionEstimate:
     """The clean or the dirty part, and what of it goes."""
 
-    def __init__(self, sample: Sample, found: _Found, *, dirty: bool, versioned: bool) -> None:
+    def __init__(self, sample: Sample, found: _SampledRecords, *, dirty: bool, versioned: bool) -> None:
         self._sample = sample
         self._found = found
         self._stretches = np.flatnonzero(sample.stretches == dirty)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from cleanerd.errors import LaterError, RefusedError
+from cleanerd.errors import RefusedError, RetryLaterError
 from cleanerd.format.names import DELETED_SUFFIX, SEGMENT_SUFFIX, file_name
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def refuse_deletions(
         return False
     seconds, base = max(going)
     if seconds > wait_seconds:
-        raise LaterError(
+        raise RetryLaterError(
             f"segment {base} was replaced less than file.delete.delay.ms={delay_ms} ago",
             where=cleaning.plan.path,
             seconds=seconds,

@@ -6,13 +6,13 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cleanerd.log.pool import ReaderPool
 from cleanerd.policy.grouping import MAX_SEGMENT_BYTES
+from cleanerd.segments.pool import ReaderPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.config.topic_config import TopicConfig
 
 
 @dataclass(frozen=True, slots=True)

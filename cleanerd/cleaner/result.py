@@ -21,7 +21,7 @@ Outcome = Literal["cleaned", "staged", "unchanged", "skipped", "quarantined", "f
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class RemovedRecords:
     """How many records went, by reason."""
 
     superseded: int = 0
@@ -67,7 +67,7 @@ class CleaningResult:
     segments_after: int = 0
     segments_rewritten: int = 0
     groups: int = 0
-    dropped: Dropped = field(default_factory=Dropped)
+    dropped: RemovedRecords = field(default_factory=RemovedRecords)
     tombstones_waiting: int = 0
     malformed_versions: int = 0
     without_version: int = 0
@@ -112,7 +112,9 @@ class CleaningResult:
         return cls(
             name,
             **said,
-            dropped=Dropped(**{f.name: _checked(f, counts[f.name]) for f in fields(Dropped) if f.name in counts}),
+            dropped=RemovedRecords(
+                **{f.name: _checked(f, counts[f.name]) for f in fields(RemovedRecords) if f.name in counts}
+            ),
             notes=tuple(map(str, document.get("notes", ()))),
             error=None if cause is None else ReportedError(str(said["reason"]), cause=Cause(cause)),
         )
@@ -248,7 +250,7 @@ def worked_out(found: Survey, log_dir: str, cleaning: Cleaning) -> CleaningResul
         without_version=decision.oddities.without_version,
         nulls_without_flag=decision.oddities.nulls_without_flag,
         far_future_timestamps=decision.oddities.far_future,
-        dropped=Dropped(
+        dropped=RemovedRecords(
             superseded=sum(segment.superseded for segment in decision.segments),
             tombstone=sum(segment.expired_tombstones for segment in decision.segments),
             aborted=sum(segment.aborted for segment in decision.segments),

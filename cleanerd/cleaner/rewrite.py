@@ -9,27 +9,27 @@ import numpy as np
 
 from cleanerd import _kernel
 from cleanerd.errors import SegmentGrowsError
-from cleanerd.log.pool import Part
-from cleanerd.log.read import gathered
 from cleanerd.policy.grouping import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from cleanerd.policy.tombstone import new_horizon_ms
+from cleanerd.segments.pool import SegmentPart
+from cleanerd.segments.reading import gathered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from cleanerd.cleaner.chunk_rows import Mark
+    from cleanerd.cleaner.chunk_rows import RewriteStart
     from cleanerd.cleaner.decide import SegmentDecision
     from cleanerd.cleaner.plan import CleaningPlan
-    from cleanerd.log.pool import ReaderPool
-    from cleanerd.log.read import Reading
+    from cleanerd.segments.pool import ReaderPool
+    from cleanerd.segments.reading import Reading
 
 
 LEAST_SHARE: Final = 1 / 8
 """Where less than this stays, chunks grow no further: eight times what is read at once otherwise."""
 
-ROOM: Final = 1.125
+HEADROOM: Final = 1.125
 """Room for the output of a chunk over its estimate: memory that has to grow is copied."""
 
 
@@ -41,7 +41,7 @@ class GroupTooLargeError(Exception):
         self.source = source
 
 
-class Output(Protocol):
+class SegmentOutput(Protocol):
     """Where the bytes of the new ``.log`` go."""
 
     def lead(self) -> NDArray[np.uint8] | None:
@@ -75,7 +75,7 @@ class WrittenSegment:
 
 
 @dataclass(frozen=True, slots=True)
-class Rewritten:
+class RewrittenChunk:
     """What became of a chunk; ``oversized`` as in :class:`WrittenSegment`."""
 
     written: _kernel.Written
@@ -87,10 +87,10 @@ class Rewritten:
         return self.written.consumed
 
 
-class Target:
+class TargetSegment:
     """The new segment while it grows."""
 
-    def __init__(self, plan: CleaningPlan, base: int, output: Output) -> None:
+    def __init__(self, plan: CleaningPlan, base: int, output: SegmentOutput) -> None:
         limits = plan.limits
         self._time_entries_max = limits.index_bytes // TIME_ENTRY_BYTES
         self._max_unpacked_bytes = plan.max_unpacked_bytes
@@ -108,7 +108,7 @@ class Target:
         self.oversized = 0
         self.last_offset = -1
 
-    def append(self, rewritten: Rewritten) -> None:
+    def append(self, rewritten: RewrittenChunk) -> None:
         """Write it behind what is there."""
         written = rewritten.written
         if len(written) == 0:
@@ -144,7 +144,7 @@ def rewrite_group(
     plan: CleaningPlan,
     pool: ReaderPool,
     group: Sequence[SegmentDecision],
-    output: Output,
+    output: SegmentOutput,
     progress: Callable[[int], None],
 ) -> WrittenSegment:
     """Write what stays of the group's sources, in order, as one segment.
@@ -154,7 +154,7 @@ def rewrite_group(
         SegmentGrowsError: the first source alone gives more than a segment can hold (2^31 - 1 bytes).
         CorruptionError: a batch that stays is damaged.
     """
-    target = Target(plan, group[0].source.base, output)
+    target = TargetSegment(plan, group[0].source.base, output)
     last = max((row for row, member in enumerate(group) if len(member.actions)), default=-1)
     alone = not any(member.keeps_batches for member in group)
     most_bytes = plan.limits.most_bytes
@@ -173,8 +173,8 @@ def rewrite_group(
 
 
 def _rewritten(
-    plan: CleaningPlan, pool: ReaderPool, member: SegmentDecision, actions: NDArray[np.uint8], output: Output
-) -> Iterator[Rewritten]:
+    plan: CleaningPlan, pool: ReaderPool, member: SegmentDecision, actions: NDArray[np.uint8], output: SegmentOutput
+) -> Iterator[RewrittenChunk]:
     """The chunks of one source through ``rewrite_chunk``, in order."""
     horizon_ms = new_horizon_ms(plan.now_ms, plan.delete_retention_ms)
     size_bytes = member.source.segment.size_bytes
@@ -188,16 +188,16 @@ def _rewritten(
         marks = [mark_at[part.start] for part in parts]
     else:
         marks, lead = list(member.marks[:1]), output.lead
-        parts = [Part(mark.position, size_bytes) for mark in marks]
+        parts = [SegmentPart(mark.position, size_bytes) for mark in marks]
 
-    def reading_of(number: int) -> Reading[Rewritten]:
-        part = PartOfSource(plan, member, actions, horizon_ms, marks[number], share, lead)
+    def reading_of(number: int) -> Reading[RewrittenChunk]:
+        part = SourcePartRewrite(plan, member, actions, horizon_ms, marks[number], share, lead)
         return gathered(part.begin, chunk_bytes=chunk_bytes)
 
     yield from pool.chunks(member.source.segment, parts, reading_of)
 
 
-class PartOfSource:
+class SourcePartRewrite:
     """The rewrite of a part, chunk by chunk: how far it has come in batches and records.
 
     ``share`` of the bytes about stays. ``lead`` gives what stands in front of a chunk's output.
@@ -209,7 +209,7 @@ class PartOfSource:
         member: SegmentDecision,
         actions: NDArray[np.uint8],
         horizon_ms: int,
-        mark: Mark,
+        mark: RewriteStart,
         share: float = 1.0,
         lead: Callable[[], NDArray[np.uint8] | None] | None = None,
     ) -> None:
@@ -229,7 +229,7 @@ class PartOfSource:
         """The next chunk, of about so many bytes; the one before is finished."""
         least = self._least_max_timestamps
         rewriter = _kernel.ChunkRewriter(
-            min(expected_bytes, int(expected_bytes * self._share * ROOM)),
+            min(expected_bytes, int(expected_bytes * self._share * HEADROOM)),
             self._keep,
             self._record,
             self._actions[self._batch :],
@@ -241,18 +241,18 @@ class PartOfSource:
         )
         return _Chunk(rewriter, self._finished)
 
-    def _finished(self, written: _kernel.Written) -> Rewritten:
+    def _finished(self, written: _kernel.Written) -> RewrittenChunk:
         self._batch += written.batches_read
         self._record += written.records_read
         large = written.size > self._max_message_bytes
         grown = int(np.count_nonzero(large & (written.size > written.source_size))) if large.any() else 0
-        return Rewritten(written, grown)
+        return RewrittenChunk(written, grown)
 
 
 class _Chunk:
     """One chunk that is being rewritten."""
 
-    def __init__(self, rewriter: _kernel.ChunkRewriter, finished: Callable[[_kernel.Written], Rewritten]) -> None:
+    def __init__(self, rewriter: _kernel.ChunkRewriter, finished: Callable[[_kernel.Written], RewrittenChunk]) -> None:
         self._rewriter = rewriter
         self._finished = finished
         self.feed = rewriter.feed
@@ -261,5 +261,5 @@ class _Chunk:
     def full(self) -> bool:
         return self._rewriter.full
 
-    def finish(self) -> Rewritten:
+    def finish(self) -> RewrittenChunk:
         return self._finished(self._rewriter.finish())

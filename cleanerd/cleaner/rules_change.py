@@ -13,12 +13,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT, fingerprint, fingerprint_differences, fingerprint_in_words
-from cleanerd.log.state_files import Unread
-from cleanerd.log.strategy_config import HEADER_ENCODING, STRATEGY, STRATEGY_HEADER, TOMBSTONE_HEADER, TOMBSTONE_MODE
+from cleanerd.config.fingerprint import (
+    KAFKAS_FINGERPRINT,
+    describe_fingerprint,
+    fingerprint,
+    fingerprint_differences,
+)
+from cleanerd.config.strategy_keys import (
+    HEADER_ENCODING,
+    STRATEGY,
+    STRATEGY_HEADER,
+    TOMBSTONE_HEADER,
+    TOMBSTONE_MODE,
+)
+from cleanerd.fsio.state_files import UnreadableState
 
 if TYPE_CHECKING:
-    from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.config.topic_config import TopicConfig
 
 _KEYS: Final = {
     "strategy": STRATEGY,
@@ -49,7 +60,7 @@ class RulesChange:
     now: str
     delegated: bool
     said: bool
-    unread: Unread | None = None
+    unread: UnreadableState | None = None
     asks_delegation: bool = False
 
     @property
@@ -61,22 +72,22 @@ class RulesChange:
     def reason(self) -> str:
         """Why it is refused, for people."""
         if self.unread is not None:
-            asked = "whether {} is delegated" if self.asks_delegation else "by which rules {} was last cleaned"
+            question = "whether {} is delegated" if self.asks_delegation else "by which rules {} was last cleaned"
             return (
-                f"refused: {asked.format(self.topic)} cannot be told, because {self.unread}; "
-                f"these settings say {fingerprint_in_words(self.now)} "
+                f"refused: {question.format(self.topic)} cannot be told, because {self.unread}; "
+                f"these settings say {describe_fingerprint(self.now)} "
                 "(restore it, or remove it if these are the rules; or use --change-strategy)"
             )
         known = ["is delegated"] if self.delegated else []
         if self.before is not None and self.before != self.now:
-            known.append(f"was last cleaned by {fingerprint_in_words(self.before)}")
+            known.append(f"was last cleaned by {describe_fingerprint(self.before)}")
         return (
-            f"refused: {self.topic} {' and '.join(known)}; these settings say {fingerprint_in_words(self.now)} "
+            f"refused: {self.topic} {' and '.join(known)}; these settings say {describe_fingerprint(self.now)} "
             "(was --config forgotten? If not, use --change-strategy)"
         )
 
     @property
-    def way_out(self) -> str:
+    def remedy(self) -> str:
         """What has to be done."""
         keys = [STRATEGY] if self.unread is None else [STRATEGY, TOMBSTONE_MODE]
         named = " and ".join(f"topics.{self.topic}.{key}" for key in keys)
@@ -87,7 +98,7 @@ class RulesChange:
         )
 
 
-def rules_change(config: TopicConfig, before: str | Unread | None) -> RulesChange | None:
+def rules_change(config: TopicConfig, before: str | UnreadableState | None) -> RulesChange | None:
     """How today's rules stand to ``before``, the fingerprint of the last cleaning; None when nothing changes.
 
     Whoever forgets settings ends with Kafka's rules. So a delegated topic by Kafka's rules counts as a change, whatever
@@ -96,29 +107,31 @@ def rules_change(config: TopicConfig, before: str | Unread | None) -> RulesChang
     now = fingerprint(config)
     unread = _unread(config, before, now)
     if unread is not None:
-        asks = not isinstance(before, Unread)
-        said = config.named >= RULES_NAMED
-        return RulesChange(config.topic, None, now, config.delegated_here, said, unread=unread, asks_delegation=asks)
-    if isinstance(before, Unread):
+        asks = not isinstance(before, UnreadableState)
+        is_stated = config.named >= RULES_NAMED
+        return RulesChange(
+            config.topic, None, now, config.delegated_here, is_stated, unread=unread, asks_delegation=asks
+        )
+    if isinstance(before, UnreadableState):
         before = None
     forgotten = config.delegated_here and config.is_kafkas
     if before in (None, now) and not forgotten:
         return None
-    said = _is_said(config, before, now, forgotten=forgotten)
-    return RulesChange(config.topic, before, now, config.delegated_here, said)
+    is_stated = _is_reported(config, before, now, forgotten=forgotten)
+    return RulesChange(config.topic, before, now, config.delegated_here, is_stated)
 
 
-def _unread(config: TopicConfig, before: str | Unread | None, now: str) -> Unread | None:
+def _unread(config: TopicConfig, before: str | UnreadableState | None, now: str) -> UnreadableState | None:
     """What would tell of other rules than today's, if it could be read."""
     if not config.may_be_kept_away:
         return None
-    if isinstance(before, Unread):
+    if isinstance(before, UnreadableState):
         return before
     may_be_forgotten = config.is_kafkas and not config.delegated_here and before in (None, now)
     return config.delegations_unread if may_be_forgotten else None
 
 
-def _is_said(config: TopicConfig, before: str | None, now: str, *, forgotten: bool) -> bool:
+def _is_reported(config: TopicConfig, before: str | None, now: str, *, forgotten: bool) -> bool:
     if forgotten and STRATEGY not in config.named:
         return False
     if before is None or before == KAFKAS_FINGERPRINT:

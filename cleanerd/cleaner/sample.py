@@ -19,10 +19,10 @@ from cleanerd.cleaner.evidence import SegmentEvidence, legacy_rows
 from cleanerd.cleaner.index import keyed_rows
 from cleanerd.errors import CleanerdError
 from cleanerd.format.batch import HEADER_BYTES
-from cleanerd.log.pool import index_entries
-from cleanerd.log.read import SegmentReader
 from cleanerd.policy.retain import BATCH_ABORTED, BATCH_CONTROL, BATCH_EXPIRED, BATCH_PROTECTED, BATCH_REBUILT
 from cleanerd.policy.tombstone import tombstones
+from cleanerd.segments.pool import index_entries
+from cleanerd.segments.reading import SegmentReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,7 +42,7 @@ STAYS, GOES, CONTESTS, MAY_GO = range(4)
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class SampledRange:
     """Bytes ``start`` to ``end`` of a source; ``dirty``: the batches there are about those of the dirty part."""
 
     source: Source
@@ -80,7 +80,7 @@ class Sample:
     batch_rebuilt: NDArray[np.bool_]
 
 
-def take_sample(plan: CleaningPlan, *, budget_bytes: int, stretch_bytes: int, advance: Callable[[int], None]) -> Sample:
+def draw_sample(plan: CleaningPlan, *, budget_bytes: int, stretch_bytes: int, advance: Callable[[int], None]) -> Sample:
     """Draw and read stretches of about ``budget_bytes`` in all; fewer when their records would fill the memory.
 
     The dirty part comes first, as what it holds decides about the clean part too. Which stretches are drawn follows
@@ -94,7 +94,7 @@ def take_sample(plan: CleaningPlan, *, budget_bytes: int, stretch_bytes: int, ad
     clean = [each for each in stretches if not each.dirty]
     dice = random.Random(plan.hash_key)  # noqa: S311 - by lot, but the same for the same plan
     drawn = _draw(dice, dirty, clean, budget_bytes, together=plan.rules.versioned)
-    gathered = _Gathered(plan)
+    gathered = _SampleColumns(plan)
     most_records = max(plan.facts_bytes // BYTES_A_RECORD, 1)
     with SegmentReader.open(plan.path, chunk_bytes=8 * stretch_bytes, largest_batch_bytes=plan.max_unpacked_bytes) as (
         reader
@@ -102,12 +102,12 @@ def take_sample(plan: CleaningPlan, *, budget_bytes: int, stretch_bytes: int, ad
         for each in drawn:
             if gathered.records > most_records and gathered.enough:
                 break
-            gathered.take(each, reader, advance, FAR * stretch_bytes)
+            gathered.read_range(each, reader, advance, FAR * stretch_bytes)
     parts = tuple((len(part), sum(each.end - each.start for each in part)) for part in (dirty, clean))
     return gathered.sample((parts[0], parts[1]))
 
 
-def _cut(plan: CleaningPlan, stretch_bytes: int) -> list[Stretch]:
+def _cut(plan: CleaningPlan, stretch_bytes: int) -> list[SampledRange]:
     """All stretches of the log below the end of the cleaned range, in order."""
     found = []
     for source in plan.sources:
@@ -121,13 +121,18 @@ def _cut(plan: CleaningPlan, stretch_bytes: int) -> list[Stretch]:
             dirty_from = int(entries["position"][row - 1]) if row else 0
         for start in range(0, source.segment.size_bytes, stretch_bytes):
             end = min(start + stretch_bytes, source.segment.size_bytes)
-            found.append(Stretch(source, start, end, start >= dirty_from))
+            found.append(SampledRange(source, start, end, start >= dirty_from))
     return found
 
 
 def _draw(
-    dice: random.Random, dirty: Sequence[Stretch], clean: Sequence[Stretch], budget_bytes: int, *, together: bool
-) -> list[Stretch]:
+    dice: random.Random,
+    dirty: Sequence[SampledRange],
+    clean: Sequence[SampledRange],
+    budget_bytes: int,
+    *,
+    together: bool,
+) -> list[SampledRange]:
     """By lot, in the order of the lots; ``together``: of both parts as large a share.
 
     Both parts are spread evenly over the order, so that whoever stops early has a part of each.
@@ -146,7 +151,7 @@ def _draw(
     return [each for _, each in sorted(order, key=lambda pair: pair[0])]
 
 
-class _Gathered:
+class _SampleColumns:
     """Columns of what was read so far."""
 
     def __init__(self, plan: CleaningPlan) -> None:
@@ -164,7 +169,9 @@ class _Gathered:
         """Whether there are so many stretches of each part that chance can be reckoned with."""
         return len(self._dirty) >= 64
 
-    def take(self, stretch: Stretch, reader: SegmentReader, advance: Callable[[int], None], far: int) -> None:
+    def read_range(
+        self, stretch: SampledRange, reader: SegmentReader, advance: Callable[[int], None], far: int
+    ) -> None:
         """Read one. Raises CleanerdError."""
         segment = stretch.source.segment
         if segment.base not in self._indexes:
@@ -192,11 +199,11 @@ class _Gathered:
             hash_key=plan.hash_key,
             version_header=plan.rules.version_header,
             version_encoding=plan.rules.encoding,
-            tombstone_header=plan.rules.mark_header,
+            tombstone_header=plan.rules.flag_header,
             max_unpacked=plan.max_unpacked_bytes,
         )
 
-    def _add(self, chunk: _kernel.Chunk, evidence: SegmentEvidence, stretch: Stretch) -> int:
+    def _add(self, chunk: _kernel.Chunk, evidence: SegmentEvidence, stretch: SampledRange) -> int:
         """The rows of a chunk whose batches begin in the stretch; returns the bytes of these batches."""
         plan, batches, records = self._plan, chunk.batches, chunk.records
         before = len(evidence.batch_flags())

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cleanerd import _kernel
-from cleanerd.cleaner.chunk_rows import Mark
-from cleanerd.cleaner.rewrite import PartOfSource, Target, WrittenSegment
+from cleanerd.cleaner.chunk_rows import RewriteStart
+from cleanerd.cleaner.rewrite import SourcePartRewrite, TargetSegment, WrittenSegment
 from cleanerd.cleaner.verify import verify_staged
 from cleanerd.errors import CorruptionError
 from cleanerd.format.index import TXN_ENTRY, read_txn_index
 from cleanerd.format.names import SEGMENT_SUFFIX, TXNINDEX_SUFFIX, file_name
-from cleanerd.log.pool import PartReader
-from cleanerd.log.same_file import read_companion
 from cleanerd.policy.grouping import MAX_RELATIVE_OFFSET
+from cleanerd.segments.pool import PartReader
+from cleanerd.segments.same_file import read_companion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.manifest import FileFact, FileKind
     from cleanerd.cleaner.plan import CleaningPlan, Source
     from cleanerd.cleaner.stage import Staging
-    from cleanerd.log.read import SegmentReader
+    from cleanerd.segments.reading import SegmentReader
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class SplitPiece:
     """A stretch of the source that becomes a segment: file positions ``start`` to ``end``.
 
     ``records`` and ``last_offset`` are those of its batches, 0 and -1 where there are none.
@@ -79,11 +79,11 @@ def stage_pieces(
     entries = _aborted(reader.path, source, [piece.base for piece in pieces])
     plan = replace(plan, convert_legacy=False)
     copies = np.full(len(member.actions), _kernel.ACTION_COPY, dtype=np.uint8)
-    copier = PartOfSource(plan, member, copies, 0, Mark(0, 0, 0))
+    copier = SourcePartRewrite(plan, member, copies, 0, RewriteStart(0, 0, 0))
     staged = []
     for piece, aborted in zip(pieces, entries, strict=True):
         with staging.log_file(piece.base, piece.end - piece.start) as output:
-            target = Target(plan, piece.base, output)
+            target = TargetSegment(plan, piece.base, output)
             until = replace(source.segment, size_bytes=piece.end)
             for copied in reader.gathered(until, copier.begin, start=piece.start):
                 target.append(copied)
@@ -95,9 +95,9 @@ def stage_pieces(
     return staged
 
 
-def _verify(reader: SegmentReader, staging: Staging, piece: Piece, written: WrittenSegment) -> None:
+def _verify(reader: SegmentReader, staging: Staging, piece: SplitPiece, written: WrittenSegment) -> None:
     expected = replace(written, log_bytes=piece.end - piece.start)
-    with reader.beside(staging.path, staging.directory) as beside:
+    with reader.for_directory(staging.path, staging.directory) as beside:
         verify_staged(
             PartReader([beside]),
             staging.staged_segment(piece.base),
@@ -107,7 +107,7 @@ def _verify(reader: SegmentReader, staging: Staging, piece: Piece, written: Writ
         )
 
 
-def _pieces(reader: SegmentReader, source: Source, max_unpacked_bytes: int, most_bytes: int) -> Iterator[Piece]:
+def _pieces(reader: SegmentReader, source: Source, max_unpacked_bytes: int, most_bytes: int) -> Iterator[SplitPiece]:
     """Where to cut, by the first and last offset of every batch.
 
     Raises:
@@ -118,7 +118,7 @@ def _pieces(reader: SegmentReader, source: Source, max_unpacked_bytes: int, most
         # Where a wrapper of v0 or v1 begins shows only inside of it.
         return _kernel.decode_chunk(data, position, max_unpacked=max_unpacked_bytes).batches
 
-    piece = Piece(source.base, 0, 0, 0, -1)
+    piece = SplitPiece(source.base, 0, 0, 0, -1)
     for batches in reader.chunks(source.segment, headers):
         counts = np.diff(batches.first_record)
         columns = (batches.position, batches.size, batches.base_offset, batches.last_offset, counts)
@@ -126,14 +126,14 @@ def _pieces(reader: SegmentReader, source: Source, max_unpacked_bytes: int, most
             full = piece.end > piece.start and position + size - piece.start > most_bytes
             if last - piece.base > MAX_RELATIVE_OFFSET or (full and first > piece.last_offset):
                 yield piece
-                piece = Piece(first, position, position, 0, -1)
+                piece = SplitPiece(first, position, position, 0, -1)
                 if last - first > MAX_RELATIVE_OFFSET:
                     raise CorruptionError(
                         f"a batch spans the offsets {first} to {last}, more than any segment can hold",
                         where=f"{reader.path}/{file_name(source.base, SEGMENT_SUFFIX)}",
                         position=position,
                     )
-            piece = Piece(piece.base, piece.start, position + size, piece.records + records, last)
+            piece = SplitPiece(piece.base, piece.start, position + size, piece.records + records, last)
     yield piece
 
 

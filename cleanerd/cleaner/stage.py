@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from cleanerd._kernel import crc32c
-from cleanerd.cleaner.file_look import Look
 from cleanerd.cleaner.log_file import LogFile, WriteBuffer
 from cleanerd.cleaner.manifest import MANIFEST, STAGING, FileFact, FileKind, StagedGroup
 from cleanerd.errors import NoSpaceError, system_error
 from cleanerd.format.names import file_name
-from cleanerd.log.documents import document_bytes
-from cleanerd.log.safe_open import (
-    PlantedError,
+from cleanerd.fsio.json_text import document_bytes
+from cleanerd.fsio.safe_open import (
+    HostileNameError,
     close_quietly,
     closed_on_error,
     create,
@@ -27,9 +26,10 @@ from cleanerd.log.safe_open import (
     require_at,
     write_all,
 )
-from cleanerd.log.segment import Segment
-from cleanerd.log.small_file import if_it_may_be_given
-from cleanerd.words import human_bytes
+from cleanerd.fsio.small_file import ignore_owner_errors
+from cleanerd.humanize import human_bytes
+from cleanerd.segments.file_metadata import FileMetadata
+from cleanerd.segments.segment import Segment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -77,7 +77,7 @@ class Staging:
 
     def __enter__(self) -> Self:
         try:
-            with self._told("cannot be made"):
+            with self._translate_errors("cannot be made"):
                 self._make()
         except BaseException:
             self.discard()
@@ -89,11 +89,11 @@ class Staging:
         close_quietly(open_staging(self._partition))
         self._make_directory()
         if self._lasting:
-            self._put(PLAN, document_bytes(self._plan.to_json()))
+            self._write_file(PLAN, document_bytes(self._plan.to_json()))
 
     def _make_directory(self) -> None:
         self.directory = new_directory(self._name, dir_fd=self._partition, mode=STAGING_MODE)
-        give_as(self._partition, self.directory)
+        copy_owner(self._partition, self.directory)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -128,7 +128,7 @@ class Staging:
             yield output
             output.finish()
         except BaseException:
-            self._give_up(name)
+            self._discard(name)
             raise
         finally:
             output.close()
@@ -150,9 +150,9 @@ class Staging:
         """
         base = written.base
         files: dict[FileKind, FileFact] = {"log": FileFact(written.log_bytes, written.log_crc32c)}
-        with self._told("cannot be staged"):
+        with self._translate_errors("cannot be staged"):
             source = file_name(model.base, ".log")
-            look = Look.of_file(self._partition, source, model, f"{self._plan.path}/{source}")
+            look = FileMetadata.of_file(self._partition, source, model, f"{self._plan.path}/{source}")
             indexes: tuple[tuple[FileKind, bytes | None], ...] = (
                 ("index", written.offset_index),
                 ("timeindex", written.time_index),
@@ -171,7 +171,7 @@ class Staging:
 
     def staged_segment(self, base: int) -> Segment:
         """The staged ``.log`` as a segment, to be read back."""
-        with self._told("cannot be read back"):
+        with self._translate_errors("cannot be read back"):
             stat = os.fstat(self._open[file_name(base, ".log")])
         return Segment.from_stat(base, stat, frozenset())
 
@@ -201,16 +201,16 @@ class Staging:
 
     def _create(self, name: str) -> int:
         """A new file that stays open until it is dressed: what it is called then may be another one."""
-        with self._told("cannot be staged"):
+        with self._translate_errors("cannot be staged"):
             self._open[name] = create(name, dir_fd=self.directory)
         return self._open[name]
 
-    def _give_up(self, name: str) -> None:
+    def _discard(self, name: str) -> None:
         close_quietly(self._open.pop(name))
         with suppress(OSError):
             os.unlink(name, dir_fd=self.directory)
 
-    def _put(self, name: str, content: bytes) -> None:
+    def _write_file(self, name: str, content: bytes) -> None:
         self._write(name, content)
         descriptor = self._open.pop(name)
         try:
@@ -221,31 +221,31 @@ class Staging:
     def _write(self, name: str, content: bytes) -> None:
         write_all(self._create(name), content)
 
-    def _dress(self, name: str, look: Look, mtime_ns: int) -> None:
+    def _dress(self, name: str, look: FileMetadata, mtime_ns: int) -> None:
         """What it shall look like, and the modification time of the last source; then all of it is on the disk."""
         descriptor = self._open.pop(name)
         try:
             require_at(descriptor, name, dir_fd=self.directory)
-            look.give(descriptor)
+            look.apply(descriptor)
             os.utime(descriptor, ns=(mtime_ns, mtime_ns))
             os.fsync(descriptor)
         finally:
             close_quietly(descriptor)
 
     def _check_space(self, bytes_needed: int) -> None:
-        with self._told("its file system cannot be asked for free space"):
+        with self._translate_errors("its file system cannot be asked for free space"):
             status = os.fstatvfs(self.directory)
-        require_room(status, bytes_needed, self._reserve_bytes, self.path)
+        require_space(status, bytes_needed, self._reserve_bytes, self.path)
 
     @contextmanager
-    def _told(self, what: str) -> Iterator[None]:
+    def _translate_errors(self, what: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             raise system_error(what, self.path, error) from error
 
 
-def require_room(status: os.statvfs_result, bytes_needed: int, reserve_bytes: int, where: str) -> None:
+def require_space(status: os.statvfs_result, bytes_needed: int, reserve_bytes: int, where: str) -> None:
     """Whether a file system has room for the next segment (U-16).
 
     Raises:
@@ -269,31 +269,31 @@ def open_staging(partition: int) -> int:
     staging = make_directory(STAGING, dir_fd=partition, mode=STAGING_MODE)
     with closed_on_error(staging):
         # A run that was killed before it gave it away put nothing in it.
-        if _is_to_be_given(partition, staging) and not os.listdir(staging):
-            give_as(partition, staging)
+        if _needs_owner_change(partition, staging) and not os.listdir(staging):
+            copy_owner(partition, staging)
         require_owner(partition, staging, STAGING)
     return staging
 
 
-def give_as(model: int, directory: int) -> None:
+def copy_owner(model: int, directory: int) -> None:
     """Give a directory that is ours to the owner of ``model``: the broker's user must be able to remove it (H-19)."""
-    if _is_to_be_given(model, directory):
+    if _needs_owner_change(model, directory):
         owner = os.fstat(model)
-        with if_it_may_be_given():
+        with ignore_owner_errors():
             os.fchown(directory, owner.st_uid, owner.st_gid)
 
 
-def _is_to_be_given(model: int, directory: int) -> bool:
+def _needs_owner_change(model: int, directory: int) -> bool:
     """Whether ``directory`` is ours, and ``model`` somebody else's."""
     owner, found = os.fstat(model), os.fstat(directory)
     return found.st_uid == os.geteuid() and (found.st_uid, found.st_gid) != (owner.st_uid, owner.st_gid)
 
 
 def require_owner(model: int, directory: int, name: str) -> None:
-    """Raise :class:`PlantedError` unless a directory belongs to the owner of ``model``, or to us where we are not root.
+    """Raise :class:`HostileNameError` unless a directory belongs to the owner of ``model``, or to us without root.
 
     Root gives away what it makes. So a directory of root's, or of a third one, was moved here by who owns the place.
     """
     owner, found = os.fstat(model).st_uid, os.fstat(directory).st_uid
     if found != owner and (found == 0 or found != os.geteuid()):
-        raise PlantedError(errno.EPERM, f"it belongs to user {found}, the partition to user {owner}", name)
+        raise HostileNameError(errno.EPERM, f"it belongs to user {found}, the partition to user {owner}", name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cleanerd.cleaner.manifest import MANIFEST, PLAN_ID, READY, STAGING, Manifest, staging_path
 from cleanerd.errors import CleanerdError
-from cleanerd.log.safe_open import MAX_MANIFEST_BYTES, close_quietly, names_in, open_named, read_whole
+from cleanerd.fsio.safe_open import MAX_MANIFEST_BYTES, close_quietly, names_in, open_named, read_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +53,7 @@ def staged_json(partition: Path) -> dict[str, int | None] | None:
     return None if found is None else asdict(found)
 
 
-def staged_in_words(partition: Path) -> str:
+def describe_staged(partition: Path) -> str:
     """The same in a line; empty when there is none."""
     found = staged_plan(partition)
     if found is None:

@@ -8,26 +8,26 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from cleanerd.cleaner.hanging_transaction import HANGS_MS, OpenTransaction, open_transaction
 from cleanerd.cleaner.horizons import next_purge_ms
 from cleanerd.cleaner.rules_change import RulesChange, rules_change
-from cleanerd.cleaner.verdict import NOT_STOPPED_CLEANLY, Verdict, of_rules, verdict
+from cleanerd.cleaner.verdict import NOT_STOPPED_CLEANLY, NotCleanedReason, of_rules, verdict
+from cleanerd.config.fingerprint import describe_changes, fingerprint
 from cleanerd.errors import CorruptionError, OutOfRangeError
-from cleanerd.log.bounds import Bounds, log_end_offset, read_bounds
-from cleanerd.log.clean_below import clean_below, is_news, still_valid, unproven_below
-from cleanerd.log.fingerprint import changes_in_words, fingerprint
-from cleanerd.log.open_transaction import HANGS_MS, OpenTransaction, open_transaction
-from cleanerd.log.other_places import rules_of
-from cleanerd.log.partition import PartitionLog, read_partition
-from cleanerd.log.read import SegmentReader
+from cleanerd.humanize import counted
 from cleanerd.policy.cleanable import LimitedBy, first_dirty
 from cleanerd.policy.replicas import BY_CLOCK, ExpiryBound, held_in_words, lowest, ways_out
-from cleanerd.words import counted
+from cleanerd.segments.cleanable_range import CleanableRange, log_end_offset, read_bounds
+from cleanerd.segments.partition import PartitionLog, read_partition
+from cleanerd.segments.reading import SegmentReader
+from cleanerd.state.first_dirty_offset import clean_below, is_news, still_valid, unproven_below
+from cleanerd.state.other_places import rules_of
 
 if TYPE_CHECKING:
+    from cleanerd.config.topic_config import TopicConfig
     from cleanerd.format.names import TopicPartition
-    from cleanerd.log.clean_point import CleanPoint, PartitionState, StateStore
-    from cleanerd.log.log_dir import LogDir
-    from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.segments.log_dir import LogDir
+    from cleanerd.state.cleaner_checkpoint import CleanerdCheckpoint, PartitionState, StateStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +74,17 @@ class Survey:
 
     log: PartitionLog
     config: TopicConfig
-    bounds: Bounds
+    bounds: CleanableRange
     end_offset: int
     first_dirty_origin: str
     proven_offset: int
     unproven_below: int
     moves_clean_point: bool
-    verdict: Verdict | None
+    verdict: NotCleanedReason | None
     notes: tuple[str, ...]
     change: RulesChange | None = None
     state: PartitionState | None = None
-    standing: CleanPoint | None = None
+    standing: CleanerdCheckpoint | None = None
     holds: OpenTransaction | None = None
     expiry: ExpiryBound = BY_CLOCK
 
@@ -149,7 +149,7 @@ def survey_log(
         if options.from_start:
             first, origin = log.log_start_offset, "--from-start"
         elif options.first_dirty_offset is not None:
-            first, origin = _asked_for(options.first_dirty_offset, log, log_end), "--first-dirty"
+            first, origin = _requested_limit(options.first_dirty_offset, log, log_end), "--first-dirty"
         bounds = read_bounds(
             log,
             reader,
@@ -185,10 +185,10 @@ def survey_log(
         against = _unless_purge_is_due(against, log, state, first, purge_end, options, expiry)
         end = purge_end if against is None else end
     if holds is not None and against is not None and against.rule == LimitedBy.OPEN_TRANSACTION:
-        against = replace(against, reason=f"{against.reason}; {holds.told(options.now_ms)}", changes=holds.way_out)
+        against = replace(against, reason=f"{against.reason}; {holds.describe(options.now_ms)}", changes=holds.remedy)
     elif holds is not None and options.now_ms - holds.since_ms > HANGS_MS:  # younger ones are everyday business
-        told = holds.told(options.now_ms)
-        notes.append(f"nothing from offset {holds.first_offset} on is cleaned: {told}. It goes on {holds.way_out}")
+        text = holds.describe(options.now_ms)
+        notes.append(f"nothing from offset {holds.first_offset} on is cleaned: {text}. It goes on {holds.remedy}")
     if bounds.wrong_time is not None:
         notes.append(bounds.wrong_time.note)
     return Survey(
@@ -218,7 +218,7 @@ def expiry_bound(config: TopicConfig, name: TopicPartition, options: CleaningOpt
 
 
 def _holding_transaction(
-    log: PartitionLog, reader: SegmentReader, bounds: Bounds, config: TopicConfig
+    log: PartitionLog, reader: SegmentReader, bounds: CleanableRange, config: TopicConfig
 ) -> OpenTransaction | None:
     """OP-14: the open transaction that decides how far the log may be cleaned, if one does."""
     if bounds.bound.limited_by is not LimitedBy.OPEN_TRANSACTION:
@@ -227,14 +227,14 @@ def _holding_transaction(
 
 
 def _unless_purge_is_due(
-    against: Verdict,
+    against: NotCleanedReason,
     log: PartitionLog,
     state: PartitionState | None,
     first_dirty_offset: int,
     end_offset: int,
     options: CleaningOptions,
     expiry: ExpiryBound,
-) -> Verdict | None:
+) -> NotCleanedReason | None:
     """Nothing is dirty: with ``force`` None where tombstones or markers are past their delete horizon (R534-6).
 
     When that is, the last cleaning remembers. Where another cleaner wrote since, ``force`` looks at all batch headers.
@@ -253,17 +253,17 @@ def _unless_purge_is_due(
         return against
     if options.force:
         return None
-    told = "tombstones or markers are past their delete horizon (clean --force removes them)"
-    return replace(against, reason=f"{against.reason}; {told}")
+    reason = "tombstones or markers are past their delete horizon (clean --force removes them)"
+    return replace(against, reason=f"{against.reason}; {reason}")
 
 
-def _limit_of_clean_section(log: PartitionLog, bounds: Bounds) -> int:
+def _limit_of_clean_section(log: PartitionLog, bounds: CleanableRange) -> int:
     """Up to where the clean section may be cleaned: it can reach above a limit, which then holds for it as well."""
     lowest = min(bounds.bound.limits.values())
     return max((segment.base for segment in log.segments if segment.base <= lowest), default=log.segments[0].base)
 
 
-def _asked_for(offset: int, log: PartitionLog, log_end: int) -> int:
+def _requested_limit(offset: int, log: PartitionLog, log_end: int) -> int:
     if not log.log_start_offset <= offset <= log_end:
         raise OutOfRangeError(
             f"--first-dirty {offset} lies outside the log {log.log_start_offset}..{log_end}", where=str(log.path)
@@ -274,7 +274,7 @@ def _asked_for(offset: int, log: PartitionLog, log_end: int) -> int:
 def _clean_point(
     log: PartitionLog,
     log_end: int,
-    point: CleanPoint | None,
+    point: CleanerdCheckpoint | None,
     outdated: str | None,
     config: TopicConfig,
     *,
@@ -294,21 +294,21 @@ def _clean_point(
     if kafka.repair:
         notes.append(f"cleaner-offset-checkpoint: {kafka.repair}")
     believed = None if kafka.repair else theirs
-    clean = clean_below(point, believed, stands=outdated is None)
+    clean = clean_below(point, believed, is_valid=outdated is None)
     offset = log.log_start_offset if clean is None else clean
     origin = "log start offset" if clean is None else "cleaner-offset-checkpoint"
     if point is None:
         return offset, origin, notes
     if outdated is not None:
-        told = f"cleanerd's own clean point is outdated: {outdated}"
+        note = f"cleanerd's own clean point is outdated: {outdated}"
         if theirs is not None and not is_news(theirs, point):
-            said = "too, as cleanerd wrote it" if theirs == point.offset else "as it did before that"
-            notes += [told, f"cleaner-offset-checkpoint says {theirs} {said}: all of the log is dirty"]
+            ending = "too, as cleanerd wrote it" if theirs == point.offset else "as it did before that"
+            notes += [note, f"cleaner-offset-checkpoint says {theirs} {ending}: all of the log is dirty"]
         else:
-            notes.append(f"{told}, as when the broker cleaned it since; {origin} counts")
+            notes.append(f"{note}, as when the broker cleaned it since; {origin} counts")
         return offset, origin, notes
     if not refused and point.fingerprint != fingerprint(config):
-        changed = changes_in_words(point.fingerprint, fingerprint(config))
+        changed = describe_changes(point.fingerprint, fingerprint(config))
         notes.append(
             f"the topic was cleaned with other settings before ({changed}). Keys without new records stay as they are; "
             "--from-start cleans them by the new settings too"
@@ -316,7 +316,7 @@ def _clean_point(
     return offset, "cleanerd's own state" if offset == point.offset else origin, notes
 
 
-def _end_offset(name: TopicPartition, bounds: Bounds, options: CleaningOptions) -> int:
+def _end_offset(name: TopicPartition, bounds: CleanableRange, options: CleaningOptions) -> int:
     if options.up_to_offset is None:
         return bounds.bound.offset
     if options.up_to_offset > bounds.bound.offset:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from cleanerd.cleaner.facts_room import FactsRoom
-from cleanerd.cleaner.index import Decoder, DirtyIndex
+from cleanerd.cleaner.index import ChunkDecoding, DirtyIndex
 from cleanerd.cleaner.map_size import SIZING, MapSizing, MapUse, with_map
+from cleanerd.cleaner.metadata_budget import MetadataBudget
+from cleanerd.config.fingerprint import parts_of
+from cleanerd.config.strategy_keys import STRATEGIES, TOMBSTONE_MODES
 from cleanerd.errors import UnsupportedLogError
-from cleanerd.log.fingerprint import parts_of
-from cleanerd.log.strategy_config import STRATEGIES, TOMBSTONE_MODES
 from cleanerd.policy.rules import Rules
 
 if TYPE_CHECKING:
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from cleanerd.cleaner.oddities import Oddities
     from cleanerd.cleaner.plan import CleaningPlan
-    from cleanerd.log.pool import ReaderPool
+    from cleanerd.cleaner.record_anomalies import RecordAnomalies
     from cleanerd.policy.rules import TombstoneMode
+    from cleanerd.segments.pool import ReaderPool
 
 
 @dataclass(frozen=True, slots=True)
-class Switch:
+class SwitchCost:
     """``differing`` of ``keys`` keys have another winner; ``oddities`` is what the other strategy finds odd."""
 
     keys: int
     differing: int
-    oddities: Oddities
+    oddities: RecordAnomalies
 
 
 def rules_of_fingerprint(text: str) -> Rules:
@@ -60,7 +60,7 @@ def rules_of_fingerprint(text: str) -> Rules:
 
 def compare(
     plan: CleaningPlan, other: Rules, pool: ReaderPool, advance: Callable[[int], None], sizing: MapSizing = SIZING
-) -> Switch:
+) -> SwitchCost:
     """Judge the log by the plan's rules and by ``other``; exact, whatever the map's size.
 
     Raises:
@@ -70,7 +70,7 @@ def compare(
     now, _ = _winners(whole, pool, advance, sizing)
     then, oddities = _winners(replace(whole, rules=other), pool, advance, sizing)
     # Every key has one winner under either, and both bitmaps are over the same records.
-    return Switch(
+    return SwitchCost(
         keys=_count(now),
         differing=sum(_count_words(new & ~old) for old, new in zip(now, then, strict=True)),
         oddities=oddities,
@@ -79,13 +79,13 @@ def compare(
 
 def _winners(
     plan: CleaningPlan, pool: ReaderPool, advance: Callable[[int], None], sizing: MapSizing
-) -> tuple[list[NDArray[np.uint64]], Oddities]:
+) -> tuple[list[NDArray[np.uint64]], RecordAnomalies]:
     """Of each segment from the log start on, the bitmap of the records that won their key."""
 
     def attempt(use: MapUse) -> DirtyIndex:
-        index = DirtyIndex(plan, FactsRoom(plan))
+        index = DirtyIndex(plan, MetadataBudget(plan))
         for shard in range(use.shards):
-            index.build(Decoder(plan, pool, advance, use.pace), use.offset_map, shard, use.shards)
+            index.build(ChunkDecoding(plan, pool, advance, use.pace), use.offset_map, shard, use.shards)
             index.take_winners(use.offset_map, shard)
         return index
 

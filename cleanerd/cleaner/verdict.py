@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.log.partition import TIER_SUFFIX
-from cleanerd.log.topic_keys import REMOTE_STORAGE, VENDORS_TIER
+from cleanerd.config.topic_keys import REMOTE_STORAGE, VENDORS_TIER
+from cleanerd.humanize import human_bytes
 from cleanerd.policy.cleanable import LimitedBy, is_eligible
-from cleanerd.words import human_bytes
+from cleanerd.segments.partition import TIER_SUFFIX
 
 if TYPE_CHECKING:
     from cleanerd.cleaner.rules_change import RulesChange
-    from cleanerd.log.bounds import Bounds
-    from cleanerd.log.log_dir import LogDir
-    from cleanerd.log.partition import PartitionLog
-    from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.config.topic_config import TopicConfig
+    from cleanerd.segments.cleanable_range import CleanableRange
+    from cleanerd.segments.log_dir import LogDir
+    from cleanerd.segments.partition import PartitionLog
 
 NOT_STOPPED_CLEANLY: Final = (
     "the broker was not stopped cleanly: start and stop it once, or give --unclean to clean what lies below the "
@@ -34,7 +34,7 @@ _MOVES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class NotCleanedReason:
     """What speaks against cleaning now.
 
     ``rule`` is the setting or the state that decides, ``reason`` the sentence with its numbers, ``changes`` when or how
@@ -52,7 +52,7 @@ def verdict(
     log: PartitionLog,
     log_dir: LogDir,
     config: TopicConfig,
-    bounds: Bounds,
+    bounds: CleanableRange,
     end_offset: int,
     *,
     now_ms: int,
@@ -60,7 +60,7 @@ def verdict(
     unclean: bool,
     purge: bool = False,
     change: RulesChange | None = None,
-) -> Verdict | None:
+) -> NotCleanedReason | None:
     """The first rule against cleaning this partition, in the order of the checks; None when it is to be cleaned."""
     return (
         _of_leftovers(log)
@@ -73,11 +73,11 @@ def verdict(
     )
 
 
-def _of_leftovers(log: PartitionLog) -> Verdict | None:
+def _of_leftovers(log: PartitionLog) -> NotCleanedReason | None:
     """S-21. ``clean`` has dealt with it before it asks; who only looks, sees segments of both sides."""
     if not log.unfinished:
         return None
-    return Verdict(
+    return NotCleanedReason(
         ".swap and .cleaned files",
         f"a replacement of segments was cut short: {', '.join(log.unfinished[:4])} (cleanerd clean finishes or undoes "
         "its own; a start of the broker resolves any other)",
@@ -85,46 +85,46 @@ def _of_leftovers(log: PartitionLog) -> Verdict | None:
     )
 
 
-def of_delegation(config: TopicConfig) -> Verdict | None:
+def of_delegation(config: TopicConfig) -> NotCleanedReason | None:
     """U-8: cleaned by rules that the broker does not know, and then by the broker's, a topic would be no one's."""
     if config.delegation.permits:
         return None
     told = f"{config.delegation.reason}: {config.delegation.fix}"
-    return Verdict("delegation", told, config.delegation.fix, is_refusal=True)
+    return NotCleanedReason("delegation", told, config.delegation.fix, is_refusal=True)
 
 
-def of_rules(change: RulesChange | None) -> Verdict | None:
+def of_rules(change: RulesChange | None) -> NotCleanedReason | None:
     """U-6: other rules than before, and nobody said that this is meant."""
     if change is None or change.said:
         return None
-    return Verdict("compaction.strategy", change.reason, change.way_out, is_refusal=True)
+    return NotCleanedReason("compaction.strategy", change.reason, change.remedy, is_refusal=True)
 
 
-def _of_tiers(log: PartitionLog, config: TopicConfig) -> Verdict | None:
+def _of_tiers(log: PartitionLog, config: TopicConfig) -> NotCleanedReason | None:
     """S-49: the local segments are not all of the log, and something else keeps account of them."""
     if config.remote_storage_enable:
         origin = config.origins[REMOTE_STORAGE]
         key = VENDORS_TIER if VENDORS_TIER in origin else REMOTE_STORAGE
         changes = "when remote storage is switched off for the topic"
-        return Verdict(REMOTE_STORAGE, f"{key} is set: tiered topics are not cleaned", changes)
+        return NotCleanedReason(REMOTE_STORAGE, f"{key} is set: tiered topics are not cleaned", changes)
     tiered = [name for name in log.foreign if name.endswith(TIER_SUFFIX)]
     if not tiered:
         return None
     what = f"{tiered[0]} is a file of tiered storage: tiered topics are not cleaned"
-    return Verdict(
+    return NotCleanedReason(
         REMOTE_STORAGE, what, f"when the files *{TIER_SUFFIX} are gone: the broker that wrote them deletes them"
     )
 
 
-def _of_directory(log_dir: LogDir, *, unclean: bool) -> Verdict | None:
+def _of_directory(log_dir: LogDir, *, unclean: bool) -> NotCleanedReason | None:
     if not log_dir.clean_shutdown and not unclean:
-        return Verdict(
+        return NotCleanedReason(
             ".kafka_cleanshutdown",
             NOT_STOPPED_CLEANLY,
             "at the next clean stop of the broker",
         )
     if not log_dir.has_high_watermarks:
-        return Verdict(
+        return NotCleanedReason(
             "replication-offset-checkpoint",
             "replication-offset-checkpoint is missing, so no high watermark is known and nothing is cleanable",
             "when the broker has run and written its checkpoints",
@@ -132,11 +132,11 @@ def _of_directory(log_dir: LogDir, *, unclean: bool) -> Verdict | None:
     return None
 
 
-def _of_bounds(bounds: Bounds, end_offset: int, config: TopicConfig, now_ms: int) -> Verdict | None:
+def _of_bounds(bounds: CleanableRange, end_offset: int, config: TopicConfig, now_ms: int) -> NotCleanedReason | None:
     if end_offset > bounds.first_dirty_offset:
         return None
     limit = bounds.bound.limited_by
-    return Verdict(
+    return NotCleanedReason(
         limit,
         f"nothing to clean: dirty from offset {bounds.first_dirty_offset}, cleanable up to {end_offset} "
         f"(set by {limit})",
@@ -148,7 +148,7 @@ IMPOSSIBLE_MS: Final = 10 * 365 * 86_400_000
 """No deadline that is further away is meant."""
 
 
-def _when_limit_moves(limit: LimitedBy, bounds: Bounds, config: TopicConfig, now_ms: int) -> str:
+def _when_limit_moves(limit: LimitedBy, bounds: CleanableRange, config: TopicConfig, now_ms: int) -> str:
     if limit is LimitedBy.MIN_COMPACTION_LAG and bounds.young_since_ms is not None:
         at_ms = bounds.young_since_ms + config.min_compaction_lag_ms
         if at_ms - now_ms > IMPOSSIBLE_MS:
@@ -164,7 +164,7 @@ def _when_limit_moves(limit: LimitedBy, bounds: Bounds, config: TopicConfig, now
     return _MOVES.get(limit, "when that limit moves")
 
 
-def _of_ratio(bounds: Bounds, config: TopicConfig) -> Verdict | None:
+def _of_ratio(bounds: CleanableRange, config: TopicConfig) -> NotCleanedReason | None:
     dirty, least = bounds.dirtiness, config.min_cleanable_dirty_ratio
     if is_eligible(dirty, bounds.overdue_ms, least):
         return None
@@ -177,7 +177,7 @@ def _of_ratio(bounds: Bounds, config: TopicConfig) -> Verdict | None:
         changes = f"when {missing} more bytes ({human_bytes(missing)}) are cleanable"
     if bounds.overdue_at_ms is not None:
         changes += f", or at {_time(bounds.overdue_at_ms)} by max.compaction.lag.ms"
-    return Verdict(
+    return NotCleanedReason(
         "min.cleanable.dirty.ratio",
         f"dirty ratio {dirty.ratio:.3f} is not above min.cleanable.dirty.ratio {least:g} "
         "(clean --force or trigger cleans it)",

@@ -13,15 +13,15 @@ import numpy as np
 from cleanerd import _kernel
 from cleanerd.errors import CleanerdError
 from cleanerd.format.index import OFFSET_ENTRY, TIME_ENTRY
-from cleanerd.log.chunks import WithChunk
-from cleanerd.log.read import whole
+from cleanerd.segments.chunks import ChunkResult
+from cleanerd.segments.reading import by_chunk
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cleanerd.cleaner.rewrite import WrittenSegment
-    from cleanerd.log.pool import PartReader
-    from cleanerd.log.segment import Segment
+    from cleanerd.segments.pool import PartReader
+    from cleanerd.segments.segment import Segment
 
 
 PART_BYTES: Final = 4 * 1024 * 1024
@@ -29,7 +29,7 @@ PART_BYTES: Final = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class _Scanned(WithChunk):
+class _Scanned(ChunkResult):
     """The batches of some bytes, and the CRC-32C of these."""
 
     chunk: _kernel.Batches
@@ -59,8 +59,8 @@ def verify_staged(
     positions = np.frombuffer(written.offset_index, dtype=OFFSET_ENTRY)["position"].astype(np.int64)
     part_bytes = min(PART_BYTES, readers.chunk_bytes)
     parts = readers.shared_out(positions, staged.size_bytes, part_bytes, part_bytes)
-    for scanned in readers.chunks(staged, parts, lambda _: whole(seen.scan)):
-        seen.take(scanned)
+    for scanned in readers.chunks(staged, parts, lambda _: by_chunk(seen.scan)):
+        seen.add_chunk(scanned)
     expectations = (
         ("bytes", seen.position, written.log_bytes),
         ("CRC-32C of the file", seen.crc, written.log_crc32c),
@@ -96,7 +96,7 @@ class _Seen:
             batches = _kernel.decode_chunk(data, position, max_unpacked=self._max_unpacked_bytes).batches
         return _Scanned(batches, _kernel.crc32c_of_batches(data[: batches.consumed]))
 
-    def take(self, scanned: _Scanned) -> None:
+    def add_chunk(self, scanned: _Scanned) -> None:
         batches = scanned.chunk
         self.crc = _kernel.crc32c_combine(self.crc, scanned.crc, batches.consumed)
         previous = np.concatenate([[self.last_offset], batches.last_offset[:-1]])

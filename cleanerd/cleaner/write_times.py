@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     from cleanerd._kernel import OffsetMap
     from cleanerd.cleaner.chunk_rows import KnownChunk
-    from cleanerd.cleaner.index import Contestants, Decoder
+    from cleanerd.cleaner.index import ChunkDecoding, Contestants
 
 
 def take_over(
-    decoder: Decoder, offset_map: OffsetMap, contestants: Sequence[Contestants], shard: int, shards: int
+    decoder: ChunkDecoding, offset_map: OffsetMap, contestants: Sequence[Contestants], shard: int, shards: int
 ) -> None:
     """Have each winner's batch take over the times of the batches that it superseded records of.
 
@@ -36,7 +36,7 @@ def take_over(
     rows = sorted(contestants, key=lambda each: each.first_ordinal)
     starts = np.array([each.first_ordinal + each.first for each in rows], dtype=np.int64)
     for each in rows:
-        for known in each.evidence.again(decoder.chunks(each.evidence.source)):
+        for known in each.evidence.replay(decoder.chunks(each.evidence.source)):
             mask = keyed_rows(known.chunk, known.rows(each.first, each.last))
             winners = offset_map.ordinals(known.chunk.records.key_hash, mask, shard=shard, shards=shards)
             own = each.first_ordinal + known.record + np.arange(len(mask))

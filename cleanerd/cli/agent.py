@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cleanerd.broker.agent_attach import Jvm, attach, log_dirs_of, look_at
+from cleanerd.broker.agent_attach import Jvm, attach, inspect_process, log_dirs_of
 from cleanerd.broker.agent_jar import build_of_jar, jar_path
 from cleanerd.broker.live_broker import LiveBroker, find_socket
 from cleanerd.broker.lock_file import broker_process
-from cleanerd.broker.mode import LOOK
+from cleanerd.broker.mode import SINGLE_TRY
 from cleanerd.cli.agent_build import warn_of_another_build
 from cleanerd.cli.output import Column
 from cleanerd.errors import AgentUnavailableError, ConfigError, RefusedError
-from cleanerd.log.log_dir import read_log_dir
+from cleanerd.segments.log_dir import read_log_dir
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +64,7 @@ def attach_command(
         raise click.UsageError(f"--socket {wanted}: give an absolute path, for the broker works in another directory")
     if (pid is None) == (not log_dirs):
         raise click.UsageError("name the broker by its log directories, or by --pid")
-    jvm = look_at(_process_of(log_dirs) if pid is None else pid)
+    jvm = inspect_process(_process_of(log_dirs) if pid is None else pid)
     configured = jvm.root / wanted.lstrip("/") if wanted else settings.daemon.cleanerd_agent_socket
     build = build_of_jar() if jar is None else None
     there = None if build is None or allow_unknown_version else _listening(jvm, configured)
@@ -72,7 +72,7 @@ def attach_command(
         socket, info = there
         if transport not in {None, info.transport}:
             raise RefusedError(
-                f"has an agent that is reached by {info.way} already",
+                f"has an agent that is reached by {info.connection_text} already",
                 where=f"process {jvm.pid}",
                 hint="leave --transport out, or restart the broker and attach again",
             )
@@ -84,14 +84,14 @@ def attach_command(
         socket, info = _wait_for(jvm, configured, build)
         warn_of_another_build(common.output, info)
         common.output.note(f"loaded in {1000 * seconds:.0f} ms; after a restart of the broker it is gone")
-    _tell(common, socket, info)
+    _print_report(common, socket, info)
     return 0 if info.capable or not info.ready else AgentUnavailableError.exit_code
 
 
 def info_command(common: Common, log_dirs: tuple[Path, ...], *, pid: int | None) -> int:
     """What ``cleanerd agent info`` does; its command line is in ``setup_verbs.py``."""
     settings = common.load_settings()
-    directories: Sequence[Path] = log_dirs if pid is None else log_dirs_of(look_at(pid))
+    directories: Sequence[Path] = log_dirs if pid is None else log_dirs_of(inspect_process(pid))
     socket = find_socket(settings.daemon.cleanerd_agent_socket, directories)
     if socket is None:
         if not directories:
@@ -104,10 +104,10 @@ def info_command(common: Common, log_dirs: tuple[Path, ...], *, pid: int | None)
             "no cleanerd agent found in " + ", ".join(str(directory) for directory in directories),
             hint="start the broker with the agent, or run cleanerd agent attach",
         )
-    with LiveBroker(socket, LOOK) as broker:
+    with LiveBroker(socket, SINGLE_TRY) as broker:
         info = broker.info()
     warn_of_another_build(common.output, info)
-    _tell(common, socket, info)
+    _print_report(common, socket, info)
     return 0 if info.capable else AgentUnavailableError.exit_code
 
 
@@ -131,7 +131,7 @@ def _listening(jvm: Jvm, configured: Path | None) -> tuple[Path, AgentInfo] | No
     if socket is None:
         return None
     try:
-        with LiveBroker(socket, LOOK) as broker:
+        with LiveBroker(socket, SINGLE_TRY) as broker:
             return socket, broker.info()
     except AgentUnavailableError:
         return None
@@ -151,7 +151,7 @@ def _wait_for(jvm: Jvm, configured: Path | None, build: str | None) -> tuple[Pat
         socket = find_socket(configured, log_dirs_of(jvm))
         try:
             if socket is not None:
-                with LiveBroker(socket, LOOK) as broker:
+                with LiveBroker(socket, SINGLE_TRY) as broker:
                     info = broker.info()
                 if build in {None, info.build} or time.monotonic() > last:
                     return socket, info
@@ -174,7 +174,7 @@ _LOADED: Final = {
 }
 
 
-def _tell(common: Common, socket: Path, info: AgentInfo) -> None:
+def _print_report(common: Common, socket: Path, info: AgentInfo) -> None:
     if common.output.as_json:
         ours = build_of_jar()
         common.output.json(
@@ -182,8 +182,8 @@ def _tell(common: Common, socket: Path, info: AgentInfo) -> None:
         )
         return
     facts = {
-        "socket": os.fspath(_by_its_own_name(socket)),
-        "reached by": info.way,
+        "socket": os.fspath(_resolve_socket(socket)),
+        "reached by": info.connection_text,
         "broker": f"{info.kafka}, Java {info.java}, process {info.pid}, node {info.node_id}",
         "agent": f"build {info.build}, protocol {info.protocol}, {_LOADED.get(info.loaded, info.loaded)}",
         "can swap": _capability(info),
@@ -199,7 +199,7 @@ def _tell(common: Common, socket: Path, info: AgentInfo) -> None:
         common.output.warning(f"the agent reported: {error}")
 
 
-def _by_its_own_name(socket: Path) -> Path:
+def _resolve_socket(socket: Path) -> Path:
     """Not by way of the broker's process, where that leads to the same file: outside of containers."""
     parts = socket.parts
     if parts[:2] != ("/", "proc") or parts[3:4] != ("root",):

@@ -5,22 +5,22 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from cleanerd.apply.apply_staged import KeptPlanError, apply_partition, has_staged_work
-from cleanerd.apply.lock import LogDirLock
-from cleanerd.apply.remember import not_cleaned
-from cleanerd.apply.session import LockedDir
-from cleanerd.cleaner.keep_dir import require_keep_dir
 from cleanerd.cleaner.result import exit_code
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.cli.clean import LOCK_WAIT_SECONDS
 from cleanerd.cli.each_dir import collected
-from cleanerd.cli.results import tell
+from cleanerd.cli.results import print_results
 from cleanerd.cli.scope import select_in
 from cleanerd.errors import CleanerdError, RefusedError
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.scope.broker_facts import broker_facts
-from cleanerd.scope.log_dirs import require_outside
+from cleanerd.resolution.broker_facts import broker_facts
+from cleanerd.resolution.log_dirs import require_outside
+from cleanerd.segments.keep_dir import require_keep_dir
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.swap.apply_staged import KeptPlanError, apply_partition, has_staged_work
+from cleanerd.swap.lock import LogDirLock
+from cleanerd.swap.record_outcome import not_cleaned
+from cleanerd.swap.session import LockedDir
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
+    from cleanerd.config import Settings
+    from cleanerd.config.topic_config import TopicConfig
     from cleanerd.format.names import TopicPartition
-    from cleanerd.log.topic_config import TopicConfig
-    from cleanerd.scope.broker_facts import BrokerFacts
-    from cleanerd.scope.selection import Selection
-    from cleanerd.settings import Settings
+    from cleanerd.resolution.broker_facts import BrokerFacts
+    from cleanerd.resolution.selection import PartitionSelection
 
 
 def apply(
@@ -58,7 +58,7 @@ def apply(
         with collected(failures, common.output):
             results += _apply_dir(common.output, settings, path, log_dirs, wanted, unclean=unclean, kept=kept)
     if results or common.output.as_json:
-        tell(common.output, results, failures)
+        print_results(common.output, results, failures)
     elif not failures:  # else nobody looked
         common.output.line("Nothing is staged.")
     stale = [result.error for result in results if result.error is not None and result.moved_on]
@@ -70,7 +70,7 @@ def _apply_dir(
     settings: Settings,
     path: Path,
     paths: Sequence[Path],
-    wanted: Selection,
+    wanted: PartitionSelection,
     *,
     unclean: bool,
     kept: Path | None,

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cleanerd.cli.keys_asked import find_terms_asked
+from cleanerd.cli.key_options import find_terms_asked
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules, select_in
 from cleanerd.errors import CleanerdError, CorruptionError
-from cleanerd.inspect.report import bytes_fields, time_of
-from cleanerd.log.log_dir import LOG_START_CHECKPOINT, partition_names
-from cleanerd.verify.audit import Audit, Occurrence, audit_place, files_of
+from cleanerd.humanize import counted, human_bytes, human_count
+from cleanerd.inspection.report import bytes_fields, time_of
+from cleanerd.segments.log_dir import LOG_START_CHECKPOINT, partition_names
+from cleanerd.verify.audit import KeySearchResult, Occurrence, audit_place, files_of
 from cleanerd.verify.audit import audit as search
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.log_dir import read_surroundings
 from cleanerd.verify.record_places import record_places
-from cleanerd.words import counted, human_bytes, human_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
-    from cleanerd.settings import Settings
+    from cleanerd.config import Settings
     from cleanerd.verify.audit import Term
     from cleanerd.verify.record_places import RecordPlaces
     from cleanerd.verify.rules import KeyRules
@@ -53,7 +53,7 @@ def audit(
     if not terms:
         raise click.UsageError("no key to look for: give --key, --keys-file, --key-prefix or --value-contains")
     settings = common.load_settings()
-    elsewhere = places_elsewhere(settings, log_dirs)
+    elsewhere = other_record_places(settings, log_dirs)
     also = [each.name for each in elsewhere.places]
     also += [each.name for each in elsewhere.unsearched if each.name is not None]
     names = select_in([partition], log_dirs, also=also)
@@ -67,7 +67,7 @@ def audit(
         owners.setdefault(place.name, place.path)
     places = [*paths, *(place.path for place in elsewhere.places)]
     total = sum(file.stat().st_size for path in places for file, _ in _files_in(path) if file.exists())
-    audits: dict[Path, tuple[Audit, KeyRules]] = {}
+    audits: dict[Path, tuple[KeySearchResult, KeyRules]] = {}
     with common.output.progress("audit", total=total) as advance:
         for path, name in sorted(paths.items()):
             rules = key_rules(settings, name.topic)
@@ -75,7 +75,7 @@ def audit(
             audits[path] = _search(path, terms, advance, log_start, rules), rules
         for place in elsewhere.places:
             rules = key_rules(settings, place.name.topic)
-            found, _ = audits.setdefault(owners[place.name], (Audit(), rules))
+            found, _ = audits.setdefault(owners[place.name], (KeySearchResult(), rules))
             found.add(audit_place(place, terms, advance, rules=rules))
     if common.output.as_json:
         documents = [_document(path, terms, found) for path, (found, _) in audits.items()]
@@ -84,7 +84,7 @@ def audit(
         is_one = partition in map(str, names.named) and len(documents) == 1
         fields = documents[0] if is_one else {"partitions": documents}
         common.output.json({**fields, "unsearched": unsearched})
-    whole = Audit()
+    whole = KeySearchResult()
     for found, _ in audits.values():
         whole.add(found)
     if not common.output.as_json:
@@ -97,14 +97,16 @@ def audit(
     return FOUND if expect_absent and whole.occurrences else 0
 
 
-def _search(path: Path, terms: Sequence[Term], advance: Callable[[int], None], start: int, rules: KeyRules) -> Audit:
+def _search(
+    path: Path, terms: Sequence[Term], advance: Callable[[int], None], start: int, rules: KeyRules
+) -> KeySearchResult:
     try:
         return search(path, terms, advance, log_start=start, rules=rules)
     except CleanerdError as error:
-        return Audit(unread=[str(error)])  # the broker deleted or moved it since, or it cannot be listed
+        return KeySearchResult(unread=[str(error)])  # the broker deleted or moved it since, or it cannot be listed
 
 
-def places_elsewhere(settings: Settings, log_dirs: Sequence[Path]) -> RecordPlaces:
+def other_record_places(settings: Settings, log_dirs: Sequence[Path]) -> RecordPlaces:
     """Where else records of these log directories may be (U-47)."""
     daemon = settings.daemon
     return record_places(daemon.cleanerd_state_dir, daemon.cleanerd_keep_replaced_dir, log_dirs)
@@ -152,7 +154,7 @@ def _occurrence(each: Occurrence, *, with_key: bool) -> dict[str, object]:
     }
 
 
-def _document(path: Path, terms: Sequence[Term], found: Audit) -> dict[str, object]:
+def _document(path: Path, terms: Sequence[Term], found: KeySearchResult) -> dict[str, object]:
     return {
         "path": str(path),
         "files": found.files,

@@ -10,12 +10,12 @@ from cleanerd.cleaner.change_cost import count_change
 from cleanerd.cleaner.rules_change import rules_change
 from cleanerd.cleaner.survey import survey
 from cleanerd.errors import CleanerdError
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.log.other_places import rules_of
-from cleanerd.log.partition import read_partition
-from cleanerd.scope.broker_facts import broker_facts
-from cleanerd.scope.partitions import ByDisk
+from cleanerd.resolution.broker_facts import broker_facts
+from cleanerd.resolution.partitions import OfflinePartitions
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.segments.partition import read_partition
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.state.other_places import rules_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
     from cleanerd.cleaner.survey import CleaningOptions, Survey
     from cleanerd.cli.output import Output
+    from cleanerd.config import Settings
+    from cleanerd.config.topic_config import TopicConfig
     from cleanerd.format.names import TopicPartition
-    from cleanerd.log.log_dir import LogDir
-    from cleanerd.log.topic_config import TopicConfig
-    from cleanerd.scope.broker_facts import BrokerFacts
-    from cleanerd.scope.selection import Selection
-    from cleanerd.settings import Settings
+    from cleanerd.resolution.broker_facts import BrokerFacts
+    from cleanerd.resolution.selection import PartitionSelection
+    from cleanerd.segments.log_dir import LogDir
 
 NO_COST: Final = "its rules change; no key gets another winner"
 
 
-def tell_costs(
+def print_costs(
     output: Output,
     settings: Settings,
     paths: Sequence[Path],
-    wanted: Selection,
+    wanted: PartitionSelection,
     options: CleaningOptions,
 ) -> None:
     """Of every partition that was last cleaned by other rules, whether the change is refused or not.
@@ -51,7 +51,7 @@ def tell_costs(
             log_dir = read_log_dir(path)
             running = broker_runs(path)
             facts = broker_facts(settings, log_dir, [other for other in paths if other != path], running=running)
-            targets = ByDisk(log_dir, facts).admitted(wanted)
+            targets = OfflinePartitions(log_dir, facts).admitted(wanted)
         except CleanerdError:
             continue
         asked = replace(options, unclean=options.unclean or running)

@@ -7,36 +7,36 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cleanerd.apply.keep import require_keepable
-from cleanerd.apply.kept_segments import KeptSegments
-from cleanerd.apply.lock import LogDirLock
-from cleanerd.apply.remember import not_cleaned
-from cleanerd.apply.round import clean_partition
-from cleanerd.apply.session import LockedDir
-from cleanerd.apply.side_by_side import side_by_side
 from cleanerd.cleaner.result import CleaningResult, exit_code
-from cleanerd.cli.at_work import Turns
 from cleanerd.cli.bars import Bars
-from cleanerd.cli.change_cost import tell_costs
+from cleanerd.cli.change_cost import print_costs
 from cleanerd.cli.clean_live import clean_dir_live
 from cleanerd.cli.clean_question import clean_question
-from cleanerd.cli.cleaning_options import options_from, remember_time
+from cleanerd.cli.cleaning_options import options_from, save_time
+from cleanerd.cli.crash_aware_order import CrashAwareOrder
 from cleanerd.cli.each_dir import CleaningRequest
 from cleanerd.cli.plan import preview
-from cleanerd.cli.results import tell, tell_notes
+from cleanerd.cli.results import print_notes, print_results
 from cleanerd.cli.scope import (
+    note_missing_configs,
+    note_server_properties,
+    note_skipped_links,
+    print_config_warnings,
     select_in,
-    tell_links,
-    tell_of_server_properties,
-    tell_start_obstacles,
-    tell_warnings,
-    tell_what_is_missing,
+    warn_start_obstacles,
 )
 from cleanerd.errors import CleanerdError
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.scope.broker_facts import broker_facts
-from cleanerd.scope.log_dirs import require_outside
-from cleanerd.scope.partitions import ByDisk
+from cleanerd.resolution.broker_facts import broker_facts
+from cleanerd.resolution.log_dirs import require_outside
+from cleanerd.resolution.partitions import OfflinePartitions
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.swap.backup import require_keepable
+from cleanerd.swap.kept_segments import KeptSegments
+from cleanerd.swap.lock import LogDirLock
+from cleanerd.swap.record_outcome import not_cleaned
+from cleanerd.swap.round import clean_partition
+from cleanerd.swap.session import LockedDir
+from cleanerd.swap.side_by_side import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.survey import CleaningOptions
     from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
-    from cleanerd.log.log_dir import LogDir
-    from cleanerd.scope.targets import Target
+    from cleanerd.resolution.targets import TargetPartition
+    from cleanerd.segments.log_dir import LogDir
 
 LOCK_WAIT_SECONDS = 2.0
 
@@ -75,7 +75,7 @@ def clean(
     if kept is not None:
         require_keepable(kept, log_dirs)
         KeptSegments(settings.daemon.cleanerd_state_dir).require_writable(kept.stat())
-    tell_costs(common.output, settings, log_dirs, wanted, options)
+    print_costs(common.output, settings, log_dirs, wanted, options)
     if not yes:
         question = clean_question(common.output, settings, log_dirs, wanted, options, live=live)
         if question is not None and not common.output.confirm(question, yes=yes):
@@ -84,9 +84,9 @@ def clean(
     if live:
         results, failures = request.each(clean_dir_live)
     else:
-        results, failures = request.each(_clean_dir, first=lambda: tell_of_server_properties(common.output, settings))
-    remember_time(settings)
-    tell(common.output, results, failures)
+        results, failures = request.each(_clean_dir, first=lambda: note_server_properties(common.output, settings))
+    save_time(settings)
+    print_results(common.output, results, failures)
     return exit_code(results, failures)
 
 
@@ -95,23 +95,28 @@ def _clean_dir(request: CleaningRequest, found: LogDir) -> list[CleaningResult]:
     with LogDirLock.acquire(found.path, wait_seconds=LOCK_WAIT_SECONDS) as lock:
         # Read again: only what is found under the lock counts.
         log_dir = read_log_dir(found.path)
-        tell_links(output, log_dir)
+        note_skipped_links(output, log_dir)
         facts = broker_facts(request.settings, log_dir, request.others(found.path))
-        tell_what_is_missing(output, facts, found.path)
-        tell_start_obstacles(output, log_dir, facts)
+        note_missing_configs(output, facts, found.path)
+        warn_start_obstacles(output, log_dir, facts)
         locked = LockedDir(log_dir, lock, request.store, facts.resources(), keep_replaced=request.kept)
-        targets = ByDisk(log_dir, facts).admitted(request.wanted)
-        tell_warnings(output, [target.config for target in targets])
-        turns = Turns(request.store, log_dir, request.wanted, output)
+        targets = OfflinePartitions(log_dir, facts).admitted(request.wanted)
+        print_config_warnings(output, [target.config for target in targets])
+        turns = CrashAwareOrder(request.store, log_dir, request.wanted, output)
         threads = request.settings.daemon.log_cleaner_threads
         results = _clean_targets(output, locked, targets, request.options, threads, turns)
         for result in results:
-            tell_notes(output, result)
+            print_notes(output, result)
         return results
 
 
 def _clean_targets(
-    output: Output, locked: LockedDir, targets: Sequence[Target], options: CleaningOptions, threads: int, turns: Turns
+    output: Output,
+    locked: LockedDir,
+    targets: Sequence[TargetPartition],
+    options: CleaningOptions,
+    threads: int,
+    turns: CrashAwareOrder,
 ) -> list[CleaningResult]:
     """One after the other, or several at once; results in the order of the targets."""
     first, last = turns.last(targets, lambda target: target.name)
@@ -127,7 +132,12 @@ def _clean_targets(
 
 
 def _clean_at_once(
-    output: Output, locked: LockedDir, targets: Sequence[Target], options: CleaningOptions, threads: int, turns: Turns
+    output: Output,
+    locked: LockedDir,
+    targets: Sequence[TargetPartition],
+    options: CleaningOptions,
+    threads: int,
+    turns: CrashAwareOrder,
 ) -> list[CleaningResult]:
     at_once = min(threads, len(targets))
     # log.cleaner.dedupe.buffer.size is the total of all threads, as in Kafka.
@@ -143,7 +153,7 @@ def _clean_at_once(
 
 
 def _clean_one(
-    locked: LockedDir, target: Target, options: CleaningOptions, progress: Progress, turns: Turns
+    locked: LockedDir, target: TargetPartition, options: CleaningOptions, progress: Progress, turns: CrashAwareOrder
 ) -> CleaningResult:
     try:
         config = target.require_config()

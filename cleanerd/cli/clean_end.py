@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from cleanerd.cli.scope import key_rules
 from cleanerd.errors import CleanerdError
-from cleanerd.log.bounds import LONG_MAX, log_end_offset
-from cleanerd.log.clean_below import clean_below, may_be_about
-from cleanerd.log.clean_point import CleanPoint, StateStore
-from cleanerd.log.log_dir import CLEANER_CHECKPOINT, META_PROPERTIES, LogDir, read_log_dir
-from cleanerd.log.other_places import copied_point
-from cleanerd.log.partition import read_partition
-from cleanerd.log.read import SegmentReader
-from cleanerd.log.remote import RemotePath
+from cleanerd.segments.cleanable_range import LONG_MAX, log_end_offset
+from cleanerd.segments.log_dir import CLEANER_CHECKPOINT, META_PROPERTIES, LogDir, read_log_dir
+from cleanerd.segments.partition import read_partition
+from cleanerd.segments.reading import SegmentReader
+from cleanerd.segments.remote import RemotePath
+from cleanerd.state.cleaner_checkpoint import CleanerdCheckpoint, StateStore
+from cleanerd.state.first_dirty_offset import clean_below, may_be_about
+from cleanerd.state.other_places import copied_point
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.log_dir import read_surroundings
 from cleanerd.verify.rules import KAFKAS_RULES
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from cleanerd.config import Settings
     from cleanerd.format.names import TopicPartition
-    from cleanerd.settings import Settings
     from cleanerd.spark.logs import Log
     from cleanerd.verify.log_dir import Surroundings
     from cleanerd.verify.rules import KeyRules
@@ -50,7 +50,7 @@ class CleanEnds:
         """
         if rules == KAFKAS_RULES and path not in self._surroundings:
             self._surroundings[path] = read_surroundings(path, Findings())
-        return self.beside(self._surroundings.get(path), path, name, rules)
+        return self.clean_end(self._surroundings.get(path), path, name, rules)
 
     def at_most(self, path: Path, name: TopicPartition, rules: KeyRules) -> int | None:
         """As :meth:`of`; where cleanerd's clean point no longer fits the log, Kafka's checkpoint or the point counts.
@@ -62,33 +62,33 @@ class CleanEnds:
             CleanerdError: a checkpoint of the log directory cannot be read.
         """
         found = self.of(path, name, rules)
-        known = self._known(path, name)
+        known = self._stored_checkpoint(path, name)
         if known is None or known[1]:
             return found
         point = known[0].offset
         said = self._surroundings[path].of(CLEANER_CHECKPOINT, name) if rules == KAFKAS_RULES else None
         return point if said is None or said > self._log_end(path, name) else said
 
-    def beside(self, around: Surroundings | None, path: Path, name: TopicPartition, rules: KeyRules) -> int | None:
+    def clean_end(self, around: Surroundings | None, path: Path, name: TopicPartition, rules: KeyRules) -> int | None:
         """Up to where the log ``name`` of the log directory ``path`` is clean; None: nothing says so.
 
         ``around``: what the directory's checkpoints say. They count where Kafka's rules hold.
         """
         said = None if around is None or rules != KAFKAS_RULES else around.of(CLEANER_CHECKPOINT, name)
-        found = self._known(path, name)
+        found = self._stored_checkpoint(path, name)
         # A log that was truncated since, and has grown again, was never cleaned there: nobody is to blame for two
         # records.
-        return said if found is None else clean_below(found[0], said, stands=found[1])
+        return said if found is None else clean_below(found[0], said, is_valid=found[1])
 
     def unproven_below(self, path: Path, name: TopicPartition) -> int:
         """Below which offset cleanerd did not clean the log ``name`` itself, as it remembers; 0 when it does not.
 
         Kafka's checkpoint alone counts in full: what it says is all that is known there.
         """
-        found = self._known(path, name)
+        found = self._stored_checkpoint(path, name)
         return (found[0].unproven_below or 0) if found is not None and found[1] else 0
 
-    def _known(self, path: Path, name: TopicPartition) -> tuple[CleanPoint, bool] | None:
+    def _stored_checkpoint(self, path: Path, name: TopicPartition) -> tuple[CleanerdCheckpoint, bool] | None:
         """The clean point that is remembered of a log of this machine, and whether it describes the log."""
         if isinstance(path, RemotePath) or not (path / str(name)).is_dir():
             return None

@@ -5,33 +5,33 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cleanerd.apply.keep import KeepPlace
-from cleanerd.apply.put_by_agent import LiveDir
-from cleanerd.apply.round import clean_live
-from cleanerd.apply.swapping_broker import SwappingBroker
 from cleanerd.broker.mode import choose_mode
 from cleanerd.cli.agent_build import warn_of_another_build
-from cleanerd.cli.at_work import Turns
 from cleanerd.cli.bars import Bars
-from cleanerd.cli.results import tell_notes
-from cleanerd.cli.scope import tell_links, tell_start_obstacles, tell_warnings
+from cleanerd.cli.crash_aware_order import CrashAwareOrder
+from cleanerd.cli.results import print_notes
+from cleanerd.cli.scope import note_skipped_links, print_config_warnings, warn_start_obstacles
+from cleanerd.config.topic_config import INTERNAL_TOPICS
 from cleanerd.errors import RefusedError
-from cleanerd.log.topic_config import INTERNAL_TOPICS
-from cleanerd.scope.broker_facts import broker_facts
-from cleanerd.scope.log_dirs import configured_log_dirs
-from cleanerd.scope.partitions import ByBroker
+from cleanerd.resolution.broker_facts import broker_facts
+from cleanerd.resolution.log_dirs import configured_log_dirs
+from cleanerd.resolution.partitions import LivePartitions
+from cleanerd.swap.backup import BackupPlace
+from cleanerd.swap.live_swap import LiveDir
+from cleanerd.swap.round import clean_live
+from cleanerd.swap.swapping_broker import SwappingBroker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from cleanerd.broker.reading import PartitionReading
+    from cleanerd.broker.partition_snapshot import PartitionSnapshot
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.survey import CleaningOptions
     from cleanerd.cli.each_dir import CleaningRequest
     from cleanerd.cli.output import Output
     from cleanerd.format.names import TopicPartition
-    from cleanerd.log.log_dir import LogDir
+    from cleanerd.segments.log_dir import LogDir
 
 
 def clean_dir_live(
@@ -44,7 +44,7 @@ def clean_dir_live(
         CleanerdError: the broker's configuration cannot be read.
     """
     output, settings = request.output, request.settings
-    tell_links(output, log_dir)
+    note_skipped_links(output, log_dir)
     others = request.others(log_dir.path)
     choice = choose_mode(log_dir, [*others, *configured_log_dirs(settings)], settings.daemon.cleanerd_agent_socket)
     if choice.mode == "offline":
@@ -55,30 +55,30 @@ def clean_dir_live(
         raise RefusedError(f"cannot be cleaned live: {choice.reason}", where=str(log_dir.path), hint=hint)
     warn_of_another_build(output, choice.info)
     facts = broker_facts(settings, log_dir, others, running=True)
-    tell_start_obstacles(output, log_dir, facts)
+    warn_start_obstacles(output, log_dir, facts)
     resources = replace(facts.resources(), workers=settings.daemon.log_cleaner_threads)
     told: set[str] = set()
     with (connect or SwappingBroker)(choice.socket) as broker:
-        partitions = ByBroker(log_dir, facts, broker, INTERNAL_TOPICS)
+        partitions = LivePartitions(log_dir, facts, broker, INTERNAL_TOPICS)
 
-        def read(name: TopicPartition) -> PartitionReading:
+        def read(name: TopicPartition) -> PartitionSnapshot:
             reading = partitions.read(name)
             if name.topic not in told:
-                tell_warnings(output, [reading.config])
+                print_config_warnings(output, [reading.config])
             told.add(name.topic)
             return reading
 
-        keep = None if request.kept is None else KeepPlace(request.kept)
+        keep = None if request.kept is None else BackupPlace(request.kept)
         live = LiveDir(log_dir, request.store, resources, broker, read, keep)
-        turns = Turns(request.store, log_dir, request.wanted, output)
+        turns = CrashAwareOrder(request.store, log_dir, request.wanted, output)
         first, last = turns.last(partitions.targets(request.wanted), lambda target: target.name)
         return [_clean_one(output, live, target.name, request.options, turns) for target in (*first, *last)]
 
 
 def _clean_one(
-    output: Output, live: LiveDir, name: TopicPartition, options: CleaningOptions, turns: Turns
+    output: Output, live: LiveDir, name: TopicPartition, options: CleaningOptions, turns: CrashAwareOrder
 ) -> CleaningResult:
     with Bars(output, str(name)) as bars:
         result = turns.do(name, lambda: clean_live(live, name, options, bars))
-    tell_notes(output, result)
+    print_notes(output, result)
     return result

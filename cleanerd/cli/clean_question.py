@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from cleanerd.broker.mode import choose_mode
 from cleanerd.errors import CleanerdError
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.scope.log_dirs import configured_log_dirs
-from cleanerd.scope.partitions import partitions_of
-from cleanerd.scope.settled import FirstReadings
-from cleanerd.words import counted, human_bytes
+from cleanerd.humanize import counted, human_bytes
+from cleanerd.resolution.checkpoint_pair import FirstReadings
+from cleanerd.resolution.log_dirs import configured_log_dirs
+from cleanerd.resolution.partitions import partitions_of
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.state.cleaner_checkpoint import StateStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
     from cleanerd.cleaner.survey import CleaningOptions, Survey
     from cleanerd.cli.output import Output
-    from cleanerd.scope.selection import Selection
-    from cleanerd.settings import Settings
+    from cleanerd.config import Settings
+    from cleanerd.resolution.selection import PartitionSelection
 
 
 def clean_question(
     output: Output,
     settings: Settings,
     paths: Sequence[Path],
-    wanted: Selection,
+    wanted: PartitionSelection,
     options: CleaningOptions,
     *,
     live: bool,
@@ -48,7 +48,7 @@ def _to_clean(
     output: Output,
     settings: Settings,
     paths: Sequence[Path],
-    wanted: Selection,
+    wanted: PartitionSelection,
     options: CleaningOptions,
     *,
     live: bool,

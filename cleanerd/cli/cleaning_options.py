@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from cleanerd.cleaner.survey import CleaningOptions
     from cleanerd.cli.output import Output
-    from cleanerd.settings import Settings
+    from cleanerd.config import Settings
 
 
 def options_from(given: Mapping[str, Any], output: Output, settings: Settings) -> CleaningOptions:
@@ -26,7 +26,7 @@ def options_from(given: Mapping[str, Any], output: Output, settings: Settings) -
         click.UsageError: two of them contradict.
     """
     from cleanerd.cleaner.survey import CleaningOptions  # noqa: PLC0415 - NumPy
-    from cleanerd.log.last_time import read_clock  # noqa: PLC0415
+    from cleanerd.state.last_time import read_clock  # noqa: PLC0415
 
     if given["from_start"] and given["first_dirty"] is not None:
         raise click.UsageError("give --first-dirty or --from-start, not both")
@@ -34,8 +34,8 @@ def options_from(given: Mapping[str, Any], output: Output, settings: Settings) -
     if now_ms is None:
         warnings: list[str] = []
         clock = read_clock(settings.daemon.cleanerd_state_dir, warnings)
-        told = clock.observe()
-        for warning in (*warnings, *([f"{told}; --now-ms says what time it is"] if told else [])):
+        observed = clock.observe()
+        for warning in (*warnings, *([f"{observed}; --now-ms says what time it is"] if observed else [])):
             output.warning(warning)
         now_ms, doubt_ms = clock.read_ms()
     return CleaningOptions(
@@ -52,13 +52,13 @@ def options_from(given: Mapping[str, Any], output: Output, settings: Settings) -
     )
 
 
-def remember_time(settings: Settings) -> None:
+def save_time(settings: Settings) -> None:
     """What time it is now is known to the next cleaning, if this one or another has made the state directory."""
-    from cleanerd.log.last_time import keep_time, read_clock  # noqa: PLC0415
+    from cleanerd.state.last_time import read_clock, save_time  # noqa: PLC0415
 
     state_dir = settings.daemon.cleanerd_state_dir
     if state_dir.is_dir():
-        keep_time(state_dir, read_clock(state_dir, []).last())
+        save_time(state_dir, read_clock(state_dir, []).last())
 
 
 def cleaning_options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cleanerd.cli.cluster_compare import Answer, Comparison, compare
+from cleanerd.cli.cluster_compare import ClusterComparison, DaemonAnswer, compare
+from cleanerd.cli.commands import Subcommands
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column
-from cleanerd.cli.verbs import OwnVerbs
 from cleanerd.errors import ConfigError
-from cleanerd.words import counted, human_bytes, human_change
+from cleanerd.humanize import counted, human_bytes, human_change
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +38,7 @@ _OPENER: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(?::([0-9]{1,5}))?")
 
 
-@click.group("cluster", cls=OwnVerbs)
+@click.group("cluster", cls=Subcommands)
 def cluster() -> None:
     """Look at all daemons of a cluster together."""
 
@@ -66,11 +66,11 @@ def status(common: Common, hosts: tuple[str, ...], *, files: tuple[Path, ...]) -
         raise click.UsageError("name the daemons: HOST..., or --targets FILE")
     urls = [status_url(target) for target in targets]
     with ThreadPoolExecutor(min(AT_ONCE, len(targets))) as pool:
-        found = compare(list(pool.map(_ask, targets, urls)))
+        found = compare(list(pool.map(_query_daemon, targets, urls)))
     if common.output.as_json:
         common.output.json(found.to_json())
     else:
-        tell(common.output, found)
+        print_cluster(common.output, found)
     return found.exit_code
 
 
@@ -104,24 +104,24 @@ def status_url(target: str) -> str:
     return f"http://{found[1]}:{found[2] or DEFAULT_PORT}/status"
 
 
-def _ask(target: str, url: str) -> Answer:
+def _query_daemon(target: str, url: str) -> DaemonAnswer:
     try:
         with _OPENER.open(url, timeout=ANSWER_SECONDS) as answer:
             body = answer.read(MOST_BYTES + 1)
     except urllib.error.HTTPError as error:
-        return Answer(target, None, f"answers {error.code} ({error.reason}): see cleanerd.http.hosts")
+        return DaemonAnswer(target, None, f"answers {error.code} ({error.reason}): see cleanerd.http.hosts")
     except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", None) or error
-        return Answer(target, None, f"does not answer: {getattr(reason, 'strerror', None) or reason}")
+        return DaemonAnswer(target, None, f"does not answer: {getattr(reason, 'strerror', None) or reason}")
     try:
         document = json.loads(body)
-        compare([Answer(target, document)])  # whether it has all that is compared
+        compare([DaemonAnswer(target, document)])  # whether it has all that is compared
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError, OverflowError):
-        return Answer(target, None, "answers, but is no cleanerd of a release that this one knows")
-    return Answer(target, document)
+        return DaemonAnswer(target, None, "answers, but is no cleanerd of a release that this one knows")
+    return DaemonAnswer(target, document)
 
 
-def tell(output: Output, found: Comparison) -> None:
+def print_cluster(output: Output, found: ClusterComparison) -> None:
     """In words, 80 columns wide."""
     columns = [Column("daemon"), Column("node"), Column("Kafka"), Column("cleanerd"), Column("mode"),
                Column("logs", right=True), Column("reclaimed", right=True), Column("notes")]  # fmt: skip
@@ -138,7 +138,7 @@ def tell(output: Output, found: Comparison) -> None:
             output.line()
             output.line(f"{title} ({len(differences):,}):")
         for each in differences[:SHOWN]:
-            output.item(f"  {each.what}", _said(each))
+            output.item(f"  {each.what}", _shared_text(each))
         if len(differences) > SHOWN:
             output.line(f"  and {len(differences) - SHOWN:,} more (--json has all)")
     output.line()
@@ -168,7 +168,7 @@ def _cells(row: Any) -> list[str]:
     ]
 
 
-def _said(each: Difference) -> str:
+def _shared_text(each: Difference) -> str:
     """What is the same at several daemons is said once."""
     by_word: dict[str, list[str]] = {}
     for target, word in each.by_target.items():

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from cleanerd.words import human_bytes
+from cleanerd.humanize import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ NO_ANSWER, UNWELL = 4, 1
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class DaemonAnswer:
     """One daemon's ``/status``; ``error`` says why there is none."""
 
     target: str
@@ -28,7 +28,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DaemonRow:
     """What is shown of one daemon. ``cleanerd``, its release, is empty when it does not answer."""
 
     target: str
@@ -52,13 +52,13 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ClusterComparison:
     """All of it. ``drift``, ``undelegated`` and ``quarantined`` are wrong; the rest may pass by itself.
 
     ``drift``: topics that are cleaned by different rules. ``clean_points``, ``sizes``: replicas that differ.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[DaemonRow, ...]
     drift: tuple[Difference, ...]
     undelegated: tuple[Difference, ...]
     quarantined: tuple[Difference, ...]
@@ -86,7 +86,7 @@ class _Replica(NamedTuple):
     entry: Mapping[str, Any]
 
 
-def compare(answers: Sequence[Answer]) -> Comparison:
+def compare(answers: Sequence[DaemonAnswer]) -> ClusterComparison:
     """Put them side by side, in the order in which they were named."""
     statuses = {answer.target: answer.status for answer in answers if answer.status is not None}
     by_partition: dict[tuple[str, int], list[_Replica]] = defaultdict(list)
@@ -95,7 +95,7 @@ def compare(answers: Sequence[Answer]) -> Comparison:
             by_partition[(str(entry["topic"]), int(entry["partition"]))].append(_Replica(target, entry))
     ordered = [by_partition[key] for key in sorted(by_partition)]
     totals = [status["totals"] for status in statuses.values()]
-    return Comparison(
+    return ClusterComparison(
         rows=tuple(_row(answer) for answer in answers),
         drift=tuple(_drift(ordered)),
         undelegated=_undelegated(ordered),
@@ -108,10 +108,10 @@ def compare(answers: Sequence[Answer]) -> Comparison:
     )
 
 
-def _row(answer: Answer) -> Row:
+def _row(answer: DaemonAnswer) -> DaemonRow:
     status = answer.status
     if status is None:
-        return Row(target=answer.target, healthy=False, told=answer.error)
+        return DaemonRow(target=answer.target, healthy=False, told=answer.error)
     dirs, totals = status["log_dirs"], status["totals"]
     kafka = {str(each["agent"]["version"]) for each in dirs if each.get("agent") and each["agent"].get("version")}
     told = [
@@ -120,7 +120,7 @@ def _row(answer: Answer) -> Row:
         "paused" if status["paused"] else "",
         *(f"{each['path']} offline" for each in dirs if not each["online"]),
     ]
-    return Row(
+    return DaemonRow(
         target=answer.target,
         host=str(status.get("host", "")),
         node_ids=tuple(sorted({int(each["node_id"]) for each in dirs if each.get("node_id") is not None})),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cleanerd.cli.output import Column
+from cleanerd.config.check import contradictions, missing_paths
+from cleanerd.config.generate import generate as generate_file
+from cleanerd.config.keys import DAEMON_FIELDS, TOPIC_FIELDS, kind_of
+from cleanerd.config.load import read_settings
+from cleanerd.config.unused import unused_note
 from cleanerd.errors import ConfigError
-from cleanerd.settings.check import contradictions, missing_paths
-from cleanerd.settings.generate import generate as generate_file
-from cleanerd.settings.keys import DAEMON_FIELDS, TOPIC_FIELDS, kind_of
-from cleanerd.settings.load import read_settings
-from cleanerd.settings.unused import unused_note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from cleanerd.cli.options import Common
-    from cleanerd.settings import Settings
+    from cleanerd.config import Settings
 
 
 def show(common: Common, topic: str | None) -> None:

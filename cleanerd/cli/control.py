@@ -9,9 +9,9 @@ import click
 
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.selecting import daemons_partitions
-from cleanerd.daemon.asking import ask, find_control_socket
+from cleanerd.daemon.control_client import find_control_socket, send_request
 from cleanerd.errors import RefusedError, worst_exit_code
-from cleanerd.words import counted
+from cleanerd.humanize import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,10 +36,10 @@ def trigger(common: Common, partitions: tuple[str, ...], *, wait: bool, timeout_
     """
     if timeout_seconds is not None and not wait:
         raise click.UsageError("--timeout goes with --wait only")
-    answer = _ask(common, "trigger", partitions)
+    answer = _request(common, "trigger", partitions)
     if wait:
         return _wait(common, answer, timeout_seconds)
-    _tell(
+    _print_answer(
         common,
         answer,
         [
@@ -62,7 +62,7 @@ def _wait(common: Common, answer: dict[str, Any], timeout_seconds: float | None)
     names = [each["partition"] for each in answer["triggered"]]
     deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
     while True:
-        found = _ask(common, "outcomes", names)["outcomes"]
+        found = _request(common, "outcomes", names)["outcomes"]
         pending = [each for each in found if each["pending"]]
         if not pending or (deadline is not None and time.monotonic() >= deadline):
             break
@@ -73,7 +73,7 @@ def _wait(common: Common, answer: dict[str, Any], timeout_seconds: float | None)
         else f"{each['partition']}: {each['outcome']}" + (f": {each['reason']}" if each["reason"] else "")
         for each in found
     ]
-    _tell(common, {**answer, "outcomes": found}, [*lines, *_left_out(answer)])
+    _print_answer(common, {**answer, "outcomes": found}, [*lines, *_left_out(answer)])
     codes = {RefusedError.exit_code if each["pending"] else each["code"] for each in found}
     return worst_exit_code(codes - {0}, some_done=0 in codes)
 
@@ -87,12 +87,12 @@ def pause(common: Common, partitions: tuple[str, ...]) -> None:
     TOPIC stands for all the partitions that it has now, 'orders-*' for all that match. A cleaning that runs is stopped
     between two chunks. A restart of the daemon does not end a pause.
     """
-    answer = _ask(common, "pause", partitions)
+    answer = _request(common, "pause", partitions)
     paused = answer["paused"]
     lines = ["all cleaning is paused"] if paused == "all" else [f"{name}: paused" for name in paused]
     if answer["stopped"]:
         lines.append(f"stopped: {counted(answer['stopped'], 'running cleaning')}")
-    _tell(common, answer, lines)
+    _print_answer(common, answer, lines)
 
 
 @click.command("resume")
@@ -100,7 +100,7 @@ def pause(common: Common, partitions: tuple[str, ...]) -> None:
 @daemons_partitions()
 def resume(common: Common, partitions: tuple[str, ...]) -> None:
     """End the pause of partitions, or without names that of the whole daemon."""
-    answer = _ask(common, "resume", partitions)
+    answer = _request(common, "resume", partitions)
     if answer["resumed"] == "all":
         lines = ["the daemon was not paused" if answer["not_paused"] else "all cleaning: resumed"]
     else:
@@ -110,7 +110,7 @@ def resume(common: Common, partitions: tuple[str, ...]) -> None:
         lines.append("all cleaning is still paused: cleanerd resume, without names, ends that")
     if answer["still_paused"]:
         lines.append(f"still paused: {', '.join(answer['still_paused'])}")
-    _tell(common, answer, lines)
+    _print_answer(common, answer, lines)
 
 
 @click.command("retry")
@@ -118,7 +118,7 @@ def resume(common: Common, partitions: tuple[str, ...]) -> None:
 @daemons_partitions()
 def retry(common: Common, partitions: tuple[str, ...]) -> None:
     """End the quarantine of partitions, or without names all quarantines: those that are due are tried again."""
-    answer = _ask(common, "retry", partitions)
+    answer = _request(common, "retry", partitions)
     lines = [
         f"{name}: tried again, once its pause has ended (cleanerd resume)"
         if name in answer["paused"]
@@ -128,28 +128,28 @@ def retry(common: Common, partitions: tuple[str, ...]) -> None:
         for name in answer["retried"]
     ]
     lines += [f"{name}: nothing to try again, it has not failed" for name in answer["healthy"]]
-    _tell(common, answer, lines or ["nothing is quarantined"])
+    _print_answer(common, answer, lines or ["nothing is quarantined"])
 
 
 @click.command("reload")
 @common_options
 def reload(common: Common) -> None:
     """Have the daemon read its settings again, as SIGHUP does; says what takes effect at the next start only."""
-    answer = _ask(common, "reload", ())
+    answer = _request(common, "reload", ())
     lines = [f"changed: {', '.join(answer['changed']) or 'nothing'}"]
     if answer["needs_restart"]:
         lines.append(f"at the next start: {', '.join(answer['needs_restart'])}")
-    _tell(common, answer, lines)
+    _print_answer(common, answer, lines)
 
 
 _WORKS = {"live": "cleaned", "stage": "staged", "observe": "worked out"}
 
 
-def _ask(common: Common, operation: str, words: Sequence[str]) -> dict[str, Any]:
-    return ask(find_control_socket(common.load_settings()), operation, partitions=list(words))
+def _request(common: Common, operation: str, words: Sequence[str]) -> dict[str, Any]:
+    return send_request(find_control_socket(common.load_settings()), operation, partitions=list(words))
 
 
-def _tell(common: Common, answer: dict[str, Any], lines: Sequence[str]) -> None:
+def _print_answer(common: Common, answer: dict[str, Any], lines: Sequence[str]) -> None:
     if common.output.as_json:
         common.output.json(answer)
         return

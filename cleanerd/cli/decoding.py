@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cleanerd.spark.values.said import FRAMINGS, LIMIT, Decode
+from cleanerd.spark.values.decode_options import FRAMINGS, LIMIT, Decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -10,26 +10,26 @@ import click
 
 from cleanerd.admin.by_hand import kafka_configs_command
 from cleanerd.admin.client_config import ClientConfig, read_client_config
-from cleanerd.admin.cluster import Cluster, NotLetInError, TopicFacts, require_bootstrap
-from cleanerd.admin.delegate import UNSEEN, Outcome
+from cleanerd.admin.cluster import AccessDeniedError, Cluster, TopicFacts, require_bootstrap
+from cleanerd.admin.delegate import UNSEEN, DelegateResult
 from cleanerd.admin.delegate import delegate as delegate_topic
 from cleanerd.admin.delegate import hand_back as hand_back_topic
 from cleanerd.cleaner.rules_change import RULES_NAMED
 from cleanerd.cli.output import Column
-from cleanerd.log.delegation import is_kept_away
-from cleanerd.log.delegations import Delegations
-from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT, fingerprint_in_words, in_words
-from cleanerd.log.rules_memory import RulesMemory
-from cleanerd.log.state_files import Unread
-from cleanerd.log.strategy_config import STRATEGY
-from cleanerd.log.topic_config import TopicConfig, resolve_topic_config
+from cleanerd.config.delegation import is_delegated
+from cleanerd.config.fingerprint import KAFKAS_FINGERPRINT, describe_fingerprint, describe_settings
+from cleanerd.config.strategy_keys import STRATEGY
+from cleanerd.config.topic_config import TopicConfig, resolve_topic_config
+from cleanerd.fsio.state_files import UnreadableState
+from cleanerd.state.delegations import Delegations
+from cleanerd.state.last_settings import LastSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from cleanerd.cli.options import Common
-    from cleanerd.settings import Settings
+    from cleanerd.config import Settings
 
 
 def delegate(common: Common, topic: str, *, command_config: Path | None, dry_run: bool, yes: bool) -> None:
@@ -38,7 +38,12 @@ def delegate(common: Common, topic: str, *, command_config: Path | None, dry_run
     client = _client(common, settings, command_config)
     with _by_hand(settings, client, topic, UNSEEN), _cluster(settings, client) as cluster:
         facts = cluster.topic(topic)
-        if facts is not None and not dry_run and not is_kept_away(facts.own) and _config(settings, facts).is_kafkas:
+        if (
+            facts is not None
+            and not dry_run
+            and not is_delegated(facts.topic_level_configs)
+            and _config(settings, facts).is_kafkas
+        ):
             question = (
                 f"{topic} is cleaned by offset with null tombstones, which needs no delegation. From now on only "
                 f"cleanerd would clean it, and only when its settings name topics.{topic}.{STRATEGY}. Go on?"
@@ -47,7 +52,7 @@ def delegate(common: Common, topic: str, *, command_config: Path | None, dry_run
                 raise click.Abort
         delegations = Delegations(settings.daemon.cleanerd_state_dir)
         outcome = delegate_topic(cluster, delegations, topic, time.time_ns() // 1_000_000, dry_run=dry_run)
-    _tell(common, outcome, delegations, dry_run=dry_run)
+    _print_outcome(common, outcome, delegations, dry_run=dry_run)
     if outcome.action == "delegated" and not dry_run:
         common.output.note(
             f"cleanerd decides from now on when {topic} is cleaned: by its own settings, else by the values saved in "
@@ -65,13 +70,13 @@ def hand_back(common: Common, topic: str, *, command_config: Path | None, dry_ru
     with _by_hand(settings, client, topic, unseen), _cluster(settings, client) as cluster:
         facts = cluster.topic(topic)
         config = None if facts is None else _config(settings, facts)
-        loss = "" if facts is None or config is None else _what_is_lost(delegations, cluster, facts, config)
+        loss = "" if facts is None or config is None else _describe_loss(delegations, cluster, facts, config)
         if loss:
             common.output.warning(loss)
             if not dry_run and not common.output.confirm(f"Give {topic} back all the same?", yes=yes):
                 raise click.Abort
         outcome = hand_back_topic(cluster, delegations, topic, dry_run=dry_run)
-    _tell(common, outcome, delegations, dry_run=dry_run)
+    _print_outcome(common, outcome, delegations, dry_run=dry_run)
 
 
 def _client(common: Common, settings: Settings, command_config: Path | None) -> ClientConfig:
@@ -95,7 +100,7 @@ def _by_hand(settings: Settings, client: ClientConfig, topic: str, unseen: Mappi
     """Until the cluster lets us in: the command of Kafka's own that does it. ``unseen``: what it sets at the least."""
     try:
         yield
-    except NotLetInError as error:
+    except AccessDeniedError as error:
         changes = unseen if error.changes is None else error.changes
         servers = require_bootstrap(settings.daemon.bootstrap_servers, client)
         if changes:
@@ -105,7 +110,7 @@ def _by_hand(settings: Settings, client: ClientConfig, topic: str, unseen: Mappi
         raise
 
 
-def _what_is_lost(delegations: Delegations, cluster: Cluster, facts: TopicFacts, config: TopicConfig) -> str:
+def _describe_loss(delegations: Delegations, cluster: Cluster, facts: TopicFacts, config: TopicConfig) -> str:
     """What the broker's cleaner would do to the topic; empty when it would decide as cleanerd does.
 
     Settings that are forgotten say what Kafka's rules say. So the state directory is asked too, and without a word in
@@ -114,12 +119,12 @@ def _what_is_lost(delegations: Delegations, cluster: Cluster, facts: TopicFacts,
     topic = facts.topic
     end = "the broker's cleaner does not know these rules and will keep the highest offset of every key"
     if not config.is_kafkas:
-        return f"these settings clean {topic} by {in_words(config)}: {end}"
-    marks = RulesMemory(delegations.path.parent).of_name(topic, facts.topic_id)
+        return f"these settings clean {topic} by {describe_settings(config)}: {end}"
+    marks = LastSettings(delegations.path.parent).of_name(topic, facts.topic_id)
     other = [mark for mark in marks if isinstance(mark, str) and mark != KAFKAS_FINGERPRINT]
-    unread = [mark for mark in marks if isinstance(mark, Unread)]
+    unread = [mark for mark in marks if isinstance(mark, UnreadableState)]
     if other:
-        known = " and by ".join(fingerprint_in_words(mark) for mark in other)
+        known = " and by ".join(describe_fingerprint(mark) for mark in other)
         return f"{topic} was last cleaned by {known}; these settings say offset (was --config forgotten?): {end}"
     if unread and config.may_be_kept_away and not config.named.issuperset(RULES_NAMED):
         return f"by which rules {topic} was last cleaned cannot be told, because {unread[0]}: {end}"
@@ -140,13 +145,13 @@ def _config(settings: Settings, facts: TopicFacts) -> TopicConfig:
     return resolve_topic_config(
         facts.topic,
         overrides=settings.topic_overrides(facts.topic),
-        topic_configs=facts.own,
+        topic_configs=facts.topic_level_configs,
         settings_defaults=settings.broker_defaults(),
         strategy_exclude=settings.daemon.cleanerd_strategy_exclude,
     )
 
 
-def _tell(common: Common, outcome: Outcome, delegations: Delegations, *, dry_run: bool) -> None:
+def _print_outcome(common: Common, outcome: DelegateResult, delegations: Delegations, *, dry_run: bool) -> None:
     output = common.output
     if output.as_json:
         output.json(outcome.to_json(dry_run=dry_run))

@@ -5,18 +5,18 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final
 
+from cleanerd.config.topic_config import resolve_topic_config
 from cleanerd.errors import CleanerdError
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.log.remote import RemotePath
-from cleanerd.log.topic_config import resolve_topic_config
-from cleanerd.scope.broker_facts import broker_facts
+from cleanerd.resolution.broker_facts import broker_facts
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.segments.remote import RemotePath
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from cleanerd.scope.broker_facts import BrokerFacts
-    from cleanerd.settings import Settings
+    from cleanerd.config import Settings
+    from cleanerd.resolution.broker_facts import BrokerFacts
 
 
 _KEY: Final = "delete.retention.ms"

@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING
 
 from cleanerd.doctor.check import check_host
 from cleanerd.doctor.findings import LEVELS, exit_code
-from cleanerd.words import counted
+from cleanerd.humanize import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from cleanerd.cli.options import Common
-    from cleanerd.doctor.findings import Finding
+    from cleanerd.doctor.findings import CheckResult
 
 
 def doctor(common: Common, log_dirs: tuple[Path, ...]) -> int:
     """What ``cleanerd doctor`` does; its command line is in ``reading_verbs.py``."""
     findings = check_host(log_dirs, common.config_paths, common.assignments)
-    _tell(common, findings)
+    _print_findings(common, findings)
     return exit_code(findings)
 
 
-def _tell(common: Common, findings: Sequence[Finding]) -> None:
+def _print_findings(common: Common, findings: Sequence[CheckResult]) -> None:
     output = common.output
     counts = Counter(finding.level for finding in findings)
     if output.as_json:
@@ -54,5 +54,5 @@ def _tell(common: Common, findings: Sequence[Finding]) -> None:
     output.line(f"{', '.join([passed, *said])}{'' if common.verbose else '; -v lists all'}")
 
 
-def _label(finding: Finding) -> str:
+def _label(finding: CheckResult) -> str:
     return finding.level.upper() if finding.level == "problem" else finding.level

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from cleanerd.errors import CleanerdError, as_cleanerd_error
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.scope.settled import FirstReadings
+from cleanerd.resolution.checkpoint_pair import FirstReadings
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.state.cleaner_checkpoint import StateStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.survey import CleaningOptions
     from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
-    from cleanerd.log.log_dir import LogDir
-    from cleanerd.scope.selection import Selection
-    from cleanerd.settings import Settings
+    from cleanerd.config import Settings
+    from cleanerd.resolution.selection import PartitionSelection
+    from cleanerd.segments.log_dir import LogDir
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class CleaningRequest:
     output: Output
     settings: Settings
     paths: Sequence[Path]
-    wanted: Selection
+    wanted: PartitionSelection
     options: CleaningOptions
     store: StateStore
     kept: Path | None = None
@@ -46,7 +46,7 @@ class CleaningRequest:
         common: Common,
         settings: Settings,
         paths: Sequence[Path],
-        wanted: Selection,
+        wanted: PartitionSelection,
         options: CleaningOptions,
         kept: Path | None,
     ) -> Self:

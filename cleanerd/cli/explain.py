@@ -7,29 +7,29 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.broker.mode import choose_mode
-from cleanerd.cleaner.staged_plan import staged_in_words
+from cleanerd.cleaner.staged_plan import describe_staged
 from cleanerd.cli.cleaning_options import options_from
 from cleanerd.cli.output import NONE_COMPACTED, Column
-from cleanerd.cli.scope import select_in, tell_warnings, tell_young_topics
+from cleanerd.cli.scope import note_young_topics, print_config_warnings, select_in
 from cleanerd.cli.selecting import each_once
-from cleanerd.daemon.asking import daemon_facts
+from cleanerd.daemon.control_client import daemon_facts
 from cleanerd.errors import CleanerdError, NotCompactedError, worst_exit_code
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import partition_names, read_log_dir
-from cleanerd.log.quarantine import is_outdated
-from cleanerd.scope.explanation import (
+from cleanerd.humanize import human_bytes, human_setting
+from cleanerd.resolution.checkpoint_pair import FirstReadings
+from cleanerd.resolution.explanation import (
     POLICY_CHANGES,
     POLICY_RULE,
     Explanation,
     explanation_of_policy,
     settings_of,
 )
-from cleanerd.scope.explanation import explain as explain_reading
-from cleanerd.scope.kafka_cleaner import kafka_cleaner
-from cleanerd.scope.log_dirs import configured_log_dirs
-from cleanerd.scope.partitions import partitions_of
-from cleanerd.scope.settled import FirstReadings
-from cleanerd.words import human_bytes, human_setting
+from cleanerd.resolution.explanation import explain as explain_reading
+from cleanerd.resolution.kafka_cleaner import kafka_cleaner
+from cleanerd.resolution.log_dirs import configured_log_dirs
+from cleanerd.resolution.partitions import partitions_of
+from cleanerd.segments.log_dir import partition_names, read_log_dir
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.state.quarantine import is_outdated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,27 +37,27 @@ if TYPE_CHECKING:
 
     from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
+    from cleanerd.config import Settings
     from cleanerd.format.names import TopicPartition
-    from cleanerd.log.log_dir import LogDir
-    from cleanerd.settings import Settings
+    from cleanerd.segments.log_dir import LogDir
 
 
-_VERBS: Final = {"offline": "clean", "on-start": "stage", "live": "clean --live"}
+_COMMANDS: Final = {"offline": "clean", "on-start": "stage", "live": "clean --live"}
 
 
 def explain(common: Common, partition: str, log_dirs: tuple[Path, ...], now_ms: int | None) -> int:
     """What ``cleanerd explain`` does; its command line is in ``cleaning_verbs.py``."""
     log_dirs = common.log_dirs(log_dirs)
-    asked = _Asked(common.output, common.load_settings(), log_dirs, partition, now_ms)
+    request = _ExplainRequest(common.output, common.load_settings(), log_dirs, partition, now_ms)
     directories = [read_log_dir(path) for path in log_dirs]
-    holders = [each for each in directories if asked.wanted.names.intersection(partition_names(each.path))]
+    holders = [each for each in directories if request.wanted.names.intersection(partition_names(each.path))]
     for directory in holders or directories:
-        asked.explain_in(directory)
-    asked.tell()
-    return worst_exit_code({error.exit_code for error in asked.failures}, some_done=bool(asked.answers))
+        request.explain_in(directory)
+    request.print_answers()
+    return worst_exit_code({error.exit_code for error in request.failures}, some_done=bool(request.answers))
 
 
-class _Asked:
+class _ExplainRequest:
     """One question, and what is found out about it, one log directory after the other."""
 
     def __init__(
@@ -91,7 +91,7 @@ class _Asked:
         choice = choose_mode(
             directory, [*others, *configured_log_dirs(self.settings)], self.settings.daemon.cleanerd_agent_socket
         )
-        verb = _VERBS[choice.mode]
+        verb = _COMMANDS[choice.mode]
         here = partition_names(directory.path)
         with partitions_of(self.settings, directory, others, choice, self.output.note, self.first) as partitions:
             named = sorted(self.wanted.named.intersection(here))
@@ -106,7 +106,7 @@ class _Asked:
                     self.answers.append(_Answer(_NotCompacted(name, reason, choice.mode != "offline"), verb))
                 except CleanerdError as error:
                     # That its topic is too young to be known looks like a directory that was not named.
-                    tell_young_topics(self.output, partitions, partitions.targets())
+                    note_young_topics(self.output, partitions, partitions.targets())
                     if self.is_one:
                         raise
                     self.output.warning(str(error))
@@ -114,11 +114,11 @@ class _Asked:
             self.warnings += partitions.facts.warnings
             self.notes.append(kafka_cleaner(partitions.facts, choice.info).note)
 
-    def tell(self) -> None:
+    def print_answers(self) -> None:
         """The answers; then what else was noticed."""
-        _tell_all(self.output, self.answers, is_one=self.is_one, failed=bool(self.failures))
+        _print_all(self.output, self.answers, is_one=self.is_one, failed=bool(self.failures))
         found = [each.what.found.config for each in self.answers if isinstance(each.what, Explanation)]
-        tell_warnings(self.output, found)
+        print_config_warnings(self.output, found)
         for note in filter(None, dict.fromkeys(self.notes)):
             self.output.note(note)
         for warning in dict.fromkeys((*self.warnings, *self.store.warnings)):
@@ -151,43 +151,43 @@ class _Answer:
         return self.what.to_json() | ({} if self.daemon is None else {"daemon": self.daemon})
 
 
-def _tell_all(output: Output, answers: Sequence[_Answer], *, is_one: bool, failed: bool) -> None:
+def _print_all(output: Output, answers: Sequence[_Answer], *, is_one: bool, failed: bool) -> None:
     """``is_one``: a partition was named, not a topic or a pattern; then the JSON has its fields, not a list."""
     if output.as_json:
-        told = [each.to_json() for each in answers]
-        output.json(told[0] if is_one else {"partitions": told})
+        documents = [each.to_json() for each in answers]
+        output.json(documents[0] if is_one else {"partitions": documents})
         return
     for number, each in enumerate(answers):
         answer = each.what
         if number:
             output.line()
         if isinstance(answer, Explanation):
-            _tell(output, answer, each)
+            _print_answer(output, answer, each)
         else:
-            _tell_reason(output, answer.name, POLICY_RULE, answer.reason.message, POLICY_CHANGES)
+            _print_reason(output, answer.name, POLICY_RULE, answer.reason.message, POLICY_CHANGES)
             output.note(str(answer.reason.hint))
     if not answers and not failed:
         output.line(NONE_COMPACTED)
 
 
-def _tell_reason(output: Output, name: TopicPartition, rule: str, reason: str, changes: str) -> None:
+def _print_reason(output: Output, name: TopicPartition, rule: str, reason: str, changes: str) -> None:
     output.line(f"{name} is not cleaned now.")
     output.line(f"  rule:    {rule}")
     output.line(f"  reason:  {reason}")
     output.line(f"  changes: {changes}")
 
 
-def _tell(output: Output, answer: Explanation, each: _Answer) -> None:
+def _print_answer(output: Output, answer: Explanation, each: _Answer) -> None:
     found, state = answer.found, answer.state
     bounds = found.bounds
     if found.verdict is None:
         done = "cleaned" if state is None or state.quarantine is None else "tried again"
         output.line(f"{found.log.name} is {done} at the next run of cleanerd {each.verb}.")
     else:
-        _tell_reason(output, found.log.name, found.verdict.rule, found.verdict.reason, found.verdict.changes)
+        _print_reason(output, found.log.name, found.verdict.rule, found.verdict.reason, found.verdict.changes)
     if each.daemon is not None:
         output.line(f"  The running daemon: {each.daemon['phase']}, {each.daemon['mode']}. {each.daemon['reason']}")
-    if staged := staged_in_words(found.log.path):
+    if staged := describe_staged(found.log.path):
         output.line(f"  {staged[0].upper()}{staged[1:]}.")
     if answer.running:
         output.line(

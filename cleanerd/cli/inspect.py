@@ -8,10 +8,10 @@ import click
 
 from cleanerd.cli.output import Column
 from cleanerd.errors import CleanerdError
-from cleanerd.inspect.directory import inspect_log_dir, inspect_partition
-from cleanerd.inspect.kinds import KINDS, UnknownFileError, decoder_of
-from cleanerd.inspect.report import Inspection, Selection, text_of, time_of
-from cleanerd.inspect.strategy import topic_table, version_facts
+from cleanerd.inspection.directory import inspect_log_dir, inspect_partition
+from cleanerd.inspection.kinds import KINDS, UnknownFileError, decoder_of
+from cleanerd.inspection.report import Inspection, RowSelection, text_of, time_of
+from cleanerd.inspection.strategy import topic_table, version_facts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +32,9 @@ def inspect(
     kind: str | None,
 ) -> int:
     """What ``cleanerd inspect`` does; its command line is in ``reading_verbs.py``."""
-    selection = Selection(records=rows == "records", limit=limit or None, from_offset=from_offset, to_offset=to_offset)
+    selection = RowSelection(
+        records=rows == "records", limit=limit or None, from_offset=from_offset, to_offset=to_offset
+    )
     if kind is not None and path.is_dir():
         raise click.UsageError("--as is for files")
     try:

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import click
 
 from cleanerd import __version__
+from cleanerd.cli.commands import CommandGroup, VerbTable
 from cleanerd.cli.complete import VARIABLE as COMPLETE
 from cleanerd.cli.complete import complete
 from cleanerd.cli.output import (
     begin_command,
+    detach_stderr,
     flush_result,
-    let_go_of_stderr,
     print_error,
     print_json_error,
     print_traceback,
 )
 from cleanerd.cli.streams import have_streams
-from cleanerd.cli.verbs import VerbGroup, VerbTable
 from cleanerd.errors import CleanerdError
 
 if TYPE_CHECKING:
@@ -35,20 +35,23 @@ if TYPE_CHECKING:
 
     from click.shell_completion import CompletionItem
 
-VERBS: Final[VerbTable] = {
-    "run": ("cleanerd.cli.reading_verbs:run_daemon", "The daemon: watches log directories and cleans them."),
-    "plan": ("cleanerd.cli.cleaning_verbs:plan", "What cleaning would do, partition by partition, and why not."),
-    "clean": ("cleanerd.cli.cleaning_verbs:clean", "Clean the partitions of a stopped broker's log directories."),
-    "stage": ("cleanerd.cli.cleaning_verbs:stage", "Prepare a cleaning beside a running broker; apply swaps it in."),
-    "apply": ("cleanerd.cli.cleaning_verbs:apply", "Swap in what was staged, before a broker's start."),
-    "undo": ("cleanerd.cli.cleaning_verbs:undo", "Put back the segments kept by clean --keep-replaced."),
+COMMANDS: Final[VerbTable] = {
+    "run": ("cleanerd.cli.reading_commands:run_daemon", "The daemon: watches log directories and cleans them."),
+    "plan": ("cleanerd.cli.cleaning_commands:plan", "What cleaning would do, partition by partition, and why not."),
+    "clean": ("cleanerd.cli.cleaning_commands:clean", "Clean the partitions of a stopped broker's log directories."),
+    "stage": ("cleanerd.cli.cleaning_commands:stage", "Prepare a cleaning beside a running broker; apply swaps it in."),
+    "apply": ("cleanerd.cli.cleaning_commands:apply", "Swap in what was staged, before a broker's start."),
+    "undo": ("cleanerd.cli.cleaning_commands:undo", "Put back the segments kept by clean --keep-replaced."),
     "explain": (
-        "cleanerd.cli.cleaning_verbs:explain",
+        "cleanerd.cli.cleaning_commands:explain",
         "Why a partition is or is not cleaned now, and when it will be.",
     ),
-    "inspect": ("cleanerd.cli.reading_verbs:inspect", "Decode any file that a broker keeps."),
-    "verify": ("cleanerd.cli.reading_verbs:verify", "Check that segments, partitions, log directories are consistent."),
-    "audit": ("cleanerd.cli.reading_verbs:audit", "Find every place where a key still occurs."),
+    "inspect": ("cleanerd.cli.reading_commands:inspect", "Decode any file that a broker keeps."),
+    "verify": (
+        "cleanerd.cli.reading_commands:verify",
+        "Check that segments, partitions, log directories are consistent.",
+    ),
+    "audit": ("cleanerd.cli.reading_commands:audit", "Find every place where a key still occurs."),
     "status": ("cleanerd.cli.status:status", "Show the state of the running daemon."),
     "top": ("cleanerd.cli.top:top", "Watch the running daemon."),
     "cluster": ("cleanerd.cli.cluster:cluster", "All daemons of a cluster, side by side."),
@@ -57,12 +60,12 @@ VERBS: Final[VerbTable] = {
     "resume": ("cleanerd.cli.control:resume", "End a pause."),
     "retry": ("cleanerd.cli.control:retry", "End a partition's quarantine."),
     "reload": ("cleanerd.cli.control:reload", "Tell the running daemon to read its settings again."),
-    "delegate": ("cleanerd.cli.setup_verbs:delegate", "Keep the broker's own cleaner away from a topic."),
-    "hand-back": ("cleanerd.cli.setup_verbs:hand_back", "Give a topic back to the broker's own cleaner."),
-    "agent": ("cleanerd.cli.setup_verbs:agent", "The agent that lets a running broker swap segments in."),
+    "delegate": ("cleanerd.cli.setup_commands:delegate", "Keep the broker's own cleaner away from a topic."),
+    "hand-back": ("cleanerd.cli.setup_commands:hand_back", "Give a topic back to the broker's own cleaner."),
+    "agent": ("cleanerd.cli.setup_commands:agent", "The agent that lets a running broker swap segments in."),
     "spark": ("cleanerd.cli.spark:spark", "Verbs that run as Spark jobs, on one machine or many."),
-    "doctor": ("cleanerd.cli.reading_verbs:doctor", "Check this host; each finding with its fix."),
-    "config": ("cleanerd.cli.setup_verbs:config", "Show, check or generate settings."),
+    "doctor": ("cleanerd.cli.reading_commands:doctor", "Check this host; each finding with its fix."),
+    "config": ("cleanerd.cli.setup_commands:config", "Show, check or generate settings."),
     "demo": ("cleanerd_lab.demo.verb:demo", "A real broker, real traffic, cleanerd at work."),
     "bench": ("cleanerd_lab.bench.verb:bench", "Measure this machine: kernel stages and a whole clean."),
 }
@@ -71,19 +74,19 @@ VERBS: Final[VerbTable] = {
 _FAILED: Final = 1
 
 
-class Verbs(VerbGroup):
+class RootCommand(CommandGroup):
     """All verbs of ``cleanerd``."""
 
     def table(self) -> VerbTable:
         """The verbs of :data:`VERBS`, in the order of ``--help``."""
-        return VERBS
+        return COMMANDS
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does it, with the nearest verb in the message."""
-        if args and args[0] not in VERBS and not args[0].startswith("-") and not ctx.resilient_parsing:
-            near = difflib.get_close_matches(args[0], VERBS, n=1)
+        if args and args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             ctx.fail(f"no verb {args[0]!r}" + (f"; did you mean {near[0]}?" if near else ""))
         return super().resolve_command(ctx, args)
 
@@ -91,11 +94,11 @@ class Verbs(VerbGroup):
         """Verbs, without importing any; after a dash the options."""
         from click.shell_completion import CompletionItem  # noqa: PLC0415 - only a shell that completes needs it
 
-        verbs = [CompletionItem(verb, help=text) for verb, (_, text) in VERBS.items() if verb.startswith(incomplete)]
+        verbs = [CompletionItem(verb, help=text) for verb, (_, text) in COMMANDS.items() if verb.startswith(incomplete)]
         return verbs + click.Command.shell_complete(self, ctx, incomplete)
 
 
-@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=RootCommand, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="cleanerd")
 def cli() -> None:
     """Clean Apache Kafka's compacted logs, strategy by strategy, on the files of an unmodified broker."""
@@ -117,7 +120,7 @@ def main() -> NoReturn:
     if COMPLETE in os.environ:
         sys.exit(complete(cli))
     code = run(sys.argv[1:])
-    let_go_of_stderr()
+    detach_stderr()
     sys.exit(code)
 
 

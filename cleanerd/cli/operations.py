@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.cli.output import Column
-from cleanerd.inspect.report import time_of
-from cleanerd.words import user_name
+from cleanerd.humanize import user_name
+from cleanerd.inspection.report import time_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cleanerd.cli.output import Output
 
 
-def tell_operations(output: Output, operations: Sequence[Mapping[str, Any]], limit: int | None) -> None:
+def print_operations(output: Output, operations: Sequence[Mapping[str, Any]], limit: int | None) -> None:
     """The newest first, at most ``limit`` of them."""
     shown = list(reversed(operations))[:limit]
     if output.as_json:
@@ -31,13 +31,13 @@ def _row(each: Mapping[str, Any]) -> list[str]:
     everything = "all" if each["operation"] in {"pause", "resume", "retry"} else ""
     return [
         time_of(each["at_ms"]),
-        who(each["uid"]),
+        format_user(each["uid"]),
         each["operation"],
         ", ".join(each["partitions"]) or everything,
         f"refused: {each['refused']}" if each["refused"] else "done",
     ]
 
 
-def who(uid: int | None) -> str:
+def format_user(uid: int | None) -> str:
     """A user by name, where this host has one for the number."""
     return "a signal" if uid is None else user_name(uid)

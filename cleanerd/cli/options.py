@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from cleanerd.cli.default_config import DEFAULT_CONFIG, NO_CONFIG, default_config
-from cleanerd.cli.later import Later
+from cleanerd.cli.lazy_command import LazyCommand
 from cleanerd.cli.output import Output, configure_logging
 from cleanerd.cli.selecting import complete_setting
 from cleanerd.errors import ConfigError
@@ -19,7 +19,7 @@ from cleanerd.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cleanerd.settings import Settings
+    from cleanerd.config import Settings
 
 R = TypeVar("R")
 
@@ -46,9 +46,9 @@ class Common:
             ConfigError: an unknown key or an invalid value, with its origin; the file of this host is no good; or the
                 state directory is none.
         """
-        from cleanerd.settings import load_settings  # noqa: PLC0415 - pydantic takes its time
-        from cleanerd.settings.check import wrong_state_dir  # noqa: PLC0415
-        from cleanerd.settings.unused import unused_note  # noqa: PLC0415
+        from cleanerd.config import load_settings  # noqa: PLC0415 - pydantic takes its time
+        from cleanerd.config.check import wrong_state_dir  # noqa: PLC0415
+        from cleanerd.config.unused import unused_note  # noqa: PLC0415
 
         try:
             settings = load_settings(self.config_paths, self.assignments)
@@ -61,10 +61,10 @@ class Common:
         if wrong is not None:
             raise wrong
         if self.config_by_default:
-            self._tell(self.output.note, f"settings are read from {self.config_paths[0]} ({NO_CONFIG} ignores it)")
+            self._print(self.output.note, f"settings are read from {self.config_paths[0]} ({NO_CONFIG} ignores it)")
         for text in settings.stray:
-            self._tell(self.output.warning, text)
-        self._tell(self.output.note, unused_note(settings))
+            self._print(self.output.warning, text)
+        self._print(self.output.note, unused_note(settings))
         return settings
 
     def log_dirs(self, named: tuple[Path, ...]) -> tuple[Path, ...]:
@@ -74,14 +74,14 @@ class Common:
             UsageError: neither names any.
             ConfigError: the settings are wrong.
         """
-        from cleanerd.scope.log_dirs import configured_log_dirs  # noqa: PLC0415
+        from cleanerd.resolution.log_dirs import configured_log_dirs  # noqa: PLC0415
 
         found = named or configured_log_dirs(self.load_settings())
         if not found:
             raise click.UsageError("Missing argument 'LOG_DIR...': name a log directory, or set cleanerd.log.dirs.")
         return found
 
-    def _tell(self, how: Callable[[str], None], text: str | None) -> None:
+    def _print(self, how: Callable[[str], None], text: str | None) -> None:
         if text is not None and self.told is not None and text not in self.told:
             self.told.add(text)
             how(text)
@@ -105,7 +105,7 @@ def common_options(function: Callable[..., R]) -> Callable[..., R]:
             raise click.UsageError(f"give --config or {NO_CONFIG}, not both")
         if verbose and quiet:
             raise click.UsageError("give -v or --quiet, not both")
-        if isinstance(function, Later):
+        if isinstance(function, LazyCommand):
             function.load()
         # A module that logs imports structlog at its top; where none is loaded nobody logs, and 70 ms are saved.
         if "structlog" in sys.modules:

@@ -150,14 +150,14 @@ def print_error(text: str) -> None:
 
 
 @dataclass(slots=True)
-class _Told:
+class _PrintedState:
     """What of this command line is printed already; ``--json`` means one object. ``lost``: why stderr took nothing."""
 
     json: bool = False
     lost: str = ""
 
 
-_told = _Told()
+_told = _PrintedState()
 
 
 def begin_command() -> None:
@@ -184,7 +184,7 @@ def print_traceback(error: BaseException) -> None:
     _write(sys.stderr, "".join(traceback.format_exception(error)))
 
 
-def _lists_in_words(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+def _join_lists(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """``a,b`` for a list: a line of the journal is read by people and by tools that know nothing of Python."""
     for key, value in event.items():
         if isinstance(value, list | tuple):
@@ -207,7 +207,7 @@ def configure_logging(*, verbose: bool, quiet: bool) -> None:
         if sys.stderr.isatty()
         else [
             structlog.processors.format_exc_info,
-            _lists_in_words,
+            _join_lists,
             structlog.processors.LogfmtRenderer(key_order=("timestamp", "level", "event")),
         ]
     )
@@ -353,7 +353,7 @@ def lost_lines() -> list[str]:
     return [f"lines of the log are lost: standard error takes nothing ({why})"] if why else []
 
 
-def let_go_of_stderr() -> None:
+def detach_stderr() -> None:
     """What it did not take must not be tried again at the interpreter's end, which would change the exit code."""
     try:
         sys.stderr.flush()

@@ -9,53 +9,53 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.broker.mode import ModeChoice, choose_mode
 from cleanerd.cleaner.cleaner import Cleaning
-from cleanerd.cleaner.keep_dir import require_keep_dir
 from cleanerd.cleaner.planning import make_plan
 from cleanerd.cleaner.reclaimable import estimate_reclaimable
 from cleanerd.cleaner.refusals import refuse_live, refuse_split
 from cleanerd.cleaner.resources import disk_reserve_bytes
-from cleanerd.cleaner.stage import require_room
+from cleanerd.cleaner.stage import require_space
 from cleanerd.cleaner.switch import compare
 from cleanerd.cli.change_cost import NO_COST, cost_of
 from cleanerd.cli.cleaning_options import options_from
-from cleanerd.cli.plan_report import Row, Saving, Switched, tell
+from cleanerd.cli.plan_report import ExactReclaimable, PlanRow, SwitchRow, print_plan
 from cleanerd.cli.scope import (
+    note_missing_configs,
+    note_server_properties,
+    note_skipped_links,
+    note_young_topics,
+    print_config_warnings,
     select_in,
-    tell_links,
-    tell_of_server_properties,
-    tell_start_obstacles,
-    tell_warnings,
-    tell_what_is_missing,
-    tell_young_topics,
+    warn_start_obstacles,
 )
-from cleanerd.daemon.asking import daemon_facts
+from cleanerd.config.topic_config import INTERNAL_TOPICS
+from cleanerd.daemon.control_client import daemon_facts
 from cleanerd.errors import CleanerdError, UnsupportedLogError, as_cleanerd_error, worst_exit_code
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.log.topic_config import INTERNAL_TOPICS
-from cleanerd.scope.explanation import formats_of
-from cleanerd.scope.kafka_cleaner import kafka_cleaner
-from cleanerd.scope.log_dirs import configured_log_dirs
-from cleanerd.scope.obstacles import refuse_long_deletions, refuse_obstacles
-from cleanerd.scope.partitions import partitions_of
-from cleanerd.scope.settled import FirstReadings
+from cleanerd.resolution.checkpoint_pair import FirstReadings
+from cleanerd.resolution.explanation import formats_of
+from cleanerd.resolution.kafka_cleaner import kafka_cleaner
+from cleanerd.resolution.log_dirs import configured_log_dirs
+from cleanerd.resolution.obstacles import refuse_long_deletions, refuse_obstacles
+from cleanerd.resolution.partitions import partitions_of
+from cleanerd.segments.keep_dir import require_keep_dir
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.state.cleaner_checkpoint import StateStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from cleanerd.broker.reading import PartitionReading
+    from cleanerd.broker.partition_snapshot import PartitionSnapshot
     from cleanerd.cleaner.decide import SegmentDecision
     from cleanerd.cleaner.reclaimable import Reclaimable
     from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.survey import CleaningOptions, Survey
     from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
+    from cleanerd.config import Settings
     from cleanerd.format.names import TopicPartition
-    from cleanerd.log.log_dir import LogDir
-    from cleanerd.scope.partitions import Partitions
-    from cleanerd.scope.selection import Selection
-    from cleanerd.settings import Settings
+    from cleanerd.resolution.partitions import Partitions
+    from cleanerd.resolution.selection import PartitionSelection
+    from cleanerd.segments.log_dir import LogDir
 
 WORK_TO_DO = 10
 
@@ -96,7 +96,7 @@ def preview(
     common: Common,
     settings: Settings,
     paths: Sequence[Path],
-    wanted: Selection,
+    wanted: PartitionSelection,
     options: CleaningOptions,
     *,
     exact: bool,
@@ -112,24 +112,24 @@ def preview(
     log_dirs = [read_log_dir(path) for path in paths]
     if kept is not None:
         require_keep_dir(kept, paths)
-    tell_of_server_properties(common.output, settings)
+    note_server_properties(common.output, settings)
     store = StateStore(settings.daemon.cleanerd_state_dir)
-    rows: list[Row] = []
+    rows: list[PlanRow] = []
     modes: dict[Path, ModeChoice] = {}
     first = FirstReadings()
     for log_dir in log_dirs:
         others = [other for other in paths if other != log_dir.path]
-        tell_links(common.output, log_dir)
+        note_skipped_links(common.output, log_dir)
         modes[log_dir.path] = choice = choose_mode(
             log_dir, [*others, *configured_log_dirs(settings)], settings.daemon.cleanerd_agent_socket
         )
         with partitions_of(settings, log_dir, others, choice, common.output.note, first) as partitions:
-            _tell_mode(common.output, partitions, choice)
-            if told := kafka_cleaner(partitions.facts, choice.info).note:
-                common.output.note(f"{log_dir.path}: {told}")
+            _print_mode_note(common.output, partitions, choice)
+            if note := kafka_cleaner(partitions.facts, choice.info).note:
+                common.output.note(f"{log_dir.path}: {note}")
             resources = replace(partitions.facts.resources(), workers=settings.daemon.log_cleaner_threads)
             targets = partitions.targets(wanted)
-            asked = _Asked(
+            request = _PlanRequest(
                 output=common.output,
                 partitions=partitions,
                 resources=resources,
@@ -144,13 +144,13 @@ def preview(
                 ),
             )
             if choice.mode == "on-start" and not wanted:
-                tell_young_topics(common.output, partitions, targets)
+                note_young_topics(common.output, partitions, targets)
             daemon = daemon_facts(settings, log_dir.path)
-            rows += [replace(asked.row(each.name), daemon=daemon.get(str(each.name))) for each in targets]
-    tell_warnings(common.output, [row.found.config for row in rows if row.found is not None])
+            rows += [replace(request.row(each.name), daemon=daemon.get(str(each.name))) for each in targets]
+    print_config_warnings(common.output, [row.found.config for row in rows if row.found is not None])
     for warning in store.warnings:
         common.output.warning(warning)
-    tell(common.output, rows, modes, exact=exact)
+    print_plan(common.output, rows, modes, exact=exact)
     errors = [row.error for row in rows if row.error is not None]
     if errors:
         return worst_exit_code({error.exit_code for error in errors}, some_done=len(errors) < len(rows))
@@ -158,14 +158,14 @@ def preview(
     return WORK_TO_DO if tell_by_exit and has_work else 0
 
 
-def _tell_mode(output: Output, partitions: Partitions, choice: ModeChoice) -> None:
+def _print_mode_note(output: Output, partitions: Partitions, choice: ModeChoice) -> None:
     """Whose figures these are, and when they do not tell all."""
     path = partitions.log_dir.path
-    tell_start_obstacles(output, partitions.log_dir, partitions.facts)
+    warn_start_obstacles(output, partitions.log_dir, partitions.facts)
     if choice.mode == "live":
         output.note(f"{path}: {choice.reason}; the figures are the broker's own")
         return
-    tell_what_is_missing(output, partitions.facts, path)
+    note_missing_configs(output, partitions.facts, path)
     if choice.mode == "on-start":
         output.note(
             f"{path}: a broker runs on it, so the figures are those of its last checkpoints. Clean it with cleanerd "
@@ -174,7 +174,7 @@ def _tell_mode(output: Output, partitions: Partitions, choice: ModeChoice) -> No
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _PlanRequest:
     """What was asked for, the same for every partition of a log directory."""
 
     output: Output
@@ -187,7 +187,7 @@ class _Asked:
     switch_to: tuple[str, str] | None
     budget_bytes: int
 
-    def row(self, name: TopicPartition) -> Row:
+    def row(self, name: TopicPartition) -> PlanRow:
         """One partition; what clean, stage or clean --live would refuse is an error here too."""
         log_dir, found, formats, saving, switched = self.partitions.log_dir, None, None, None, None
         estimate = None
@@ -202,15 +202,15 @@ class _Asked:
                 saving = self._saving(reading, found)
             elif not self.exact:
                 estimate = self._estimate(reading, found)
-            self._tell_cost(log_dir, found)
+            self._print_cost(log_dir, found)
             if self.switch_to is not None:
                 switched = self._switched(reading, found, self.switch_to)
         except (CleanerdError, OSError) as caught:
             error = as_cleanerd_error(caught, str(log_dir.path / str(name)))
-            return Row(name, log_dir, found, formats, saving, switched, error)
-        return Row(name, log_dir, found, formats, saving, switched, None, estimate=estimate)
+            return PlanRow(name, log_dir, found, formats, saving, switched, error)
+        return PlanRow(name, log_dir, found, formats, saving, switched, None, estimate=estimate)
 
-    def _tell_cost(self, log_dir: LogDir, found: Survey) -> None:
+    def _print_cost(self, log_dir: LogDir, found: Survey) -> None:
         """What the change of the topic's rules would cost, if there is one; counted with --exact."""
         if found.change is None or not found.change.differs:
             return
@@ -228,7 +228,7 @@ class _Asked:
                 f"{found.log.name}: its rules change; plan --exact counts the keys that get another winner"
             )
 
-    def _saving(self, reading: PartitionReading, found: Survey) -> Saving:
+    def _saving(self, reading: PartitionSnapshot, found: Survey) -> ExactReclaimable:
         """Index, decide and rewrite, to nowhere (U-54)."""
         size = sum(segment.size_bytes for segment in found.log.segments[:-1])
         with (
@@ -251,8 +251,8 @@ class _Asked:
         reserve = disk_reserve_bytes(self.resources, found.config, str(found.log.path))
         if sizes:
             needed = sum(sizes) if self.choice.mode == "on-start" else max(sizes)
-            require_room(os.statvfs(found.log.path), needed, reserve, str(found.log.path))
-        return Saving(
+            require_space(os.statvfs(found.log.path), needed, reserve, str(found.log.path))
+        return ExactReclaimable(
             records=sum(segment.records for segment in segments),
             kept=sum(segment.kept for segment in segments),
             bytes_before=size,
@@ -265,7 +265,7 @@ class _Asked:
             oddities=cleaning.decision.oddities,
         )
 
-    def _estimate(self, reading: PartitionReading, found: Survey) -> Reclaimable | None:
+    def _estimate(self, reading: PartitionSnapshot, found: Survey) -> Reclaimable | None:
         """What a clean would save; None where that cannot be told, and --exact says why."""
         if not self.budget_bytes:
             return None
@@ -279,7 +279,7 @@ class _Asked:
             )
         return None
 
-    def _switched(self, reading: PartitionReading, found: Survey, switch_to: tuple[str, str]) -> Switched | None:
+    def _switched(self, reading: PartitionSnapshot, found: Survey, switch_to: tuple[str, str]) -> SwitchRow | None:
         """What another strategy would keep otherwise; None for internal topics, whose only one is offset (R280-12)."""
         if found.log.name.topic in INTERNAL_TOPICS:
             return None
@@ -293,7 +293,7 @@ class _Asked:
             other = replace(plan.rules, strategy=strategy, header=header)
             result = compare(plan, other, pool, advance)
         name = f"{strategy}:{header}" if header else strategy
-        return Switched(name, result.keys, result.differing, result.oddities)
+        return SwitchRow(name, result.keys, result.differing, result.oddities)
 
 
 def _split_notes(overflowed: Sequence[SegmentDecision]) -> tuple[str, ...]:

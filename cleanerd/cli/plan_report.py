@@ -6,28 +6,28 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.cleaner.reclaimable import Reclaimable
-from cleanerd.cleaner.staged_plan import staged_in_words, staged_json
+from cleanerd.cleaner.staged_plan import describe_staged, staged_json
 from cleanerd.cli.output import NONE_COMPACTED, Column
-from cleanerd.log.fingerprint import fingerprint, in_words
-from cleanerd.words import counted, human_bytes, human_change, human_count
+from cleanerd.config.fingerprint import describe_settings, fingerprint
+from cleanerd.humanize import counted, human_bytes, human_change, human_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from cleanerd.broker.mode import ModeChoice
-    from cleanerd.cleaner.oddities import Oddities
+    from cleanerd.cleaner.record_anomalies import RecordAnomalies
     from cleanerd.cleaner.survey import Survey
     from cleanerd.cli.output import Output
+    from cleanerd.config.topic_config import TopicConfig
     from cleanerd.errors import CleanerdError
     from cleanerd.format.names import TopicPartition
-    from cleanerd.log.log_dir import LogDir
-    from cleanerd.log.message_format import Formats
-    from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.segments.log_dir import LogDir
+    from cleanerd.segments.message_format import Formats
 
 
 @dataclass(frozen=True, slots=True)
-class Saving:
+class ExactReclaimable:
     """What a cleaning would leave, by the decision itself; bytes of rebuilt batches are estimates until written.
 
     ``bytes_before`` and ``bytes_after`` are those of the log below the active segment, as ``clean`` tells them.
@@ -43,7 +43,7 @@ class Saving:
     notes: tuple[str, ...]
     stage_bytes: int
     reserve_bytes: int
-    oddities: Oddities
+    oddities: RecordAnomalies
 
     @property
     def saved_bytes(self) -> int:
@@ -52,17 +52,17 @@ class Saving:
 
 
 @dataclass(frozen=True, slots=True)
-class Switched:
+class SwitchRow:
     """What another strategy (``rules``, in words) would keep otherwise: of how many keys the winner."""
 
     to: str
     keys: int
     differing: int
-    oddities: Oddities
+    oddities: RecordAnomalies
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PlanRow:
     """One partition in the plan; ``error``: why it would not be cleaned, without the facts when it cannot be read.
 
     ``daemon``: what a running daemon does with it, None where none answered.
@@ -72,8 +72,8 @@ class Row:
     log_dir: LogDir
     found: Survey | None
     formats: Formats | None
-    saving: Saving | None
-    switched: Switched | None
+    saving: ExactReclaimable | None
+    switched: SwitchRow | None
     error: CleanerdError | None
     estimate: Reclaimable | None = None
     daemon: Mapping[str, Any] | None = None
@@ -87,7 +87,7 @@ class Row:
         return Reclaimable(saved, saved, saved, "exact")
 
 
-def tell(output: Output, rows: Sequence[Row], modes: Mapping[Path, ModeChoice], *, exact: bool) -> None:
+def print_plan(output: Output, rows: Sequence[PlanRow], modes: Mapping[Path, ModeChoice], *, exact: bool) -> None:
     """Print the plan; ``modes``: how each log directory can be cleaned now."""
     if output.as_json:
         told = [{"log_dir": str(path), "mode": each.mode, "reason": each.reason} for path, each in modes.items()]
@@ -131,14 +131,14 @@ def tell(output: Output, rows: Sequence[Row], modes: Mapping[Path, ModeChoice], 
     output.table([*columns, Column("what would happen")], cells)
     if exact:
         output.line()
-        output.line(Total.of(rows).in_words())
+        output.line(Total.of(rows).describe())
     for row in rows:
-        if row.found is not None and (staged := staged_in_words(row.found.log.path)):
+        if row.found is not None and (staged := describe_staged(row.found.log.path)):
             output.note(f"{row.name}: {staged}")
         found, saving = row.found, row.saving
         for note in (*(() if found is None else found.notes), *(() if saving is None else saving.notes)):
             output.note(f"{row.name}: {note}")
-    _tell_switches(output, rows)
+    _print_switches(output, rows)
     savings = [row.saving for row in rows if row.saving is not None]
     if savings:
         clean = max(s.peak_bytes - s.reserve_bytes for s in savings)
@@ -149,14 +149,14 @@ def tell(output: Output, rows: Sequence[Row], modes: Mapping[Path, ModeChoice], 
         )
 
 
-def _tell_switches(output: Output, rows: Sequence[Row]) -> None:
+def _print_switches(output: Output, rows: Sequence[PlanRow]) -> None:
     cells = []
     for row in rows:
         if row.found is not None and (switched := row.switched) is not None:
             share = f"{100 * switched.differing / switched.keys:.2f} %" if switched.keys else "-"
             counts = [human_count(switched.keys), human_count(switched.differing), share]
             without = human_count(switched.oddities.without_version)
-            cells.append([str(row.name), in_words(row.found.config), switched.to, *counts, without])
+            cells.append([str(row.name), describe_settings(row.found.config), switched.to, *counts, without])
     if not cells:
         return
     titles = ("keys", "other winner", "share", "records without version")
@@ -165,13 +165,13 @@ def _tell_switches(output: Output, rows: Sequence[Row]) -> None:
     output.table(columns, cells)
 
 
-def _cells(row: Row, *, exact: bool, strategies: bool, estimates: bool) -> list[str]:
+def _cells(row: PlanRow, *, exact: bool, strategies: bool, estimates: bool) -> list[str]:
     if row.found is None:
         return [str(row.name), *[""] * ((8 if exact else 5) + strategies + estimates), f"error: {row.error}"]
     bounds = row.found.bounds
     cells = [
         str(row.name),
-        *([in_words(row.found.config)] if strategies else []),
+        *([describe_settings(row.found.config)] if strategies else []),
         f"{100 * bounds.dirtiness.ratio:.1f} %",
         str(bounds.first_dirty_offset),
         str(row.found.end_offset),
@@ -191,22 +191,22 @@ def _cells(row: Row, *, exact: bool, strategies: bool, estimates: bool) -> list[
     return [*cells, f"error: {row.error}" if row.error is not None else overdue + why]
 
 
-def _phase(row: Row, *, shown: bool) -> list[str]:
+def _phase(row: PlanRow, *, shown: bool) -> list[str]:
     return [] if not shown else ["" if row.daemon is None else str(row.daemon["phase"])]
 
 
-def _estimate(row: Row) -> str:
+def _estimate(row: PlanRow) -> str:
     """What would be saved; of less than a thousandth of the log the number says nothing."""
     if row.estimate is None or row.found is None:
         return ""
-    return "< 0.1 %" if 0 < row.estimate.bytes < _size(row.found) // 1000 else row.estimate.in_words()
+    return "< 0.1 %" if 0 < row.estimate.bytes < _size(row.found) // 1000 else row.estimate.describe()
 
 
 def _size(found: Survey) -> int:
     return sum(segment.size_bytes for segment in found.log.segments)
 
 
-def _after(row: Row) -> int | None:
+def _after(row: PlanRow) -> int | None:
     """Bytes that a clean would leave, of the same files as the size: the active segment stays as it is.
 
     All of them where nothing would be cleaned; None where it could not be worked out.
@@ -226,20 +226,20 @@ class Total:
     unknown: int
 
     @classmethod
-    def of(cls, rows: Sequence[Row]) -> Total:
+    def of(cls, rows: Sequence[PlanRow]) -> Total:
         """The total of ``plan --exact``, from its rows."""
         known = [
             (_size(row.found), after) for row in rows if row.found is not None and (after := _after(row)) is not None
         ]
         return cls(len(known), sum(size for size, _ in known), sum(after for _, after in known), len(rows) - len(known))
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """``3 partitions: 14.8 -> 2.1 MiB (-86 %)``."""
         words = f"{counted(self.partitions, 'partition')}: {human_change(self.bytes_before, self.bytes_after)}"
         return f"{words}; {counted(self.unknown, 'partition')} could not be worked out" if self.unknown else words
 
 
-def _json(row: Row) -> dict[str, Any]:
+def _json(row: PlanRow) -> dict[str, Any]:
     document: dict[str, Any] = {
         "topic": row.name.topic,
         "partition": row.name.partition,
@@ -285,14 +285,14 @@ def _json(row: Row) -> dict[str, Any]:
             "peak_bytes": row.saving.peak_bytes,
             "notes": list(row.saving.notes),
             "stage_bytes": row.saving.stage_bytes,
-            **_oddities_json(row.saving.oddities),
+            **_anomalies_json(row.saving.oddities),
         }
     if row.switched is not None:
         document["switch"] = {
             "to": row.switched.to,
             "keys": row.switched.keys,
             "other_winner": row.switched.differing,
-            **_oddities_json(row.switched.oddities),
+            **_anomalies_json(row.switched.oddities),
         }
     return document
 
@@ -308,7 +308,7 @@ def _rules_json(config: TopicConfig) -> dict[str, Any]:
     }
 
 
-def _oddities_json(oddities: Oddities) -> dict[str, int]:
+def _anomalies_json(oddities: RecordAnomalies) -> dict[str, int]:
     """Of the records that the strategy looked at: how many, and how many of them were not as it expects."""
     return {
         "dirty_records": oddities.records,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.cli.output import NONE_COMPACTED, Column
-from cleanerd.words import counted, human_bytes, human_change, human_count, human_ms
+from cleanerd.humanize import counted, human_bytes, human_change, human_count, human_ms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from cleanerd.cleaner.result import CleaningResult, Dropped
+    from cleanerd.cleaner.result import CleaningResult, RemovedRecords
     from cleanerd.cli.output import Output
     from cleanerd.errors import CleanerdError
 
@@ -25,10 +25,10 @@ _COLUMNS: Final = (
     Column("keyless", right=True),
     Column("time", right=True),
 )
-_WHY_COLUMNS: Final = (Column("partition"), Column("outcome"), Column("why"))
+_REASON_COLUMNS: Final = (Column("partition"), Column("outcome"), Column("why"))
 
 
-def tell_notes(output: Output, result: CleaningResult) -> None:
+def print_notes(output: Output, result: CleaningResult) -> None:
     """What is worth knowing of one partition, as soon as it is done; what went wrong is a warning."""
     for note in result.notes:
         output.note(f"{result.name}: {note}")
@@ -36,7 +36,7 @@ def tell_notes(output: Output, result: CleaningResult) -> None:
         output.warning(f"{result.name}: {result.reason}")
 
 
-def tell(
+def print_results(
     output: Output,
     results: Sequence[CleaningResult],
     failures: Sequence[CleanerdError] = (),
@@ -57,8 +57,8 @@ def tell(
         return
     # Where nothing was done there is nothing to count: the reasons stand in the table.
     counts = any(result.is_done for result in results)
-    columns = _COLUMNS if counts else _WHY_COLUMNS
-    rows = [_row(result) if counts else _why_row(result) for result in results]
+    columns = _COLUMNS if counts else _REASON_COLUMNS
+    rows = [_row(result) if counts else _reason_row(result) for result in results]
     if len({result.log_dir for result in results}) > 1:  # where there is one directory its name says nothing
         columns = (columns[0], Column("log directory"), *columns[1:])
         rows = [[name, result.log_dir, *cells] for result, (name, *cells) in zip(results, rows, strict=True)]
@@ -74,7 +74,7 @@ def tell(
             f"{counted(dropped, 'record')} dropped."
         )
     for result in results:
-        if counts and _why_row(result)[-1]:
+        if counts and _reason_row(result)[-1]:
             output.note(f"{result.name}: {result.reason}")
 
 
@@ -83,7 +83,7 @@ def _sizes(result: CleaningResult) -> tuple[int, int]:
     return result.bytes_before + result.active_bytes, result.bytes_after + result.active_bytes
 
 
-def _why_row(result: CleaningResult) -> list[str]:
+def _reason_row(result: CleaningResult) -> list[str]:
     # An error has been told already, as a warning.
     told = result.outcome == "skipped" and result.error is None
     return [str(result.name), result.outcome, result.reason if told else ""]
@@ -92,7 +92,7 @@ def _why_row(result: CleaningResult) -> list[str]:
 def _row(result: CleaningResult) -> list[str]:
     if not result.is_done:
         return [str(result.name), result.outcome, *[""] * (len(_COLUMNS) - 2)]
-    dropped: Dropped = result.dropped
+    dropped: RemovedRecords = result.dropped
     before, after = _sizes(result)
     return [
         str(result.name),

@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from cleanerd.cli.output import lost_lines
-from cleanerd.daemon.heap import give_back_free_memory, keep_few_heaps
+from cleanerd.daemon.heap import limit_malloc_arenas, start_memory_trimming
 from cleanerd.daemon.http.server import HttpServer
 from cleanerd.daemon.service import Service
-from cleanerd.daemon.work.hand_over import HandOver
+from cleanerd.daemon.work.spark_offload import SparkOffload
 from cleanerd.errors import ConfigError
 from cleanerd.spark.launch import require_spark
 
 if TYPE_CHECKING:
     from cleanerd.cli.options import Common
-    from cleanerd.settings import Settings
+    from cleanerd.config import Settings
 
 
 def run_daemon(common: Common) -> int:
     """What ``cleanerd run`` does; its command line is in ``reading_verbs.py``."""
     # Until the service listens to it; the default would end the process.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    keep_few_heaps()
-    give_back_free_memory()
+    limit_malloc_arenas()
+    start_memory_trimming()
     settings = common.load_settings()
     http = partial(
         HttpServer,
@@ -37,7 +37,9 @@ def run_daemon(common: Common) -> int:
         hosts=settings.daemon.cleanerd_http_hosts,
         partitions_max=settings.daemon.cleanerd_metrics_partitions_max,
     )
-    service = Service(settings, partial(reread, common), http=http, hand_over=HandOver(require_spark), news=lost_lines)
+    service = Service(
+        settings, partial(reread, common), http=http, hand_over=SparkOffload(require_spark), news=lost_lines
+    )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         number = runner.run(service.run())
     common.output.note(f"stopped by {signal.Signals(number).name}")

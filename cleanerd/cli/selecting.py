@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from cleanerd.errors import CleanerdError, ConfigError, system_error
-from cleanerd.log.remote import RemotePath, shown_url
-from cleanerd.scope.selection import METAVAR
+from cleanerd.resolution.selection import METAVAR
+from cleanerd.segments.remote import RemotePath, shown_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -203,7 +203,7 @@ def partition_argument(function: F) -> F:
 
 def complete_setting(_context: click.Context, _option: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """``--set KEY=``: every key, and below ``topics.NAME.`` those of a topic."""
-    from cleanerd.settings.keys import DAEMON_FIELDS, TOPIC_FIELDS  # noqa: PLC0415 - pydantic takes its time
+    from cleanerd.config.keys import DAEMON_FIELDS, TOPIC_FIELDS  # noqa: PLC0415 - pydantic takes its time
 
     if incomplete.startswith("topics.") and incomplete.count(".") > 1:
         _, topic, _ = incomplete.split(".", 2)
@@ -224,7 +224,7 @@ def parse_strategy(text: str) -> tuple[str, str]:
     Raises:
         click.BadParameter: neither ``offset`` nor ``timestamp`` nor ``header:NAME``.
     """
-    from cleanerd.log.strategy_config import STRATEGIES  # noqa: PLC0415 - --help needs none of it
+    from cleanerd.config.strategy_keys import STRATEGIES  # noqa: PLC0415 - --help needs none of it
 
     strategy, _, header = text.partition(":")
     if strategy not in STRATEGIES or (strategy == "header") != bool(header.strip()):
@@ -245,7 +245,7 @@ def strategy_option(help_text: str, name: str = "strategy") -> Callable[[F], F]:
 
 def _partitions_of_dirs(context: click.Context, _option: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Of the directories that are already typed, else of those that the settings name."""
-    from cleanerd.log.log_dir import partition_names  # noqa: PLC0415 - only a shell that completes needs it
+    from cleanerd.segments.log_dir import partition_names  # noqa: PLC0415 - only a shell that completes needs it
 
     names: list[TopicPartition] = []
     given = [Path(each) for key in ("log_dirs", "paths", "dirs") for each in context.params.get(key) or ()]
@@ -256,21 +256,21 @@ def _partitions_of_dirs(context: click.Context, _option: click.Parameter, incomp
             names += partition_names(path)
         except CleanerdError:
             continue
-    return _words(names, incomplete)
+    return _completions(names, incomplete)
 
 
 def _partitions_of_daemon(context: click.Context, _argument: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from cleanerd.daemon.asking import ask, find_control_socket  # noqa: PLC0415 - as above
+    from cleanerd.daemon.control_client import find_control_socket, send_request  # noqa: PLC0415 - as above
     from cleanerd.format.names import TopicPartition  # noqa: PLC0415
 
     try:
-        view = ask(find_control_socket(_settings(context)), "status", timeout_seconds=_ANSWER_SECONDS)
+        view = send_request(find_control_socket(_settings(context)), "status", timeout_seconds=_ANSWER_SECONDS)
     except CleanerdError:
         return []
-    return _words([TopicPartition(each["topic"], each["partition"]) for each in view["partitions"]], incomplete)
+    return _completions([TopicPartition(each["topic"], each["partition"]) for each in view["partitions"]], incomplete)
 
 
-def _words(names: Iterable[TopicPartition], incomplete: str) -> list[CompletionItem]:
+def _completions(names: Iterable[TopicPartition], incomplete: str) -> list[CompletionItem]:
     """Topics of several partitions, and partitions."""
     known = sorted(set(names))
     several = [topic for topic, count in Counter(name.topic for name in known).items() if count > 1]
@@ -290,7 +290,7 @@ def _settings(context: click.Context) -> Any:
         ConfigError: they are no good.
     """
     from cleanerd.cli.default_config import default_config  # noqa: PLC0415
-    from cleanerd.settings import load_settings  # noqa: PLC0415
+    from cleanerd.config import load_settings  # noqa: PLC0415
 
     given = context.params
     paths = given.get("config_paths") or (() if given.get("no_config") else default_config())
@@ -298,7 +298,7 @@ def _settings(context: click.Context) -> Any:
 
 
 def _settings_dirs(context: click.Context) -> tuple[Path, ...]:
-    from cleanerd.scope.log_dirs import log_dirs_of  # noqa: PLC0415
+    from cleanerd.resolution.log_dirs import log_dirs_of  # noqa: PLC0415
 
     try:
         return log_dirs_of(_settings(context))

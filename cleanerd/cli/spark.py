@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from cleanerd.cli.commands import CommandGroup, VerbTable
 from cleanerd.cli.options import common_options
-from cleanerd.cli.verbs import VerbGroup, VerbTable
-from cleanerd.log.memory import working_alone
+from cleanerd.host.memory import local_mode
+from cleanerd.spark.driver_memory import a_session_fits
 from cleanerd.spark.launch import DEFAULT_MASTER, is_driver, is_local, require_packages, submit
-from cleanerd.spark.room import a_session_fits
-from cleanerd.spark.small import bytes_below, is_little, is_short
+from cleanerd.spark.local_threshold import bytes_below, is_little, is_short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from cleanerd.cli.options import Common
 
-VERBS: Final[VerbTable] = {
+COMMANDS: Final[VerbTable] = {
     "clean": ("cleanerd.cli.spark_clean:clean", "Stage a cleaning on many machines; cleanerd apply swaps it in."),
     "audit": ("cleanerd.cli.spark_audit:audit", "Check a cleaning record by record; find where keys still occur."),
     "profile": ("cleanerd.cli.spark_profile:profile", "Count keys, versions, tombstones; what a cleaning would save."),
@@ -38,20 +38,20 @@ VERBS: Final[VerbTable] = {
 """Verb -> where its click command is, and one line for ``--help``."""
 
 
-class SparkVerbs(VerbGroup):
+class SparkCommands(CommandGroup):
     """The verbs below ``spark``."""
 
     def table(self) -> VerbTable:
         """The verbs of :data:`VERBS`, in the order of ``--help``."""
-        return VERBS
+        return COMMANDS
 
 
-@click.group("spark", cls=SparkVerbs)
+@click.group("spark", cls=SparkCommands)
 def spark() -> None:
     """Verbs that run as Spark jobs: on this machine, or on any cluster that sees the log directories."""
 
 
-def spark_verb(
+def spark_command(
     *,
     alone: Callable[[Mapping[str, Any]], bool] | None = None,
     check: Callable[[Mapping[str, Any]], None] | None = None,
@@ -77,7 +77,7 @@ def spark_verb(
             may_be_alone = alone is not None and alone(options) and read_bytes is not None and not conf
             if may_be_alone and (is_little(read_bytes) or not a_session_fits()):
                 require_packages()
-                with working_alone():
+                with local_mode():
                     return function(common, **given)
             arguments = click.get_current_context().find_root().obj
             script = Path(__file__).parent / "submitted" / "cleanerd_driver.py"

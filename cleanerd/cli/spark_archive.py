@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cleanerd.cli.cleaning_options import options_from, remember_time
-from cleanerd.cli.results import tell, tell_notes
-from cleanerd.cli.scope import (
-    select_in,
-    tell_of_server_properties,
-    tell_warnings,
-    tell_what_is_missing,
-)
-from cleanerd.spark.archive.run import Told, clean_archive
-from cleanerd.words import counted
+from cleanerd.cli.cleaning_options import options_from, save_time
+from cleanerd.cli.results import print_notes, print_results
+from cleanerd.cli.scope import note_missing_configs, note_server_properties, print_config_warnings, select_in
+from cleanerd.humanize import counted
+from cleanerd.spark.archive.run import ArchiveEvents, clean_archive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +18,7 @@ if TYPE_CHECKING:
 
     from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
-    from cleanerd.spark.archive.look import Looked
+    from cleanerd.spark.archive.look import ArchivePlan
 
 
 def archive_all(
@@ -34,14 +29,14 @@ def archive_all(
     settings = common.load_settings()
     wanted = select_in(given["partitions"], log_dirs)
     options = options_from(given, output, settings)
-    tell_of_server_properties(output, settings)
-    told = Told(output.note, output.warning, lambda looked: _tell_looked(output, looked))
+    note_server_properties(output, settings)
+    events = ArchiveEvents(output.note, output.warning, lambda looked: _print_planned(output, looked))
     with output.progress("archive") as advance:
-        found = clean_archive(session, log_dirs, place, settings, wanted, options, told=told, advance=advance)
-    remember_time(settings)
+        found = clean_archive(session, log_dirs, place, settings, wanted, options, events=events, advance=advance)
+    save_time(settings)
     for result in found.results:
-        tell_notes(output, result)
-    tell(output, found.results, found.failures, more={"manifest": found.manifest})
+        print_notes(output, result)
+    print_results(output, found.results, found.failures, more={"manifest": found.manifest})
     left = [str(result.name) for result in found.results if result.error is not None]
     if found.manifest is None:
         output.warning(f"{place}: nothing was cleaned, so no archive was written")
@@ -52,12 +47,12 @@ def archive_all(
     return found.exit_code
 
 
-def _tell_looked(output: Output, looked: Looked) -> None:
-    tell_what_is_missing(output, looked.facts, looked.copy.place)
-    tell_warnings(output, looked.configs)
-    if looked.not_compacted:
-        left = [str(name) for name in looked.not_compacted]
-        output.note(f"{looked.copy.place}: not in the archive, as not known to be compacted: {_some(left)}")
+def _print_planned(output: Output, planned: ArchivePlan) -> None:
+    note_missing_configs(output, planned.facts, planned.copy.place)
+    print_config_warnings(output, planned.configs)
+    if planned.not_compacted:
+        left = [str(name) for name in planned.not_compacted]
+        output.note(f"{planned.copy.place}: not in the archive, as not known to be compacted: {_some(left)}")
 
 
 def _some(names: Sequence[str]) -> str:

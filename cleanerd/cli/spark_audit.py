@@ -8,28 +8,35 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cleanerd.cli.audit import FOUND, places_elsewhere, show_found, show_key, terms_document, warn_of_unsearched
+from cleanerd.cli.audit import (
+    FOUND,
+    other_record_places,
+    show_found,
+    show_key,
+    terms_document,
+    warn_of_unsearched,
+)
 from cleanerd.cli.clean_end import CleanEnds
-from cleanerd.cli.keys_asked import find_terms_asked, search_options
+from cleanerd.cli.key_options import find_terms_asked, search_options
 from cleanerd.cli.options import now_option
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules, select_in
 from cleanerd.cli.selecting import ExistingPath, partition_option, strategy_option
-from cleanerd.cli.spark import spark_verb
+from cleanerd.cli.spark import spark_command
 from cleanerd.errors import CorruptionError
 from cleanerd.format.names import parse_topic_partition_dir
-from cleanerd.inspect.report import bytes_fields
-from cleanerd.log.log_dir import partition_names
-from cleanerd.words import counted, human_bytes, human_count
+from cleanerd.humanize import counted, human_bytes, human_count
+from cleanerd.inspection.report import bytes_fields
+from cleanerd.segments.log_dir import partition_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from cleanerd.cli.options import Common
+    from cleanerd.config import Settings
     from cleanerd.format.names import TopicPartition
-    from cleanerd.settings import Settings
-    from cleanerd.spark.audit import Judged
+    from cleanerd.spark.audit import AuditedPartition
     from cleanerd.spark.erasure import Erasure
     from cleanerd.verify.audit import Term
 
@@ -37,7 +44,7 @@ _KEY_BYTES: Final = 16
 
 
 @click.command("audit")
-@spark_verb(alone=lambda _options: True)
+@spark_command(alone=lambda _options: True)
 @click.argument("dirs", metavar="BEFORE AFTER | LOG_DIR...", nargs=-1, required=True,
                 type=ExistingPath(file_okay=False, urls=True))  # fmt: skip
 @partition_option
@@ -96,13 +103,15 @@ def audit(
     names = _names(partitions, dirs)
     if len(names) != 1 and (up_to is not None or first_dirty or log_start):
         raise click.UsageError("an offset is one partition's: give one --partition with it")
-    from cleanerd.spark.api import Logs  # noqa: PLC0415 - needs pyspark, which only a driver has
+    from cleanerd.spark.api import ReadableLogs  # noqa: PLC0415 - needs pyspark, which only a driver has
     from cleanerd.spark.session import spark_session  # noqa: PLC0415
 
     before, after = dirs
     hash_key = _digest_key(digest_key)
     with spark_session("cleanerd audit") as session:
-        logs = Logs(session, after, lambda topic: key_rules(settings, topic, strategy), partitions=names or None)
+        logs = ReadableLogs(
+            session, after, lambda topic: key_rules(settings, topic, strategy), partitions=names or None
+        )
         compared, notes = logs.compared(before)
         total = sum(sides.size_bytes for sides in compared)
         common.output.note(f"{counted(len(compared), 'partition')}, {human_bytes(total)} to read twice")
@@ -123,7 +132,7 @@ def audit(
     if common.output.as_json:
         common.output.json(_document(before, after, hash_key, judged))
     else:
-        _tell(common, judged)
+        _print_report(common, judged)
     return CorruptionError.exit_code if any(each.found or each.is_unchecked for each in judged) else 0
 
 
@@ -146,7 +155,7 @@ def _digest_key(text: str | None) -> bytes:
     return key
 
 
-def _document(before: Path, after: Path, hash_key: bytes, judged: Sequence[Judged]) -> dict[str, object]:
+def _document(before: Path, after: Path, hash_key: bytes, judged: Sequence[AuditedPartition]) -> dict[str, object]:
     return {
         "before": str(before),
         "after": str(after),
@@ -156,7 +165,7 @@ def _document(before: Path, after: Path, hash_key: bytes, judged: Sequence[Judge
     }
 
 
-def _of_partition(each: Judged) -> dict[str, object]:
+def _of_partition(each: AuditedPartition) -> dict[str, object]:
     from cleanerd.spark.audit import KINDS  # noqa: PLC0415
 
     def side(name: str) -> dict[str, object]:
@@ -198,7 +207,7 @@ def _of_partition(each: Judged) -> dict[str, object]:
     }
 
 
-def _tell(common: Common, judged: Sequence[Judged]) -> None:
+def _print_report(common: Common, judged: Sequence[AuditedPartition]) -> None:
     from cleanerd.spark.audit import KINDS  # noqa: PLC0415
 
     output = common.output
@@ -223,7 +232,7 @@ def _tell(common: Common, judged: Sequence[Judged]) -> None:
                 f"{each.name}: nothing says how far it is clean, so neither superseded records nor those that are "
                 "missing above the cleaned part were looked for; give --up-to OFFSET with --partition"
             )
-        if each.head_is_gone:
+        if each.is_head_missing:
             output.note(
                 f"{each.name}: AFTER begins at offset {each.after.begin}, BEFORE at {each.before.begin}; if retention "
                 f"or DeleteRecords removed what lies between, give --log-start {each.after.begin}"
@@ -237,7 +246,7 @@ def _tell(common: Common, judged: Sequence[Judged]) -> None:
         output.line(f"nothing is wrong in {counted(len(judged), 'partition')}")
 
 
-def _row(each: Judged) -> list[str]:
+def _row(each: AuditedPartition) -> list[str]:
     found = [f"{human_count(count)} {kind}" for kind, count in each.findings.items() if count]
     end = each.asked.clean_end
     return [
@@ -259,17 +268,17 @@ def _erasure(
     limit: int,
     expect_absent: bool,
 ) -> int:
-    from cleanerd.spark.api import Logs  # noqa: PLC0415
+    from cleanerd.spark.api import ReadableLogs  # noqa: PLC0415
     from cleanerd.spark.session import spark_session  # noqa: PLC0415
 
-    elsewhere = places_elsewhere(settings, dirs)
+    elsewhere = other_record_places(settings, dirs)
     names = {name for each in dirs for name in partition_names(each)}
     elsewhere = elsewhere.of(names.__contains__, {str(each.resolve()) for each in dirs})
     kept = [each.path for each in elsewhere.places if not any(each.path.is_relative_to(path) for path in dirs)]
     for path in kept:
         common.output.note(f"{path}: has segments that were kept or copied; it is searched too")
     with spark_session("cleanerd audit") as session, common.output.progress("audit") as advance:
-        logs = Logs(session, [*dirs, *kept], lambda topic: key_rules(settings, topic))
+        logs = ReadableLogs(session, [*dirs, *kept], lambda topic: key_rules(settings, topic))
         found = logs.find_records(terms, limit=limit, advance=advance)
     if common.output.as_json:
         unsearched = [each.what for each in elsewhere.unsearched]

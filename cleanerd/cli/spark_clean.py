@@ -12,7 +12,7 @@ import click
 
 from cleanerd.cli.cleaning_options import cleaning_options
 from cleanerd.cli.selecting import archives_argument, output_option
-from cleanerd.cli.spark import spark_verb
+from cleanerd.cli.spark import spark_command
 from cleanerd.cli.stage import one_by_one, stage_all
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ def _check(given: Mapping[str, Any]) -> None:
     from cleanerd.spark.launch import require_packages  # noqa: PLC0415
 
     require_packages()
-    from cleanerd.spark.archive.apart import check_apart  # noqa: PLC0415 - pyarrow
+    from cleanerd.spark.archive.overlap_check import require_no_overlap  # noqa: PLC0415 - pyarrow
     from cleanerd.spark.archive.target import check_new, target_of  # noqa: PLC0415 - pyarrow
 
-    check_apart(given["output"], given["log_dirs"])
+    require_no_overlap(given["output"], given["log_dirs"])
     check_new(target_of(given["output"]))
 
 
@@ -43,7 +43,7 @@ def _check(given: Mapping[str, Any]) -> None:
 @output_option("Write a cleaned copy of the archives LOG_DIR to this new directory or URL (s3://BUCKET/PREFIX).")
 @cleaning_options
 @click.option("--shards", type=click.IntRange(1, 4096), metavar="N", help="Cut the keys into N shards or more.")
-@spark_verb(alone=lambda given: given["shards"] is None, check=_check)
+@spark_command(alone=lambda given: given["shards"] is None, check=_check)
 def clean(common: Common, log_dirs: tuple[Path, ...], *, output: Path | None, shards: int | None, **given: Any) -> int:
     """Write the new segments of the compacted partitions beside the old ones, for cleanerd apply.
 
@@ -61,7 +61,7 @@ def clean(common: Common, log_dirs: tuple[Path, ...], *, output: Path | None, sh
             from cleanerd.cli.spark_archive import archive_all  # noqa: PLC0415
 
             return archive_all(common, session, log_dirs, output, **given)
-        from cleanerd.spark.clean import SparkStager, stage_alone  # noqa: PLC0415
+        from cleanerd.spark.clean import SparkStager, stage_locally  # noqa: PLC0415
 
-        stager_of = one_by_one(stage_alone) if session is None else partial(SparkStager.of, session, shards)
+        stager_of = one_by_one(stage_locally) if session is None else partial(SparkStager.of, session, shards)
         return stage_all(common, log_dirs, stager_of, **given)

@@ -10,19 +10,19 @@ from cleanerd.cli.clean_end import clean_end_of_logs
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules, select_in
 from cleanerd.cli.selecting import existing_dirs, partition_option
-from cleanerd.cli.spark import spark_verb
+from cleanerd.cli.spark import spark_command
 from cleanerd.errors import CorruptionError
-from cleanerd.words import counted, human_count
+from cleanerd.humanize import counted, human_count
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.cli.options import Common
-    from cleanerd.spark.divergence import Comparison, Divergence, Replica
+    from cleanerd.spark.divergence import Divergence, Replica, ReplicaComparison
 
 
 @click.command("divergence")
-@spark_verb(alone=lambda _options: True)
+@spark_command(alone=lambda _options: True)
 @existing_dirs("dirs", "LOG_DIR LOG_DIR...", urls=True)
 @partition_option
 def divergence(common: Common, dirs: tuple[Path, ...], *, partitions: tuple[str, ...]) -> int:
@@ -33,14 +33,14 @@ def divergence(common: Common, dirs: tuple[Path, ...], *, partitions: tuple[str,
     """
     if len(dirs) < 2:
         raise click.UsageError("two directories at least")
-    from cleanerd.spark.api import Logs  # noqa: PLC0415 - needs pyarrow
+    from cleanerd.spark.api import ReadableLogs  # noqa: PLC0415 - needs pyarrow
     from cleanerd.spark.session import spark_session  # noqa: PLC0415
 
     settings = common.load_settings()
     names = tuple(select_in(partitions, dirs[:1]))
 
     with spark_session("cleanerd divergence") as session:
-        logs = Logs(session, dirs[0], lambda topic: key_rules(settings, topic), partitions=names or None)
+        logs = ReadableLogs(session, dirs[0], lambda topic: key_rules(settings, topic), partitions=names or None)
         total = logs.size_bytes * len(dirs)
         with common.output.progress("divergence", total=total) as advance:
             compared = logs.compare_replicas(dirs[1:], clean_end_of=clean_end_of_logs(settings), advance=advance)
@@ -52,7 +52,7 @@ def divergence(common: Common, dirs: tuple[Path, ...], *, partitions: tuple[str,
             "partitions": [_document(each) for each in compared.partitions],
         })  # fmt: skip
     else:
-        _tell(common, compared)
+        _print_report(common, compared)
     return CorruptionError.exit_code if compared.found else 0
 
 
@@ -74,7 +74,7 @@ def _document(each: Divergence) -> dict[str, object]:
         "other": replica(each.other),
         "begin_offset": each.begin,
         "end_offset": each.end,
-        "compared": not each.is_apart,
+        "compared": not each.has_no_common_offset,
         "records_in_both": each.records,
         "cleaned_in_one": each.cleaned,
         "expired_in_one": each.expired,
@@ -85,7 +85,7 @@ def _document(each: Divergence) -> dict[str, object]:
     }
 
 
-def _tell(common: Common, compared: Comparison) -> None:
+def _print_report(common: Common, compared: ReplicaComparison) -> None:
     from cleanerd.spark.divergence import KINDS  # noqa: PLC0415
 
     columns = [
@@ -102,7 +102,7 @@ def _tell(common: Common, compared: Comparison) -> None:
     kinds = [kind for kind in KINDS if any(each.findings[kind] for each in compared.partitions)]
     for kind in kinds:
         common.output.line(f"{kind}: {KINDS[kind]}")
-    apart = sum(each.is_apart for each in compared.partitions)
+    apart = sum(each.has_no_common_offset for each in compared.partitions)
     if apart:
         common.output.line(f"{counted(apart, 'pair')} of replicas with no offset that both have: not compared")
     if not kinds:
@@ -119,5 +119,5 @@ def _row(each: Divergence) -> list[str]:
         human_count(each.records),
         human_count(each.cleaned),
         human_count(each.expired),
-        ", ".join(found) or ("no offset in both" if each.is_apart else "the same"),
+        ", ".join(found) or ("no offset in both" if each.has_no_common_offset else "the same"),
     ]

@@ -12,15 +12,15 @@ from cleanerd.cli.clean_end import clean_end_of_logs
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules, select_in
 from cleanerd.cli.selecting import existing_dirs, partition_option, strategy_option
-from cleanerd.cli.spark import spark_verb
+from cleanerd.cli.spark import spark_command
 from cleanerd.errors import CorruptionError
-from cleanerd.words import counted, human_bytes, human_change, human_count
+from cleanerd.humanize import counted, human_bytes, human_change, human_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from cleanerd.cli.options import Common
-    from cleanerd.settings import Settings
+    from cleanerd.config import Settings
     from cleanerd.spark.profile import Profile
 
 
@@ -34,7 +34,7 @@ def _check(given: Mapping[str, Any]) -> None:
 
 
 @click.command("profile")
-@spark_verb(alone=lambda _given: True, check=_check)
+@spark_command(alone=lambda _given: True, check=_check)
 @existing_dirs("log_dirs", "LOG_DIR...", urls=True)
 @partition_option
 @strategy_option("As if this held for the topics: offset, timestamp or header:NAME.")
@@ -57,13 +57,15 @@ def profile(
     Map and shards are what cleanerd would need for it with the settings of this machine. Exit code 5 when there are
     bytes that cannot be read.
     """
-    from cleanerd.spark.api import Logs  # noqa: PLC0415 - needs pyarrow
+    from cleanerd.spark.api import ReadableLogs  # noqa: PLC0415 - needs pyarrow
     from cleanerd.spark.session import spark_session  # noqa: PLC0415
 
     settings = common.load_settings()
     names = tuple(select_in(partitions, log_dirs))
     with spark_session("cleanerd profile") as session:
-        logs = Logs(session, log_dirs, lambda topic: key_rules(settings, topic, strategy), partitions=names or None)
+        logs = ReadableLogs(
+            session, log_dirs, lambda topic: key_rules(settings, topic, strategy), partitions=names or None
+        )
         with common.output.progress("profile", total=logs.size_bytes) as advance:
             found = logs.profile(clean_end_of=clean_end_of_logs(settings), advance=advance)
         if report is not None:
@@ -71,7 +73,7 @@ def profile(
     if common.output.as_json:
         common.output.json({"partitions": [_document(each, settings) for each in found]})
     else:
-        _tell(common, found, settings)
+        _print_report(common, found, settings)
     damaged = [text for each in found for text in each.damaged]
     for text in damaged:
         common.output.warning(text)
@@ -92,7 +94,7 @@ def _document(each: Profile, settings: Settings) -> dict[str, object]:
     return {**each.document(), "map_bytes": needed, "shards": shards}
 
 
-def _tell(common: Common, found: Sequence[Profile], settings: Settings) -> None:
+def _print_report(common: Common, found: Sequence[Profile], settings: Settings) -> None:
     titles = (
         "records", "keys", "superseded", "tombstones", "no version", "records/key 50% 90% 99% max",
         "bytes/key 50% 90% 99% max", "on disk", "would save", "map", "shards",
@@ -115,10 +117,10 @@ def _tell(common: Common, found: Sequence[Profile], settings: Settings) -> None:
                 "partition of the topic, and compaction keeps both (partitions were added, or a producer uses another "
                 "partitioner). Write a tombstone to the partition where the key no longer belongs"
             )
-    _tell_topics(common, found)
+    _print_topics(common, found)
 
 
-def _tell_topics(common: Common, found: Sequence[Profile]) -> None:
+def _print_topics(common: Common, found: Sequence[Profile]) -> None:
     from cleanerd.spark.report.topics import by_topic  # noqa: PLC0415 - needs pyarrow
 
     now_ms = time.time_ns() // 1_000_000

@@ -12,16 +12,16 @@ from cleanerd.cli.delete_retention import delete_retention
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules, select_in
 from cleanerd.cli.selecting import existing_dirs, partition_option
-from cleanerd.cli.spark import spark_verb
+from cleanerd.cli.spark import spark_command
+from cleanerd.humanize import counted, human_count
 from cleanerd.spark.launch import require_packages
-from cleanerd.words import counted, human_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from cleanerd.cli.options import Common
-    from cleanerd.spark.snapshot import Taken
+    from cleanerd.spark.snapshot import SnapshotResult
     from cleanerd.spark.tables.merge import Merged
     from cleanerd.spark.tables.target import Delta, Iceberg
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _PARQUET, _DELTA, _ICEBERG = "parquet", "delta", "iceberg"
 
 
-def _alone(given: Mapping[str, Any]) -> bool:
+def _runs_locally(given: Mapping[str, Any]) -> bool:
     """Parquet files at a URL are written by Spark alone, as no one else here can."""
     return given["format_"] != _PARQUET or "://" not in (given["out"] or "")
 
@@ -46,7 +46,7 @@ def _check(given: Mapping[str, Any]) -> None:
 
 
 @click.command("snapshot")
-@spark_verb(alone=_alone, check=_check)
+@spark_command(alone=_runs_locally, check=_check)
 @existing_dirs("log_dirs", "LOG_DIR...", urls=True)
 @click.option("--out", metavar="DIR", help="A new directory or URL; with --format delta that of the table.")
 @click.option(
@@ -84,18 +84,18 @@ def snapshot(
     """
     target = _Target(**{each.name: given[each.name] for each in fields(_Target)})
     decode = decode_from(given)
-    from cleanerd.spark.api import Logs  # noqa: PLC0415 - needs pyarrow
+    from cleanerd.spark.api import ReadableLogs  # noqa: PLC0415 - needs pyarrow
     from cleanerd.spark.session import spark_session  # noqa: PLC0415
 
     settings = common.load_settings()
     names = tuple(select_in(partitions, log_dirs))
     with spark_session("cleanerd snapshot") as session:
-        logs = Logs(
+        logs = ReadableLogs(
             session, log_dirs, lambda topic: key_rules(settings, topic), partitions=names or None, decode=decode
         )
         latest = logs.latest(tombstones=tombstones, whole_log=whole_log)
         with common.output.progress("snapshot", total=logs.size_bytes) as advance:
-            done: Sequence[Taken | Merged]
+            done: Sequence[SnapshotResult | Merged]
             if target.table is None:
                 done = latest.write_parquet(target.where, advance=advance)
             elif target.incremental:
@@ -104,12 +104,12 @@ def snapshot(
             else:
                 done = latest.write_table(target.table, replace=target.replace, advance=advance)
     if target.incremental:
-        _tell_merged(common, target, cast("Sequence[Merged]", done))
+        _print_merged(common, target, cast("Sequence[Merged]", done))
     else:
-        _tell_taken(common, target, cast("Sequence[Taken]", done))
+        _print_taken(common, target, cast("Sequence[SnapshotResult]", done))
     undecoded = sum(each.undecoded for each in done)
     if undecoded and not common.output.as_json:
-        common.output.line(f"not decoded: {counted(undecoded, 'value')}, with the reasons in {target.beside}")
+        common.output.line(f"not decoded: {counted(undecoded, 'value')}, with the reasons in {target.undecoded}")
     return 0
 
 
@@ -152,11 +152,11 @@ class _Target:
         return self.decode is not None
 
     @property
-    def beside(self) -> str:
+    def undecoded(self) -> str:
         """Where what could not be decoded is."""
         if self.table is None:
             return f"{self.where}/_undecoded"
-        return self.table.beside().where
+        return self.table.undecoded().where
 
     @property
     def where(self) -> str:
@@ -164,7 +164,7 @@ class _Target:
         return str(self.table_name if self.out is None else self.out)
 
 
-def _tell_taken(common: Common, target: _Target, taken: Sequence[Taken]) -> None:
+def _print_taken(common: Common, target: _Target, taken: Sequence[SnapshotResult]) -> None:
     records = sum(each.keys for each in taken)
     if common.output.as_json:
         rows = [{**_row(target, each), "records": each.keys} for each in taken]
@@ -177,7 +177,7 @@ def _tell_taken(common: Common, target: _Target, taken: Sequence[Taken]) -> None
     common.output.line(f"{counted(records, 'record')} in {target.where}")
 
 
-def _tell_merged(common: Common, target: _Target, merged: Sequence[Merged]) -> None:
+def _print_merged(common: Common, target: _Target, merged: Sequence[Merged]) -> None:
     written, removed = sum(each.written for each in merged), sum(each.removed for each in merged)
     if common.output.as_json:
         rows = [
@@ -201,7 +201,7 @@ def _tell_merged(common: Common, target: _Target, merged: Sequence[Merged]) -> N
     common.output.line(f"{counted(written, 'row')} written, {removed} removed in {target.where}")
 
 
-def _row(target: _Target, each: Taken | Merged) -> dict[str, Any]:
+def _row(target: _Target, each: SnapshotResult | Merged) -> dict[str, Any]:
     return {
         "topic": each.name.topic,
         "partition": each.name.partition,

@@ -7,25 +7,25 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
-from cleanerd.apply.keep import require_keepable
-from cleanerd.apply.kept_segments import KeptSegments
-from cleanerd.apply.remember import not_cleaned
-from cleanerd.apply.round import stage_partition
-from cleanerd.apply.side_by_side import side_by_side
 from cleanerd.broker.lock_file import broker_runs
 from cleanerd.cleaner.result import CleaningResult, exit_code
-from cleanerd.cli.at_work import Turns
 from cleanerd.cli.bars import Bars
-from cleanerd.cli.change_cost import tell_costs
-from cleanerd.cli.cleaning_options import options_from, remember_time
+from cleanerd.cli.change_cost import print_costs
+from cleanerd.cli.cleaning_options import options_from, save_time
+from cleanerd.cli.crash_aware_order import CrashAwareOrder
 from cleanerd.cli.each_dir import CleaningRequest
-from cleanerd.cli.results import tell, tell_notes
-from cleanerd.cli.scope import select_in, tell_start_obstacles, tell_warnings, tell_young_topics
+from cleanerd.cli.results import print_notes, print_results
+from cleanerd.cli.scope import note_young_topics, print_config_warnings, select_in, warn_start_obstacles
 from cleanerd.errors import CleanerdError
-from cleanerd.scope.broker_facts import broker_facts
-from cleanerd.scope.log_dirs import require_outside
-from cleanerd.scope.partitions import BesideBroker, ByDisk
-from cleanerd.words import counted, human_ms
+from cleanerd.humanize import counted, human_ms
+from cleanerd.resolution.broker_facts import broker_facts
+from cleanerd.resolution.log_dirs import require_outside
+from cleanerd.resolution.partitions import BesideBrokerPartitions, OfflinePartitions
+from cleanerd.swap.backup import require_keepable
+from cleanerd.swap.kept_segments import KeptSegments
+from cleanerd.swap.record_outcome import not_cleaned
+from cleanerd.swap.round import stage_partition
+from cleanerd.swap.side_by_side import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.survey import CleaningOptions
     from cleanerd.cli.options import Common
+    from cleanerd.config.topic_config import TopicConfig
     from cleanerd.format.names import TopicPartition
-    from cleanerd.log.clean_point import StateStore
-    from cleanerd.log.log_dir import LogDir
-    from cleanerd.log.topic_config import TopicConfig
-    from cleanerd.scope.targets import Target
+    from cleanerd.resolution.targets import TargetPartition
+    from cleanerd.segments.log_dir import LogDir
+    from cleanerd.state.cleaner_checkpoint import StateStore
 
 
 class Stager(Protocol):
-    """Who stages a partition: this process (``apply/round.py``), or Spark."""
+    """Who stages a partition: this process (``swap/round.py``), or Spark."""
 
     def __call__(
         self,
@@ -57,7 +57,7 @@ class Stager(Protocol):
         *,
         keep_replaced: Path | None = None,
     ) -> CleaningResult:
-        """Stage one partition, as ``apply/round.py: stage_partition`` does."""
+        """Stage one partition, as ``swap/round.py: stage_partition`` does."""
 
 
 @runtime_checkable
@@ -105,11 +105,11 @@ def stage_all(
         require_keepable(kept, log_dirs)
         KeptSegments(settings.daemon.cleanerd_state_dir).require_writable(kept.stat())
     if is_here:  # what goes to Spark is too large to be read here
-        tell_costs(common.output, settings, log_dirs, wanted, options)
+        print_costs(common.output, settings, log_dirs, wanted, options)
     request = CleaningRequest.of(common, settings, log_dirs, wanted, options, kept)
     results, failures = request.each(partial(_stage_dir, stager_of))
-    remember_time(settings)
-    tell(common.output, results, failures)
+    save_time(settings)
+    print_results(common.output, results, failures)
     staged = sum(result.outcome == "staged" for result in results)
     if staged and not common.output.as_json:
         common.output.note(
@@ -126,18 +126,20 @@ def _stage_dir(stager_of: StagerOf, request: CleaningRequest, log_dir: LogDir) -
         earlier, log_dir = request.first.read_twice(log_dir.path, output.note, request.others(log_dir.path))
     running = earlier is not None
     facts = broker_facts(request.settings, log_dir, request.others(log_dir.path), running=running, younger=running)
-    tell_start_obstacles(output, log_dir, facts)
-    partitions = ByDisk(log_dir, facts) if earlier is None else BesideBroker(log_dir, facts, earlier)
+    warn_start_obstacles(output, log_dir, facts)
+    partitions = (
+        OfflinePartitions(log_dir, facts) if earlier is None else BesideBrokerPartitions(log_dir, facts, earlier)
+    )
     resources = replace(facts.resources(), workers=request.settings.daemon.log_cleaner_threads)
     targets = partitions.targets(request.wanted)
     if earlier is not None and not request.wanted:
-        tell_young_topics(output, partitions, targets)
-    tell_warnings(output, [target.config for target in targets])
-    turns = Turns(store, log_dir, request.wanted, output)
+        note_young_topics(output, partitions, targets)
+    print_config_warnings(output, [target.config for target in targets])
+    turns = CrashAwareOrder(store, log_dir, request.wanted, output)
     stager = stager_of([log_dir.path / str(target.name) for target in targets])
     reads = threading.Lock()
 
-    def staged(target: Target, progress: Progress) -> CleaningResult:
+    def staged(target: TargetPartition, progress: Progress) -> CleaningResult:
         name = target.name
         try:
             with reads:
@@ -163,10 +165,10 @@ def _stage_dir(stager_of: StagerOf, request: CleaningRequest, log_dir: LogDir) -
         with output.progress(f"{log_dir.path}: partitions", len(first)) as advance:
             results = side_by_side(first, staged, at_once=stager.at_once, done=advance, cancel=stager.cancel)
         for result in results:
-            tell_notes(output, result)
+            print_notes(output, result)
         first = []
     for target in (*first, *last):
         with Bars(output, str(target.name)) as bars:
             results.append(staged(target, bars))
-        tell_notes(output, results[-1])
+        print_notes(output, results[-1])
     return results

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 
-from cleanerd.cli.operations import tell_operations
+from cleanerd.cli.operations import print_operations
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import NONE_COMPACTED, Column
 from cleanerd.cli.selecting import daemons_partitions
-from cleanerd.daemon.asking import UNKNOWN, ask, find_control_socket
+from cleanerd.daemon.control_client import UNKNOWN, find_control_socket, send_request
 from cleanerd.daemon.view import PartitionPhase
 from cleanerd.format.names import TopicPartition
-from cleanerd.inspect.report import time_of
-from cleanerd.scope.selection import select
-from cleanerd.words import counted, human_bytes, human_ms, reclaimable_in_words
+from cleanerd.humanize import counted, describe_reclaimable, human_bytes, human_ms
+from cleanerd.inspection.report import time_of
+from cleanerd.resolution.selection import select
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -72,11 +72,11 @@ def status(
     if operations:
         if partitions or states or history:
             raise click.UsageError("--operations goes with --limit only")
-        tell_operations(common.output, ask(socket, "operations")["operations"], limit)
+        print_operations(common.output, send_request(socket, "operations")["operations"], limit)
         return 0
     if history and states:
         raise click.UsageError("--history goes with partitions and --limit, not with --state")
-    view = ask(socket, "status")
+    view = send_request(socket, "status")
     if history:
         show_history(common.output, view, partitions, limit)
         return 0
@@ -85,7 +85,7 @@ def status(
     if common.output.as_json:
         common.output.json({**view, "partitions": rows, "matching_partitions": len(found)})
     else:
-        tell(common.output, view, rows)
+        print_status(common.output, view, rows)
         if len(rows) < len(found):
             common.output.note(f"{len(rows)} of {counted(len(found), 'partition')} shown")
     return 0 if view["healthy"] else 1
@@ -102,7 +102,7 @@ def matching(view: Mapping[str, Any], words: Sequence[str], states: Sequence[str
     return [each for name, each in rows if (not wanted or name in wanted) and (not states or each["state"] in states)]
 
 
-def tell(output: Output, view: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
+def print_status(output: Output, view: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
     """A status in words, with these of its partitions."""
     output.line(headline(view))
     output.line()
@@ -281,11 +281,11 @@ def _reclaimable(partition: Mapping[str, Any]) -> str:
     count, low, high = (partition[f"reclaimable_{name}"] for name in ("bytes", "low_bytes", "high_bytes"))
     if count is None or (partition["reclaimable_method"] == "guess" and high):
         return ""
-    return reclaimable_in_words(count, low, high, exact=partition["reclaimable_exact"] or not high)
+    return describe_reclaimable(count, low, high, exact=partition["reclaimable_exact"] or not high)
 
 
 def _no_partition() -> str:
-    from cleanerd.scope.broker_facts import METADATA_AGE_MS  # noqa: PLC0415 - it loads NumPy
+    from cleanerd.resolution.broker_facts import METADATA_AGE_MS  # noqa: PLC0415 - it loads NumPy
 
     return (
         f"{NONE_COMPACTED} Beside a broker without the agent a topic counts {METADATA_AGE_MS // 60_000} minutes after "

@@ -12,9 +12,9 @@ import click
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import printable
 from cleanerd.cli.status import PARTITION_COLUMNS, headline, partition_row
-from cleanerd.daemon.asking import ask, find_control_socket
+from cleanerd.daemon.control_client import find_control_socket, send_request
 from cleanerd.errors import RefusedError
-from cleanerd.words import human_bytes, human_ms
+from cleanerd.humanize import human_bytes, human_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -65,7 +65,7 @@ def top(common: Common, seconds: float, frames: int | None) -> None:
 def _frames(socket: Path, count: int | None) -> Iterator[Group]:
     left = count
     while left is None or left > 0:
-        yield frame(ask(socket, "status"))
+        yield frame(send_request(socket, "status"))
         left = None if left is None else left - 1
 
 

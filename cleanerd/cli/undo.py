@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cleanerd.apply.kept_segments import KeptEntry, KeptSegments
-from cleanerd.apply.lock import LogDirLock
-from cleanerd.apply.session import LockedDir
-from cleanerd.apply.undo import UndoResult, entries_of, undo_cleaning
 from cleanerd.cli.each_dir import collected
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import select_in
 from cleanerd.errors import CleanerdError, RefusedError, worst_exit_code
 from cleanerd.format.names import parse_topic_partition_dir
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.scope.broker_facts import broker_facts
-from cleanerd.scope.log_dirs import require_outside
-from cleanerd.words import counted, human_bytes
+from cleanerd.humanize import counted, human_bytes
+from cleanerd.resolution.broker_facts import broker_facts
+from cleanerd.resolution.log_dirs import require_outside
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.swap.kept_segments import KeptEntry, KeptSegments
+from cleanerd.swap.lock import LogDirLock
+from cleanerd.swap.session import LockedDir
+from cleanerd.swap.undo import UndoResult, entries_of, undo_cleaning
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
     from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
+    from cleanerd.config import Settings
     from cleanerd.format.names import TopicPartition
-    from cleanerd.scope.broker_facts import BrokerFacts
-    from cleanerd.scope.selection import Selection
-    from cleanerd.settings import Settings
+    from cleanerd.resolution.broker_facts import BrokerFacts
+    from cleanerd.resolution.selection import PartitionSelection
 
 LOCK_WAIT_SECONDS = 2.0
 
@@ -74,7 +74,7 @@ def undo(
         failures.append(newer)
     if kept is not None and not results and not failures:
         _require_described(kept, undoable, state_dir)
-    _tell(common.output, results, failures, state_dir)
+    _print_results(common.output, results, failures, state_dir)
     return _exit_code(results, failures)
 
 
@@ -95,7 +95,7 @@ def _require_described(kept: Path, undoable: KeptSegments, state_dir: Path) -> N
             )
 
 
-def _question(undoable: KeptSegments, paths: Sequence[Path], wanted: Selection) -> str | None:
+def _question(undoable: KeptSegments, paths: Sequence[Path], wanted: PartitionSelection) -> str | None:
     """``Undo the last cleaning of 2 partitions (10.6 MiB were kept)?``; None when nothing can be undone."""
     found: list[KeptEntry] = []
     for path in paths:
@@ -114,7 +114,7 @@ def _undo_dir(
     settings: Settings,
     path: Path,
     paths: Sequence[Path],
-    wanted: Selection,
+    wanted: PartitionSelection,
     undoable: KeptSegments,
     kept: Path | None,
     *,
@@ -165,7 +165,7 @@ def _undo_one(
     return undo_cleaning(locked, undoable, entry, keep_replaced=kept, hide_later=hide_later)
 
 
-def _newest(entries: Sequence[KeptEntry], wanted: Selection) -> dict[TopicPartition, KeptEntry]:
+def _newest(entries: Sequence[KeptEntry], wanted: PartitionSelection) -> dict[TopicPartition, KeptEntry]:
     """The first entry of each partition, by partition."""
     newest: dict[TopicPartition, KeptEntry] = {}
     for entry in entries:
@@ -174,7 +174,9 @@ def _newest(entries: Sequence[KeptEntry], wanted: Selection) -> dict[TopicPartit
     return dict(sorted(newest.items()))
 
 
-def _list(output: Output, undoable: KeptSegments, paths: Sequence[Path], wanted: Selection, state_dir: Path) -> None:
+def _list(
+    output: Output, undoable: KeptSegments, paths: Sequence[Path], wanted: PartitionSelection, state_dir: Path
+) -> None:
     entries = [
         entry
         for path in paths
@@ -209,7 +211,9 @@ def _time(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _tell(output: Output, results: Sequence[UndoResult], failures: Sequence[CleanerdError], state_dir: Path) -> None:
+def _print_results(
+    output: Output, results: Sequence[UndoResult], failures: Sequence[CleanerdError], state_dir: Path
+) -> None:
     if output.as_json:
         told = [result.to_json() for result in results]
         output.json({"partitions": told, "errors": [error.to_json() for error in failures]})

@@ -13,15 +13,16 @@ from cleanerd.broker.lock_file import broker_runs
 from cleanerd.cli.clean_end import CleanEnds
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules, select_in
+from cleanerd.config.topic_config import resolve_producer_id_expiration_ms
 from cleanerd.errors import CleanerdError, CorruptionError, MachineError, as_cleanerd_error, worst_exit_code
 from cleanerd.format.names import SNAPSHOT_SUFFIX, parse_file_name, parse_topic_partition_dir
-from cleanerd.log.kernel_errors import kernel_errors_told
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.log.safe_open import PlantedError
-from cleanerd.log.topic_config import resolve_producer_id_expiration_ms
-from cleanerd.scope.broker_facts import broker_facts
+from cleanerd.fsio.safe_open import HostileNameError
+from cleanerd.humanize import counted, human_bytes, human_count
+from cleanerd.resolution.broker_facts import broker_facts
+from cleanerd.segments.kernel_errors import translated_kernel_errors
+from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.verify.finding import Findings
-from cleanerd.verify.kinds import Kind
+from cleanerd.verify.kinds import FindingKind
 from cleanerd.verify.listing import NO_END, SegmentFile, list_partition, size_of
 from cleanerd.verify.log_dir import (
     is_log_dir,
@@ -30,10 +31,15 @@ from cleanerd.verify.log_dir import (
     verify_in_surroundings,
     verify_small_file,
 )
-from cleanerd.verify.partition import Question, Verdict, tell_deleted, verify_partition, verify_segment
+from cleanerd.verify.partition import (
+    VerifyRequest,
+    VerifyResult,
+    report_deleted,
+    verify_partition,
+    verify_segment,
+)
 from cleanerd.verify.producers import read_snapshots
 from cleanerd.verify.rules import KAFKAS_RULES
-from cleanerd.words import counted, human_bytes, human_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -41,8 +47,8 @@ if TYPE_CHECKING:
 
     from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
-    from cleanerd.scope.selection import Selection
-    from cleanerd.settings import Settings
+    from cleanerd.config import Settings
+    from cleanerd.resolution.selection import PartitionSelection
     from cleanerd.verify.log_dir import Surroundings
 
 
@@ -65,7 +71,7 @@ def verify(
         raise click.UsageError("--partition goes with log directories")
     settings = common.load_settings()
     wanted = select_in(partitions, paths)
-    question = Question(
+    question = VerifyRequest(
         now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms,
         clean_to=clean_to,
         against=against,
@@ -74,14 +80,14 @@ def verify(
         limit=limit or None,
     )
     ends = CleanEnds(settings)
-    verdicts: list[Verdict] = []
+    verdicts: list[VerifyResult] = []
     unread: list[CleanerdError] = []
     untold: list[MachineError] = []
     with common.output.progress("verify", total=_work(paths, wanted, passes=2 if against is None else 5)) as advance:
         for path in paths:
             expiration_ms = _producer_expiration_ms(path, paths, settings, common.output, untold)
-            asked = replace(question, advance=advance, producer_expiration_ms=expiration_ms)
-            verdicts += _verify(path, asked, settings, ends, wanted, unread)
+            request = replace(question, advance=advance, producer_expiration_ms=expiration_ms)
+            verdicts += _verify(path, request, settings, ends, wanted, unread)
     if against is not None:
         verdicts += _only_in(against, paths, wanted, limit or None)
     _show(common.output, verdicts, compared=against is not None)
@@ -116,8 +122,8 @@ def _producer_expiration_ms(
 
 
 def _ruled(
-    question: Question, partition: Path, settings: Settings, ends: CleanEnds, around: Surroundings | None = None
-) -> Question:
+    question: VerifyRequest, partition: Path, settings: Settings, ends: CleanEnds, around: Surroundings | None = None
+) -> VerifyRequest:
     """With the rules of the topic that the directory is named after; a directory of another name has Kafka's.
 
     ``around``: of the log directory that the partition lies in. What its checkpoint says of how far the log is clean
@@ -130,19 +136,19 @@ def _ruled(
     rules = key_rules(settings, name.topic)
     clean_to = question.clean_to
     if clean_to is None and (around is not None or rules != KAFKAS_RULES):
-        clean_to = ends.beside(around, place.parent, name, rules)
+        clean_to = ends.clean_end(around, place.parent, name, rules)
     unproven_below = ends.unproven_below(place.parent, name) if question.clean_to is None else 0
     return replace(question, rules=rules, clean_to=clean_to, checkpoint_counts=False, unproven_below=unproven_below)
 
 
 def _verify(
     path: Path,
-    question: Question,
+    question: VerifyRequest,
     settings: Settings,
     ends: CleanEnds,
-    wanted: Selection,
+    wanted: PartitionSelection,
     unread: list[CleanerdError],
-) -> Iterator[Verdict]:
+) -> Iterator[VerifyResult]:
     """``unread`` gets what the system refused to read of a partition, which is a finding too."""
     if path.is_file():
         yield _verify_file(path, _ruled(question, path.parent, settings, ends))
@@ -151,37 +157,41 @@ def _verify(
             raise click.UsageError("--clean-to is for a partition, not for a log directory")
         findings = Findings(question.limit)
         around = read_surroundings(path, findings, unread, broker_runs=broker_runs(path))
-        yield Verdict(str(path), findings)
+        yield VerifyResult(str(path), findings)
         deleted: list[Path] = []
         for partition in _chosen(path, wanted):
             if partition.is_symlink():
                 findings.error(
-                    Kind.NOT_VERIFIED, str(partition), "is a symbolic link and not followed; the broker would follow it"
+                    FindingKind.NOT_VERIFIED,
+                    str(partition),
+                    "is a symbolic link and not followed; the broker would follow it",
                 )
                 continue
             copy = None if question.against is None else question.against / partition.name
             if copy is not None and not copy.is_dir():
                 findings.warning(
-                    Kind.NOT_COMPARED, str(partition), f"{copy} does not exist: the partition is compared with nothing"
+                    FindingKind.NOT_COMPARED,
+                    str(partition),
+                    f"{copy} does not exist: the partition is compared with nothing",
                 )
                 copy = None
             try:
-                asked = _ruled(replace(question, against=copy), partition, settings, ends, around)
-                with kernel_errors_told(str(partition)):
-                    verdict = verify_in_surroundings(partition, around, asked)
+                request = _ruled(replace(question, against=copy), partition, settings, ends, around)
+                with translated_kernel_errors(str(partition)):
+                    verdict = verify_in_surroundings(partition, around, request)
             except (CleanerdError, OSError) as caught:
                 # One partition that cannot be read stops no other one.
                 error = as_cleanerd_error(caught, str(partition))
-                findings.error(Kind.NOT_VERIFIED, str(partition), f"cannot be verified: {error}")
+                findings.error(FindingKind.NOT_VERIFIED, str(partition), f"cannot be verified: {error}")
                 if _is_of_machine(caught):
                     unread.append(error.without_frames())
                 continue
             deleted += verdict.deleted
             yield verdict
-        tell_deleted(path, deleted, findings)
+        report_deleted(path, deleted, findings)
     else:
         verdict = _verify_partition(path, question, settings, ends)
-        tell_deleted(path, verdict.deleted, verdict.findings)
+        report_deleted(path, verdict.deleted, verdict.findings)
         yield verdict
 
 
@@ -189,14 +199,14 @@ def _is_of_machine(caught: CleanerdError | OSError) -> bool:
     """Whether a disk, or a lack of memory, and not what lies there, is why something could not be verified."""
     if isinstance(caught, OSError | MachineError):
         return True
-    return isinstance(caught.__cause__, OSError) and not isinstance(caught.__cause__, PlantedError)
+    return isinstance(caught.__cause__, OSError) and not isinstance(caught.__cause__, HostileNameError)
 
 
-def _chosen(log_dir: Path, wanted: Selection) -> list[Path]:
+def _chosen(log_dir: Path, wanted: PartitionSelection) -> list[Path]:
     return [path for path in partitions_in(log_dir) if not wanted or parse_topic_partition_dir(path.name) in wanted]
 
 
-def _only_in(copy: Path, paths: Sequence[Path], wanted: Selection, limit: int | None) -> list[Verdict]:
+def _only_in(copy: Path, paths: Sequence[Path], wanted: PartitionSelection, limit: int | None) -> list[VerifyResult]:
     """The partitions of a log directory's copy that none of the log directories has."""
     places = [path for path in paths if is_log_dir(path)]
     if not places or not is_log_dir(copy):
@@ -206,11 +216,11 @@ def _only_in(copy: Path, paths: Sequence[Path], wanted: Selection, limit: int | 
     for partition in _chosen(copy, wanted):
         if partition.name not in here:
             what = f"is not in {', '.join(map(str, places))}: it was deleted or moved away, or is lost"
-            findings.warning(Kind.NOT_COMPARED, str(partition), what)
-    return [Verdict(str(copy), findings)] if findings.kept else []
+            findings.warning(FindingKind.NOT_COMPARED, str(partition), what)
+    return [VerifyResult(str(copy), findings)] if findings.kept else []
 
 
-def _verify_partition(path: Path, question: Question, settings: Settings, ends: CleanEnds) -> Verdict:
+def _verify_partition(path: Path, question: VerifyRequest, settings: Settings, ends: CleanEnds) -> VerifyResult:
     if not list_partition(path).segments:
         raise click.UsageError(f"{str(path)!r} has neither segments nor a meta.properties")
     if question.against is not None and (question.against / path.name).is_dir():
@@ -223,7 +233,7 @@ def _verify_partition(path: Path, question: Question, settings: Settings, ends: 
     return verify_in_surroundings(path, around, _ruled(question, path, settings, ends, around))
 
 
-def _verify_file(path: Path, question: Question) -> Verdict:
+def _verify_file(path: Path, question: VerifyRequest) -> VerifyResult:
     if question.against is not None:
         raise click.UsageError("--against is for directories")
     parsed = parse_file_name(path.name)
@@ -236,7 +246,7 @@ def _verify_file(path: Path, question: Question) -> Verdict:
     if suffix == SNAPSHOT_SUFFIX:
         findings = Findings(question.limit)
         read_snapshots(path.parent, (base,), findings)
-        return Verdict(str(path), findings, size_bytes=size_of(path))
+        return VerifyResult(str(path), findings, size_bytes=size_of(path))
     segments = list_partition(path.parent).segments
     found = next((file for file in segments if file.base == base), None)
     if suffix in {".index", ".timeindex", ".txnindex"}:
@@ -250,7 +260,7 @@ def _verify_file(path: Path, question: Question) -> Verdict:
     return verify_segment(found, question)
 
 
-def _work(paths: Sequence[Path], wanted: Selection, passes: int) -> int:
+def _work(paths: Sequence[Path], wanted: PartitionSelection, passes: int) -> int:
     """Bytes that will be read, about: for the progress bar."""
     total = 0
     for path in paths:
@@ -262,7 +272,7 @@ def _work(paths: Sequence[Path], wanted: Selection, passes: int) -> int:
     return total * passes
 
 
-def _show(output: Output, verdicts: list[Verdict], *, compared: bool) -> None:
+def _show(output: Output, verdicts: list[VerifyResult], *, compared: bool) -> None:
     """``compared``: with a copy."""
     errors = sum(verdict.findings.errors for verdict in verdicts)
     warnings = sum(verdict.findings.warnings for verdict in verdicts)
@@ -281,18 +291,18 @@ def _show(output: Output, verdicts: list[Verdict], *, compared: bool) -> None:
         f"{human_bytes(size)}: {counted(errors, 'error')}, {counted(warnings, 'warning')}"
     )
     unknown = [verdict for verdict in verdicts if verdict.segments and verdict.clean_to is None]
-    _tell_unknown(output, unknown, "all of it counts as cleaned" if compared else "keys were not compared")
+    _print_unknown(output, unknown, "all of it counts as cleaned" if compared else "keys were not compared")
 
 
-def _tell_unknown(output: Output, verdicts: list[Verdict], so: str) -> None:
+def _print_unknown(output: Output, verdicts: list[VerifyResult], consequence: str) -> None:
     """What follows from that. In one line: most topics of a broker may not be compacted at all."""
     if len(verdicts) == 1:
-        output.note(f"{verdicts[0].path}: nothing says how far it is clean (--clean-to), so {so}")
+        output.note(f"{verdicts[0].path}: nothing says how far it is clean (--clean-to), so {consequence}")
     elif verdicts:
         names = ", ".join(str(verdict.path) for verdict in verdicts[:3]) + (", ..." if len(verdicts) > 3 else "")
         output.note(
             f"{len(verdicts)} partitions: nothing says how far they are clean (--clean-to), as of topics that are not "
-            f"compacted, so {so}: {names}"
+            f"compacted, so {consequence}: {names}"
         )
 
 
@@ -300,9 +310,9 @@ def _place(value: int) -> str:
     return "-" if value < 0 else str(value)
 
 
-def _table(output: Output, verdicts: list[Verdict], place: Callable[[int], str]) -> None:
+def _table(output: Output, verdicts: list[VerifyResult], place: Callable[[int], str]) -> None:
     rows = [
-        [found.severity.value, found.kind.words, found.file, place(found.position), place(found.offset), found.what]
+        [found.severity.value, found.kind.text, found.file, place(found.position), place(found.offset), found.what]
         for verdict in verdicts
         for found in verdict.findings.in_order()
     ]

@@ -10,7 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicP
 
 from cleanerd.client.consumer import at_end, consumed
 from cleanerd.client.errors import ClientError, FlagModeError
-from cleanerd.client.latest_state import Beginning
+from cleanerd.client.latest_state import ReadingStart
 from cleanerd.client.rules import RulesByTopic, TopicRules
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _MOVING: Final = frozenset({
     KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.REPLICA_NOT_AVAILABLE,
 })  # fmt: skip
 """Leadership is on its way: asked again a moment later the next leader answers. librdkafka leaves that to us."""
-_AGAIN_SECONDS: Final = 0.2
+_RETRY_SECONDS: Final = 0.2
 
 _GROUP: Final = {"group.id": "cleanerd-latest-state"}
 """No group is joined and nothing committed: partitions are assigned by hand. librdkafka wants a name all the same."""
@@ -69,7 +69,7 @@ class BrokerTopic:
         self._ends: dict[int, int] = {}
         self._void: set[int] = set()
 
-    def begin(self) -> Mapping[int, Beginning]:
+    def begin(self) -> Mapping[int, ReadingStart]:
         """See :class:`~cleanerd.client.latest_state.TopicSource`.
 
         Raises:
@@ -86,11 +86,11 @@ class BrokerTopic:
             elif again or self._next[partition] < log_start:
                 self._seek(partition, log_start)
             self._void.discard(partition)
-            beginnings[partition] = Beginning(log_start, again)
+            beginnings[partition] = ReadingStart(log_start, again)
         return beginnings
 
-    def read_again(self, partition: int) -> None:
-        """As :meth:`cleanerd.client.latest_state.TopicSource.read_again`: this partition from its beginning."""
+    def reread(self, partition: int) -> None:
+        """As :meth:`cleanerd.client.latest_state.TopicSource.reread`: this partition from its beginning."""
         self._seek(partition, OFFSET_BEGINNING)
 
     def records(self, timeout_s: float) -> Iterator[ConsumedRecord]:
@@ -135,7 +135,7 @@ class BrokerTopic:
             return self._consumer.get_watermark_offsets(TopicPartition(self.topic, partition), timeout=ANSWER_SECONDS)
 
         try:
-            watermarks = _asked_again(ask)
+            watermarks = _retry_while_leader_moves(ask)
         except KafkaException as error:
             raise ClientError(f"the ends of {self.topic}-{partition} are not known: {error}") from error
         if watermarks is None:
@@ -150,12 +150,12 @@ class BrokerTopic:
             return sorted(topic.partitions)
 
         try:
-            return _asked_again(ask)
+            return _retry_while_leader_moves(ask)
         except KafkaException as error:
             raise ClientError(f"topic {self.topic} cannot be looked up: {error.args[0].str()}") from error
 
 
-def _asked_again(ask: Callable[[], _Answer]) -> _Answer:
+def _retry_while_leader_moves(ask: Callable[[], _Answer]) -> _Answer:
     """The answer, also while leadership of the partition moves."""
     deadline = time.monotonic() + ANSWER_SECONDS
     while True:
@@ -164,4 +164,4 @@ def _asked_again(ask: Callable[[], _Answer]) -> _Answer:
         except KafkaException as error:
             if error.args[0].code() not in _MOVING or time.monotonic() > deadline:
                 raise
-            time.sleep(_AGAIN_SECONDS)
+            time.sleep(_RETRY_SECONDS)

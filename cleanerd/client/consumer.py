@@ -10,7 +10,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException
 from cleanerd.client.errors import ClientError, FlagModeError
 from cleanerd.client.record import NO_TIMESTAMP, ConsumedRecord
 from cleanerd.client.rules import RulesByTopic, TopicRules
-from cleanerd.closing import Closing
+from cleanerd.closeable import Closeable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message, TopicPartition
 
 
-class Consumer(Closing):
+class Consumer(Closeable):
     """confluent-kafka's consumer, with :class:`ConsumedRecord` for its messages and exceptions for its errors.
 
     ``config`` is librdkafka's; ``rules`` are those of all topics, or one each by name. What is not here is to be had of
@@ -97,8 +97,8 @@ def consumed(message: Message, rules: RulesByTopic) -> ConsumedRecord:
     kind, timestamp_ms = message.timestamp()
     return ConsumedRecord(
         topic=topic,
-        partition=_known(message.partition()),
-        offset=_known(message.offset()),
+        partition=_minus_one_if_none(message.partition()),
+        offset=_minus_one_if_none(message.offset()),
         timestamp_ms=NO_TIMESTAMP if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms,
         key=_bytes(message.key()),
         value=_bytes(message.value()),
@@ -107,7 +107,7 @@ def consumed(message: Message, rules: RulesByTopic) -> ConsumedRecord:
     )
 
 
-def _known(number: int | None) -> int:
+def _minus_one_if_none(number: int | None) -> int:
     return -1 if number is None else number
 
 

@@ -9,7 +9,7 @@ from kafka import TopicPartition, errors
 
 from cleanerd.client.errors import ClientError
 from cleanerd.client.kafka_flag import FLAG_RULES, FlagConsumer
-from cleanerd.client.latest_state import Beginning
+from cleanerd.client.latest_state import ReadingStart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -38,7 +38,7 @@ class FlagTopic:
         self._consumer = FlagConsumer(rules=rules, **{**configs, **_OURS})
         self._ends: dict[TopicPartition, int] = {}
 
-    def begin(self) -> Mapping[int, Beginning]:
+    def begin(self) -> Mapping[int, ReadingStart]:
         """See :class:`~cleanerd.client.latest_state.TopicSource`.
 
         Raises:
@@ -64,13 +64,13 @@ class FlagTopic:
                 again = partition not in known or self._ends[partition] < position
                 if again or position < starts[partition]:
                     client.seek(partition, starts[partition])
-                beginnings[partition.partition] = Beginning(starts[partition], again)
+                beginnings[partition.partition] = ReadingStart(starts[partition], again)
         except errors.KafkaError as error:
             raise ClientError(f"the ends of {self.topic} are not known: {error}") from error
         return beginnings
 
-    def read_again(self, partition: int) -> None:
-        """As :meth:`cleanerd.client.latest_state.TopicSource.read_again`: this partition from its beginning."""
+    def reread(self, partition: int) -> None:
+        """As :meth:`cleanerd.client.latest_state.TopicSource.reread`: this partition from its beginning."""
         self._consumer.kafka.seek_to_beginning(TopicPartition(self.topic, partition))
 
     def records(self, timeout_s: float) -> Iterator[ConsumedRecord]:

@@ -61,13 +61,13 @@ def read_mode(config: Mapping[str, Any]) -> Mode:
     Raises:
         ConfigError: another value.
     """
-    given = str(config.get(KEY, "requested")).strip().lower()
-    if given in _OLD_NAMES:
-        mode = _OLD_NAMES[given]
-        warnings.warn(f"{KEY}={given} is deprecated, say {mode}", DeprecationWarning, stacklevel=3)
+    text = str(config.get(KEY, "requested")).strip().lower()
+    if text in _OLD_NAMES:
+        mode = _OLD_NAMES[text]
+        warnings.warn(f"{KEY}={text} is deprecated, say {mode}", DeprecationWarning, stacklevel=3)
         return mode
     for mode in MODES:
-        if given == mode:
+        if text == mode:
             return mode
     raise ConfigError(f"{KEY} is {config[KEY]!r}", where="client", hint=f"one of {', '.join(MODES)}")
 
@@ -77,7 +77,7 @@ def connection(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key not in {*_CALLBACKS, KEY}}
 
 
-def why_broker_cannot(config: Mapping[str, Any], timeout_s: float) -> str | None:
+def broker_obstacle_reason(config: Mapping[str, Any], timeout_s: float) -> str | None:
     """None when a broker gave a producer id, else its reason or that of the settings.
 
     Raises:
@@ -104,14 +104,14 @@ def why_broker_cannot(config: Mapping[str, Any], timeout_s: float) -> str | None
             return _text(error)
         if states and states[-1] == "Assigned":
             return None
-    said = f"; the client says: {problems[-1]}" if problems else ""
+    client_problem = f"; the client says: {problems[-1]}" if problems else ""
     raise IdempotenceError(
-        f"no broker gave a producer id within {timeout_s:g} s{said}",
+        f"no broker gave a producer id within {timeout_s:g} s{client_problem}",
         hint=f"is bootstrap.servers right? {KEY}=off does not ask",
     )
 
 
-def why_topic_cannot(admin: AdminClient, topic: str, timeout_s: float) -> str | None:
+def topic_obstacle_reason(admin: AdminClient, topic: str, timeout_s: float) -> str | None:
     """None when the topic's message format has sequence numbers, or nobody may know, else what is in the way.
 
     A topic that does not exist or must not be described counts as able: every format since 0.11 is.

@@ -17,7 +17,7 @@ from cleanerd.client.errors import ClientError
 from cleanerd.client.kafka_flag_codec import FlagAccumulator, FlagFetcher, TombstoneHeaders
 from cleanerd.client.record import ConsumedRecord
 from cleanerd.client.rules import TopicRules
-from cleanerd.closing import Closing
+from cleanerd.closeable import Closeable
 from cleanerd.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FLAG_RULES: Final = TopicRules(tombstone_mode="flag")
 
 
-class FlagProducer(Closing):
+class FlagProducer(Closeable):
     """Writes records to topics with ``tombstone.mode=flag``. ``configs`` are ``kafka.KafkaProducer``'s.
 
     Warns of a topic whose ``compression.type`` is not ``producer``, where it may look: there the broker packs batches
@@ -78,8 +78,8 @@ class FlagProducer(Closing):
             ClientError: kafka-python does not take the record.
         """
         given = tuple(headers)
-        deletes = self._rules.settle_tombstone(value, given, tombstone)
-        settled = self._rules.settle_version(given, version)
+        deletes = self._rules.resolve_tombstone(value, given, tombstone)
+        settled = self._rules.resolve_version(given, version)
         if topic not in self._looked_at:
             self._looked_at.add(topic)
             self._warn_of_compression(topic)
@@ -124,7 +124,7 @@ class FlagProducer(Closing):
             )
 
 
-class FlagConsumer(Closing):
+class FlagConsumer(Closeable):
     """Reads records with their flags. ``configs`` are ``kafka.KafkaConsumer``'s, without deserializers.
 
     ``kafka`` is kafka-python's own consumer: subscribe, assign and seek with it.

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from cleanerd.closing import Closing
+from cleanerd.closeable import Closeable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class ReadingStart:
     """A partition at the start of a reading. ``again``: what was read before is void, its records come once more."""
 
     log_start_offset: int
@@ -37,10 +37,10 @@ class Beginning:
 class TopicSource(Protocol):
     """Where records come from: a broker or log directories. Records of a partition come in the order of the log."""
 
-    def begin(self) -> Mapping[int, Beginning]:
+    def begin(self) -> Mapping[int, ReadingStart]:
         """Fix how far the next reading goes: to what is the end now. By partition; new ones may appear."""
 
-    def read_again(self, partition: int) -> None:
+    def reread(self, partition: int) -> None:
         """Let the next :meth:`records` give this partition from its log start on."""
 
     def records(self, timeout_s: float) -> Iterator[ConsumedRecord]:
@@ -100,7 +100,7 @@ class LatestPartition(Mapping[bytes, "ConsumedRecord"]):
         return sum(1 for _ in self)
 
 
-class LatestState(Closing, Mapping[bytes, "ConsumedRecord"]):
+class LatestState(Closeable, Mapping[bytes, "ConsumedRecord"]):
     """The live keys of a topic with the record that won each, as of the last :meth:`update`.
 
     ``source`` is a :class:`~cleanerd.client.broker_topic.BrokerTopic`, a
@@ -130,7 +130,7 @@ class LatestState(Closing, Mapping[bytes, "ConsumedRecord"]):
             if beginning.again or must_read_again:
                 partition.forget()
             if must_read_again and not beginning.again:
-                self._source.read_again(number)
+                self._source.reread(number)
         return [record for record in self._source.records(timeout_s) if self.partitions[record.partition].take(record)]
 
     def follow(self, *, pause_s: float = 1.0, timeout_s: float = 60.0) -> Iterator[ConsumedRecord]:

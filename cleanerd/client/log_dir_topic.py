@@ -13,7 +13,7 @@ import numpy as np
 
 from cleanerd import _kernel
 from cleanerd.client.errors import ClientError
-from cleanerd.client.latest_state import Beginning
+from cleanerd.client.latest_state import ReadingStart
 from cleanerd.client.record import ConsumedRecord
 from cleanerd.client.rules import TOMBSTONE_FLAG, TopicRules
 from cleanerd.errors import CorruptionError
@@ -21,13 +21,13 @@ from cleanerd.format.batch import CONTROL, TRANSACTIONAL
 from cleanerd.format.legacy import parse_message, records_of_message
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name
 from cleanerd.format.record import MAX_OFFSET, records_of
-from cleanerd.log.chunks import WithChunk
-from cleanerd.log.log_dir import LogDir, read_log_dir
-from cleanerd.log.memory import batch_bytes_of_objects
-from cleanerd.log.partition import PartitionLog, read_partition
-from cleanerd.log.producers import read_producers
-from cleanerd.log.read import SegmentReader
-from cleanerd.log.torn import loaded_aborted, recovered_aborted
+from cleanerd.host.memory import batch_bytes_of_objects
+from cleanerd.segments.chunks import ChunkResult
+from cleanerd.segments.log_dir import LogDir, read_log_dir
+from cleanerd.segments.partition import PartitionLog, read_partition
+from cleanerd.segments.producers import read_producers
+from cleanerd.segments.reading import SegmentReader
+from cleanerd.segments.torn_tail import loaded_aborted, recovered_aborted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cleanerd.format.record import Record
-    from cleanerd.log.segment import Segment
     from cleanerd.policy.transaction import AbortedTransactions
+    from cleanerd.segments.segment import Segment
 
 """What one batch may unpack to."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Part(WithChunk):
+class _BatchRun(ChunkResult):
     """Whole batches of a segment: their headers, and their bytes until the next part is read."""
 
     chunk: _kernel.Batches
@@ -68,7 +68,7 @@ class LogDirTopic:
         self._whole_log = whole_log
         self._logs: dict[int, tuple[LogDir, PartitionLog]] = {}
 
-    def begin(self) -> Mapping[int, Beginning]:
+    def begin(self) -> Mapping[int, ReadingStart]:
         """See :class:`~cleanerd.client.latest_state.TopicSource`.
 
         Raises:
@@ -92,9 +92,9 @@ class LogDirTopic:
                 self._logs[name.partition] = (log_dir, read_partition(log_dir, name))
         if not self._logs:
             raise ClientError(f"topic {self.topic} is in none of {', '.join(map(str, self._log_dirs))}")
-        return {number: Beginning(log.log_start_offset, again=True) for number, (_, log) in self._logs.items()}
+        return {number: ReadingStart(log.log_start_offset, again=True) for number, (_, log) in self._logs.items()}
 
-    def read_again(self, partition: int) -> None:
+    def reread(self, partition: int) -> None:
         """See :class:`~cleanerd.client.latest_state.TopicSource`: everything is read each time."""
 
     def records(self, timeout_s: float) -> Iterator[ConsumedRecord]:  # noqa: ARG002 - files do not let one wait
@@ -143,7 +143,7 @@ class LogDirTopic:
         )
 
 
-def _parts(reader: SegmentReader, segment: Segment, bound: int, *, may_be_torn: bool) -> Iterator[_Part]:
+def _parts(reader: SegmentReader, segment: Segment, bound: int, *, may_be_torn: bool) -> Iterator[_BatchRun]:
     """The segment's batches below ``bound``; of one that may be torn, damage at ``bound`` or beyond is its end."""
     position, end = 0, segment.base
     try:
@@ -169,15 +169,15 @@ def _parts(reader: SegmentReader, segment: Segment, bound: int, *, may_be_torn: 
         )
 
 
-def _end(part: _Part) -> int:
+def _end(part: _BatchRun) -> int:
     return int(part.chunk.last_offset[-1]) + 1
 
 
-def _scan(data: NDArray[np.uint8], position: int) -> _Part:
-    return _Part(_kernel.scan_headers(data, position), data, position)
+def _scan(data: NDArray[np.uint8], position: int) -> _BatchRun:
+    return _BatchRun(_kernel.scan_headers(data, position), data, position)
 
 
-def _visible(part: _Part, aborted: AbortedTransactions, where: str, bound: int) -> Iterator[tuple[Record, int]]:
+def _visible(part: _BatchRun, aborted: AbortedTransactions, where: str, bound: int) -> Iterator[tuple[Record, int]]:
     """The records of data batches below ``bound`` that no transaction aborted, each with its batch's magic."""
     batches = part.chunk
     is_legacy = batches.magic < 2

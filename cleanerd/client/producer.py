@@ -73,7 +73,7 @@ class Producer:
         self._producers: dict[bool, confluent_kafka.Producer] = {}
         self._why_not: dict[str, str] = {}
         self._idempotent_topics: dict[str, bool] = {}
-        self._broker_can = self._mode != "off" and self._ask_broker()
+        self._broker_can = self._mode != "off" and self._check_broker()
         self._admin = (
             AdminClient(idempotence.connection(config), logger=idempotence.SILENT) if self._broker_can else None
         )
@@ -114,12 +114,12 @@ class Producer:
             ClientError: librdkafka does not take the record.
         """
         rules = self._rules.of(topic)
-        given: Headers = tuple(headers)
-        deletes = rules.settle_tombstone(value, given, tombstone)
-        given = rules.settle_version(given, version)
+        given_headers: Headers = tuple(headers)
+        deletes = rules.resolve_tombstone(value, given_headers, tombstone)
+        given_headers = rules.resolve_version(given_headers, version)
         if rules.tombstone_mode == "header" and deletes and (tombstone or value is not None):
-            given = (*given, rules.tombstone_pair())
-        options: dict[str, Any] = {"headers": list(given)}
+            given_headers = (*given_headers, rules.tombstone_pair())
+        options: dict[str, Any] = {"headers": list(given_headers)}
         if partition is not None:
             options["partition"] = partition
         if timestamp_ms is not None:
@@ -174,8 +174,8 @@ class Producer:
     ) -> None:
         self.flush()
 
-    def _ask_broker(self) -> bool:
-        reason = idempotence.why_broker_cannot(self._config, self._timeout_s)
+    def _check_broker(self) -> bool:
+        reason = idempotence.broker_obstacle_reason(self._config, self._timeout_s)
         if reason is None:
             return True
         self._refuse_if_required(reason)
@@ -186,7 +186,7 @@ class Producer:
         if self._admin is None:
             return False
         if topic not in self._idempotent_topics:
-            reason = idempotence.why_topic_cannot(self._admin, topic, self._timeout_s)
+            reason = idempotence.topic_obstacle_reason(self._admin, topic, self._timeout_s)
             if reason is not None:
                 self._refuse_if_required(reason)
                 self._why_not[topic] = reason

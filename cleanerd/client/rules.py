@@ -113,7 +113,7 @@ class TopicRules:
             return last_value(headers, self.tombstone_header) not in NO_TOMBSTONE
         return False
 
-    def settle_tombstone(self, value: bytes | None, headers: Headers, tombstone: bool | None) -> bool:  # noqa: FBT001
+    def resolve_tombstone(self, value: bytes | None, headers: Headers, tombstone: bool | None) -> bool:  # noqa: FBT001
         """Whether a record that is about to be written deletes its key; None leaves it to the value (R87-7).
 
         Raises:
@@ -135,7 +135,7 @@ class TopicRules:
             raise TombstoneError(f"tombstone=False, but the header {self.tombstone_header} says otherwise")
         return bool(tombstone) or value is None or named
 
-    def settle_version(self, headers: Headers, version: int | None) -> Headers:
+    def resolve_version(self, headers: Headers, version: int | None) -> Headers:
         """``headers`` with the version that the strategy will compare.
 
         A record without one loses to every record that has one (R280-6), so it is refused here.

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from cleanerd.scope.log_dirs import log_dirs_of, require_outside
-from cleanerd.settings.names import TOPICS
+from cleanerd.config.names import TOPICS
+from cleanerd.resolution.log_dirs import log_dirs_of, require_outside
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from cleanerd.settings import Settings
+    from cleanerd.config import Settings
 
 NEEDS_RESTART: Final = (
     "cleanerd.state.dir",
@@ -30,7 +30,7 @@ NEEDS_RESTART: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ReloadedKeys:
     """The keys whose values a reload changed, those of topics too, and those of them that ``need a restart``."""
 
     keys: tuple[str, ...]
@@ -50,7 +50,7 @@ class Configuration:
         self.generation = 1
         self._looked_generation = 0
 
-    def reload(self) -> Change:
+    def reload(self) -> ReloadedKeys:
         """Read them again.
 
         Raises:
@@ -70,9 +70,9 @@ class Configuration:
         self.settings = replace(settings, daemon=settings.daemon.model_copy(update=kept))
         self.log_dirs = log_dirs
         self.generation += 1
-        return Change(keys, later)
+        return ReloadedKeys(keys, later)
 
-    def looked(self, generation: int) -> None:
+    def mark_scanned(self, generation: int) -> None:
         """Everything was looked at, by the settings of that generation."""
         self._looked_generation = generation
 

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import structlog
 
-from cleanerd.daemon.within import within
+from cleanerd.daemon.with_timeout import within
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
-from cleanerd.log.safe_open import close_quietly
+from cleanerd.fsio.safe_open import close_quietly
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -32,7 +32,7 @@ MAX_REQUEST_BYTES: Final = 4 << 20
 """More than a command line can hold: a shell that names ten thousand partitions is heard."""
 MAX_CLIENTS: Final = 32
 IDLE_SECONDS: Final = 300.0
-ALONE_SECONDS: Final = 10.0
+DIRECTORY_LOCK_SECONDS: Final = 10.0
 """Another daemon that starts keeps the directory for milliseconds; anybody who can read it can keep it for ever."""
 _TOO_LONG: Final = b"\0"
 """Instead of a line that nobody can hold; no line is that, for each ends with a line feed."""
@@ -67,7 +67,7 @@ class ControlServer:
         handlers: Mapping[str, Handler],
         *,
         note: Callable[[str, Mapping[str, Any], Peer, str], None] = lambda *_: None,
-        alone_seconds: float = ALONE_SECONDS,
+        alone_seconds: float = DIRECTORY_LOCK_SECONDS,
     ) -> None:
         self._alone_seconds = alone_seconds
         self.path = path
@@ -89,7 +89,7 @@ class ControlServer:
             # Two that begin at once must not both find that nobody answers, and one remove the other's socket.
             directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
-                await self._have_alone(directory)
+                await self._acquire_directory(directory)
                 await self._remove_stale()
                 await self._listen()
             finally:
@@ -100,7 +100,7 @@ class ControlServer:
                 f"cannot be listened on: {why}", where=str(self.path), hint="see cleanerd.control.socket"
             ) from error
 
-    async def _have_alone(self, directory: int) -> None:
+    async def _acquire_directory(self, directory: int) -> None:
         """Wait for the directory's lock, but not for ever: a reader of the directory must not hold up the start."""
         until = time.monotonic() + self._alone_seconds
         while True:

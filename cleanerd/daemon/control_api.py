@@ -9,37 +9,37 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.cleaner.survey import CleaningOptions
-from cleanerd.daemon.asking import UNKNOWN
-from cleanerd.daemon.fleet.pauses import save_pauses
-from cleanerd.daemon.fleet.tracked import Answered, is_overdue
+from cleanerd.daemon.control_client import UNKNOWN
 from cleanerd.daemon.http.status_body import StatusBody
 from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
 from cleanerd.daemon.operations import JOURNALED, Operation, Operations, read_operations
-from cleanerd.daemon.showing.standing import standing_of
-from cleanerd.daemon.showing.view_parts import explained
-from cleanerd.daemon.within import within
+from cleanerd.daemon.registry.partition_entry import OperatorOutcome, is_overdue
+from cleanerd.daemon.registry.pauses import save_pauses
+from cleanerd.daemon.status.partition_status import standing_of
+from cleanerd.daemon.status.view_parts import explain_answer
+from cleanerd.daemon.with_timeout import within
 from cleanerd.daemon.workers import WorkerDiedError
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError, system_error
 from cleanerd.format.names import parse_topic_partition_dir
-from cleanerd.log.clock import wall_ms
-from cleanerd.scope.explanation import explain
-from cleanerd.scope.selection import METAVAR, select
-from cleanerd.words import counted
+from cleanerd.host.clock import wall_ms
+from cleanerd.humanize import counted
+from cleanerd.resolution.explanation import explain
+from cleanerd.resolution.selection import METAVAR, select
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from cleanerd.daemon.configuration import Configuration
     from cleanerd.daemon.control import Handler, Peer
+    from cleanerd.daemon.discovery.log_dir_scan import ScanContext
+    from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
     from cleanerd.daemon.dispatcher import Dispatcher
-    from cleanerd.daemon.fleet.fleet import Fleet
-    from cleanerd.daemon.fleet.tracked import Tracked
-    from cleanerd.daemon.look_loop import LookLoop
-    from cleanerd.daemon.looking.log_dir_look import LookContext
-    from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
-    from cleanerd.daemon.showing.publisher import Publisher
+    from cleanerd.daemon.registry.partition_entry import PartitionEntry
+    from cleanerd.daemon.registry.partition_registry import PartitionRegistry
+    from cleanerd.daemon.scan_loop import ScanLoop
+    from cleanerd.daemon.status.publisher import Publisher
     from cleanerd.format.names import TopicPartition
-    from cleanerd.scope.selection import Selection
+    from cleanerd.resolution.selection import PartitionSelection
 
 
 class ControlApi:
@@ -52,10 +52,10 @@ class ControlApi:
     def __init__(
         self,
         configuration: Configuration,
-        fleet: Fleet,
+        fleet: PartitionRegistry,
         publisher: Publisher,
         dispatcher: Dispatcher,
-        look_loop: LookLoop,
+        look_loop: ScanLoop,
         reload: Callable[[], dict[str, Any]],
         write: Callable[[Callable[[], str], Callable[[str], None]], None],
         *,
@@ -97,7 +97,7 @@ class ControlApi:
         """
         tracked = self._partition(name)
 
-        def look(looker: LogDirLooker, context: LookContext) -> dict[str, Any] | CleanerdError:
+        def look(looker: LogDirScanner, context: ScanContext) -> dict[str, Any] | CleanerdError:
             try:
                 reading = looker.read(context, tracked.name)
                 return explain(reading, context.store, CleaningOptions(context.now_ms(), unclean=True)).to_json()
@@ -105,12 +105,12 @@ class ControlApi:
                 return error
 
         try:
-            answer = await self._look_loop.ask(Path(tracked.path), look)
+            answer = await self._look_loop.run_in_scanner(Path(tracked.path), look)
         except WorkerDiedError as error:
             raise RefusedError(f"could not be looked at: {error}", where=name) from error
         if isinstance(answer, CleanerdError):
             raise answer
-        return explained(self._fleet, tracked, answer)
+        return explain_answer(self._fleet, tracked, answer)
 
     async def _status(self, _request: Mapping[str, Any]) -> bytes:
         # Thousands of partitions take a while to spell out, and nobody else should wait for it.
@@ -118,7 +118,7 @@ class ControlApi:
             return await asyncio.to_thread(self._status_body.plain, self._publisher.view)
 
     async def _explain(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        return await self.explain(next(iter(_words(request)), ""))
+        return await self.explain(next(iter(_string_list(request)), ""))
 
     async def _operations(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
         await self._written()
@@ -132,7 +132,7 @@ class ControlApi:
         """Something was asked for over the socket: what changes anything goes into the journal."""
         if operation in JOURNALED:
             try:
-                words = tuple(_words(request))
+                words = tuple(_string_list(request))
             except ConfigError:
                 words = ()
             self._write_down(Operation(wall_ms(), operation, words, peer.uid, peer.pid, refused))
@@ -143,7 +143,7 @@ class ControlApi:
 
     def _write_down(self, operation: Operation) -> None:
         kept = self._journal.log(operation)
-        self._write(partial(self._journal.keep, kept), self._tell)
+        self._write(partial(self._journal.save, kept), self._report_unwritten)
 
     async def _reload(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
         return self._reload_settings()
@@ -154,11 +154,11 @@ class ControlApi:
         Those of a pattern that cannot be are left out, unless that is all of them.
         """
         wanted = self._select(request)
-        found: dict[TopicPartition, Tracked] = {}
+        found: dict[TopicPartition, PartitionEntry] = {}
         for tracked in self._fleet.partitions.values():
             if tracked.name in wanted:
                 found.setdefault(tracked.name, tracked)
-        refused = {name: reason for name, tracked in found.items() if (reason := self._why_not_now(tracked))}
+        refused = {name: reason for name, tracked in found.items() if (reason := self._not_now_reason(tracked))}
         if refused and (len(refused) == len(found) or not refused.keys().isdisjoint(wanted.named)):
             name, reason = next(iter(refused.items()))
             more = f", nor can {counted(len(refused) - 1, 'other partition')}" if len(refused) > 1 else ""
@@ -178,7 +178,7 @@ class ControlApi:
         left_out = [{"partition": str(name), "reason": reason} for name, reason in refused.items()]
         return {"triggered": triggered, "left_out": left_out}
 
-    def _why_not_now(self, tracked: Tracked) -> str:
+    def _not_now_reason(self, tracked: PartitionEntry) -> str:
         """What keeps a partition from being cleaned although somebody asks for it."""
         if tracked.excluded:
             return tracked.excluded
@@ -222,16 +222,16 @@ class ControlApi:
         asked = [t for t in everyone if (t.name in wanted if wanted else t.is_quarantined)]
         waiting = [tracked for tracked in asked if tracked.is_waiting]
         for tracked in waiting:
-            self._dispatcher.forgive(tracked)
+            self._dispatcher.clear_failures(tracked)
         self._look_loop.wake()
         self._schedule()
         retried = {str(tracked.name) for tracked in waiting}
         paused = {str(t.name) for t in waiting if t.paused or self._fleet.pauses.everything}
         healthy = {str(tracked.name) for tracked in asked} - retried
-        not_due = {str(t.name): why for t in waiting if str(t.name) not in paused and (why := self._why_not_due(t))}
+        not_due = {str(t.name): why for t in waiting if str(t.name) not in paused and (why := self._not_due_reason(t))}
         return {"retried": sorted(retried), "healthy": sorted(healthy), "paused": sorted(paused), "not_due": not_due}
 
-    def _why_not_due(self, tracked: Tracked) -> str:
+    def _not_due_reason(self, tracked: PartitionEntry) -> str:
         """Why it is not cleaned although no failure counts any more; empty when it is."""
         standing = standing_of(self._fleet, tracked)
         if tracked.look is None:
@@ -245,12 +245,14 @@ class ControlApi:
     async def _outcomes(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """OP-12: what came of the last trigger of each partition that is named; ``pending``: nothing yet."""
         found = []
-        for name in _words(request):
+        for name in _string_list(request):
             here = next(iter(self._fleet.named(name)), None)
             if here is not None and (here.asked or here.trigger is not None):
                 found.append({"partition": name, "pending": True})
             else:
-                gone = Answered("skipped", "it is no longer in a log directory of this daemon", RefusedError.exit_code)
+                gone = OperatorOutcome(
+                    "skipped", "it is no longer in a log directory of this daemon", RefusedError.exit_code
+                )
                 answered = gone if here is None or here.answered is None else here.answered
                 found.append({"partition": name, "pending": False, **asdict(answered)})
         return {"outcomes": found}
@@ -261,10 +263,10 @@ class ControlApi:
 
     async def _save_pauses(self) -> None:
         """Whoever asked is answered when it is on the disk, or when that takes long: it is done all the same."""
-        self._write(partial(save_pauses, self._state_dir, self._fleet.pauses), self._tell)
+        self._write(partial(save_pauses, self._state_dir, self._fleet.pauses), self._report_unwritten)
         self._publisher.publish()
         if not await self._written():
-            self._tell(f"{self._state_dir}: does not answer; until it does, pauses end with the daemon")
+            self._report_unwritten(f"{self._state_dir}: does not answer; until it does, pauses end with the daemon")
 
     async def _written(self) -> bool:
         """Wait until what was to be written is; False when that takes longer than `write_seconds`."""
@@ -278,14 +280,14 @@ class ControlApi:
             return False
         return True
 
-    def _tell(self, unwritten: str) -> None:
+    def _report_unwritten(self, unwritten: str) -> None:
         if unwritten:
             self._publisher.warn(unwritten)
             self._publisher.publish()
 
-    def _select(self, request: Mapping[str, Any], *, everything: bool = False) -> Selection:
+    def _select(self, request: Mapping[str, Any], *, everything: bool = False) -> PartitionSelection:
         """What a request is about; nobody named is an error, or means ``everything``."""
-        words = _words(request)
+        words = _string_list(request)
         if not words and not everything:
             raise ConfigError("no partition was named", hint=METAVAR)
         # A partition that went away while it was paused can still be resumed.
@@ -294,14 +296,14 @@ class ControlApi:
         known = [*there, *(name for name in gone if name is not None and request.get("op") == "resume")]
         return select(words, known, what=UNKNOWN, hint="see cleanerd status")
 
-    def _partition(self, name: str) -> Tracked:
+    def _partition(self, name: str) -> PartitionEntry:
         found = self._fleet.named(name)
         if not found:
             raise ConfigError(UNKNOWN, where=name, hint="see cleanerd status")
         return found[0]
 
 
-def _words(request: Mapping[str, Any]) -> list[str]:
+def _string_list(request: Mapping[str, Any]) -> list[str]:
     """``partitions``, a list of words, or ``partition``, one of them.
 
     Raises:

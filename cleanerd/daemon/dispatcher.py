@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import structlog
 
 from cleanerd.daemon.estimator import Estimator
-from cleanerd.daemon.fleet.cleaning_queue import CleaningQueue
-from cleanerd.daemon.fleet.closed_windows import ClosedWindows
-from cleanerd.daemon.fleet.schedule import Limits, choose
-from cleanerd.daemon.fleet.tracked import retry_of
 from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
-from cleanerd.daemon.showing.log_messages import log_done
-from cleanerd.daemon.work.job import Job
+from cleanerd.daemon.registry.cleaning_queue import CleaningQueue
+from cleanerd.daemon.registry.closed_windows import ClosedWindows
+from cleanerd.daemon.registry.partition_entry import retry_of
+from cleanerd.daemon.registry.schedule import ScheduleLimits, choose
+from cleanerd.daemon.status.log_messages import log_done
+from cleanerd.daemon.work.job import CleaningJob
 from cleanerd.daemon.work.progress import JobProgress
 from cleanerd.daemon.work.run_job import run
 from cleanerd.daemon.workers import WorkerDiedError
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 
     from cleanerd.broker.agent_pool import AgentPool
     from cleanerd.daemon.configuration import Configuration
-    from cleanerd.daemon.fleet.fleet import Fleet
-    from cleanerd.daemon.fleet.schedule import Candidate
-    from cleanerd.daemon.fleet.tracked import Tracked
-    from cleanerd.daemon.partition_look import Key
-    from cleanerd.daemon.seen import Seen
-    from cleanerd.daemon.showing.counters import Counters
+    from cleanerd.daemon.directory_snapshot import DirectorySnapshot
+    from cleanerd.daemon.partition_scan import Key
+    from cleanerd.daemon.registry.partition_entry import PartitionEntry
+    from cleanerd.daemon.registry.partition_registry import PartitionRegistry
+    from cleanerd.daemon.registry.schedule import Candidate
+    from cleanerd.daemon.status.counters import Counters
     from cleanerd.daemon.view import Trigger
-    from cleanerd.daemon.work.hand_over import HandOver
+    from cleanerd.daemon.work.backup_limits import BackupLimits
     from cleanerd.daemon.work.job import JobDone, Kind
-    from cleanerd.daemon.work.keeping import Keeping
+    from cleanerd.daemon.work.spark_offload import SparkOffload
     from cleanerd.daemon.work.throttle import Throttle
     from cleanerd.daemon.workers import WorkerPool
     from cleanerd.format.names import TopicPartition
-    from cleanerd.log.at_work import Marks
-    from cleanerd.log.clean_point import StateStore
-    from cleanerd.log.clock import Clock
+    from cleanerd.host.clock import Clock
+    from cleanerd.state.cleaner_checkpoint import StateStore
+    from cleanerd.state.in_progress import InFlightMarkers
 
 STOP_SECONDS: Final = 45.0
 """How long the end waits for workers; the log is whole whenever one is cut short."""
@@ -57,11 +57,11 @@ class JobTools:
     """What every job gets. ``run`` does one, in a worker's thread."""
 
     store: StateStore
-    marks: Marks
+    marks: InFlightMarkers
     clock: Clock
     throttle: Throttle
-    hand_over: HandOver
-    keeping: Keeping
+    hand_over: SparkOffload
+    keeping: BackupLimits
     agents: AgentPool
     run: RunJob = run
 
@@ -77,13 +77,13 @@ class Dispatcher:
     def __init__(
         self,
         configuration: Configuration,
-        fleet: Fleet,
+        fleet: PartitionRegistry,
         counters: Counters,
         workers: WorkerPool,
         tools: JobTools,
         *,
-        look_again: Callable[[Tracked], Awaitable[None]],
-        looked: Callable[[Path, TopicPartition, Seen], None],
+        look_again: Callable[[PartitionEntry], Awaitable[None]],
+        looked: Callable[[Path, TopicPartition, DirectorySnapshot], None],
         changed: Callable[[], None],
         broke: Callable[[BaseException], None],
         limits: DaemonLimits = DAEMON_LIMITS,
@@ -97,7 +97,7 @@ class Dispatcher:
         self._looked = looked
         self._changed = changed
         self._broke = broke
-        self.running: dict[Key, Job] = {}
+        self.running: dict[Key, CleaningJob] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._ending = asyncio.Event()
         self._queue = CleaningQueue(fleet)
@@ -149,11 +149,11 @@ class Dispatcher:
         # What is known goes by settings that may not count any more: the mode, who is excluded.
         return not self._ending.is_set() and not self._configuration.is_behind
 
-    def _limits(self) -> Limits:
+    def _limits(self) -> ScheduleLimits:
         per_log_dir = self._configuration.settings.daemon.cleanerd_threads_per_log_dir
-        return Limits(self.workers.size, per_log_dir, self._configuration.window_is_open())
+        return ScheduleLimits(self.workers.size, per_log_dir, self._configuration.window_is_open())
 
-    def _begin_chosen(self, candidates: list[Candidate], limits: Limits) -> bool:
+    def _begin_chosen(self, candidates: list[Candidate], limits: ScheduleLimits) -> bool:
         """Those whose turn it is; returns whether there is any."""
         chosen = choose(candidates, self.running.keys(), limits)
         for candidate in chosen:
@@ -168,7 +168,7 @@ class Dispatcher:
         if not alone and len(self.running) < self.workers.size:
             self.estimator.begin(self._tools.clock.now_ms())
 
-    def _begin_spare_work(self, now_ms: int, limits: Limits) -> bool:
+    def _begin_spare_work(self, now_ms: int, limits: ScheduleLimits) -> bool:
         if not limits.window_open or len(self.running) >= limits.threads:
             return False
         found = self._queue.spare_work(now_ms, self.running)
@@ -176,7 +176,7 @@ class Dispatcher:
             self._begin(found[0], "purge", found[1])
         return found is not None
 
-    def _begin(self, tracked: Tracked, trigger: Trigger, kind: Kind | None = None) -> None:
+    def _begin(self, tracked: PartitionEntry, trigger: Trigger, kind: Kind | None = None) -> None:
         work = kind or self._fleet.work_of(tracked)
         job = None if work is None else self._job(tracked, trigger, work)
         if job is None:
@@ -189,11 +189,11 @@ class Dispatcher:
         self._tasks.add(task)
         task.add_done_callback(self._task_ended)
 
-    def _job(self, tracked: Tracked, trigger: Trigger, kind: Kind) -> Job | None:
+    def _job(self, tracked: PartitionEntry, trigger: Trigger, kind: Kind) -> CleaningJob | None:
         found, look, tools = self._fleet.dirs[tracked.path], tracked.look, self._tools
         if look is None or found.facts is None:
             return None
-        return Job(
+        return CleaningJob(
             name=tracked.name,
             path=found.path,
             kind=kind,
@@ -223,7 +223,7 @@ class Dispatcher:
             self.begin_nothing()
             self._broke(error)
 
-    async def _work(self, tracked: Tracked, job: Job) -> None:
+    async def _work(self, tracked: PartitionEntry, job: CleaningJob) -> None:
         key = tracked.key
         try:
             done = await self.workers.submit(lambda: self._tools.run(job, self._tools.keeping, self._tools.agents))
@@ -235,19 +235,19 @@ class Dispatcher:
             del self.running[key]
             self._counters.add(done, self._fleet.finished(done))
             log_done(done)
-            if self._fleet.looked_after(done, self._tools.clock.now_ms()) and done.after is not None:
+            if self._fleet.apply_job_scan(done, self._tools.clock.now_ms()) and done.after is not None:
                 ended = self._fleet.stale_looks.jobs_ended
                 seen = replace(done.after.seen, jobs_ended=ended, settings=job.facts.settings)
                 self._looked(job.path, job.name, seen)
         self._changed()
         if self._ending.is_set():
             return
-        if self._fleet.is_stale(key) and not await self._has_looked_again(tracked):
+        if self._fleet.is_stale(key) and not await self._rescan(tracked):
             return
         self._go_on()
         self._changed()
 
-    async def _has_looked_again(self, tracked: Tracked) -> bool:
+    async def _rescan(self, tracked: PartitionEntry) -> bool:
         """A disk that hangs does not hold up the end: False when that came first."""
         looking = asyncio.ensure_future(self._look_again(tracked))
         ending: asyncio.Future[Any] = asyncio.ensure_future(self._ending.wait())
@@ -259,7 +259,7 @@ class Dispatcher:
         looking.result()
         return True
 
-    def interrupt(self, wanted: Callable[[Job], bool]) -> int:
+    def interrupt(self, wanted: Callable[[CleaningJob], bool]) -> int:
         """Stop running cleanings between two chunks; returns how many."""
         self.estimator.stop(wanted)
         jobs = [job for job in self.running.values() if wanted(job)]
@@ -267,11 +267,11 @@ class Dispatcher:
             job.progress.stop()
         return len(jobs)
 
-    def forgive(self, tracked: Tracked) -> None:
+    def clear_failures(self, tracked: PartitionEntry) -> None:
         """End its quarantine. It comes last and alone: were it what kills the process, the others are done before."""
         if tracked.look is not None:
-            tracked.suspect = self._tools.marks.forgive(tracked.look.log_dir, tracked.name)
-        self._fleet.forgive(tracked)
+            tracked.suspect = self._tools.marks.clear_failures(tracked.look.log_dir, tracked.name)
+        self._fleet.clear_failures(tracked)
 
     def begin_nothing(self) -> None:
         """From now on: the end has begun."""
@@ -280,7 +280,7 @@ class Dispatcher:
     async def end(self, hurry: asyncio.Event) -> None:
         """Begin nothing any more, stop what runs and wait for it, unless there is a ``hurry``."""
         self.begin_nothing()
-        self._tools.marks.let_go()
+        self._tools.marks.begin_shutdown()
         self.interrupt(lambda _job: True)
         tasks = [*self._tasks, *self.estimator.tasks]
         if not tasks:

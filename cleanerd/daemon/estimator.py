@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from cleanerd.daemon.share_of_time import rest_seconds
+from cleanerd.daemon.duty_cycle import pause_seconds
 from cleanerd.daemon.workers import WorkerDiedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cleanerd.daemon.fleet.fleet import Fleet
-    from cleanerd.daemon.fleet.tracked import Tracked
     from cleanerd.daemon.limits import DaemonLimits
-    from cleanerd.daemon.partition_look import Key
-    from cleanerd.daemon.work.job import Job, JobDone
+    from cleanerd.daemon.partition_scan import Key
+    from cleanerd.daemon.registry.partition_entry import PartitionEntry
+    from cleanerd.daemon.registry.partition_registry import PartitionRegistry
+    from cleanerd.daemon.work.job import CleaningJob, JobDone
     from cleanerd.daemon.workers import WorkerPool
 
 _log = structlog.get_logger()
@@ -37,11 +37,11 @@ class Estimator:
 
     def __init__(
         self,
-        fleet: Fleet,
+        fleet: PartitionRegistry,
         workers: WorkerPool,
-        job_of: Callable[[Tracked], Job | None],
+        job_of: Callable[[PartitionEntry], CleaningJob | None],
         *,
-        run: Callable[[Job], JobDone],
+        run: Callable[[CleaningJob], JobDone],
         limits: DaemonLimits,
         now_ms: Callable[[], int],
         changed: Callable[[], None],
@@ -56,7 +56,7 @@ class Estimator:
         self._changed = changed
         self._again = again
         self._waiting: deque[Key] = deque()
-        self._running: Job | None = None
+        self._running: CleaningJob | None = None
         self._resting: asyncio.TimerHandle | None = None
         self._overdue: asyncio.TimerHandle | None = None
         self._held_up = False
@@ -78,7 +78,7 @@ class Estimator:
                     task.add_done_callback(self.tasks.discard)
                     return
 
-    def stop(self, wanted: Callable[[Job], bool]) -> None:
+    def stop(self, wanted: Callable[[CleaningJob], bool]) -> None:
         """End the one that runs, if it is ``wanted``."""
         if self._running is not None and wanted(self._running):
             self._running.progress.stop()
@@ -101,7 +101,7 @@ class Estimator:
             self._held_up = False
             self._workers.lend(-1)
 
-    async def _work(self, key: Key, job: Job) -> None:
+    async def _work(self, key: Key, job: CleaningJob) -> None:
         began = time.monotonic()
         try:
             done = await self._workers.submit(lambda: self._run(job))
@@ -115,7 +115,7 @@ class Estimator:
             self._ended()
         loop = asyncio.get_running_loop()
         self._resting = loop.call_later(
-            rest_seconds(time.monotonic() - began, self._limits.estimate_share), self._rested
+            pause_seconds(time.monotonic() - began, self._limits.estimate_share), self._rested
         )
         self._changed()
 

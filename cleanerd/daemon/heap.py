@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 HEAPS: Final = 2
-GIVE_BACK_SECONDS: Final = 60.0
+TRIM_INTERVAL_SECONDS: Final = 60.0
 _M_ARENA_MAX: Final = -8
 
 
-def keep_few_heaps(environ: Mapping[str, str] | None = None) -> bool:
+def limit_malloc_arenas(environ: Mapping[str, str] | None = None) -> bool:
     """Before the first thread begins; returns whether it was done.
 
     Not where the operator said how many (``MALLOC_ARENA_MAX``), and not with another C library, which has no need.
@@ -37,7 +37,7 @@ def keep_few_heaps(environ: Mapping[str, str] | None = None) -> bool:
     return False
 
 
-def give_back_free_memory(period_seconds: float = GIVE_BACK_SECONDS) -> bool:
+def start_memory_trimming(period_seconds: float = TRIM_INTERVAL_SECONDS) -> bool:
     """From now on, every so often, in a thread of its own; returns whether this C library can."""
     try:
         trim = ctypes.CDLL(None).malloc_trim

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cleanerd.scope.settled import SETTLE_SECONDS
+from cleanerd.resolution.checkpoint_pair import SETTLE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ class Notifier:
         self._owed = ""
 
     @property
-    def is_heard(self) -> bool:
+    def is_active(self) -> bool:
         """Whether a service manager listens: without one nothing need be put into words."""
         return self._address.startswith(("/", "@"))
 
@@ -34,7 +34,7 @@ class Notifier:
         message = f"READY=1\nSTATUS={self._shown}"
         self._owed = "" if self._send(message) else message
 
-    def again(self) -> None:
+    def resend(self) -> None:
         """Say what was not heard, because too much waited to be read there."""
         if self._owed and self._send(self._owed):
             self._owed = ""
@@ -64,7 +64,7 @@ class Notifier:
 
     def _send(self, message: str) -> bool:
         """Whether it was heard, or there is nobody to hear it."""
-        if not self.is_heard:
+        if not self.is_active:
             return True
         # A name that begins with @ is one in the abstract namespace.
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address

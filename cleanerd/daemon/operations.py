@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from cleanerd.log.state_files import DAMAGE, make_directory, read_state_file, write_state_file
+from cleanerd.fsio.state_files import DAMAGE, make_directory, read_state_file, write_state_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 JOURNALED: Final = frozenset({"trigger", "pause", "resume", "retry", "reload"})
 """The operations of the control socket that change something."""
 
-KEPT: Final = 500
-MOST_WORDS: Final = 20
+MAX_OPERATIONS: Final = 500
+MAX_ARGUMENTS: Final = 20
 """So many names of one operation are kept; the others are counted."""
 
 MOST_CHARACTERS: Final = 1000
@@ -68,7 +68,7 @@ class Operation:
 class Operations:
     """The journal of one daemon, in ``state_dir``."""
 
-    def __init__(self, state_dir: Path, most: int = KEPT) -> None:
+    def __init__(self, state_dir: Path, most: int = MAX_OPERATIONS) -> None:
         """``most``: so many operations are kept."""
         self._state_dir = state_dir
         self._most = most
@@ -76,8 +76,8 @@ class Operations:
     def log(self, operation: Operation) -> Operation:
         """Say it in the daemon's log; returns what of it is to be kept."""
         words = operation.partitions
-        if len(words) > MOST_WORDS:
-            words = (*words[:MOST_WORDS], f"and {len(words) - MOST_WORDS} more")
+        if len(words) > MAX_ARGUMENTS:
+            words = (*words[:MAX_ARGUMENTS], f"and {len(words) - MAX_ARGUMENTS} more")
         words = tuple(_cut(word) for word in words)
         operation = replace(operation, partitions=words, refused=_cut(operation.refused))
         told = {key: value for key, value in asdict(operation).items() if value not in (None, "", ())}
@@ -85,7 +85,7 @@ class Operations:
         _log.info("asked for", **told)
         return operation
 
-    def keep(self, operation: Operation) -> str:
+    def save(self, operation: Operation) -> str:
         """Write it down; why that was not possible, empty when it was. One at a time: the file is read and replaced."""
         try:
             if not self._state_dir.exists():

@@ -24,50 +24,50 @@ import structlog
 
 from cleanerd import __version__
 from cleanerd.broker.agent_pool import AgentPool
-from cleanerd.daemon.asking import control_socket
 from cleanerd.daemon.configuration import Configuration
 from cleanerd.daemon.control import ControlServer
 from cleanerd.daemon.control_api import ControlApi
+from cleanerd.daemon.control_client import control_socket
+from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
+from cleanerd.daemon.discovery.watch import Watcher
 from cleanerd.daemon.dispatcher import Dispatcher, JobTools
-from cleanerd.daemon.fleet.fleet import Fleet, FleetSettings
-from cleanerd.daemon.fleet.pauses import load_pauses
-from cleanerd.daemon.kept_savings import KeptSavings
+from cleanerd.daemon.estimate_cache import EstimateCache
 from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
-from cleanerd.daemon.look_loop import LookLoop
-from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
-from cleanerd.daemon.looking.watch import Watcher
 from cleanerd.daemon.notify import Notifier
-from cleanerd.daemon.overtaken import is_overtaken
-from cleanerd.daemon.showing.counters import Counters
-from cleanerd.daemon.showing.publisher import Publisher
-from cleanerd.daemon.showing.standing_warnings import StandingWarnings
-from cleanerd.daemon.showing.trend import TrendRing
-from cleanerd.daemon.within import within
-from cleanerd.daemon.work.hand_over import HandOver
-from cleanerd.daemon.work.keeping import SWEEP_SECONDS, Keeping
+from cleanerd.daemon.registry.partition_registry import PartitionRegistry, RegistrySettings
+from cleanerd.daemon.registry.pauses import load_pauses
+from cleanerd.daemon.scan_loop import ScanLoop
+from cleanerd.daemon.status.counters import Counters
+from cleanerd.daemon.status.publisher import Publisher
+from cleanerd.daemon.status.standing_warnings import StandingWarnings
+from cleanerd.daemon.status.trend import TrendRing
+from cleanerd.daemon.superseded_by_reload import is_overtaken
+from cleanerd.daemon.with_timeout import within
+from cleanerd.daemon.work.backup_limits import SWEEP_SECONDS, BackupLimits
 from cleanerd.daemon.work.run_job import run
+from cleanerd.daemon.work.spark_offload import SparkOffload
 from cleanerd.daemon.work.throttle import Rates, Throttle
 from cleanerd.daemon.workers import WorkerDiedError, WorkerPool
 from cleanerd.errors import CleanerdError
-from cleanerd.log import held_directories
-from cleanerd.log.at_work import Marks
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.clock import wall_ms
-from cleanerd.log.last_time import keep_time, read_clock
+from cleanerd.fsio import held_directories
+from cleanerd.host.clock import wall_ms
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.state.in_progress import InFlightMarkers
+from cleanerd.state.last_time import read_clock, save_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from cleanerd.config import Settings
+    from cleanerd.daemon.directory_snapshot import DirectorySnapshot
+    from cleanerd.daemon.discovery.scan_threads import MakeLooker
     from cleanerd.daemon.dispatcher import RunJob
-    from cleanerd.daemon.fleet.tracked import Tracked
     from cleanerd.daemon.http.server import HttpServer
-    from cleanerd.daemon.looking.look_threads import MakeLooker
-    from cleanerd.daemon.seen import Seen
+    from cleanerd.daemon.registry.partition_entry import PartitionEntry
     from cleanerd.daemon.view import DaemonView
     from cleanerd.format.names import TopicPartition
-    from cleanerd.log.clock import Clock
-    from cleanerd.settings import Settings
+    from cleanerd.host.clock import Clock
 
 HANG_UP_SECONDS: Final = 5.0
 """How long the end waits for clients of the HTTP server."""
@@ -98,27 +98,27 @@ class Service:
         *,
         http: Callable[..., HttpServer] | None = None,
         notifier: Notifier | None = None,
-        hand_over: HandOver | None = None,
+        hand_over: SparkOffload | None = None,
         news: Callable[[], list[str]] = list,
         limits: DaemonLimits = DAEMON_LIMITS,
         clock: Clock | None = None,
         store: StateStore | None = None,
         run_job: RunJob = run,
-        looker: MakeLooker = LogDirLooker,
+        looker: MakeLooker = LogDirScanner,
         watcher: Callable[[Callable[[Path, TopicPartition | None], None]], Watcher] = Watcher,
     ) -> None:
         daemon = settings.daemon
         self.configuration = Configuration(settings, reread)
         store = store or StateStore(daemon.cleanerd_state_dir)
         self._clock = clock = clock or read_clock(daemon.cleanerd_state_dir, store.warnings)
-        marks, hand_over = Marks(store), hand_over or HandOver()
+        marks, hand_over = InFlightMarkers(store), hand_over or SparkOffload()
         self._throttle = Throttle(Rates.of(settings))
-        self._keeping = Keeping(store, clock)
+        self._keeping = BackupLimits(store, clock)
         self._sweeper = WorkerPool(1, "cleanerd-sweeper")
         workers = WorkerPool(daemon.log_cleaner_threads, "cleanerd-worker")
         pauses, unreadable = load_pauses(daemon.cleanerd_state_dir)
-        self._savings = KeptSavings(daemon.cleanerd_state_dir, self._write)
-        self.fleet = Fleet(FleetSettings.of(settings), pauses, self._savings.recall)
+        self._savings = EstimateCache(daemon.cleanerd_state_dir, self._write)
+        self.fleet = PartitionRegistry(RegistrySettings.of(settings), pauses, self._savings.recall)
         warnings = StandingWarnings(store, clock)
         agents = AgentPool()
         counters = Counters(store, clock, self._throttle, workers, agents)
@@ -128,8 +128,8 @@ class Service:
             counters,
             workers,
             JobTools(store, marks, clock, self._throttle, hand_over, self._keeping, agents, run=run_job),
-            look_again=self._look_again,
-            looked=self._looked,
+            look_again=self._rescan,
+            looked=self._scan_ended,
             changed=self._changed,
             broke=self._broke,
             limits=limits,
@@ -142,13 +142,13 @@ class Service:
             self.fleet,
             self.dispatcher.running,
             counters,
-            lambda: [*warnings.passed(), *hand_over.told(), *self._keeping.told(), *news()],
+            lambda: [*warnings.passed(), *hand_over.pop_warnings(), *self._keeping.pop_warnings(), *news()],
             self._trend,
             version=__version__,
             started_ms=wall_ms(),
             limits=limits,
         )
-        self.look_loop = LookLoop(
+        self.look_loop = ScanLoop(
             self.configuration,
             self.fleet,
             self.publisher,
@@ -208,7 +208,7 @@ class Service:
                       mode=self.configuration.settings.daemon.cleanerd_mode,
                       control=str(self._control.path),
                       page=None if self._http is None else self._http.address)  # fmt: skip
-            self._tell_that_it_observes()
+            self._log_observe_mode()
             number = await self._until_stopped(tasks)
         finally:
             self.notifier.stopping()
@@ -216,7 +216,7 @@ class Service:
         _log.info("stopped", signal=signal.Signals(number).name)
         return number
 
-    def _tell_that_it_observes(self) -> None:
+    def _log_observe_mode(self) -> None:
         """Who forgot the mode looks into the log for why nothing is cleaned."""
         if self.configuration.settings.daemon.cleanerd_mode == "observe":
             origin = self.configuration.settings.origins["cleanerd.mode"]
@@ -236,10 +236,10 @@ class Service:
             self.dispatcher.begin_nothing()
             self._stopping.set_result(number)
 
-    async def _look_again(self, tracked: Tracked) -> None:
-        await self.look_loop.look_again(tracked)
+    async def _rescan(self, tracked: PartitionEntry) -> None:
+        await self.look_loop.rescan(tracked)
 
-    def _looked(self, log_dir: Path, name: TopicPartition, seen: Seen) -> None:
+    def _scan_ended(self, log_dir: Path, name: TopicPartition, seen: DirectorySnapshot) -> None:
         self.look_loop.threads.note(log_dir, name, seen)
 
     def _changed(self) -> None:
@@ -274,13 +274,13 @@ class Service:
         self._trend.save()
         if self.publisher.ready:  # else most of what is kept has not been asked for yet
             self._savings.save(self.fleet.partitions.values(), now=True)
-        self._keep_time()
+        self._save_time()
         if self._written is not None:
             with contextlib.suppress(TimeoutError, WorkerDiedError):
                 await within(WRITE_SECONDS, self._written)
         self._end_threads()
         await asyncio.gather(*tasks, return_exceptions=True)
-        held_directories.let_go()
+        held_directories.close_all()
 
     def _end_threads(self) -> None:
         self._writer.close()
@@ -303,11 +303,11 @@ class Service:
             await asyncio.sleep(min(TICK_SECONDS, watchdog or TICK_SECONDS))
             if self.dispatcher.running or self.publisher.is_stale():
                 self.publisher.publish()
-            self.notifier.again()
+            self.notifier.resend()
             if watchdog is not None and time.monotonic() - told_at >= watchdog / 2:
                 told_at = time.monotonic()
                 self.notifier.watchdog()
-            if self.publisher.ready and self.notifier.is_heard and time.monotonic() - status_at >= STATUS_SECONDS:
+            if self.publisher.ready and self.notifier.is_active and time.monotonic() - status_at >= STATUS_SECONDS:
                 status_at = time.monotonic()
                 self.notifier.status(self.publisher.status_line())
 
@@ -336,12 +336,12 @@ class Service:
                     _log.exception("what is kept of replaced segments was not looked after")
             if self.publisher.ready:
                 self._savings.save(self.fleet.partitions.values())
-            self._keep_time()
+            self._save_time()
             await asyncio.sleep(SWEEP_SECONDS)
 
-    def _keep_time(self) -> None:
+    def _save_time(self) -> None:
         """U-42: after a restart it is known what time it was."""
-        keep = partial(keep_time, self.configuration.settings.daemon.cleanerd_state_dir, self._clock.last())
+        keep = partial(save_time, self.configuration.settings.daemon.cleanerd_state_dir, self._clock.last())
         self._write(keep, lambda _problem: None)
 
     def _on_hangup(self) -> None:
@@ -382,7 +382,7 @@ class Service:
         settings, log_dirs = self.configuration.settings, self.configuration.log_dirs
         self._throttle.set_rates(Rates.of(settings))
         self.dispatcher.workers.resize(settings.daemon.log_cleaner_threads)
-        self.fleet.settings = FleetSettings.of(settings)
+        self.fleet.settings = RegistrySettings.of(settings)
         gone = self.look_loop.threads.attend(log_dirs)
         for path in gone:
             self.fleet.forget_dir(str(path))

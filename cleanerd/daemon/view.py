@@ -230,7 +230,7 @@ class Trend:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class DaemonTotals:
     """Counters since the daemon began; they only grow. ``outcomes``, ``dropped``: by the words of ``clean --json``.
 
     ``staged_bytes``: what staged cleanings save once ``cleanerd apply`` swaps them in; ``bytes_before`` and
@@ -295,7 +295,7 @@ class DaemonView:
     running: tuple[RunningView, ...] = ()
     history: tuple[CleanView, ...] = ()
     warnings: tuple[str, ...] = ()
-    totals: Totals = field(default_factory=Totals)
+    totals: DaemonTotals = field(default_factory=DaemonTotals)
     host: str = ""
     trend: Trend | None = None
     round_every_ms: int = 15_000

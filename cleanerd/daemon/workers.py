@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class _Job(Generic[T]):
+class _WorkerTask(Generic[T]):
     """What to do, and where to say what came of it."""
 
     work: Callable[[], T]
@@ -35,7 +35,7 @@ class WorkerPool:
 
     def __init__(self, size: int, name: str) -> None:
         self._name = name
-        self._jobs: queue.SimpleQueue[_Job[object] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_WorkerTask[object] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._threads: dict[int, threading.Thread] = {}
         self._next = 0
@@ -87,7 +87,7 @@ class WorkerPool:
         if nobody:
             answer.set_exception(WorkerDiedError("no thread can be started: see TasksMax and the memory's limits"))
             return answer
-        self._jobs.put(_Job(work, answer))  # type: ignore[arg-type]
+        self._jobs.put(_WorkerTask(work, answer))  # type: ignore[arg-type]
         return answer
 
     def close(self) -> None:
@@ -125,9 +125,9 @@ class WorkerPool:
                 died = WorkerDiedError(f"{type(error).__name__}: {error}")
                 died.__cause__ = error
                 self._replace(number)
-                _tell(job.answer, error=died)
+                _set_result(job.answer, error=died)
                 return
-            _tell(job.answer, result=result)
+            _set_result(job.answer, result=result)
             del job, result
 
     def _replace(self, number: int) -> None:
@@ -137,7 +137,7 @@ class WorkerPool:
             self.restarted += self._fill()
 
 
-def _tell(answer: asyncio.Future[T], *, result: T | None = None, error: Exception | None = None) -> None:
+def _set_result(answer: asyncio.Future[T], *, result: T | None = None, error: Exception | None = None) -> None:
     def deliver() -> None:
         if answer.done():
             return

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 from cleanerd.broker.agent_jar import build_of_jar
 from cleanerd.broker.mode import choose_mode
 from cleanerd.errors import AgentRefusalError
-from cleanerd.scope.kafka_cleaner import kafka_cleaner
+from cleanerd.resolution.kafka_cleaner import kafka_cleaner
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from cleanerd.broker.agent_facts import AgentInfo
-    from cleanerd.doctor.findings import Findings
-    from cleanerd.log.log_dir import LogDir
-    from cleanerd.scope.broker_facts import BrokerFacts
+    from cleanerd.doctor.findings import CheckResults
+    from cleanerd.resolution.broker_facts import BrokerFacts
+    from cleanerd.segments.log_dir import LogDir
 
 _FIX = (
     "add -javaagent:$(cleanerd agent path) to the broker's KAFKA_OPTS, or run cleanerd agent attach LOG_DIR; without "
@@ -24,7 +24,7 @@ _FIX = (
 )
 
 
-def check_mode(findings: Findings, log_dir: LogDir, others: Sequence[Path], configured: Path | None) -> None:
+def check_mode(findings: CheckResults, log_dir: LogDir, others: Sequence[Path], configured: Path | None) -> None:
     """Live, on-start or offline, and what an agent that is there has to tell."""
     try:
         choice = choose_mode(log_dir, others, configured)
@@ -42,7 +42,7 @@ def check_mode(findings: Findings, log_dir: LogDir, others: Sequence[Path], conf
 
 
 def check_kafka_cleaner(
-    findings: Findings, facts: BrokerFacts, log_dir: LogDir, others: Sequence[Path], configured: Path | None
+    findings: CheckResults, facts: BrokerFacts, log_dir: LogDir, others: Sequence[Path], configured: Path | None
 ) -> None:
     """OP-13: a topic that cleanerd leaves to Kafka is compacted by nobody where Kafka's cleaner is off."""
     found = kafka_cleaner(facts, choose_mode(log_dir, others, configured).info)
@@ -52,7 +52,7 @@ def check_kafka_cleaner(
         findings.ok("Kafka's cleaner", found.told, log_dir.path)
 
 
-def _check_agent(findings: Findings, info: AgentInfo, where: str) -> None:
+def _check_agent(findings: CheckResults, info: AgentInfo, where: str) -> None:
     ours = build_of_jar()
     if info.failed_resumes:
         findings.problem(
@@ -70,7 +70,9 @@ def _check_agent(findings: Findings, info: AgentInfo, where: str) -> None:
         findings.warning("agent", f"is build {info.build}, this cleanerd brings {ours}", where, fix)
     elif not info.failed_resumes and not info.errors:
         findings.ok(
-            "agent", f"build {info.build} in {info.kafka}, reached by {info.way}, {info.swaps} swaps so far", where
+            "agent",
+            f"build {info.build} in {info.kafka}, reached by {info.connection_text}, {info.swaps} swaps so far",
+            where,
         )
     if info.self_test == "passed":
         findings.ok("agent", f"a trial in a log of its own {info.trial}", where)

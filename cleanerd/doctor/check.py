@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cleanerd.doctor.agent import check_kafka_cleaner, check_mode
-from cleanerd.doctor.findings import Finding, Findings
+from cleanerd.doctor.findings import CheckResult, CheckResults
 from cleanerd.doctor.host import (
     Process,
     check_client_config,
@@ -36,24 +36,24 @@ from cleanerd.doctor.partitions import (
     read_partitions,
 )
 from cleanerd.errors import ConfigError
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.clock import wall_ms
-from cleanerd.scope.log_dirs import log_dirs_of
+from cleanerd.host.clock import wall_ms
+from cleanerd.resolution.log_dirs import log_dirs_of
+from cleanerd.state.cleaner_checkpoint import StateStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from cleanerd.settings import Settings
+    from cleanerd.config import Settings
 
 
-def check_host(log_dirs: Sequence[Path], config_paths: Sequence[Path], assignments: Sequence[str]) -> list[Finding]:
+def check_host(log_dirs: Sequence[Path], config_paths: Sequence[Path], assignments: Sequence[str]) -> list[CheckResult]:
     """Everything, for ``log_dirs``; when that is empty for those that the settings name. Changes nothing.
 
     ``config_paths`` and ``assignments`` are the values of ``--config`` and ``--set``. What cannot be read is a finding,
     no error.
     """
-    findings = Findings()
+    findings = CheckResults()
     settings = check_settings(findings, config_paths, assignments)
     if settings is None:
         findings.note("log directory", "not checked: correct the settings first", ", ".join(map(str, log_dirs)))
@@ -69,7 +69,7 @@ def check_host(log_dirs: Sequence[Path], config_paths: Sequence[Path], assignmen
     return findings.all
 
 
-def _of_settings(findings: Findings, settings: Settings) -> tuple[Path, ...]:
+def _of_settings(findings: CheckResults, settings: Settings) -> tuple[Path, ...]:
     try:
         return log_dirs_of(settings)
     except ConfigError as error:
@@ -78,7 +78,7 @@ def _of_settings(findings: Findings, settings: Settings) -> tuple[Path, ...]:
 
 
 def _check_log_dir(
-    findings: Findings, settings: Settings, path: Path, paths: Sequence[Path], store: StateStore
+    findings: CheckResults, settings: Settings, path: Path, paths: Sequence[Path], store: StateStore
 ) -> None:
     log_dir = check_directory(findings, path)
     if log_dir is None:

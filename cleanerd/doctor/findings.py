@@ -18,7 +18,7 @@ LEVELS: Final[tuple[Level, ...]] = ("ok", "note", "warning", "problem")
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """One thing that was looked at. ``exit_code`` is 0 unless it is a problem."""
 
     level: Level
@@ -34,26 +34,26 @@ class Finding:
 
 
 @dataclass(slots=True)
-class Findings:
+class CheckResults:
     """All findings, in the order in which they were made."""
 
-    all: list[Finding] = field(default_factory=list)
+    all: list[CheckResult] = field(default_factory=list)
 
     def ok(self, check: str, what: str, where: object) -> None:
         """As it should be."""
-        self.all.append(Finding("ok", check, what, str(where)))
+        self.all.append(CheckResult("ok", check, what, str(where)))
 
     def note(self, check: str, what: str, where: object, fix: str = "") -> None:
         """Worth knowing; nothing has to be done."""
-        self.all.append(Finding("note", check, what, str(where), fix))
+        self.all.append(CheckResult("note", check, what, str(where), fix))
 
     def warning(self, check: str, what: str, where: object, fix: str) -> None:
         """It works, but less, less safely or not on everything."""
-        self.all.append(Finding("warning", check, what, str(where), fix))
+        self.all.append(CheckResult("warning", check, what, str(where), fix))
 
     def problem(self, check: str, what: str, where: object, fix: str, *, exit_code: int) -> None:
         """Keeps cleanerd from its work; ``exit_code`` is what a cleaning would end with."""
-        self.all.append(Finding("problem", check, what, str(where), fix, exit_code))
+        self.all.append(CheckResult("problem", check, what, str(where), fix, exit_code))
 
     def failed(self, check: str, error: CleanerdError, fix: str) -> None:
         """A problem that an error tells; ``fix`` stands in when it has no hint of its own."""
@@ -62,6 +62,6 @@ class Findings:
         self.problem(check, error.message, place, error.hint or fix, exit_code=error.exit_code)
 
 
-def exit_code(findings: Sequence[Finding]) -> int:
+def exit_code(findings: Sequence[CheckResult]) -> int:
     """0 without a problem, else the worst problem's code."""
     return worst_exit_code({finding.exit_code for finding in findings if finding.level == "problem"})

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.admin.client_config import read_client_config
 from cleanerd.admin.key_stores import trusted_until, valid_until
-from cleanerd.cleaner.keep_dir import on_its_file_system, require_keep_dir
+from cleanerd.config.check import contradictions, is_missing, missing_paths, nearest_existing, wrong_state_dir
+from cleanerd.config.load import read_settings
 from cleanerd.errors import CleanerdError, as_cleanerd_error
-from cleanerd.log.mounts import IN_MEMORY, file_system_of, is_remote
-from cleanerd.settings.check import contradictions, is_missing, missing_paths, nearest_existing, wrong_state_dir
-from cleanerd.settings.load import read_settings
-from cleanerd.words import human_bytes
+from cleanerd.fsio.mounts import IN_MEMORY, file_system_of, is_remote
+from cleanerd.humanize import human_bytes
+from cleanerd.segments.keep_dir import on_its_file_system, require_keep_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from cleanerd.admin.client_config import ClientConfig
-    from cleanerd.doctor.findings import Findings
-    from cleanerd.settings import Settings
+    from cleanerd.config import Settings
+    from cleanerd.doctor.findings import CheckResults
 
 _CAP_CHOWN: Final = 0  # linux/capability.h
 # Interpreter, libraries, state, lock and listings; and per thread: directory, source, output, staging, indexes.
@@ -49,7 +49,7 @@ class Process:
         )
 
 
-def check_settings(findings: Findings, paths: Sequence[Path], assignments: Sequence[str]) -> Settings | None:
+def check_settings(findings: CheckResults, paths: Sequence[Path], assignments: Sequence[str]) -> Settings | None:
     """As ``config check``; None when the settings cannot be used."""
     settings, problems = read_settings(paths, assignments)
     warnings: list[str] = []
@@ -72,7 +72,7 @@ def check_settings(findings: Findings, paths: Sequence[Path], assignments: Seque
     return None if settings is not None and wrong_state_dir(settings) else settings
 
 
-def check_client_config(findings: Findings, path: Path | None, now: Callable[[], float] = time.time) -> None:
+def check_client_config(findings: CheckResults, path: Path | None, now: Callable[[], float] = time.time) -> None:
     """Kafka's client properties, where the settings name some: whether they can be used. Connects to no broker."""
     if path is None or is_missing(path):
         return  # that it is missing was said with the settings
@@ -107,7 +107,7 @@ def _day(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d")
 
 
-def check_keep_dir(findings: Findings, places: Sequence[Path], log_dir: Path) -> None:
+def check_keep_dir(findings: CheckResults, places: Sequence[Path], log_dir: Path) -> None:
     """Where the daemon keeps what it replaces, where the settings say so: whether files of ``log_dir`` can go there."""
     if not places:
         return
@@ -122,7 +122,7 @@ def check_keep_dir(findings: Findings, places: Sequence[Path], log_dir: Path) ->
 
 
 def check_map_dir(
-    findings: Findings,
+    findings: CheckResults,
     place: Path | None,
     log_dirs: Sequence[Path],
     *,
@@ -165,7 +165,7 @@ def _device_of(path: Path) -> int | None:
         return None
 
 
-def check_state_directory(findings: Findings, root: Path) -> None:
+def check_state_directory(findings: CheckResults, root: Path) -> None:
     """Whether clean points can be kept: writable, or could be made."""
     nearest = nearest_existing(root)
     fix = "set cleanerd.state.dir to a directory that cleanerd's user may write; without one Kafka's checkpoint counts"
@@ -177,7 +177,7 @@ def check_state_directory(findings: Findings, root: Path) -> None:
         findings.note("state directory", f"does not exist yet; it can be made in {nearest}", root)
 
 
-def check_limits(findings: Findings, threads: int, limits: tuple[int, int] | None = None) -> None:
+def check_limits(findings: CheckResults, threads: int, limits: tuple[int, int] | None = None) -> None:
     """Open files: cleanerd reads segments one by one, so the number of partitions does not matter, threads do.
 
     ``limits``: the soft and the hard one; None: those of this process.
@@ -194,7 +194,9 @@ def check_limits(findings: Findings, threads: int, limits: tuple[int, int] | Non
         findings.ok("open files", what, "this process")
 
 
-def check_file_system(findings: Findings, path: Path, kind_of: Callable[[Path], str | None] = file_system_of) -> None:
+def check_file_system(
+    findings: CheckResults, path: Path, kind_of: Callable[[Path], str | None] = file_system_of
+) -> None:
     """Whether the file system under ``path`` keeps what cleanerd relies on: locks, leases, fsync."""
     kind = kind_of(path)
     if kind is None:

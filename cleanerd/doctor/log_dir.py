@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.broker.command_line import overrides_of
 from cleanerd.broker.lease import LeaseResult, probe_lease
-from cleanerd.broker.lock_file import LOCK_FILE, ask_lock, neighbour_owner, worker_of
-from cleanerd.broker.mode import told_of_others
+from cleanerd.broker.lock_file import LOCK_FILE, neighbour_owner, probe_lock, worker_of
+from cleanerd.broker.mode import describe_other_brokers
 from cleanerd.errors import CleanerdError, as_cleanerd_error
 from cleanerd.format.config_keys import READABLE_BROKER_KEYS
-from cleanerd.log.log_dir import (
+from cleanerd.humanize import counted, user_name
+from cleanerd.resolution.broker_facts import BrokerFacts, broker_facts
+from cleanerd.resolution.log_dirs import log_dirs_in, relative_log_dirs_in
+from cleanerd.resolution.zk_config_cache import NEVER_QUERIED, QUERY_HINT
+from cleanerd.segments.log_dir import (
     CLEAN_SHUTDOWN,
     HIGH_WATERMARK_CHECKPOINT,
     META_PROPERTIES,
@@ -19,25 +23,21 @@ from cleanerd.log.log_dir import (
     LogDir,
     read_log_dir,
 )
-from cleanerd.scope.broker_facts import BrokerFacts, broker_facts
-from cleanerd.scope.log_dirs import log_dirs_in, relative_log_dirs_in
-from cleanerd.scope.told_topics import ASK_IT, NEVER_ASKED
-from cleanerd.words import counted, user_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from cleanerd.doctor.findings import Findings
+    from cleanerd.config import Settings
+    from cleanerd.doctor.findings import CheckResults
     from cleanerd.doctor.host import Process
-    from cleanerd.log.partition import PartitionLog
-    from cleanerd.settings import Settings
+    from cleanerd.segments.partition import PartitionLog
 
 _PLACES: Final = frozenset({"log.dir", "log.dirs", "metadata.log.dir"})
 _ALL: Final = os.R_OK | os.W_OK | os.X_OK
 
 
-def check_directory(findings: Findings, path: Path) -> LogDir | None:
+def check_directory(findings: CheckResults, path: Path) -> LogDir | None:
     """``meta.properties``, and that the checkpoints parse; None when nothing further can be looked at."""
     try:
         log_dir = read_log_dir(path)
@@ -56,7 +56,7 @@ def check_directory(findings: Findings, path: Path) -> LogDir | None:
     return log_dir
 
 
-def check_checkpoints(findings: Findings, log_dir: LogDir, *, running: bool) -> None:
+def check_checkpoints(findings: CheckResults, log_dir: LogDir, *, running: bool) -> None:
     """Whether the broker has written how far its logs are replicated and flushed."""
     path = log_dir.path
     fix = "start the broker and stop it cleanly: it writes its checkpoints"
@@ -73,7 +73,7 @@ def check_checkpoints(findings: Findings, log_dir: LogDir, *, running: bool) -> 
 
 
 def check_broker(
-    findings: Findings, log_dir: LogDir, logs: Sequence[PartitionLog], others: Sequence[Path], settings: Settings
+    findings: CheckResults, log_dir: LogDir, logs: Sequence[PartitionLog], others: Sequence[Path], settings: Settings
 ) -> bool:
     """Lock, lease probe, clean shutdown. Whether a broker runs, as far as one can tell.
 
@@ -85,7 +85,7 @@ def check_broker(
         findings.note("lock", f"is held by {worker}; no broker runs on this directory", path / LOCK_FILE)
         return True
     try:
-        held = ask_lock(path)
+        held = probe_lock(path)
     except OSError as error:
         what = f"cannot be tested ({error.strerror}), so a broker is taken to run on this directory"
         findings.warning("lock", what, path / LOCK_FILE, "run as the broker's user")
@@ -99,10 +99,10 @@ def check_broker(
             "broker stopped",
         )
         return True
-    if told := told_of_others(log_dir, others):
+    if others_text := describe_other_brokers(log_dir, others):
         findings.warning(
             "lock",
-            f"is free: no broker runs on this directory{told}",
+            f"is free: no broker runs on this directory{others_text}",
             path / LOCK_FILE,
             "see the broker's log for what failed here; a broker takes such a directory again when it is restarted",
         )
@@ -121,7 +121,7 @@ def check_broker(
     return False
 
 
-def _check_lease(findings: Findings, logs: Sequence[PartitionLog], *, required: bool) -> None:
+def _check_lease(findings: CheckResults, logs: Sequence[PartitionLog], *, required: bool) -> None:
     """S-14 on the active segment of one partition; the lease is given back at once."""
     if not logs:
         return
@@ -145,7 +145,7 @@ def _check_lease(findings: Findings, logs: Sequence[PartitionLog], *, required: 
 
 
 def check_owner(
-    findings: Findings,
+    findings: CheckResults,
     path: Path,
     logs: Sequence[PartitionLog],
     process: Process,
@@ -174,7 +174,7 @@ def check_owner(
 
 
 def _check_partition_owners(
-    findings: Findings, path: Path, logs: Sequence[PartitionLog], uid: int, broker: str
+    findings: CheckResults, path: Path, logs: Sequence[PartitionLog], uid: int, broker: str
 ) -> None:
     strange = [log for log in logs if any(segment.uid != uid for segment in log.segments)]
     if strange:
@@ -188,21 +188,21 @@ def _check_partition_owners(
         findings.problem("owner", what, path, f"run cleanerd as {broker} (to observe, to read is enough)", exit_code=1)
 
 
-def check_command_line(findings: Findings, settings: Settings, path: Path) -> None:
+def check_command_line(findings: CheckResults, settings: Settings, path: Path) -> None:
     """Whether the running broker goes by settings that are in no file (U-24)."""
     keys = [key for key in sorted(overrides_of(path)) if key in READABLE_BROKER_KEYS or key in _PLACES]
     if not keys:
         return
-    told = f"the broker was started with --override of {_some(keys)}, which stands in no file"
+    message = f"the broker was started with --override of {_some(keys)}, which stands in no file"
     if settings.daemon.cleanerd_broker_properties is None:
-        what = f"{told}: cleanerd goes by it as little as by server.properties, which it was not given"
+        what = f"{message}: cleanerd goes by it as little as by server.properties, which it was not given"
     else:
-        what = f"{told}: cleanerd goes by it only while the broker runs, and clean and apply do not"
+        what = f"{message}: cleanerd goes by it only while the broker runs, and clean and apply do not"
     findings.warning("server.properties", what, path, "write it into server.properties")
 
 
 def check_metadata(
-    findings: Findings, settings: Settings, log_dir: LogDir, others: Sequence[Path]
+    findings: CheckResults, settings: Settings, log_dir: LogDir, others: Sequence[Path]
 ) -> BrokerFacts | None:
     """Where topics' configuration is from, and ``server.properties``; None when one is there and cannot be read."""
     try:
@@ -226,8 +226,8 @@ def check_metadata(
     unclear = relative_log_dirs_in(facts.server_properties)
     if unclear and log_dir.path.resolve() not in directories:
         what = f"its log.dirs name {unclear[0]}, relative to the directory that the broker is started in"
-        told = f"{what}: whether that is {log_dir.path} cannot be told"
-        findings.warning("server.properties", told, properties, "write whole paths in log.dirs")
+        message = f"{what}: whether that is {log_dir.path} cannot be told"
+        findings.warning("server.properties", message, properties, "write whole paths in log.dirs")
     elif directories and log_dir.path.resolve() not in directories:
         fix = "name the server.properties of the broker whose log directory this is"
         findings.warning("server.properties", f"its log.dirs do not name {log_dir.path}", properties, fix)
@@ -236,7 +236,7 @@ def check_metadata(
     return facts
 
 
-def _check_topics(findings: Findings, facts: BrokerFacts, path: Path) -> None:
+def _check_topics(findings: CheckResults, facts: BrokerFacts, path: Path) -> None:
     """Who says what topics' configuration is: the metadata log, or in ZooKeeper mode the broker (U-40)."""
     if facts.metadata is not None:
         known = f"{counted(len(facts.metadata.topics), 'topic', 'is')} known"
@@ -249,17 +249,17 @@ def _check_topics(findings: Findings, facts: BrokerFacts, path: Path) -> None:
             "set cleanerd.metadata.log.dir to the directory that holds __cluster_metadata-0",
         )
     else:
-        for warning in facts.told_warnings:
+        for warning in facts.zk_warnings:
             where, _, what = warning.partition(": ")
-            findings.warning("topics", what, where, ASK_IT)
+            findings.warning("topics", what, where, QUERY_HINT)
         if facts.told:
-            told = f"ZooKeeper mode: the broker told of {counted(len(facts.told), 'topic')} when it was last asked"
-            findings.ok("topics", told, path)
-        elif not facts.told_warnings:
-            findings.warning("topics", NEVER_ASKED, path, ASK_IT)
+            message = f"ZooKeeper mode: the broker told of {counted(len(facts.told), 'topic')} when it was last asked"
+            findings.ok("topics", message, path)
+        elif not facts.zk_warnings:
+            findings.warning("topics", NEVER_QUERIED, path, QUERY_HINT)
 
 
-def _check_delegations(findings: Findings, facts: BrokerFacts) -> None:
+def _check_delegations(findings: CheckResults, facts: BrokerFacts) -> None:
     """U-6: topics may be delegated without anybody's knowing it."""
     unread = facts.saved_unread
     if unread is None:

@@ -6,41 +6,41 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from cleanerd.cleaner.hanging_transaction import HANGS_MS, open_transaction
 from cleanerd.cleaner.manifest import STAGING
 from cleanerd.cleaner.resources import disk_reserve_bytes
 from cleanerd.cleaner.rules_change import rules_change
 from cleanerd.cleaner.verdict import of_rules
+from cleanerd.config.topic_config import INTERNAL_TOPICS
 from cleanerd.errors import CleanerdError
 from cleanerd.format.names import DELETED_SUFFIX, PASSING_SUFFIXES, REMOTE_INDEX_CACHE, parse_topic_partition_dir
-from cleanerd.log.open_transaction import HANGS_MS, open_transaction
-from cleanerd.log.other_places import rules_of
-from cleanerd.log.partition import PartitionLog, read_partition
-from cleanerd.log.producers import read_producers
-from cleanerd.log.quarantine import is_outdated
-from cleanerd.log.read import SegmentReader
-from cleanerd.log.topic_config import INTERNAL_TOPICS
-from cleanerd.log.torn import decided_below
-from cleanerd.scope.broker_start import start_obstacles
-from cleanerd.scope.partitions import ByDisk
-from cleanerd.scope.selection import why_excluded
-from cleanerd.words import counted, human_bytes
+from cleanerd.humanize import counted, human_bytes
+from cleanerd.resolution.broker_start import start_obstacles
+from cleanerd.resolution.partitions import OfflinePartitions
+from cleanerd.resolution.selection import why_excluded
+from cleanerd.segments.partition import PartitionLog, read_partition
+from cleanerd.segments.producers import read_producers
+from cleanerd.segments.reading import SegmentReader
+from cleanerd.segments.torn_tail import decided_below
+from cleanerd.state.other_places import rules_of
+from cleanerd.state.quarantine import is_outdated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cleanerd.doctor.findings import Findings
-    from cleanerd.log.clean_point import StateStore
-    from cleanerd.log.log_dir import LogDir
-    from cleanerd.log.topic_config import TopicConfig
-    from cleanerd.scope.broker_facts import BrokerFacts
-    from cleanerd.scope.targets import Target
-    from cleanerd.settings.keys import DaemonSettings
+    from cleanerd.config.keys import DaemonSettings
+    from cleanerd.config.topic_config import TopicConfig
+    from cleanerd.doctor.findings import CheckResults
+    from cleanerd.resolution.broker_facts import BrokerFacts
+    from cleanerd.resolution.targets import TargetPartition
+    from cleanerd.segments.log_dir import LogDir
+    from cleanerd.state.cleaner_checkpoint import StateStore
 
 NOT_COMPACTED_BYTES: Final = 2**30
 """Ten segments of ``__consumer_offsets``: Kafka's cleaner leaves one or two of a partition that it cleans."""
 
 
-def read_partitions(findings: Findings, log_dir: LogDir) -> list[PartitionLog]:
+def read_partitions(findings: CheckResults, log_dir: LogDir) -> list[PartitionLog]:
     """Every partition that can be read; the others are problems."""
     logs = []
     for name in log_dir.partitions:
@@ -53,7 +53,7 @@ def read_partitions(findings: Findings, log_dir: LogDir) -> list[PartitionLog]:
     return logs
 
 
-def check_directories(findings: Findings, log_dir: LogDir, facts: BrokerFacts | None) -> None:
+def check_directories(findings: CheckResults, log_dir: LogDir, facts: BrokerFacts | None) -> None:
     """Whether the broker starts with what is in the directory (U-60), and which directories are left alone."""
     obstacles = start_obstacles(log_dir, facts)
     for obstacle in obstacles:
@@ -72,7 +72,7 @@ def check_directories(findings: Findings, log_dir: LogDir, facts: BrokerFacts | 
             findings.note("partition", f"{what}: left alone", log_dir.path / name)
 
 
-def check_leftovers(findings: Findings, logs: Sequence[PartitionLog], *, running: bool) -> None:
+def check_leftovers(findings: CheckResults, logs: Sequence[PartitionLog], *, running: bool) -> None:
     """Files of unfinished replacements, and staged plans (S-21, S-28)."""
     found = 0
     waiting: list[tuple[PartitionLog, int]] = []
@@ -107,7 +107,7 @@ def check_leftovers(findings: Findings, logs: Sequence[PartitionLog], *, running
         findings.ok("leftovers", "none", logs[0].path.parent if logs else "")
 
 
-def check_quarantine(findings: Findings, log_dir: LogDir, logs: Sequence[PartitionLog], store: StateStore) -> None:
+def check_quarantine(findings: CheckResults, log_dir: LogDir, logs: Sequence[PartitionLog], store: StateStore) -> None:
     """Partitions whose last cleaning failed, as the state directory remembers."""
     known = len(store.warnings)
     count = 0
@@ -132,11 +132,11 @@ def check_quarantine(findings: Findings, log_dir: LogDir, logs: Sequence[Partiti
 
 
 def check_topics(
-    findings: Findings, facts: BrokerFacts, log_dir: LogDir, logs: Sequence[PartitionLog]
+    findings: CheckResults, facts: BrokerFacts, log_dir: LogDir, logs: Sequence[PartitionLog]
 ) -> list[tuple[PartitionLog, TopicConfig]]:
     """What keeps topics from being cleaned whatever their logs hold; those that are compacted."""
     by_name = {log.name: log for log in logs}
-    targets = ByDisk(log_dir, facts).admitted()
+    targets = OfflinePartitions(log_dir, facts).admitted()
     for target in targets:
         if target.error is not None and facts.not_in_place(target.name) is None:
             findings.failed("topic configuration", target.error, "correct it; until then the partition is skipped")
@@ -151,7 +151,7 @@ def check_topics(
 
 
 def check_internal_topics(
-    findings: Findings, daemon: DaemonSettings, compacted: Sequence[tuple[PartitionLog, TopicConfig]]
+    findings: CheckResults, daemon: DaemonSettings, compacted: Sequence[tuple[PartitionLog, TopicConfig]]
 ) -> None:
     """I-22: an internal topic that nothing compacts, and the setting with which cleanerd does."""
     dirty: dict[str, list[tuple[int, PartitionLog]]] = {}
@@ -177,7 +177,7 @@ def check_internal_topics(
 
 
 def check_rules(
-    findings: Findings, log_dir: LogDir, compacted: Sequence[tuple[PartitionLog, TopicConfig]], store: StateStore
+    findings: CheckResults, log_dir: LogDir, compacted: Sequence[tuple[PartitionLog, TopicConfig]], store: StateStore
 ) -> None:
     """Topics that would be cleaned by other rules than before, and nobody said that this is meant (U-6)."""
     told = set()
@@ -191,7 +191,7 @@ def check_rules(
 
 
 def check_transactions(
-    findings: Findings, compacted: Sequence[tuple[PartitionLog, TopicConfig]], *, now_ms: int, may_be_torn: bool
+    findings: CheckResults, compacted: Sequence[tuple[PartitionLog, TopicConfig]], *, now_ms: int, may_be_torn: bool
 ) -> None:
     """OP-14: transactions that hold a log back for longer than a transaction may take by default."""
     for log, config in compacted:
@@ -203,12 +203,12 @@ def check_transactions(
                 offset = read_producers(log, reader, below=below, torn_from=torn_from).first_open_offset()
             found = None if offset is None else open_transaction(log, reader, offset, connect=config.connect)
             if found is not None and now_ms - found.since_ms > HANGS_MS:
-                what = f"nothing from offset {found.first_offset} on is cleaned: {found.told(now_ms)}"
-                findings.warning("open transaction", what, log.path, found.way_out)
+                what = f"nothing from offset {found.first_offset} on is cleaned: {found.describe(now_ms)}"
+                findings.warning("open transaction", what, log.path, found.remedy)
 
 
 def check_space(
-    findings: Findings, facts: BrokerFacts, log_dir: LogDir, compacted: Sequence[tuple[PartitionLog, TopicConfig]]
+    findings: CheckResults, facts: BrokerFacts, log_dir: LogDir, compacted: Sequence[tuple[PartitionLog, TopicConfig]]
 ) -> None:
     """Free space against the reserve and the most that one group per thread may need at once (U-16)."""
     if not compacted:
@@ -242,7 +242,7 @@ def check_space(
         findings.ok("free space", what, log_dir.path)
 
 
-def _check_delegation(findings: Findings, targets: Sequence[Target]) -> None:
+def _check_delegation(findings: CheckResults, targets: Sequence[TargetPartition]) -> None:
     """Topics that the broker's own cleaner would clean by other rules (U-8), and settings that may surprise."""
     configs = {target.config.topic: target.config for target in targets if target.config is not None}
     for topic, config in configs.items():

@@ -115,7 +115,7 @@ def _inner_messages(plain: bytes, *, where: str | None, position: int) -> list[L
     at = 0
     while True:
         try:
-            size_bytes = _size_of_whole(plain, at)
+            size_bytes = _message_size(plain, at)
             if size_bytes is None:
                 return messages
             message = parse_message(plain[at : at + size_bytes])
@@ -129,7 +129,7 @@ def _inner_messages(plain: bytes, *, where: str | None, position: int) -> list[L
         at += size_bytes
 
 
-def _size_of_whole(plain: bytes, at: int) -> int | None:
+def _message_size(plain: bytes, at: int) -> int | None:
     """How many bytes the message at ``at`` takes; None when it is cut off, of which its size alone is looked at."""
     left = len(plain) - at
     if left < FRAME_BYTES:

@@ -45,7 +45,7 @@ class LimitedBy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class FirstUncleanableOffset:
     """The first offset that may not be cleaned.
 
     ``limits`` are the offsets that were compared, by what sets each; ``limited_by`` names the lowest; ``offset`` is
@@ -58,7 +58,9 @@ class Bound:
     limits: Mapping[LimitedBy, int]
 
 
-def bound(limits: Mapping[LimitedBy, int], bases: Sequence[int], first_dirty_offset: int) -> Bound:
+def first_uncleanable_offset(
+    limits: Mapping[LimitedBy, int], bases: Sequence[int], first_dirty_offset: int
+) -> FirstUncleanableOffset:
     """Round the lowest limit down to a segment start; never below the first dirty offset's own round-down (C-05..C-07).
 
     Args:
@@ -69,9 +71,9 @@ def bound(limits: Mapping[LimitedBy, int], bases: Sequence[int], first_dirty_off
     limited_by = min(limits, key=lambda name: limits[name])
     raw = max(limits[limited_by], first_dirty_offset)
     if raw >= bases[-1]:
-        return Bound(bases[-1], limited_by, dict(limits))
+        return FirstUncleanableOffset(bases[-1], limited_by, dict(limits))
     rounded = max((base for base in bases if base <= raw), default=bases[0])
-    return Bound(rounded, limited_by, dict(limits))
+    return FirstUncleanableOffset(rounded, limited_by, dict(limits))
 
 
 @dataclass(frozen=True, slots=True)

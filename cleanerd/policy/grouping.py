@@ -28,7 +28,7 @@ TIME_ENTRY_BYTES = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DecidedSegment:
     """One source segment after the decision: what grouping has to know of it.
 
     ``output_bytes`` is an estimate where batches are rebuilt; ``last_offset`` is -1 and the timestamps are -1 when
@@ -52,7 +52,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class GroupLimits:
     """What one output segment may hold. ``max_span_ms`` keeps retention by time effective (U-17); None: no limit.
 
     ``most_bytes`` is what no segment may pass, whatever the topic says.
@@ -88,7 +88,7 @@ class _Span:
     batch_time_ms: int
 
     @classmethod
-    def of(cls, row: int, outcome: Outcome, limits: Limits) -> _Span:
+    def of(cls, row: int, outcome: DecidedSegment, limits: GroupLimits) -> _Span:
         return cls(
             rows=range(row, row + 1),
             base=outcome.base,
@@ -130,7 +130,7 @@ class _Span:
     def is_written(self) -> bool:
         return len(self.rows) > 1 or self.changed
 
-    def fits(self, limits: Limits) -> bool:
+    def fits(self, limits: GroupLimits) -> bool:
         """Whether one segment can hold it all (U-36, the first two limits of U-17, and the time span)."""
         if len(self.rows) > MAX_SOURCES:
             return False
@@ -152,7 +152,7 @@ class _Span:
         return not outdated and self.max_timestamp_ms - self.min_timestamp_ms <= most_ms
 
 
-def group(outcomes: Sequence[Outcome], limits: Limits) -> list[Group]:
+def group(outcomes: Sequence[DecidedSegment], limits: GroupLimits) -> list[Group]:
     """All groups of two or more sources, and single sources that change; ascending. Other rows stay as they are."""
     spans: list[_Span] = []
     for row, outcome in enumerate(outcomes):
@@ -164,7 +164,7 @@ def group(outcomes: Sequence[Outcome], limits: Limits) -> list[Group]:
             spans.append(span)
     spans = _release_idle(spans, outcomes, limits)
     while True:
-        merged = _give_away_recordless(spans, limits)
+        merged = _merge_recordless(spans, limits)
         if len(merged) == len(spans):
             return [span.rows for span in spans if span.is_written and span.last_offset >= 0]
         # Two that joined are written now, which a neighbour before them may have waited for.
@@ -212,7 +212,7 @@ def split(rows: Group, before: int) -> tuple[Group, Group]:
     return range(rows.start, before), range(before, rows.stop)
 
 
-def _release_idle(spans: list[_Span], outcomes: Sequence[Outcome], limits: Limits) -> list[_Span]:
+def _release_idle(spans: list[_Span], outcomes: Sequence[DecidedSegment], limits: GroupLimits) -> list[_Span]:
     """Take spans apart again in which nothing changes: joining alone is no reason to write."""
     released: list[_Span] = []
     for span in spans:
@@ -223,7 +223,7 @@ def _release_idle(spans: list[_Span], outcomes: Sequence[Outcome], limits: Limit
     return released
 
 
-def _give_away_recordless(spans: list[_Span], limits: Limits) -> list[_Span]:
+def _merge_recordless(spans: list[_Span], limits: GroupLimits) -> list[_Span]:
     """Give spans whose output would hold no record to a neighbour that can take them (D-02).
 
     Only where something is written anyway, or where two record-less ones meet: a run of them makes librdkafka report
@@ -239,7 +239,7 @@ def _give_away_recordless(spans: list[_Span], limits: Limits) -> list[_Span]:
     return merged
 
 
-def _absorbs(left: _Span, right: _Span, limits: Limits) -> bool:
+def _absorbs(left: _Span, right: _Span, limits: GroupLimits) -> bool:
     if left.has_records and right.has_records:
         return False
     both_empty = not left.has_records and not right.has_records

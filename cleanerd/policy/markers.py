@@ -112,7 +112,7 @@ class MarkerCheck:
         self._aborted = _NO_IDS
         self._contradicted = _NO_IDS
 
-    def take(self, edges: MarkerEdges) -> None:
+    def add_chunk(self, edges: MarkerEdges) -> None:
         """Take in the next chunk."""
         wrong = (
             np.intersect1d(self._committed, edges.aborting, assume_unique=True),
@@ -123,13 +123,13 @@ class MarkerCheck:
         self._committed = np.union1d(np.setdiff1d(self._committed, ended, assume_unique=True), edges.committed)
         self._aborted = np.union1d(np.setdiff1d(self._aborted, ended, assume_unique=True), edges.aborted)
 
-    def take_markers(self, batches: _kernel.Batches, below: int) -> None:
+    def add_markers(self, batches: _kernel.Batches, below: int) -> None:
         """Take in the markers below the offset ``below`` of headers behind the segments that are compared."""
         types = batches.control_type
         is_marker = (types == ControlType.COMMIT) | (types == ControlType.ABORT)
         rows = is_marker & (batches.last_offset < below) & np.isin(batches.producer_id, self.open)
         kinds = np.where(types[rows] == ControlType.COMMIT, np.uint8(COMMIT), np.uint8(ABORT))
-        self.take(MarkerEdges.of(batches.producer_id[rows], kinds))
+        self.add_chunk(MarkerEdges.of(batches.producer_id[rows], kinds))
 
     @property
     def open(self) -> NDArray[np.int64]:
@@ -230,7 +230,7 @@ class MarkedTransactions:
         result[order[1:][same]] = True
         return result
 
-    def take(self, batches: _kernel.Batches, below: int) -> None:
+    def add(self, batches: _kernel.Batches, below: int) -> None:
         """Take in the next headers; markers at or above the offset ``below`` end nothing."""
         types, attributes = batches.control_type, batches.attributes
         is_marker = ((types == ControlType.COMMIT) | (types == ControlType.ABORT)) & (batches.last_offset < below)

@@ -179,14 +179,14 @@ def emptied(record_count: NDArray[np.uint32]) -> NDArray[np.uint8]:
 
 
 @dataclass(frozen=True, slots=True)
-class Closing:
+class LastBatchAction:
     """What becomes of a batch that ends its group and of which nothing would stay: ``beside`` others, or ``alone``."""
 
     beside: int
     alone: int
 
 
-def closing(record_count: int, max_timestamp_ms: int, *, at_bound: bool) -> Closing:
+def closing(record_count: int, max_timestamp_ms: int, *, at_bound: bool) -> LastBatchAction:
     """What becomes of a batch of which nothing would stay, when it is the last of its group (U-13, S-09).
 
     It stays emptied, and without its time. Beside other batches its time is none (-1): any other would be the
@@ -199,9 +199,9 @@ def closing(record_count: int, max_timestamp_ms: int, *, at_bound: bool) -> Clos
     """
     if at_bound and not (record_count == 0 and max_timestamp_ms == ZERO_MS):
         action = ACTION_EMPTY if record_count else ACTION_COPY
-        return Closing(action, action)
+        return LastBatchAction(action, action)
     empty = record_count == 0
-    return Closing(
+    return LastBatchAction(
         ACTION_COPY if empty and max_timestamp_ms == TIMELESS_MS else ACTION_EMPTY | ACTION_TIMELESS,
         ACTION_COPY if empty and max_timestamp_ms == ZERO_MS else ACTION_EMPTY | ACTION_TIME_ZERO,
     )

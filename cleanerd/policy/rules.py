@@ -59,6 +59,6 @@ class Rules:
         return self.header.encode() if self.ranking.needs_header else None
 
     @property
-    def mark_header(self) -> bytes | None:
+    def flag_header(self) -> bytes | None:
         """The header to look for tombstones in, None when they are not in headers."""
         return self.tombstone_header.encode() if self.tombstone_mode == "header" and self.tombstone_header else None

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from cleanerd.spark.notebook import Logs
     from cleanerd.spark.tables.target import Delta, Iceberg
-    from cleanerd.spark.values.said import Decode
+    from cleanerd.spark.values.decode_options import Decode
 
 __all__ = ["Decode", "Delta", "Iceberg", "Logs", "register"]
 
@@ -35,7 +35,7 @@ def __getattr__(name: str) -> Any:
 
         return Logs
     if name == "Decode":
-        from cleanerd.spark.values.said import Decode  # noqa: PLC0415
+        from cleanerd.spark.values.decode_options import Decode  # noqa: PLC0415
 
         return Decode
     if name in ("Delta", "Iceberg"):

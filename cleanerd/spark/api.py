@@ -1,4 +1,4 @@
-"""What somebody who writes PySpark has of cleanerd: :class:`Logs`, with a method for each thing that a verb reads.
+"""The Python API for PySpark programs: :class:`ReadableLogs` has a method for each command that reads.
 
 What it cleans with is in ``notebook.py``: verbs that only look must not be able to change anything.
 
@@ -17,27 +17,27 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from cleanerd.errors import ConfigError
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
-from cleanerd.log.log_dir import CLEANER_CHECKPOINT
-from cleanerd.spark.audit import Asked, Judged, audit_sides, new_digest_key
-from cleanerd.spark.divergence import Comparison, compare_logs, pairs_of
+from cleanerd.segments.log_dir import CLEANER_CHECKPOINT
+from cleanerd.spark.audit import AuditedPartition, AuditQuestion, audit_sides, new_digest_key
+from cleanerd.spark.audit_inputs import sides_of
+from cleanerd.spark.divergence import ReplicaComparison, compare_logs, pairs_of
 from cleanerd.spark.erasure import Erasure, search_records
 from cleanerd.spark.latest_by_tasks import LARGE_BYTES
-from cleanerd.spark.listed import list_whole
+from cleanerd.spark.listed import list_complete
 from cleanerd.spark.logs import Log, known_clean_end, size_of_all
 from cleanerd.spark.profile import Profile, profile_logs
 from cleanerd.spark.report.files import profile_table, write_report
 from cleanerd.spark.session import register_source, use_own_python
-from cleanerd.spark.sides import sides_of
-from cleanerd.spark.snapshot import Taken, write_snapshot
+from cleanerd.spark.snapshot import SnapshotResult, write_snapshot
 from cleanerd.spark.source.options import Options
-from cleanerd.spark.source.plan import expanded, find_asked
-from cleanerd.spark.spread import nobody
+from cleanerd.spark.source.plan import expanded, find_requested
 from cleanerd.spark.stores import path_of
-from cleanerd.spark.strategies import Said, Strategies, keys_of
+from cleanerd.spark.strategies import Strategies, StrategyText, keys_of
 from cleanerd.spark.tables.columns import ROWS
 from cleanerd.spark.tables.merge import Merged, merge_into, write_table
 from cleanerd.spark.tables.target import Delta, Iceberg
 from cleanerd.spark.tables.undecoded import write_undecoded
+from cleanerd.spark.task_runner import ignore_progress
 from cleanerd.spark.values.decoding import resolved
 from cleanerd.verify.audit import Term
 from cleanerd.verify.finding import Findings
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from cleanerd.spark.sides import Sides
+    from cleanerd.spark.audit_inputs import AuditInputs
+    from cleanerd.spark.values.decode_options import Decode
     from cleanerd.spark.values.decoding import Decoding
-    from cleanerd.spark.values.said import Decode
     from cleanerd.verify.listing import Listing
 
 Place: TypeAlias = str | Path
@@ -63,10 +63,10 @@ DELETE_RETENTION_MS: Final = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
-class Audit:
-    """What :meth:`Logs.audit` found. ``notes``: what was not compared. ``digest_key``: that of the digests."""
+class AuditReport:
+    """What :meth:`ReadableLogs.audit` found. ``notes``: what was not compared. ``digest_key``: that of the digests."""
 
-    partitions: tuple[Judged, ...]
+    partitions: tuple[AuditedPartition, ...]
     notes: tuple[str, ...]
     digest_key: bytes
 
@@ -79,7 +79,7 @@ class Audit:
 class Profiles(list[Profile]):
     """The profiles of logs, one per partition."""
 
-    def __init__(self, logs: Logs, profiles: Iterable[Profile]) -> None:
+    def __init__(self, logs: ReadableLogs, profiles: Iterable[Profile]) -> None:
         super().__init__(profiles)
         self._logs = logs
 
@@ -92,7 +92,7 @@ class Profiles(list[Profile]):
         return self._logs.session.createDataFrame(profile_table(self))
 
 
-class Logs:
+class ReadableLogs:
     """The logs in log directories of brokers, or copies of them.
 
     ``paths``: directories or patterns, as ``load()`` of the data source has them. ``strategies``: by topic ``offset``,
@@ -109,7 +109,7 @@ class Logs:
         self,
         spark: SparkSession | None,
         paths: Place | Iterable[Place],
-        strategies: Mapping[str, Said] | RulesOf | None = None,
+        strategies: Mapping[str, StrategyText] | RulesOf | None = None,
         *,
         topics: Iterable[str] | None = None,
         partitions: Iterable[str | TopicPartition] | None = None,
@@ -134,11 +134,11 @@ class Logs:
             RefusedError: a partition is between the two names of a swap, and stays so.
             CleanerdError: a directory cannot be listed.
         """
-        return self._found(list_whole)
+        return self._found(list_complete)
 
     def _found(self, lister: Callable[[Path], Listing], *, internal: bool = True) -> list[Log]:
         options = Options(self._paths, (), topics=self._topics, partitions=self._partitions, internal=internal)
-        return find_asked(options, self._rules, lister)
+        return find_requested(options, self._rules, lister)
 
     def decoding(self, logs: Sequence[Log]) -> Decoding | None:
         """What is decoded of ``logs``, with the readers' schemas as they are now.
@@ -174,20 +174,20 @@ class Logs:
         from cleanerd.spark.source.data_source import KafkaSegments  # noqa: PLC0415 - needs pyspark
 
         register_source(self.session, KafkaSegments)
-        found = self._found(list_whole, internal=False)
+        found = self._found(list_complete, internal=False)
         keys = {topic: keys_of(self._rules(topic)) for topic in {log.name.topic for log in found}}
         names = ",".join(str(log.name) for log in found)
         reader = self.session.read.format("kafka-segments").options(strategies=json.dumps(keys), partitions=names)
         decode = {} if self._decode is None else self._decode.to_options()
-        told = {name: value if isinstance(value, str) else json.dumps(value) for name, value in options.items()}
-        return reader.options(**{**decode, **told}).load([str(path) for path in expanded(self._paths)])
+        texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in options.items()}
+        return reader.options(**{**decode, **texts}).load([str(path) for path in expanded(self._paths)])
 
     def latest(self, *, tombstones: bool = False, whole_log: bool = False) -> Latest:
         """Of each key the record that wins it: what a table of ``key -> value`` would hold."""
         return Latest(self._spark, self, tombstones=tombstones, whole_log=whole_log)
 
     def profile(
-        self, *, clean_end_of: Callable[[Log], int | None] = known_clean_end, advance: Advance = nobody
+        self, *, clean_end_of: Callable[[Log], int | None] = known_clean_end, advance: Advance = ignore_progress
     ) -> Profiles:
         """Keys, versions, tombstones of each log, and what a cleaning would save.
 
@@ -218,18 +218,18 @@ class Logs:
             ConfigError: no such strategy.
             CleanerdError: as :meth:`profile`.
         """
-        rules = {said: Strategies.of({}, said).rules for said in strategies}
+        rules = {text: Strategies.of({}, text).rules for text in strategies}
         found = {log.name: log for log in self.found()}
 
         def clean_end_of(log: Log) -> int | None:
             return known_clean_end(found[log.name])  # it was cleaned by the rules of now
 
         return {
-            said: Logs(self._spark, self._paths, of, partitions=found).profile(clean_end_of=clean_end_of)
-            for said, of in rules.items()
+            text: ReadableLogs(self._spark, self._paths, of, partitions=found).profile(clean_end_of=clean_end_of)
+            for text, of in rules.items()
         }
 
-    def compared(self, before: Place) -> tuple[list[Sides], list[str]]:
+    def compared(self, before: Place) -> tuple[list[AuditInputs], list[str]]:
         """What :meth:`audit` compares with ``before``, and what it cannot; the same is raised."""
         after = expanded(self._paths)
         if len(after) != 1:
@@ -249,8 +249,8 @@ class Logs:
         now_ms: int | None = None,
         examples: int = 10,
         digest_key: bytes | None = None,
-        advance: Advance = nobody,
-    ) -> Audit:
+        advance: Advance = ignore_progress,
+    ) -> AuditReport:
         """Is this log directory what a right cleaning of ``before`` would have left, whoever cleaned it?
 
         ``before``: a copy, or a directory of ``--keep-replaced``. ``up_to``: it is clean below; None: what Kafka's
@@ -262,23 +262,27 @@ class Logs:
         """
         compared, notes = self.compared(before)
         clean_end = self._checkpoints if up_to is None else up_to if callable(up_to) else lambda _name, _rules: up_to
-        asked = []
+        questions = []
         for sides in compared:
             rules = self._rules(sides.name.topic)
             is_hint = up_to is None or callable(up_to)
-            asked.append(Asked(rules, clean_end(sides.name, rules), first_dirty, log_start, many_rounds, is_hint))
+            questions.append(
+                AuditQuestion(rules, clean_end(sides.name, rules), first_dirty, log_start, many_rounds, is_hint)
+            )
         key = new_digest_key() if digest_key is None else digest_key
         now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-        judged = audit_sides(self._spark, compared, asked, now_ms=now, hash_key=key, examples=examples, advance=advance)
-        return Audit(tuple(judged), tuple(notes), key)
+        judged = audit_sides(
+            self._spark, compared, questions, now_ms=now, hash_key=key, examples=examples, advance=advance
+        )
+        return AuditReport(tuple(judged), tuple(notes), key)
 
     def compare_replicas(
         self,
         others: Place | Iterable[Place],
         *,
         clean_end_of: Callable[[Log], int | None] = known_clean_end,
-        advance: Advance = nobody,
-    ) -> Comparison:
+        advance: Advance = ignore_progress,
+    ) -> ReplicaComparison:
         """Do these logs and those in each of ``others``, of other brokers or other times, hold the same?
 
         What retention, cleanings at other moments and horizons explain is counted apart. ``clean_end_of``: up to where
@@ -289,12 +293,14 @@ class Logs:
             CleanerdError: as :meth:`found`, or a file cannot be read.
         """
         places = [others] if isinstance(others, str | Path) else others
-        theirs = [Logs(None, p, self._rules, topics=self._topics, partitions=self._partitions) for p in places]
+        theirs = [ReadableLogs(None, p, self._rules, topics=self._topics, partitions=self._partitions) for p in places]
         pairs, notes = pairs_of(self.found(), [logs.found() for logs in theirs])
         found = compare_logs(self._spark, pairs, clean_end_of=clean_end_of, advance=advance)
-        return Comparison(tuple(found), tuple(notes))
+        return ReplicaComparison(tuple(found), tuple(notes))
 
-    def find_keys(self, keys: bytes | Iterable[bytes], *, limit: int = 10, advance: Advance = nobody) -> Erasure:
+    def find_keys(
+        self, keys: bytes | Iterable[bytes], *, limit: int = 10, advance: Advance = ignore_progress
+    ) -> Erasure:
         """Where ``keys`` still lie, in every file below the directories: live, replaced, kept, staged.
 
         Raises:
@@ -308,7 +314,7 @@ class Logs:
             raise ConfigError(what, where="find_keys", hint="[b'customer-4711']")
         return self.find_records([Term("key", key) for key in wanted], limit=limit, advance=advance)
 
-    def find_records(self, terms: Sequence[Term], *, limit: int = 10, advance: Advance = nobody) -> Erasure:
+    def find_records(self, terms: Sequence[Term], *, limit: int = 10, advance: Advance = ignore_progress) -> Erasure:
         """Which records match one of ``terms``: a key, a key prefix, bytes in a value; searches what find_keys does.
 
         Raises:
@@ -328,18 +334,18 @@ class Logs:
 class Latest:
     """The latest state of logs. ``tombstones``: deleted keys too. ``whole_log``: to the end, acknowledged or not."""
 
-    def __init__(self, spark: SparkSession | None, logs: Logs, *, tombstones: bool, whole_log: bool) -> None:
+    def __init__(self, spark: SparkSession | None, logs: ReadableLogs, *, tombstones: bool, whole_log: bool) -> None:
         self._spark = spark
         self._logs = logs
         self._tombstones = tombstones
         self._whole_log = whole_log
 
     def dataframe(self) -> DataFrame:
-        """With the columns of the data source; raises as :meth:`Logs.found`."""
+        """With the columns of the data source; raises as :meth:`ReadableLogs.found`."""
         bound = "end" if self._whole_log else "hw"
         return self._logs.read(view="latest", tombstones=self._tombstones, bound=bound)
 
-    def write_parquet(self, target: Place, *, advance: Advance = nobody) -> list[Taken]:
+    def write_parquet(self, target: Place, *, advance: Advance = ignore_progress) -> list[SnapshotResult]:
         """Write it to the new path or URL ``target``: a sub-directory a topic, the offsets in ``_cleanerd``, last.
 
         Raises:
@@ -366,9 +372,9 @@ class Latest:
         table: Delta | Iceberg | Place,
         *,
         replace: bool = False,
-        advance: Advance = nobody,
+        advance: Advance = ignore_progress,
         large_bytes: int = LARGE_BYTES,
-    ) -> list[Taken]:
+    ) -> list[SnapshotResult]:
         """Make it a table, in one commit that also says as of which offsets it is. A path or URL: a Delta table.
 
         ``replace``: in place of all that is in the table now. Many tasks read a log of more than ``large_bytes``.
@@ -384,7 +390,8 @@ class Latest:
         columns = _columns(decoding)
         done = write_table(
             self._spark, _target(table).open(columns), logs,
-            tombstones=self._tombstones, whole_log=self._whole_log, anew=replace, decoding=decoding, advance=advance,
+            tombstones=self._tombstones, whole_log=self._whole_log, replace_all=replace, decoding=decoding,
+            advance=advance,
             large_bytes=large_bytes,
         )  # fmt: skip
         if decoding is not None:
@@ -396,7 +403,7 @@ class Latest:
         table: Delta | Iceberg | Place,
         *,
         delete_retention_ms: int | Callable[[str], int] = DELETE_RETENTION_MS,
-        advance: Advance = nobody,
+        advance: Advance = ignore_progress,
     ) -> list[Merged]:
         """Bring a table of :meth:`write_table` up to date by what is new in the logs, in one commit.
 

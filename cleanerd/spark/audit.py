@@ -12,16 +12,16 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from cleanerd.spark.audit_inputs import without_outputs
 from cleanerd.spark.audit_rules import JUDGE
 from cleanerd.spark.damaged_places import reason_at
-from cleanerd.spark.example import Example, look_up
+from cleanerd.spark.example import Example, find_examples
 from cleanerd.spark.header_walk import walk_headers
-from cleanerd.spark.judging import LIMITS, Limits, judged
-from cleanerd.spark.logs import said_of
-from cleanerd.spark.record_pairs import Found
-from cleanerd.spark.record_scan import Fact, SegmentWork, place_of
-from cleanerd.spark.sides import without_outputs
-from cleanerd.spark.spread import ROWS_AN_ARROW_BATCH, nobody, queries
+from cleanerd.spark.judging import LIMITS, MemoryLimits, judged
+from cleanerd.spark.logs import describe_names
+from cleanerd.spark.record_pairs import PairFindings
+from cleanerd.spark.record_scan import RecordFact, SegmentWork, place_of
+from cleanerd.spark.task_runner import ROWS_AN_ARROW_BATCH, ignore_progress, queries
 from cleanerd.verify.records import HASH_KEY_BYTES
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cleanerd.format.names import TopicPartition
-    from cleanerd.spark.header_walk import Walked
-    from cleanerd.spark.sides import Sides
+    from cleanerd.spark.audit_inputs import AuditInputs
+    from cleanerd.spark.header_walk import HeaderSummary
     from cleanerd.verify.listing import SegmentFile
     from cleanerd.verify.rules import KeyRules
 
@@ -51,7 +51,7 @@ KINDS: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AuditQuestion:
     """What is known of one partition besides its files; ``clean_end`` None: nothing says how far it is clean.
 
     ``is_hint``: a checkpoint or a state says so, and not the operator. Above the ends of both logs it says nothing.
@@ -66,7 +66,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class AuditSide:
     """One side of a partition. ``begin``: base of its first segment. ``digest`` is of all its records, in any order."""
 
     begin: int
@@ -78,14 +78,14 @@ class Side:
 
 
 @dataclass(slots=True)
-class Judged:
+class AuditedPartition:
     """A partition. ``findings`` by kind; ``zeroed``: records whose attributes became 0, as Kafka writes them (U-14)."""
 
     name: TopicPartition
-    asked: Asked
+    asked: AuditQuestion
     log_start: int
-    before: Side
-    after: Side
+    before: AuditSide
+    after: AuditSide
     kept_records: int
     zeroed: int
     findings: Counter[str] = field(default_factory=Counter)
@@ -103,7 +103,7 @@ class Judged:
         return self.asked.clean_end is None and self.before.digest != self.after.digest
 
     @property
-    def head_is_gone(self) -> bool:
+    def is_head_missing(self) -> bool:
         """Whether segments at the beginning are no more: retention does that, a cleaner never."""
         return self.after.segments > 0 and max(self.before.begin, self.log_start) < self.after.begin
 
@@ -112,10 +112,10 @@ class Judged:
 class _Log:
     """A partition with both walks over it."""
 
-    sides: Sides
-    asked: Asked
-    before: Walked
-    after: Walked
+    sides: AuditInputs
+    asked: AuditQuestion
+    before: HeaderSummary
+    after: HeaderSummary
     before_end: int
 
     @property
@@ -130,16 +130,16 @@ def new_digest_key() -> bytes:
 
 def audit_sides(
     session: SparkSession | None,
-    compared: Sequence[Sides],
-    asked: Sequence[Asked],
+    compared: Sequence[AuditInputs],
+    question: Sequence[AuditQuestion],
     *,
     now_ms: int,
     hash_key: bytes,
     examples: int,
-    advance: Callable[[int], None] = nobody,
-    limits: Limits = LIMITS,
-) -> list[Judged]:
-    """Judge each of ``compared``, of which ``asked`` says the rules; ``examples`` places of each kind are looked up.
+    advance: Callable[[int], None] = ignore_progress,
+    limits: MemoryLimits = LIMITS,
+) -> list[AuditedPartition]:
+    """Judge each of ``compared``, of which ``question`` says the rules; ``examples`` places of each kind are looked up.
 
     Raises:
         CleanerdError: a file cannot be read.
@@ -147,13 +147,13 @@ def audit_sides(
     size_bytes = sum(each.size_bytes for each in compared)
     with queries(
         session,
-        f"audit: {said_of(each.name for each in compared)}",
+        f"audit: {describe_names(each.name for each in compared)}",
         size_bytes,
         advance,
         steps=3,
         rows_a_batch=ROWS_AN_ARROW_BATCH,
     ):
-        logs = _walk(session, compared, asked)
+        logs = _walk(session, compared, question)
         files: list[SegmentFile] = []
         work = [
             (each.segment.size_bytes, each.to_item())
@@ -161,17 +161,19 @@ def audit_sides(
             for each in _work(part, log, files, now_ms, hash_key)
         ]
         found = judged(session, work, JUDGE, examples, advance, limits)
-    return [_told_of(log, found.get(part, Found()), files, examples) for part, log in enumerate(logs)]
+    return [_judge(log, found.get(part, PairFindings()), files, examples) for part, log in enumerate(logs)]
 
 
-def _walk(session: SparkSession | None, compared: Sequence[Sides], asked: Sequence[Asked]) -> list[_Log]:
+def _walk(
+    session: SparkSession | None, compared: Sequence[AuditInputs], question: Sequence[AuditQuestion]
+) -> list[_Log]:
     """Both sides of all partitions; where only replaced segments were kept, first those, to see how far they reach."""
     partly = [sides for sides in compared if sides.copied != sides.before]
     copies = dict(zip(map(id, partly), walk_headers(session, [sides.copied for sides in partly]), strict=True))
     clipped = [without_outputs(each, copies[id(each)].ends) if id(each) in copies else each for each in compared]
     walks = walk_headers(session, [files for sides in clipped for files in (sides.before, sides.after)])
     logs = []
-    for number, (each, said) in enumerate(zip(compared, asked, strict=True)):
+    for number, (each, said) in enumerate(zip(compared, question, strict=True)):
         before, after = walks[2 * number], walks[2 * number + 1]
         end = copies[id(each)].end_offset if id(each) in copies else before.end_offset
         rule = said
@@ -186,17 +188,17 @@ def _work(part: int, log: _Log, files: list[SegmentFile], now_ms: int, hash_key:
     then = {file.path for file in log.sides.before}
     now = {file.path for file in log.sides.after}
     for file in {each.path: each for each in (*log.sides.before, *log.sides.after)}.values():
-        was, stands = file.path in then, file.path in now
+        was, is_present = file.path in then, file.path in now
         files.append(file)
         yield SegmentWork(
             part=part,
             file=len(files) - 1,
             segment=file,
-            sides=(Fact.BEFORE if was else 0) | (Fact.AFTER if stands else 0),
+            sides=(RecordFact.BEFORE if was else 0) | (RecordFact.AFTER if is_present else 0),
             hash_key=hash_key,
             rules=log.asked.rules,
-            hidden=log.after.hidden if stands else log.before.hidden,
-            both_from=log.before_end if stands else 2**63 - 1,
+            hidden=log.after.hidden if is_present else log.before.hidden,
+            both_from=log.before_end if is_present else 2**63 - 1,
             log_start=log.log_start,
             clean_end=log.asked.clean_end,
             first_dirty=log.asked.first_dirty,
@@ -205,8 +207,8 @@ def _work(part: int, log: _Log, files: list[SegmentFile], now_ms: int, hash_key:
         )
 
 
-def _told_of(log: _Log, found: Found, files: Sequence[SegmentFile], examples: int) -> Judged:
-    told = Judged(
+def _judge(log: _Log, found: PairFindings, files: Sequence[SegmentFile], examples: int) -> AuditedPartition:
+    verdict = AuditedPartition(
         name=log.sides.name,
         asked=log.asked,
         log_start=log.log_start,
@@ -218,23 +220,23 @@ def _told_of(log: _Log, found: Found, files: Sequence[SegmentFile], examples: in
         damaged=[*log.before.damaged, *log.after.damaged],
     )
     if log.after.end_offset < log.before_end:
-        told.findings["shortened"] += 1
-    if told.damaged and not told.findings["damaged"]:
-        told.findings["damaged"] += len(told.damaged)
+        verdict.findings["shortened"] += 1
+    if verdict.damaged and not verdict.findings["damaged"]:
+        verdict.findings["damaged"] += len(verdict.damaged)
     wanted = [(kind, at) for kind in KINDS for at in found.places.get(kind, ())[:examples]]
     bad = [(kind, place) for kind, at in wanted if (place := place_of(at)) is not None]
-    told.examples = [
-        *look_up(log.sides.before, log.sides.after, [(kind, at) for kind, at in wanted if at >= 0]),
+    verdict.examples = [
+        *find_examples(log.sides.before, log.sides.after, [(kind, at) for kind, at in wanted if at >= 0]),
         *(
             Example(kind, -1, str(files[number].path), position, -1, None, reason_at(files[number], position))
             for kind, (number, position) in bad
         ),
     ]
-    return told
+    return verdict
 
 
-def _side(files: Sequence[SegmentFile], walked: Walked, found: Found, name: str) -> Side:
-    return Side(
+def _side(files: Sequence[SegmentFile], walked: HeaderSummary, found: PairFindings, name: str) -> AuditSide:
+    return AuditSide(
         begin=files[0].base if files else 0,
         segments=len(files),
         end_offset=walked.end_offset,

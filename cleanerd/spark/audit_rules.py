@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from cleanerd.spark.grouping import Columns, Groups, joined, taken
-from cleanerd.spark.judging import Judge
-from cleanerd.spark.record_pairs import Found
-from cleanerd.spark.record_scan import Fact
+from cleanerd.spark.grouping import Columns, Groups, joined, select_rows
+from cleanerd.spark.judging import JudgeFunctions
+from cleanerd.spark.record_pairs import PairFindings
+from cleanerd.spark.record_scan import RecordFact
 from cleanerd.spark.spark_hash import hashed
 
 if TYPE_CHECKING:
@@ -33,37 +33,41 @@ _LOSER: Final = ("lose_version", "lose_has_version", "lose_offset")
 _NOWHERE: Final = np.iinfo(np.int64).max
 
 
-def of_records(part: int, pairs: Pairs, most: int) -> tuple[Found, Columns]:
+def of_records(part: int, pairs: Pairs, most: int) -> tuple[PairFindings, Columns]:
     """What each record of partition ``part`` says by itself, and rows of their keys, which :func:`added` adds up."""
-    found = Found()
-    was, stands = pairs.was, pairs.stands
+    found = PairFindings()
+    was, present = pairs.was, pairs.stands
     b_flags, a_flags = pairs.before_flags, pairs.after_flags
-    is_seen = (a_flags & Fact.VISIBLE) != 0
+    is_seen = (a_flags & RecordFact.VISIBLE) != 0
     # Open when it was copied, and committed since.
-    was_seen = ((b_flags & Fact.VISIBLE) != 0) | (((b_flags & Fact.OPEN) != 0) & is_seen)
-    is_below, is_cleaned, is_damaged = pairs.has(Fact.BELOW), pairs.has(Fact.CLEANED), pairs.has(Fact.DAMAGED)
+    was_seen = ((b_flags & RecordFact.VISIBLE) != 0) | (((b_flags & RecordFact.OPEN) != 0) & is_seen)
+    is_below, is_cleaned, is_damaged = (
+        pairs.has(RecordFact.BELOW),
+        pairs.has(RecordFact.CLEANED),
+        pairs.has(RecordFact.DAMAGED),
+    )
     is_altered, has_other_attributes = pairs.is_altered, pairs.has_other_attributes
-    may_lose_attributes = (pairs.after["attributes"] == 0) & ((b_flags & Fact.ATTRIBUTES) == 0)
-    again = stands & (pairs.afters > 1) & ~is_damaged
+    may_lose_attributes = (pairs.after["attributes"] == 0) & ((b_flags & RecordFact.ATTRIBUTES) == 0)
+    again = present & (pairs.afters > 1) & ~is_damaged
 
     for kind, rows in {
         "lost": was_seen & is_cleaned & ~is_below & ~is_seen,
         "altered": is_altered | (has_other_attributes & ~may_lose_attributes),
         "resurrected": is_seen & was & ~was_seen,
-        "invented": stands & ~was & ~is_damaged,
-        "keyless": is_seen & ((a_flags & Fact.HAS_KEY) == 0) & is_below & is_cleaned,
+        "invented": present & ~was & ~is_damaged,
+        "keyless": is_seen & ((a_flags & RecordFact.HAS_KEY) == 0) & is_below & is_cleaned,
         "damaged": is_damaged,
     }.items():
-        found.tell(kind, pairs.offset[rows], most)
-    found.tell("duplicated", pairs.offset[again], most, int((pairs.afters[again] - 1).sum()))
+        found.record(kind, pairs.offset[rows], most)
+    found.record("duplicated", pairs.offset[again], most, int((pairs.afters[again] - 1).sum()))
 
     whole = ~is_damaged
     numbers = found.numbers
     numbers["zeroed"] += int(np.count_nonzero(has_other_attributes & may_lose_attributes & ~is_altered))
-    numbers["kept_records"] += int(np.count_nonzero(was & stands & whole))
+    numbers["kept_records"] += int(np.count_nonzero(was & present & whole))
     for name, there, times, columns in (
         ("before", was, pairs.befores, pairs.before),
-        ("after", stands, pairs.afters, pairs.after),
+        ("after", present, pairs.afters, pairs.after),
     ):
         numbers[f"{name}_records"] += int(times[whole].sum())
         numbers[f"{name}_bytes"] += int(columns["size"][there].sum(dtype=np.int64))
@@ -78,11 +82,11 @@ def _rows_of_keys(
     part: int, pairs: Pairs, was_seen: NDArray[np.bool_], is_seen: NDArray[np.bool_], is_below: NDArray[np.bool_]
 ) -> Columns:
     """A row for each record with a key that anybody reads, before or after."""
-    rows = np.flatnonzero(pairs.has(Fact.HAS_KEY) & (was_seen | is_seen))
+    rows = np.flatnonzero(pairs.has(RecordFact.HAS_KEY) & (was_seen | is_seen))
     flags, b_flags, a_flags = pairs.flags[rows], pairs.before_flags[rows], pairs.after_flags[rows]
     offset, was_seen, is_seen, is_below = pairs.offset[rows], was_seen[rows], is_seen[rows], is_below[rows]
     competes, left = was_seen & is_below, is_seen & is_below
-    gone = competes & ~is_seen & ((b_flags & Fact.MAY_GO) == 0)
+    gone = competes & ~is_seen & ((b_flags & RecordFact.MAY_GO) == 0)
     return {
         "part": np.full(len(rows), part, np.int32),
         "high": pairs.high[rows],
@@ -91,14 +95,14 @@ def _rows_of_keys(
         "left": left.astype(np.int64),
         "gone": gone.astype(np.int64),
         "gone_at": np.where(gone, offset, _NOWHERE),
-        "is_dirty": (competes & ((flags & Fact.DIRTY) != 0)).astype(np.uint8),
-        "is_cleaned": ((flags & Fact.CLEANED) != 0).astype(np.uint8),
+        "is_dirty": (competes & ((flags & RecordFact.DIRTY) != 0)).astype(np.uint8),
+        "is_cleaned": ((flags & RecordFact.CLEANED) != 0).astype(np.uint8),
         "wins": competes.astype(np.uint8),
         "win_flags": b_flags,
         "win_version": pairs.before["version"][rows],
         "win_offset": offset,
         "win_stands": is_seen.astype(np.uint8),
-        "lose_has_version": ((a_flags & Fact.HAS_VERSION) != 0).astype(np.uint8),
+        "lose_has_version": ((a_flags & RecordFact.HAS_VERSION) != 0).astype(np.uint8),
         "lose_version": pairs.after["version"][rows],
         "lose_offset": offset,
     }
@@ -108,7 +112,7 @@ def added(several: Sequence[Columns]) -> Columns:
     """Each key once, in order of part and hash: who wins of those that won so far, who loses of those that lost."""
     groups = Groups.of(joined(several), _KEY)
     rows = groups.rows
-    has_version = (rows["win_flags"] & Fact.HAS_VERSION) != 0
+    has_version = (rows["win_flags"] & RecordFact.HAS_VERSION) != 0
     winner = groups.best([has_version, rows["win_version"], rows["win_offset"]], rows["wins"] != 0)
     # Complements: the lowest is the highest of them.
     rank = [rows[name].astype(np.int64) for name in ("lose_has_version", "lose_version", "lose_offset")]
@@ -118,34 +122,34 @@ def added(several: Sequence[Columns]) -> Columns:
         **groups.sums(_RIVALS),
         **groups.lowest(_LOWEST),
         **groups.highest(_HIGHEST),
-        **taken({name: rows[name] for name in _WINNER}, winner),
-        **taken({name: rows[name] for name in _LOSER}, loser),
+        **select_rows({name: rows[name] for name in _WINNER}, winner),
+        **select_rows({name: rows[name] for name in _LOSER}, loser),
     }
     found["wins"] = (winner >= 0).astype(np.uint8)
     return found
 
 
-def of_keys(keys: Columns, most: int) -> Found:
+def of_keys(keys: Columns, most: int) -> PairFindings:
     """What the keys of one partition say, which :func:`added` has added up."""
-    found = Found()
-    flags, stands = keys["win_flags"], keys["win_stands"] != 0
+    found = PairFindings()
+    flags, present = keys["win_flags"], keys["win_stands"] != 0
     left, dirty = keys["left"], keys["is_dirty"] != 0
     wins = keys["wins"] != 0
     # A tombstone goes alone under a versioned strategy (U-1).
-    may_go = ((flags & Fact.MAY_GO) != 0) & ~(((flags & Fact.ALONE) != 0) & (keys["rivals"] > 1))
-    is_missing = wins & dirty & ~stands
-    is_tombstone = (flags & Fact.TOMBSTONE) != 0
+    may_go = ((flags & RecordFact.MAY_GO) != 0) & ~(((flags & RecordFact.ALONE) != 0) & (keys["rivals"] > 1))
+    is_missing = wins & dirty & ~present
+    is_tombstone = (flags & RecordFact.TOMBSTONE) != 0
 
     def tell(kind: str, rows: NDArray[np.bool_], at: NDArray[np.int64], many: NDArray[Any] | None = None) -> None:
-        found.tell(kind, at[rows], most, None if many is None else int(many[rows].sum()))
+        found.record(kind, at[rows], most, None if many is None else int(many[rows].sum()))
 
     tell("lost", is_missing & (left == 0) & ~may_go, keys["win_offset"])
     tell("lost", wins & ~dirty & (keys["gone"] > 0), keys["gone_at"], keys["gone"])
     tell("stale", is_missing & (left > 0) & ~is_tombstone, keys["lose_offset"])
     tell("resurrected", is_missing & (left > 0) & is_tombstone, keys["lose_offset"])
-    twice = dirty & (keys["is_cleaned"] != 0) & wins & stands & (left > 1)
+    twice = dirty & (keys["is_cleaned"] != 0) & wins & present & (left > 1)
     tell("duplicated", twice, keys["lose_offset"], left - 1)
     return found
 
 
-JUDGE: Final = Judge(of_records, added, of_keys)
+JUDGE: Final = JudgeFunctions(of_records, added, of_keys)

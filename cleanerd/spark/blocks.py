@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
     from cleanerd._kernel import Chunk
     from cleanerd.policy.rules import Rules
-    from cleanerd.spark.plan import Sizes, Split
+    from cleanerd.spark.plan import SegmentSplit, Sizes
 
 COMBINER_LOAD: Final = 0.7
 SPOOL_BYTES: Final = 16 << 20
 """Of record numbers a shard keeps in memory; more go to a file."""
 
 
-class Keys(NamedTuple):
+class KeyRows(NamedTuple):
     """``hashes`` [2k], ``numbers`` [k] of the records in their split; ``versions`` and ``present`` [k] or None."""
 
     hashes: NDArray[np.uint64]
@@ -49,9 +49,9 @@ class Keys(NamedTuple):
         """How many keys; not the number of fields."""
         return len(self.numbers)
 
-    def at(self, rows: NDArray[Any]) -> Keys:
+    def at(self, rows: NDArray[Any]) -> KeyRows:
         """Some of them: ``rows`` are indexes, or a bool each."""
-        return Keys(
+        return KeyRows(
             self.hashes.reshape(-1, 2)[rows].reshape(-1),
             self.numbers[rows],
             None if self.versions is None else self.versions[rows],
@@ -68,7 +68,7 @@ class Keys(NamedTuple):
         return pack({}, columns)
 
     @classmethod
-    def of_bytes(cls, payload: bytes) -> Keys:
+    def of_bytes(cls, payload: bytes) -> KeyRows:
         """What :meth:`to_bytes` was called on."""
         _, columns = unpack(payload)
         numbers = columns["numbers"]
@@ -81,14 +81,16 @@ class Keys(NamedTuple):
 class KeyBlocks:
     """The keys of one split that go out as rows of one ``kind``. ``combine``: of each key the best record alone."""
 
-    def __init__(self, rules: Rules, sizes: Sizes, split: Split, kind: int, *, combine: bool, versions: bool) -> None:
+    def __init__(
+        self, rules: Rules, sizes: Sizes, split: SegmentSplit, kind: int, *, combine: bool, versions: bool
+    ) -> None:
         self._rules = rules
         self._sizes = sizes
         self._split = split
         self._kind = kind
         self._combine = combine
         self._versions = versions
-        self._waiting: list[Keys] = []
+        self._waiting: list[KeyRows] = []
         self._count = 0
         self._block = 0
 
@@ -99,7 +101,7 @@ class KeyBlocks:
             return
         records = chunk.records
         versions, present = self._rules.ranking.versions(records) if self._versions else (None, None)
-        keys = Keys(
+        keys = KeyRows(
             records.key_hash.reshape(-1, 2)[rows].reshape(-1),
             (rows + first_number).astype(np.uint32),
             None if versions is None else versions[rows],
@@ -140,7 +142,7 @@ def shard_of(hashes: NDArray[np.uint64], shards: int) -> NDArray[np.uint16]:
     return shard
 
 
-def combined(keys: Keys) -> Keys:
+def combined(keys: KeyRows) -> KeyRows:
     """Of each key the record that wins over the others, in the same order."""
     versioned = keys.versions is not None
     entry_bytes = VERSIONED_ENTRY_BYTES if versioned else MAP_ENTRY_BYTES
@@ -152,11 +154,11 @@ def combined(keys: Keys) -> Keys:
     return keys.at(bools(offset_map.winners(0, len(keys)), 0, len(keys)))
 
 
-def _joined(waiting: list[Keys]) -> Keys:
+def _joined(waiting: list[KeyRows]) -> KeyRows:
     if len(waiting) == 1:
         return waiting[0]
     columns = zip(*waiting, strict=True)
-    return Keys(*(None if column[0] is None else np.concatenate(column) for column in columns))  # type: ignore[arg-type]
+    return KeyRows(*(None if column[0] is None else np.concatenate(column) for column in columns))  # type: ignore[arg-type]
 
 
 def bits_row(kind: int, of: Row, numbers: NDArray[np.uint32]) -> Row:
@@ -164,7 +166,7 @@ def bits_row(kind: int, of: Row, numbers: NDArray[np.uint32]) -> Row:
     first = int(numbers[0]) // 64 * 64
     span = int(numbers[-1]) - first + 1
     if span <= 32 * len(numbers):
-        payload = pack({"first": first}, {"words": words_of(numbers - np.uint32(first), span)})
+        payload = pack({"first": first}, {"words": bitmap_of(numbers - np.uint32(first), span)})
     else:
         payload = pack({}, {"numbers": numbers})
     return Row(of.segment, kind, of.segment, of.split, of.block, payload)
@@ -182,20 +184,20 @@ def set_bits(flags: NDArray[np.bool_], first: int, payload: bytes) -> None:
     flags[start : start + count] |= bools(words, 0, count)
 
 
-def words_of(numbers: NDArray[Any], count: int) -> NDArray[np.uint64]:
+def bitmap_of(numbers: NDArray[Any], count: int) -> NDArray[np.uint64]:
     """A bitmap of ``count`` bits with those of ``numbers`` set."""
     flags = np.zeros(-(-count // 64) * 64, dtype=np.bool_)
     flags[numbers] = True
-    return words_of_flags(flags)
+    return bitmap_of_flags(flags)
 
 
-def words_of_flags(flags: NDArray[np.bool_]) -> NDArray[np.uint64]:
+def bitmap_of_flags(flags: NDArray[np.bool_]) -> NDArray[np.uint64]:
     """A bitmap with a bit for each of ``flags``."""
     padded = flags if len(flags) % 64 == 0 else np.concatenate([flags, np.zeros(-len(flags) % 64, np.bool_)])
     return np.packbits(padded, bitorder="little").view("<u8").astype(np.uint64)
 
 
-class Spool:
+class NumberSpool:
     """The record numbers of a shard's blocks, in the order of their ordinals: needed once more when all have competed.
 
     A row of a block has the ordinal of the block's first row plus its place; the first ones are multiples of 64.
@@ -209,7 +211,7 @@ class Spool:
         self.first_ordinal = first_ordinal
         self.next_ordinal = first_ordinal
 
-    def add(self, row: Row, keys: Keys) -> int:
+    def add(self, row: Row, keys: KeyRows) -> int:
         """Remember the block; returns its first ordinal."""
         ordinal = self.next_ordinal
         self._blocks.append((row._replace(payload=b""), ordinal, len(keys)))
@@ -219,18 +221,18 @@ class Spool:
         self.next_ordinal += -(-len(keys) // 64) * 64
         return ordinal
 
-    def again(self) -> Iterator[tuple[Row, int, Keys]]:
+    def replay(self) -> Iterator[tuple[Row, int, KeyRows]]:
         """Each block's row without its payload, its first ordinal, its numbers (and hashes)."""
         self._file.seek(0)
         for row, ordinal, count in self._blocks:
             numbers = np.frombuffer(self._file.read(4 * count), np.uint32)
             data = self._file.read(16 * count) if self._hashes else b""
-            yield row, ordinal, Keys(np.frombuffer(data, np.uint64), numbers)
+            yield row, ordinal, KeyRows(np.frombuffer(data, np.uint64), numbers)
 
     def winners(self, offset_map: OffsetMap, kind: int) -> Iterator[Row]:
         """Rows of the records whose ordinals the map holds."""
         words = offset_map.winners(self.first_ordinal, self.next_ordinal - self.first_ordinal)
-        for row, ordinal, keys in self.again():
+        for row, ordinal, keys in self.replay():
             won = keys.numbers[bools(words, ordinal - self.first_ordinal, len(keys))]
             if len(won):
                 yield bits_row(kind, row, won)

@@ -12,7 +12,7 @@
 The driver holds the plan, and of each segment a handful of numbers; records and winners never come here. All else is
 ``stage_partition``: the same survey, plan, grouping, checks and manifest as of ``cleanerd stage``.
 
-So it goes where the keys fit no map. Where they do, one task does all of it with the local engine (``spark/whole.py``),
+So it goes where the keys fit no map. Otherwise one task does all of it with the local engine (``spark/single_task.py``),
 and partitions are cleaned side by side: a round of each in a thread here, its task on some executor.
 """
 
@@ -26,26 +26,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from cleanerd.apply.remember import not_cleaned
-from cleanerd.apply.round import stage_partition
-from cleanerd.apply.side_by_side import side_by_side
 from cleanerd.broker.lock_file import broker_runs
 from cleanerd.cleaner.cleaner import Cleaning
 from cleanerd.cleaner.resources import disk_reserve_bytes
 from cleanerd.errors import CleanerdError, RefusedError
-from cleanerd.log.at_work import Marks
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.scope.broker_facts import broker_facts
-from cleanerd.scope.partitions import ByDisk
-from cleanerd.spark.asked import cores_of
+from cleanerd.resolution.broker_facts import broker_facts
+from cleanerd.resolution.partitions import OfflinePartitions
+from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.spark.jobs import Jobs, in_time
 from cleanerd.spark.launch import is_local
-from cleanerd.spark.plan import ALONE_BYTES, ALONE_HERE_BYTES, SPLIT_BYTES, WHOLE_BYTES
-from cleanerd.spark.small import bytes_below
-from cleanerd.spark.spread import nobody
-from cleanerd.spark.whole import WholeCleaning, fits_one_map
+from cleanerd.spark.local_threshold import bytes_below
+from cleanerd.spark.plan import LOCAL_BYTES, LOCAL_MASTER_BYTES, SINGLE_TASK_BYTES, SPLIT_BYTES
+from cleanerd.spark.session_info import cores_of
+from cleanerd.spark.single_task import SingleTaskCleaning, fits_one_map
+from cleanerd.spark.task_runner import ignore_progress
 from cleanerd.spark.work import is_claimed, sweep
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.state.in_progress import InFlightMarkers
+from cleanerd.swap.record_outcome import not_cleaned
+from cleanerd.swap.round import stage_partition
+from cleanerd.swap.side_by_side import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -60,14 +60,14 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.stage import Staging
     from cleanerd.cleaner.survey import CleaningOptions
+    from cleanerd.config import Settings
+    from cleanerd.config.topic_config import TopicConfig
     from cleanerd.format.names import TopicPartition
-    from cleanerd.log.log_dir import LogDir
-    from cleanerd.log.pool import ReaderPool
-    from cleanerd.log.topic_config import TopicConfig
-    from cleanerd.scope.selection import Selection
-    from cleanerd.scope.targets import Target
-    from cleanerd.settings import Settings
-    from cleanerd.spark.jobs import RunsJobs
+    from cleanerd.resolution.selection import PartitionSelection
+    from cleanerd.resolution.targets import TargetPartition
+    from cleanerd.segments.log_dir import LogDir
+    from cleanerd.segments.pool import ReaderPool
+    from cleanerd.spark.jobs import JobRunner
 
 MOST_AT_ONCE: Final = 32
 """Partitions, each of which has a thread of the driver and a reader there."""
@@ -75,7 +75,7 @@ MOST_AT_ONCE: Final = 32
 
 def spark_stage_partition(session: SparkSession, *arguments: Any, **options: Any) -> CleaningResult:
     """:func:`stage_by_jobs` by the executors of ``session``."""
-    given = {"alone_bytes": alone_bytes(session), "jobs_of": functools.partial(Jobs, session), **options}
+    given = {"alone_bytes": local_threshold_bytes(session), "jobs_of": functools.partial(Jobs, session), **options}
     return stage_by_jobs(*arguments, **given)
 
 
@@ -103,7 +103,7 @@ class SparkStager:
     ) -> SparkStager:
         """For the partitions in ``places``: a task may have its core's share of all that is to be read."""
         share = bytes_below(places) // cores_of(session)
-        return cls(session, shards, max(WHOLE_BYTES, share), stage)
+        return cls(session, shards, max(SINGLE_TASK_BYTES, share), stage)
 
     @property
     def at_once(self) -> int:
@@ -125,9 +125,9 @@ class SparkStager:
         in_time(functools.partial(self.session.sparkContext.cancelJobsWithTag, self.tag))
 
 
-def alone_bytes(session: SparkSession) -> int:
+def local_threshold_bytes(session: SparkSession) -> int:
     """What is smaller the driver of ``session`` cleans by itself."""
-    return ALONE_HERE_BYTES if is_local(str(session.sparkContext.master)) else ALONE_BYTES
+    return LOCAL_MASTER_BYTES if is_local(str(session.sparkContext.master)) else LOCAL_BYTES
 
 
 def stage_log_dir(
@@ -135,7 +135,7 @@ def stage_log_dir(
     path: Path,
     others: Sequence[Path],
     settings: Settings,
-    wanted: Selection,
+    wanted: PartitionSelection,
     options: CleaningOptions,
     *,
     shards: int | None = None,
@@ -158,13 +158,13 @@ def stage_log_dir(
     log_dir = read_log_dir(path)
     facts = broker_facts(settings, log_dir, others)
     store = StateStore(settings.daemon.cleanerd_state_dir)
-    marks = Marks(store)
-    partitions = ByDisk(log_dir, facts)
+    marks = InFlightMarkers(store)
+    partitions = OfflinePartitions(log_dir, facts)
     targets = partitions.targets(wanted)
     stager = SparkStager.of(session, shards, [path / str(target.name) for target in targets], stage)
     reads = threading.Lock()
 
-    def staged(target: Target, progress: Progress) -> CleaningResult:
+    def staged(target: TargetPartition, progress: Progress) -> CleaningResult:
         try:
             with reads:
                 reading = partitions.read(target.name)
@@ -181,10 +181,10 @@ def stage_log_dir(
                 progress=progress,
             )
 
-    return side_by_side(targets, staged, at_once=stager.at_once, done=nobody, cancel=stager.cancel)
+    return side_by_side(targets, staged, at_once=stager.at_once, done=ignore_progress, cancel=stager.cancel)
 
 
-def stage_alone(*arguments: Any, **options: Any) -> CleaningResult:
+def stage_locally(*arguments: Any, **options: Any) -> CleaningResult:
     """:func:`stage_by_jobs` by this process: nobody runs jobs, as there is too little to do."""
     return stage_by_jobs(*arguments, jobs_of=None, **options)
 
@@ -198,11 +198,11 @@ def stage_by_jobs(
     options: CleaningOptions,
     progress: Progress,
     *,
-    jobs_of: Callable[[CleaningPlan, Progress], RunsJobs] | None,
+    jobs_of: Callable[[CleaningPlan, Progress], JobRunner] | None,
     keep_replaced: Path | None = None,
     shards: int | None = None,
     split_bytes: int = SPLIT_BYTES,
-    alone_bytes: int = ALONE_BYTES,
+    alone_bytes: int = LOCAL_BYTES,
     whole_bytes: int = 0,
 ) -> CleaningResult:
     """As ``stage_partition``, by jobs.
@@ -222,7 +222,7 @@ def stage_by_jobs(
             is_whole = shards is None and size_bytes <= whole_bytes and fits_one_map(plan)
             jobs = jobs_of(plan, progress)
             reserve_bytes = disk_reserve_bytes(resources, config, plan.path)
-            cleaning = WholeCleaning(
+            cleaning = SingleTaskCleaning(
                 plan, pool, progress, jobs, reserve_bytes, shards=shards, split_bytes=split_bytes, is_whole=is_whole
             )
             return stack.enter_context(cleaning)

@@ -15,8 +15,9 @@ from cleanerd.cleaner.cleaner import Cleaning
 from cleanerd.cleaner.decide import Decision, next_purge_ms
 from cleanerd.cleaner.map_size import MAP_ENTRY_BYTES, MIN_MAP_BYTES
 from cleanerd.cleaner.marker_check import corrected_by_markers
-from cleanerd.cleaner.oddities import Oddities
+from cleanerd.cleaner.record_anomalies import RecordAnomalies
 from cleanerd.errors import CleanerdError
+from cleanerd.humanize import human_bytes
 from cleanerd.policy.markers import MarkerEdges
 from cleanerd.policy.transaction import OpenTransactions, TransactionEdges
 from cleanerd.spark import proof
@@ -26,10 +27,9 @@ from cleanerd.spark.plan import Sizes, first_sizes, larger_sizes, plan_text, spl
 from cleanerd.spark.rewrite import StagedByTask, rewrite, write_purged_keys
 from cleanerd.spark.rows import ERROR, error_of
 from cleanerd.spark.scan import scan
-from cleanerd.spark.settle import Deferred, decide_deferred, settle
+from cleanerd.spark.settle import DeferredSegment, decide_deferred, settle
 from cleanerd.spark.winners import choose
 from cleanerd.spark.work import WorkDirectory, is_claimed, read_file, sweep
-from cleanerd.words import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.manifest import StagedGroup
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.cleaner.stage import Staging
-    from cleanerd.log.pool import ReaderPool
     from cleanerd.policy.grouping import Group
-    from cleanerd.spark.jobs import RunsJobs
+    from cleanerd.segments.pool import ReaderPool
+    from cleanerd.spark.jobs import JobRunner
     from cleanerd.spark.rows import Row
 
 BY_KIND: Final = ("kind", "segment", "split", "block")
@@ -68,7 +68,7 @@ class SparkCleaning(Cleaning):
         plan: CleaningPlan,
         pool: ReaderPool,
         progress: Progress,
-        jobs: RunsJobs,
+        jobs: JobRunner,
         reserve_bytes: int,
         *,
         shards: int | None,
@@ -107,19 +107,21 @@ class SparkCleaning(Cleaning):
 
     def _decide(self) -> Decision:
         started = time.monotonic()
-        settled, index_note = self._settled_by_markers()
+        settled, index_note = self._resolve_with_markers()
         index_seconds = time.monotonic() - started
-        oddities = Oddities(self.plan.rules, self.plan.now_ms)
-        for told in settled:
-            counted = Oddities(self.plan.rules, self.plan.now_ms)
-            counted.take(told["oddities"])
+        oddities = RecordAnomalies(self.plan.rules, self.plan.now_ms)
+        for summary in settled:
+            counted = RecordAnomalies(self.plan.rules, self.plan.now_ms)
+            counted.load(summary["oddities"])
             oddities.merge(counted)
-        facts = {row: told["facts"] for row, told in enumerate(settled) if told["candidates"]}
-        guards, purge_note = self._guards(facts, sum(told["candidates"] for told in settled))
+        facts = {row: summary["facts"] for row, summary in enumerate(settled) if summary["candidates"]}
+        guards, purge_note = self._guards(facts, sum(summary["candidates"] for summary in settled))
         deferred = list(_deferred(settled, guards, guard_all=bool(purge_note)))
-        decided = self._run_alone("decide", _portions(deferred, self._jobs.cores), decide_deferred)
-        self._told = [(told if "decision" in told else decided[row])["decision"] for row, told in enumerate(settled)]
-        segments = tuple(stored_decision(self.plan, told, bits=False) for told in self._told)
+        decided = self._run_locally("decide", _portions(deferred, self._jobs.cores), decide_deferred)
+        self._told = [
+            (summary if "decision" in summary else decided[row])["decision"] for row, summary in enumerate(settled)
+        ]
+        segments = tuple(stored_decision(self.plan, summary, bits=False) for summary in self._told)
         return Decision(
             segments=segments,
             shards=self._sizes.shards,
@@ -138,17 +140,17 @@ class SparkCleaning(Cleaning):
             index_note=index_note,
         )
 
-    def _settled_by_markers(self) -> tuple[list[dict[str, Any]], str]:
+    def _resolve_with_markers(self) -> tuple[list[dict[str, Any]], str]:
         """As :meth:`_settled`; again, and why, where the log's markers contradict the transaction index (U-44)."""
-        settled = self._settled()
-        edges = (MarkerEdges.from_json(edge) for told in settled for edge in told.get("markers", ()))
+        settled = self._resolve()
+        edges = (MarkerEdges.from_json(edge) for summary in settled for edge in summary.get("markers", ()))
         corrected = corrected_by_markers(self.plan, self.pool.reader, edges)
         if corrected is None:
             return settled, ""
         self._text = plan_text(replace(self.plan, aborted=corrected.aborted))
-        return self._settled(), corrected.note
+        return self._resolve(), corrected.note
 
-    def _settled(self) -> list[dict[str, Any]]:
+    def _resolve(self) -> list[dict[str, Any]]:
         """Per segment what ``settle`` told; with larger maps or uncut segments again where that is needed."""
         while True:
             sizes, sources = self._sizes, self.plan.sources
@@ -202,7 +204,7 @@ class SparkCleaning(Cleaning):
                 # Not what is being cleaned: no reason to fail. Nothing is known of what follows.
                 return {}, f"no expired tombstone is removed: the end of the log cannot be read ({tail.error})"
             else:
-                return {row: told["guard"] for row, told in found.items()}, ""
+                return {row: summary["guard"] for row, summary in found.items()}, ""
 
     def _prove(self, sizes: Sizes, facts: Mapping[int, str]) -> list[Row]:
         plan, text = self.plan, self._text
@@ -229,11 +231,11 @@ class SparkCleaning(Cleaning):
             found = results_of(self._jobs.run("rewrite", [[each] for each in groups], function, work_bytes=work_bytes))
             again: list[Group] = []
             for number, rows in enumerate(waiting):
-                told = found[number]
-                if "too_large" in told:
-                    again += self.parts(rows, told["too_large"])
+                summary = found[number]
+                if "too_large" in summary:
+                    again += self.parts(rows, summary["too_large"])
                 else:
-                    staged.append((StagedByTask.of_json(told), [segments[row] for row in rows], told["seconds"]))
+                    staged.append((StagedByTask.of_json(summary), [segments[row] for row in rows], summary["seconds"]))
             waiting = again
         for each, members, seconds in sorted(staged, key=lambda group: group[0].group.base):
             self._work.move(each.attempt, each.names, staging.directory)
@@ -242,12 +244,12 @@ class SparkCleaning(Cleaning):
 
     def purged_keys(self) -> Iterator[NDArray[np.uint64]]:
         """As of :class:`Cleaning`; the executors find them, here they only go from file to file."""
-        wanted = [(row, told["purged"]) for row, told in enumerate(self._told) if told["purged"] is not None]
-        found = self._run_alone("keys of tombstones that go", _portions(wanted, self._jobs.cores), write_purged_keys)
+        wanted = [(row, summary["purged"]) for row, summary in enumerate(self._told) if summary["purged"] is not None]
+        found = self._run_locally("keys of tombstones that go", _portions(wanted, self._jobs.cores), write_purged_keys)
         for row, _ in wanted:
             yield np.frombuffer(read_file(self.plan, found[row]["keys"]), "<u8").astype(np.uint64)
 
-    def _run_alone(self, name: str, tasks: Sequence[Any], function: Any) -> dict[int, dict[str, Any]]:
+    def _run_locally(self, name: str, tasks: Sequence[Any], function: Any) -> dict[int, dict[str, Any]]:
         return results_of(self._jobs.run(name, tasks, functools.partial(function, self._text), work_bytes=self._bytes))
 
 
@@ -267,12 +269,12 @@ def results_of(rows: Sequence[Row]) -> dict[int, dict[str, Any]]:
         CleanerdError: what a task found.
     """
     errors = [json.loads(row.payload) for row in rows if row.kind == ERROR]
-    if any(told.get("guessed") for told in errors):
+    if any(summary.get("guessed") for summary in errors):
         raise _WrongIndexError
-    fatal = [told for told in errors if not told.get("full") and not told.get("tail")]
+    fatal = [summary for summary in errors if not summary.get("full") and not summary.get("tail")]
     if fatal:
-        raise error_of(min(fatal, key=lambda told: (told["where"] or "", told["position"])))
-    if any(told.get("full") for told in errors):
+        raise error_of(min(fatal, key=lambda summary: (summary["where"] or "", summary["position"])))
+    if any(summary.get("full") for summary in errors):
         raise _TooSmallError
     if errors:
         raise _TailError(error_of(errors[0]))
@@ -281,21 +283,21 @@ def results_of(rows: Sequence[Row]) -> dict[int, dict[str, Any]]:
 
 def _deferred(
     settled: Sequence[Mapping[str, Any]], guards: Mapping[int, str], *, guard_all: bool
-) -> Iterator[Deferred]:
+) -> Iterator[DeferredSegment]:
     """Segments that are not decided, with what of the log before them they depend on (C-33)."""
     transactions = OpenTransactions()
-    for row, told in enumerate(settled):
-        if "facts" not in told:
+    for row, summary in enumerate(settled):
+        if "facts" not in summary:
             continue
-        touched, also_touched, opened, also_opened = (frozenset(producers) for producers in told["edges"])
+        touched, also_touched, opened, also_opened = (frozenset(producers) for producers in summary["edges"])
         before = transactions.pass_by(TransactionEdges((touched, also_touched), (opened, also_opened)))
         committed, aborted = (tuple(sorted(producers)) for producers in before.producers)
-        yield Deferred(
+        yield DeferredSegment(
             row,
-            told["facts"],
+            summary["facts"],
             (committed, aborted),
             guards.get(row),
-            guard_all=guard_all and told["candidates"] > 0,
+            guard_all=guard_all and summary["candidates"] > 0,
         )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from cleanerd._kernel import CorruptLogError, compress, crc32c, decompress
 from cleanerd.errors import CorruptionError
-from cleanerd.log.state_files import DAMAGE
+from cleanerd.fsio.state_files import DAMAGE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

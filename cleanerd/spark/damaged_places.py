@@ -37,7 +37,7 @@ def reason_at(segment: SegmentFile, position: int) -> str:
     return _READ_NOW
 
 
-def told_besides(told: Sequence[str], offsets: Iterable[int], files: Sequence[SegmentFile]) -> Iterator[str]:
+def other_damage(told: Sequence[str], offsets: Iterable[int], files: Sequence[SegmentFile]) -> Iterator[str]:
     """What is wrong at ``offsets``, of :func:`place_of`, except where ``told`` says it. ``files`` by number.
 
     Raises:

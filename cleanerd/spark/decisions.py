@@ -11,8 +11,8 @@ from cleanerd.cleaner.chunk_rows import BEGINNING
 from cleanerd.cleaner.decide import SegmentDecision
 from cleanerd.cleaner.keep_bitmaps import decode_keep, encode_keep
 from cleanerd.format.index import TXN_ENTRY
-from cleanerd.log.segment import BatchWitness, Witness
-from cleanerd.policy.grouping import Outcome
+from cleanerd.policy.grouping import DecidedSegment
+from cleanerd.segments.segment import BatchWitness, Witness
 from cleanerd.spark.columns import pack, unpack
 from cleanerd.spark.work import read_file, write_file
 
@@ -31,14 +31,14 @@ def store_decision(plan: CleaningPlan, row: int, decision: SegmentDecision, atte
     purged = None
     if decision.purged is not None:
         purged = write_file(plan, f"{name}.purged", pack({}, {"purged": decision.purged}, dense=True))
-    return {**told_decision(row, decision), "keep": keep, "purged": purged}
+    return {**decision_summary(row, decision), "keep": keep, "purged": purged}
 
 
-def told_decision(row: int, decision: SegmentDecision) -> dict[str, Any]:
+def decision_summary(row: int, decision: SegmentDecision) -> dict[str, Any]:
     """What the driver gets of it: all but the bits; ``keep`` and ``purged`` name no files."""
-    told = {each.name: getattr(decision, each.name) for each in fields(decision) if each.name not in _OTHERWISE}
+    summary = {each.name: getattr(decision, each.name) for each in fields(decision) if each.name not in _OTHERWISE}
     return {
-        **told,
+        **summary,
         "segment": row,
         "keep": None,
         "purged": None,
@@ -48,27 +48,27 @@ def told_decision(row: int, decision: SegmentDecision) -> dict[str, Any]:
     }
 
 
-def stored_decision(plan: CleaningPlan, told: Mapping[str, Any], *, bits: bool) -> SegmentDecision:
+def stored_decision(plan: CleaningPlan, summary: Mapping[str, Any], *, bits: bool) -> SegmentDecision:
     """The decision; without ``bits`` it is as the driver has it: no keep bits, no actions, only whether it purges.
 
     Raises:
         CorruptionError, CleanerdError: its file cannot be read.
     """
     keep, actions = np.zeros(0, np.uint64), np.zeros(0, np.uint8)
-    purged = None if told["purged"] is None else np.zeros(0, np.uint64)
+    purged = None if summary["purged"] is None else np.zeros(0, np.uint64)
     if bits:
-        keep, _, actions = decode_keep(read_file(plan, told["keep"]), told["keep"])
+        keep, _, actions = decode_keep(read_file(plan, summary["keep"]), summary["keep"])
     counted = {each.name for each in fields(SegmentDecision)} - set(_OTHERWISE)
     return SegmentDecision(
-        source=plan.sources[told["segment"]],
-        witness=_witness(told["witness"]),
+        source=plan.sources[summary["segment"]],
+        witness=_witness(summary["witness"]),
         marks=(BEGINNING,) if len(actions) else (),
         keep=keep,
         actions=actions,
         purged=purged,
-        txn_entries=np.frombuffer(bytes.fromhex(told["txn_entries"]), TXN_ENTRY),
-        outcome=Outcome(**told["outcome"]),
-        **{name: told[name] for name in counted},
+        txn_entries=np.frombuffer(bytes.fromhex(summary["txn_entries"]), TXN_ENTRY),
+        outcome=DecidedSegment(**summary["outcome"]),
+        **{name: summary[name] for name in counted},
     )
 
 
@@ -79,6 +79,8 @@ def purged_bits(plan: CleaningPlan, name: str) -> np.ndarray[tuple[int], np.dtyp
     return bits
 
 
-def _witness(told: Mapping[str, Any]) -> Witness:
-    ends = {name: None if told[name] is None else BatchWitness(**told[name]) for name in ("first_batch", "last_batch")}
-    return Witness(**{**told, **ends})
+def _witness(summary: Mapping[str, Any]) -> Witness:
+    ends = {
+        name: None if summary[name] is None else BatchWitness(**summary[name]) for name in ("first_batch", "last_batch")
+    }
+    return Witness(**{**summary, **ends})

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import ConfigError
 from cleanerd.spark.audit import new_digest_key
-from cleanerd.spark.damaged_places import told_besides
+from cleanerd.spark.damaged_places import other_damage
 from cleanerd.spark.divergence_rules import JUDGE
 from cleanerd.spark.header_walk import walk_headers
 from cleanerd.spark.judging import judged
-from cleanerd.spark.logs import known_clean_end, said_of, size_of_all
-from cleanerd.spark.record_scan import Fact, SegmentWork
-from cleanerd.spark.spread import ROWS_AN_ARROW_BATCH, nobody, queries
+from cleanerd.spark.logs import describe_names, known_clean_end, size_of_all
+from cleanerd.spark.record_scan import RecordFact, SegmentWork
+from cleanerd.spark.task_runner import ROWS_AN_ARROW_BATCH, ignore_progress, queries
 from cleanerd.verify.listing import NO_END
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cleanerd.format.names import TopicPartition
-    from cleanerd.spark.header_walk import Walked
+    from cleanerd.spark.header_walk import HeaderSummary
     from cleanerd.spark.logs import Log
-    from cleanerd.spark.spread import Item
+    from cleanerd.spark.task_runner import Item
     from cleanerd.verify.listing import SegmentFile
 
 KINDS: Final[Mapping[str, str]] = {
@@ -94,14 +94,14 @@ class Divergence:
         return sum(self.findings.values())
 
     @property
-    def is_apart(self) -> bool:
+    def has_no_common_offset(self) -> bool:
         """Whether both have offsets, and none that both have: nothing was compared."""
         return self.begin >= self.end and min(each.end_offset - each.begin for each in (self.one, self.other)) > 0
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """What :meth:`~cleanerd.spark.api.Logs.compare_replicas` found. ``notes``: what is in one of them only."""
+class ReplicaComparison:
+    """What :meth:`~cleanerd.spark.api.ReadableLogs.compare_replicas` found. ``notes``: what is in one of them only."""
 
     partitions: tuple[Divergence, ...]
     notes: tuple[str, ...]
@@ -117,7 +117,7 @@ def compare_logs(
     pairs: Sequence[tuple[Log, Log]],
     *,
     clean_end_of: Callable[[Log], int | None] = known_clean_end,
-    advance: Callable[[int], None] = nobody,
+    advance: Callable[[int], None] = ignore_progress,
 ) -> list[Divergence]:
     """Compare each pair of replicas; ``clean_end_of`` says up to where one was cleaned, None: as far as it may be.
 
@@ -125,8 +125,8 @@ def compare_logs(
         CleanerdError: a file cannot be read.
     """
     logs = [log for pair in pairs for log in pair]
-    said = f"divergence: {said_of(log.name for log in logs)}"
-    with queries(session, said, size_of_all(logs), advance, steps=3, rows_a_batch=ROWS_AN_ARROW_BATCH):
+    job_text = f"divergence: {describe_names(log.name for log in logs)}"
+    with queries(session, job_text, size_of_all(logs), advance, steps=3, rows_a_batch=ROWS_AN_ARROW_BATCH):
         walks = walk_headers(session, [log.segments for log in logs], [_high_watermark(log) for log in logs])
         found = [
             _pair(pair, (walks[2 * number], walks[2 * number + 1]), clean_end_of) for number, pair in enumerate(pairs)
@@ -137,14 +137,14 @@ def compare_logs(
             for part, (pair, each) in enumerate(zip(pairs, found, strict=True))
             for item in _work(part, pair, each, (walks[2 * part], walks[2 * part + 1]), files)
         ]
-        for part, told in judged(session, items, JUDGE, _EXAMPLES, advance).items():
-            each, numbers = found[part], told.numbers
+        for part, summary in judged(session, items, JUDGE, _EXAMPLES, advance).items():
+            each, numbers = found[part], summary.numbers
             each.records, each.cleaned, each.expired, each.zeroed = (
                 numbers["same"], numbers["cleaned"], numbers["expired"], numbers["zeroed"]
             )  # fmt: skip
-            each.findings.update(told.findings)
-            each.damaged += told_besides(each.damaged, told.places.get("damaged", ()), files)
-            each.examples |= {kind: places[0] for kind, places in told.places.items()}
+            each.findings.update(summary.findings)
+            each.damaged += other_damage(each.damaged, summary.places.get("damaged", ()), files)
+            each.examples |= {kind: places[0] for kind, places in summary.places.items()}
     for each in found:
         if each.damaged and not each.findings["damaged"]:
             each.findings["damaged"] = len(each.damaged)
@@ -155,7 +155,9 @@ def _high_watermark(log: Log) -> int:
     return NO_END if log.high_watermark is None else log.high_watermark
 
 
-def _pair(pair: tuple[Log, Log], walks: tuple[Walked, Walked], clean_end_of: Callable[[Log], int | None]) -> Divergence:
+def _pair(
+    pair: tuple[Log, Log], walks: tuple[HeaderSummary, HeaderSummary], clean_end_of: Callable[[Log], int | None]
+) -> Divergence:
     one, other = (
         Replica(
             log.log_dir,
@@ -169,7 +171,11 @@ def _pair(pair: tuple[Log, Log], walks: tuple[Walked, Walked], clean_end_of: Cal
 
 
 def _work(
-    part: int, pair: tuple[Log, Log], each: Divergence, walks: tuple[Walked, Walked], files: list[SegmentFile]
+    part: int,
+    pair: tuple[Log, Log],
+    each: Divergence,
+    walks: tuple[HeaderSummary, HeaderSummary],
+    files: list[SegmentFile],
 ) -> Iterator[tuple[int, Item]]:
     """All segments that reach into what is compared, which go to ``files`` in the order of their numbers.
 
@@ -177,7 +183,7 @@ def _work(
     """
     cleaned = (each.other.clean_end, each.one.clean_end)
     hash_key = new_digest_key()
-    for log, walked, side, clean_end in zip(pair, walks, (Fact.BEFORE, Fact.AFTER), cleaned, strict=True):
+    for log, walked, side, clean_end in zip(pair, walks, (RecordFact.BEFORE, RecordFact.AFTER), cleaned, strict=True):
         for segment in log.segments:
             if segment.base >= each.end or segment.end <= each.begin:
                 continue

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from cleanerd.spark.grouping import Columns, Groups, joined, taken
-from cleanerd.spark.judging import Judge
-from cleanerd.spark.record_pairs import Found
-from cleanerd.spark.record_scan import Fact
+from cleanerd.spark.grouping import Columns, Groups, joined, select_rows
+from cleanerd.spark.judging import JudgeFunctions
+from cleanerd.spark.record_pairs import PairFindings
+from cleanerd.spark.record_scan import RecordFact
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,21 +27,23 @@ _OF_WINNER: Final = ("flags", "version", "offset", "is_stored")
 _SIDES: Final = ("one", "other")
 
 
-def of_records(part: int, pairs: Pairs, most: int) -> tuple[Found, Columns]:
+def of_records(part: int, pairs: Pairs, most: int) -> tuple[PairFindings, Columns]:
     """What each record of pair ``part`` says by itself, and rows of their keys, which :func:`added` adds up.
 
     What is stored but not read, or was never cleaned away, is told here: ``committed``, ``missing``.
     """
-    found = Found()
+    found = PairFindings()
     one_flags, other_flags = pairs.before_flags, pairs.after_flags
-    in_one, in_other = (one_flags & Fact.VISIBLE) != 0, (other_flags & Fact.VISIBLE) != 0
+    in_one, in_other = (one_flags & RecordFact.VISIBLE) != 0, (other_flags & RecordFact.VISIBLE) != 0
     one_stores, other_stores = pairs.was, pairs.stands
     is_altered, has_other_attributes = pairs.is_altered, pairs.has_other_attributes
     zeroed = (pairs.before["attributes"] == 0) | (pairs.after["attributes"] == 0)
-    may_lose_attributes = zeroed & ((one_flags & Fact.ATTRIBUTES) == 0)
+    may_lose_attributes = zeroed & ((one_flags & RecordFact.ATTRIBUTES) == 0)
     only_one, only_other = in_one & ~other_stores, in_other & ~one_stores
-    may_be_gone = (only_one & ((one_flags & Fact.BELOW) != 0)) | (only_other & ((other_flags & Fact.BELOW) != 0))
-    in_both, is_damaged = in_one & in_other, pairs.has(Fact.DAMAGED)
+    may_be_gone = (only_one & ((one_flags & RecordFact.BELOW) != 0)) | (
+        only_other & ((other_flags & RecordFact.BELOW) != 0)
+    )
+    in_both, is_damaged = in_one & in_other, pairs.has(RecordFact.DAMAGED)
 
     for kind, rows in {
         "altered": in_both & (is_altered | (has_other_attributes & ~may_lose_attributes)),
@@ -50,7 +52,7 @@ def of_records(part: int, pairs: Pairs, most: int) -> tuple[Found, Columns]:
         "committed": one_stores & other_stores & (in_one != in_other),
         "damaged": is_damaged,
     }.items():
-        found.tell(kind, pairs.offset[rows], most)
+        found.record(kind, pairs.offset[rows], most)
     for name, rows in {
         "same": in_both & ~is_damaged,
         "cleaned": may_be_gone,
@@ -58,7 +60,7 @@ def of_records(part: int, pairs: Pairs, most: int) -> tuple[Found, Columns]:
     }.items():
         found.numbers[name] += int(np.count_nonzero(rows))
 
-    rows = np.flatnonzero(pairs.has(Fact.HAS_KEY) & (in_one | in_other))
+    rows = np.flatnonzero(pairs.has(RecordFact.HAS_KEY) & (in_one | in_other))
     keys: Columns = {
         "part": np.full(len(rows), part, np.int32),
         "high": pairs.high[rows],
@@ -95,16 +97,16 @@ def added(several: Sequence[Columns]) -> Columns:
     rows = groups.rows
     found = groups.firsts(_KEY)
     for side in _SIDES:
-        rank = [(rows[f"{side}_flags"] & Fact.HAS_VERSION) != 0, rows[f"{side}_version"], rows[f"{side}_offset"]]
+        rank = [(rows[f"{side}_flags"] & RecordFact.HAS_VERSION) != 0, rows[f"{side}_version"], rows[f"{side}_offset"]]
         winner = groups.best(rank, rows[f"{side}_wins"] != 0)
-        found |= taken({name: rows[name] for name in (f"{side}_{each}" for each in _OF_WINNER)}, winner)
+        found |= select_rows({name: rows[name] for name in (f"{side}_{each}" for each in _OF_WINNER)}, winner)
         found[f"{side}_wins"] = (winner >= 0).astype(np.uint8)
     return found
 
 
-def of_keys(keys: Columns, most: int) -> Found:
+def of_keys(keys: Columns, most: int) -> PairFindings:
     """What the keys of one pair say, which :func:`added` has added up."""
-    found = Found()
+    found = PairFindings()
     one_wins, other_wins = keys["one_wins"] != 0, keys["other_wins"] != 0
     equal = one_wins & other_wins
     one_is_higher = np.zeros(len(one_wins), np.bool_)
@@ -116,21 +118,21 @@ def of_keys(keys: Columns, most: int) -> Found:
     by_one = one_wins & (~other_wins | one_is_higher)
     best = {name: np.where(by_one, keys[f"one_{name}"], keys[f"other_{name}"]) for name in _OF_WINNER}
     second_offset = np.where(by_one, keys["other_offset"], keys["one_offset"])
-    is_gone = differs & (best["is_stored"] == 0) & ((best["flags"] & Fact.BELOW) != 0)
+    is_gone = differs & (best["is_stored"] == 0) & ((best["flags"] & RecordFact.BELOW) != 0)
     # A tombstone's time may have been over in one, and nothing of the key be left there; or, by version, only what was
     # written later. Nothing that was written before it can have come through the cleaning that it came through.
     is_alone = ~(one_wins & other_wins)
-    may_have_expired = ((best["flags"] & Fact.TOMBSTONE) != 0) & (is_alone | (second_offset > best["offset"]))
-    found.tell("latest", best["offset"][is_gone & ~may_have_expired], most)
+    may_have_expired = ((best["flags"] & RecordFact.TOMBSTONE) != 0) & (is_alone | (second_offset > best["offset"]))
+    found.record("latest", best["offset"][is_gone & ~may_have_expired], most)
     found.numbers["expired"] += int(np.count_nonzero(is_gone & may_have_expired))
     return found
 
 
 def _ranks(keys: Columns) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Of the winners in either replica: has a version, version, offset."""
-    versioned = [(keys[f"{side}_flags"] & int(Fact.HAS_VERSION)).astype(np.int64) for side in _SIDES]
+    versioned = [(keys[f"{side}_flags"] & int(RecordFact.HAS_VERSION)).astype(np.int64) for side in _SIDES]
     others = [(keys[f"one_{name}"], keys[f"other_{name}"]) for name in ("version", "offset")]
     return [(versioned[0], versioned[1]), *others]
 
 
-JUDGE: Final = Judge(of_records, added, of_keys)
+JUDGE: Final = JudgeFunctions(of_records, added, of_keys)

@@ -14,18 +14,18 @@ import numpy as np
 
 from cleanerd.errors import CleanerdError
 from cleanerd.format.names import parse_topic_partition_dir
-from cleanerd.log.log_dir import LOG_START_CHECKPOINT
+from cleanerd.humanize import counted
+from cleanerd.segments.log_dir import LOG_START_CHECKPOINT
+from cleanerd.spark.audit_inputs import files_below
 from cleanerd.spark.header_walk import walk_headers
 from cleanerd.spark.record_scan import rules_from_item, rules_to_item
-from cleanerd.spark.sides import files_below
-from cleanerd.spark.spread import nobody, numbered, numbered_row, queries
 from cleanerd.spark.stores import path_of
+from cleanerd.spark.task_runner import ignore_progress, numbered, numbered_row, queries
 from cleanerd.verify.audit import LIVE, Occurrence, RecordSearch, Term
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.listing import list_partition, size_of
 from cleanerd.verify.log_dir import read_surroundings
-from cleanerd.verify.transactions import Invisible
-from cleanerd.words import counted
+from cleanerd.verify.transactions import InvisibleRanges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from cleanerd.spark.sides import FoundFile
-    from cleanerd.spark.spread import Item
+    from cleanerd.spark.audit_inputs import AuditedFile
+    from cleanerd.spark.task_runner import Item
     from cleanerd.verify.rules import KeyRules
 
 
@@ -61,7 +61,7 @@ def search_records(
     rules_of: Callable[[str], KeyRules],
     *,
     limit: int,
-    advance: Callable[[int], None] = nobody,
+    advance: Callable[[int], None] = ignore_progress,
 ) -> Erasure:
     """Look for ``terms`` in every file below ``directories``; ``rules_of`` a topic says what its records mean.
 
@@ -97,13 +97,13 @@ def search_records(
 
 def _search(
     session: SparkSession | None,
-    files: Sequence[FoundFile],
+    files: Sequence[AuditedFile],
     terms: Sequence[Term],
     rules_of: Callable[[str], KeyRules],
     hidden: dict[Path, list[list[int]]],
     limit: int,
-    advance: Callable[[int], None] = nobody,
-) -> list[tuple[FoundFile, dict[str, Any]]]:
+    advance: Callable[[int], None] = ignore_progress,
+) -> list[tuple[AuditedFile, dict[str, Any]]]:
     starts: dict[Path, int] = {}
     items = []
     for number, file in enumerate(files):
@@ -136,7 +136,7 @@ def _size(path: Path) -> int:
 
 def search_one(terms: tuple[Term, ...], limit: int, item: Item) -> Iterator[pa.RecordBatch]:
     """The search in one file, as a row of JSON."""
-    invisible = Invisible(np.array(item["hidden"], np.int64).reshape(-1, 3))
+    invisible = InvisibleRanges(np.array(item["hidden"], np.int64).reshape(-1, 3))
     search = RecordSearch(terms, invisible, item["log_start"], rules_from_item(item["rules"]))
     try:
         search.file(path_of(item["path"]), item["state"], lambda _bytes: None)

@@ -9,8 +9,8 @@ import numpy as np
 
 from cleanerd import _kernel
 from cleanerd.errors import CorruptionError
-from cleanerd.log.batch_file import read_batches
-from cleanerd.log.memory import worker_batch_bytes
+from cleanerd.host.memory import worker_batch_bytes
+from cleanerd.segments.batch_file import read_batches
 from cleanerd.verify.records import records_in
 from cleanerd.verify.walk import walk
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cleanerd.format.record import Record
     from cleanerd.verify.listing import SegmentFile
 
-_THERE_NOW: Final = frozenset({"stale", "resurrected", "duplicated", "altered", "invented", "keyless"})
+_PRESENT_KINDS: Final = frozenset({"stale", "resurrected", "duplicated", "altered", "invented", "keyless"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class _Place:
     record: Record
 
 
-def look_up(
+def find_examples(
     before: Sequence[SegmentFile], after: Sequence[SegmentFile], wanted: Sequence[tuple[str, int]]
 ) -> list[Example]:
     """The places of ``wanted`` (kind, offset): in ``after`` what is there and should not be, in ``before`` the lost.
@@ -53,11 +53,11 @@ def look_up(
         CleanerdError: a file cannot be read.
     """
     altered = {offset for kind, offset in wanted if kind == "altered"}
-    now = _places(after, {offset for kind, offset in wanted if kind in _THERE_NOW})
-    then = _places(before, {offset for kind, offset in wanted if kind not in _THERE_NOW} | altered)
+    now = _places(after, {offset for kind, offset in wanted if kind in _PRESENT_KINDS})
+    then = _places(before, {offset for kind, offset in wanted if kind not in _PRESENT_KINDS} | altered)
     examples = []
     for kind, offset in wanted:
-        place = (now if kind in _THERE_NOW else then).get(offset)
+        place = (now if kind in _PRESENT_KINDS else then).get(offset)
         if place is None:
             examples.append(Example(kind, offset, "", -1, -1, None, "not found again"))
             continue
@@ -72,11 +72,11 @@ def _places(files: Sequence[SegmentFile], offsets: Iterable[int]) -> dict[int, _
     for file in files:
         mine = [offset for offset in left if file.base <= offset < file.end]
         if mine:
-            _look_into(file, np.array(mine, np.int64), found)
+            _search_file(file, np.array(mine, np.int64), found)
     return found
 
 
-def _look_into(
+def _search_file(
     file: SegmentFile, offsets: np.ndarray[tuple[int], np.dtype[np.int64]], found: dict[int, _Place]
 ) -> None:
     """Headers say which batches to decode. Of a wrapper of magic 1 they only say where it ends."""
@@ -89,10 +89,10 @@ def _look_into(
         at = np.searchsorted(offsets, first)
         holds = (at < len(offsets)) & (offsets[np.minimum(at, len(offsets) - 1)] <= batches.last_offset)
         for position in batches.position[holds]:
-            _look_at(file, int(position), {int(offset) for offset in offsets}, found)
+            _search_batch(file, int(position), {int(offset) for offset in offsets}, found)
 
 
-def _look_at(file: SegmentFile, position: int, offsets: set[int], found: dict[int, _Place]) -> None:
+def _search_batch(file: SegmentFile, position: int, offsets: set[int], found: dict[int, _Place]) -> None:
     try:
         stored = next(read_batches(file.path, start=position, cut_tail_ends=True, limit_bytes=worker_batch_bytes()))
         for number, record in enumerate(records_in(stored.data, position)):

@@ -27,7 +27,7 @@ def columns_of(batch: pa.RecordBatch) -> Columns:
     return {name: batch.column(at).to_numpy(zero_copy_only=False) for at, name in enumerate(batch.schema.names)}
 
 
-def taken(columns: Columns, rows: NDArray[Any]) -> Columns:
+def select_rows(columns: Columns, rows: NDArray[Any]) -> Columns:
     """Some ``rows``: their numbers, or [n] bool."""
     return {name: column[rows] for name, column in columns.items()}
 
@@ -45,7 +45,7 @@ def dealt(columns: Columns, target: NDArray[np.int64], targets: int, most_rows: 
     edges = np.searchsorted(target[order], np.arange(targets + 1)).tolist()
     for number, (first, last) in enumerate(pairwise(edges)):
         for start in range(first, last, most_rows):
-            yield number, taken(columns, order[start : min(start + most_rows, last)])
+            yield number, select_rows(columns, order[start : min(start + most_rows, last)])
 
 
 def shard_of(high: NDArray[np.int64], shards: int) -> NDArray[np.int64]:
@@ -71,7 +71,7 @@ class Groups:
     def of(cls, columns: Columns, by: Sequence[str]) -> Groups:
         """``columns``, grouped by those named."""
         order = _order(columns, by)
-        rows = taken(columns, order)
+        rows = select_rows(columns, order)
         is_first = np.ones(len(order), np.bool_)
         if len(order):
             is_first[1:] = np.any([rows[name][1:] != rows[name][:-1] for name in by], axis=0)
@@ -79,7 +79,7 @@ class Groups:
 
     def firsts(self, names: Sequence[str]) -> Columns:
         """[g] of what all rows of a group have alike."""
-        return taken({name: self.rows[name] for name in names}, self.starts)
+        return select_rows({name: self.rows[name] for name in names}, self.starts)
 
     def sums(self, names: Sequence[str]) -> Columns:
         """[g] of the columns named, added up."""

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleanerd.spark.record_scan import segment_from
-from cleanerd.spark.spread import numbered, numbered_row
 from cleanerd.spark.stores import path_of
+from cleanerd.spark.task_runner import numbered, numbered_row
 from cleanerd.verify.finding import Findings, Severity
 from cleanerd.verify.listing import NO_END
 from cleanerd.verify.partition_log import HeaderWalk
-from cleanerd.verify.producers import Clock
+from cleanerd.verify.producers import ProducerExpiry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from cleanerd.spark.spread import Item
+    from cleanerd.spark.task_runner import Item
     from cleanerd.verify.listing import SegmentFile
 
 
 @dataclass(frozen=True, slots=True)
-class Walked:
+class HeaderSummary:
     """A log as its headers tell it. ``hidden``: [n][3] producer, first offset, end of what is not committed.
 
     ``ends``: one past the last offset of each segment that has a batch. ``damaged``: what is no batch, in words.
@@ -46,7 +46,7 @@ class Walked:
 
 def walk_headers(
     session: SparkSession | None, logs: Sequence[Sequence[SegmentFile]], high_watermarks: Sequence[int] | None = None
-) -> list[Walked]:
+) -> list[HeaderSummary]:
     """Walk ``logs``, the segments of one partition each, in order. Without ``high_watermarks`` all of a log is known.
 
     Without a ``session`` this process does it.
@@ -67,7 +67,7 @@ def walk_headers(
     ]
     found = numbered(session, items, walk_one)
     return [
-        Walked(
+        HeaderSummary(
             each["end"],
             min(each["end"], each["stable"]),
             each["batches"],
@@ -85,7 +85,7 @@ def walk_one(item: Item) -> Iterator[pa.RecordBatch]:
     told = Findings(limit=20)
     log = HeaderWalk(
         told,
-        Clock(0, 0),
+        ProducerExpiry(0, 0),
         lambda _bytes: None,
         indexes=False,
         tail_may_be_cut=True,

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from cleanerd.errors import CleanerdError, MachineError
-from cleanerd.spark.asked import cores_of, job_group
-from cleanerd.spark.gave_up import hint_of, java_is_there, reason_of, spark_errors
+from cleanerd.humanize import counted
 from cleanerd.spark.launch import SAME_WORKERS
 from cleanerd.spark.rows import SCHEMA, Row, RowFunction, for_spark
-from cleanerd.spark.watch import PATIENCE_SECONDS, Watch, by_tasks
-from cleanerd.words import counted
+from cleanerd.spark.session_info import cores_of, job_group
+from cleanerd.spark.spark_errors import hint_of, reason_of, require_java, spark_errors
+from cleanerd.spark.watch import PATIENCE_SECONDS, ProgressWatch, by_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -43,7 +43,7 @@ class Stage:
     order: tuple[str, ...]
 
 
-class RunsJobs(Protocol):
+class JobRunner(Protocol):
     """Who runs jobs: :class:`Jobs`."""
 
     @property
@@ -72,7 +72,7 @@ class Jobs:
     @property
     def cores(self) -> int:
         """How many tasks run at once."""
-        with java_is_there():
+        with require_java():
             return cores_of(self._session)
 
     def run(
@@ -87,7 +87,7 @@ class Jobs:
         """
         if not tasks:
             return []
-        with java_is_there():
+        with require_java():
             return self._rows(name, tasks, function, *stages, work_bytes=work_bytes)
 
     def _rows(
@@ -103,7 +103,7 @@ class Jobs:
         try:
             with (
                 job_group(context, group, said),
-                Watch(by_tasks(self._session, group), self._progress.advance, work_bytes),
+                ProgressWatch(by_tasks(self._session, group), self._progress.advance, work_bytes),
             ):
                 return self._collected(name, tasks, function, stages)
         except spark_errors() as error:

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from cleanerd.spark.asked import cores_of
 from cleanerd.spark.columns import pack, unpack
-from cleanerd.spark.grouping import columns_of, dealt, joined, shard_of, taken
-from cleanerd.spark.record_pairs import Found, paired
+from cleanerd.spark.grouping import columns_of, dealt, joined, select_rows, shard_of
+from cleanerd.spark.local_threshold import local_rows
+from cleanerd.spark.record_pairs import PairFindings, paired
 from cleanerd.spark.record_scan import scan
-from cleanerd.spark.small import rows_alone
-from cleanerd.spark.spread import spread
+from cleanerd.spark.session_info import cores_of
+from cleanerd.spark.task_runner import spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
     from cleanerd.spark.grouping import Columns
     from cleanerd.spark.record_pairs import Pairs
-    from cleanerd.spark.spread import Item
+    from cleanerd.spark.task_runner import Item
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class MemoryLimits:
     """How much is held at once.
 
     This process, when it is alone and has two gigabytes, holds ``most_records`` rows of 60 bytes and ``most_keys`` keys
@@ -52,7 +52,7 @@ class Limits:
     waiting_rows: int = 1 << 19
 
 
-LIMITS: Final = Limits()
+LIMITS: Final = MemoryLimits()
 
 _BLOCK_ROWS: Final = 1 << 15
 _SHARD_BYTES: Final = 64 << 20
@@ -71,7 +71,7 @@ _SCANNED: Final = ("offset", "key_high", "key_low", "version", "flags", "digest_
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class JudgeFunctions:
     """Three functions of a module, which tasks import.
 
     ``of_records`` gets a partition's number, some of its records, and how many places of a kind are told; it gives what
@@ -79,19 +79,19 @@ class Judge:
     once. ``of_keys`` tells what is found of the keys of one partition when all have been added up.
     """
 
-    of_records: Callable[[int, Pairs, int], tuple[Found, Columns]]
+    of_records: Callable[[int, Pairs, int], tuple[PairFindings, Columns]]
     added: Callable[[Sequence[Columns]], Columns]
-    of_keys: Callable[[Columns, int], Found]
+    of_keys: Callable[[Columns, int], PairFindings]
 
 
 def judged(
     session: SparkSession | None,
     items: Sequence[tuple[int, Item]],
-    judge: Judge,
+    judge: JudgeFunctions,
     most: int,
     advance: Callable[[int], None],
-    limits: Limits = LIMITS,
-) -> dict[int, Found]:
+    limits: MemoryLimits = LIMITS,
+) -> dict[int, PairFindings]:
     """What ``judge`` finds in ``items``, work for :func:`scan`, those of a partition together; by partition.
 
     ``most`` places of each kind are told. Without a ``session`` this process does it, within ``limits``.
@@ -104,21 +104,23 @@ def judged(
     found = {}
     for part, of_part in groupby(items, key=lambda each: int(each[1]["part"])):
         mine = list(of_part)
-        found[part] = _here(part, [item for _, item in mine], judge, most, limits)
+        found[part] = _judge_locally(part, [item for _, item in mine], judge, most, limits)
         advance(sum(size for size, _ in mine))
     return found
 
 
-def _by_tasks(session: SparkSession, items: Sequence[tuple[int, Item]], judge: Judge, most: int) -> dict[int, Found]:
+def _by_tasks(
+    session: SparkSession, items: Sequence[tuple[int, Item]], judge: JudgeFunctions, most: int
+) -> dict[int, PairFindings]:
     shards = max(cores_of(session), -(-sum(size for size, _ in items) // _SHARD_BYTES))
     blocks = spread(session, items, partial(deal_records, shards), _BLOCKS, _BLOCK_COLUMNS)
     windows = blocks.repartitionById(shards, "target").sortWithinPartitions("part", "window")
-    keys = windows.mapInArrow(partial(look_at_windows, judge, most, shards), _BLOCK_COLUMNS)
-    told = keys.repartitionById(shards, "target").mapInArrow(partial(look_at_keys, judge, most), "found string")
-    found: dict[int, Found] = {}
-    for row in told.collect():
+    keys = windows.mapInArrow(partial(judge_windows, judge, most, shards), _BLOCK_COLUMNS)
+    rows_found = keys.repartitionById(shards, "target").mapInArrow(partial(judge_keys, judge, most), "found string")
+    found: dict[int, PairFindings] = {}
+    for row in rows_found.collect():
         for part, item in json.loads(row.found):
-            found.setdefault(part, Found()).add(Found.from_item(item), most)
+            found.setdefault(part, PairFindings()).add(PairFindings.from_item(item), most)
     return found
 
 
@@ -149,16 +151,16 @@ def _rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, str 
             yield part[at], window[at], found[at], rows.as_py()
 
 
-def look_at_windows(
-    judge: Judge, most: int, shards: int, batches: Iterator[pa.RecordBatch]
+def judge_windows(
+    judge: JudgeFunctions, most: int, shards: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Windows, sorted by part and window: what is found in them, and their keys by shard."""
-    found: dict[int, Found] = {}
-    waiting = _Keys(judge)
+    found: dict[int, PairFindings] = {}
+    waiting = _PendingKeys(judge)
     for (part, _), of_window in groupby(_rows_of(batches), key=lambda row: row[:2]):
         several = [unpack(rows)[1] for *_, rows in of_window if rows is not None]
         here, keys = judge.of_records(part, paired(several), most)
-        found.setdefault(part, Found()).add(here, most)
+        found.setdefault(part, PairFindings()).add(here, most)
         if waiting.add(keys):
             yield from _blocks_of(waiting, shards)
     yield from _blocks_of(waiting, shards)
@@ -166,16 +168,16 @@ def look_at_windows(
         yield _block(part % shards, part, 0, json.dumps(each.to_item()), None)
 
 
-def _blocks_of(waiting: _Keys, shards: int) -> Iterator[pa.RecordBatch]:
-    for keys in waiting.take():
+def _blocks_of(waiting: _PendingKeys, shards: int) -> Iterator[pa.RecordBatch]:
+    for keys in waiting.drain():
         for target, rows in dealt(keys, shard_of(keys["high"], shards), shards, _BLOCK_ROWS):
             yield _block(target, -1, 0, None, rows)
 
 
-class _Keys:
+class _PendingKeys:
     """Rows of keys that wait to be added up, so many at once that it is worth it, many of them by parts of the hash."""
 
-    def __init__(self, judge: Judge, limits: Limits = LIMITS) -> None:
+    def __init__(self, judge: JudgeFunctions, limits: MemoryLimits = LIMITS) -> None:
         self._judge = judge
         self._least_rows = limits.waiting_rows
         self._waiting: list[Columns] = []
@@ -199,7 +201,7 @@ class _Keys:
             self._added[number] = self._judge.added([*before, rows])
         self._added_rows = sum(len(each["high"]) for each in self._added.values())
 
-    def take(self) -> Iterator[Columns]:
+    def drain(self) -> Iterator[Columns]:
         """All of them, each key once, some at once."""
         if not self._added and self._waiting:
             yield self._judge.added(self._waiting)
@@ -211,28 +213,28 @@ class _Keys:
         self._waiting, self._waiting_rows, self._added_rows = [], 0, 0
 
 
-def look_at_keys(judge: Judge, most: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def judge_keys(judge: JudgeFunctions, most: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """One shard of the keys, and what was found in windows: a row of JSON."""
-    found: dict[int, Found] = {}
-    waiting = _Keys(judge)
+    found: dict[int, PairFindings] = {}
+    waiting = _PendingKeys(judge)
     for part, _, text, rows in _rows_of(batches):
         if text is not None:
-            found.setdefault(part, Found()).add(Found.from_item(json.loads(text)), most)
+            found.setdefault(part, PairFindings()).add(PairFindings.from_item(json.loads(text)), most)
         if rows is not None:
             waiting.add(unpack(rows)[1])
-    for part, each in _told(judge, waiting, most):
-        found.setdefault(part, Found()).add(each, most)
-    told = json.dumps([[part, each.to_item()] for part, each in found.items()])
-    yield pa.RecordBatch.from_arrays([pa.array([told])], ["found"])
+    for part, each in _findings(judge, waiting, most):
+        found.setdefault(part, PairFindings()).add(each, most)
+    rows_found = json.dumps([[part, each.to_item()] for part, each in found.items()])
+    yield pa.RecordBatch.from_arrays([pa.array([rows_found])], ["found"])
 
 
-def _told(judge: Judge, waiting: _Keys, most: int) -> Iterator[tuple[int, Found]]:
+def _findings(judge: JudgeFunctions, waiting: _PendingKeys, most: int) -> Iterator[tuple[int, PairFindings]]:
     """By part what the keys that wait say; of a part it may be told several times."""
-    for keys in waiting.take():
+    for keys in waiting.drain():
         parts, starts = np.unique(keys["part"], return_index=True)
         edges = [*starts.tolist(), len(keys["part"])]
         for at, part in enumerate(parts.tolist()):
-            yield part, judge.of_keys(taken(keys, np.arange(edges[at], edges[at + 1])), most)
+            yield part, judge.of_keys(select_rows(keys, np.arange(edges[at], edges[at + 1])), most)
 
 
 class _TooManyRecordsError(Exception):
@@ -243,13 +245,15 @@ class _TooManyKeysError(Exception):
     """For one shard of the keys."""
 
 
-def _here(part: int, items: Sequence[Item], judge: Judge, most: int, limits: Limits) -> Found:
+def _judge_locally(
+    part: int, items: Sequence[Item], judge: JudgeFunctions, most: int, limits: MemoryLimits
+) -> PairFindings:
     pieces = shards = 1
     while True:
         try:
-            found = Found()
+            found = PairFindings()
             for shard in range(shards):
-                found.add(_shard_here(part, items, judge, most, (pieces, shard, shards), limits), most)
+                found.add(_judge_shard_locally(part, items, judge, most, (pieces, shard, shards), limits), most)
         except _TooManyRecordsError:
             pieces *= _FEWER
         except _TooManyKeysError:
@@ -258,28 +262,28 @@ def _here(part: int, items: Sequence[Item], judge: Judge, most: int, limits: Lim
             return found
 
 
-def _shard_here(
-    part: int, items: Sequence[Item], judge: Judge, most: int, cut: tuple[int, int, int], limits: Limits
-) -> Found:
+def _judge_shard_locally(
+    part: int, items: Sequence[Item], judge: JudgeFunctions, most: int, cut: tuple[int, int, int], limits: MemoryLimits
+) -> PairFindings:
     """One shard of the keys; with the first what the records say by themselves."""
     pieces, shard, shards = cut
-    found = Found()
-    waiting = _Keys(judge, limits)
+    found = PairFindings()
+    waiting = _PendingKeys(judge, limits)
     for piece in range(pieces):
         for rows in _slices(_piece(items, piece, pieces, limits), limits):
             here, keys = judge.of_records(part, paired([rows]), most)
             if shard == 0:
                 found.add(here, most)
             if shards > 1:
-                keys = taken(keys, shard_of(keys["high"], shards) == shard)
-            if waiting.add(keys) > rows_alone(limits.most_keys) and shards < limits.most_pieces:
+                keys = select_rows(keys, shard_of(keys["high"], shards) == shard)
+            if waiting.add(keys) > local_rows(limits.most_keys) and shards < limits.most_pieces:
                 raise _TooManyKeysError
-    for _, each in _told(judge, waiting, most):
+    for _, each in _findings(judge, waiting, most):
         found.add(each, most)
     return found
 
 
-def _slices(several: list[Columns], limits: Limits) -> Iterator[Columns]:
+def _slices(several: list[Columns], limits: MemoryLimits) -> Iterator[Columns]:
     """The rows of ``several``, which is empty afterwards, some whole windows at once."""
     if not several:
         return
@@ -293,11 +297,11 @@ def _slices(several: list[Columns], limits: Limits) -> Iterator[Columns]:
     at = 0
     for begin in begins:
         if begin - at >= limits.slice_rows or begin == len(order):
-            yield taken(rows, order[at:begin])
+            yield select_rows(rows, order[at:begin])
             at = begin
 
 
-def _piece(items: Sequence[Item], piece: int, pieces: int, limits: Limits) -> list[Columns]:
+def _piece(items: Sequence[Item], piece: int, pieces: int, limits: MemoryLimits) -> list[Columns]:
     """The records of every so many windows."""
     found: list[Columns] = []
     count = 0
@@ -306,9 +310,9 @@ def _piece(items: Sequence[Item], piece: int, pieces: int, limits: Limits) -> li
             columns = columns_of(batch)
             rows = {name: columns[name] for name in _SCANNED}
             if pieces > 1:
-                rows = taken(rows, (columns["offset"] >> limits.window_bits) % pieces == piece)
+                rows = select_rows(rows, (columns["offset"] >> limits.window_bits) % pieces == piece)
             found.append(rows)
             count += len(rows["offset"])
-            if count > rows_alone(limits.most_records) and pieces < limits.most_pieces:
+            if count > local_rows(limits.most_records) and pieces < limits.most_pieces:
                 raise _TooManyRecordsError
     return found

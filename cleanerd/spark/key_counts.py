@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from cleanerd.spark.grouping import Columns, Groups, columns_of, joined, shard_of, taken
-from cleanerd.spark.record_scan import Fact
+from cleanerd.spark.grouping import Columns, Groups, columns_of, joined, select_rows, shard_of
+from cleanerd.spark.record_scan import RecordFact
 from cleanerd.spark.write_times import WriteTimes
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ ADDED_RECORDS: Final = 1 << 18
 """So many rows wait before they are added up, or half as many as there are keys; 27 MB, and three times that for a
 moment."""
 
-COMPETES: Final = int(Fact.SEALED | Fact.VISIBLE | Fact.HAS_KEY)
+COMPETES: Final = int(RecordFact.SEALED | RecordFact.VISIBLE | RecordFact.HAS_KEY)
 """What a record has that counts for its key."""
 
 _SUMS: Final = ("records", "bytes", "unversioned", "misversioned", "tombstones")
@@ -54,7 +54,7 @@ Keys: TypeAlias = Columns
 
 
 @dataclass(slots=True)
-class Totals:
+class RecordTotals:
     """What is counted by record. ``dirty_since_ms``: when the oldest one that is not cleaned yet was written.
 
     ``damaged``: places that could not be read, as ``record_scan`` numbers them: the lowest of each segment. How many
@@ -66,7 +66,7 @@ class Totals:
     dirty_since_ms: int | None = None
     damaged: list[int] = field(default_factory=list)
 
-    def add(self, other: Totals) -> None:
+    def add(self, other: RecordTotals) -> None:
         """Those of other records too."""
         self.numbers.update(other.numbers)
         self.times.add_all(other.times)
@@ -83,13 +83,13 @@ class Totals:
         return [self.numbers, self.times.to_item(), self.dirty_since_ms, self.damaged]
 
     @classmethod
-    def from_item(cls, item: list[Any]) -> Totals:
+    def from_item(cls, item: list[Any]) -> RecordTotals:
         """What :meth:`to_item` made ``item`` of."""
         numbers, times, dirty_since_ms, damaged = item
         return cls(Counter(numbers), WriteTimes.from_item(times), dirty_since_ms, damaged)
 
 
-class Tally:
+class KeyTally:
     """Counts the records of one log; of its keys those of one shard of ``shards``."""
 
     def __init__(self, part: int, shard: int = 0, shards: int = 1, added_records: int = ADDED_RECORDS) -> None:
@@ -99,7 +99,7 @@ class Tally:
         self._least_rows = added_records
         self._waiting: list[Keys] = []
         self._rows = self._added = 0
-        self.totals = Totals()
+        self.totals = RecordTotals()
 
     def add(self, batch: pa.RecordBatch) -> int:
         """Rows of ``record_scan.WITH_TIMESTAMP``.
@@ -108,7 +108,7 @@ class Tally:
         """
         column = columns_of(batch)
         flags = column["flags"]
-        whole = (flags & Fact.DAMAGED) == 0
+        whole = (flags & RecordFact.DAMAGED) == 0
         self._count(flags[whole], column["size"][whole], column["timestamp"][whole])
         self._note_damage(column["offset"][~whole])
         rows = np.flatnonzero(whole & ((flags & COMPETES) == COMPETES))
@@ -120,13 +120,13 @@ class Tally:
 
     def _count(self, flags: NDArray[np.int32], size: NDArray[np.int32], timestamp: NDArray[np.int64]) -> None:
         """What is counted by record: of all [n] below the active segment, but ``active``."""
-        sealed, visible = (flags & Fact.SEALED) != 0, (flags & Fact.VISIBLE) != 0
+        sealed, visible = (flags & RecordFact.SEALED) != 0, (flags & RecordFact.VISIBLE) != 0
         unseen = sealed & ~visible
-        keyless = sealed & visible & ((flags & Fact.HAS_KEY) == 0)
+        keyless = sealed & visible & ((flags & RecordFact.HAS_KEY) == 0)
         # What is open may be committed yet: nothing that a cleaning would save.
-        dirty = sealed & ((flags & Fact.CLEANED) != 0) & ((flags & Fact.BELOW) == 0)
+        dirty = sealed & ((flags & RecordFact.CLEANED) != 0) & ((flags & RecordFact.BELOW) == 0)
         bytes_of = {
-            "": sealed, "unseen_": unseen & ((flags & Fact.OPEN) == 0), "keyless_": keyless, "dirty_": dirty,
+            "": sealed, "unseen_": unseen & ((flags & RecordFact.OPEN) == 0), "keyless_": keyless, "dirty_": dirty,
         }  # fmt: skip
         numbers = self.totals.numbers
         for name, rows in {"records": sealed, "unseen": unseen, "keyless": keyless, "active": ~sealed}.items():
@@ -156,7 +156,7 @@ class Tally:
 
 def _of_records(part: int, column: Mapping[str, NDArray[Any]], rows: NDArray[np.intp]) -> Keys:
     flags, size = column["flags"][rows], column["size"][rows].astype(np.int64)
-    has_version, deleted = (flags & Fact.HAS_VERSION) != 0, (flags & Fact.TOMBSTONE) != 0
+    has_version, deleted = (flags & RecordFact.HAS_VERSION) != 0, (flags & RecordFact.TOMBSTONE) != 0
     return {
         "part": np.full(len(rows), part, np.int32),
         "high": column["key_high"][rows],
@@ -164,7 +164,7 @@ def _of_records(part: int, column: Mapping[str, NDArray[Any]], rows: NDArray[np.
         "records": np.ones(len(rows), np.int64),
         "bytes": size,
         "unversioned": (~has_version).astype(np.int64),
-        "misversioned": ((flags & Fact.BAD_VERSION) != 0).astype(np.int64),
+        "misversioned": ((flags & RecordFact.BAD_VERSION) != 0).astype(np.int64),
         "tombstones": deleted.astype(np.int64),
         "has_version": has_version.astype(np.uint8),
         "version": column["version"][rows],
@@ -187,7 +187,7 @@ def added(several: Sequence[Keys]) -> Keys:
     return {
         **groups.firsts(_KEY),
         **groups.sums(_SUMS),
-        **taken({name: rows[name] for name in _OF_WINNER}, winner),
+        **select_rows({name: rows[name] for name in _OF_WINNER}, winner),
         **groups.highest(("last",)),
         **groups.lowest(("least",)),
     }
@@ -209,7 +209,7 @@ def summary(keys: Keys, topics: Sequence[int] = ()) -> list[dict[str, Any]]:
 
     ``topics``: the number of each part's topic, when ``keys`` are those of all parts.
     """
-    told = []
+    rows = []
     elsewhere = np.zeros(len(keys["high"]), np.int64)
     if topics:
         live = np.flatnonzero(keys["deleted"] == 0)
@@ -219,7 +219,7 @@ def summary(keys: Keys, topics: Sequence[int] = ()) -> list[dict[str, Any]]:
     parts, starts = np.unique(keys["part"], return_index=True)
     for part, (first, end) in zip(parts.tolist(), pairwise([*starts.tolist(), len(keys["part"])]), strict=True):
         of = {name: column[first:end] for name, column in keys.items()}
-        told.append({
+        rows.append({
             "part": part,
             "keys": len(of["high"]),
             "superseded": int((of["records"] - 1).sum()),
@@ -232,7 +232,7 @@ def summary(keys: Keys, topics: Sequence[int] = ()) -> list[dict[str, Any]]:
             "missing_versions": _histogram(_missing_versions(of)),
             "hot": [[int(of[name][row]) for name in ("records", "bytes", "offset")] for row in _hottest(of)],
         })  # fmt: skip
-    return told
+    return rows
 
 
 def _missing_versions(keys: Keys) -> NDArray[np.int64]:
@@ -277,9 +277,9 @@ def _by_records(hot: Sequence[int]) -> tuple[int, int]:
 def folded(summaries: Iterable[Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
     """What the shards told of each part, in one."""
     found: dict[int, dict[str, Any]] = {}
-    for told in summaries:
-        mine = found.setdefault(told["part"], {"hot": [], **{name: Counter() for name in _HISTOGRAMS}})
-        for name, value in told.items():
+    for each_summary in summaries:
+        mine = found.setdefault(each_summary["part"], {"hot": [], **{name: Counter() for name in _HISTOGRAMS}})
+        for name, value in each_summary.items():
             if name == "hot":
                 mine[name] = sorted([*mine[name], *value], key=_by_records, reverse=True)[:HOT_KEYS]
             elif name in _HISTOGRAMS:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from cleanerd.spark.asked import cores_of
 from cleanerd.spark.audit import new_digest_key
 from cleanerd.spark.columns import pack, unpack
-from cleanerd.spark.grouping import Columns, Groups, columns_of, dealt, joined, shard_of, taken
+from cleanerd.spark.grouping import Columns, Groups, columns_of, dealt, joined, select_rows, shard_of
 from cleanerd.spark.logs import work_on
-from cleanerd.spark.record_scan import KEYS, Fact, scan
-from cleanerd.spark.spread import spread, tasks_for
+from cleanerd.spark.record_scan import KEYS, RecordFact, scan
+from cleanerd.spark.session_info import cores_of
+from cleanerd.spark.task_runner import spread, tasks_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame, SparkSession
 
-    from cleanerd.spark.header_walk import Walked
+    from cleanerd.spark.header_walk import HeaderSummary
     from cleanerd.spark.logs import Log
-    from cleanerd.spark.spread import Item
+    from cleanerd.spark.task_runner import Item
     from cleanerd.verify.listing import SegmentFile
 
 LARGE_BYTES: Final = 1 << 30
 """A larger log is cut into many tasks, which is a shuffle of its keys, when all of it is written."""
 
-_COMPETES: Final = int(Fact.VISIBLE | Fact.HAS_KEY)
+_COMPETES: Final = int(RecordFact.VISIBLE | RecordFact.HAS_KEY)
 _KEY: Final = ("part", "high", "low")
 _OF_WINNER: Final = ("has_version", "version", "offset", "file", "is_tombstone")
 SENT_ROWS: Final = 1 << 20
@@ -49,7 +49,7 @@ _PLACES: Final = pa.schema([("file", pa.int32()), ("offset", pa.int64())])
 
 
 def find_winners(
-    session: SparkSession, logs: Sequence[Log], walks: Sequence[Walked], *, tombstones: bool
+    session: SparkSession, logs: Sequence[Log], walks: Sequence[HeaderSummary], *, tombstones: bool
 ) -> tuple[DataFrame, list[tuple[SegmentFile, int]]]:
     """Where the records lie that win their keys, for :func:`on_winners`: each file in one partition, sorted by file.
 
@@ -80,16 +80,16 @@ def best_of_segment(shards: int, item: Item, sent_rows: int = SENT_ROWS) -> Iter
     count = 0
     for batch in scan(item, KEYS):
         rows = columns_of(batch)
-        rows = taken(rows, (rows["flags"] & _COMPETES) == _COMPETES)
+        rows = select_rows(rows, (rows["flags"] & _COMPETES) == _COMPETES)
         waiting.append({
             "part": rows["part"],
             "high": rows["key_high"],
             "low": rows["key_low"],
-            "has_version": ((rows["flags"] & Fact.HAS_VERSION) != 0).astype(np.uint8),
+            "has_version": ((rows["flags"] & RecordFact.HAS_VERSION) != 0).astype(np.uint8),
             "version": rows["version"],
             "offset": rows["offset"],
             "file": rows["file"],
-            "is_tombstone": ((rows["flags"] & Fact.TOMBSTONE) != 0).astype(np.uint8),
+            "is_tombstone": ((rows["flags"] & RecordFact.TOMBSTONE) != 0).astype(np.uint8),
         })  # fmt: skip
         count += len(batch)
         if count >= sent_rows:
@@ -109,7 +109,7 @@ def _best(several: Sequence[Columns]) -> Columns:
     """Each key once, with the highest (has a version, version, offset)."""
     groups = Groups.of(joined(several), _KEY)
     winner = groups.best([groups.rows[name] for name in ("has_version", "version", "offset", "file")])
-    return {**groups.firsts(_KEY), **taken({name: groups.rows[name] for name in _OF_WINNER}, winner)}
+    return {**groups.firsts(_KEY), **select_rows({name: groups.rows[name] for name in _OF_WINNER}, winner)}
 
 
 def _block(number: int, rows: Columns, schema: pa.Schema) -> pa.RecordBatch:
@@ -136,7 +136,7 @@ def best_of_shard(
         return
     best = _best(waiting)
     if not tombstones:
-        best = taken(best, best["is_tombstone"] == 0)
+        best = select_rows(best, best["is_tombstone"] == 0)
     files, number = np.unique(best["file"], return_inverse=True)
     schema = pa.schema([("file", pa.int32()), ("rows", pa.binary())])
     offsets = {"offset": best["offset"]}

@@ -21,17 +21,17 @@ from typing import IO, TYPE_CHECKING, Final, cast
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from cleanerd.errors import ConfigError
-from cleanerd.log.memory import TASKS_MARK
-from cleanerd.spark.room import SMALL_HEAP, SMALL_JAVA, Room, cores_here, room_here
-from cleanerd.spark.streams import Forwarder, StderrGiver
+from cleanerd.host.memory import TASKS_VARIABLE
+from cleanerd.spark.driver_memory import SMALL_HEAP, SMALL_JAVA, Room, local_cores, local_memory_budget
+from cleanerd.spark.streams import Forwarder, StderrServer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-DRIVER_MARK: Final = "_CLEANERD_SPARK_DRIVER"
+DRIVER_VARIABLE: Final = "_CLEANERD_SPARK_DRIVER"
 """Set in the environment of the driver, so that a verb knows that it is one. CLEANERD_ is for keys."""
 
-STDERR_MARK: Final = "_CLEANERD_SPARK_STDERR"
+STDERR_VARIABLE: Final = "_CLEANERD_SPARK_STDERR"
 """Where the driver asks for our standard error: ``spark-submit`` would mix it into the result on standard output."""
 
 DEFAULT_MASTER: Final = "local[*]"
@@ -80,7 +80,7 @@ _BY_CONNECT: Final = "Spark Connect runs no driver; call cleanerd.spark.Logs in 
 
 def is_driver() -> bool:
     """Whether this process was started by :func:`submit`."""
-    return DRIVER_MARK in os.environ
+    return DRIVER_VARIABLE in os.environ
 
 
 def checked_master(master: str) -> str:
@@ -176,14 +176,14 @@ def submit(
         )
     # Said here, so that a spark-defaults.conf does not send the driver elsewhere.
     script_of_spark = require_spark()
-    room = room_here() if is_local(master) and not _heap_is_said(conf) else None
+    room = local_memory_budget() if is_local(master) and not _is_heap_configured(conf) else None
     where = _with_tasks(where, room)
     command = [str(script_of_spark), "--master", where, "--deploy-mode", "client", "--name", "cleanerd"]
     for key, value in {**_QUIET, **_local_settings(where, room, is_short=is_short), **conf}.items():
         command += ["--conf", f"{key}={value}"]
     quoted = [quoted_argument(each) for each in arguments]
-    with StderrGiver() as giver:
-        inherited = environment(os.environ, tasks=_tasks_here(where), room=room) | {STDERR_MARK: giver.address}
+    with StderrServer() as giver:
+        inherited = environment(os.environ, tasks=_local_tasks(where), room=room) | {STDERR_VARIABLE: giver.address}
         process = subprocess.Popen(
             [*command, str(script), *quoted], env=inherited, start_new_session=True, stderr=subprocess.PIPE
         )
@@ -201,7 +201,7 @@ def submit(
 def _with_tasks(master: str, room: Room | None) -> str:
     """``local[*]`` with as many tasks as there is memory for."""
     local = _LOCAL.fullmatch(master)
-    if local is None or room is None or local["threads"] != "*" or room.tasks >= cores_here():
+    if local is None or room is None or local["threads"] != "*" or room.tasks >= local_cores():
         return master
     return f"local[{room.tasks},{local['failures']}]"
 
@@ -216,17 +216,17 @@ def _local_settings(master: str, room: Room | None, *, is_short: bool) -> dict[s
     is_small = room is not None and room.is_small
     if is_small:
         settings[_HEAP] = SMALL_HEAP
-    if (is_small or is_short) and not _java_options_are_said():
+    if (is_small or is_short) and not _are_java_options_configured():
         settings[_JAVA_OPTIONS] = SMALL_JAVA if is_small else _SHORT_JAVA
     return settings
 
 
-def _heap_is_said(conf: Mapping[str, str]) -> bool:
+def _is_heap_configured(conf: Mapping[str, str]) -> bool:
     """Whether somebody chose what Java takes."""
     return _HEAP in conf or "SPARK_DRIVER_MEMORY" in os.environ or _is_default(_HEAP)
 
 
-def _java_options_are_said() -> bool:
+def _are_java_options_configured() -> bool:
     """Whether somebody chose how Java runs: two collectors together, and it would not start."""
     return not JAVAS_ENVIRONMENT.isdisjoint(os.environ) or _is_default(_JAVA_OPTIONS)
 
@@ -254,13 +254,13 @@ def unquoted_argument(text: str) -> str:
     return "" if text == _EMPTY else os.fsdecode(unquote_to_bytes(text))
 
 
-def _tasks_here(master: str) -> int | None:
+def _local_tasks(master: str) -> int | None:
     """How many tasks run at once on this machine, all in one process; None: they run elsewhere."""
     local = _LOCAL.fullmatch(master)
     if local is None:
         return None
     threads = local["threads"] or "1"
-    return cores_here() if threads == "*" else int(threads)
+    return local_cores() if threads == "*" else int(threads)
 
 
 def environment(inherited: Mapping[str, str], *, tasks: int | None, room: Room | None = None) -> dict[str, str]:
@@ -271,13 +271,13 @@ def environment(inherited: Mapping[str, str], *, tasks: int | None, room: Room |
     result = {
         "PYSPARK_PYTHON": sys.executable,
         **inherited,
-        DRIVER_MARK: "1",
+        DRIVER_VARIABLE: "1",
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "OPENBLAS_NUM_THREADS": "1",
     }
-    result.pop(TASKS_MARK, None)
+    result.pop(TASKS_VARIABLE, None)
     if tasks is not None:
-        result[TASKS_MARK] = str(tasks)
+        result[TASKS_VARIABLE] = str(tasks)
         # Where the host's own name does not resolve Spark would not start.
         result.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if room is not None and room.is_small:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import CorruptionError, RefusedError
 from cleanerd.format.names import DELETED_SUFFIX, SEGMENT_SUFFIX, SWAP_SUFFIX, parse_file_name
-from cleanerd.log.log_dir import LOG_START_CHECKPOINT
-from cleanerd.log.remote import RemotePath
+from cleanerd.segments.log_dir import LOG_START_CHECKPOINT
+from cleanerd.segments.remote import RemotePath
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.listing import list_partition
 from cleanerd.verify.log_dir import read_surroundings
@@ -46,7 +46,7 @@ def surroundings_of(log_dir: Path) -> Surroundings:
     return around
 
 
-def list_whole(path: Path) -> Listing:
+def list_complete(path: Path) -> Listing:
     """List the partition directory ``path``, when no swap is half done there.
 
     Raises:

@@ -6,21 +6,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import ConfigError
-from cleanerd.log.log_dir import CLEANER_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT
-from cleanerd.spark.listed import list_whole, surroundings_of
-from cleanerd.spark.record_scan import Fact, SegmentWork
-from cleanerd.spark.sides import partition_dirs
+from cleanerd.humanize import counted
+from cleanerd.segments.log_dir import CLEANER_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT
+from cleanerd.spark.audit_inputs import partition_dirs
+from cleanerd.spark.listed import list_complete, surroundings_of
+from cleanerd.spark.record_scan import RecordFact, SegmentWork
 from cleanerd.verify.listing import NO_END
 from cleanerd.verify.rules import KAFKAS_RULES
-from cleanerd.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
     from pathlib import Path
 
     from cleanerd.format.names import TopicPartition
-    from cleanerd.spark.header_walk import Walked
-    from cleanerd.spark.spread import Item
+    from cleanerd.spark.header_walk import HeaderSummary
+    from cleanerd.spark.task_runner import Item
     from cleanerd.verify.listing import Listing, SegmentFile
     from cleanerd.verify.log_dir import Surroundings
     from cleanerd.verify.rules import KeyRules
@@ -57,7 +57,7 @@ def find_logs(
     wanted: Collection[TopicPartition],
     rules_of: Callable[[str], KeyRules],
     chosen: Callable[[Path, TopicPartition], bool] = lambda _log_dir, _name: True,
-    lister: Callable[[Path], Listing] = list_whole,
+    lister: Callable[[Path], Listing] = list_complete,
     *,
     topics: Collection[str] = (),
 ) -> list[Log]:
@@ -142,7 +142,7 @@ def size_of_all(logs: Sequence[Log]) -> int:
     return sum(file.size_bytes for log in logs for file in log.segments)
 
 
-def said_of(names: Iterable[TopicPartition]) -> str:
+def describe_names(names: Iterable[TopicPartition]) -> str:
     """A few names, or the topics, or how many there are: what Spark's pages call a job."""
     partitions = sorted(set(names))
     topics = sorted({name.topic for name in partitions})
@@ -154,7 +154,7 @@ def said_of(names: Iterable[TopicPartition]) -> str:
 
 def work_on(
     logs: Sequence[Log],
-    walks: Sequence[Walked],
+    walks: Sequence[HeaderSummary],
     hash_key: bytes,
     *,
     stable: bool = False,
@@ -177,7 +177,7 @@ def work_on(
                 part=part,
                 file=len(files),
                 segment=segment,
-                sides=Fact.AFTER,
+                sides=RecordFact.AFTER,
                 hash_key=hash_key,
                 rules=log.rules,
                 hidden=walked.hidden,

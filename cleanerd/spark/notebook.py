@@ -7,15 +7,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cleanerd.cleaner.survey import CleaningOptions
-from cleanerd.scope.selection import EVERYTHING, Selection
-from cleanerd.settings import load_settings
+from cleanerd.config import load_settings
+from cleanerd.resolution.selection import EVERYTHING, PartitionSelection
 from cleanerd.spark import api
 from cleanerd.spark.archive.run import Archive, clean_archive
-from cleanerd.spark.asked import require_own_java
 from cleanerd.spark.clean import spark_stage_partition, stage_log_dir
-from cleanerd.spark.spread import nobody
+from cleanerd.spark.session_info import require_driver_java
 from cleanerd.spark.stores import path_of
 from cleanerd.spark.strategies import keys_of
+from cleanerd.spark.task_runner import ignore_progress
 from cleanerd.verify.listing import list_partition
 from cleanerd.verify.rules import KAFKAS_RULES
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.cleaner.result import CleaningResult
-    from cleanerd.settings import Settings
+    from cleanerd.config import Settings
     from cleanerd.spark.logs import Log
 
 
-class Logs(api.Logs):
+class Logs(api.ReadableLogs):
     """The logs of :class:`api.Logs`, that a notebook may have staged too, or cleaned into a copy."""
 
     def stage(
@@ -53,7 +53,7 @@ class Logs(api.Logs):
             RefusedError: a broker runs there.
             CleanerdError: a directory cannot be read. What is in the way of a partition is in its result.
         """
-        require_own_java(self.session, "stage")
+        require_driver_java(self.session, "stage")
         session, found = self.session, self._named()
         effective = self._settings(found, settings)
         options = CleaningOptions(
@@ -79,7 +79,7 @@ class Logs(api.Logs):
         from_start: bool = False,
         unclean: bool = False,
         now_ms: int | None = None,
-        advance: Callable[[int], None] = nobody,
+        advance: Callable[[int], None] = ignore_progress,
     ) -> Archive:
         """Write a cleaned copy of the compacted topics to the new directory or URL ``output``; the logs stay as is.
 
@@ -118,9 +118,9 @@ class Logs(api.Logs):
         ]
         return load_settings((), [*said, *settings])
 
-    def _wanted(self, found: Sequence[Log]) -> Selection:
+    def _wanted(self, found: Sequence[Log]) -> PartitionSelection:
         """Those that were asked for, if any were."""
         if self._topics is None and self._partitions is None:
             return EVERYTHING
         names = frozenset(log.name for log in found)
-        return Selection(tuple(map(str, names)), names, names)
+        return PartitionSelection(tuple(map(str, names)), names, names)

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.cleaner.estimate import MAX_SHARDS, distinct_keys
 from cleanerd.cleaner.map_size import (
+    HEADROOM,
     MAP_ENTRY_BYTES,
     MIN_MAP_BYTES,
     MIN_VERSIONED_MAP_BYTES,
-    ROOM,
     SHARE_OF_LOG,
     VERSIONED_ENTRY_BYTES,
 )
 from cleanerd.cleaner.plan import CleaningPlan
-from cleanerd.log.memory import worker_batch_bytes, worker_share
-from cleanerd.log.pool import ReaderPool, index_entries, parts_between
+from cleanerd.host.memory import worker_batch_bytes, worker_share
+from cleanerd.segments.pool import ReaderPool, index_entries, parts_between
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 SPLIT_BYTES: Final = 128 << 20
 """Of a segment one task reads so much at least: a task of nothing costs a tenth of a second."""
 
-ALONE_BYTES: Final = 64 << 20
+LOCAL_BYTES: Final = 64 << 20
 """What is smaller the driver cleans by itself, in less time than the jobs would take to start."""
-ALONE_HERE_BYTES: Final = 256 << 20
+LOCAL_MASTER_BYTES: Final = 256 << 20
 """The same where tasks would run on the driver's own machine, and take its cores."""
 
-WHOLE_BYTES: Final = 1 << 30
+SINGLE_TASK_BYTES: Final = 1 << 30
 """So much one task cleans alone where its keys fit one map, also where other cores are idle meanwhile."""
 
 LEAST_TASK_BYTES: Final = 4 << 20
@@ -48,7 +48,7 @@ BLOCK_RECORDS: Final = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class SegmentSplit:
     """A part of a segment: file positions ``start`` to ``end``. ``segment`` is its row among sources and the rest.
 
     ``guessed``: an index says that it begins and ends at batches.
@@ -87,7 +87,7 @@ def first_sizes(plan: CleaningPlan, *, shards: int | None, cores: int, split_byt
     needed = offsets * entry_bytes / plan.map_load
     if needed > LEAST_SHARD_BYTES:
         keys = distinct_keys(plan, share=SHARE_OF_LOG)
-        needed = min(needed, ROOM * keys * entry_bytes / plan.map_load) if keys else needed
+        needed = min(needed, HEADROOM * keys * entry_bytes / plan.map_load) if keys else needed
     largest = max(plan.map_bytes, _least(plan))
     wanted = max(-(-needed // largest), min(cores, needed // LEAST_SHARD_BYTES), shards or 1)
     count = int(min(wanted, MAX_SHARDS))
@@ -111,7 +111,7 @@ def _least(plan: CleaningPlan) -> int:
     return MIN_VERSIONED_MAP_BYTES if plan.rules.versioned else MIN_MAP_BYTES
 
 
-def splits_of(path: str, sources: Sequence[Source], split_bytes: int, *, first: int = 0) -> list[Split]:
+def splits_of(path: str, sources: Sequence[Source], split_bytes: int, *, first: int = 0) -> list[SegmentSplit]:
     """The sources, cut where their offset indexes know batches; ``first`` is the first one's row."""
     splits = []
     for row, source in enumerate(sources, first):
@@ -120,15 +120,15 @@ def splits_of(path: str, sources: Sequence[Source], split_bytes: int, *, first: 
         if segment.size_bytes >= 2 * split_bytes:
             positions = index_entries(path, segment)["position"].tolist()
         parts = parts_between(positions, segment.size_bytes, split_bytes)
-        splits += [Split(row, number, part.start, part.end, len(parts) > 1) for number, part in enumerate(parts)]
+        splits += [SegmentSplit(row, number, part.start, part.end, len(parts) > 1) for number, part in enumerate(parts)]
     return splits
 
 
-def tasks_of(splits: Sequence[Split], *, cores: int, split_bytes: int) -> list[list[Split]]:
+def tasks_of(splits: Sequence[SegmentSplit], *, cores: int, split_bytes: int) -> list[list[SegmentSplit]]:
     """Neighbours that one task reads, so that there are a few tasks a core and none of next to nothing."""
     total = sum(split.bytes for split in splits)
     wanted = min(max(total // max(2 * cores, 1), LEAST_TASK_BYTES), split_bytes)
-    tasks: list[list[Split]] = []
+    tasks: list[list[SegmentSplit]] = []
     task_bytes = wanted
     for split in splits:
         if task_bytes >= wanted:

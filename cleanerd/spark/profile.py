@@ -12,18 +12,27 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from cleanerd.spark.asked import cores_of
+from cleanerd.humanize import counted
 from cleanerd.spark.audit import new_digest_key
 from cleanerd.spark.columns import pack, unpack
-from cleanerd.spark.damaged_places import told_besides
+from cleanerd.spark.damaged_places import other_damage
 from cleanerd.spark.grouping import dealt, shard_of
 from cleanerd.spark.header_walk import walk_headers
-from cleanerd.spark.key_counts import ADDED_RECORDS, Tally, Totals, added, at_shares, folded, in_several, summary
-from cleanerd.spark.logs import known_clean_end, said_of, size_of_all, work_on
+from cleanerd.spark.key_counts import (
+    ADDED_RECORDS,
+    KeyTally,
+    RecordTotals,
+    added,
+    at_shares,
+    folded,
+    in_several,
+    summary,
+)
+from cleanerd.spark.local_threshold import local_rows
+from cleanerd.spark.logs import describe_names, known_clean_end, size_of_all, work_on
 from cleanerd.spark.record_scan import WITH_TIMESTAMP, scan
-from cleanerd.spark.small import rows_alone
-from cleanerd.spark.spread import ROWS_AN_ARROW_BATCH, nobody, queries, spread
-from cleanerd.words import counted
+from cleanerd.spark.session_info import cores_of
+from cleanerd.spark.task_runner import ROWS_AN_ARROW_BATCH, ignore_progress, queries, spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,10 +40,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cleanerd.format.names import TopicPartition
-    from cleanerd.spark.header_walk import Walked
+    from cleanerd.spark.header_walk import HeaderSummary
     from cleanerd.spark.key_counts import Keys
     from cleanerd.spark.logs import Log
-    from cleanerd.spark.spread import Item
+    from cleanerd.spark.task_runner import Item
     from cleanerd.verify.listing import SegmentFile
 
 SHARES: Final = (0.5, 0.9, 0.99)
@@ -140,7 +149,7 @@ class Profile:
 def profile_logs(
     session: SparkSession | None,
     logs: Sequence[Log],
-    advance: Callable[[int], None] = nobody,
+    advance: Callable[[int], None] = ignore_progress,
     *,
     clean_end_of: Callable[[Log], int | None] = known_clean_end,
     most_keys: int = MOST_KEYS,
@@ -158,7 +167,7 @@ def profile_logs(
     known = {log.name: end for log, end in zip(logs, ends, strict=True)}
     with queries(
         session,
-        f"profile: {said_of(log.name for log in logs)}",
+        f"profile: {describe_names(log.name for log in logs)}",
         size_of_all(logs),
         advance,
         steps=3,
@@ -169,23 +178,23 @@ def profile_logs(
         numbers = {topic: number for number, topic in enumerate(sorted({log.name.topic for log in logs}))}
         topics = [numbers[log.name.topic] for log in logs]
         totals, keys = (
-            _counted_here(items, topics, advance, most_keys, added_records)
+            _count_locally(items, topics, advance, most_keys, added_records)
             if session is None
             else _counted(session, items, topics)
         )
     return [
         _profile(
             log,
-            totals.get(part, Totals()),
+            totals.get(part, RecordTotals()),
             keys.get(part, {}),
-            _damaged(log, walks[part], totals.get(part, Totals()), files),
+            _damaged(log, walks[part], totals.get(part, RecordTotals()), files),
             known=ends[part] is not None,
         )
         for part, log in enumerate(logs)
     ]
 
 
-_Counted: TypeAlias = "tuple[dict[int, Totals], dict[int, dict[str, Any]]]"
+_Counted: TypeAlias = "tuple[dict[int, RecordTotals], dict[int, dict[str, Any]]]"
 """By part: what is counted by record, and what by key."""
 
 
@@ -193,12 +202,12 @@ def _counted(session: SparkSession, items: Sequence[tuple[int, Item]], topics: S
     shards = max(cores_of(session), -(-sum(size for size, _ in items) // _SHARD_BYTES))
     blocks = spread(session, items, partial(count_segment, shards), _BLOCKS, _BLOCK_COLUMNS)
     dealt = blocks.repartitionById(shards, "target")
-    totals: dict[int, Totals] = {}
+    totals: dict[int, RecordTotals] = {}
     summaries: list[Mapping[str, Any]] = []
     for row in dealt.mapInArrow(partial(count_shard, topics=topics), "found string").collect():
         found = json.loads(row.found)
         for part, counts in found["totals"]:
-            totals.setdefault(part, Totals()).add(Totals.from_item(counts))
+            totals.setdefault(part, RecordTotals()).add(RecordTotals.from_item(counts))
         summaries += found["keys"]
     return totals, folded(summaries)
 
@@ -207,7 +216,7 @@ def count_segment(
     shards: int, item: Item, scanned: Callable[[Item, pa.Schema], Iterator[pa.RecordBatch]] = scan
 ) -> Iterator[pa.RecordBatch]:
     """What a task sends on of one :class:`SegmentWork`: counts, and its keys by shard, as packed columns."""
-    tally = Tally(item["part"])
+    tally = KeyTally(item["part"])
     for batch in scanned(item, WITH_TIMESTAMP):
         if tally.add(batch) >= _SENT_KEYS:
             yield from _key_blocks(tally.keys(), shards)
@@ -245,7 +254,7 @@ def count_shard(batches: Iterator[pa.RecordBatch], topics: Sequence[int] = ()) -
     yield pa.RecordBatch.from_arrays([pa.array([json.dumps(found)])], ["found"])
 
 
-def _counted_here(
+def _count_locally(
     items: Sequence[tuple[int, Item]],
     topics: Sequence[int],
     advance: Callable[[int], None],
@@ -253,22 +262,22 @@ def _counted_here(
     added_records: int,
 ) -> _Counted:
     """As :func:`_counted`, a partition after the other."""
-    totals: dict[int, Totals] = {}
+    totals: dict[int, RecordTotals] = {}
     summaries: list[Mapping[str, Any]] = []
     live: list[Keys] = []
     for part, of_part in groupby(items, key=lambda each: each[1]["part"]):
         mine = list(of_part)
         shards = 1
-        while (found := _tallied(part, mine, shards, rows_alone(most_keys), added_records)) is None:
+        while (found := _tallied(part, mine, shards, local_rows(most_keys), added_records)) is None:
             shards *= 4
-        counts, told, own = found
-        if sum(len(each["high"]) for each in live) <= rows_alone(most_keys):  # else they are too many already
+        counts, damage, own = found
+        if sum(len(each["high"]) for each in live) <= local_rows(most_keys):  # else they are too many already
             live.append(own)
         totals[part] = counts
-        summaries += told
+        summaries += damage
         advance(sum(size for size, _ in mine))
     keys = folded(summaries)
-    _note_elsewhere(keys, live, topics, rows_alone(most_keys))
+    _note_elsewhere(keys, live, topics, local_rows(most_keys))
     return totals, keys
 
 
@@ -289,34 +298,36 @@ def _note_elsewhere(
 
 def _tallied(
     part: int, items: Sequence[tuple[int, Item]], shards: int, most_keys: int, added_records: int
-) -> tuple[Totals, list[dict[str, Any]], Keys] | None:
+) -> tuple[RecordTotals, list[dict[str, Any]], Keys] | None:
     """Counts, summaries, and the keys that have a value; None: a shard has more than ``most_keys``.
 
     Each shard reads the log once.
     """
-    told, live = [], []
+    tallies, live = [], []
     for shard in range(shards):
-        tally = Tally(part, shard, shards, added_records)
+        tally = KeyTally(part, shard, shards, added_records)
         for _, item in items:
             for batch in scan(item, WITH_TIMESTAMP):
                 if tally.add(batch) > most_keys:
                     return None
         keys = tally.keys()
-        told += summary(keys)
+        tallies += summary(keys)
         live.append({name: keys[name][keys["deleted"] == 0] for name in _LIVE})
-    return tally.totals, told, {name: np.concatenate([each[name] for each in live]) for name in _LIVE}
+    return tally.totals, tallies, {name: np.concatenate([each[name] for each in live]) for name in _LIVE}
 
 
-def _damaged(log: Log, walked: Walked, totals: Totals, files: Sequence[SegmentFile]) -> tuple[str, ...]:
+def _damaged(log: Log, walked: HeaderSummary, totals: RecordTotals, files: Sequence[SegmentFile]) -> tuple[str, ...]:
     """What the headers tell, and what only decoding the records does."""
-    told = [*walked.damaged, *told_besides(walked.damaged, totals.damaged, files)]
+    places = [*walked.damaged, *other_damage(walked.damaged, totals.damaged, files)]
     more = totals.numbers["damaged"] - len(totals.damaged)
     if more > 0:
-        told.append(f"{log.log_dir / str(log.name)}: {counted(more, 'more place')} cannot be read (cleanerd verify)")
-    return tuple(told)
+        places.append(f"{log.log_dir / str(log.name)}: {counted(more, 'more place')} cannot be read (cleanerd verify)")
+    return tuple(places)
 
 
-def _profile(log: Log, totals: Totals, found: Mapping[str, Any], damaged: tuple[str, ...], *, known: bool) -> Profile:
+def _profile(
+    log: Log, totals: RecordTotals, found: Mapping[str, Any], damaged: tuple[str, ...], *, known: bool
+) -> Profile:
     numbers = {**found, **totals.numbers}
 
     def number(name: str) -> int:

@@ -16,11 +16,11 @@ import numpy as np
 from cleanerd._kernel import OffsetMap
 from cleanerd.cleaner.chunk_rows import ChunkRows
 from cleanerd.cleaner.evidence import SegmentEvidence
-from cleanerd.cleaner.index import Decoder, MapFullError, keyed_rows
+from cleanerd.cleaner.index import ChunkDecoding, OffsetMapFullError, keyed_rows
 from cleanerd.cleaner.purge import OTHER_RECORD, bools, candidates_of, visible_rows
 from cleanerd.errors import CleanerdError, RefusedError
-from cleanerd.log.pool import Part
-from cleanerd.spark.blocks import KeyBlocks, Keys, Spool, set_bits, words_of_flags
+from cleanerd.segments.pool import SegmentPart
+from cleanerd.spark.blocks import KeyBlocks, KeyRows, NumberSpool, bitmap_of_flags, set_bits
 from cleanerd.spark.columns import pack
 from cleanerd.spark.plan import plan_of, readers_of
 from cleanerd.spark.rows import CLEAN, DIRTY, ERROR, FACTS, RESULT, WINNERS, Row, error_row
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.policy.retain import RecordEvidence
-    from cleanerd.spark.plan import Sizes, Split
+    from cleanerd.spark.plan import SegmentSplit, Sizes
 
 
-def gather(plan_text: str, sizes: Sizes, facts: Mapping[int, str], splits: Sequence[Split]) -> Iterator[Row]:
+def gather(plan_text: str, sizes: Sizes, facts: Mapping[int, str], splits: Sequence[SegmentSplit]) -> Iterator[Row]:
     """The rows of some splits of sources and the rest: candidates as ``DIRTY``, all others as ``CLEAN``.
 
     ``facts``: by segment the file of its evidence, for those that have candidates.
     """
     plan = plan_of(plan_text)
     with readers_of(plan) as pool:
-        decoder = Decoder(plan, pool, lambda _: None)
+        decoder = ChunkDecoding(plan, pool, lambda _: None)
         for split in splits:
             in_tail = split.segment >= len(plan.sources)
             try:
@@ -65,7 +65,7 @@ def gather(plan_text: str, sizes: Sizes, facts: Mapping[int, str], splits: Seque
 
 
 def _gather_source(
-    plan: CleaningPlan, sizes: Sizes, split: Split, decoder: Decoder, facts: str | None
+    plan: CleaningPlan, sizes: Sizes, split: SegmentSplit, decoder: ChunkDecoding, facts: str | None
 ) -> Iterator[Row]:
     source = plan.sources[split.segment]
     candidates, first = np.zeros(0, np.uint64), 0
@@ -77,7 +77,7 @@ def _gather_source(
     evidence = SegmentEvidence(plan, source)
     held = KeyBlocks(plan.rules, sizes, split, DIRTY, combine=False, versions=False)
     others = KeyBlocks(plan.rules, sizes, split, CLEAN, combine=True, versions=False)
-    for chunk in decoder.chunks(source, Part(split.start, split.end)):
+    for chunk in decoder.chunks(source, SegmentPart(split.start, split.end)):
         record = evidence.records
         rows = evidence.add(chunk)
         # What goes in this round counts as well, but not what nobody sees or will see again (U-2).
@@ -102,13 +102,13 @@ def _candidates(plan: CleaningPlan, evidence: SegmentEvidence, records: RecordEv
     return np.zeros((evidence.records + 63) // 64, np.uint64) if found is None else found
 
 
-def _gather_tail(plan: CleaningPlan, sizes: Sizes, split: Split, decoder: Decoder) -> Iterator[Row]:
+def _gather_tail(plan: CleaningPlan, sizes: Sizes, split: SegmentSplit, decoder: ChunkDecoding) -> Iterator[Row]:
     source = plan.guarding_sources[split.segment - len(plan.sources)]
     others = KeyBlocks(plan.rules, sizes, split, CLEAN, combine=True, versions=False)
     record = 0
     # Where an index says that a split begins, damage may mean that it is wrong.
     torn = plan.may_be_torn(source) and not split.guessed
-    for chunk in decoder.chunks(source, Part(split.start, split.end), torn=torn):
+    for chunk in decoder.chunks(source, SegmentPart(split.start, split.end), torn=torn):
         yield from others.put(chunk, record, visible_rows(chunk))
         record += len(chunk.records)
     yield from others.flush()
@@ -117,34 +117,34 @@ def _gather_tail(plan: CleaningPlan, sizes: Sizes, split: Split, decoder: Decode
 def prove(plan_text: str, sizes: Sizes, rows: Iterable[Row]) -> Iterator[Row]:
     """One shard: out come the candidates that nothing else has the key of, by their numbers in their segments."""
     plan = plan_of(plan_text)
-    with contextlib.closing(_Proof(plan, sizes)) as proof:
+    with contextlib.closing(_PurgeProof(plan, sizes)) as proof:
         for row in rows:
             if row.kind in (ERROR, FACTS):
                 yield row._replace(target=row.segment)
             elif row.kind == DIRTY:
                 try:
                     proof.put(row)
-                except MapFullError:
+                except OffsetMapFullError:
                     yield full_row()
                     return
             else:
-                proof.hold_against(Keys.of_bytes(row.payload))
+                proof.hold_against(KeyRows.of_bytes(row.payload))
         yield from proof.free()
 
 
-class _Proof:
+class _PurgeProof:
     def __init__(self, plan: CleaningPlan, sizes: Sizes) -> None:
         self._map = OffsetMap(sizes.map_bytes, load=plan.map_load)
-        self._candidates = Spool(0, hashes=True)
+        self._candidates = NumberSpool(0, hashes=True)
         self._complete = False
 
     def put(self, row: Row) -> None:
-        keys = Keys.of_bytes(row.payload)
+        keys = KeyRows.of_bytes(row.payload)
         ordinal = self._candidates.add(row, keys)
         if self._map.put_max(keys.hashes, ordinal, everything(keys)) < len(keys):
-            raise MapFullError
+            raise OffsetMapFullError
 
-    def hold_against(self, keys: Keys) -> None:
+    def hold_against(self, keys: KeyRows) -> None:
         self._hold_losers()
         known = self._map.contains(keys.hashes, everything(keys))
         if known.any():
@@ -157,7 +157,7 @@ class _Proof:
             return
         self._complete = True
         held = self._map.winners(0, self._candidates.next_ordinal)
-        for _, ordinal, keys in self._candidates.again():
+        for _, ordinal, keys in self._candidates.replay():
             lost = ~bools(held, ordinal, len(keys))
             if lost.any():
                 self._map.put_max(keys.hashes, OTHER_RECORD, lost)
@@ -198,7 +198,7 @@ def _guard_of(plan: CleaningPlan, segment: int, facts: str, free: list[bytes], a
     flags = np.zeros(evidence.records, np.bool_)
     for payload in free:
         set_bits(flags, 0, payload)
-    held: NDArray[np.uint64] = candidates & ~words_of_flags(flags)
+    held: NDArray[np.uint64] = candidates & ~bitmap_of_flags(flags)
     guarded = held if records.guarded is None else held | records.guarded
     name = f"{plan.sources[segment].base:020d}.{attempt}.guard"
     return {"guard": write_file(plan, name, pack({}, {"guarded": guarded}, dense=True))}

@@ -1,6 +1,6 @@
 """What two sides say of each record: rows of ``record_scan.SCHEMA`` put together by offset, for who judges them.
 
-A judge looks at records first, then at the keys of them, and tells what it has found as :class:`Found`, which adds up.
+A judge compares records, then their keys, and returns :class:`PairFindings`, which add up.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cleanerd.spark.grouping import Columns, joined
-from cleanerd.spark.record_scan import Fact
+from cleanerd.spark.record_scan import RecordFact
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Found:
+class PairFindings:
     """What was found in some records of a partition, and with :meth:`add` in all of them.
 
     ``findings`` by kind, ``places``: the lowest offsets of each. ``numbers`` add up, of ``digests`` the bits do.
@@ -32,26 +32,26 @@ class Found:
     numbers: Counter[str] = field(default_factory=Counter)
     digests: dict[str, int] = field(default_factory=dict)
 
-    def tell(self, kind: str, at: NDArray[np.int64], most: int, many: int | None = None) -> None:
+    def record(self, kind: str, at: NDArray[np.int64], most: int, many: int | None = None) -> None:
         """Something of ``kind`` at the offsets ``at`` [n], of which at most ``most`` are kept; ``many``: n of it."""
         if len(at):
             self.findings[kind] += len(at) if many is None else many
             lowest = np.partition(at, most - 1)[:most] if len(at) > most else at
-            self._keep(kind, lowest.tolist(), most)
+            self._store(kind, lowest.tolist(), most)
 
-    def _keep(self, kind: str, at: Sequence[int], most: int) -> None:
+    def _store(self, kind: str, at: Sequence[int], most: int) -> None:
         self.places[kind] = sorted({*self.places.get(kind, ()), *at})[:most]
 
     def digest(self, name: str, values: NDArray[np.uint64]) -> None:
         """``values`` [n] go into it, in whatever order."""
         self.digests[name] = self.digests.get(name, 0) ^ int(np.bitwise_xor.reduce(values))
 
-    def add(self, other: Found, most: int) -> None:
+    def add(self, other: PairFindings, most: int) -> None:
         """What was found in other records too."""
         self.findings.update(other.findings)
         self.numbers.update(other.numbers)
         for kind, at in other.places.items():
-            self._keep(kind, at, most)
+            self._store(kind, at, most)
         for name, value in other.digests.items():
             self.digests[name] = self.digests.get(name, 0) ^ value
 
@@ -60,20 +60,20 @@ class Found:
         return [self.findings, self.places, self.numbers, self.digests]
 
     @classmethod
-    def from_item(cls, item: Sequence[Any]) -> Found:
+    def from_item(cls, item: Sequence[Any]) -> PairFindings:
         """What :meth:`to_item` made ``item`` of."""
         findings, places, numbers, digests = item
         return cls(Counter(findings), places, Counter(numbers), digests)
 
 
-_SAID: tuple[str, ...] = ("version", "digest_high", "digest_low", "attributes", "size", "epoch")
+_COMPARED: tuple[str, ...] = ("version", "digest_high", "digest_low", "attributes", "size", "epoch")
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
     """The records of a partition, one a row, by offset: what either side says of each.
 
-    ``befores``, ``afters``: so many times it is there. ``flags`` are :class:`Fact` of either side, 0 where it is not,
+    ``befores``, ``afters``: so many times it is there. ``flags`` are :class:`RecordFact` of each side, 0 without it,
     ``other`` columns are those of ``record_scan.SCHEMA``, and mean nothing where it is not. A record that is on a side
     more than once has of each column the highest value. ``high``, ``low``: its key, as the side from before has it.
     """
@@ -104,7 +104,7 @@ class Pairs:
         flags: NDArray[np.int32] = np.where(self.was, self.before_flags, self.after_flags)
         return flags
 
-    def has(self, fact: Fact) -> NDArray[np.bool_]:
+    def has(self, fact: RecordFact) -> NDArray[np.bool_]:
         """[n]: one of ``flags``."""
         found: NDArray[np.bool_] = (self.flags & fact) != 0
         return found
@@ -136,7 +136,7 @@ def paired(several: Sequence[Columns]) -> Pairs:
     rows = joined(several)
     offset, group = _by_offset(rows["offset"])
     flags, count = rows["flags"], len(offset)
-    then, now = (flags & Fact.BEFORE) != 0, (flags & Fact.AFTER) != 0
+    then, now = (flags & RecordFact.BEFORE) != 0, (flags & RecordFact.AFTER) != 0
     sides = []
     for side in (then, now):
         at = group[side]
@@ -162,8 +162,8 @@ def paired(several: Sequence[Columns]) -> Pairs:
         after_flags=highest(1, flags, 0),
         high=keys[0],
         low=keys[1],
-        before={name: highest(0, rows[name]) for name in _SAID},
-        after={name: highest(1, rows[name]) for name in _SAID},
+        before={name: highest(0, rows[name]) for name in _COMPARED},
+        after={name: highest(1, rows[name]) for name in _COMPARED},
     )
 
 

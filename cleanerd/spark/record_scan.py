@@ -14,13 +14,13 @@ import pyarrow as pa
 
 from cleanerd import _kernel
 from cleanerd.errors import CorruptionError
-from cleanerd.log.chunks import WithChunk
-from cleanerd.log.memory import worker_batch_bytes
+from cleanerd.host.memory import worker_batch_bytes
+from cleanerd.segments.chunks import ChunkResult
 from cleanerd.spark.stores import path_of
 from cleanerd.verify.listing import NO_END, SegmentFile
 from cleanerd.verify.records import NO_HORIZON, horizons
 from cleanerd.verify.rules import KeyRules
-from cleanerd.verify.transactions import Invisible
+from cleanerd.verify.transactions import InvisibleRanges
 from cleanerd.verify.walk import walk
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from cleanerd.spark.spread import Item
+    from cleanerd.spark.task_runner import Item
     from cleanerd.verify.walk import Damage
 
 
-class Fact(IntFlag):
+class RecordFact(IntFlag):
     """What is known of a record where it lies.
 
     ``VISIBLE``: a consumer of committed records gets it. ``OPEN``: its transaction had no end yet. ``MAY_GO``: a
@@ -59,7 +59,7 @@ class Fact(IntFlag):
     SEALED = 32768
 
 
-FACTS: Final[dict[str, Any]] = {bit.name: int(bit) for bit in Fact if bit.name is not None}
+FACTS: Final[dict[str, Any]] = {bit.name: int(bit) for bit in RecordFact if bit.name is not None}
 """The bits by name, for queries."""
 
 SCHEMA: Final = pa.schema([
@@ -91,7 +91,7 @@ _POSITION_BITS: Final = 32
 class SegmentWork:
     """One segment to read: what the task gets, as :meth:`to_item` sends it.
 
-    ``part`` and ``file`` are the caller's numbers. ``sides`` are bits of :class:`Fact`; records from ``both_from`` on
+    ``part`` and ``file`` are the caller's numbers. ``sides``: bits of :class:`RecordFact`; records from ``both_from`` on
     count for both. ``hidden``: [n][3] producer, first offset, end of what is not committed. ``clean_end`` and
     ``now_ms`` are None when not known. Nothing is visible from ``bound`` on. ``strict``: damaged bytes are an error.
     """
@@ -169,7 +169,7 @@ def segment_from(fields: list[Any]) -> SegmentFile:
 
 
 @dataclass(frozen=True, slots=True)
-class _Decoded(WithChunk):
+class _Decoded(ChunkResult):
     """A chunk and its digests: what :func:`walk` feeds."""
 
     chunk: _kernel.Chunk
@@ -181,7 +181,7 @@ def scan(item: Item, schema: pa.Schema = SCHEMA) -> Iterator[pa.RecordBatch]:
 
     ``schema``: ``SCHEMA``, ``WITH_TIMESTAMP`` or ``KEYS``.
 
-    A damaged place is a row with ``Fact.DAMAGED`` and a negative offset, see :func:`place_of`. Checksums are verified.
+    A damaged place is a row with ``RecordFact.DAMAGED`` and a negative offset (:func:`place_of`). Checksums are verified.
 
     Raises:
         CorruptionError: there is one, and the work is ``strict``.
@@ -221,12 +221,12 @@ def decoder(rules: KeyRules, hash_key: bytes, *, with_digests: bool) -> Callable
     return decode
 
 
-def _ranges(hidden: list[list[int]], wanted: Callable[[int], bool]) -> Invisible:
-    return Invisible(np.array([row for row in hidden if wanted(row[2])], np.int64).reshape(-1, 3))
+def _ranges(hidden: list[list[int]], wanted: Callable[[int], bool]) -> InvisibleRanges:
+    return InvisibleRanges(np.array([row for row in hidden if wanted(row[2])], np.int64).reshape(-1, 3))
 
 
 def _rows(
-    work: SegmentWork, decoded: _Decoded, aborted: Invisible, opened: Invisible, schema: pa.Schema
+    work: SegmentWork, decoded: _Decoded, aborted: InvisibleRanges, opened: InvisibleRanges, schema: pa.Schema
 ) -> pa.RecordBatch:
     chunk, digests = decoded.chunk, decoded.digests
     batches, records = chunk.batches, chunk.records
@@ -266,8 +266,8 @@ def _facts(
     chunk: _kernel.Chunk,
     batch: NDArray[np.intp],
     is_data: NDArray[np.bool_],
-    aborted: Invisible,
-    opened: Invisible,
+    aborted: InvisibleRanges,
+    opened: InvisibleRanges,
 ) -> NDArray[np.int32]:
     """[n]: the facts of each data record; ``batch`` [n] is the row of its batch."""
     batches, records, rules = chunk.batches, chunk.records, work.rules
@@ -283,21 +283,21 @@ def _facts(
     late = is_old | ((horizon != NO_HORIZON) & (horizon <= now_ms)) | (work.many_rounds & may_be_late)
     live = (offset >= work.log_start) & (offset < work.bound)
     clean_end = NO_END if work.clean_end is None else work.clean_end
-    bits: list[tuple[Fact, NDArray[np.bool_] | bool]] = [
-        (Fact.HAS_KEY, (kernel_flags & _kernel.FLAG_HAS_KEY) != 0),
-        (Fact.VISIBLE, live & ~is_open & ~is_aborted),
-        (Fact.OPEN, live & is_open),
-        (Fact.TOMBSTONE, tombstone),
-        (Fact.MAY_GO, tombstone & late & (not rules.never_forgets)),
-        (Fact.HAS_VERSION, has_version[is_data]),
-        (Fact.BAD_VERSION, (kernel_flags & _kernel.FLAG_BAD_VERSION) != 0),
-        (Fact.BELOW, offset < clean_end),
-        (Fact.CLEANED, work.clean_end is not None),
-        (Fact.DIRTY, offset >= work.first_dirty),
-        (Fact.ATTRIBUTES, rules.tombstone_mode == "flag"),
-        (Fact.ALONE, rules.by_version and not work.many_rounds),
-        (Fact.SEALED, work.segment.sealed),
-        (Fact.BEFORE | Fact.AFTER, offset >= work.both_from),
+    bits: list[tuple[RecordFact, NDArray[np.bool_] | bool]] = [
+        (RecordFact.HAS_KEY, (kernel_flags & _kernel.FLAG_HAS_KEY) != 0),
+        (RecordFact.VISIBLE, live & ~is_open & ~is_aborted),
+        (RecordFact.OPEN, live & is_open),
+        (RecordFact.TOMBSTONE, tombstone),
+        (RecordFact.MAY_GO, tombstone & late & (not rules.never_forgets)),
+        (RecordFact.HAS_VERSION, has_version[is_data]),
+        (RecordFact.BAD_VERSION, (kernel_flags & _kernel.FLAG_BAD_VERSION) != 0),
+        (RecordFact.BELOW, offset < clean_end),
+        (RecordFact.CLEANED, work.clean_end is not None),
+        (RecordFact.DIRTY, offset >= work.first_dirty),
+        (RecordFact.ATTRIBUTES, rules.tombstone_mode == "flag"),
+        (RecordFact.ALONE, rules.by_version and not work.many_rounds),
+        (RecordFact.SEALED, work.segment.sealed),
+        (RecordFact.BEFORE | RecordFact.AFTER, offset >= work.both_from),
     ]
     flags = np.full(len(offset), work.sides, np.int32)
     for bit, mask in bits:
@@ -311,7 +311,8 @@ def _damage_rows(work: SegmentWork, positions: list[int], schema: pa.Schema) -> 
     offsets = -1 - ((work.file << _POSITION_BITS) | np.array(positions, np.int64))
     narrow = zeros.astype(np.int32)
     columns = [
-        narrow + work.part, narrow + work.file, offsets, zeros, zeros, zeros, narrow + int(Fact.DAMAGED | work.sides),
+        narrow + work.part, narrow + work.file, offsets, zeros, zeros, zeros,
+        narrow + int(RecordFact.DAMAGED | work.sides),
         zeros, zeros, narrow, narrow, narrow, zeros,
     ]  # fmt: skip
     return pa.RecordBatch.from_arrays([pa.array(each) for each in columns[: len(schema)]], schema=schema)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.cleaner.cleaner import NoProgress, stage_group
-from cleanerd.cleaner.index import Decoder
+from cleanerd.cleaner.index import ChunkDecoding
 from cleanerd.cleaner.manifest import FileFact, StagedGroup
 from cleanerd.cleaner.purge import purged_keys
 from cleanerd.cleaner.rewrite import GroupTooLargeError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from cleanerd.cleaner.plan import CleaningPlan
-    from cleanerd.log.pool import ReaderPool
+    from cleanerd.segments.pool import ReaderPool
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,11 @@ class StagedByTask:
         return [file_name(self.group.base, f".{kind}") for kind in self.group.kinds()]
 
     @classmethod
-    def of_json(cls, told: Mapping[str, Any]) -> StagedByTask:
+    def of_json(cls, summary: Mapping[str, Any]) -> StagedByTask:
         """From what :func:`rewrite` told."""
-        files = {kind: FileFact(*fact) for kind, fact in told["files"].items()}
-        group = StagedGroup(told["base"], told["end"], tuple(told["sources"]), files)
-        return cls(group, told["attempt"], told["oversized"])
+        files = {kind: FileFact(*fact) for kind, fact in summary["files"].items()}
+        group = StagedGroup(summary["base"], summary["end"], tuple(summary["sources"]), files)
+        return cls(group, summary["attempt"], summary["oversized"])
 
 
 def rewrite(
@@ -58,17 +58,17 @@ def rewrite(
     with readers_of(plan) as pool:
         for number, decisions in groups:
             try:
-                told = _staged(plan, pool, reserve_bytes, decisions)
+                summary = _staged(plan, pool, reserve_bytes, decisions)
             except DEFINITE as error:
                 yield error_row(error)
                 return
-            yield Row(0, RESULT, number, payload=json.dumps(told).encode())
+            yield Row(0, RESULT, number, payload=json.dumps(summary).encode())
 
 
 def _staged(
     plan: CleaningPlan, pool: ReaderPool, reserve_bytes: int, decisions: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    members = [stored_decision(plan, told, bits=True) for told in decisions]
+    members = [stored_decision(plan, summary, bits=True) for summary in decisions]
     attempt = new_attempt()
     started = time.monotonic()
     directory = pool.reader.directory
@@ -81,10 +81,10 @@ def _staged(
         except BaseException:
             staging.discard()
             raise
-    return told_group(group, attempt, oversized, time.monotonic() - started)
+    return group_summary(group, attempt, oversized, time.monotonic() - started)
 
 
-def told_group(group: StagedGroup, attempt: str, oversized: int, seconds: float) -> dict[str, Any]:
+def group_summary(group: StagedGroup, attempt: str, oversized: int, seconds: float) -> dict[str, Any]:
     """A staged group for the driver, which has :meth:`StagedByTask.of_json`."""
     return {
         "attempt": attempt,
@@ -102,7 +102,7 @@ def write_purged_keys(plan_text: str, segments: Sequence[tuple[int, str]]) -> It
     plan = plan_of(plan_text)
     attempt = new_attempt()
     with readers_of(plan) as pool:
-        decoder = Decoder(plan, pool, lambda _: None)
+        decoder = ChunkDecoding(plan, pool, lambda _: None)
         for segment, bits in segments:
             source = plan.sources[segment]
             try:

@@ -92,7 +92,7 @@ def _batch(rows: list[Row]) -> pa.RecordBatch:
 
 def error_row(error: CleanerdError, **more: Any) -> Row:
     """``error`` for the driver."""
-    told = {
+    item = {
         "type": type(error).__name__,
         "message": error.message,
         "where": error.where,
@@ -100,16 +100,16 @@ def error_row(error: CleanerdError, **more: Any) -> Row:
         "position": getattr(error, "position", -1),
         **more,
     }
-    return Row(0, ERROR, payload=json.dumps(told).encode())
+    return Row(0, ERROR, payload=json.dumps(item).encode())
 
 
-def error_of(told: dict[str, Any]) -> CleanerdError:
+def error_of(item: dict[str, Any]) -> CleanerdError:
     """The error that an error row tells of: of the same class, whatever else it is made of where it is met."""
-    kind = getattr(errors, told["type"], CleanerdError)
+    kind = getattr(errors, item["type"], CleanerdError)
     if not issubclass(kind, CleanerdError) or kind in {errors.AgentRefusalError, errors.ReportedError}:
         kind = CleanerdError
     error: CleanerdError = kind.__new__(kind)
-    CleanerdError.__init__(error, told["message"], where=told["where"], hint=told["hint"])
+    CleanerdError.__init__(error, item["message"], where=item["where"], hint=item["hint"])
     if isinstance(error, CorruptionError | errors.BatchTooLargeError):
-        error.position = told["position"]
+        error.position = item["position"]
     return error

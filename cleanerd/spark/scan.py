@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.cleaner.chunk_rows import ChunkRows
 from cleanerd.cleaner.evidence import SegmentEvidence
-from cleanerd.cleaner.index import Decoder, keyed_rows
-from cleanerd.cleaner.oddities import Oddities
+from cleanerd.cleaner.index import ChunkDecoding, keyed_rows
+from cleanerd.cleaner.record_anomalies import RecordAnomalies
 from cleanerd.errors import CorruptionError, KernelError, RefusedError
-from cleanerd.log.pool import Part
+from cleanerd.segments.pool import SegmentPart
 from cleanerd.spark.blocks import KeyBlocks
 from cleanerd.spark.columns import pack
 from cleanerd.spark.plan import plan_of, readers_of
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from cleanerd.cleaner.plan import CleaningPlan
-    from cleanerd.spark.plan import Sizes, Split
+    from cleanerd.spark.plan import SegmentSplit, Sizes
 
 DEFINITE: Final = (CorruptionError, KernelError, RefusedError)
 """Errors that another try would only find again."""
 
 
-def scan(plan_text: str, sizes: Sizes, splits: Sequence[Split]) -> Iterator[Row]:
+def scan(plan_text: str, sizes: Sizes, splits: Sequence[SegmentSplit]) -> Iterator[Row]:
     """The rows of some splits: evidence, and keys by shard."""
     plan = plan_of(plan_text)
     with readers_of(plan) as pool:
-        decoder = Decoder(plan, pool, lambda _: None)
+        decoder = ChunkDecoding(plan, pool, lambda _: None)
         for split in splits:
             try:
                 yield from _scan_split(plan, sizes, split, decoder)
@@ -42,15 +42,15 @@ def scan(plan_text: str, sizes: Sizes, splits: Sequence[Split]) -> Iterator[Row]
                 return
 
 
-def _scan_split(plan: CleaningPlan, sizes: Sizes, split: Split, decoder: Decoder) -> Iterator[Row]:
+def _scan_split(plan: CleaningPlan, sizes: Sizes, split: SegmentSplit, decoder: ChunkDecoding) -> Iterator[Row]:
     rules = plan.rules
     source = plan.sources[split.segment]
     evidence = SegmentEvidence(plan, source)
-    oddities = Oddities(rules, plan.now_ms)
+    oddities = RecordAnomalies(rules, plan.now_ms)
     dirty = KeyBlocks(rules, sizes, split, DIRTY, combine=True, versions=rules.versioned)
     # All records of the clean part: each has to know whether it is superseded.
     clean = KeyBlocks(rules, sizes, split, CLEAN, combine=False, versions=rules.versioned)
-    for chunk in decoder.chunks(source, Part(split.start, split.end)):
+    for chunk in decoder.chunks(source, SegmentPart(split.start, split.end)):
         first = evidence.records
         rows = evidence.add(chunk)
         if rows.first < rows.last:

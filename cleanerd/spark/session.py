@@ -10,10 +10,10 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import ConfigError
-from cleanerd.spark.asked import is_connect
-from cleanerd.spark.gave_up import reason_of, spark_errors
 from cleanerd.spark.launch import is_driver, is_local
-from cleanerd.spark.spread import ROWS_AN_ARROW_BATCH
+from cleanerd.spark.session_info import is_connect
+from cleanerd.spark.spark_errors import reason_of, spark_errors
+from cleanerd.spark.task_runner import ROWS_AN_ARROW_BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

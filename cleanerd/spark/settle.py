@@ -17,12 +17,12 @@ import numpy as np
 from cleanerd.cleaner.bits import BitColumn
 from cleanerd.cleaner.decide import decide_segment, record_evidence
 from cleanerd.cleaner.evidence import SegmentEvidence
-from cleanerd.cleaner.oddities import Oddities
-from cleanerd.cleaner.purge import candidates_of, either, guarded_alone
+from cleanerd.cleaner.purge import candidates_of, either, guarded_in_segment
+from cleanerd.cleaner.record_anomalies import RecordAnomalies
 from cleanerd.errors import DisorderedLogError
 from cleanerd.policy.retain import RecordEvidence
 from cleanerd.policy.transaction import OpenTransactions, TransactionEdges
-from cleanerd.spark.blocks import set_bits, words_of_flags
+from cleanerd.spark.blocks import bitmap_of_flags, set_bits
 from cleanerd.spark.columns import pack, unpack
 from cleanerd.spark.decisions import store_decision
 from cleanerd.spark.plan import plan_of
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Deferred:
+class DeferredSegment:
     """A segment that is to be decided when all others are known.
 
     ``open_before``: producers with committed and with aborted transactions open where it begins. ``guard``: the file
@@ -58,16 +58,16 @@ def settle(plan_text: str, splits: Sequence[int], rows: Iterable[Row]) -> Iterat
     plan = plan_of(plan_text)
     for segment, group in groupby(rows, key=lambda row: row.segment):
         try:
-            told, errors = _Gathered(plan, segment).told(group, splits[segment])
+            summary, errors = _SegmentRows(plan, segment).result(group, splits[segment])
         except DisorderedLogError as error:
             yield error_row(error, guessed=splits[segment] > 1)
             continue
         yield from errors
-        if told is not None:
-            yield Row(0, RESULT, segment, payload=json.dumps(told).encode())
+        if summary is not None:
+            yield Row(0, RESULT, segment, payload=json.dumps(summary).encode())
 
 
-class _Gathered:
+class _SegmentRows:
     """Gathers the rows of one segment until all are there."""
 
     def __init__(self, plan: CleaningPlan, segment: int) -> None:
@@ -75,10 +75,10 @@ class _Gathered:
         self._segment = segment
         self._source = plan.sources[segment]
         self._evidence = SegmentEvidence(plan, self._source)
-        self._oddities = Oddities(plan.rules, plan.now_ms)
+        self._oddities = RecordAnomalies(plan.rules, plan.now_ms)
         self._first: list[int] = []
 
-    def told(self, rows: Iterable[Row], splits: int) -> tuple[dict[str, Any] | None, list[Row]]:
+    def result(self, rows: Iterable[Row], splits: int) -> tuple[dict[str, Any] | None, list[Row]]:
         """What the driver gets, None when a part is missing because of an error; and errors that came along.
 
         Raises:
@@ -90,25 +90,25 @@ class _Gathered:
             if row.kind == ERROR:
                 errors.append(row)
             elif row.kind == FACTS:
-                self._take(row)
+                self._add_row(row)
             elif row.split < len(self._first):
                 flags = found.setdefault(row.kind, np.zeros(self._evidence.records, np.bool_))
                 set_bits(flags, self._first[row.split], row.payload)
         if len(self._first) < splits:
             return None, errors
         nothing = np.zeros(self._evidence.records, np.bool_)
-        words = {kind: words_of_flags(found.get(kind, nothing)) for kind in (WINNERS, SUPERSEDED, WON)}
+        words = {kind: bitmap_of_flags(found.get(kind, nothing)) for kind in (WINNERS, SUPERSEDED, WON)}
         return self._decided(words), errors
 
-    def _take(self, row: Row) -> None:
+    def _add_row(self, row: Row) -> None:
         if row.split != len(self._first):
             return  # the one before is missing: its error has been told
         numbers, columns = unpack(row.payload)
         self._first.append(self._evidence.records)
         part = SegmentEvidence.of_columns(self._plan, self._source, numbers, columns)
         self._evidence.extend(part)
-        counted = Oddities(self._plan.rules, self._plan.now_ms)
-        counted.take(numbers["oddities"])
+        counted = RecordAnomalies(self._plan.rules, self._plan.now_ms)
+        counted.load(numbers["oddities"])
         self._oddities.merge(counted)
 
     def _decided(self, words: dict[int, NDArray[np.uint64]]) -> dict[str, Any]:
@@ -116,23 +116,23 @@ class _Gathered:
         evidence.superseded = BitColumn.of(words[SUPERSEDED], evidence.records)
         evidence.won = words[WON] if plan.rules.versioned else None
         records = record_evidence(evidence, words[WINNERS] if is_dirty(plan, self._segment) else None)
-        guarded, bits = guarded_alone(plan, evidence, records)
+        guarded, bits = guarded_in_segment(plan, evidence, records)
         records = replace(records, guarded=guarded)
         candidates = 0 if bits is None else int(np.bitwise_count(bits).sum())
-        told: dict[str, Any] = {"oddities": self._oddities.to_json(), "candidates": candidates}
+        summary: dict[str, Any] = {"oddities": self._oddities.to_json(), "candidates": candidates}
         attempt = new_attempt()
         if candidates or evidence.events:
             edges = TransactionEdges.of(evidence.events)
             pairs = [*edges.touched, *edges.open]
             name = f"{self._source.base:020d}.{attempt}.facts"
             return {
-                **told,
+                **summary,
                 "facts": write_file(plan, name, _packed(evidence, records)),
                 "edges": [sorted(producers) for producers in pairs],
                 "markers": [edge.to_json() for edge in evidence.marker_edges()],
             }
         decision = decide_segment(evidence, records, OpenTransactions())
-        return {**told, "decision": store_decision(plan, self._segment, decision, attempt)}
+        return {**summary, "decision": store_decision(plan, self._segment, decision, attempt)}
 
 
 def is_dirty(plan: CleaningPlan, segment: int) -> bool:
@@ -167,7 +167,7 @@ def stored_facts(plan: CleaningPlan, segment: int, name: str) -> tuple[SegmentEv
     return evidence, records
 
 
-def decide_deferred(plan_text: str, deferred: Sequence[Deferred]) -> Iterator[Row]:
+def decide_deferred(plan_text: str, deferred: Sequence[DeferredSegment]) -> Iterator[Row]:
     """Decide segments by what :func:`settle` wrote."""
     plan = plan_of(plan_text)
     attempt = new_attempt()
@@ -181,8 +181,8 @@ def decide_deferred(plan_text: str, deferred: Sequence[Deferred]) -> Iterator[Ro
                 bits = candidates_of(plan, evidence, records)
                 records = replace(records, guarded=either(records.guarded, bits))
             decision = decide_segment(evidence, records, OpenTransactions(*each.open_before))
-            told = {"decision": store_decision(plan, each.segment, decision, attempt)}
+            summary = {"decision": store_decision(plan, each.segment, decision, attempt)}
         except DEFINITE as error:
             yield error_row(error)
             return
-        yield Row(0, RESULT, each.segment, payload=json.dumps(told).encode())
+        yield Row(0, RESULT, each.segment, payload=json.dumps(summary).encode())

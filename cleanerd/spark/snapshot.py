@@ -14,12 +14,12 @@ from cleanerd.errors import ConfigError, CorruptionError
 from cleanerd.format.names import TopicPartition
 from cleanerd.spark.header_walk import walk_headers
 from cleanerd.spark.latest_by_tasks import LARGE_BYTES, find_winners, on_winners
-from cleanerd.spark.logs import said_of, size_of_all
+from cleanerd.spark.logs import describe_names, size_of_all
 from cleanerd.spark.snapshot_files import UNDECODED, write_files, write_offsets
-from cleanerd.spark.spread import ROWS_AN_ARROW_BATCH, nobody, queries
 from cleanerd.spark.state_rows import STATE, STATE_COLUMNS, place_of_file, read_winners
+from cleanerd.spark.task_runner import ROWS_AN_ARROW_BATCH, ignore_progress, queries
+from cleanerd.spark.values.decode_options import error_name
 from cleanerd.spark.values.decoding import require_within
-from cleanerd.spark.values.said import error_name
 from cleanerd.verify.listing import NO_END
 
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from cleanerd.spark.header_walk import Walked
+    from cleanerd.spark.header_walk import HeaderSummary
     from cleanerd.spark.logs import Log
     from cleanerd.spark.values.decoding import Decoding
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class SnapshotResult:
     """What was written of a partition: ``keys`` records, as of ``end_offset`` (exclusive).
 
     ``undecoded``: keys and values of them that could not be decoded.
@@ -55,9 +55,9 @@ def write_snapshot(
     tombstones: bool = False,
     whole_log: bool = False,
     decoding: Decoding | None = None,
-    advance: Callable[[int], None] = nobody,
+    advance: Callable[[int], None] = ignore_progress,
     large_bytes: int = LARGE_BYTES,
-) -> list[Taken]:
+) -> list[SnapshotResult]:
     """Write the latest state of ``logs`` to the new directory ``target`` (a URL), a sub-directory a topic.
 
     By the tasks of ``session`` or, without one, by this process. Files of a directory are written as they are
@@ -78,7 +78,7 @@ def write_snapshot(
         CleanerdError: a file cannot be read.
     """
     ends = [NO_END if whole_log else high_watermark_of(log) for log in logs]
-    what = f"snapshot: {said_of(log.name for log in logs)}"
+    what = f"snapshot: {describe_names(log.name for log in logs)}"
     with queries(session, what, size_of_all(logs), advance, rows_a_batch=ROWS_AN_ARROW_BATCH):
         walks = walked_logs(session, logs, ends, whole_log=whole_log)
         place = target.removeprefix("file://") if target.startswith("file:///") else None
@@ -88,21 +88,21 @@ def write_snapshot(
                 session, logs, walks, path,
                 tombstones=tombstones, decoding=decoding, advance=advance, large_bytes=large_bytes,
             )  # fmt: skip
-            taken = _taken(logs, walks, counts)
-            write_offsets([_offsets_of(each) for each in taken], path)
-            return taken
+            results = _results(logs, walks, counts)
+            write_offsets([_offsets_of(each) for each in results], path)
+            return results
         state = latest_state(session, logs, walks, tombstones=tombstones, decoding=decoding)
         state.write.mode("error").partitionBy("topic").parquet(target)
-        taken = _taken(logs, walks, counted_rows(session, target, decoding))
-        offsets = pa.Table.from_pylist([_offsets_of(each) for each in taken])
+        results = _results(logs, walks, counted_rows(session, target, decoding))
+        offsets = pa.Table.from_pylist([_offsets_of(each) for each in results])
         # One JSON file, a line a partition.
         session.createDataFrame(offsets).coalesce(1).write.mode("error").json(f"{target}/_cleanerd")
-    return taken
+    return results
 
 
 def walked_logs(
     session: SparkSession | None, logs: Sequence[Log], ends: Sequence[int], *, whole_log: bool
-) -> list[Walked]:
+) -> list[HeaderSummary]:
     """The headers of ``logs``, known up to ``ends``. ``whole_log``: what is open there does not hold up what follows.
 
     Raises:
@@ -158,11 +158,11 @@ def counted_rows(
     return counts
 
 
-def _taken(
-    logs: Sequence[Log], walks: Sequence[Walked], counts: Mapping[TopicPartition, tuple[int, int]]
-) -> list[Taken]:
+def _results(
+    logs: Sequence[Log], walks: Sequence[HeaderSummary], counts: Mapping[TopicPartition, tuple[int, int]]
+) -> list[SnapshotResult]:
     return [
-        Taken(
+        SnapshotResult(
             log.name,
             log.rules.strategy,
             begin := max(log.log_start, log.segments[0].base),
@@ -188,22 +188,22 @@ def high_watermark_of(log: Log) -> int:
     return log.high_watermark
 
 
-def _offsets_of(taken: Taken) -> dict[str, Any]:
+def _offsets_of(result: SnapshotResult) -> dict[str, Any]:
     """From and up to which offset the snapshot speaks of a partition."""
     return {
-        "topic": taken.name.topic,
-        "partition": taken.name.partition,
-        "strategy": taken.strategy,
-        "log_start_offset": taken.log_start,
-        "end_offset": taken.end_offset,
-        "records": taken.keys,
+        "topic": result.name.topic,
+        "partition": result.name.partition,
+        "strategy": result.strategy,
+        "log_start_offset": result.log_start,
+        "end_offset": result.end_offset,
+        "records": result.keys,
     }
 
 
 def latest_state(
     session: SparkSession,
     logs: Sequence[Log],
-    walks: Sequence[Walked],
+    walks: Sequence[HeaderSummary],
     *,
     tombstones: bool = False,
     decoding: Decoding | None = None,

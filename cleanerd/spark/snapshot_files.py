@@ -25,10 +25,10 @@ from cleanerd.spark.new_directory import make_new_directory, remove_attempts
 from cleanerd.spark.source.options import LATEST, MAP_BYTES
 from cleanerd.spark.source.part import part_item, split_of
 from cleanerd.spark.source.read import read_split
-from cleanerd.spark.source.reading import How
+from cleanerd.spark.source.reading import ReadOptions
 from cleanerd.spark.source.rows import without_null_headers
-from cleanerd.spark.spread import NUMBERED_COLUMNS, numbered, numbered_row, numbered_rows
 from cleanerd.spark.state_rows import STATE, place_of_file, rows_at
+from cleanerd.spark.task_runner import NUMBERED_COLUMNS, numbered, numbered_row, numbered_rows
 from cleanerd.spark.values.decoding import decoder_from, require_within
 from cleanerd.spark.values.side import SIDE, undecoded_rows
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cleanerd.format.names import TopicPartition
-    from cleanerd.spark.header_walk import Walked
+    from cleanerd.spark.header_walk import HeaderSummary
     from cleanerd.spark.logs import Log
-    from cleanerd.spark.spread import Item
+    from cleanerd.spark.task_runner import Item
     from cleanerd.spark.values.decoding import Decoding
 
 UNDECODED: Final = "_undecoded"
@@ -58,7 +58,7 @@ _WRITTEN: Final = pa.schema(list(STATE)[1:])
 def write_files(
     session: SparkSession | None,
     logs: Sequence[Log],
-    walks: Sequence[Walked],
+    walks: Sequence[HeaderSummary],
     target: Path,
     *,
     tombstones: bool,
@@ -85,11 +85,11 @@ def write_files(
             "decoding": None if decoding is None else decoding.to_item(),
             "tombstones": tombstones,
         }
-        told = _written_by_tasks(session, logs, walks, how, advance, large_bytes)
-        counts = _put(target, logs, told)
+        summary = _written_by_tasks(session, logs, walks, how, advance, large_bytes)
+        counts = _rename_files(target, logs, summary)
         if decoding is not None:
             require_within(decoding.limit, sum(failed for _, failed in counts.values()))
-            _put_side(target, [each["side"] for _, each in told if each["side"] is not None])
+            _rename_undecoded(target, [each["side"] for _, each in summary if each["side"] is not None])
         remove_attempts(target / _ATTEMPTS)
         (target / _DONE).touch()
     except BaseException as error:
@@ -103,7 +103,7 @@ def write_files(
 def _written_by_tasks(
     session: SparkSession | None,
     logs: Sequence[Log],
-    walks: Sequence[Walked],
+    walks: Sequence[HeaderSummary],
     how: dict[str, Any],
     advance: Callable[[int], None],
     large_bytes: int,
@@ -118,13 +118,13 @@ def _written_by_tasks(
             large.append(number)
         else:
             items.append((size_bytes, {"number": number, "part": part_item(log, begin, walked.stable_end)}))
-    told = list(numbered(session, items, partial(write_log, how), advance).items())
+    summary = list(numbered(session, items, partial(write_log, how), advance).items())
     if session is not None and large:
         mine = [logs[number] for number in large]
         winners, files = find_winners(session, mine, [walks[number] for number in large], tombstones=how["tombstones"])
         places = [[large[number], *place_of_file(file, mine[number].name)] for file, number in files]
-        told += numbered_rows(on_winners(winners, partial(write_winners, how, places), NUMBERED_COLUMNS))
-    return told
+        summary += numbered_rows(on_winners(winners, partial(write_winners, how, places), NUMBERED_COLUMNS))
+    return summary
 
 
 def write_log(how: Mapping[str, Any], item: Item) -> Iterator[pa.RecordBatch]:
@@ -134,7 +134,7 @@ def write_log(how: Mapping[str, Any], item: Item) -> Iterator[pa.RecordBatch]:
         CorruptionError: it has bytes that cannot be read; or more cannot be decoded than may be.
         CleanerdError: a file cannot be read or written.
     """
-    latest = How(LATEST, skip_damage=False, tombstones=how["tombstones"], map_bytes=MAP_BYTES)
+    latest = ReadOptions(LATEST, skip_damage=False, tombstones=how["tombstones"], map_bytes=MAP_BYTES)
     split = split_of(item["part"])
     rows = map(without_null_headers, read_split(split, latest, _WRITTEN)) if split.pieces else iter(())
     yield numbered_row(item["number"], _written(how, item["part"]["topic"], rows))
@@ -164,20 +164,20 @@ def _written(how: Mapping[str, Any], topic: str, rows: Iterable[pa.RecordBatch])
         CleanerdError: a file cannot be written; and what ``rows`` raises.
     """
     place, name, decoder = how["place"], uuid.uuid4().hex, decoder_from(how["decoding"])
-    told: dict[str, Any] = {"path": None, "side": None, "rows": 0}
+    summary: dict[str, Any] = {"path": None, "side": None, "rows": 0}
     writer: pq.ParquetWriter | None = None
     side: list[pa.RecordBatch] = []
     try:
         for batch in decoder.batches(rows):
             if writer is None:
-                told["path"] = f"{place}/{name}{_SUFFIX}"
-                writer = pq.ParquetWriter(told["path"], batch.schema, compression="snappy")
+                summary["path"] = f"{place}/{name}{_SUFFIX}"
+                writer = pq.ParquetWriter(summary["path"], batch.schema, compression="snappy")
             writer.write_batch(batch)
             side += undecoded_rows(batch, topic)
-            told["rows"] += len(batch)
+            summary["rows"] += len(batch)
         if side:
-            told["side"] = f"{place}/{name}-side{_SUFFIX}"
-            pq.write_table(pa.Table.from_batches(side, SIDE), told["side"])
+            summary["side"] = f"{place}/{name}-side{_SUFFIX}"
+            pq.write_table(pa.Table.from_batches(side, SIDE), summary["side"])
     except FileNotFoundError as error:
         raise ConfigError(
             "is not there on the host of this task, though the driver made it",
@@ -189,15 +189,15 @@ def _written(how: Mapping[str, Any], topic: str, rows: Iterable[pa.RecordBatch])
     finally:
         if writer is not None:
             writer.close()
-    return {**told, "undecoded": decoder.failed}
+    return {**summary, "undecoded": decoder.failed}
 
 
-def _put(
-    target: Path, logs: Sequence[Log], told: Iterable[tuple[int, Mapping[str, Any]]]
+def _rename_files(
+    target: Path, logs: Sequence[Log], summary: Iterable[tuple[int, Mapping[str, Any]]]
 ) -> dict[TopicPartition, tuple[int, int]]:
     """Give the files that tasks told of their names."""
     counts: dict[TopicPartition, tuple[int, int]] = {}
-    for number, each in told:
+    for number, each in summary:
         name = logs[number].name
         rows, undecoded = counts.get(name, (0, 0))
         counts[name] = (rows + each["rows"], undecoded + each["undecoded"])
@@ -208,7 +208,7 @@ def _put(
     return counts
 
 
-def _put_side(target: Path, paths: Sequence[str]) -> None:
+def _rename_undecoded(target: Path, paths: Sequence[str]) -> None:
     place = target / UNDECODED
     place.mkdir()
     if not paths:

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from cleanerd import _kernel
 from cleanerd.errors import CorruptionError
-from cleanerd.log.chunks import WithChunk
-from cleanerd.log.memory import worker_batch_bytes
+from cleanerd.host.memory import worker_batch_bytes
+from cleanerd.segments.chunks import ChunkResult
 from cleanerd.spark.latest_by_tasks import by_file
 from cleanerd.spark.record_scan import segment_from
 from cleanerd.spark.source.rows import bytes_column, headers_column, time_column
@@ -66,7 +66,7 @@ def read_winners(
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept(WithChunk):
+class _RetainedRows(ChunkResult):
     chunk: _kernel.Chunk
     keep: NDArray[np.bool_]
     contents: _kernel.Contents
@@ -86,14 +86,14 @@ def rows_at(place: list[Any], wanted: NDArray[np.int64]) -> Iterator[pa.RecordBa
         if segment.sealed or not (damage.cut or damage.zeros):
             raise CorruptionError(damage.reason, where=str(segment.path), position=damage.position)
 
-    def decode(data: NDArray[np.uint8], position: int) -> _Kept:
+    def decode(data: NDArray[np.uint8], position: int) -> _RetainedRows:
         chunk = _kernel.decode_chunk(data, position, verify_crc=False, max_unpacked=worker_batch_bytes())
         offset = chunk.records.offset
         at = np.minimum(np.searchsorted(wanted, offset), len(wanted) - 1)
         keep = wanted[at] == offset
         whole = data[: chunk.consumed]
         contents = _kernel.read_contents(whole, position, keep, verify_crc=False, max_unpacked=worker_batch_bytes())
-        return _Kept(chunk, keep, contents)
+        return _RetainedRows(chunk, keep, contents)
 
     found = 0
     for _, kept in walk(segment.path, segment.size_bytes, decode, damaged):
@@ -109,7 +109,7 @@ def rows_at(place: list[Any], wanted: NDArray[np.int64]) -> Iterator[pa.RecordBa
         )
 
 
-def _rows(topic: str, partition: int, kept: _Kept, rows: int) -> pa.RecordBatch:
+def _rows(topic: str, partition: int, kept: _RetainedRows, rows: int) -> pa.RecordBatch:
     records, contents = kept.chunk.records, kept.contents
     columns = [
         pa.array([topic], pa.string()).take(pa.array(np.zeros(rows, np.int8))),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from cleanerd.errors import ConfigError
-from cleanerd.log.remote import SEPARATOR
+from cleanerd.segments.remote import SEPARATOR
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
@@ -121,33 +121,33 @@ def _azure(host: str) -> pafs.FileSystem:
 
     account, suffix = account_of(host, f"abfs{SEPARATOR}{host}")
     settings: dict[str, Any] = {"dfs_storage_authority": f".dfs.{suffix}", "blob_storage_authority": f".blob.{suffix}"}
-    said = _connection_string()
-    if said.get("AccountName") == account:
-        settings |= _said_of_azure(account, said)
+    values = _connection_string()
+    if values.get("AccountName") == account:
+        settings |= _azure_options(account, values)
     return pafs.AzureFileSystem(account, **settings)
 
 
 def _connection_string() -> dict[str, str]:
     fields = os.environ.get("AZURE_STORAGE_CONNECTION_STRING", "").split(";")
-    said = dict(each.strip().partition("=")[::2] for each in fields if "=" in each)
-    if said.get("UseDevelopmentStorage", "").lower() == "true":
+    values = dict(each.strip().partition("=")[::2] for each in fields if "=" in each)
+    if values.get("UseDevelopmentStorage", "").lower() == "true":
         return AZURITE
-    if "AccountName" not in said and "BlobEndpoint" in said:  # so the portal says a signature
-        url = urlsplit(said["BlobEndpoint"])
-        said["AccountName"] = url.path.strip("/") or url.netloc.partition(".")[0]
-    return said
+    if "AccountName" not in values and "BlobEndpoint" in values:  # so the portal says a signature
+        url = urlsplit(values["BlobEndpoint"])
+        values["AccountName"] = url.path.strip("/") or url.netloc.partition(".")[0]
+    return values
 
 
-def _said_of_azure(account: str, said: dict[str, str]) -> dict[str, Any]:
+def _azure_options(account: str, values: dict[str, str]) -> dict[str, Any]:
     """A connection string as pyarrow's words."""
     settings: dict[str, Any] = {}
-    scheme = said.get("DefaultEndpointsProtocol", "https")
-    if "EndpointSuffix" in said:
-        if not _is_address(said["EndpointSuffix"]):
+    scheme = values.get("DefaultEndpointsProtocol", "https")
+    if "EndpointSuffix" in values:
+        if not _is_address(values["EndpointSuffix"]):
             raise ConfigError("EndpointSuffix in AZURE_STORAGE_CONNECTION_STRING is no address")
-        settings = {f"{kind}_storage_authority": f".{kind}.{said['EndpointSuffix']}" for kind in ("blob", "dfs")}
-    if "BlobEndpoint" in said:
-        url = urlsplit(said["BlobEndpoint"])
+        settings = {f"{kind}_storage_authority": f".{kind}.{values['EndpointSuffix']}" for kind in ("blob", "dfs")}
+    if "BlobEndpoint" in values:
+        url = urlsplit(values["BlobEndpoint"])
         scheme, path = url.scheme, url.path.strip("/")
         own, _, rest = url.netloc.partition(".")
         if not _is_address(url.netloc):
@@ -165,10 +165,10 @@ def _said_of_azure(account: str, said: dict[str, str]) -> dict[str, Any]:
                 hint=f"https://{account}.blob.SUFFIX, or http://HOST:PORT/{account}",
             )
     settings |= {"blob_storage_scheme": scheme, "dfs_storage_scheme": scheme}
-    if "AccountKey" in said:
-        settings["account_key"] = said["AccountKey"]
-    elif "SharedAccessSignature" in said:
-        settings["sas_token"] = "?" + said["SharedAccessSignature"].removeprefix("?")
+    if "AccountKey" in values:
+        settings["account_key"] = values["AccountKey"]
+    elif "SharedAccessSignature" in values:
+        settings["sas_token"] = "?" + values["SharedAccessSignature"].removeprefix("?")
     return settings
 
 
@@ -178,7 +178,7 @@ def _endpoint(name: str, text: str, scheme: str = "https") -> tuple[str, str]:
     Raises:
         ConfigError: it is none.
     """
-    said, _, address = text.rpartition(SEPARATOR)
+    values, _, address = text.rpartition(SEPARATOR)
     if not _is_address(address.partition("/")[0]):
         raise ConfigError(f"{name} is no address of a server", hint="https://HOST:PORT, without a login")
-    return said or scheme, address.rstrip("/")
+    return values or scheme, address.rstrip("/")

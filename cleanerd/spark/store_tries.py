@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import pyarrow as pa
 
 from cleanerd.errors import CleanerdError, ConfigError, MachineError
-from cleanerd.log.same_file import changed
+from cleanerd.segments.same_file import changed
 from cleanerd.spark.retries import RetryPolicy
 from cleanerd.spark.store_clients import HDFS_NEEDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cleanerd.log.remote import RemotePath
+    from cleanerd.segments.remote import RemotePath
 
 T = TypeVar("T")
 

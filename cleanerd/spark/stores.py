@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from cleanerd.errors import CleanerdError, ConfigError
-from cleanerd.log.remote import SEPARATOR, Listed, Ranges, RemotePath, shown_url
-from cleanerd.log.same_file import changed
+from cleanerd.segments.remote import SEPARATOR, Ranges, RemotePath, StoreEntry, shown_url
+from cleanerd.segments.same_file import changed
 from cleanerd.spark.store_clients import account_of, client_of
 from cleanerd.spark.store_tries import ERRORS, brief, is_absence, no_bucket, raise_if_final, tried
 
@@ -77,9 +77,9 @@ class StorePath(RemotePath):
                 (places if listed.is_dir else found).append(child)
         return sorted(found)
 
-    def status(self) -> Listed | None:
+    def status(self) -> StoreEntry | None:
         """By a question to the store."""
-        return tried(self, "cannot be looked at", self._looked_at)
+        return tried(self, "cannot be looked at", self._status_once)
 
     def opened(self, upto: int = 0) -> Ranges:
         """By a question for its size; what follows are ranges."""
@@ -104,7 +104,7 @@ class StorePath(RemotePath):
             return "/" + "/".join(rest)
         return "/".join([host.partition("@")[0], *rest])
 
-    def _looked_at(self) -> Listed | None:
+    def _status_once(self) -> StoreEntry | None:
         """As :meth:`status`, once, with the errors of the library.
 
         Google's library says that nothing is there when it is throttled, libhdfs when the name node does not answer,
@@ -119,26 +119,26 @@ class StorePath(RemotePath):
                     raise
                 return None
             info = self.system.get_file_info(self.inner)
-            return _listed(info) if info.type.name != "NotFound" else Listed.of(0, 0, is_dir=True)
+            return _listed(info) if info.type.name != "NotFound" else StoreEntry.of(0, 0, is_dir=True)
         return _listed(info) if info.type.name != "NotFound" else None
 
-    def _child(self, name: str, listed: Listed) -> StorePath:
+    def _child(self, name: str, listed: StoreEntry) -> StorePath:
         child = self / name
         child.listed = listed
         return child
 
-    def _list(self, *, recursive: bool = False) -> list[tuple[str, Listed]]:
+    def _list(self, *, recursive: bool = False) -> list[tuple[str, StoreEntry]]:
         """What lies in it, or anywhere below it, by the names that the store has for it, from here on."""
         # Google's library leaves out a directory for which no object of its own stands, and asks for all below anyway.
         is_flat = self.parts[0] == "gs:" and not recursive
         above = len(self.inner.rstrip("/")) + 1
         selector = _selector(self.inner, recursive=recursive or is_flat)
-        found: list[tuple[str, Listed]] = []
+        found: list[tuple[str, StoreEntry]] = []
         dirs = set()
         for info in tried(self, "cannot be listed", lambda: self.system.get_file_info(selector)):
             name, listed = info.path[above:], _listed(info)
             if is_flat and ("/" in name or listed.is_dir):
-                name, listed = name.partition("/")[0], Listed.of(0, 0, is_dir=True)
+                name, listed = name.partition("/")[0], StoreEntry.of(0, 0, is_dir=True)
                 if name in dirs:
                     continue
                 dirs.add(name)
@@ -231,19 +231,19 @@ class _StoreFile(Ranges):
     def __init__(self, path: StorePath, upto: int) -> None:
         super().__init__()
         self._path = path
-        self._file, size = tried(path, "cannot be opened", self._asked)
+        self._file, size = tried(path, "cannot be opened", self._open_with_size)
         self._pool: ThreadPoolExecutor | None = None
         self._ahead: tuple[int, int, Future[bytes]] | None = None
         self._held = (0, b"")
         self._head = b""
         self._has_jumped = False
         written_ns, self.tag = self._about()
-        self.listed = Listed.of(size, written_ns)
+        self.listed = StoreEntry.of(size, written_ns)
         if size < upto:
             raise changed(f"it became shorter: {upto} bytes were listed, it ends at {size}", str(path))
         self._upto = upto
 
-    def _asked(self) -> tuple[pa.NativeFile, int]:
+    def _open_with_size(self) -> tuple[pa.NativeFile, int]:
         """The open file and its size, which Google's library says of none whose first answer failed."""
         file = self._path.system.open_input_file(self._path.inner)
         return file, file.size()
@@ -342,8 +342,8 @@ class _StoreFile(Ranges):
         return data
 
 
-def _listed(info: pafs.FileInfo) -> Listed:
-    return Listed.of(info.size or 0, info.mtime_ns or 0, is_dir=info.type.name == "Directory")
+def _listed(info: pafs.FileInfo) -> StoreEntry:
+    return StoreEntry.of(info.size or 0, info.mtime_ns or 0, is_dir=info.type.name == "Directory")
 
 
 def _time(text: str) -> datetime:

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from cleanerd.errors import ConfigError
-from cleanerd.log.strategy_config import (
+from cleanerd.config.strategy_keys import (
     HEADER_ENCODING,
     KEYS,
     STRATEGIES,
@@ -18,10 +17,11 @@ from cleanerd.log.strategy_config import (
     TOMBSTONE_MODE,
     WINNER_RETENTION,
 )
-from cleanerd.log.topic_config import NEVER_CLEANED, resolve_topic_config
+from cleanerd.config.topic_config import NEVER_CLEANED, resolve_topic_config
+from cleanerd.errors import ConfigError
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 
-Said: TypeAlias = str | Mapping[str, str]
+StrategyText: TypeAlias = str | Mapping[str, str]
 """``offset``, ``timestamp``, ``header:NAME``; or a topic's keys: ``{"compaction.strategy": "header", ...}``."""
 
 _ORIGIN: Final = "strategies"
@@ -35,14 +35,14 @@ class Strategies:
     default: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, by_topic: Mapping[str, Said], default: Said | None = None) -> Strategies:
+    def of(cls, by_topic: Mapping[str, StrategyText], default: StrategyText | None = None) -> Strategies:
         """From words or keys.
 
         Raises:
             ConfigError: no such strategy or key.
         """
         return cls(
-            {topic: _keys(said, f"strategy of {topic}") for topic, said in by_topic.items()},
+            {topic: _keys(setting, f"strategy of {topic}") for topic, setting in by_topic.items()},
             {} if default is None else _keys(default, "strategy"),
         )
 
@@ -75,13 +75,13 @@ def keys_of(rules: KeyRules) -> dict[str, str]:
     return keys
 
 
-def _keys(said: Said, where: str) -> Mapping[str, str]:
-    if isinstance(said, Mapping):
-        for key in said:
+def _keys(setting: StrategyText, where: str) -> Mapping[str, str]:
+    if isinstance(setting, Mapping):
+        for key in setting:
             if key not in KEYS:
                 raise ConfigError(f"no such key: {key}", where=where, hint=f"there are {', '.join(sorted(KEYS))}")
-        return {key: str(text) for key, text in said.items()}
-    strategy, _, header = said.partition(":") if isinstance(said, str) else ("", "", "")
+        return {key: str(text) for key, text in setting.items()}
+    strategy, _, header = setting.partition(":") if isinstance(setting, str) else ("", "", "")
     if strategy not in STRATEGIES or (strategy == "header") != bool(header.strip()):
-        raise ConfigError(f"{said!r} is none of offset, timestamp, header:NAME, nor a topic's keys", where=where)
+        raise ConfigError(f"{setting!r} is none of offset, timestamp, header:NAME, nor a topic's keys", where=where)
     return {STRATEGY: strategy, **({STRATEGY_HEADER: header.strip()} if header else {})}

@@ -16,7 +16,7 @@ import struct
 import threading
 from typing import IO, TYPE_CHECKING, Final, Self
 
-from cleanerd.log.safe_open import close_quietly
+from cleanerd.fsio.safe_open import close_quietly
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -34,7 +34,7 @@ _PRELUDE: Final = re.compile(
 """What Spark and Java print at each start, before the log level that was asked for counts."""
 
 
-class StderrGiver:
+class StderrServer:
     """Gives this process's standard error to the first who asks at ``address`` and has this process's user."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class StderrGiver:
                         return
 
 
-def take_stderr(address: str) -> bool:
+def adopt_stderr(address: str) -> bool:
     """Make the standard error of whoever listens at ``address`` this process's; False when nobody does."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asker:

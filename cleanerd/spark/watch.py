@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-LOOK_SECONDS: Final = 0.25
+POLL_SECONDS: Final = 0.25
 PATIENCE_SECONDS: Final = 2.0
 """For what may be waiting for Java, which after a signal may be gone."""
 
 
-class _Told:
+class _ReportedWork:
     """What was told so far of ``work_bytes``: it never goes back, and in the end it is all."""
 
     def __init__(self, advance: Callable[[int], None], work_bytes: int) -> None:
@@ -23,21 +23,21 @@ class _Told:
         self._work_bytes = work_bytes
         self._told = 0
 
-    def tell(self, share: float) -> None:
+    def report(self, share: float) -> None:
         reached = int(min(share, 1.0) * self._work_bytes)
         if reached > self._told:
             self._advance(reached - self._told)
             self._told = reached
 
 
-class Watch:
+class ProgressWatch:
     """Tells while jobs run how far they are, as ``share`` says it: 0 to 1, asked for by a thread of its own."""
 
     def __init__(self, share: Callable[[], float], advance: Callable[[int], None], work_bytes: int) -> None:
         self._share = share
-        self._told = _Told(advance, work_bytes)
+        self._told = _ReportedWork(advance, work_bytes)
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="cleanerd-progress", daemon=True)
+        self._thread = threading.Thread(target=self._poll, name="cleanerd-progress", daemon=True)
 
     def __enter__(self) -> None:
         self._thread.start()
@@ -45,12 +45,12 @@ class Watch:
     def __exit__(self, *_error: object) -> None:
         self._over.set()
         self._thread.join(PATIENCE_SECONDS)
-        self._told.tell(1.0)
+        self._told.report(1.0)
 
-    def _look(self) -> None:
-        while not self._over.wait(LOOK_SECONDS):
+    def _poll(self) -> None:
+        while not self._over.wait(POLL_SECONDS):
             try:
-                self._told.tell(self._share())
+                self._told.report(self._share())
             except BaseException:  # noqa: BLE001 - only about the progress: whoever runs the job is told, or stopped
                 return
 
@@ -73,7 +73,7 @@ def by_tasks(session: SparkSession, group: str) -> Callable[[], float]:
     return share
 
 
-class Heard:
+class ConnectSession:
     """The same of a session of Spark Connect, whose server tells how far an operation is while it runs.
 
     ``steps``: about as many operations there will be; each counts as much.
@@ -81,7 +81,7 @@ class Heard:
 
     def __init__(self, session: Any, advance: Callable[[int], None], work_bytes: int, steps: int) -> None:
         self._session = session
-        self._told = _Told(advance, work_bytes)
+        self._told = _ReportedWork(advance, work_bytes)
         self._steps = steps
         self._shares: dict[str | None, float] = {}
         """By operation: finished tasks by all tasks of the stages that have begun."""
@@ -91,11 +91,11 @@ class Heard:
 
     def __exit__(self, *_error: object) -> None:
         self._session.removeProgressHandler(self._hear)
-        self._told.tell(1.0)
+        self._told.report(1.0)
 
     def _hear(self, *, stages: Iterable[Any] | None, operation_id: str | None, **_more: object) -> None:
         begun = list(stages or ())
         count = sum(stage.num_tasks for stage in begun)
         if count:
             self._shares[operation_id] = sum(stage.num_completed_tasks for stage in begun) / count
-            self._told.tell(sum(self._shares.values()) / self._steps)
+            self._told.report(sum(self._shares.values()) / self._steps)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cleanerd._kernel import OffsetMap
-from cleanerd.cleaner.index import FIRST_DIRTY_ORDINAL, MapFullError
+from cleanerd.cleaner.index import FIRST_DIRTY_ORDINAL, OffsetMapFullError
 from cleanerd.errors import CleanerdError
-from cleanerd.spark.blocks import Keys, Spool, bits_row
+from cleanerd.spark.blocks import KeyRows, NumberSpool, bits_row
 from cleanerd.spark.plan import plan_of
 from cleanerd.spark.rows import CLEAN, DIRTY, SUPERSEDED, WINNERS, WON, Row, error_row
 
@@ -33,7 +33,7 @@ def choose(plan_text: str, sizes: Sizes, rows: Iterator[Row]) -> Iterator[Row]:
             if row.kind == DIRTY:
                 try:
                     shard.put(row)
-                except MapFullError:
+                except OffsetMapFullError:
                     yield full_row()
                     return
             elif row.kind == CLEAN:
@@ -52,8 +52,8 @@ class _Shard:
     def __init__(self, plan: CleaningPlan, sizes: Sizes) -> None:
         self._versioned = plan.rules.versioned
         self._map = OffsetMap(sizes.map_bytes, load=plan.map_load, versions=self._versioned)
-        self._dirty = Spool(FIRST_DIRTY_ORDINAL)
-        self._clean = Spool(0)
+        self._dirty = NumberSpool(FIRST_DIRTY_ORDINAL)
+        self._clean = NumberSpool(0)
 
     def put(self, row: Row) -> None:
         """A block of the dirty part.
@@ -61,17 +61,17 @@ class _Shard:
         Raises:
             MapFullError: the keys do not fit.
         """
-        keys = Keys.of_bytes(row.payload)
+        keys = KeyRows.of_bytes(row.payload)
         ordinal = self._dirty.add(row, keys)
         done = self._map.put_max(
             keys.hashes, ordinal, everything(keys), version=keys.versions, has_version=keys.present
         )
         if done < len(keys):
-            raise MapFullError
+            raise OffsetMapFullError
 
     def hold_against(self, row: Row) -> Iterator[Row]:
         """A block of the clean part: which of its records have a key that the dirty part has too."""
-        keys = Keys.of_bytes(row.payload)
+        keys = KeyRows.of_bytes(row.payload)
         if keys.versions is None or keys.present is None:
             superseded = self._map.contains(keys.hashes, everything(keys))
         else:
@@ -93,6 +93,6 @@ class _Shard:
         self._clean.close()
 
 
-def everything(keys: Keys) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def everything(keys: KeyRows) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """[k] bool: all of them."""
     return np.ones(len(keys), dtype=np.bool_)

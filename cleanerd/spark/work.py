@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.broker.claim import is_claimed as claimed
 from cleanerd.cleaner.manifest import STAGING, WORK
-from cleanerd.cleaner.stage import STAGING_MODE, Staging, give_as, open_staging
+from cleanerd.cleaner.stage import STAGING_MODE, Staging, copy_owner, open_staging
 from cleanerd.errors import system_error
-from cleanerd.log.safe_open import (
+from cleanerd.fsio.safe_open import (
     close_quietly,
     create,
     new_directory,
@@ -81,7 +81,7 @@ class WorkDirectory:
             work = new_directory(work_name(self._plan.plan_id), dir_fd=self._partition, mode=STAGING_MODE)
             try:
                 # The broker's user must be able to remove it with the topic, also when we were killed.
-                give_as(self._partition, work)
+                copy_owner(self._partition, work)
             finally:
                 close_quietly(work)
         except OSError as error:

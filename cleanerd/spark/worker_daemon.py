@@ -43,7 +43,7 @@ def main() -> None:
     import pyspark.worker  # noqa: PLC0415, F401
     from pyspark.daemon import manager  # noqa: PLC0415
 
-    import cleanerd.log.memory  # noqa: PLC0415
+    import cleanerd.host.memory  # noqa: PLC0415
     import cleanerd.verify.partition_log  # noqa: PLC0415
     import cleanerd.verify.rules  # noqa: PLC0415, F401
 

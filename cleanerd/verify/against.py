@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import CorruptionError
 from cleanerd.format.batch import CONTROL, TIMESTAMP_TYPE, TRANSACTIONAL, BatchHeader, parse_header
-from cleanerd.log.batch_file import StoredBatch, read_batches
-from cleanerd.log.memory import batch_bytes
-from cleanerd.verify.kinds import Kind
+from cleanerd.host.memory import batch_bytes
+from cleanerd.segments.batch_file import StoredBatch, read_batches
+from cleanerd.verify.kinds import FindingKind
 from cleanerd.verify.listing import NO_END
 from cleanerd.verify.record_tails import tails_of
 from cleanerd.verify.records import NO_HORIZON, NO_TIMESTAMP, records_in
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from cleanerd.format.record import Record
     from cleanerd.verify.finding import Findings
     from cleanerd.verify.listing import SegmentFile
-    from cleanerd.verify.partition_log import LogFacts
-    from cleanerd.verify.producers import Clock
-    from cleanerd.verify.transactions import Invisible
+    from cleanerd.verify.partition_log import LogSummary
+    from cleanerd.verify.producers import ProducerExpiry
+    from cleanerd.verify.transactions import InvisibleRanges
 
 _ONLY_BATCH_TIMESTAMP: Final = 0
 """Of an emptied batch that is the only one of its segment (C-39.2); any other one has -1, or the time it had."""
@@ -46,7 +46,7 @@ def old_view(new: Sequence[SegmentFile], old: Sequence[SegmentFile]) -> tuple[Se
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
+class _ComparedBatch:
     """A batch of one side. ``header`` is None for magic 0 and 1; ``segment``: base offset of the one it is in."""
 
     stored: StoredBatch
@@ -56,7 +56,7 @@ class _Batch:
     segment: int
 
     @classmethod
-    def of(cls, stored: StoredBatch, segment: int) -> _Batch:
+    def of(cls, stored: StoredBatch, segment: int) -> _ComparedBatch:
         if stored.frame.magic < 2:
             last = stored.frame.offset
             try:
@@ -71,14 +71,14 @@ class _Batch:
         return records_in(self.stored.data, self.stored.position)
 
 
-def _batches(files: Iterable[SegmentFile], advance: Callable[[int], None]) -> Iterator[_Batch]:
+def _batches(files: Iterable[SegmentFile], advance: Callable[[int], None]) -> Iterator[_ComparedBatch]:
     for file in files:
         try:
             for stored in read_batches(file.path, cut_tail_ends=True, limit_bytes=batch_bytes()):
                 if stored.end > file.size_bytes:
                     break
                 advance(stored.frame.size_bytes)
-                yield _Batch.of(stored, file.base)
+                yield _ComparedBatch.of(stored, file.base)
         except CorruptionError:
             continue  # the walk over the headers has told
 
@@ -98,7 +98,7 @@ class Expiry:
         return self.many_rounds if horizon_ms is None else horizon_ms <= self.now_ms
 
 
-class Comparison:
+class CleaningComparison:
     """Compares batches (S-08). From ``clean_to`` on no record may be missing; all is new from ``old_end`` on.
 
     The cleaning of a part that ends inside a segment rewrites the whole segment. Behind ``clean_to`` it leaves out, as
@@ -113,7 +113,7 @@ class Comparison:
         log_start: int,
         clean_to: int,
         old_end: int,
-        aborted: Invisible,
+        aborted: InvisibleRanges,
         expiry: Expiry,
         keeps_write_time: bool = False,
     ) -> None:
@@ -132,47 +132,47 @@ class Comparison:
             OSError: a file cannot be read.
         """
         before = _batches(old, advance)
-        ahead: deque[_Batch] = deque()
+        ahead: deque[_ComparedBatch] = deque()
         for batch in _batches(new, advance):
             while (not ahead or ahead[-1].last < batch.last) and (following := next(before, None)) is not None:
                 ahead.append(following)
             while ahead and ahead[0].last < batch.base:
-                self._gone(ahead.popleft())
+                self._check_removed(ahead.popleft())
             matching = [each for each in ahead if each.base <= batch.last]
             while ahead and ahead[0].last <= batch.last:
                 ahead.popleft()
             if not matching:
                 if batch.base < self._old_end:
-                    self._tell(batch, Kind.NOT_IN_COPY, f"the batch at offset {batch.base} is not in the copy")
+                    self._report(batch, FindingKind.NOT_IN_COPY, f"the batch at offset {batch.base} is not in the copy")
             elif len(matching) > 1 or matching[0].stored.data != batch.stored.data:
                 self._compare(batch, matching)
         for batch in (*ahead, *before):
-            self._gone(batch)
+            self._check_removed(batch)
 
-    def _gone(self, old: _Batch) -> None:
-        if old.last >= self._clean_to and old.last >= self._log_start and not self._may_be_gone(old):
+    def _check_removed(self, old: _ComparedBatch) -> None:
+        if old.last >= self._clean_to and old.last >= self._log_start and not self._may_be_removed(old):
             what = f"the batch of offsets {old.base} to {old.last} is gone, and the log is clean up to {self._clean_to}"
             where = old.stored
             self._findings.error(
-                Kind.DIRTY_RECORD_MISSING,
+                FindingKind.DIRTY_RECORD_MISSING,
                 where.where,
                 f"{what} only",
                 position=where.position,
                 offset=max(old.base, self._clean_to),
             )
 
-    def _compare(self, batch: _Batch, matching: list[_Batch]) -> None:
+    def _compare(self, batch: _ComparedBatch, matching: list[_ComparedBatch]) -> None:
         if batch.header is not None and len(matching) == 1 and matching[0].header is not None:
             tails = tails_of(batch.stored.data, batch.header)
             before = tails_of(matching[0].stored.data, matching[0].header)
             if tails is not None and before is not None and tails.items() <= before.items():
                 self._compare_headers(batch, batch.header, [matching[0].header], has_records=bool(tails))
-                if not self._may_be_gone(matching[0]):
-                    self._tell_left(batch, before.keys() - tails.keys())
+                if not self._may_be_removed(matching[0]):
+                    self._report_removed(batch, before.keys() - tails.keys())
                 return
         self._compare_records(batch, matching)
 
-    def _compare_records(self, batch: _Batch, matching: list[_Batch]) -> None:
+    def _compare_records(self, batch: _ComparedBatch, matching: list[_ComparedBatch]) -> None:
         """Decoded: what differs can be said, and header names that differ in bytes only do not."""
         try:
             records = batch.records()
@@ -187,18 +187,18 @@ class Comparison:
             old = before.get(record.offset)
             if old is None:
                 what = f"the record at offset {record.offset} is not in the copy"
-                self._tell(batch, Kind.NOT_IN_COPY, what, record.offset)
+                self._report(batch, FindingKind.NOT_IN_COPY, what, record.offset)
                 continue
             changed = _changed(record, old)
             if changed:
                 what = f"the record at offset {record.offset} has another {' and '.join(changed)} than in the copy"
-                self._tell(batch, Kind.RECORD_CHANGED, what, record.offset)
+                self._report(batch, FindingKind.RECORD_CHANGED, what, record.offset)
         there = {record.offset for record in records}
         for each, of_batch in of_batches:
-            if not self._may_be_gone(each):
-                self._tell_left(batch, of_batch.keys() - there)
+            if not self._may_be_removed(each):
+                self._report_removed(batch, of_batch.keys() - there)
 
-    def _may_be_gone(self, old: _Batch) -> bool:
+    def _may_be_removed(self, old: _ComparedBatch) -> bool:
         """Whether a cleaning up to ``clean_to`` leaves out what is in ``old``, also above that."""
         header = old.header
         if header is None or old.segment >= self._clean_to:
@@ -209,19 +209,19 @@ class Comparison:
             return self._expiry.allows(header.delete_horizon_ms)
         return bool(header.attributes & TRANSACTIONAL) and self._aborted.is_aborted(header.producer_id, old.base)
 
-    def _tell_left(self, batch: _Batch, left: AbstractSet[int]) -> None:
+    def _report_removed(self, batch: _ComparedBatch, left: AbstractSet[int]) -> None:
         """Records that are gone although the log is not clean so far up."""
         for offset in sorted(offset for offset in left if offset >= max(self._clean_to, self._log_start)):
             what = f"the record at offset {offset} is gone, and the log is clean up to {self._clean_to} only"
-            self._tell(batch, Kind.DIRTY_RECORD_MISSING, what, offset)
+            self._report(batch, FindingKind.DIRTY_RECORD_MISSING, what, offset)
 
     def _compare_headers(
-        self, batch: _Batch, header: BatchHeader, before: list[BatchHeader], *, has_records: bool
+        self, batch: _ComparedBatch, header: BatchHeader, before: list[BatchHeader], *, has_records: bool
     ) -> None:
         if len(before) > 1:
             bases = ", ".join(str(each.base_offset) for each in before)
             what = f"the batch at offset {batch.base} stands for several of the copy: {bases}"
-            self._tell(batch, Kind.BATCHES_MERGED, what)
+            self._report(batch, FindingKind.BATCHES_MERGED, what)
             return
         (old,) = before
         rises = self._keeps_write_time and has_records and header.max_timestamp > old.max_timestamp
@@ -243,10 +243,12 @@ class Comparison:
             pairs["delete horizon"] = (header.delete_horizon_ms or 0, old.delete_horizon_ms)
         for what, (now, then) in pairs.items():
             if now != then:
-                kind = Kind.DELETE_HORIZON_CHANGED if what == "delete horizon" else Kind.BATCH_HEADER_CHANGED
-                self._tell(batch, kind, f"the batch at offset {batch.base} has {what} {now}, {then} in the copy")
+                kind = (
+                    FindingKind.DELETE_HORIZON_CHANGED if what == "delete horizon" else FindingKind.BATCH_HEADER_CHANGED
+                )
+                self._report(batch, kind, f"the batch at offset {batch.base} has {what} {now}, {then} in the copy")
 
-    def _tell(self, batch: _Batch, kind: Kind, what: str, offset: int | None = None) -> None:
+    def _report(self, batch: _ComparedBatch, kind: FindingKind, what: str, offset: int | None = None) -> None:
         stored = batch.stored
         place = batch.base if offset is None else offset
         self._findings.error(kind, stored.where, what, position=stored.position, offset=place)
@@ -271,22 +273,22 @@ def _headers(record: Record) -> list[tuple[str, bytes | None]]:
     return [(name.decode("utf-8", "replace"), value) for name, value in record.headers]
 
 
-def check_ends(new: LogFacts, old: LogFacts, log_start: int, findings: Findings) -> None:
+def check_ends(new: LogSummary, old: LogSummary, log_start: int, findings: Findings) -> None:
     """The end of the log stays put, and so does the last batch of each segment (R280-9, U-13)."""
     if new.end_offset < old.end_offset:
         what = f"the log ends at offset {new.end_offset - 1}, the copy at {old.end_offset - 1}"
-        findings.error(Kind.LOG_END_MISSING, str(new.segments[-1].file.path), what, offset=new.end_offset)
+        findings.error(FindingKind.LOG_END_MISSING, str(new.segments[-1].file.path), what, offset=new.end_offset)
     ends = [(facts.file.base, facts.end_offset) for facts in old.segments if facts.batches]
     for facts in new.segments:
         there = [end for base, end in ends if facts.file.base <= base < facts.file.end]
         if facts.file.sealed and there and log_start < max(there) != facts.end_offset < max(there):
             what = f"the last batch before the cleaning, which ends at offset {max(there) - 1}, is gone; "
             what += "Kafka's own cleaner leaves that too, but after a crash a replaced segment could come back"
-            findings.warning(Kind.LAST_BATCH_MISSING, str(facts.file.path), what, offset=max(there) - 1)
+            findings.warning(FindingKind.LAST_BATCH_MISSING, str(facts.file.path), what, offset=max(there) - 1)
 
 
 def check_producers(
-    new: LogFacts, old: LogFacts, log_start: int, clock: Clock, expiry: Expiry, findings: Findings
+    new: LogSummary, old: LogSummary, log_start: int, clock: ProducerExpiry, expiry: Expiry, findings: Findings
 ) -> None:
     """R192-1: what an active producer's next append is checked with is still there.
 
@@ -301,10 +303,10 @@ def check_producers(
         horizon_ms = None if before.marker_horizon_ms == NO_HORIZON else before.marker_horizon_ms
         if known_by_marker and (now is None or now.epoch < before.epoch) and not expiry.allows(horizon_ms):
             what = f"the marker that holds epoch {before.epoch} of producer {key} is gone"
-            findings.error(Kind.PRODUCER_BATCH_MISSING, name, what)
+            findings.error(FindingKind.PRODUCER_BATCH_MISSING, name, what)
         if known_by_marker or before.last_offset < log_start:
             continue
         if now is None or now.last_offset < before.last_offset:
             what = f"the last batch of producer {key}, which ended at offset {before.last_offset}, is gone: "
             what += "its next append will be refused"
-            findings.error(Kind.PRODUCER_BATCH_MISSING, name, what, offset=before.last_offset)
+            findings.error(FindingKind.PRODUCER_BATCH_MISSING, name, what, offset=before.last_offset)

@@ -14,15 +14,15 @@ from cleanerd import _kernel
 from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.format.batch import CONTROL
 from cleanerd.format.names import CLEANED_SUFFIX, DELETED_SUFFIX, SEGMENT_SUFFIX, SWAP_SUFFIX, parse_file_name
-from cleanerd.log.batch_file import read_batches
-from cleanerd.log.memory import batch_bytes
+from cleanerd.host.memory import batch_bytes
+from cleanerd.segments.batch_file import read_batches
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.listing import STAGING, bytes_of, list_partition, names_in, size_of
 from cleanerd.verify.partition_log import HeaderWalk
-from cleanerd.verify.producers import Clock
+from cleanerd.verify.producers import ProducerExpiry
 from cleanerd.verify.records import hashes_of, new_hash_key, read_rows, records_in
 from cleanerd.verify.rules import KAFKAS_RULES
-from cleanerd.verify.transactions import Invisible
+from cleanerd.verify.transactions import InvisibleRanges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from cleanerd.format.record import Record
     from cleanerd.verify.record_places import RecordPlace
-    from cleanerd.verify.records import Rows
+    from cleanerd.verify.records import DataRecords
     from cleanerd.verify.rules import KeyRules
     from cleanerd.verify.walk import Damage
 
@@ -93,7 +93,7 @@ class Occurrence:
 
 
 @dataclass(slots=True)
-class Audit:
+class KeySearchResult:
     """What a search found. ``unread`` names the bytes that could not be decoded: a match may be in there."""
 
     occurrences: list[Occurrence] = field(default_factory=list)
@@ -101,7 +101,7 @@ class Audit:
     files: int = 0
     size_bytes: int = 0
 
-    def add(self, other: Audit) -> None:
+    def add(self, other: KeySearchResult) -> None:
         """What was found in another place of the same partition."""
         self.occurrences += other.occurrences
         self.unread += other.unread
@@ -136,7 +136,7 @@ def audit(
     *,
     log_start: int = 0,
     rules: KeyRules = KAFKAS_RULES,
-) -> Audit:
+) -> KeySearchResult:
     """Look for ``terms`` in every file of the partition directory. Below ``log_start`` no consumer sees anything.
 
     A file that cannot be read, or is gone before it is, is among ``unread``; what is visible is not known then.
@@ -147,11 +147,11 @@ def audit(
     segments = list_partition(partition).segments
     unread = []
     try:
-        walk = HeaderWalk(Findings(), Clock(0, 0), lambda _bytes: None, indexes=False)
+        walk = HeaderWalk(Findings(), ProducerExpiry(0, 0), lambda _bytes: None, indexes=False)
         invisible = walk.walk(segments).invisible
     except CleanerdError as error:
         unread.append(str(error))
-        invisible = Invisible(np.empty((0, 3), np.int64))
+        invisible = InvisibleRanges(np.empty((0, 3), np.int64))
     search = RecordSearch(terms, invisible, log_start, rules)
     unread += search.files(files_of(partition), advance)
     search.result.unread += dict.fromkeys(unread)
@@ -160,25 +160,25 @@ def audit(
 
 def audit_place(
     place: RecordPlace, terms: Sequence[Term], advance: Callable[[int], None], *, rules: KeyRules = KAFKAS_RULES
-) -> Audit:
+) -> KeySearchResult:
     """As :func:`audit`, for files that no broker serves from: nothing in them is visible.
 
     A directory that cannot be listed is among ``unread``; one that was removed meanwhile holds nothing.
     """
-    search = RecordSearch(terms, Invisible(np.empty((0, 3), np.int64)), 0, rules)
+    search = RecordSearch(terms, InvisibleRanges(np.empty((0, 3), np.int64)), 0, rules)
     try:
         files = [(path, place.state if state == LIVE else state) for path, state in files_of(place.path)]
         search.result.unread += search.files(files, advance)
     except CleanerdError as error:
         search.result.unread.append(str(error))
-    return search.result if place.path.exists() else Audit()
+    return search.result if place.path.exists() else KeySearchResult()
 
 
 class RecordSearch:
     """Searches file by file; ``result`` grows. Nothing is visible below ``log_start`` nor in ``invisible``."""
 
-    def __init__(self, terms: Sequence[Term], invisible: Invisible, log_start: int, rules: KeyRules) -> None:
-        self.result = Audit()
+    def __init__(self, terms: Sequence[Term], invisible: InvisibleRanges, log_start: int, rules: KeyRules) -> None:
+        self.result = KeySearchResult()
         self._terms = terms
         self._invisible = invisible
         self._log_start = log_start
@@ -234,7 +234,7 @@ class RecordSearch:
                 f"{path}: a staged cleaning has the hash of a key that is searched for ({way_out})"
             )
 
-    def _take(self, path: Path, state: str, data: NDArray[np.uint8], rows: Rows) -> None:
+    def _take(self, path: Path, state: str, data: NDArray[np.uint8], rows: DataRecords) -> None:
         # Either half alone may match by chance, and so may both: the bytes decide.
         hit = np.isin(rows.key_hash[:, 0], self._low) & np.isin(rows.key_hash[:, 1], self._high) & rows.has_key
         if self._has_parts:
@@ -248,7 +248,7 @@ class RecordSearch:
         for row in np.unique(rows.batch[hit]):
             self._batch(path, state, int(rows.batches.position[row]), visible=state == LIVE and not hidden[row])
 
-    def _may_hold_parts(self, data: NDArray[np.uint8], rows: Rows) -> NDArray[np.bool_]:
+    def _may_hold_parts(self, data: NDArray[np.uint8], rows: DataRecords) -> NDArray[np.bool_]:
         """[n]: the records in whose columns a prefix or a part of a value begins. Raises CorruptLogError."""
         batches = rows.batches
         first = batches.first_record.astype(np.int64)

@@ -9,8 +9,8 @@ import numpy as np
 
 from cleanerd.errors import CorruptionError
 from cleanerd.format.checkpoint import EpochStart, read_epoch_checkpoint
-from cleanerd.log.partition import LEADER_EPOCHS
-from cleanerd.verify.kinds import Kind
+from cleanerd.segments.partition import LEADER_EPOCHS
+from cleanerd.verify.kinds import FindingKind
 from cleanerd.verify.listing import bytes_of
 
 if TYPE_CHECKING:
@@ -35,12 +35,14 @@ def read_epochs(directory: Path, findings: Findings) -> list[EpochStart]:
     try:
         starts = read_epoch_checkpoint(bytes_of(path) or b"", name)
     except CorruptionError as error:
-        findings.error(Kind.LEADER_EPOCHS_WRONG, name, error.message, position=error.position)
+        findings.error(FindingKind.LEADER_EPOCHS_WRONG, name, error.message, position=error.position)
         return []
     for before, after in pairwise(starts):
         if after.epoch <= before.epoch or after.start_offset < before.start_offset:
             what = f"epoch {after.epoch} from offset {after.start_offset} follows {before.epoch} from "
-            findings.error(Kind.LEADER_EPOCHS_WRONG, name, f"{what}{before.start_offset}", offset=after.start_offset)
+            findings.error(
+                FindingKind.LEADER_EPOCHS_WRONG, name, f"{what}{before.start_offset}", offset=after.start_offset
+            )
             return []
     return starts
 
@@ -56,7 +58,7 @@ class Epochs:
         self._starts = np.array([start.start_offset for start in starts], np.int64)
         self._told: set[int] = set()
 
-    def take(self, batches: _kernel.Batches, file: str) -> None:
+    def add(self, batches: _kernel.Batches, file: str) -> None:
         """The next batches, which lie in ``file``. Epoch -1 is unknown: such batches were converted from v0 or v1."""
         rows = np.flatnonzero((batches.magic == 2) & (batches.leader_epoch >= 0))
         if not len(rows):
@@ -66,7 +68,7 @@ class Epochs:
         for at in np.flatnonzero(epochs < so_far[:-1]):
             offset, position = int(batches.base_offset[rows[at]]), int(batches.position[rows[at]])
             what = f"the batch at offset {offset} has leader epoch {epochs[at]}, one before it has {so_far[at]}"
-            self._findings.error(Kind.LEADER_EPOCHS_WRONG, file, what, position=position, offset=offset)
+            self._findings.error(FindingKind.LEADER_EPOCHS_WRONG, file, what, position=position, offset=offset)
         self._largest = int(so_far[-1])
         if len(self._starts):
             self._compare(batches.base_offset[rows], epochs)
@@ -81,7 +83,7 @@ class Epochs:
                 continue
             self._told.add(epoch)
             what = f"says epoch {expected[row]} for offset {offsets[row]}, the batch there has {epoch}"
-            self._findings.error(Kind.LEADER_EPOCHS_WRONG, self._checkpoint, what, offset=int(offsets[row]))
+            self._findings.error(FindingKind.LEADER_EPOCHS_WRONG, self._checkpoint, what, offset=int(offsets[row]))
         for row in np.flatnonzero((at < 0) & np.isin(epochs, self._epochs)):
             epoch = int(epochs[row])
             start = int(self._starts[np.searchsorted(self._epochs, epoch)])
@@ -90,4 +92,4 @@ class Epochs:
                 continue
             self._told.add(epoch)
             what = f"epoch {epoch} starts at {start}, the log has a batch of it at {offsets[row]}"
-            self._findings.error(Kind.LEADER_EPOCHS_WRONG, self._checkpoint, what, offset=int(offsets[row]))
+            self._findings.error(FindingKind.LEADER_EPOCHS_WRONG, self._checkpoint, what, offset=int(offsets[row]))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cleanerd.verify.kinds import Kind
+    from cleanerd.verify.kinds import FindingKind
 
 NOWHERE = -1
 
@@ -25,7 +25,7 @@ class Finding:
     """One thing that is wrong. ``position`` (byte in ``file``) and ``offset`` are -1 where there is none."""
 
     severity: Severity
-    kind: Kind
+    kind: FindingKind
     file: str
     position: int
     offset: int
@@ -40,7 +40,7 @@ class Finding:
         """The fields by name; null for no position and no offset."""
         return {
             "severity": self.severity.value,
-            "kind": self.kind.words,
+            "kind": self.kind.text,
             "rule": self.rule,
             "file": self.file,
             "position": None if self.position == NOWHERE else self.position,
@@ -55,13 +55,15 @@ class Findings:
 
     limit: int | None = None
     kept: list[Finding] = field(default_factory=list)
-    _counts: Counter[tuple[Kind, Severity]] = field(default_factory=Counter)
+    _counts: Counter[tuple[FindingKind, Severity]] = field(default_factory=Counter)
 
-    def error(self, kind: Kind, file: str, what: str, *, position: int = NOWHERE, offset: int = NOWHERE) -> None:
+    def error(self, kind: FindingKind, file: str, what: str, *, position: int = NOWHERE, offset: int = NOWHERE) -> None:
         """Add an error: the log is wrong there."""
         self._add(Finding(Severity.ERROR, kind, file, position, offset, what))
 
-    def warning(self, kind: Kind, file: str, what: str, *, position: int = NOWHERE, offset: int = NOWHERE) -> None:
+    def warning(
+        self, kind: FindingKind, file: str, what: str, *, position: int = NOWHERE, offset: int = NOWHERE
+    ) -> None:
         """Add a warning: it may be right, and is worth a look."""
         self._add(Finding(Severity.WARNING, kind, file, position, offset, what))
 
@@ -82,13 +84,13 @@ class Findings:
 
     def in_order(self) -> list[Finding]:
         """The findings that were kept, by file and place."""
-        return sorted(self.kept, key=lambda each: (each.file, each.position, each.offset, each.kind.words))
+        return sorted(self.kept, key=lambda each: (each.file, each.position, each.offset, each.kind.text))
 
-    def wants(self, kind: Kind) -> bool:
+    def has_room_for(self, kind: FindingKind) -> bool:
         """Whether another error of ``kind`` would be kept: finding out where it lies may cost something."""
         return self.limit is None or self._counts[kind, Severity.ERROR] < self.limit
 
-    def count_error(self, kind: Kind, count: int = 1) -> None:
+    def count_error(self, kind: FindingKind, count: int = 1) -> None:
         """Count errors without keeping them."""
         self._counts[kind, Severity.ERROR] += count
 

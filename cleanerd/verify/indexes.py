@@ -14,8 +14,8 @@ import numpy as np
 from cleanerd.errors import CorruptionError
 from cleanerd.format.index import OFFSET_ENTRY, TIME_ENTRY, read_offset_index, read_time_index
 from cleanerd.format.names import INDEX_SUFFIX, TIMEINDEX_SUFFIX
-from cleanerd.log.memory import facts_bytes
-from cleanerd.verify.kinds import Kind
+from cleanerd.host.memory import facts_bytes
+from cleanerd.verify.kinds import FindingKind
 from cleanerd.verify.listing import bytes_of, size_of
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ def check_indexes(facts: SegmentFacts, batches: BatchColumns, findings: Findings
     Raises:
         CleanerdError: they cannot be read.
     """
-    entries = _load(facts, INDEX_SUFFIX, Kind.OFFSET_INDEX_WRONG, read_offset_index, findings)
+    entries = _load(facts, INDEX_SUFFIX, FindingKind.OFFSET_INDEX_WRONG, read_offset_index, findings)
     if entries is not None:
         _check_offset_index(facts, batches, entries, findings)
-    entries = _load(facts, TIMEINDEX_SUFFIX, Kind.TIME_INDEX_WRONG, read_time_index, findings)
+    entries = _load(facts, TIMEINDEX_SUFFIX, FindingKind.TIME_INDEX_WRONG, read_time_index, findings)
     if entries is not None:
         _check_time_index(facts, batches, entries, findings)
 
@@ -50,19 +50,21 @@ def check_indexes(facts: SegmentFacts, batches: BatchColumns, findings: Findings
 def _load(
     facts: SegmentFacts,
     suffix: str,
-    kind: Kind,
+    kind: FindingKind,
     read: Callable[[bytes, str], NDArray[np.void]],
     findings: Findings,
 ) -> NDArray[np.void] | None:
     path = facts.file.companion(suffix)
     if _is_too_large(path):
         what = f"was not compared with its segment: it is larger than fits in {facts_bytes()} bytes of memory"
-        findings.error(Kind.NOT_VERIFIED, str(path), what)
+        findings.error(FindingKind.NOT_VERIFIED, str(path), what)
         return None
     data = bytes_of(path)
     if data is None:
         if facts.file.size_bytes and facts.file.path.name.endswith(".log"):
-            findings.warning(Kind.INDEX_MISSING, str(path), "is missing; the broker makes a new one when it starts")
+            findings.warning(
+                FindingKind.INDEX_MISSING, str(path), "is missing; the broker makes a new one when it starts"
+            )
         return None
     try:
         entries = read(data, str(path))
@@ -100,13 +102,13 @@ def _check_offset_index(
     beyond = offsets >= batches.end_offset if facts.whole else np.zeros(len(entries), np.bool_)
     for entry in np.flatnonzero(~starts & reached):
         what = f"no batch starts at byte {positions[entry]}"
-        _tell(findings, Kind.OFFSET_INDEX_WRONG, name, entry, OFFSET_ENTRY, offsets, what)
+        _report(findings, FindingKind.OFFSET_INDEX_WRONG, name, entry, OFFSET_ENTRY, offsets, what)
     for entry in np.flatnonzero(skips):
         what = f"a lookup of {offsets[entry]} starts at byte {positions[entry]}, behind the batch that holds it"
-        _tell(findings, Kind.OFFSET_INDEX_WRONG, name, entry, OFFSET_ENTRY, offsets, what)
+        _report(findings, FindingKind.OFFSET_INDEX_WRONG, name, entry, OFFSET_ENTRY, offsets, what)
     for entry in np.flatnonzero(beyond):
         what = f"the segment ends at offset {batches.end_offset - 1}"
-        _tell(findings, Kind.OFFSET_INDEX_WRONG, name, entry, OFFSET_ENTRY, offsets, what)
+        _report(findings, FindingKind.OFFSET_INDEX_WRONG, name, entry, OFFSET_ENTRY, offsets, what)
 
 
 def _check_time_index(
@@ -123,24 +125,24 @@ def _check_time_index(
     so_far = largest[np.minimum(holders + 1, len(batches))]
     for entry in np.flatnonzero(beyond):
         what = f"the segment ends at offset {batches.end_offset - 1}"
-        _tell(findings, Kind.TIME_INDEX_WRONG, name, entry, TIME_ENTRY, offsets, what)
+        _report(findings, FindingKind.TIME_INDEX_WRONG, name, entry, TIME_ENTRY, offsets, what)
     for entry in np.flatnonzero(~beyond & (so_far != times)):
         what = f"says the largest timestamp up to there is {times[entry]}, but it is {so_far[entry]}"
-        _tell(findings, Kind.TIME_INDEX_WRONG, name, entry, TIME_ENTRY, offsets, what)
+        _report(findings, FindingKind.TIME_INDEX_WRONG, name, entry, TIME_ENTRY, offsets, what)
     for entry in np.flatnonzero(~beyond & (so_far == times) & (largest[holders] >= times)):
         what = f"timestamp {times[entry]} occurs in an earlier batch, which a lookup skips"
-        _tell(findings, Kind.TIME_INDEX_WRONG, name, entry, TIME_ENTRY, offsets, what)
+        _report(findings, FindingKind.TIME_INDEX_WRONG, name, entry, TIME_ENTRY, offsets, what)
     highest = int(largest[-1])
     # An entry of time 0 at the base offset looks like padding.
     last = int(times[-1]) if len(times) else 0 if highest == 0 else -1
     if facts.file.sealed and highest >= 0 and last < highest:  # H-25
         what = f"ends with {last}, the segment's largest timestamp is {highest}: retention would take it for older"
-        findings.error(Kind.TIME_INDEX_UNFINISHED, name, what, position=len(entries) * TIME_ENTRY.itemsize)
+        findings.error(FindingKind.TIME_INDEX_UNFINISHED, name, what, position=len(entries) * TIME_ENTRY.itemsize)
 
 
-def _tell(
+def _report(
     findings: Findings,
-    kind: Kind,
+    kind: FindingKind,
     name: str,
     entry: np.intp,
     dtype: np.dtype[np.void],

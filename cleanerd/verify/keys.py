@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from cleanerd.errors import CorruptionError
-from cleanerd.log.batch_file import read_batches
-from cleanerd.log.memory import batch_bytes
+from cleanerd.host.memory import batch_bytes
+from cleanerd.segments.batch_file import read_batches
 from cleanerd.verify.key_table import first_of_key
-from cleanerd.verify.kinds import Kind
+from cleanerd.verify.kinds import FindingKind
 from cleanerd.verify.records import NO_HORIZON, NO_TIMESTAMP, horizons, read_rows, records_in
 from cleanerd.verify.rules import KAFKAS_RULES
-from cleanerd.verify.segment import is_told
+from cleanerd.verify.segment import is_reported
 from cleanerd.verify.walk import READ_LIMITS, ReadLimits
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from cleanerd.verify.finding import Findings
     from cleanerd.verify.key_table import KeyTable
     from cleanerd.verify.listing import SegmentFile
-    from cleanerd.verify.records import Rows
+    from cleanerd.verify.records import DataRecords
     from cleanerd.verify.rules import KeyRules
     from cleanerd.verify.segment import SegmentFacts
-    from cleanerd.verify.transactions import Invisible
+    from cleanerd.verify.transactions import InvisibleRanges
     from cleanerd.verify.walk import Damage
 
 # facts of a row: where its batch lies (32 bits position, 24 bits number of the segment), and these.
@@ -90,7 +90,7 @@ class KeyedRecords:
     def add_segment(
         self,
         facts: SegmentFacts,
-        invisible: Invisible,
+        invisible: InvisibleRanges,
         advance: Callable[[int], None],
         *,
         is_old: bool = False,
@@ -107,9 +107,9 @@ class KeyedRecords:
         self.files.append(facts.file.path)
 
         def damaged(damage: Damage) -> None:
-            if not is_old and not is_told(facts.file.path, damage):
+            if not is_old and not is_reported(facts.file.path, damage):
                 self._findings.error(
-                    Kind.RECORD_DAMAGED,
+                    FindingKind.RECORD_DAMAGED,
                     str(facts.file.path),
                     damage.reason,
                     position=damage.position,
@@ -126,17 +126,17 @@ class KeyedRecords:
         ):
             advance(len(data))
             if not is_old:
-                self._tell_times(facts.file, rows)
+                self._report_times(facts.file, rows)
             if facts.file.base >= self._where.end:
                 continue  # decoded all the same: the structure of every record is checked
             seen = (rows.offset >= self._where.start) & (rows.offset < self._where.end)
             seen &= ~invisible.batches(rows.batches)[rows.batch]
             if not is_old and self._where.clean:
-                self._tell_keyless(facts.file, rows, seen & ~rows.has_key)
+                self._report_keyless(facts.file, rows, seen & ~rows.has_key)
             seen &= rows.has_key
             if not seen.any():
                 continue
-            marks = self._marks(rows, number)[seen]
+            marks = self._tombstone_bits(rows, number)[seen]
             hashes, offsets = rows.key_hash[seen], rows.offset[seen]
             version, has_version = rows.version[seen], rows.has_version[seen]
             self._table.add(hashes, offsets, marks | _OLD if is_old else marks, (version, has_version))
@@ -145,7 +145,7 @@ class KeyedRecords:
                 versions = version[later], has_version[later]
                 self._table.add(hashes[later], offsets[later], marks[later] | _OLD, versions)
 
-    def _marks(self, rows: Rows, number: int) -> NDArray[np.uint64]:
+    def _tombstone_bits(self, rows: DataRecords, number: int) -> NDArray[np.uint64]:
         horizon = horizons(rows.batches)
         gone = (rows.batches.magic < 2) | ((horizon != NO_HORIZON) & (horizon <= self._where.now_ms))
         marks = rows.batches.position.astype(np.uint64) | np.uint64(number << 32)
@@ -156,7 +156,7 @@ class KeyedRecords:
         tombstones: NDArray[np.uint64] = np.where(rows.is_tombstone, _TOMBSTONE, np.uint64(0))
         return marks[rows.batch] | tombstones
 
-    def _tell_times(self, file: SegmentFile, rows: Rows) -> None:
+    def _report_times(self, file: SegmentFile, rows: DataRecords) -> None:
         """F-2: a batch says the largest time of its records, which retention and searches by time go by."""
         batches, at = rows.batches, rows.filled
         said = batches.max_timestamp[at]
@@ -165,17 +165,19 @@ class KeyedRecords:
         wrong &= (said != NO_TIMESTAMP) | (rows.highest_ms > NO_TIMESTAMP)  # no rebuilt batch says less than -1 (U-52)
         for row in np.flatnonzero((batches.magic[at] == 2) & wrong):
             what = f"says the largest timestamp is {said[row]}, but its records' largest is {rows.highest_ms[row]}"
-            self._tell_batch(self._findings.error, Kind.MAX_TIMESTAMP_WRONG, file, rows, at[row], what)
+            self._report_batch(self._findings.error, FindingKind.MAX_TIMESTAMP_WRONG, file, rows, at[row], what)
         for row in np.flatnonzero(rows.lowest_ms < NO_TIMESTAMP):
             what = f"has a record of time {rows.lowest_ms[row]}: Kafka's cleaner stops at a batch that it would rebuild"
-            self._tell_batch(self._findings.warning, Kind.TIMESTAMP_NEGATIVE, file, rows, at[row], what)
+            self._report_batch(self._findings.warning, FindingKind.TIMESTAMP_NEGATIVE, file, rows, at[row], what)
 
     @staticmethod
-    def _tell_batch(tell: Callable[..., None], kind: Kind, file: SegmentFile, rows: Rows, row: int, what: str) -> None:
+    def _report_batch(
+        tell: Callable[..., None], kind: FindingKind, file: SegmentFile, rows: DataRecords, row: int, what: str
+    ) -> None:
         offset, position = int(rows.batches.base_offset[row]), int(rows.batches.position[row])
         tell(kind, str(file.path), f"the batch at offset {offset} {what}", position=position, offset=offset)
 
-    def _tell_keyless(self, file: SegmentFile, rows: Rows, keyless: NDArray[np.bool_]) -> None:
+    def _report_keyless(self, file: SegmentFile, rows: DataRecords, keyless: NDArray[np.bool_]) -> None:
         """C-45.2: below the clean point there are no records without a key."""
         for row in np.flatnonzero(keyless):
             offset = int(rows.offset[row])
@@ -184,7 +186,7 @@ class KeyedRecords:
             tell = self._findings.error
             if offset < self._where.unproven_below:
                 tell, what = self._findings.warning, what + self._not_by_us
-            tell(Kind.RECORD_WITHOUT_KEY, str(file.path), what, position=position, offset=offset)
+            tell(FindingKind.RECORD_WITHOUT_KEY, str(file.path), what, position=position, offset=offset)
 
     @property
     def _not_by_us(self) -> str:
@@ -201,9 +203,9 @@ class KeyedRecords:
                 last = int(new["offset"][row + np.argmax(new["offset"][row:] > new["offset"][row])])
                 what = f"occurs again at offset {last}, below the clean point"
                 if newest[row] < self._where.unproven_below:
-                    self._warn(Kind.KEY_TWICE, new[row], what + self._not_by_us)
+                    self._warn(FindingKind.KEY_TWICE, new[row], what + self._not_by_us)
                 else:
-                    self._tell(Kind.KEY_TWICE, new[row], what)
+                    self._report(FindingKind.KEY_TWICE, new[row], what)
         if against:
             self._compare(part)
 
@@ -218,9 +220,9 @@ class KeyedRecords:
         there = np.repeat(np.logical_or.reduceat(~old & is_winner, starts), sizes)
         before = np.repeat(np.add.reduceat(old, starts, dtype=np.int64), sizes)
         for row in np.flatnonzero(old & is_winner & ~there):
-            kind, problem = self._why_lost(int(part["facts"][row]), others=int(before[row]) - 1)
+            kind, problem = self._loss_reason(int(part["facts"][row]), others=int(before[row]) - 1)
             if problem is not None:
-                self._tell(kind, part[row], problem)
+                self._report(kind, part[row], problem)
         # Sorted by offset within a key: the same record of the other side is a neighbour.
         same_before = _same(part[1:], part[:-1]) & (old[1:] != old[:-1])
         has_twin = np.zeros(len(part), np.bool_)
@@ -228,25 +230,25 @@ class KeyedRecords:
         has_twin[:-1] |= same_before
         for row in np.flatnonzero(~old & (of_key >= 0) & (part["offset"] != of_key) & ~there & has_twin):
             what = f"is back: the record at offset {of_key[row]} had won its key before the cleaning"
-            self._tell(Kind.OLD_RECORD_BACK, part[row], what)
+            self._report(FindingKind.OLD_RECORD_BACK, part[row], what)
         for row in np.flatnonzero(~old & ~has_twin):
             what = "is visible now and was not before: aborted, or not in the log at all"
-            self._tell(Kind.OLD_RECORD_BACK, part[row], what)
+            self._report(FindingKind.OLD_RECORD_BACK, part[row], what)
 
-    def _why_lost(self, facts: int, others: int) -> tuple[Kind, str | None]:
+    def _loss_reason(self, facts: int, others: int) -> tuple[FindingKind, str | None]:
         """What the loss of a key's last record is, and how it is told; None when it is right: an expired tombstone.
 
         ``others``: how many more records of the key there were before the cleaning.
         """
         problem: str | None = None
-        kind = Kind.LAST_RECORD_OF_KEY_MISSING
+        kind = FindingKind.LAST_RECORD_OF_KEY_MISSING
         if not facts & int(_TOMBSTONE):
             problem = "is lost: it was the last one of its key before the cleaning"
         elif self._rules.never_forgets:
-            kind = Kind.TOMBSTONE_TOO_EARLY
+            kind = FindingKind.TOMBSTONE_TOO_EARLY
             problem = "is a tombstone that went although none may (tombstone.guard=forever)"
         elif self._rules.by_version and others and not self._where.many_rounds:
-            kind = Kind.TOMBSTONE_TOO_EARLY
+            kind = FindingKind.TOMBSTONE_TOO_EARLY
             problem = f"is a tombstone that went while there were {others} more records of its key"
         elif not facts & int(_MAY_BE_GONE) and facts & int(_HAS_HORIZON):
             problem = "is a tombstone that went before its delete horizon"
@@ -254,15 +256,15 @@ class KeyedRecords:
             problem = "is a tombstone that went without a delete horizon, in one cleaning"
         return kind, problem
 
-    def _tell(self, kind: Kind, row: np.void, what: str) -> None:
-        if not self._findings.wants(kind):
+    def _report(self, kind: FindingKind, row: np.void, what: str) -> None:
+        if not self._findings.has_room_for(kind):
             self._findings.count_error(kind)
             return
         path, position, offset = self._place(row)
         text = f"the record at offset {offset}{_key_text(path, position, offset)} {what}"
         self._findings.error(kind, str(path), text, position=position, offset=offset)
 
-    def _warn(self, kind: Kind, row: np.void, what: str) -> None:
+    def _warn(self, kind: FindingKind, row: np.void, what: str) -> None:
         path, position, offset = self._place(row)
         text = f"the record at offset {offset} {what}"
         self._findings.warning(kind, str(path), text, position=position, offset=offset)

@@ -24,7 +24,7 @@ NOT_JUDGED: Final[Mapping[str, str]] = {
 """File and field that nothing is compared with, and why (U-56). ``docs/verify.md`` names the same."""
 
 
-class Kind(enum.Enum):
+class FindingKind(enum.Enum):
     """``(name, rule)``. People read the name; the rule's id stands in ``--json`` only."""
 
     # Batches and records of a segment
@@ -80,7 +80,7 @@ class Kind(enum.Enum):
     NOT_COMPARED = ("not-compared", "U-28")
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """The name, as tables and ``--json`` have it."""
         return self.value[0]
 

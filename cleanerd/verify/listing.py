@@ -19,8 +19,8 @@ from cleanerd.format.names import (
     file_name,
     parse_file_name,
 )
-from cleanerd.log.plain_file import read_plain
-from cleanerd.log.remote import RemotePath
+from cleanerd.fsio.plain_file import read_plain
+from cleanerd.segments.remote import RemotePath
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.format.checkpoint import read_epoch_checkpoint, read_offset_checkpoint
 from cleanerd.format.meta import read_meta_properties
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
-from cleanerd.log.log_dir import (
+from cleanerd.segments.log_dir import (
     CHECKPOINTS,
     CLEAN_SHUTDOWN,
     CLEANER_CHECKPOINT,
@@ -18,11 +18,11 @@ from cleanerd.log.log_dir import (
     META_PROPERTIES,
     RECOVERY_POINT_CHECKPOINT,
 )
-from cleanerd.log.partition import LEADER_EPOCHS
+from cleanerd.segments.partition import LEADER_EPOCHS
 from cleanerd.verify.finding import Findings
-from cleanerd.verify.kinds import Kind
+from cleanerd.verify.kinds import FindingKind
 from cleanerd.verify.listing import bytes_of, dirs_in, is_there
-from cleanerd.verify.partition import Question, Verdict, verify_partition
+from cleanerd.verify.partition import VerifyRequest, VerifyResult, verify_partition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,7 +67,7 @@ def read_surroundings(
         if content is not None:
             read_meta_properties(content, str(meta))
     except CorruptionError as error:
-        findings.error(Kind.META_PROPERTIES_DAMAGED, str(meta), error.message, position=error.position)
+        findings.error(FindingKind.META_PROPERTIES_DAMAGED, str(meta), error.message, position=error.position)
     offsets = {}
     for name in CHECKPOINTS:
         file = path / name
@@ -75,11 +75,11 @@ def read_surroundings(
             offsets[name] = read_offset_checkpoint(bytes_of(file) or b"", str(file))
         except CorruptionError as error:
             what = f"{error.message}; a broker takes the whole log directory offline for this"
-            findings.error(Kind.CHECKPOINT_DAMAGED, str(file), what, position=error.position)
+            findings.error(FindingKind.CHECKPOINT_DAMAGED, str(file), what, position=error.position)
         except CleanerdError as error:
             if unread is None:
                 raise
-            findings.error(Kind.NOT_VERIFIED, str(file), f"{error.message}; nothing was compared with it")
+            findings.error(FindingKind.NOT_VERIFIED, str(file), f"{error.message}; nothing was compared with it")
             unread.append(error.without_frames())
     return Surroundings(path, offsets, is_there(path / CLEAN_SHUTDOWN), broker_runs)
 
@@ -94,7 +94,7 @@ def partitions_in(path: Path) -> list[Path]:
     return [path / str(name) for name in sorted(name for name in found if name is not None)]
 
 
-def verify_in_surroundings(path: Path, around: Surroundings, question: Question) -> Verdict:
+def verify_in_surroundings(path: Path, around: Surroundings, question: VerifyRequest) -> VerifyResult:
     """Verify a partition of a log directory, and what the directory's checkpoints say of it.
 
     A ``clean_to`` or ``log_start`` of the question wins over the checkpoint.
@@ -123,7 +123,7 @@ def verify_in_surroundings(path: Path, around: Surroundings, question: Question)
     return verdict
 
 
-def _check_checkpoints(name: TopicPartition, around: Surroundings, verdict: Verdict) -> None:
+def _check_checkpoints(name: TopicPartition, around: Surroundings, verdict: VerifyResult) -> None:
     if verdict.end_offset is None:
         return
     for checkpoint in CHECKPOINTS:
@@ -136,20 +136,20 @@ def _check_checkpoints(name: TopicPartition, around: Surroundings, verdict: Verd
             # The high watermark is not flushed with the data: after a crash it may be ahead.
             tolerated = checkpoint == HIGH_WATERMARK_CHECKPOINT and not around.clean_shutdown
             tell = verdict.findings.warning if tolerated else verdict.findings.error
-            tell(Kind.CHECKPOINT_OUTSIDE_LOG, file, what, offset=offset)
+            tell(FindingKind.CHECKPOINT_OUTSIDE_LOG, file, what, offset=offset)
         elif checkpoint == CLEANER_CHECKPOINT and offset < verdict.log_start:
             what = f"{name} {offset} lies below the log start {verdict.log_start}; cleaning begins there instead"
-            verdict.findings.warning(Kind.CHECKPOINT_BELOW_LOG_START, file, what, offset=offset)
+            verdict.findings.warning(FindingKind.CHECKPOINT_BELOW_LOG_START, file, what, offset=offset)
 
 
-def verify_small_file(path: Path, question: Question) -> Verdict | None:
+def verify_small_file(path: Path, question: VerifyRequest) -> VerifyResult | None:
     """Verify a checkpoint or ``meta.properties`` on its own; None when the name is of no such file.
 
     Raises:
         CleanerdError: it cannot be read.
     """
     findings = Findings(question.limit)
-    kind = Kind.META_PROPERTIES_DAMAGED if path.name == META_PROPERTIES else Kind.CHECKPOINT_DAMAGED
+    kind = FindingKind.META_PROPERTIES_DAMAGED if path.name == META_PROPERTIES else FindingKind.CHECKPOINT_DAMAGED
     data = bytes_of(path) or b""
     try:
         if path.name == LEADER_EPOCHS:
@@ -162,4 +162,4 @@ def verify_small_file(path: Path, question: Question) -> Verdict | None:
             return None
     except CorruptionError as error:
         findings.error(kind, str(path), error.message, position=error.position)
-    return Verdict(str(path), findings, size_bytes=len(data))
+    return VerifyResult(str(path), findings, size_bytes=len(data))

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Final
 from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.format.meta import read_partition_metadata
 from cleanerd.format.names import CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX
-from cleanerd.log.partition import PARTITION_METADATA
-from cleanerd.verify.against import Comparison, Expiry, check_ends, check_producers, old_view
+from cleanerd.segments.partition import PARTITION_METADATA
+from cleanerd.verify.against import CleaningComparison, Expiry, check_ends, check_producers, old_view
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.key_table import KeyTable
 from cleanerd.verify.keys import KeyedRecords, Range
-from cleanerd.verify.kinds import Kind
+from cleanerd.verify.kinds import FindingKind
 from cleanerd.verify.listing import NO_END, STAGING, bytes_of, list_partition
-from cleanerd.verify.partition_log import HeaderWalk, LogFacts
-from cleanerd.verify.producers import Clock, check_last_batches, read_snapshots
+from cleanerd.verify.partition_log import HeaderWalk, LogSummary
+from cleanerd.verify.producers import ProducerExpiry, check_last_batches, read_snapshots
 from cleanerd.verify.records import new_hash_key
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 from cleanerd.verify.walk import READ_LIMITS, ReadLimits
@@ -34,12 +34,12 @@ _MOST_DELETED_NAMED: Final = 3
 _BY_WHOM: Final = ": a broker does it after file.delete.delay.ms, or when it starts"
 
 
-def _nobody(_bytes: int) -> None:
+def _ignore_progress(_bytes: int) -> None:
     """Progress that nobody looks at."""
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class VerifyRequest:
     """What is known of a partition besides its files. ``clean_to``: below it the log has been cleaned; None: unknown.
 
     ``checkpoint_counts``: where that is unknown, Kafka's checkpoint in the log directory around it says it.
@@ -63,16 +63,16 @@ class Question:
     rules: KeyRules = KAFKAS_RULES
     limit: int | None = None
     read_limits: ReadLimits = READ_LIMITS
-    advance: Callable[[int], None] = _nobody
+    advance: Callable[[int], None] = _ignore_progress
 
     @property
-    def clock(self) -> Clock:
+    def clock(self) -> ProducerExpiry:
         """What decides which producers are active."""
-        return Clock(self.now_ms, self.producer_expiration_ms)
+        return ProducerExpiry(self.now_ms, self.producer_expiration_ms)
 
 
 @dataclass(slots=True)
-class Verdict:
+class VerifyResult:
     """What came out for one partition, segment or file. ``deleted`` files wait there; :func:`tell_deleted` tells."""
 
     path: str
@@ -104,7 +104,7 @@ class Verdict:
         }
 
 
-def verify_partition(path: Path, question: Question) -> Verdict:
+def verify_partition(path: Path, question: VerifyRequest) -> VerifyResult:
     """Verify a partition directory.
 
     Raises:
@@ -117,9 +117,9 @@ def verify_partition(path: Path, question: Question) -> Verdict:
     deleted = tuple(path for path in listing.leftovers if path.name.endswith(DELETED_SUFFIX))
     snapshots = read_snapshots(path, listing.snapshots, findings)
     log_start = max(question.log_start, listing.segments[0].base if listing.segments else 0)
-    verdict = Verdict(str(path), findings, clean_to=question.clean_to, log_start=log_start, deleted=deleted)
+    verdict = VerifyResult(str(path), findings, clean_to=question.clean_to, log_start=log_start, deleted=deleted)
     if not listing.segments:
-        findings.error(Kind.NO_SEGMENT, str(path), "holds no segment")
+        findings.error(FindingKind.NO_SEGMENT, str(path), "holds no segment")
         return verdict
     walk = HeaderWalk(
         findings,
@@ -140,7 +140,7 @@ def verify_partition(path: Path, question: Question) -> Verdict:
     return verdict
 
 
-def verify_segment(file: SegmentFile, question: Question) -> Verdict:
+def verify_segment(file: SegmentFile, question: VerifyRequest) -> VerifyResult:
     """Verify one segment with its indexes.
 
     Raises:
@@ -148,18 +148,18 @@ def verify_segment(file: SegmentFile, question: Question) -> Verdict:
     """
     findings = Findings(question.limit)
     log = HeaderWalk(findings, question.clock, question.advance, read_limits=question.read_limits).walk([file])
-    verdict = Verdict(str(file.path), findings, log_start=file.base)
+    verdict = VerifyResult(str(file.path), findings, log_start=file.base)
     _count(verdict, log)
     _compare_records(log, file.base, question, findings)
     return verdict
 
 
-def _count(verdict: Verdict, log: LogFacts) -> None:
+def _count(verdict: VerifyResult, log: LogSummary) -> None:
     verdict.segments, verdict.batches, verdict.records = len(log.segments), log.batches, log.records
     verdict.size_bytes, verdict.end_offset = log.size_bytes, log.end_offset
 
 
-def tell_deleted(place: Path, paths: Sequence[Path], findings: Findings) -> None:
+def report_deleted(place: Path, paths: Sequence[Path], findings: Findings) -> None:
     """The files below ``place``, a partition or a log directory, that wait to be deleted.
 
     After a live cleaning there are hundreds for a minute: more than a few are one line.
@@ -167,38 +167,38 @@ def tell_deleted(place: Path, paths: Sequence[Path], findings: Findings) -> None
     if len(paths) > _MOST_DELETED_NAMED:
         waiting = f"{len(paths)} files wait to be deleted, such as {paths[0].relative_to(place)}"
         what = f"{waiting}{_BY_WHOM}; their records can still be read"
-        findings.warning(Kind.DELETED_FILE_LEFT, str(place), what)
+        findings.warning(FindingKind.DELETED_FILE_LEFT, str(place), what)
         return
     for path in paths:
         what = f"waits to be deleted{_BY_WHOM}; its records can still be read"
-        findings.warning(Kind.DELETED_FILE_LEFT, str(path), what)
+        findings.warning(FindingKind.DELETED_FILE_LEFT, str(path), what)
 
 
 def _check_files(listing: Listing, findings: Findings) -> None:
     for path in listing.leftovers:
         if path.name.endswith(SWAP_SUFFIX):
             what = "a replacement that was cut short: the segments as they lie here are not what a broker would load"
-            findings.error(Kind.UNFINISHED_REPLACEMENT, str(path), what)
+            findings.error(FindingKind.UNFINISHED_REPLACEMENT, str(path), what)
         elif path.name.endswith(CLEANED_SUFFIX):
             what = "a replacement that was given up; a broker removes it when it starts"
-            findings.warning(Kind.UNFINISHED_REPLACEMENT, str(path), what)
+            findings.warning(FindingKind.UNFINISHED_REPLACEMENT, str(path), what)
         elif path.name == STAGING:
             what = "staged segments of a cleaning that is at work, waits for cleanerd apply, or was cut short"
-            findings.warning(Kind.STAGED_FILES_LEFT, str(path), what)
+            findings.warning(FindingKind.STAGED_FILES_LEFT, str(path), what)
     for path in listing.orphans:
         what = "belongs to no segment; a broker removes it when it starts"
-        findings.warning(Kind.INDEX_WITHOUT_SEGMENT, str(path), what)
+        findings.warning(FindingKind.INDEX_WITHOUT_SEGMENT, str(path), what)
     metadata = listing.path / PARTITION_METADATA
     try:
         data = bytes_of(metadata)
         if data is not None:
             read_partition_metadata(data, str(metadata))
     except CorruptionError as error:
-        findings.error(Kind.PARTITION_METADATA_DAMAGED, str(metadata), error.message, position=error.position)
+        findings.error(FindingKind.PARTITION_METADATA_DAMAGED, str(metadata), error.message, position=error.position)
 
 
 def _check_snapshots(
-    snapshots: Sequence[Snapshot], log: LogFacts, log_start: int, clock: Clock, findings: Findings
+    snapshots: Sequence[Snapshot], log: LogSummary, log_start: int, clock: ProducerExpiry, findings: Findings
 ) -> None:
     """The newest snapshot against the end of the log.
 
@@ -208,13 +208,13 @@ def _check_snapshots(
     for snapshot in snapshots:
         if snapshot.offset > log.end_offset:
             what = f"lies behind the end of the log at {log.end_offset}; a broker removes it when it starts"
-            findings.warning(Kind.PRODUCER_SNAPSHOT_WRONG, str(snapshot.path), what)
+            findings.warning(FindingKind.PRODUCER_SNAPSHOT_WRONG, str(snapshot.path), what)
     usable = [snapshot for snapshot in snapshots if snapshot.offset <= log.end_offset]
     if usable:
         check_last_batches(usable[-1], log.producers, log_start, clock, findings)
 
 
-def _compare_records(log: LogFacts, log_start: int, question: Question, findings: Findings) -> None:
+def _compare_records(log: LogSummary, log_start: int, question: VerifyRequest, findings: Findings) -> None:
     """Every record decoded; keys compared, with each other and with the copy."""
     clean_to = NO_END if question.clean_to is None else question.clean_to
     where = Range(
@@ -246,7 +246,7 @@ def _compare_records(log: LogFacts, log_start: int, question: Question, findings
 class _Against:
     """The log before the cleaning. ``shared`` are its segments that are the log's own; ``copy_end``: the copy's end."""
 
-    def __init__(self, question: Question, log: LogFacts, findings: Findings) -> None:
+    def __init__(self, question: VerifyRequest, log: LogSummary, findings: Findings) -> None:
         if question.against is None:
             raise ValueError("there is nothing to compare with")
         self._findings = findings
@@ -256,30 +256,30 @@ class _Against:
             raise CleanerdError("holds no segment to compare with", where=str(question.against))
         files = old_view([facts.file for facts in log.segments], copy)
         self.shared = {facts.file.path for facts in log.segments} & {file.path for file in files}
-        told = Findings(question.limit)
-        walk = HeaderWalk(told, question.clock, question.advance, indexes=False, read_limits=question.read_limits)
+        collected = Findings(question.limit)
+        walk = HeaderWalk(collected, question.clock, question.advance, indexes=False, read_limits=question.read_limits)
         self.log = walk.walk(files)
         copied = [facts for facts in self.log.segments if facts.file.path not in self.shared]
         if not copied:
             raise CleanerdError("is the log itself, and no copy to compare it with", where=str(question.against))
         self.copy_end = max(facts.end_offset for facts in copied)
-        for finding in told.kept:
+        for finding in collected.kept:
             if finding.file.startswith(str(question.against)):
                 findings.error(finding.kind, finding.file, f"in the copy: {finding.what}", position=finding.position)
-        self._tell_missing(findings)
+        self._report_missing(findings)
 
-    def _tell_missing(self, findings: Findings) -> None:
+    def _report_missing(self, findings: Findings) -> None:
         """A segment that reaches into one of the copy's replaced that one too, and the copy lacks its beginning."""
         for facts in self.log.segments:
             if facts.file.path in self.shared and facts.end_offset > facts.file.end:
                 what = f"{self._question.against} lacks segments that this one stands for: it is compared with a part"
-                findings.warning(Kind.NOT_COMPARED, str(facts.file.path), what)
+                findings.warning(FindingKind.NOT_COMPARED, str(facts.file.path), what)
 
-    def compare(self, log: LogFacts, log_start: int, clean_to: int) -> None:
+    def compare(self, log: LogSummary, log_start: int, clean_to: int) -> None:
         """Compare batches, segments' ends and producers with the copy's."""
         compared = [facts for facts in log.segments if not self._untouched(facts)]
         expiry = Expiry(self._question.now_ms, self._question.many_rounds)
-        comparison = Comparison(
+        comparison = CleaningComparison(
             self._findings,
             log_start=log_start,
             clean_to=clean_to,
@@ -296,13 +296,13 @@ class _Against:
 
     def _check_start(self, log_start: int) -> None:
         """No cleaning takes the beginning of a log away. Of what went, at most a checkpoint says that it was to go."""
-        begun = [facts.file for facts in self.log.segments if facts.batches and facts.file.path not in self.shared]
-        if begun and begun[0].base < log_start and log_start > self._question.log_start:
+        files = [facts.file for facts in self.log.segments if facts.batches and facts.file.path not in self.shared]
+        if files and files[0].base < log_start and log_start > self._question.log_start:
             what = (
-                f"the log begins at offset {log_start}, the copy at {begun[0].base}: what lies between was deleted by "
+                f"the log begins at offset {log_start}, the copy at {files[0].base}: what lies between was deleted by "
             )
             what += "retention or on request, or is lost; it was compared with nothing"
-            self._findings.warning(Kind.NOT_COMPARED, str(begun[0].path), what, offset=begun[0].base)
+            self._findings.warning(FindingKind.NOT_COMPARED, str(files[0].path), what, offset=files[0].base)
 
     def _untouched(self, facts: SegmentFacts) -> bool:
         """A segment that is not in the copy, nor within one of its segments: it was not replaced."""

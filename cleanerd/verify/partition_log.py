@@ -10,9 +10,9 @@ import numpy as np
 from cleanerd.verify.epochs import Epochs, read_epochs
 from cleanerd.verify.indexes import check_indexes
 from cleanerd.verify.listing import NO_END
-from cleanerd.verify.producers import Clock, ProducerFacts, Producers, Snapshot, compare_snapshot
+from cleanerd.verify.producers import ProducerExpiry, ProducerFacts, Producers, Snapshot, compare_snapshot
 from cleanerd.verify.segment import SegmentFacts, check_segment
-from cleanerd.verify.transactions import Invisible, Transactions, check_txn_index
+from cleanerd.verify.transactions import InvisibleRanges, Transactions, check_txn_index
 from cleanerd.verify.walk import READ_LIMITS, ReadLimits
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ MADE_ANEW: Final = "the broker was not stopped cleanly and makes this index anew
 
 
 @dataclass(frozen=True, slots=True)
-class LogFacts:
+class LogSummary:
     """A log as its batches tell it. ``end_offset``: one past the last offset, at least the last segment's base.
 
     ``last_stable_offset``: see :meth:`Transactions.last_stable_offset`.
     """
 
     segments: tuple[SegmentFacts, ...]
-    invisible: Invisible
+    invisible: InvisibleRanges
     last_stable_offset: int
     producers: dict[int, ProducerFacts]
     end_offset: int
@@ -55,7 +55,7 @@ class HeaderWalk:
     """
 
     findings: Findings
-    clock: Clock
+    clock: ProducerExpiry
     advance: Callable[[int], None]
     log_start: int = 0
     tail_may_be_cut: bool = False
@@ -68,7 +68,7 @@ class HeaderWalk:
     read_limits: ReadLimits = READ_LIMITS
     _producers: Producers = field(default_factory=Producers)
 
-    def walk(self, files: Sequence[SegmentFile]) -> LogFacts:
+    def walk(self, files: Sequence[SegmentFile]) -> LogSummary:
         """Walk ``files``, the segments of one log in order.
 
         Raises:
@@ -83,10 +83,10 @@ class HeaderWalk:
         for file, is_recovered in zip(files, self._recovered(files), strict=True):
 
             def take(batches: _kernel.Batches, name: str = str(file.path)) -> None:
-                transactions.take(batches)
+                transactions.add(batches)
                 self._replay(batches, waiting)
                 if epochs is not None:
-                    epochs.take(batches, name)
+                    epochs.add(batches, name)
 
             facts, columns = check_segment(
                 file,
@@ -110,7 +110,7 @@ class HeaderWalk:
         for snapshot in waiting:
             if snapshot.offset <= end_offset:
                 self._compare(snapshot)
-        return LogFacts(
+        return LogSummary(
             segments=tuple(found),
             invisible=transactions.invisible(),
             last_stable_offset=transactions.last_stable_offset(),
@@ -133,10 +133,10 @@ class HeaderWalk:
         done = 0
         while waiting and waiting[0].offset <= int(batches.base_offset[-1]):
             until = int(np.searchsorted(batches.base_offset, waiting[0].offset))
-            self._producers.take(batches, slice(done, until))
+            self._producers.add(batches, slice(done, until))
             self._compare(waiting.pop(0))
             done = until
-        self._producers.take(batches, slice(done, len(batches)))
+        self._producers.add(batches, slice(done, len(batches)))
 
     def _compare(self, snapshot: Snapshot) -> None:
         compare_snapshot(snapshot, dict(self._producers.state), self.log_start, self.clock, self.findings)

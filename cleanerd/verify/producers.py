@@ -12,7 +12,7 @@ from cleanerd.format.batch import CONTROL, TRANSACTIONAL
 from cleanerd.format.control import ControlType
 from cleanerd.format.names import SNAPSHOT_SUFFIX, file_name
 from cleanerd.format.snapshot import SNAPSHOT_ENTRY, read_snapshot
-from cleanerd.verify.kinds import Kind
+from cleanerd.verify.kinds import FindingKind
 from cleanerd.verify.listing import bytes_of, changed_ms
 from cleanerd.verify.records import NO_HORIZON, horizons
 
@@ -58,7 +58,7 @@ class Producers:
     def __init__(self) -> None:
         self.state: dict[int, ProducerFacts] = {}
 
-    def take(self, batches: _kernel.Batches, rows: slice = slice(None)) -> None:
+    def add(self, batches: _kernel.Batches, rows: slice = slice(None)) -> None:
         """The batches of a chunk, or ``rows`` of them. Of each producer only its last ones and openings matter."""
         ids = batches.producer_id[rows]
         mine = np.flatnonzero((ids >= 0) & (batches.magic[rows] == 2)) + (rows.start or 0)
@@ -127,7 +127,7 @@ def _that_matter(batches: _kernel.Batches, rows: NDArray[np.intp], is_marker: ND
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class ProducerExpiry:
     """What decides whether a producer is still known to a broker (C-43)."""
 
     now_ms: int
@@ -163,12 +163,12 @@ def read_snapshots(directory: Path, offsets: tuple[int, ...], findings: Findings
         try:
             found.append(Snapshot(path, offset, read_snapshot(data, str(path)), changed_ms(path)))
         except CorruptionError as error:
-            findings.error(Kind.PRODUCER_SNAPSHOT_WRONG, str(path), error.message, position=error.position)
+            findings.error(FindingKind.PRODUCER_SNAPSHOT_WRONG, str(path), error.message, position=error.position)
     return found
 
 
 def compare_snapshot(
-    snapshot: Snapshot, replayed: dict[int, ProducerFacts], log_start: int, clock: Clock, findings: Findings
+    snapshot: Snapshot, replayed: dict[int, ProducerFacts], log_start: int, clock: ProducerExpiry, findings: Findings
 ) -> None:
     """A snapshot may know more than the log, which cleaning and retention have shortened; never less or other.
 
@@ -183,7 +183,7 @@ def compare_snapshot(
         if problem is not None:
             position = _FIRST_ENTRY_AT + row * SNAPSHOT_ENTRY.itemsize
             findings.error(
-                Kind.PRODUCER_SNAPSHOT_WRONG,
+                FindingKind.PRODUCER_SNAPSHOT_WRONG,
                 name,
                 f"producer {key}: {problem}",
                 position=position,
@@ -195,7 +195,7 @@ def compare_snapshot(
         last = facts.newest_offset()
         if last >= log_start and then.is_active(facts.timestamp_ms):
             what = f"producer {key} is missing, its last batch ends at offset {last}"
-            findings.error(Kind.PRODUCER_SNAPSHOT_WRONG, name, what, offset=last)
+            findings.error(FindingKind.PRODUCER_SNAPSHOT_WRONG, name, what, offset=last)
 
 
 def _difference(entry: np.void, facts: ProducerFacts, log_start: int) -> str | None:
@@ -225,7 +225,7 @@ def _transaction_difference(opened: int, facts: ProducerFacts) -> str | None:
 
 
 def check_last_batches(
-    newest: Snapshot, state: dict[int, ProducerFacts], log_start: int, clock: Clock, findings: Findings
+    newest: Snapshot, state: dict[int, ProducerFacts], log_start: int, clock: ProducerExpiry, findings: Findings
 ) -> None:
     """R192-1: the last batch of every active producer is there. ``state``: at the end of the log."""
     for row, entry in enumerate(newest.entries):
@@ -240,4 +240,4 @@ def check_last_batches(
             f"the last batch of producer {key}, which ends at offset {last}, is gone: its next append will be refused"
         )
         position = _FIRST_ENTRY_AT + row * SNAPSHOT_ENTRY.itemsize
-        findings.error(Kind.PRODUCER_BATCH_MISSING, str(newest.path), what, position=position, offset=last)
+        findings.error(FindingKind.PRODUCER_BATCH_MISSING, str(newest.path), what, position=position, offset=last)

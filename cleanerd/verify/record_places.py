@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import CleanerdError
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
-from cleanerd.log.remote import RemotePath
-from cleanerd.log.safe_open import MAX_KEPT_BYTES
-from cleanerd.log.state_files import DAMAGE, DAMAGED, read_state_file
+from cleanerd.fsio.safe_open import MAX_KEPT_BYTES
+from cleanerd.fsio.state_files import DAMAGE, DAMAGED, read_state_file
+from cleanerd.segments.remote import RemotePath
 from cleanerd.verify.listing import names_in
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class RecordPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsearched:
+class UnsearchedPlace:
     """A place that cannot be searched. ``name``: the partition that it is about, None: it may be about any.
 
     ``log_dir``: as :class:`RecordPlace` has it.
@@ -74,7 +74,7 @@ class RecordPlaces:
     """What was found; a directory is there once."""
 
     places: list[RecordPlace] = field(default_factory=list)
-    unsearched: list[Unsearched] = field(default_factory=list)
+    unsearched: list[UnsearchedPlace] = field(default_factory=list)
 
     def of(self, is_wanted: Callable[[TopicPartition], bool], log_dirs: Collection[str] = ()) -> RecordPlaces:
         """Those of the partitions that are wanted, and of any partition of the resolved ``log_dirs``."""
@@ -112,7 +112,7 @@ def _named(found: RecordPlaces, path: Path, way_out: str) -> Iterator[None]:
         yield
     except (CleanerdError, OSError) as error:
         why = error.strerror if isinstance(error, OSError) else error.message
-        found.unsearched.append(Unsearched(None, f"{path}: {why} ({way_out})"))
+        found.unsearched.append(UnsearchedPlace(None, f"{path}: {why} ({way_out})"))
 
 
 def _of_trash(state_dir: Path, found: RecordPlaces) -> None:
@@ -148,15 +148,15 @@ def _of_entry(path: Path, data: bytes, found: RecordPlaces) -> None:
             f"{kept}: cannot be found, and has segments that a cleaning replaced "
             f"(mount its disk; if it was deleted, remove {path})"
         )
-        found.unsearched.append(Unsearched(name, what, str(entry["log_dir"])))
+        found.unsearched.append(UnsearchedPlace(name, what, str(entry["log_dir"])))
 
 
-def _unknown(path: Path, why: str) -> Unsearched:
+def _unknown(path: Path, why: str) -> UnsearchedPlace:
     what = (
         f"{path}: {why}, so nothing says where a cleaning kept replaced segments "
         "(name their directories with cleanerd.keep.replaced.dir, then remove this file)"
     )
-    return Unsearched(None, what)
+    return UnsearchedPlace(None, what)
 
 
 def _partitions_in(directory: Path, state: str) -> Iterator[RecordPlace]:

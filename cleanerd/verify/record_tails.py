@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cleanerd.errors import CorruptionError
 from cleanerd.format.batch import HEADER_BYTES
 from cleanerd.format.record import unpack
-from cleanerd.log.memory import batch_bytes
+from cleanerd.host.memory import batch_bytes
 
 if TYPE_CHECKING:
     from cleanerd.format.batch import BatchHeader

@@ -13,7 +13,7 @@ from cleanerd import _kernel
 from cleanerd.format.batch import CONTROL, CRC_FROM, HAS_DELETE_HORIZON, HEADER
 from cleanerd.format.legacy import parse_message, records_of_message
 from cleanerd.format.record import Record, records_of
-from cleanerd.log.memory import batch_bytes, batch_bytes_of_objects
+from cleanerd.host.memory import batch_bytes, batch_bytes_of_objects
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 from cleanerd.verify.walk import CHUNK_BYTES, Damage, walk
 
@@ -30,7 +30,7 @@ NO_TIMESTAMP: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class DataRecords:
     """Data records of some batches. ``batch`` is each one's row in ``batches``; ``key_hash`` is [n, 2].
 
     ``version`` means nothing where ``has_version`` is False; ``is_tombstone`` is by the topic's mode.
@@ -65,7 +65,7 @@ def read_rows(
     chunk_bytes: int = CHUNK_BYTES,
     rules: KeyRules = KAFKAS_RULES,
     checksums: bool = False,
-) -> Iterator[tuple[NDArray[np.uint8], Rows]]:
+) -> Iterator[tuple[NDArray[np.uint8], DataRecords]]:
     """The data records of a segment file, chunk by chunk, with the bytes of their batches.
 
     What can be decoded is among them whatever its checksum says; with ``checksums`` it is told as damage as well.
@@ -103,7 +103,7 @@ def _wrong_checksum(data: NDArray[np.uint8], position: int) -> str | None:
     return None
 
 
-def _rows(chunk: _kernel.Chunk, rules: KeyRules) -> Rows:
+def _rows(chunk: _kernel.Chunk, rules: KeyRules) -> DataRecords:
     batches, records = chunk.batches, chunk.records
     first = batches.first_record.astype(np.int64)
     counts: NDArray[np.int64] = first[1:] - first[:-1]
@@ -112,7 +112,7 @@ def _rows(chunk: _kernel.Chunk, rules: KeyRules) -> Rows:
     starts = first[:-1][filled]
     is_data = ((batches.attributes & CONTROL) == 0)[batch]
     version, has_version = rules.versions(records)
-    return Rows(
+    return DataRecords(
         batches=batches,
         batch=batch[is_data],
         offset=records.offset[is_data],

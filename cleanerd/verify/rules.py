@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from cleanerd.config.topic_config import TopicConfig
     from cleanerd.format.record import Record
-    from cleanerd.log.topic_config import TopicConfig
 
 _NO_MARK = (b"", b"0", b"false", None)
 _FLAG_BIT = 0x20

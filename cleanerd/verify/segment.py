@@ -10,8 +10,8 @@ import numpy as np
 from cleanerd import _kernel
 from cleanerd.errors import CorruptionError
 from cleanerd.format.legacy import parse_message, records_of_message
-from cleanerd.log.memory import batch_bytes, batch_bytes_of_objects
-from cleanerd.verify.kinds import Kind
+from cleanerd.host.memory import batch_bytes, batch_bytes_of_objects
+from cleanerd.verify.kinds import FindingKind
 from cleanerd.verify.listing import size_of
 from cleanerd.verify.walk import CHUNK_BYTES, READ_LIMITS, Damage, ReadLimits, read_batch, walk
 
@@ -88,15 +88,17 @@ def check_segment(
     )
     chunk_bytes = read_limits.chunk_bytes
     for data, batches in walk(file.path, file.size_bytes, _headers, checks.damaged, chunk_bytes=chunk_bytes):
-        checks.take(data, batches)
+        checks.add_chunk(data, batches)
         take(batches)
         advance(len(data))
     if file.size_bytes > MAX_RELATIVE_OFFSET:
-        findings.error(Kind.SEGMENT_TOO_LARGE, str(file.path), f"{file.size_bytes} bytes: a segment has at most 2^31-1")
+        findings.error(
+            FindingKind.SEGMENT_TOO_LARGE, str(file.path), f"{file.size_bytes} bytes: a segment has at most 2^31-1"
+        )
     return checks.facts(), checks.columns()
 
 
-def is_told(path: Path, damage: Damage) -> bool:
+def is_reported(path: Path, damage: Damage) -> bool:
     """Whether :func:`check_segment` tells of ``damage``, which a walk over the records found, too.
 
     Asked of the bytes once more: to remember every damaged batch would take memory in proportion to the damage (U-35).
@@ -175,45 +177,45 @@ class _Checks:
             reason += "; the broker was not stopped cleanly and cuts the log off here when it starts"
         elif not damage.size_bytes:
             reason += "; nothing after it was read"
-        kind = Kind.BATCH_DAMAGED if damage.size_bytes else Kind.BATCH_UNREADABLE
+        kind = FindingKind.BATCH_DAMAGED if damage.size_bytes else FindingKind.BATCH_UNREADABLE
         tell(kind, self._name, reason, position=damage.position, offset=damage.offset)
 
     def _has_grown(self) -> bool:
         return size_of(self._file.path) > self._file.size_bytes
 
-    def take(self, data: NDArray[np.uint8], batches: _kernel.Batches) -> None:
+    def add_chunk(self, data: NDArray[np.uint8], batches: _kernel.Batches) -> None:
         columns = tuple(
             column.astype(np.int64)
             for column in (batches.position, batches.base_offset, batches.last_offset, batches.max_timestamp)
         )
-        self._keep(columns)
+        self._store(columns)
         self._records += int(batches.first_record[-1])
         position, base, last, _ = columns
         before = np.concatenate([[self._last], last[:-1]])
         what = "does not lie after the batch before it, which ends at"
         # Brokers store such batches, and the cleaner takes them (U-45).
         tell = self._findings.warning
-        self._tell(base <= before, position, base, before, Kind.OFFSET_OUT_OF_ORDER, what, tell=tell)
-        outside = Kind.OFFSET_OUTSIDE_SEGMENT
-        self._tell(base < self._file.base, position, base, None, outside, "is below the segment's base offset")
+        self._report(base <= before, position, base, before, FindingKind.OFFSET_OUT_OF_ORDER, what, tell=tell)
+        outside = FindingKind.OFFSET_OUTSIDE_SEGMENT
+        self._report(base < self._file.base, position, base, None, outside, "is below the segment's base offset")
         what = "lies in the range of the segment that follows"
-        self._tell(last >= self._file.end, position, last, None, outside, what, tell=tell)
+        self._report(last >= self._file.end, position, last, None, outside, what, tell=tell)
         too_far = last - self._file.base > MAX_RELATIVE_OFFSET
         what = "is more than 2^31-1 above the segment's base offset"
-        self._tell(too_far, position, last, None, Kind.OFFSET_TOO_FAR, what)
+        self._report(too_far, position, last, None, FindingKind.OFFSET_TOO_FAR, what)
         self._whole &= bool((base > before).all())
         self._last = int(last[-1])
         for row in np.flatnonzero(batches.magic < 2):
             at = int(position[row])
             columns[3][row] = self._check_legacy(data[at - int(position[0]) :][: int(batches.size[row])], at)
 
-    def _tell(
+    def _report(
         self,
         bad: NDArray[np.bool_],
         position: NDArray[np.int64],
         offset: NDArray[np.int64],
         other: NDArray[np.int64] | None,
-        kind: Kind,
+        kind: FindingKind,
         what: str,
         *,
         tell: Callable[..., None] | None = None,
@@ -233,10 +235,10 @@ class _Checks:
             return _check_message(data, self._name, position)
         except CorruptionError as error:
             self._whole = False
-            self._findings.error(Kind.MESSAGE_DAMAGED, self._name, error.message, position=position)
+            self._findings.error(FindingKind.MESSAGE_DAMAGED, self._name, error.message, position=position)
             return -1
 
-    def _keep(self, columns: tuple[NDArray[np.int64], ...]) -> None:
+    def _store(self, columns: tuple[NDArray[np.int64], ...]) -> None:
         """Remember a chunk's columns, as long as there is memory for them."""
         self._batches += len(columns[0])
         self._end = max(self._end, int(columns[2].max()) + 1)
@@ -249,7 +251,7 @@ class _Checks:
                 f"its indexes were not compared with it: it has more than {self._batches} batches up to here, and "
                 f"{self._kept_bytes} bytes of memory may be used for that (more memory is needed)"
             )
-            self._findings.error(Kind.NOT_VERIFIED, self._name, what, position=int(columns[0][0]))
+            self._findings.error(FindingKind.NOT_VERIFIED, self._name, what, position=int(columns[0][0]))
 
     def columns(self) -> BatchColumns | None:
         if self._columns is None:

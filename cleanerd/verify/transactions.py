@@ -13,8 +13,8 @@ from cleanerd.format.batch import CONTROL, TRANSACTIONAL
 from cleanerd.format.control import ControlType
 from cleanerd.format.index import TXN_ENTRY, read_txn_index
 from cleanerd.format.names import TXNINDEX_SUFFIX
-from cleanerd.log.memory import facts_bytes
-from cleanerd.verify.kinds import Kind
+from cleanerd.host.memory import facts_bytes
+from cleanerd.verify.kinds import FindingKind
 from cleanerd.verify.listing import NO_END, bytes_of, size_of
 from cleanerd.verify.walk import READ_LIMITS, ReadLimits
 
@@ -76,7 +76,7 @@ class Transactions:
         """Before any batch: the transactions that are open where the walk begins, their first offsets by producer."""
         self._open.update({producer_id: _Open(first, _NONE) for producer_id, first in opened.items()})
 
-    def take(self, batches: _kernel.Batches, *, since: int = 0) -> None:
+    def add(self, batches: _kernel.Batches, *, since: int = 0) -> None:
         """Take in the next batches, in log order, without those that begin below the offset ``since``."""
         attributes = batches.attributes
         counts = (batches.magic == 2) & ((attributes & TRANSACTIONAL) != 0) & (batches.base_offset >= since)
@@ -97,7 +97,7 @@ class Transactions:
             first = _NONE if opened is None else opened.first
             if opened is not None:
                 self._aborted.extend((producer_id, first, base))
-            self._remember((producer_id, base, first, since))
+            self._record_marker((producer_id, base, first, since))
 
     def markers(self) -> AbortMarkers | None:
         """The ABORT markers since the last call: those of a segment. None: more than there is memory for (U-35)."""
@@ -105,7 +105,7 @@ class Transactions:
         fit, self._markers_fit = self._markers_fit, True
         return AbortMarkers(*_rows(found, 4).T) if fit else None
 
-    def _remember(self, marker: tuple[int, int, int, int]) -> None:
+    def _record_marker(self, marker: tuple[int, int, int, int]) -> None:
         if not self._markers_fit:
             return
         self._markers.extend(marker)
@@ -119,16 +119,16 @@ class Transactions:
     def _first_open(self) -> int:
         return min([self._high_watermark, *(opened.first for opened in self._open.values())])
 
-    def invisible(self) -> Invisible:
+    def invisible(self) -> InvisibleRanges:
         """What no reader of committed data sees: aborted transactions, and those that have no end yet."""
         opened = array("q")
         for producer_id, each in self._open.items():
             opened.extend((producer_id, each.first, NO_END))
         rows = np.concatenate([_rows(self._aborted, 3), _rows(opened, 3)])
-        return Invisible(rows[np.lexsort(rows.T[::-1])])
+        return InvisibleRanges(rows[np.lexsort(rows.T[::-1])])
 
 
-class Invisible:
+class InvisibleRanges:
     """Ranges of offsets by producer. ``ranges``: [n, 3] int64, sorted: producer id, first offset, end (exclusive)."""
 
     def __init__(self, ranges: NDArray[np.int64]) -> None:
@@ -178,7 +178,7 @@ def check_txn_index(
     name = str(path)
     if markers is None:
         what = f"was not compared with its segment: that has more than {facts_bytes() // MARKER_BYTES} ABORT markers"
-        findings.error(Kind.NOT_VERIFIED, name, f"{what} (more memory is needed)")
+        findings.error(FindingKind.NOT_VERIFIED, name, f"{what} (more memory is needed)")
         return
     data = bytes_of(path)
     entries = np.zeros(0, TXN_ENTRY)
@@ -186,7 +186,7 @@ def check_txn_index(
         try:
             entries = read_txn_index(data, name)
         except CorruptionError as error:
-            findings.error(Kind.TRANSACTION_INDEX_WRONG, name, error.message, position=error.position)
+            findings.error(FindingKind.TRANSACTION_INDEX_WRONG, name, error.message, position=error.position)
             return
     if not file.sealed and size_of(file.path) > file.size_bytes:
         entries = entries[entries["last_offset"] < end_offset]
@@ -197,7 +197,7 @@ def check_txn_index(
         offset = int(markers.offset[at])
         what = f"no entry for the transaction of producer {markers.producer_id[at]} that was aborted at offset "
         what += f"{offset}: its data from offset {markers.first[at]} on counts as committed"
-        findings.error(Kind.ABORTED_TRANSACTION_MISSING, name, what, offset=offset)
+        findings.error(FindingKind.ABORTED_TRANSACTION_MISSING, name, what, offset=offset)
     found = np.flatnonzero(known)
     _compare(name, markers, found, entries, rows[found], findings)
     if not whole:
@@ -206,7 +206,7 @@ def check_txn_index(
         what = f"entry {row}: producer {entries['producer_id'][row]} has no ABORT marker at offset {ends[row]}, so its "
         what += f"data from offset {entries['first_offset'][row]} on counts as aborted without one"
         position = int(row) * TXN_ENTRY.itemsize
-        findings.error(Kind.TRANSACTION_INDEX_WRONG, name, what, position=position, offset=int(ends[row]))
+        findings.error(FindingKind.TRANSACTION_INDEX_WRONG, name, what, position=position, offset=int(ends[row]))
 
 
 def _compare(
@@ -233,7 +233,7 @@ def _compare(
         else:
             problem = f"begins at {begins[at]}, but the producer's transaction before it ends at {since[at]}"
         findings.error(
-            Kind.TRANSACTION_INDEX_WRONG,
+            FindingKind.TRANSACTION_INDEX_WRONG,
             name,
             f"entry {rows[at]}: {problem}",
             position=int(rows[at]) * TXN_ENTRY.itemsize,

@@ -12,12 +12,12 @@ import numpy as np
 from cleanerd import _kernel
 from cleanerd.errors import CorruptionError, system_error
 from cleanerd.format.batch import parse_frame
-from cleanerd.log.chunks import Consumed
-from cleanerd.log.memory import batch_bytes, facts_bytes
-from cleanerd.log.plain_file import open_plain
-from cleanerd.log.remote import Ranges, RemotePath
-from cleanerd.log.safe_open import raw_file
-from cleanerd.log.zeros import only_zeros
+from cleanerd.fsio.plain_file import open_plain
+from cleanerd.fsio.safe_open import raw_file
+from cleanerd.host.memory import batch_bytes, facts_bytes
+from cleanerd.segments.chunks import Consumed
+from cleanerd.segments.preallocated import only_zeros
+from cleanerd.segments.remote import Ranges, RemotePath
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from cleanerd.log.segment import StatResult
+    from cleanerd.segments.segment import StatResult
 
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 _FRAME_WITH_MAGIC: Final = 17

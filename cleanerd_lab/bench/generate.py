@@ -25,7 +25,12 @@ from cleanerd.format.names import (
     uuid_to_base64,
 )
 from cleanerd.format.snapshot import SNAPSHOT_ENTRY, write_snapshot
-from cleanerd.log.log_dir import CLEAN_SHUTDOWN, HIGH_WATERMARK_CHECKPOINT, META_PROPERTIES, RECOVERY_POINT_CHECKPOINT
+from cleanerd.segments.log_dir import (
+    CLEAN_SHUTDOWN,
+    HIGH_WATERMARK_CHECKPOINT,
+    META_PROPERTIES,
+    RECOVERY_POINT_CHECKPOINT,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +64,7 @@ _POOL_ROWS: Final = 16_384
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class LogShape:
     """What a log is made of. ``superseded`` is the share of records with a newer one of the same key.
 
     ``versions``: all records but the tombstones have a random version in header ``VERSION_HEADER``; a share of ``ties``
@@ -83,11 +88,11 @@ class Shape:
 
 
 SHAPES: Final = (
-    Shape("a80", "128 B records, 64 a batch, 80 % superseded", 128, 64, 0.8),
-    Shape("a10", "the same, 10 % superseded", 128, 64, 0.1),
-    Shape("single", "batches of one record, 200 B, 80 % superseded", 200 - HEADER_BYTES, 1, 0.8),
-    Shape("lz4", "as the first, lz4", 128, 64, 0.8, codec=3),
-    Shape("zstd", "as the first, zstd", 128, 64, 0.8, codec=4),
+    LogShape("a80", "128 B records, 64 a batch, 80 % superseded", 128, 64, 0.8),
+    LogShape("a10", "the same, 10 % superseded", 128, 64, 0.1),
+    LogShape("single", "batches of one record, 200 B, 80 % superseded", 200 - HEADER_BYTES, 1, 0.8),
+    LogShape("lz4", "as the first, lz4", 128, 64, 0.8, codec=3),
+    LogShape("zstd", "as the first, zstd", 128, 64, 0.8, codec=4),
 )
 """What `make bench` measures: many and few superseded records, single records, two codecs."""
 
@@ -99,7 +104,7 @@ class MadeLog:
     ``records`` and ``log_bytes`` are those of the sealed segments; the active one holds a single batch more.
     """
 
-    shape: Shape
+    shape: LogShape
     log_dir: Path
     records: int
     log_bytes: int
@@ -112,7 +117,7 @@ class MadeLog:
         return self.log_dir / str(PARTITION)
 
 
-def make_log(log_dir: Path, shape: Shape, *, unpacked_bytes: int, segment_bytes: int) -> MadeLog:
+def make_log(log_dir: Path, shape: LogShape, *, unpacked_bytes: int, segment_bytes: int) -> MadeLog:
     """Write a log of about ``unpacked_bytes`` before compression, in segments of at most ``segment_bytes``.
 
     The same arguments give the same bytes.
@@ -192,7 +197,7 @@ def write_broker_files(log_dir: Path, log_ends: dict[TopicPartition, int]) -> No
     (log_dir / CLEAN_SHUTDOWN).write_text('{"version":0,"brokerEpoch":-1}')
 
 
-def _batches(shape: Shape, count: int, *, first_offset: int = 0) -> Iterator[memoryview]:
+def _batches(shape: LogShape, count: int, *, first_offset: int = 0) -> Iterator[memoryview]:
     """``count`` encoded batches with consecutive offsets."""
     random = np.random.default_rng(_SEED + first_offset)
     distinct = _keys_to_draw_from(count * shape.batch_records, shape.superseded)
@@ -207,7 +212,7 @@ def _batches(shape: Shape, count: int, *, first_offset: int = 0) -> Iterator[mem
 
 
 def _block(
-    shape: Shape, keys: NDArray[np.uint64], pool: NDArray[np.uint8], random: np.random.Generator, first_offset: int
+    shape: LogShape, keys: NDArray[np.uint64], pool: NDArray[np.uint8], random: np.random.Generator, first_offset: int
 ) -> Iterator[memoryview]:
     batches, each = keys.shape
     rows = np.zeros((batches, shape.unpacked_batch_bytes), dtype=np.uint8)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from cleanerd import _kernel
-from cleanerd.log.read import DEFAULT_CHUNK_BYTES
 from cleanerd.policy.retain import RecordEvidence, bits_from, retain
+from cleanerd.segments.reading import DEFAULT_CHUNK_BYTES
 from cleanerd_lab.bench.yardstick import segments
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import click
 
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column
-from cleanerd.settings.units import parse_size
-from cleanerd.words import human_bytes, human_count, human_ms
-from cleanerd_lab.bench.generate import SHAPES, MadeLog, Shape, make_log
+from cleanerd.config.units import parse_size
+from cleanerd.humanize import human_bytes, human_count, human_ms
+from cleanerd_lab.bench.generate import SHAPES, LogShape, MadeLog, make_log
 from cleanerd_lab.bench.stages import Stages, measure_stages
 from cleanerd_lab.bench.whole import WholeClean, clean_copies, start_cost
 from cleanerd_lab.bench.yardstick import copy_seconds, floor_seconds
@@ -95,11 +95,11 @@ def bench(common: Common, *, size: int, names: tuple[str, ...], repeat: int, par
     if common.output.as_json:
         common.output.json(_document(start, measured))
     else:
-        _tell(common.output, start, measured)
+        _print_report(common.output, start, measured)
     return 0
 
 
-def measure(shape: Shape, work_dir: Path, *, unpacked_bytes: int, repeat: int) -> Measured:
+def measure(shape: LogShape, work_dir: Path, *, unpacked_bytes: int, repeat: int) -> Measured:
     """Make a log of this shape in ``work_dir`` and measure with it.
 
     Raises:
@@ -121,7 +121,7 @@ def measure(shape: Shape, work_dir: Path, *, unpacked_bytes: int, repeat: int) -
     )
 
 
-def _tell(output: Output, start: Cost, measured: Sequence[Measured]) -> None:
+def _print_report(output: Output, start: Cost, measured: Sequence[Measured]) -> None:
     output.line("Logs")
     output.table(
         (Column("log"), Column("made of"), Column("records", right=True), Column("bytes", right=True)),
@@ -142,14 +142,14 @@ def _tell(output: Output, start: Cost, measured: Sequence[Measured]) -> None:
     titles = ("CPU ns a record", "CPU / floor", "wall", "cp", "wall / cp", "GB/s of input")
     output.table(
         (Column("log"), *(Column(title, right=True) for title in titles)),
-        [_whole_row(each, start) for each in measured],
+        [_total_row(each, start) for each in measured],
     )
     output.line()
     output.line(f"CPU is without the start of the process ({human_ms(1000 * start.cpu_seconds)}), wall is with it.")
     output.line("floor: CPU time to read the log twice and checksum it once. cp: input and output, not flushed.")
 
 
-def _whole_row(each: Measured, start: Cost) -> list[str]:
+def _total_row(each: Measured, start: Cost) -> list[str]:
     cpu_seconds = each.whole.cost.cpu_seconds - start.cpu_seconds
     wall_seconds = each.whole.cost.wall_seconds
     return [

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cleanerd_lab.demo.reading import Read
-    from cleanerd_lab.demo.traffic import Written
+    from cleanerd_lab.demo.reading import ConsumedPartition
+    from cleanerd_lab.demo.traffic import AcknowledgedTopic
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ReadersComparison:
     """One reader's records of one topic against what was acknowledged; every count but the first two should be 0.
 
     ``wrong_records``: not acknowledged with this offset, key and value. ``wrong_keys``: keys whose last value, or whose
@@ -36,7 +36,7 @@ class Verdict:
         return self.wrong_records == self.wrong_keys == self.repeated_keys == self.short_of_end == 0
 
 
-def compare(written: Written, read: Read, clean_offset: int) -> Verdict:
+def compare(written: AcknowledgedTopic, read: ConsumedPartition, clean_offset: int) -> ReadersComparison:
     """Compare a whole reading of a topic whose log is clean below ``clean_offset``.
 
     A key whose tombstone was removed may be missing: for a reader it is deleted either way.
@@ -47,7 +47,7 @@ def compare(written: Written, read: Read, clean_offset: int) -> Verdict:
         found.get(key) != value if value is not None else found.get(key) is not None for key, value in expected.items()
     )
     clean = [key for offset, (key, _) in read.records.items() if offset < clean_offset]
-    return Verdict(
+    return ReadersComparison(
         topic=written.topic,
         client=read.client,
         records=len(read.records),
@@ -60,7 +60,7 @@ def compare(written: Written, read: Read, clean_offset: int) -> Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Wrong:
+class WrongKeys:
     """Keys whose value is not the one expected: another one; one where it is deleted; none where it is alive."""
 
     other_value: int = 0
@@ -73,7 +73,7 @@ class Wrong:
         return self.other_value + self.deleted_but_back + self.live_but_gone
 
 
-def wrong_keys(expected: Mapping[bytes, bytes | None], found: Mapping[bytes, bytes | None]) -> Wrong:
+def wrong_keys(expected: Mapping[bytes, bytes | None], found: Mapping[bytes, bytes | None]) -> WrongKeys:
     """Compare key by key; None, and no entry at all, is a deleted key. One that nobody expected counts as back."""
     other_value = deleted_but_back = live_but_gone = 0
     for key in expected.keys() | found.keys():
@@ -83,4 +83,4 @@ def wrong_keys(expected: Mapping[bytes, bytes | None], found: Mapping[bytes, byt
         deleted_but_back += wanted is None
         live_but_gone += got is None
         other_value += wanted is not None and got is not None
-    return Wrong(other_value, deleted_but_back, live_but_gone)
+    return WrongKeys(other_value, deleted_but_back, live_but_gone)

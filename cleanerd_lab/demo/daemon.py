@@ -36,7 +36,7 @@ class Daemon:
         self.config = f'"cleanerd.http.listen" = "127.0.0.1:{self.port}"\n{config}'
         self._work_dir = work_dir
         self._config_file = work_dir / CONFIG_NAME
-        self._log_file = work_dir / "cleanerd.log"
+        self._log_file = work_dir / "cleanerd.segments"
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from cleanerd_lab.demo.traffic import Written
+    from cleanerd_lab.demo.traffic import AcknowledgedTopic
 
 LINES: Final = """source = spark.read.format("kafka-segments").option("topics", topic)
 records = source.option("view", "committed").load(log_dir)
@@ -63,7 +63,7 @@ def can_read() -> bool:
     return all(importlib.util.find_spec(name) is not None for name in ("pyspark", "pyarrow", "pandas"))
 
 
-def read_by_spark(log_dir: Path, written: Written) -> SparkRead:
+def read_by_spark(log_dir: Path, written: AcknowledgedTopic) -> SparkRead:
     """Run :data:`LINES` on the topic and compare with what was acknowledged.
 
     Raises:
@@ -85,7 +85,7 @@ def read_by_spark(log_dir: Path, written: Written) -> SparkRead:
 
 
 def compared(
-    written: Written, found: Mapping[str, Any], newest: Mapping[str, str], *, seconds: float = 0.0
+    written: AcknowledgedTopic, found: Mapping[str, Any], newest: Mapping[str, str], *, seconds: float = 0.0
 ) -> SparkRead:
     """What was found, by offset and by key, as hexadecimal text, against what was acknowledged."""
     expected = {key.hex(): value.hex() for key, value in written.last_values().items() if value is not None}

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from cleanerd.format.checkpoint import read_offset_checkpoint
 from cleanerd.format.names import TopicPartition
-from cleanerd.log.log_dir import CLEANER_CHECKPOINT
+from cleanerd.segments.log_dir import CLEANER_CHECKPOINT
 from cleanerd_lab.demo.broker import Broker, BrokerError
 from cleanerd_lab.demo.patience import PATIENCE_SECONDS
 from cleanerd_lab.demo.traffic import SILENT, TOPIC_CONFIG, create_topics, write
@@ -52,7 +52,7 @@ class KafkaCleaning:
     reported_seconds: float
 
 
-class KafkaCleaner:
+class KafkaCleanerBroker:
     """A broker on a copied log directory, ``work_dir / "d1"``, whose cleaner goes to work when it is told to."""
 
     def __init__(self, release: KafkaRelease, work_dir: Path) -> None:

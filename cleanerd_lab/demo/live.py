@@ -22,9 +22,9 @@ from cleanerd.errors import ConfigError
 from cleanerd.format.names import SEGMENT_SUFFIX
 from cleanerd_lab.demo.broker import Broker
 from cleanerd_lab.demo.command import Command
-from cleanerd_lab.demo.compare import Wrong, wrong_keys
+from cleanerd_lab.demo.compare import WrongKeys, wrong_keys
 from cleanerd_lab.demo.daemon import Daemon, DaemonError
-from cleanerd_lab.demo.load import PARTITIONS, SEGMENT_MS, Reader, Writer
+from cleanerd_lab.demo.load import PARTITIONS, SEGMENT_MS, LoadReader, Writer
 from cleanerd_lab.demo.patience import PATIENCE_SECONDS
 from cleanerd_lab.demo.reading import read_with_confluent
 from cleanerd_lab.demo.strategies import STRATEGY
@@ -57,7 +57,7 @@ _PAUSE_SECONDS: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class LiveSample:
     """One moment. ``waiting_bytes`` are dirty and could be cleaned; the last three are the daemon's counters."""
 
     seconds: float
@@ -82,8 +82,8 @@ class LiveTopic:
     left: int
     written_bytes: int
     log_bytes: int
-    uncleaned: Wrong
-    wrong: Wrong
+    uncleaned: WrongKeys
+    wrong: WrongKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class LiveDemo:
         self._daemon = Daemon(work_dir, self._config())
         self._command = Command(self._broker, work_dir, self._daemon.config)
         self._writers: dict[str, Writer] = {}
-        self._reader = Reader(self._broker.bootstrap, tuple(RULES))
+        self._reader = LoadReader(self._broker.bootstrap, tuple(RULES))
         self._started = 0.0
 
     def __enter__(self) -> Self:
@@ -166,7 +166,7 @@ class LiveDemo:
         self._reader.start()
         self._daemon.start()
 
-    def watch(self, seconds: float | None) -> Iterator[Sample]:
+    def watch(self, seconds: float | None) -> Iterator[LiveSample]:
         """A sample every few seconds, for ``seconds``, or until somebody stops asking.
 
         Raises:
@@ -219,11 +219,11 @@ class LiveDemo:
                     continue
         return found
 
-    def _sample(self) -> Sample:
+    def _sample(self) -> LiveSample:
         status = self._daemon.status()
         totals = status["totals"]
         models = [writer.model for writer in self._writers.values()]
-        return Sample(
+        return LiveSample(
             seconds=time.monotonic() - self._started,
             records=sum(model.records for model in models),
             written_bytes=sum(model.bytes_written for model in models),

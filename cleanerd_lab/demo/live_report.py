@@ -8,14 +8,14 @@ import signal
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-from cleanerd.words import human_bytes, human_count, human_ms
+from cleanerd.humanize import human_bytes, human_count, human_ms
 from cleanerd_lab.demo.live import BY_VERSION, RECORDS_PER_SECOND, RULES
 from cleanerd_lab.demo.load import PARTITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cleanerd_lab.demo.live import LiveDemo, LiveResult, Sample
+    from cleanerd_lab.demo.live import LiveDemo, LiveResult, LiveSample
     from cleanerd_lab.demo.page import Page
 
 _TITLES: Final = ("seconds", "acknowledged", "written", "log on disk", "waiting", "cleanings", "swaps", "dropped")
@@ -34,7 +34,7 @@ _RESULT_TITLES: Final = (
 )
 
 
-def tell_live(page: Page, run: LiveDemo, *, seconds: float, stay: bool) -> LiveResult:
+def report_live(page: Page, run: LiveDemo, *, seconds: float, stay: bool) -> LiveResult:
     """Both steps of the live part.
 
     Raises:
@@ -42,25 +42,25 @@ def tell_live(page: Page, run: LiveDemo, *, seconds: float, stay: bool) -> LiveR
     """
     with page.step("A broker with cleanerd's agent, producers out of order, `cleanerd run` beside it"):
         run.start()
-    _tell_start(page, run)
+    _report_start(page, run)
     page.row(_TITLES, _WIDTH)
     for sample in run.watch(seconds):
-        _tell_sample(page, sample)
+        _report_sample(page, sample)
     if stay:
-        page.say(f"It goes on: {run.url} - Ctrl-C ends it.")
+        page.print(f"It goes on: {run.url} - Ctrl-C ends it.")
         with _interrupted() as interrupt:
             for sample in run.watch(None):
-                _tell_sample(page, sample)
+                _report_sample(page, sample)
                 if interrupt.is_set():
                     break
     with page.step("The load ends, the daemon cleans what is left, consumers read everything"):
         result = run.finish()
-    _tell_result(page, result)
+    _report_result(page, result)
     return result
 
 
-def _tell_start(page: Page, run: LiveDemo) -> None:
-    page.say(
+def _report_start(page: Page, run: LiveDemo) -> None:
+    page.print(
         f"{len(RULES)} compacted topics of {PARTITIONS} partitions, {human_count(RECORDS_PER_SECOND)} records a second "
         "to each; a reader begins again and again.\n"
         f"Of {BY_VERSION} the highest version in a header is to win, whatever "
@@ -70,7 +70,7 @@ def _tell_start(page: Page, run: LiveDemo) -> None:
     )
 
 
-def _tell_sample(page: Page, sample: Sample) -> None:
+def _report_sample(page: Page, sample: LiveSample) -> None:
     cells = (
         f"{sample.seconds:.0f}",
         human_count(sample.records),
@@ -84,8 +84,8 @@ def _tell_sample(page: Page, sample: Sample) -> None:
     page.row(cells, _WIDTH)
 
 
-def _tell_result(page: Page, result: LiveResult) -> None:
-    page.say("A plain consumer's last value of each key against what was acknowledged. Wrong keys, and what is left:")
+def _report_result(page: Page, result: LiveResult) -> None:
+    page.print("A plain consumer's last value of each key against what was acknowledged. Wrong keys, and what is left:")
     page.table(
         _RESULT_TITLES,
         [
@@ -105,7 +105,7 @@ def _tell_result(page: Page, result: LiveResult) -> None:
         ],
     )
     errors = f"{len(result.client_errors)} ({result.client_errors[0]})" if result.client_errors else "none"
-    page.say(
+    page.print(
         f"{human_count(result.cleans)} cleanings, {human_count(result.swaps)} swaps by the running broker, "
         f"{human_count(result.refused_swaps)} refused and tried again later. Meanwhile a consumer read\n"
         f"{human_count(result.readings)} partitions from the beginning, {human_count(result.read_records)} records. "

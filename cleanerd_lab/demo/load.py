@@ -19,7 +19,7 @@ from cleanerd.client.producer import Producer
 from cleanerd.errors import CleanerdError
 from cleanerd_lab.demo.broker import BrokerError
 from cleanerd_lab.demo.patience import PATIENCE_SECONDS
-from cleanerd_lab.demo.race import DELETE_SHARE, LATE_SHARE, UNVERSIONED_SHARE, Update
+from cleanerd_lab.demo.race import DELETE_SHARE, LATE_SHARE, UNVERSIONED_SHARE, RaceUpdate
 from cleanerd_lab.demo.reading import read_with_confluent
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ _PAUSE_SECONDS: Final = 0.5
 
 
 @dataclass(slots=True)
-class Known:
+class ExpectedKey:
     """One key: what should win by the topic's rules, and the last record whatever its version."""
 
     standing: tuple[bool, int, int]
@@ -61,7 +61,7 @@ class Known:
 class Model:
     """What the broker acknowledged of a topic. A key lives in one partition, so its offsets can be compared."""
 
-    keys: dict[bytes, Known] = field(default_factory=dict)
+    keys: dict[bytes, ExpectedKey] = field(default_factory=dict)
     last_offsets: dict[int, int] = field(default_factory=dict)
     records: int = 0
     bytes_written: int = 0
@@ -70,7 +70,7 @@ class Model:
     slowest_ms: float = 0.0
     errors: list[str] = field(default_factory=list)
 
-    def take(self, update: Update, offset: int, partition: int = 0) -> None:
+    def take(self, update: RaceUpdate, offset: int, partition: int = 0) -> None:
         """One acknowledged record. Reports of different producers come in any order."""
         self.records += 1
         self.last_offsets[partition] = max(offset, self.last_offsets.get(partition, offset))
@@ -78,7 +78,7 @@ class Model:
         standing = (update.version is not None, update.version or 0, offset)
         known = self.keys.get(update.key)
         if known is None:
-            self.keys[update.key] = Known(standing, update.value, offset, update.value)
+            self.keys[update.key] = ExpectedKey(standing, update.value, offset, update.value)
             return
         if offset > known.last_offset:
             self.out_of_order += standing < known.standing
@@ -95,17 +95,17 @@ class Model:
         return {key: known.last_value for key, known in self.keys.items()}
 
 
-def endless(seed: int, *, versioned: bool) -> Iterator[Update]:
+def endless(seed: int, *, versioned: bool) -> Iterator[RaceUpdate]:
     """Updates without end in the order of their arrival. Versioned ones are late now and then, or have no version."""
     source = random.Random(seed)  # noqa: S311 - the same traffic in every run, nothing secret
-    held_up: list[tuple[int, int, Update]] = []
+    held_up: list[tuple[int, int, RaceUpdate]] = []
     number = 0
     while True:
         number += 1
         key = b"key-%06d" % source.randrange(KEYS)
         value = None if source.random() < DELETE_SHARE else b'{"update":%d,"seal":"%s"}' % (number, _seal(source))
         version = number if versioned and source.random() >= UNVERSIONED_SHARE else None
-        update = Update(key, version, value)
+        update = RaceUpdate(key, version, value)
         if versioned and source.random() < LATE_SHARE:
             heapq.heappush(held_up, (number + source.randrange(1, LATE_BY), number, update))
         else:
@@ -191,12 +191,12 @@ class Writer(threading.Thread):
         """A record so late that every partition begins a new segment: what was written before can be cleaned."""
         now_ms = self._clock_ns() // 1_000_000
         for partition in range(PARTITIONS):
-            update = Update(ROLL_KEY + b"%d" % partition, None, b"")
+            update = RaceUpdate(ROLL_KEY + b"%d" % partition, None, b"")
             self._send(producer, update, partition=partition, timestamp_ms=now_ms)
         producer.flush(PATIENCE_SECONDS)
 
     def _send(
-        self, producer: Producer, update: Update, *, partition: int | None = None, timestamp_ms: int | None = None
+        self, producer: Producer, update: RaceUpdate, *, partition: int | None = None, timestamp_ms: int | None = None
     ) -> None:
         handed_over = time.monotonic()
         model = self.model
@@ -224,7 +224,7 @@ class Writer(threading.Thread):
         return min(self._begun_ms + START_MS + TIME_FACTOR * (now_ms - self._begun_ms), now_ms + LAST_MS)
 
 
-class Reader(threading.Thread):
+class LoadReader(threading.Thread):
     """Reads topics from their beginning to their end, again and again, while segments are swapped below it."""
 
     def __init__(self, bootstrap: str, topics: tuple[str, ...]) -> None:

@@ -51,7 +51,7 @@ class Page:
         """A line of a table that grows while one watches: columns of one width, to the right."""
         self.line("".join(cell.rjust(width) for cell in cells))
 
-    def say(self, text: str) -> None:
+    def print(self, text: str) -> None:
         """Lines of a step."""
         for line in text.split("\n"):
             self.line(f"   {line}" if line else "")

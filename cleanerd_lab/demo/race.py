@@ -27,7 +27,7 @@ DELETE_SHARE: Final = 0.05
 LATE_SHARE: Final = 0.1
 LATE_BY: Final = 0.2
 """How far a late update is held up at most, as a share of all updates."""
-AGAIN_SHARE: Final = 0.03
+REWRITE_SHARE: Final = 0.03
 """Updates that carry the version of the key's update before: equal versions, the higher offset wins."""
 UNVERSIONED_SHARE: Final = 0.02
 LATE_WRITE_SHARE: Final = 0.1
@@ -39,7 +39,7 @@ _POLL_EVERY: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class When:
+class RecordTimes:
     """Timestamps of records, relative to now: the first, how far the others go on, the one of the roll.
 
     All lie in the past, as brokers want it; the roll more than ``SEGMENT_MS`` behind what it ends. The active segment
@@ -52,12 +52,12 @@ class When:
     roll_key: bytes
 
 
-THE_RACE: Final = When(-12 * SEGMENT_MS, 6 * SEGMENT_MS, -4 * SEGMENT_MS, b"first roll")
-LATER: Final = When(-3 * SEGMENT_MS, 0, 0, b"second roll")
+THE_RACE: Final = RecordTimes(-12 * SEGMENT_MS, 6 * SEGMENT_MS, -4 * SEGMENT_MS, b"first roll")
+LATER: Final = RecordTimes(-3 * SEGMENT_MS, 0, 0, b"second roll")
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class RaceUpdate:
     """What is written: ``version`` None is a record without the header, ``value`` None a delete."""
 
     key: bytes
@@ -66,10 +66,10 @@ class Update:
 
 
 @dataclass(slots=True)
-class Raced:
+class RaceResult:
     """What the broker acknowledged, by offset, and the model: plain dicts, with nothing of the cleaner in them."""
 
-    records: dict[int, Update] = field(default_factory=dict)
+    records: dict[int, RaceUpdate] = field(default_factory=dict)
 
     def winners(self) -> dict[bytes, int]:
         """Each key's offset of the highest version; no version is below all, among equal ones the last stays."""
@@ -102,7 +102,7 @@ class RaceFacts:
     deleted_keys: int
 
 
-def facts(raced: Raced) -> RaceFacts:
+def facts(raced: RaceResult) -> RaceFacts:
     """Count what the log holds, in its own order."""
     highest: dict[bytes, int] = {}
     out_of_order = equal = 0
@@ -125,40 +125,42 @@ def facts(raced: Raced) -> RaceFacts:
     )
 
 
-def updates(count: int, seed: int) -> list[Update]:
+def updates(count: int, seed: int) -> list[RaceUpdate]:
     """``count`` updates in the order in which they reach the producers. The same seed gives the same ones."""
     source = random.Random(seed)  # noqa: S311 - the same traffic in every run, nothing secret
     keys = max(count // UPDATES_A_KEY, 1)
     last_version: dict[bytes, int] = {}
-    placed: list[tuple[int, int, Update]] = []
+    placed: list[tuple[int, int, RaceUpdate]] = []
     for number in range(count):
         key = b"account-%06d" % source.randrange(keys)
         kind = source.random()
         version: int | None = number + LOWEST_VERSION
         if kind < UNVERSIONED_SHARE:
             version = None
-        elif kind < UNVERSIONED_SHARE + AGAIN_SHARE:
+        elif kind < UNVERSIONED_SHARE + REWRITE_SHARE:
             version = last_version.get(key, version)
         if version is not None:
             last_version[key] = version
         value = None if source.random() < DELETE_SHARE else _value(source, number)
         held_up = source.randrange(1, max(int(LATE_BY * count), 2)) if source.random() < LATE_SHARE else 0
-        placed.append((number + held_up, number, Update(key, version, value)))
+        placed.append((number + held_up, number, RaceUpdate(key, version, value)))
     return [update for _, _, update in sorted(placed, key=lambda entry: entry[:2])]
 
 
-def late_updates(raced: Raced, seed: int) -> list[Update]:
+def late_updates(raced: RaceResult, seed: int) -> list[RaceUpdate]:
     """Old versions for some keys, deleted ones among them: each below the version that won, so each has to lose."""
     source = random.Random(seed)  # noqa: S311 - as above
     late = []
     for number, (key, offset) in enumerate(sorted(raced.winners().items())):
         version = raced.records[offset].version
         if version is not None and version > LOWEST_VERSION and source.random() < LATE_WRITE_SHARE:
-            late.append(Update(key, source.randrange(LOWEST_VERSION, version), b'{"late":%d}' % number))
+            late.append(RaceUpdate(key, source.randrange(LOWEST_VERSION, version), b'{"late":%d}' % number))
     return late
 
 
-def write(bootstrap: str, topic: str, rules: TopicRules, batch: Sequence[Update], when: When) -> dict[int, Update]:
+def write(
+    bootstrap: str, topic: str, rules: TopicRules, batch: Sequence[RaceUpdate], when: RecordTimes
+) -> dict[int, RaceUpdate]:
     """Write updates by several producers at once, then one record that makes the broker begin a new segment.
 
     Returns what was acknowledged, by
@@ -174,7 +176,7 @@ def write(bootstrap: str, topic: str, rules: TopicRules, batch: Sequence[Update]
     everybody = (*racers, old_program)
     source = random.Random(len(batch))  # noqa: S311 - as above
     now_ms = time.time_ns() // 1_000_000
-    acknowledged: dict[int, Update] = {}
+    acknowledged: dict[int, RaceUpdate] = {}
     for number, update in enumerate(batch):
         timestamp_ms = now_ms + when.start_ms + number * when.span_ms // len(batch)
         producer = old_program if update.version is None else source.choice(racers)
@@ -184,14 +186,16 @@ def write(bootstrap: str, topic: str, rules: TopicRules, batch: Sequence[Update]
                 each.poll()
     for each in everybody:
         each.flush(PATIENCE_SECONDS)
-    _send(racers[0], topic, Update(when.roll_key, LOWEST_VERSION, b""), now_ms + when.roll_ms, acknowledged)
+    _send(racers[0], topic, RaceUpdate(when.roll_key, LOWEST_VERSION, b""), now_ms + when.roll_ms, acknowledged)
     racers[0].flush(PATIENCE_SECONDS)
     if len(acknowledged) != len(batch) + 1:
         raise BrokerError(f"{len(batch) + 1 - len(acknowledged)} records of {topic} were not acknowledged")
     return acknowledged
 
 
-def _send(producer: Producer, topic: str, update: Update, timestamp_ms: int, acknowledged: dict[int, Update]) -> None:
+def _send(
+    producer: Producer, topic: str, update: RaceUpdate, timestamp_ms: int, acknowledged: dict[int, RaceUpdate]
+) -> None:
     def report(delivery: Delivery) -> None:
         if delivery.error is None and delivery.offset is not None:
             acknowledged[delivery.offset] = update

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _BATCH: Final = 2000
-_AGAIN_SECONDS: Final = 0.2
+_RETRY_SECONDS: Final = 0.2
 _NO_LEADER_YET: Final = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -37,7 +37,7 @@ KAFKA_PYTHON_CODECS: Final[dict[str, Callable[[], bool]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ConsumedPartition:
     """What a consumer got of a partition: offset -> key and value; where it ended, and where the log does."""
 
     client: str
@@ -46,7 +46,7 @@ class Read:
     end_offset: int
 
 
-def read_with_confluent(bootstrap: str, topic: str, number: int = 0) -> Read:
+def read_with_confluent(bootstrap: str, topic: str, number: int = 0) -> ConsumedPartition:
     """Partition ``number`` with confluent-kafka (librdkafka).
 
     Raises:
@@ -75,12 +75,12 @@ def read_with_confluent(bootstrap: str, topic: str, number: int = 0) -> Read:
                 if error is None and offset is not None:
                     records[offset] = (message.key(), message.value())
                     if offset + 1 >= end:  # where somebody writes all the time, the end of the log is never met
-                        return Read("confluent-kafka", records, offset + 1, end)
+                        return ConsumedPartition("confluent-kafka", records, offset + 1, end)
                 elif error is None:
                     continue
                 elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
                     position = consumer.position([partition])[0].offset
-                    return Read("confluent-kafka", records, position, end)
+                    return ConsumedPartition("confluent-kafka", records, position, end)
                 else:
                     raise BrokerError(f"confluent-kafka cannot read {topic}: {error.str()}")
     finally:
@@ -89,7 +89,7 @@ def read_with_confluent(bootstrap: str, topic: str, number: int = 0) -> Read:
 
 
 def _end_offset(
-    consumer: Consumer, partition: TopicPartition, deadline: float, again_seconds: float = _AGAIN_SECONDS
+    consumer: Consumer, partition: TopicPartition, deadline: float, again_seconds: float = _RETRY_SECONDS
 ) -> int:
     """Return the log end. A broker that has just started may serve before it leads its partitions: asked again.
 
@@ -109,7 +109,7 @@ def _end_offset(
             return int(watermarks[1])
 
 
-def read_with_kafka_python(bootstrap: str, topic: str) -> Read:
+def read_with_kafka_python(bootstrap: str, topic: str) -> ConsumedPartition:
     """With kafka-python (pure Python).
 
     Raises:
@@ -125,7 +125,7 @@ def read_with_kafka_python(bootstrap: str, topic: str) -> Read:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
             if consumer.position(partition) >= end:
-                return Read("kafka-python", records, consumer.position(partition), end)
+                return ConsumedPartition("kafka-python", records, consumer.position(partition), end)
             for message in consumer.poll(timeout_ms=500, max_records=_BATCH).get(partition, ()):
                 records[message.offset] = (message.key, message.value)
     finally:

@@ -22,12 +22,25 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from cleanerd.format.names import SEGMENT_SUFFIX
 from cleanerd_lab.demo.broker import Broker
 from cleanerd_lab.demo.command import Command
-from cleanerd_lab.demo.compare import Verdict, compare
+from cleanerd_lab.demo.compare import ReadersComparison, compare
 from cleanerd_lab.demo.dataframe import SparkRead, read_by_spark
-from cleanerd_lab.demo.kafka_cleaner import KafkaCleaner, KafkaCleaning
-from cleanerd_lab.demo.reading import KAFKA_PYTHON_CODECS, Read, read_with_confluent, read_with_kafka_python
+from cleanerd_lab.demo.kafka_cleaner import KafkaCleanerBroker, KafkaCleaning
+from cleanerd_lab.demo.reading import (
+    KAFKA_PYTHON_CODECS,
+    ConsumedPartition,
+    read_with_confluent,
+    read_with_kafka_python,
+)
 from cleanerd_lab.demo.strategies import CONFIG, StrategyDemo
-from cleanerd_lab.demo.traffic import OFF_LIMITS, TOPIC_CONFIG, Written, codecs, create_topics, topic_name, write
+from cleanerd_lab.demo.traffic import (
+    OFF_LIMITS,
+    TOPIC_CONFIG,
+    AcknowledgedTopic,
+    codecs,
+    create_topics,
+    topic_name,
+    write,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +49,7 @@ if TYPE_CHECKING:
     from cleanerd_lab.bench.process import Cost
     from cleanerd_lab.demo.jars import KafkaRelease
 
-__all__ = ["OFF_LIMITS", "Cleaned", "Demo", "KafkaResult", "OnceMore"]
+__all__ = ["OFF_LIMITS", "Cleaned", "Demo", "KafkaResult", "SecondCleaning"]
 
 STARTS_OF_CLEANERD: Final = 2
 
@@ -55,7 +68,7 @@ class Cleaned:
 
 
 @dataclass(frozen=True, slots=True)
-class OnceMore:
+class SecondCleaning:
     """New records after the cleaning: how many were written to each topic, and how many came back as written."""
 
     written: int
@@ -79,14 +92,14 @@ class Demo:
 
     def __init__(self, release: KafkaRelease, work_dir: Path, *, records: int, seed: int) -> None:
         self.work_dir = work_dir
-        self.written: list[Written] = []
-        self._all_written: dict[str, Written] = {}
+        self.written: list[AcknowledgedTopic] = []
+        self._all_written: dict[str, AcknowledgedTopic] = {}
         self._records_each = max(records // (len(codecs()) + 1), 1)
         self._seed = seed
         self._broker = Broker(release.libs_dir, work_dir / "broker", version=release.version)
-        self._kafka = KafkaCleaner(release, work_dir / "copy")
+        self._kafka = KafkaCleanerBroker(release, work_dir / "copy")
         self._command = Command(self._broker, work_dir, CONFIG)
-        self._reads: dict[str, Read] = {}
+        self._reads: dict[str, ConsumedPartition] = {}
         self.strategies = StrategyDemo(self._broker, self._kafka, self._command, records=self._records_each, seed=seed)
 
     def __enter__(self) -> Self:
@@ -108,7 +121,7 @@ class Demo:
         """The copy that Kafka's own cleaner gets."""
         return self._kafka.broker.log_dirs[0]
 
-    def start_and_write(self) -> list[Written]:
+    def start_and_write(self) -> list[AcknowledgedTopic]:
         """Start a broker and write to a topic for each codec.
 
         Raises:
@@ -149,7 +162,7 @@ class Demo:
             start=min(starts, key=lambda cost: cost.cpu_seconds),
         )
 
-    def start_and_read(self, cleaned: Cleaned) -> list[Verdict]:
+    def start_and_read(self, cleaned: Cleaned) -> list[ReadersComparison]:
         """Start the broker on what cleanerd left and read every topic from its beginning, with both clients.
 
         Raises:
@@ -167,7 +180,7 @@ class Demo:
                 verdicts.append(compare(written, other, clean_offset))
         return verdicts
 
-    def write_once_more(self, records: int) -> OnceMore:
+    def write_once_more(self, records: int) -> SecondCleaning:
         """Write a few records more to each topic, read them back, and stop the broker.
 
         Raises:
@@ -176,11 +189,13 @@ class Demo:
         read_back = 0
         for number, before in enumerate(self.written):
             more = write(self._broker.bootstrap, before.codec, records, seed=-self._seed - number)
-            self._all_written[before.topic] = Written(before.topic, before.codec, before.records | more.records)
+            self._all_written[before.topic] = AcknowledgedTopic(
+                before.topic, before.codec, before.records | more.records
+            )
             read = read_with_confluent(self._broker.bootstrap, before.topic)
             read_back += sum(read.records.get(offset) == record for offset, record in more.records.items())
         self._broker.stop()
-        return OnceMore(records * len(self.written), read_back)
+        return SecondCleaning(records * len(self.written), read_back)
 
     def kafka_cleans(self) -> KafkaResult:
         """Let Kafka's own cleaner do the same work on the copy; its broker goes on running.

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any, Final
 from cleanerd.client.broker_topic import BrokerTopic
 from cleanerd.client.latest_state import LatestState
 from cleanerd.client.rules import TopicRules
-from cleanerd_lab.demo.compare import Wrong, wrong_keys
+from cleanerd_lab.demo.compare import WrongKeys, wrong_keys
 from cleanerd_lab.demo.race import (
     LATER,
     SEGMENT_MS,
     THE_RACE,
-    Raced,
     RaceFacts,
-    Update,
+    RaceResult,
+    RaceUpdate,
     facts,
     late_updates,
     updates,
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
     from cleanerd_lab.demo.broker import Broker
     from cleanerd_lab.demo.command import Command
-    from cleanerd_lab.demo.kafka_cleaner import KafkaCleaner
-    from cleanerd_lab.demo.reading import Read
+    from cleanerd_lab.demo.kafka_cleaner import KafkaCleanerBroker
+    from cleanerd_lab.demo.reading import ConsumedPartition
 
 TOPIC: Final = "accounts"
 TOPIC_CONFIG: Final = {"cleanup.policy": "compact", "segment.ms": str(SEGMENT_MS)}
@@ -66,7 +66,7 @@ class View:
     log: str
     reader: str
     records: int
-    wrong: Wrong
+    wrong: WrongKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class DayLater:
     tombstones_before: int
     tombstones_gone: int
     tombstones_waiting: int
-    wrong: Wrong
+    wrong: WrongKeys
     as_expected: bool
 
     @property
@@ -119,18 +119,18 @@ class DayLater:
 class StrategyDemo:
     """One topic on the demonstration's broker, and on the copy that Kafka's cleaner gets."""
 
-    def __init__(self, broker: Broker, kafka: KafkaCleaner, command: Command, *, records: int, seed: int) -> None:
+    def __init__(self, broker: Broker, kafka: KafkaCleanerBroker, command: Command, *, records: int, seed: int) -> None:
         self._broker = broker
         self._kafka = kafka
         self._command = command
         self._records = records
         self._seed = seed
         self._rules = TopicRules.of_config(STRATEGY)
-        self._raced = Raced()
+        self._raced = RaceResult()
         self._promised: dict[int, tuple[bytes | None, bytes | None]] = {}
         self._views: list[View] = []
         self._as_promised = False
-        self._late: dict[int, Update] = {}
+        self._late: dict[int, RaceUpdate] = {}
 
     def delegate_and_race(self) -> Delegated:
         """Create the topic, keep Kafka's cleaner away from it, let producers race, and read it as the strategy sees it.
@@ -235,6 +235,6 @@ class StrategyDemo:
         return View(log, reader, records, wrong_keys(self._raced.expected(), found))
 
 
-def last_values(read: Read) -> dict[bytes, bytes | None]:
+def last_values(read: ConsumedPartition) -> dict[bytes, bytes | None]:
     """Each key's last value, as a plain consumer takes it for the truth."""
     return {key: value for _, (key, value) in sorted(read.records.items()) if key is not None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from cleanerd.words import human_count
+from cleanerd.humanize import human_count
 from cleanerd_lab.demo.strategies import STRATEGY, TOPIC
 
 if TYPE_CHECKING:
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from cleanerd_lab.demo.strategies import Compared, DayLater, Delegated
 
 
-def tell_race(page: Page, delegated: Delegated) -> None:
+def report_race(page: Page, delegated: Delegated) -> None:
     """Step: the topic, its delegation, the race."""
     keys = "\n".join(f"   {key} = {value}" for key, value in STRATEGY.items())
     changes = "\n".join(f"   {key} = {value}" for key, value in delegated.changes.items())
-    page.say(
+    page.print(
         f"Topic {TOPIC}; the highest version in a header is to win, whatever the order of arrival (KIP-280):\n{keys}\n"
         f"`cleanerd delegate {TOPIC}` keeps Kafka's own cleaner away, from before the first record:\n{changes}"
     )
@@ -38,17 +38,17 @@ def tell_race(page: Page, delegated: Delegated) -> None:
     )
 
 
-def tell_cleaned(page: Page, entry: dict[str, Any]) -> None:
+def report_cleaned(page: Page, entry: dict[str, Any]) -> None:
     """Part of the cleaning's step."""
-    page.say(
+    page.print(
         f"A second run for {TOPIC}, by {entry['strategy']}: {human_count(entry['records_read'])} records read, "
         f"{human_count(entry['dropped']['superseded'])} superseded, {human_count(entry['records_kept'])} kept."
     )
 
 
-def tell_compared(page: Page, compared: Compared) -> None:
+def report_compared(page: Page, compared: Compared) -> None:
     """Step: who is right."""
-    page.say(
+    page.print(
         "Each key's value against a plain dict with the highest version of each key; among equal versions the last\n"
         "one counts, no version is below every version. Kafka keeps the last record, whatever its version."
     )
@@ -67,18 +67,18 @@ def tell_compared(page: Page, compared: Compared) -> None:
             for view in compared.views
         ],
     )
-    page.say(
+    page.print(
         "cleanerd left exactly the records that LatestState had named before the cleaning, offset for offset."
         if compared.as_promised
         else "cleanerd did NOT leave the records that LatestState had named before the cleaning."
     )
     if not compared.kafka_by_its_rules:
-        page.say("Kafka's cleaner did NOT leave the last record of each key: this comparison is void.")
+        page.print("Kafka's cleaner did NOT leave the last record of each key: this comparison is void.")
 
 
-def tell_day_later(page: Page, later: DayLater) -> None:
+def report_day_later(page: Page, later: DayLater) -> None:
     """Step: late writes, expired tombstones."""
-    page.say(
+    page.print(
         f"When the broker was back, {human_count(later.late_writes)} old versions were written to {TOPIC} too, long "
         "after the cleaning. Now `--now-ms`\nsays that it is a day later, past delete.retention.ms. A tombstone goes "
         "when nothing else of its key is in the log;\nwhere there is a late write it stays for one more cleaning, so "

@@ -40,7 +40,7 @@ _WORDS: Final = ("placed", "paid", "packed", "shipped", "delivered", "returned")
 
 
 @dataclass(slots=True)
-class Written:
+class AcknowledgedTopic:
     """What the broker acknowledged of one topic's only partition: offset -> key and value, None for a delete."""
 
     topic: str
@@ -79,13 +79,13 @@ def create_topics(bootstrap: str, names: Sequence[str], config: Mapping[str, str
             raise BrokerError(f"topic {name} cannot be created: {error}") from error
 
 
-def write(bootstrap: str, codec: str, records: int, *, seed: int, topic: str | None = None) -> Written:
+def write(bootstrap: str, codec: str, records: int, *, seed: int, topic: str | None = None) -> AcknowledgedTopic:
     """Write ``records`` updates and deletes and wait until all are acknowledged.
 
     Raises:
         BrokerError: a record was not acknowledged.
     """
-    written = Written(topic or topic_name(codec), codec)
+    written = AcknowledgedTopic(topic or topic_name(codec), codec)
     failed: list[KafkaError] = []
 
     def acknowledged(error: KafkaError | None, message: Message) -> None:

@@ -14,19 +14,19 @@ import click
 
 from cleanerd.cli.options import Common, common_options
 from cleanerd.errors import ConfigError
-from cleanerd.words import human_bytes, human_count, human_ms
+from cleanerd.humanize import human_bytes, human_count, human_ms
 from cleanerd_lab.demo.dataframe import LINES, can_read
 from cleanerd_lab.demo.jars import find_kafka
 from cleanerd_lab.demo.live import LiveDemo
-from cleanerd_lab.demo.live_report import live_document, tell_live
+from cleanerd_lab.demo.live_report import live_document, report_live
 from cleanerd_lab.demo.page import Page
-from cleanerd_lab.demo.story import OFF_LIMITS, Cleaned, Demo, KafkaResult, OnceMore, log_bytes
+from cleanerd_lab.demo.story import OFF_LIMITS, Cleaned, Demo, KafkaResult, SecondCleaning, log_bytes
 from cleanerd_lab.demo.strategies_report import (
+    report_cleaned,
+    report_compared,
+    report_day_later,
+    report_race,
     strategies_document,
-    tell_cleaned,
-    tell_compared,
-    tell_day_later,
-    tell_race,
 )
 from cleanerd_lab.demo.traffic import PRODUCERS
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from cleanerd.cli.output import Output
-    from cleanerd_lab.demo.compare import Verdict
+    from cleanerd_lab.demo.compare import ReadersComparison
     from cleanerd_lab.demo.dataframe import SparkRead
-    from cleanerd_lab.demo.traffic import Written
+    from cleanerd_lab.demo.traffic import AcknowledgedTopic
 
 FAILED: Final = 1
 ONCE_MORE_RECORDS: Final = 100
@@ -104,17 +104,17 @@ def demo(
         if only != "offline":
             page.part("While the broker runs")
             with LiveDemo(release, work_dir / "live", seed=seed) as live:
-                result = tell_live(page, live, seconds=seconds, stay=stay)
+                result = report_live(page, live, seconds=seconds, stay=stay)
             good, document["live"] = result.good, live_document(result)
         if only != "live":
             page.part("While it is down, and compared with Kafka's own cleaner")
             with Demo(release, work_dir, records=records, seed=seed) as run:
-                offline_good, offline = Teller(page, run).tell()
+                offline_good, offline = StepRunner(page, run).run()
             good, document = good and offline_good, {**document, **offline}
-    return tell_end(common.output, page, good=good, seconds=time.monotonic() - started, document=document)
+    return report_end(common.output, page, good=good, seconds=time.monotonic() - started, document=document)
 
 
-def tell_end(output: Output, page: Page, *, good: bool, seconds: float, document: Mapping[str, object]) -> int:
+def report_end(output: Output, page: Page, *, good: bool, seconds: float, document: Mapping[str, object]) -> int:
     """The last line, or all of it as JSON; the result is the exit code."""
     page.line()
     page.line(f"{'Everything is as it should be' if good else 'SOMETHING DIFFERS, see above'}. {seconds:.0f} s.")
@@ -135,7 +135,7 @@ def _work_dir(keep: Path | None) -> Iterator[Path]:
     yield keep.resolve()
 
 
-class Teller:
+class StepRunner:
     """Runs the steps one after the other and says after each what came of it."""
 
     def __init__(self, page: Page, run: Demo) -> None:
@@ -143,43 +143,43 @@ class Teller:
         self._run = run
         self._bytes_before: dict[str, int] = {}
 
-    def tell(self) -> tuple[bool, dict[str, object]]:
+    def run(self) -> tuple[bool, dict[str, object]]:
         """The whole story: whether all is well, and the same for ``--json``."""
         page, run = self._page, self._run
         with page.step("A broker starts, and producers write"):
             written = run.start_and_write()
-        self._tell_written(written)
+        self._report_written(written)
         with page.step("Producers race, and their versions arrive out of order"):
             raced = run.strategies.delegate_and_race()
-        tell_race(page, raced)
+        report_race(page, raced)
         with page.step("The broker is stopped; cleanerd cleans its log directory"):
             run.stop_and_copy()
             cleaned = run.clean()
             by_version = run.strategies.clean()
-        self._tell_cleaned(cleaned)
-        tell_cleaned(page, by_version)
+        self._report_cleaned(cleaned)
+        report_cleaned(page, by_version)
         with page.step("The broker starts on the cleaned directory; consumers read everything"):
             verdicts = run.start_and_read(cleaned)
             run.strategies.read_cleaned()
             run.strategies.write_late()
             once_more = run.write_once_more(ONCE_MORE_RECORDS)
-        self._tell_read(verdicts, once_more)
+        self._report_read(verdicts, once_more)
         with page.step("Kafka's own cleaner does the same work on a copy"):
             kafka = run.kafka_cleans()
-        self._tell_kafka(cleaned, kafka)
+        self._report_kafka(cleaned, kafka)
         with page.step("Who kept the right records of the race? Kafka's cleaner gets that topic of the copy as well"):
             compared = run.strategies.let_kafka_clean()
-        tell_compared(page, compared)
+        report_compared(page, compared)
         with page.step("Late writes, and a day later"):
             later = run.strategies.clean_a_day_later()
-        tell_day_later(page, later)
+        report_day_later(page, later)
         dataframe = None
         if can_read():
             with page.step("PySpark reads a topic where it lies, without a broker"):
                 dataframe = run.read_by_spark()
-            self._tell_dataframe(dataframe)
+            self._report_dataframe(dataframe)
         else:
-            page.say("PySpark is not installed (cleanerd[spark]): nothing is shown of it.")
+            page.print("PySpark is not installed (cleanerd[spark]): nothing is shown of it.")
         good = (
             all(verdict.good for verdict in verdicts)
             and once_more.read_back == once_more.written
@@ -194,9 +194,9 @@ class Teller:
             document["dataframe"] = {**dataclasses.asdict(dataframe), "good": dataframe.good}
         return good, document
 
-    def _tell_dataframe(self, read: SparkRead) -> None:
-        self._page.say(LINES.rstrip())
-        self._page.say("Compared with every offset, key and value that the broker had acknowledged.")
+    def _report_dataframe(self, read: SparkRead) -> None:
+        self._page.print(LINES.rstrip())
+        self._page.print("Compared with every offset, key and value that the broker had acknowledged.")
         self._page.table(
             ("topic", "records", "keys alive", "wrong records", "wrong keys", ""),
             [
@@ -211,10 +211,10 @@ class Teller:
             ],
         )
 
-    def _tell_written(self, written: list[Written]) -> None:
+    def _report_written(self, written: list[AcknowledgedTopic]) -> None:
         self._bytes_before = {each.topic: log_bytes(self._run.log_dir, each.topic) for each in written}
         off_limits = ", ".join(f"{name}={value}" for name, value in OFF_LIMITS.items())
-        self._page.say(
+        self._page.print(
             f"One compacted topic for each codec, {PRODUCERS} idempotent producers to each. Every key is updated again "
             f"and again,\nso most records are out of date. Kafka's own cleaner is kept away ({off_limits})."
         )
@@ -232,8 +232,8 @@ class Teller:
             ],
         )
 
-    def _tell_cleaned(self, cleaned: Cleaned) -> None:
-        self._page.say(
+    def _report_cleaned(self, cleaned: Cleaned) -> None:
+        self._page.print(
             "Superseded: a newer record has the same key. Tombstones (deletes) stay for delete.retention.ms, a day,\n"
             "so that every consumer learns of the deletion; then they go as well. The active segment is never touched."
         )
@@ -256,8 +256,8 @@ class Teller:
         titles = ("topic", "read", "superseded", "old tombstones", "kept", "bytes before", "after", "")
         self._page.table(titles, rows)
 
-    def _tell_read(self, verdicts: list[Verdict], once_more: OnceMore) -> None:
-        self._page.say("Compared with every offset, key and value that the broker had acknowledged.")
+    def _report_read(self, verdicts: list[ReadersComparison], once_more: SecondCleaning) -> None:
+        self._page.print("Compared with every offset, key and value that the broker had acknowledged.")
         titles = (
             "topic",
             "read with",
@@ -286,10 +286,12 @@ class Teller:
                 for verdict in verdicts
             ],
         )
-        self._page.say(f"Then {once_more.written} records more were written; {once_more.read_back} of them came back.")
+        self._page.print(
+            f"Then {once_more.written} records more were written; {once_more.read_back} of them came back."
+        )
 
-    def _tell_kafka(self, cleaned: Cleaned, kafka: KafkaResult) -> None:
-        self._page.say(
+    def _report_kafka(self, cleaned: Cleaned, kafka: KafkaResult) -> None:
+        self._page.print(
             "cleanerd: the whole process, with its start, fsync, and reading back of all that it wrote.\n"
             "Kafka: its cleaning thread alone; CPU by the operating system, time as the broker logs it. The thread\n"
             "had cleaned another topic before, so that it does not work in a cold JVM."
@@ -319,7 +321,7 @@ class Teller:
             ],
         )
         different = [topic for topic, same in kafka.same_records.items() if not same]
-        self._page.say(
+        self._page.print(
             f"A consumer does NOT read the same from both: {', '.join(different)}."
             if different
             else "A consumer reads the same from both, record for record, offset for offset."
@@ -327,10 +329,10 @@ class Teller:
 
 
 def _document(
-    written: list[Written],
+    written: list[AcknowledgedTopic],
     cleaned: Cleaned,
-    verdicts: list[Verdict],
-    once_more: OnceMore,
+    verdicts: list[ReadersComparison],
+    once_more: SecondCleaning,
     kafka: KafkaResult,
 ) -> dict[str, object]:
     return {

@@ -10,7 +10,7 @@ import pytest
 
 from cleanerd.admin.delegate import delegate, hand_back, same
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
-from cleanerd.log.delegations import Delegations
+from cleanerd.state.delegations import Delegations
 from tests.support.dict_cluster import FOREVER, LAG, RATIO, ROLL, DictCluster
 
 if TYPE_CHECKING:

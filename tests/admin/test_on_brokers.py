@@ -18,10 +18,10 @@ from cleanerd.admin.cluster import Cluster
 from cleanerd.cli.main import run
 from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.format.names import TopicPartition
-from cleanerd.log.clean_point import state_file_name
-from cleanerd.log.delegations import Delegations
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.scope.targets import topic_id_of
+from cleanerd.resolution.targets import topic_id_of
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.state.cleaner_checkpoint import state_file_name
+from cleanerd.state.delegations import Delegations
 from cleanerd_lab.demo.broker import STARTED
 from cleanerd_lab.demo.ports import free_port
 from tests.brokers.node import wait_until

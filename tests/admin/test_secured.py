@@ -21,7 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from cleanerd.admin import cluster
 from cleanerd.admin.client_config import read_client_config
-from cleanerd.admin.cluster import Cluster, NotLetInError
+from cleanerd.admin.cluster import AccessDeniedError, Cluster
 from cleanerd.cli.main import run
 from cleanerd.client.broker_topic import BrokerTopic
 from cleanerd.client.command_config import confluent_options, kafka_python_options
@@ -215,7 +215,7 @@ def test_a_refused_login_shows_kafkas_command(
 ) -> None:
     """A wrong password, a user without rights: Kafka's own command is told, and no password."""
     # Who closes the connection wins the race against the answer most of the time: here always.
-    monkeypatch.setattr(cluster._Heard, "emit", lambda *_: None)
+    monkeypatch.setattr(cluster._ClusterAnswer, "emit", lambda *_: None)
     # The first TLS connections of a JVM are slow; a wrong password is only told to whoever comes as far as that.
     assert shell("delegate", "nobody", "--command-config", secured.login("alice"), "--yes")[0] == 3
     wrong = secured.login("alice", password="no hunter2")  # noqa: S106
@@ -279,7 +279,7 @@ def test_connections_that_do_not_come_about_say_why(secured: Secured) -> None:
         client = read_client_config(secured.file(text))
         with pytest.raises(CleanerdError, match=said) as raised:
             Cluster(place, client, connect_seconds=3)
-        assert not isinstance(raised.value, NotLetInError)
+        assert not isinstance(raised.value, AccessDeniedError)
         assert not any(password in str(raised.value) for password in USERS.values())
 
 

@@ -15,13 +15,13 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 import cleanerd
 from cleanerd._kernel import crc32c
-from cleanerd.apply.round import stage_partition
 from cleanerd.cleaner.manifest import KINDS, MANIFEST, Manifest, ManifestGroup
 from cleanerd.cleaner.plan import new_plan_id
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.format.names import file_name, parse_topic_partition_dir, uuid_to_base64
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import read_log_dir
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.swap.round import stage_partition
 from tests.agent.raw_client import SOCKET, Asking
 from tests.brokers.ledger import Partition
 from tests.brokers.readers import read_with_librdkafka

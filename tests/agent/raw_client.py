@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.broker import agent_transport
-from cleanerd.closing import Closing
+from cleanerd.closeable import Closeable
 from cleanerd.errors import AgentUnavailableError
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -30,7 +30,7 @@ class RefusedError(Exception):
         self.answer = answer
 
 
-class Asking(Closing):
+class Asking(Closeable):
     """One connection; to an agent that is just starting, as soon as it listens."""
 
     def __init__(self, path: Path) -> None:

@@ -21,7 +21,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cleanerd_lab.bench.generate import SHAPES, Shape, make_log
+from cleanerd_lab.bench.generate import SHAPES, LogShape, make_log
 from tests.bench.profile import SEGMENTS, SIZE_BYTES, sampled
 from tests.bench.samples import phase_of
 from tests.bench.threads_model import Work, one_partition, partitions_at_once
@@ -54,7 +54,7 @@ def main() -> None:
                 sys.stdout.flush()
 
 
-def told(shape: Shape, work_dir: Path) -> str:
+def told(shape: LogShape, work_dir: Path) -> str:
     """What is printed of one shape."""
     log = make_log(work_dir / "log", shape, unpacked_bytes=SIZE_BYTES, segment_bytes=SIZE_BYTES // SEGMENTS)
     passes, samples = sampled(log, work_dir)

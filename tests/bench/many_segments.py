@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.log.log_dir import HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from cleanerd.segments.log_dir import HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from tests.live.load import create_topics
 from tests.support.log_dirs import read_checkpoint, snapshot_bytes, write_checkpoint, write_segment
 from tests.support.logs import Record, encode_batch

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Final
 
 from cleanerd.cleaner.map_size import MAP_ENTRY_BYTES
-from cleanerd.words import human_bytes
-from cleanerd_lab.bench.generate import PARTITION, MadeLog, Shape, make_log
+from cleanerd.humanize import human_bytes
+from cleanerd_lab.bench.generate import PARTITION, LogShape, MadeLog, make_log
 from cleanerd_lab.bench.whole import clean_arguments, flush
 
 KEYS: Final = int(os.environ.get("BENCH_KEYS", "4000000"))
@@ -43,8 +43,8 @@ group, stubborn, told = sys.argv[1:4]
 if group:
     open(os.path.join(group, "cgroup.procs"), "w").write(str(os.getpid()))
 if stubborn:
-    from cleanerd.cleaner.map_file import Pace
-    Pace.count = lambda *_: None
+    from cleanerd.cleaner.map_file import MapFilePace
+    MapFilePace.count = lambda *_: None
 from cleanerd.cli.main import run
 code = run(sys.argv[4:])
 used = resource.getrusage(resource.RUSAGE_SELF)
@@ -77,7 +77,7 @@ WAYS: Final = (
 def main(directory: Path) -> None:
     """Measure, and print a table."""
     buffer_bytes = int(KEYS / TOO_MANY * MAP_ENTRY_BYTES / LOAD)
-    shape = Shape("keys", "many keys", RECORD_BYTES, 64, SUPERSEDED)
+    shape = LogShape("keys", "many keys", RECORD_BYTES, 64, SUPERSEDED)
     with tempfile.TemporaryDirectory(prefix="cleanerd-map-", dir=directory) as work:
         size = int(KEYS / (1 - SUPERSEDED)) * shape.unpacked_batch_bytes // shape.batch_records
         log = make_log(Path(work) / "log", shape, unpacked_bytes=size, segment_bytes=size // SEGMENTS)

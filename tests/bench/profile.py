@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.settings.units import parse_size
-from cleanerd_lab.bench.generate import SHAPES, MadeLog, Shape, make_log
+from cleanerd.config.units import parse_size
+from cleanerd_lab.bench.generate import SHAPES, LogShape, MadeLog, make_log
 from cleanerd_lab.bench.process import environment_of
 from cleanerd_lab.bench.yardstick import copy_seconds, floor_seconds
 from tests.bench.kafkas import kafkas_clean
@@ -84,7 +84,7 @@ def _table(title: str, counts: Counter[str], ns: float) -> list[str]:
     return [f"  ns a record by {title}", *rows] if total else []
 
 
-def profile(shape: Shape, work_dir: Path, judge: Judge | None) -> Profile:
+def profile(shape: LogShape, work_dir: Path, judge: Judge | None) -> Profile:
     """Make the log, have both clean it turn by turn, then sample a process that cleans it."""
     log = make_log(
         work_dir / "log", shape, unpacked_bytes=SIZE_BYTES, segment_bytes=max(SIZE_BYTES // SEGMENTS, 65_536)

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from cleanerd.settings.units import parse_size
+from cleanerd.config.units import parse_size
 
 SIZE_BYTES: Final = parse_size(os.environ.get("BENCH_SIZE", "500MiB"))
 REPEAT: Final = int(os.environ.get("BENCH_REPEAT", "4"))

@@ -16,9 +16,9 @@ from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.cli.clean_live import clean_dir_live
 from cleanerd.cli.each_dir import CleaningRequest
 from cleanerd.cli.output import Output
-from cleanerd.log.clean_point import StateStore
-from cleanerd.scope.selection import EVERYTHING
-from cleanerd.settings import load_settings
+from cleanerd.config import load_settings
+from cleanerd.resolution.selection import EVERYTHING
+from cleanerd.state.cleaner_checkpoint import StateStore
 
 PAUSE_SECONDS = 0.1
 

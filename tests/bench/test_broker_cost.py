@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from cleanerd.apply.swapping_broker import SwappingBroker
 from cleanerd.broker.agent_transport import SOCKET
 from cleanerd.format.names import TopicPartition
+from cleanerd.swap.swapping_broker import SwappingBroker
 from tests.agent.building import build
 from tests.bench.many_segments import RECORDS, TOPIC, lay_clean_points, lay_segments
 from tests.kafka.judge import BROKERS_OWN

@@ -10,8 +10,8 @@ import pytest
 from cleanerd import _kernel
 from cleanerd.format.index import read_offset_index, read_time_index
 from cleanerd.format.record import records_of
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd_lab.bench.generate import SHAPES, VERSION_HEADER, MadeLog, Shape, make_log
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd_lab.bench.generate import SHAPES, VERSION_HEADER, LogShape, MadeLog, make_log
 from cleanerd_lab.bench.yardstick import segments
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ SIZE = 4 * 1024 * 1024
 
 @pytest.fixture(params=SHAPES, ids=lambda shape: shape.name)
 def log(request: pytest.FixtureRequest, tmp_path: Path) -> MadeLog:
-    shape: Shape = request.param
+    shape: LogShape = request.param
     return make_log(tmp_path / "log", shape, unpacked_bytes=SIZE, segment_bytes=SIZE // 4)
 
 
@@ -106,7 +106,7 @@ def test_it_is_a_log_directory(log: MadeLog) -> None:
 def test_versions(tmp_path: Path) -> None:
     """All but the tombstones have one, of their own; the rest of the shape is what it is without."""
     plain = SHAPES[0]
-    shape = Shape(plain.name, plain.label, plain.record_bytes, plain.batch_records, plain.superseded, versions=True)
+    shape = LogShape(plain.name, plain.label, plain.record_bytes, plain.batch_records, plain.superseded, versions=True)
     log = make_log(tmp_path / "log", shape, unpacked_bytes=SIZE, segment_bytes=SIZE // 4)
     test_bytes_are_as_announced(log)
     for path in segments(log.partition_dir)[:-1]:

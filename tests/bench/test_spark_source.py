@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from cleanerd_lab.bench.generate import Shape, make_log
+from cleanerd_lab.bench.generate import LogShape, make_log
 from tests.spark.reading import KafkaSegments, schema_of
 from tests.spark.sessions import start_session
 
@@ -45,7 +45,7 @@ def log() -> Iterator[tuple[Path, int]]:
     root = Path(tempfile.mkdtemp(prefix="spark-source-"))
     make_log(
         root / "data",
-        Shape("source", "128 B, a header", 128, 64, 0.5, versions=True),
+        LogShape("source", "128 B, a header", 128, 64, 0.5, versions=True),
         unpacked_bytes=SIZE_MIB * MIB,
         segment_bytes=128 * MIB,
     )

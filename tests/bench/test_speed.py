@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from cleanerd_lab.bench.generate import SHAPES, Shape, make_log
+from cleanerd_lab.bench.generate import SHAPES, LogShape, make_log
 from cleanerd_lab.bench.whole import clean_copies, start_cost
 from cleanerd_lab.bench.yardstick import copy_seconds, floor_seconds
 from tests.bench.kafkas import kafkas_clean
@@ -110,7 +110,7 @@ def table() -> Iterator[list[Comparison]]:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_times_faster_than_kafkas_cleaner(
-    shape: Shape, judge: Judge, start: Cost, table: list[Comparison], tmp_path: Path
+    shape: LogShape, judge: Judge, start: Cost, table: list[Comparison], tmp_path: Path
 ) -> None:
     """U-30: CPU per record of our whole process, at most a sixth (a fourth, a third) of Kafka's."""
     log = make_log(

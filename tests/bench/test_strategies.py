@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from cleanerd._kernel import OffsetMap
-from cleanerd_lab.bench.generate import PARTITION, SHAPES, VERSION_HEADER, MadeLog, Shape, make_log
+from cleanerd_lab.bench.generate import PARTITION, SHAPES, VERSION_HEADER, LogShape, MadeLog, make_log
 from cleanerd_lab.bench.whole import WholeClean, clean_copies, start_cost
 from tests.bench.sizes import REPEAT, RESULTS, SEGMENTS, SIZE_BYTES
 
@@ -58,14 +58,16 @@ def table() -> Iterator[list[Measured]]:
     )
 
 
-def versioned(shape: Shape) -> Shape:
-    return Shape(shape.name, shape.label, shape.record_bytes, shape.batch_records, shape.superseded, shape.codec, True)
+def versioned(shape: LogShape) -> LogShape:
+    return LogShape(
+        shape.name, shape.label, shape.record_bytes, shape.batch_records, shape.superseded, shape.codec, True
+    )
 
 
 @pytest.mark.bench
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
-def test_versions_cost_at_most_half_as_much_again(shape: Shape, table: list[Measured], tmp_path: Path) -> None:
+def test_versions_cost_at_most_half_as_much_again(shape: LogShape, table: list[Measured], tmp_path: Path) -> None:
     """At most 1.5 times the CPU of ``offset`` on the same log."""
     start = start_cost(tmp_path)
     size = max(SIZE_BYTES // SEGMENTS, 65_536)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-from cleanerd.log.pool import AHEAD
+from cleanerd.segments.pool import AHEAD
 
 Step = tuple[Literal["hold", "free", "wait", "tell"], float]
 """What is done, and its seconds; of "wait" and "tell" the number of what has happened."""
@@ -95,7 +95,7 @@ def one_partition(works: Sequence[Work], threads: int, *, pieces: int, one_lock:
 
 
 class _Pool:
-    """A phase of one partition as ``cleanerd.log.pool`` has it done: who is free makes a piece, the owner takes them.
+    """A phase of one partition in ``cleanerd.segments.pool``: free workers make pieces, the owner takes them.
 
     The owner makes one too when the next one that it has to take is not made. No more than some are made and not taken.
     Parts of a log are much alike: one takes half to one and a half times as long as they do on average.

@@ -62,7 +62,7 @@ AGED: Final = (
     """
 import sys
 from cleanerd.cli.main import run
-from cleanerd.scope import broker_facts
+from cleanerd.resolution import broker_facts
 broker_facts.METADATA_AGE_MS = 0
 sys.exit(run(sys.argv[1:]))
 """,

@@ -9,24 +9,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleanerd.apply.lock import LogDirLock
-from cleanerd.apply.round import clean_partition
-from cleanerd.apply.session import LockedDir
 from cleanerd.cleaner.resources import Resources
 from cleanerd.cleaner.survey import CleaningOptions
+from cleanerd.config.delegation import Delegation
+from cleanerd.config.topic_config import resolve_topic_config
 from cleanerd.format.names import parse_topic_partition_dir
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.delegation import Delegation
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.log.topic_config import resolve_topic_config
 from cleanerd.policy.grouping import MAX_SEGMENT_BYTES
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.swap.lock import LogDirLock
+from cleanerd.swap.round import clean_partition
+from cleanerd.swap.session import LockedDir
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from cleanerd.cleaner.cleaner import Progress
     from cleanerd.cleaner.result import CleaningResult
-    from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.config.topic_config import TopicConfig
 
 NAME = "orders-0"
 DAY_MS = 86_400_000

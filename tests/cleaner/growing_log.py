@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.cleaner.resources import Resources
-    from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.config.topic_config import TopicConfig
 
 EXPIRATION_MS = 60_000
 INTERVAL_BYTES = 200

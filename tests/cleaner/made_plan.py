@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from cleanerd.cleaner.planning import make_plan
 from cleanerd.cleaner.survey import CleaningOptions, survey
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.log.pool import ReaderPool
-from cleanerd_lab.bench.generate import PARTITION, Shape, make_log
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.segments.pool import ReaderPool
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd_lab.bench.generate import PARTITION, LogShape, make_log
 from tests.cleaner.driver import config, resources
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ MIB = 1024 * 1024
 NOW_MS = 1_800_000_000_000
 
 
-def plan_of_shape(tmp_path: Path, shape: Shape, size: int, *, segments: int = 4, **changes: object) -> CleaningPlan:
+def plan_of_shape(tmp_path: Path, shape: LogShape, size: int, *, segments: int = 4, **changes: object) -> CleaningPlan:
     """A plan for a made-up log of ``size`` bytes before compression."""
     log = make_log(tmp_path / "log", shape, unpacked_bytes=size, segment_bytes=size // segments)
     return plan_of(log.log_dir, **changes)

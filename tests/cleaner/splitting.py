@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cleanerd.apply import round as one_round
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.errors import CleanerdError
+from cleanerd.swap import round as one_round
 from tests.cleaner.driver import clean, config
 from tests.support.overflow import NOW_MS
 

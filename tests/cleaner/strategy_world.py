@@ -13,15 +13,15 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from cleanerd.apply.lock import LogDirLock
-from cleanerd.apply.round import clean_partition
-from cleanerd.apply.session import LockedDir
-from cleanerd.cleaner.cleaner import Stopped
+from cleanerd.cleaner.cleaner import CleaningStopped
 from cleanerd.cleaner.purge import TOO_MANY_KEYS
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.format.names import TopicPartition
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import read_log_dir
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.swap.lock import LogDirLock
+from cleanerd.swap.round import clean_partition
+from cleanerd.swap.session import LockedDir
 from tests.cleaner.driver import NAME, config, resources, scratch
 from tests.cleaner.strategy_script import (
     HEADER,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.cleaner.result import CleaningResult
-    from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.config.topic_config import TopicConfig
     from tests.support.stored_records import StoredRecord
 
 FOR_EVER_MS = 10**15
@@ -104,7 +104,7 @@ class _StopAfter:
         if self._rewrites and self._left is not None:
             self._left -= 1
             if self._left < 0:
-                raise Stopped
+                raise CleaningStopped
 
     def wrote(self, done_bytes: int) -> None:
         """Nobody counts it."""
@@ -234,7 +234,7 @@ class World:
         bases = sorted(int(log.stem) for log in self.partition.glob("*.log"))
         try:
             result = self._clean(step, options)
-        except Stopped:
+        except CleaningStopped:
             result = None
             self.stopped += 1
         after = self.read()

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from cleanerd.cleaner.survey import CleaningOptions
-from cleanerd.log import read
+from cleanerd.segments import reading
 from tests.cleaner.driver import NAME, clean, resources, scratch
 from tests.cleaner.growing_log import EXPIRATION_MS, INTERVAL_BYTES, GrowingLog
 from tests.cleaner.model import Rules, check_cleaned, check_files, newest
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.cleaner.result import CleaningResult
-    from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.config.topic_config import TopicConfig
 
 KEYS_OF_A_SHARD = 3
 """What the smallest map takes with a load of a thousandth."""
@@ -78,7 +78,7 @@ def clean_and_check(world: GrowingLog, options: CleaningOptions, topic: TopicCon
 def blocks_of_one_byte() -> Iterator[None]:
     """Chunks begin and end anywhere, and not at the edges of pages."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(read, "DIRECT_ALIGNMENT", 1)
+        patch.setattr(reading, "DIRECT_ALIGNMENT", 1)
         yield
 
 

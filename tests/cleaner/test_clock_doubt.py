@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.apply.offline_round import NOW, batch
 from tests.cleaner.driver import NAME, clean_all, config, scratch
 from tests.support.log_dirs import Partition, make_log_dir, read_segments
+from tests.swap.offline_round import NOW, batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ import pytest
 from cleanerd.cleaner.disorder import _inside, _merged
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.errors import DisorderedLogError
-from cleanerd.verify.partition import Question, verify_partition
+from cleanerd.verify.partition import VerifyRequest, verify_partition
 from tests.cleaner.driver import DAY_MS, NAME, clean, clean_all, config, resources, scratch
 from tests.support.log_dirs import Partition, make_log_dir, read_segments, tree
 from tests.support.logs import BASE_TIMESTAMP_MS, Record, encode_batch
@@ -146,7 +146,7 @@ def test_random_disorder(root: Path, seed: int) -> None:
             assert after == cleaned(before, end), seed
         now_ms += 10 * DAY_MS
         clean_to = max(segments) if end == len(before) - 1 else 0
-        verdict = verify_partition(root / NAME, Question(now_ms, clean_to=clean_to, clean_shutdown=True))
+        verdict = verify_partition(root / NAME, VerifyRequest(now_ms, clean_to=clean_to, clean_shutdown=True))
         assert not verdict.findings.errors, [each.what for each in verdict.findings.in_order()]
 
 

@@ -13,8 +13,8 @@ from cleanerd.cleaner.cleaner import Cleaning
 from cleanerd.cleaner.estimate import MARGIN, distinct_keys, extrapolate, first_shards
 from cleanerd.cleaner.index import DirtyIndex
 from cleanerd.cleaner.map_size import MapSizing
-from cleanerd.log.pool import ReaderPool
-from cleanerd_lab.bench.generate import PARTITION, Shape, make_log
+from cleanerd.segments.pool import ReaderPool
+from cleanerd_lab.bench.generate import PARTITION, LogShape, make_log
 from tests.cleaner.driver import Silent
 from tests.cleaner.made_plan import MIB, plan_of, plan_of_shape
 
@@ -37,20 +37,20 @@ def _true_keys(plan: CleaningPlan) -> int:
 @pytest.mark.parametrize("superseded", [0.002, 0.1, 0.5, 0.8, 0.99, 0.9999])
 def test_uniform_keys(tmp_path: Path, superseded: float, codec: int) -> None:
     """U-20: within a fifth of the truth, from all keys distinct to a handful of them, compressed or not."""
-    plan = plan_of_shape(tmp_path, Shape("", "", 128, 64, superseded, codec=codec), 16 * MIB)
+    plan = plan_of_shape(tmp_path, LogShape("", "", 128, 64, superseded, codec=codec), 16 * MIB)
     assert distinct_keys(plan) == pytest.approx(_true_keys(plan), rel=0.2)
 
 
 @pytest.mark.parametrize("size", [1, 20_000, 300_000])
 def test_tiny_logs(tmp_path: Path, size: int) -> None:
     """Less than a batch a sample, and the same stretch is never counted twice."""
-    plan = plan_of_shape(tmp_path, Shape("", "", 128, 64, 0.5), size, segments=1)
+    plan = plan_of_shape(tmp_path, LogShape("", "", 128, 64, 0.5), size, segments=1)
     assert distinct_keys(plan) == pytest.approx(_true_keys(plan), rel=0.3)
 
 
 def test_part_of_a_segment(tmp_path: Path) -> None:
     """U-20: only the dirty range counts, which begins and ends inside of segments."""
-    make_log(tmp_path / "log", Shape("", "", 128, 64, 0.01), unpacked_bytes=16 * MIB, segment_bytes=6 * MIB)
+    make_log(tmp_path / "log", LogShape("", "", 128, 64, 0.01), unpacked_bytes=16 * MIB, segment_bytes=6 * MIB)
     for first, end in ((30_000, 110_000), (10_000, 30_000), (100_000, None)):
         plan = plan_of(tmp_path / "log", first_dirty_offset=first, up_to_offset=end)
         assert distinct_keys(plan) == pytest.approx(_true_keys(plan), rel=0.25)
@@ -58,7 +58,7 @@ def test_part_of_a_segment(tmp_path: Path) -> None:
 
 def test_no_or_wrong_indexes(tmp_path: Path) -> None:
     """Without indexes segments are sampled at their beginnings; places that are no batch's beginning give nothing."""
-    plan = plan_of_shape(tmp_path, Shape("", "", 128, 64, 0.1), 16 * MIB, segments=16)
+    plan = plan_of_shape(tmp_path, LogShape("", "", 128, 64, 0.1), 16 * MIB, segments=16)
     expected = _true_keys(plan)
     indexes = sorted((tmp_path / "log" / str(PARTITION)).glob("*.index"))
     for path in indexes[::2]:
@@ -100,7 +100,7 @@ def test_nothing_unseen() -> None:
 
 def test_no_wasted_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-20: enough shards from the start, hardly more than needed: every index pass is the first of its shard."""
-    plan = replace(plan_of_shape(tmp_path, Shape("", "", 128, 64, 0.3), 16 * MIB), map_bytes=256 * 1024)
+    plan = replace(plan_of_shape(tmp_path, LogShape("", "", 128, 64, 0.3), 16 * MIB), map_bytes=256 * 1024)
     passes = _count_passes(monkeypatch)
     with ReaderPool(plan.path, workers=1, chunk_bytes=MIB) as pool:
         decision = Cleaning(plan, pool, Silent()).decision
@@ -111,7 +111,7 @@ def test_no_wasted_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_guess_too_low_costs_time_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-20: a map that fills up doubles the shards, and phase 1 starts again."""
-    plan = replace(plan_of_shape(tmp_path, Shape("", "", 128, 64, 0.3), 4 * MIB), map_bytes=128 * 1024)
+    plan = replace(plan_of_shape(tmp_path, LogShape("", "", 128, 64, 0.3), 4 * MIB), map_bytes=128 * 1024)
     with ReaderPool(plan.path, workers=1, chunk_bytes=MIB) as pool:
         right = Cleaning(plan, pool, Silent()).decision
         passes = _count_passes(monkeypatch)
@@ -125,7 +125,7 @@ def test_a_guess_too_low_costs_time_only(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_nothing_is_read_when_all_offsets_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An upper bound that costs nothing: every key has an offset of its own."""
-    plan = plan_of_shape(tmp_path, Shape("", "", 128, 64, 0.3), 1 * MIB)
+    plan = plan_of_shape(tmp_path, LogShape("", "", 128, 64, 0.3), 1 * MIB)
     offsets = plan.end_offset - plan.first_dirty_offset
     monkeypatch.delattr(estimate, "distinct_keys")
     assert first_shards(plan, offsets) == 1

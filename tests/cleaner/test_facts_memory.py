@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.cleaner.facts_room import (
+from cleanerd.cleaner.metadata_budget import (
     BATCH_BYTES,
     RECORD_BITS,
     SEGMENT_BATCH_BYTES,
     SEGMENT_RECORD_BITS,
     WRITE_TIME_BYTES,
-    FactsRoom,
+    MetadataBudget,
 )
 from cleanerd.errors import LogTooLargeError
-from cleanerd.log.memory import MIB, Memory, share_of
+from cleanerd.host.memory import MIB, Memory, share_of
 from cleanerd.policy.rules import Rules
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ def _takes(facts_bytes: int, chunks: Sequence[tuple[int, int, int]], rules: Rule
     """``chunks``: base of the segment, batches, records."""
     plan: Any = SimpleNamespace(path="/logs/orders-0", facts_bytes=facts_bytes, rules=rules)
     sources = {base: SimpleNamespace(base=base) for base, _, _ in chunks}
-    room = FactsRoom(plan)
+    room = MetadataBudget(plan)
     for base, batches, records in chunks:
         source: Any = sources[base]
         chunk: Any = SimpleNamespace(batches=range(batches), records=range(records))
-        room.take(source, chunk)
+        room.reserve(source, chunk)
 
 
 @pytest.mark.parametrize(

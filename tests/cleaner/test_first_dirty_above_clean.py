@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cleanerd.cleaner.survey import CleaningOptions
-from cleanerd.log.clean_below import unproven_after
+from cleanerd.state.first_dirty_offset import unproven_after
 from tests.cleaner.driver import NAME, clean, config, resources, scratch
 from tests.cleaner.strategy_cases import NOW, batches, offsets, rec
 from tests.cleaner.strategy_script import Clean, Script, Shape, Write

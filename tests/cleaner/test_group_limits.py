@@ -12,9 +12,9 @@ from cleanerd.cleaner.rewrite import rewrite_group
 from cleanerd.cleaner.survey import CleaningOptions, survey
 from cleanerd.errors import SegmentGrowsError
 from cleanerd.format.names import TopicPartition
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.log.pool import ReaderPool
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.segments.pool import ReaderPool
+from cleanerd.state.cleaner_checkpoint import StateStore
 from tests.cleaner.driver import NAME, Silent, config, resources
 from tests.cleaner.keyed_log import NOW, batch, lopsided, tail
 from tests.support.log_dirs import Partition, make_log_dir

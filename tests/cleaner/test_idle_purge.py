@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.cleaner.resources import Resources
-    from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.config.topic_config import TopicConfig
 
 YEAR_MS = 31_536_000_000
 MOST_PURGES = 8

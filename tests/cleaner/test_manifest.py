@@ -21,7 +21,7 @@ from cleanerd.cleaner.manifest import (
     write_manifest,
 )
 from cleanerd.errors import CleanerdError, CorruptionError, UnsupportedLogError
-from cleanerd.log.segment import BatchWitness, Witness
+from cleanerd.segments.segment import BatchWitness, Witness
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from cleanerd._kernel import OffsetMap
 from cleanerd.cleaner import map_file
 from cleanerd.cleaner.cleaner import Cleaning
-from cleanerd.cleaner.map_file import MapFileError, Pace, PaceLimits, opened
+from cleanerd.cleaner.map_file import MapFileError, MapFilePace, PaceLimits, opened
 from cleanerd.cleaner.map_size import SIZING, MapSize, MapSizing, most_bytes
 from cleanerd.cleaner.switch import compare
-from cleanerd.log.pool import ReaderPool
 from cleanerd.policy.rules import Rules
-from cleanerd_lab.bench.generate import VERSION_HEADER, Shape
+from cleanerd.segments.pool import ReaderPool
+from cleanerd_lab.bench.generate import VERSION_HEADER, LogShape
 from tests.cleaner.driver import Silent
 from tests.cleaner.made_plan import plan_of_shape
 from tests.support.mounts import ext4, tmpfs
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.plan import CleaningPlan
 
 MIB = 1024 * 1024
-SHAPE = Shape("", "", 128, 16, 0.5)
+SHAPE = LogShape("", "", 128, 16, 0.5)
 FEW_KEYS = 0.02
 """A load with which the smallest map takes 61 keys."""
 
@@ -51,7 +51,7 @@ def place() -> Iterator[Path]:
         yield Path(path)
 
 
-def _plan(tmp_path: Path, size: int = MIB, *, shape: Shape = SHAPE) -> CleaningPlan:
+def _plan(tmp_path: Path, size: int = MIB, *, shape: LogShape = SHAPE) -> CleaningPlan:
     return replace(plan_of_shape(tmp_path, shape, size), map_bytes=1, map_load=FEW_KEYS)
 
 
@@ -92,7 +92,7 @@ def _in_shards(plan: CleaningPlan, place: Path | str, why: str, sizing: MapSizin
 def test_the_same_decision(superseded: float, versions: bool, codec: int, first_dirty: int, workers: int) -> None:
     """OP-2, U-43: one pass with a file decides as many passes in memory do, with a clean part and versions too."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as path:
-        shape = Shape("", "", 128, 16, superseded, codec=codec, versions=versions)
+        shape = LogShape("", "", 128, 16, superseded, codec=codec, versions=versions)
         plan = _plan(Path(path), 512 * 1024, shape=shape)
         if versions:
             plan = replace(plan, rules=replace(plan.rules, strategy="header", header=VERSION_HEADER))
@@ -174,7 +174,7 @@ def test_the_reserve_stays_free(tmp_path: Path, place: Path, monkeypatch: pytest
         disk = SimpleNamespace(f_frsize=4096, f_blocks=1000, f_bavail=130)  # of a real one others write to meanwhile
         # No test owns a disk of a known size.
         system_call(monkeypatch, "fstatvfs", lambda _descriptor: disk)
-        assert file.room(None) == 30 * 4096
+        assert file.max_bytes(None) == 30 * 4096
 
 
 @pytest.mark.long
@@ -224,7 +224,7 @@ def test_keys_of_lost_pages_are_read_again(tmp_path: Path, place: Path, monkeypa
         ballast = place / "small" / "ballast"
         status = os.statvfs(ballast.parent)
 
-        def of(_: Pace, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+        def of(_: MapFilePace, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
             for number, chunk in enumerate(chunks):
                 if number == 0:
                     with ballast.open("wb") as file:
@@ -233,7 +233,7 @@ def test_keys_of_lost_pages_are_read_again(tmp_path: Path, place: Path, monkeypa
                 subprocess.run(["sync", "-f", str(disk)], check=False, capture_output=True)
 
         with monkeypatch.context() as patched:
-            patched.setattr(Pace, "of", of)
+            patched.setattr(MapFilePace, "of", of)
             found = _decision(_in(plan, disk))
     assert found.shards > 1
     assert f"no offset map in a file in {disk}: " in found.map_note
@@ -284,7 +284,7 @@ def test_the_map_file_has_no_name(place: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_slow_map_file_is_given_up(tmp_path: Path, place: Path) -> None:
     """U-43: the pace is that of passes at the most, and what was begun is begun again in shards."""
     limits = PaceLimits(grace_seconds=-1.0, least_passes=0, least_bytes=1, read_back_times=-1)
-    sizing = MapSizing(pace=lambda passes: Pace(passes // 1000, limits))
+    sizing = MapSizing(pace=lambda passes: MapFilePace(passes // 1000, limits))
     _in_shards(_plan(tmp_path), place, "it was slower there than", sizing)
 
 
@@ -295,7 +295,7 @@ def test_the_pace() -> None:
     """
     read = [0, 4 * (23 * MIB + 100)]
     limits = PaceLimits(read_from_disks=lambda: read[0])
-    pace = Pace(8, limits)
+    pace = MapFilePace(8, limits)
     pace.count(100, 0.000001)
     pace.count(MIB, 1.0)
     for _ in range(20):
@@ -307,7 +307,7 @@ def test_the_pace() -> None:
     read[0] += 1
     with pytest.raises(MapFileError, match="slower there than 8 passes"):
         pace.count(0, 0.0)
-    patient = Pace(2, limits)
+    patient = MapFilePace(2, limits)
     for _ in range(1000):
         patient.count(MIB, 2.9)  # two at least
         patient.count(MIB, 1.0)

@@ -10,8 +10,8 @@ import pytest
 from cleanerd.cleaner.cleaner import Cleaning
 from cleanerd.cleaner.map_size import SIZING, MapSize, MapSizing, most_bytes
 from cleanerd.errors import CleanerdError
-from cleanerd.log.pool import ReaderPool
-from cleanerd_lab.bench.generate import Shape
+from cleanerd.segments.pool import ReaderPool
+from cleanerd_lab.bench.generate import LogShape
 from tests.cleaner.driver import Silent
 from tests.cleaner.made_plan import plan_of_shape
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.plan import CleaningPlan
 
 MIB = 1024 * 1024
-OFTEN = Shape("", "", 128, 64, 0.98)
-SELDOM = Shape("", "", 128, 64, 0.1)
+OFTEN = LogShape("", "", 128, 64, 0.98)
+SELDOM = LogShape("", "", 128, 64, 0.1)
 
 
 GUESSING = MapSizing(worth_a_guess_bytes=128 * 1024)

@@ -10,10 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.apply.apply_staged import apply_partition
-from cleanerd.apply.lock import LogDirLock
-from cleanerd.apply.round import stage_partition
-from cleanerd.apply.session import LockedDir
 from cleanerd.cleaner.cleaner import Cleaning
 from cleanerd.cleaner.planning import make_plan
 from cleanerd.cleaner.refusals import refuse_live
@@ -21,9 +17,13 @@ from cleanerd.cleaner.survey import CleaningOptions, survey
 from cleanerd.errors import RefusedError
 from cleanerd.format.index import read_txn_index
 from cleanerd.format.names import parse_topic_partition_dir
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.log.pool import ReaderPool
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.segments.pool import ReaderPool
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.swap.apply_staged import apply_partition
+from cleanerd.swap.lock import LogDirLock
+from cleanerd.swap.round import stage_partition
+from cleanerd.swap.session import LockedDir
 from tests.cleaner.driver import NAME, Silent, clean, clean_all, config, resources, scratch
 from tests.support.log_dirs import Partition, Producer, make_log_dir, read_segments
 from tests.support.logs import BASE_TIMESTAMP_MS, Record, encode_batch, encode_marker, keyed_batch

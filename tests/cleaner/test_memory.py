@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd_lab.bench.generate import PARTITION, Shape, make_log, write_broker_files
+from cleanerd_lab.bench.generate import PARTITION, LogShape, make_log, write_broker_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,7 +67,7 @@ def _clean(log_dir: Path, map_bytes: int, segment_bytes: int) -> Cleaned:
 
 def _check(tmp_path: Path, size: int, superseded: float, map_bytes: int, *, least_keys: int) -> None:
     """Clean a log in several shards and in one: the same files, and not more memory than is allowed."""
-    shape = Shape("wide", "1 KiB records, 16 KiB batches", 1024, BATCH_RECORDS, superseded)
+    shape = LogShape("wide", "1 KiB records, 16 KiB batches", 1024, BATCH_RECORDS, superseded)
     log = make_log(tmp_path / "log", shape, unpacked_bytes=size, segment_bytes=size // 8)
     # Segments are never written to, only replaced: links are copies enough.
     shutil.copytree(log.log_dir, tmp_path / "small", copy_function=os.link)

@@ -13,8 +13,8 @@ from cleanerd.cleaner.planning import make_plan
 from cleanerd.cleaner.survey import CleaningOptions, survey
 from cleanerd.errors import LogGrowsError
 from cleanerd.format.names import TopicPartition
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import read_log_dir
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.state.cleaner_checkpoint import StateStore
 from tests.cleaner.driver import NAME, Silent, clean, clean_all, config, resources, scratch
 from tests.support.log_dirs import Partition, make_log_dir, read_segments, tree
 from tests.support.logs import BASE_TIMESTAMP_MS, Record, encode_batch, encode_record, keyed_batch
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.cleaner.resources import Resources
-    from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.config.topic_config import TopicConfig
 
 NOW = BASE_TIMESTAMP_MS + 1_000_000
 

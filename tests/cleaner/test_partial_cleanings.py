@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cleanerd.cleaner.map_size import MIN_VERSIONED_MAP_BYTES, VERSIONED_ENTRY_BYTES
-from tests.apply.live_round import content
-from tests.apply.offline_round import NOW, force
 from tests.cleaner.driver import NAME, clean, config, resources, scratch
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import Record, encode_batch
+from tests.swap.live_round import content
+from tests.swap.offline_round import NOW, force
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,14 +10,14 @@ import pytest
 
 from cleanerd.cleaner.cleaner import Cleaning
 from cleanerd.cleaner.planning import make_plan
-from cleanerd.cleaner.reclaimable import Reclaimable, estimate_reclaimable, of_sample, reclaimable_in_words
-from cleanerd.cleaner.sample import take_sample
+from cleanerd.cleaner.reclaimable import Reclaimable, describe_reclaimable, estimate_reclaimable, of_sample
+from cleanerd.cleaner.sample import draw_sample
+from cleanerd.cleaner.superseded_bounds import MOST_MATCHES, least_unseen, most_unseen
 from cleanerd.cleaner.survey import CleaningOptions, Survey, survey
-from cleanerd.cleaner.unseen import MOST_MATCHES, least_unseen, most_unseen
 from cleanerd.errors import CleanerdError
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import LogDir, read_log_dir
-from cleanerd.log.pool import ReaderPool
+from cleanerd.segments.log_dir import LogDir, read_log_dir
+from cleanerd.segments.pool import ReaderPool
+from cleanerd.state.cleaner_checkpoint import StateStore
 from cleanerd_lab.bench.generate import PARTITION
 from tests.cleaner.driver import Silent, config, resources
 from tests.cleaner.made_log import NOW_MS, Written, write_log
@@ -165,7 +165,7 @@ def _plan_and_truth(path: Path, log: Written, dirty_from: float, **settings: obj
 def _drawn(plan: CleaningPlan, part: int, draw: int) -> Reclaimable:
     size = sum(source.segment.size_bytes for source in plan.sources)
     other = replace(plan, hash_key=bytes([draw]) * 16)
-    sample = take_sample(other, budget_bytes=size // part, stretch_bytes=4096, advance=lambda _: None)
+    sample = draw_sample(other, budget_bytes=size // part, stretch_bytes=4096, advance=lambda _: None)
     assert sample.sizes.sum() <= 1.5 * size / part
     return of_sample(sample, versioned=plan.rules.versioned)
 
@@ -295,8 +295,8 @@ def test_unseen_bounds_meet_where_much_was_seen() -> None:
 )
 def test_an_estimate_as_text(count: int, low: int, high: int, words: str) -> None:
     """The error has the unit of the number, unless that would be unreadable; it is never told as nothing."""
-    assert Reclaimable(count, low, high, "sample").in_words() == words
-    assert reclaimable_in_words(1536, 1536, 1536, exact=True) == "1.5 KiB"
+    assert Reclaimable(count, low, high, "sample").describe() == words
+    assert describe_reclaimable(1536, 1536, 1536, exact=True) == "1.5 KiB"
 
 
 def test_what_was_written_since_makes_it_less_certain() -> None:

@@ -17,7 +17,7 @@ from tests.support.logs import Record, encode_batch, encode_legacy, encode_marke
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.config.topic_config import TopicConfig
 
 T0 = 1_700_000_000_000
 HORIZON = T0 + 1000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cleanerd.cleaner.result import CleaningResult, Dropped, Outcome, exit_code
+from cleanerd.cleaner.result import CleaningResult, Outcome, RemovedRecords, exit_code
 from cleanerd.errors import CleanerdError, ConfigError, CorruptionError, LogDirBusyError, RefusedError, StalePlanError
 from cleanerd.format.names import TopicPartition
 
@@ -54,7 +54,7 @@ def test_json() -> None:
         NAME,
         "/logs",
         "cleaned",
-        dropped=Dropped(superseded=1, tombstone=2, keyless=4),
+        dropped=RemovedRecords(superseded=1, tombstone=2, keyless=4),
         seconds={"index": 0.123456789},
         notes=("a",),
     )

@@ -8,13 +8,18 @@ import pytest
 
 from cleanerd.cleaner.rules_change import RulesChange, rules_change
 from cleanerd.cleaner.verdict import of_rules
-from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT, fingerprint, fingerprint_in_words, in_words
-from cleanerd.log.topic_config import resolve_topic_config
+from cleanerd.config.fingerprint import (
+    KAFKAS_FINGERPRINT,
+    describe_fingerprint,
+    describe_settings,
+    fingerprint,
+)
+from cleanerd.config.topic_config import resolve_topic_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.config.topic_config import TopicConfig
 
 HEADER = {"compaction.strategy": "header", "compaction.strategy.header": "version"}
 MARKED = {"tombstone.mode": "header", "tombstone.header": "deleted"}
@@ -137,4 +142,4 @@ def test_the_words() -> None:
 def test_a_fingerprint_is_told_as_the_settings_are(settings: dict[str, str]) -> None:
     """U-6: what is remembered reads like what is set."""
     found = config(settings)
-    assert fingerprint_in_words(fingerprint(found)) == in_words(found)
+    assert describe_fingerprint(fingerprint(found)) == describe_settings(found)

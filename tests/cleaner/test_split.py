@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.apply import round as one_round
-from cleanerd.apply.files import PartitionFiles
-from cleanerd.apply.recover import recover
 from cleanerd.cleaner import split
 from cleanerd.errors import CorruptionError
 from cleanerd.format.index import read_offset_index, read_txn_index
+from cleanerd.swap import round as one_round
+from cleanerd.swap.files import PartitionFiles
+from cleanerd.swap.recover import recover
 from tests.cleaner.driver import DAY_MS, NAME, clean, clean_all, resources, scratch
 from tests.cleaner.model import Rules, check_cleaned
 from tests.cleaner.splitting import enough, force, only_split
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from cleanerd.log.pool import PartReader
-    from cleanerd.log.segment import Segment
+    from cleanerd.segments.pool import PartReader
+    from cleanerd.segments.segment import Segment
 
 
 @pytest.fixture

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.apply.apply_staged import apply_partition
-from cleanerd.apply.lock import LogDirLock
-from cleanerd.apply.round import clean_partition, stage_partition
-from cleanerd.apply.session import LockedDir
 from cleanerd.cleaner import purge
-from cleanerd.cleaner.cleaner import Stopped
+from cleanerd.cleaner.cleaner import CleaningStopped
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.errors import StalePlanError
 from cleanerd.format.names import TopicPartition
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import read_log_dir
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.swap.apply_staged import apply_partition
+from cleanerd.swap.lock import LogDirLock
+from cleanerd.swap.round import clean_partition, stage_partition
+from cleanerd.swap.session import LockedDir
 from tests.cleaner.driver import NAME, Silent, clean, clean_all, config, resources
 from tests.cleaner.strategy_cases import (
     BY_HEADER,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.cleaner.result import CleaningResult
-    from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.config.topic_config import TopicConfig
 
 PARTITION = TopicPartition("orders", 0)
 BY_VERSION = config(**BY_HEADER, segment_bytes=100, delete_retention_ms=500)
@@ -87,7 +87,7 @@ class StopBefore:
     def advance(self, _done_bytes: int) -> None:
         self.left -= self.rewrites
         if self.left < 0:
-            raise Stopped
+            raise CleaningStopped
 
     def wrote(self, done_bytes: int) -> None:
         """Nobody counts it."""
@@ -98,7 +98,7 @@ def stopped_round(log_dir: Path, groups: int) -> None:
     store = StateStore(log_dir.parent / "state")
     with LogDirLock.acquire(log_dir, settle_seconds=0) as lock:
         locked = LockedDir(read_log_dir(log_dir), lock, store, resources())
-        with pytest.raises(Stopped):
+        with pytest.raises(CleaningStopped):
             clean_partition(locked, PARTITION, BY_VERSION, CleaningOptions(now_ms=NOW, force=True), StopBefore(groups))
 
 

@@ -13,19 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cleanerd.cleaner import cleaner
-from cleanerd.cleaner.chunk_rows import Mark
-from cleanerd.cleaner.cleaner import Cleaning, Stopped
+from cleanerd.cleaner.chunk_rows import RewriteStart
+from cleanerd.cleaner.cleaner import Cleaning, CleaningStopped
 from cleanerd.cleaner.planning import make_plan
 from cleanerd.cleaner.survey import CleaningOptions, survey
 from cleanerd.cli.main import run
 from cleanerd.errors import CorruptionError
 from cleanerd.format.index import OFFSET_ENTRY
 from cleanerd.format.names import TopicPartition
-from cleanerd.log import pool
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.log.pool import ReaderPool
-from cleanerd.log.read import SegmentReader
+from cleanerd.segments import pool
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.segments.pool import ReaderPool
+from cleanerd.segments.reading import SegmentReader
+from cleanerd.state.cleaner_checkpoint import StateStore
 from tests.cleaner.driver import Silent, clean, clean_all, config, resources, scratch
 from tests.support.log_dirs import Partition, make_log_dir, tree
 from tests.support.logs import keyed_batch
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.cleaner.rewrite import WrittenSegment
-    from cleanerd.log.pool import PartReader
-    from cleanerd.log.segment import Segment
+    from cleanerd.segments.pool import PartReader
+    from cleanerd.segments.segment import Segment
 
 NOW_MS = 1_800_000_000_000
 CHUNK_BYTES = 65536
@@ -87,7 +87,7 @@ class _StopsAt(Silent):
     def advance(self, done_bytes: int) -> None:
         self._left -= 1 if done_bytes else 0
         if self._left < 0:
-            raise Stopped
+            raise CleaningStopped
 
 
 def _segments(log_dir: Path, name: str) -> dict[str, bytes]:
@@ -196,7 +196,7 @@ def test_the_rewrite_begins_at_batches(tmp_path: Path) -> None:
         for mark in decided.marks:
             assert int(batches.position[mark.batch]) == mark.position
             assert int(batches.first_record[mark.batch]) == mark.record
-    assert marks[1, 1 << 20] == (Mark(0, 0, 0),)
+    assert marks[1, 1 << 20] == (RewriteStart(0, 0, 0),)
     for key in ((1, 1 << 14), (3, 1 << 14)):
         distances = np.diff([mark.position for mark in marks[key]])
         assert len(distances) > 8
@@ -212,7 +212,7 @@ def test_stopped_between_two_chunks(tmp_path: Path, workers: int) -> None:
         plan = _plan(log_dir, 1 << 14)
         with ReaderPool(plan.path, workers=workers, chunk_bytes=1 << 14) as pool:
             cleaning = Cleaning(plan, pool, _StopsAt(chunk))
-            with pytest.raises(Stopped):
+            with pytest.raises(CleaningStopped):
                 cleaning.decision  # noqa: B018 - made when it is asked for
     assert tree(log_dir) == before
     assert open_descriptors() <= descriptors

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.cleaner.rewrite import WrittenSegment
-    from cleanerd.log.pool import PartReader
-    from cleanerd.log.segment import Segment
+    from cleanerd.segments.pool import PartReader
+    from cleanerd.segments.segment import Segment
 
 NOW = BASE_TIMESTAMP_MS + 1_000_000
 Arguments = tuple["PartReader", "Segment", "WrittenSegment", "dict[str, int]"]

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cleanerd.apply.lock import LogDirLock
 from cleanerd.cli import apply as apply_module
 from cleanerd.cli import clean as clean_module
 from cleanerd.cli import undo as undo_module
 from cleanerd.cli.main import run
 from cleanerd.format.meta import read_partition_metadata
+from cleanerd.swap.lock import LogDirLock
 from tests.support.format_bytes import config as config_record
 from tests.support.format_bytes import metadata_batch
 from tests.support.format_bytes import topic as topic_record

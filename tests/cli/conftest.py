@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.scope import settled
+from cleanerd.resolution import checkpoint_pair
 from tests.cleaner.driver import scratch
 from tests.cli.clean_log_dirs import Shell
 
@@ -33,5 +33,5 @@ def kept(root: Path) -> Path:
 def shell(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
     """Command lines, without the waiting."""
     # Hundreds of calls would wait ten seconds each.
-    monkeypatch.setattr(settled, "SETTLE_SECONDS", 0)
+    monkeypatch.setattr(checkpoint_pair, "SETTLE_SECONDS", 0)
     return Shell(root, capsys, monkeypatch)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 from unittest import mock
 
-from cleanerd.cleaner import facts_room
+from cleanerd.cleaner import metadata_budget
 from cleanerd.format.names import uuid_to_base64
-from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState, StateStore
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.log.partition import read_partition
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.segments.partition import read_partition
+from cleanerd.state.cleaner_checkpoint import CleanerdCheckpoint, LastSegment, PartitionState, StateStore
 from tests.cli.clean_log_dirs import NOW, batch, dirty, write_metadata
 from tests.support.bombs import zeros_batch
 from tests.support.log_dirs import (
@@ -152,7 +152,7 @@ def was_cleaned_by_version(scene: Scene) -> None:
     log_dir = read_log_dir(scene.path)
     log = read_partition(log_dir, log_dir.partitions[0])
     rules = "strategy=header;header=v;encoding=long;tombstone.mode=null"
-    point = CleanPoint(log.segments[1].base, 0, rules, LastSegment.of(log.segments[0]))
+    point = CleanerdCheckpoint(log.segments[1].base, 0, rules, LastSegment.of(log.segments[0]))
     StateStore(scene.root / "state").save(log_dir, log, PartitionState(point, None, None))
 
 
@@ -250,14 +250,14 @@ def was_replaced_a_moment_ago(scene: Scene) -> None:
 
 def has_no_memory_for_its_batches(scene: Scene) -> None:
     # Batches that are too many for this machine's memory would take long to write.
-    scene.open.enter_context(mock.patch.object(facts_room, "BATCH_BYTES", 2**60))
+    scene.open.enter_context(mock.patch.object(metadata_budget, "BATCH_BYTES", 2**60))
 
 
 def is_worked_on(scene: Scene) -> None:
     """Another verb of cleanerd holds the log directory; beside a broker none can."""
     if scene.mode == "offline":
         works = (
-            "import pathlib, sys; from cleanerd.apply.lock import LogDirLock\n"
+            "import pathlib, sys; from cleanerd.swap.lock import LogDirLock\n"
             f"lock = LogDirLock.acquire(pathlib.Path({str(scene.path)!r})); print(flush=True); sys.stdin.read()"
         )
         _beside(scene, works)

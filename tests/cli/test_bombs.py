@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.apply.offline_round import two_groups
 from tests.support.bombs import crowded_batch, zeros_batch
 from tests.support.log_dirs import Partition, make_log_dir, tree
 from tests.support.logs import keyed_batch
+from tests.swap.offline_round import two_groups
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +36,7 @@ sys.exit(code)
 """
 
 _LITTLE = """
-from cleanerd.log import memory
+from cleanerd.segments import memory
 memory.measure = lambda: memory.Memory(256 * 1024 * 1024, "a test")
 memory.measured_lately = memory.Lately(memory.measure)
 """

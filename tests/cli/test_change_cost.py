@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cleanerd.log.clock import wall_ms
+from cleanerd.host.clock import wall_ms
 from tests.cli.clean_log_dirs import keys, lock_holder, write_metadata
 from tests.cli.strategy_topics import DELEGATED, HEADER, QUIET, TOPIC_ID, clean_forced, versioned
 from tests.support.log_dirs import Partition, make_log_dir

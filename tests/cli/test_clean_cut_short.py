@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.apply import put_by_rename
+from cleanerd.swap import offline_swap
 from tests.cli.clean_log_dirs import (
     CLEANED,
     COMPACT,
@@ -42,7 +42,7 @@ def test_unexpected_error(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPa
         raise ZeroDivisionError("oh")
 
     # A bug that is not there.
-    monkeypatch.setattr(put_by_rename, "swap_group", broken)
+    monkeypatch.setattr(offline_swap, "swap_group", broken)
     answer = shell.clean(path)
     assert (answer.code, len(answer.errors)) == (1, 1)
     assert "ZeroDivisionError" in answer.err
@@ -62,7 +62,7 @@ def test_unexpected_error(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPa
             id="while deciding",
         ),
         pytest.param(
-            "import cleanerd.apply.put_by_rename as s; s.swap_group = wait(s.swap_group)", "new", id="while swapping"
+            "import cleanerd.swap.offline_swap as s; s.swap_group = wait(s.swap_group)", "new", id="while swapping"
         ),
     ],
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.log.last_time import FILE_NAME
+from cleanerd.state.last_time import FILE_NAME
 from tests.cli.clean_log_dirs import COMPACT, Shell, batch, keys
 from tests.support.log_dirs import Partition, make_log_dir
 

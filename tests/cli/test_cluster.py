@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.cli.cluster import DEFAULT_PORT, read_targets, status_url
-from cleanerd.cli.cluster_compare import SIZES_DIFFER_BYTES, Answer, compare
-from cleanerd.daemon.view import QuarantineView, Totals
+from cleanerd.cli.cluster_compare import SIZES_DIFFER_BYTES, DaemonAnswer, compare
+from cleanerd.daemon.view import DaemonTotals, QuarantineView
 from cleanerd.errors import ConfigError
 from cleanerd_lab.demo.ports import free_port
 from tests.daemon.serving import serving
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 
 def daemon(*partitions: Any, **changes: Any) -> DaemonView:
-    totals = Totals(bytes_before=4 * GIB, bytes_after=GIB)
+    totals = DaemonTotals(bytes_before=4 * GIB, bytes_after=GIB)
     return view(partitions=partitions, log_dirs=(log_dir(),), totals=totals, **changes)
 
 
-def answers(**views: DaemonView) -> list[Answer]:
-    return [Answer(name, json.loads(json.dumps(shown.to_json()))) for name, shown in views.items()]
+def answers(**views: DaemonView) -> list[DaemonAnswer]:
+    return [DaemonAnswer(name, json.loads(json.dumps(shown.to_json()))) for name, shown in views.items()]
 
 
 def test_daemons_that_agree() -> None:
@@ -88,7 +88,7 @@ def test_quarantine_illness_and_silence_have_their_codes() -> None:
     held = partition("orders", 0, quarantine=QuarantineView("damaged", NOW_MS, 1, None))
     assert compare(answers(a=daemon(held))).exit_code == 1
     assert compare(answers(a=daemon(healthy=False, unhealthy_reason="no disk"))).exit_code == 1
-    silent = Answer("b", None, "does not answer")
+    silent = DaemonAnswer("b", None, "does not answer")
     assert compare([*answers(a=daemon(held)), silent]).exit_code == 4
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.cli.complete import VARIABLE
-from cleanerd.cli.main import VERBS
+from cleanerd.cli.main import COMMANDS
 from tests.cli.clean_log_dirs import dirty
 from tests.support.log_dirs import make_log_dir
 
@@ -35,7 +35,7 @@ def _answers(*words: str) -> list[str]:
 
 
 def test_verbs() -> None:
-    assert _answers("") == list(VERBS)
+    assert _answers("") == list(COMMANDS)
     assert _answers("in") == ["inspect"]
 
 
@@ -55,7 +55,7 @@ def test_partitions(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_settings_and_strategies() -> None:
-    assert _answers("run", "--set", "cleanerd.log.d") == ["cleanerd.log.dirs="]
+    assert _answers("run", "--set", "cleanerd.segments.d") == ["cleanerd.log.dirs="]
     assert "topics.orders.min.compaction.lag.ms=" in _answers("run", "--set", "topics.orders.min.c")
     assert _answers("plan", "--strategy", "h") == ["header:"]
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.cli.main import run
-from cleanerd.settings.generate import generate
-from cleanerd.settings.keys import DAEMON_FIELDS
+from cleanerd.config.generate import generate
+from cleanerd.config.keys import DAEMON_FIELDS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 import pytest
 
-from cleanerd.cli.main import VERBS
-from cleanerd.settings.keys import DAEMON_FIELDS, TOPIC_FIELDS
+from cleanerd.cli.main import COMMANDS
+from cleanerd.config.keys import DAEMON_FIELDS, TOPIC_FIELDS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -27,7 +27,7 @@ KEY = re.compile(r'[`"](cleanerd(?:\.[a-z]+){2,})[`"=]')
 def commands() -> dict[str, set[str]]:
     """Verb, or group and verb -> its options."""
     found: dict[str, click.Command] = {}
-    for verb, (place, _) in VERBS.items():
+    for verb, (place, _) in COMMANDS.items():
         module, name = place.split(":")
         command = getattr(importlib.import_module(module), name)
         found[verb] = command
@@ -85,4 +85,4 @@ def test_the_first_page_is_read_in_two_minutes() -> None:
 def test_every_verb_is_told_of() -> None:
     """Somewhere in README.md or docs/."""
     told = "".join((ROOT / page).read_text(encoding="utf-8") for page in PAGES)
-    assert [verb for verb in VERBS if f"cleanerd {verb}" not in told] == []
+    assert [verb for verb in COMMANDS if f"cleanerd {verb}" not in told] == []

@@ -9,7 +9,7 @@ import pytest
 
 from cleanerd.broker.lease import LeaseResult
 from cleanerd.doctor import log_dir
-from cleanerd.doctor.findings import Findings, exit_code
+from cleanerd.doctor.findings import CheckResults, exit_code
 from tests.cli.clean_log_dirs import COMPACT, Answer, Shell, dirty, good, lock_holder, make, write_metadata
 from tests.cli.findings import findings
 from tests.support.log_dirs import (
@@ -328,7 +328,7 @@ def test_the_worst_problem_decides() -> None:
     """3, then 4, 5, 1; warnings are no failures."""
 
     def code(*codes: int) -> int:
-        found = Findings()
+        found = CheckResults()
         found.warning("a", "b", "c", "d")
         for value in codes:
             found.problem("a", "b", "c", "d", exit_code=value)

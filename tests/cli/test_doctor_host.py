@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.doctor.check import check_host
-from cleanerd.doctor.findings import Finding, Findings
+from cleanerd.doctor.findings import CheckResult, CheckResults
 from cleanerd.doctor.host import check_client_config, check_file_system, check_limits, check_map_dir
-from cleanerd.log.mounts import file_system_of
+from cleanerd.fsio.mounts import file_system_of
 from tests.cleaner.driver import scratch
 from tests.support.certificates import PASSWORD, make_certificates
 from tests.support.root import as_somebody, needs_root
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 def test_limits() -> None:
     """Threads count, not partitions; without a limit nothing is wrong."""
 
-    def found(threads: int, soft: int, hard: int) -> Finding:
-        all_found = Findings()
+    def found(threads: int, soft: int, hard: int) -> CheckResult:
+        all_found = CheckResults()
         check_limits(all_found, threads, (soft, hard))
         return all_found.all[0]
 
@@ -51,7 +51,7 @@ def test_file_systems(tmp_path: Path, kind: str, level: str) -> None:
     ]
     assert file_system_of(tmp_path, "\n".join(lines)) == kind
     assert file_system_of(tmp_path, lines[0]) is None
-    found = Findings()
+    found = CheckResults()
     check_file_system(found, tmp_path, lambda _path: kind)
     assert found.all[0].level == level
 
@@ -63,7 +63,7 @@ def test_where_a_map_may_be_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     def found(where: Path | None, kind: str, *log_dirs: Path, writable: bool = True) -> list[tuple[str, str]]:
-        all_found = Findings()
+        all_found = CheckResults()
         access = (lambda *_, **__: False) if not writable else os.access
         check_map_dir(all_found, where, log_dirs, kind_of=lambda _path: kind, access=access)
         return [(each.level, each.what) for each in all_found.all]
@@ -101,7 +101,7 @@ def test_certificates_that_have_expired(tmp_path: Path, kind: str) -> None:
     file.chmod(0o600)
 
     def said(now: Callable[[], float] = time.time) -> list[tuple[str, str]]:
-        findings = Findings()
+        findings = CheckResults()
         check_client_config(findings, file, now)
         return [(each.level, each.what) for each in findings.all]
 
@@ -119,7 +119,7 @@ def test_an_open_file_has_a_file_system_too(tmp_path: Path) -> None:
         assert file_system_of(file.fileno()) == file_system_of(tmp_path)
 
 
-def problems(found: list[Finding], check: str) -> list[tuple[str, str, int]]:
+def problems(found: list[CheckResult], check: str) -> list[tuple[str, str, int]]:
     return [(each.where, each.what, each.exit_code) for each in found if (each.check, each.level) == (check, "problem")]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from cleanerd.words import human_bytes
+from cleanerd.humanize import human_bytes
 from tests.cli.clean_log_dirs import COMPACT, GOOD, Shell, batch, dirty, make
 from tests.cli.findings import findings
 from tests.support.log_dirs import Partition, make_log_dir

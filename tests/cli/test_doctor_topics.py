@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.log.topic_memory import ToldTopic, ToldTopics, TopicMemory
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.state.zk_topics import CachedTopic, CachedTopics, TopicCache
 from tests.cli.clean_log_dirs import dirty, make, write_metadata
 from tests.cli.findings import findings
 from tests.cli.strategy_topics import HEADER, clean_forced, log_dir_by_version, remember_delegation
@@ -74,8 +74,8 @@ def test_a_broker_in_zookeeper_mode(root: Path, shell: Shell) -> None:
     told_by_plan = shell("plan", path).err
     assert ("never been asked" in told_by_plan, "__cluster_metadata-0" in told_by_plan) == (True, False)
     now_ms = time.time_ns() // 1_000_000
-    told = {"orders": ToldTopic("", {"cleanup.policy": "compact"}, now_ms)}
-    TopicMemory(root / "state").put(ToldTopics(CLUSTER_ID, 1, read_log_dir(path).place.name, now_ms, told))
+    told = {"orders": CachedTopic("", {"cleanup.policy": "compact"}, now_ms)}
+    TopicCache(root / "state").save(CachedTopics(CLUSTER_ID, 1, read_log_dir(path).place.name, now_ms, told))
     answer = shell("doctor", path, "--json")
     assert findings(answer, "topics") == [("ok", "ZooKeeper mode: the broker told of 1 topic when it was last asked")]
     assert findings(answer, "compacted partitions") == [("ok", "1 of 1")]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.doctor.check import check_host
-from cleanerd.doctor.findings import Finding, Findings
+from cleanerd.doctor.findings import CheckResult, CheckResults
 from cleanerd.doctor.host import Process
 from cleanerd.doctor.log_dir import check_owner
 from tests.cli.clean_log_dirs import Shell, make
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def owner_findings(path: Path, process: Process, *, writable: bool) -> list[Finding]:
+def owner_findings(path: Path, process: Process, *, writable: bool) -> list[CheckResult]:
     """What is said of the owner of ``path`` to somebody else than its owner."""
-    found = Findings()
+    found = CheckResults()
     check_owner(found, path, [], process, lambda *_args, **_more: writable)
     return found.all
 

@@ -14,10 +14,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from cleanerd.errors import MachineError, NoSpaceError
-from cleanerd.log.clean_point import PartitionState, Retry, StateStore
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.log.partition import read_partition
-from cleanerd.scope import explanation
+from cleanerd.resolution import explanation
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.segments.partition import read_partition
+from cleanerd.state.cleaner_checkpoint import PartitionState, Retry, StateStore
 from tests.cli.clean_log_dirs import COMPACT, NOW, Shell, batch, dirty, lock_holder, make, write_metadata
 from tests.cli.findings import findings
 from tests.kafka.fixtures import produce

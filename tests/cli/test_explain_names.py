@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.format.names import TopicPartition
-from cleanerd.log.clock import wall_ms
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.log.partition import read_partition
+from cleanerd.host.clock import wall_ms
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.segments.partition import read_partition
 from tests.cli.clean_log_dirs import COMPACT, NOW, Shell, dirty, lock_holder, make, write_metadata
 from tests.support.log_dirs import make_log_dir
 

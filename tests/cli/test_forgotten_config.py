@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.format.names import uuid_to_base64
-from cleanerd.log import directory_time, rules_memory, safe_open
-from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState, StateStore
-from cleanerd.log.directory_time import CLOCK_TICK_NS
-from cleanerd.log.gone_partitions import Elsewhere, Swept, forget_gone
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.log.other_places import rules_of
-from cleanerd.log.partition import read_partition
-from cleanerd.log.state_files import Unread
+from cleanerd.fsio import directory_time, safe_open
+from cleanerd.fsio.directory_time import CLOCK_TICK_NS
+from cleanerd.fsio.state_files import UnreadableState
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.segments.partition import read_partition
+from cleanerd.state import last_settings
+from cleanerd.state.cleaner_checkpoint import CleanerdCheckpoint, LastSegment, PartitionState, StateStore
+from cleanerd.state.gone_partitions import OtherPlacesOfTopic, SweepResult, delete_gone_state
+from cleanerd.state.other_places import rules_of
 from tests.cli.clean_log_dirs import NOW, batch, make, only_partition, write_metadata
 from tests.cli.strategy_topics import (
     CLUSTER,
@@ -169,8 +170,8 @@ def test_a_partition_that_moved_to_another_log_directory(root: Path, shell: Shel
     assert clean_forced(shell, path, *HEADER).code == 0
     other = with_directory_id(make_log_dir(root / "other", {}), uuid.UUID(int=9))
     (path / "orders-0").rename(other / "orders-0")
-    swept = forget_gone(StateStore(root / "state"), read_log_dir(path), Elsewhere((other,)))
-    assert swept == Swept(kept=1)
+    swept = delete_gone_state(StateStore(root / "state"), read_log_dir(path), OtherPlacesOfTopic((other,)))
+    assert swept == SweepResult(kept=1)
     for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint", ".kafka_cleanshutdown"):
         shutil.copy(path / name, other / name)
     (path / "__cluster_metadata-0").rename(other / "__cluster_metadata-0")
@@ -182,7 +183,9 @@ def test_a_partition_that_moved_to_another_log_directory(root: Path, shell: Shel
         assert "was last cleaned by header:v; these settings say offset" in only_partition(answer)["reason"]
     assert tree(other / "orders-0", without=()) == before
     assert clean_forced(shell, other, *HEADER, "--from-start").code == 0
-    assert forget_gone(StateStore(root / "state"), read_log_dir(path), Elsewhere((other,))) == Swept(removed=1)
+    assert delete_gone_state(
+        StateStore(root / "state"), read_log_dir(path), OtherPlacesOfTopic((other,))
+    ) == SweepResult(removed=1)
     assert clean_forced(shell, other).code == 4, "its new place remembers by itself"
 
 
@@ -201,7 +204,7 @@ def test_the_memory_of_a_topic_is_listed_once(tmp_path: Path) -> None:
     name = store.path(log_dir, log).name.removesuffix("-0.json")
     (directory / f"{name}-6.json").write_text("{")
     told = rules_of(store, log_dir, log, None)
-    assert isinstance(told, Unread), "it may have said anything"
+    assert isinstance(told, UnreadableState), "it may have said anything"
     assert told.where == str(directory / f"{name}-6.json")
     (directory / f"{name}-7.json").write_text(json.dumps(document))
     assert rules_of(store, log_dir, log, None) == "strategy=timestamp;tombstone.mode=null"
@@ -230,7 +233,7 @@ def test_rules_remembered_within_one_clock_tick_are_seen(
         return real(*place)
 
     # The clock stands still but while the directory is listed, which no real clock does.
-    monkeypatch.setattr("cleanerd.log.rules_memory.names_in", names_in)
+    monkeypatch.setattr("cleanerd.state.last_settings.names_in", names_in)
     monkeypatch.setattr(directory_time, "time", SimpleNamespace(time_ns=lambda: now_ns))
     assert rules_of(store, log_dir, log, None) is None
     rules = "strategy=timestamp;tombstone.mode=null"
@@ -263,7 +266,7 @@ def test_a_named_rule_is_enough_when_the_state_cannot_be_read(
     before = tree(path / "orders-0", without=())
     with monkeypatch.context() as patched:
         if lost == "unreadable":
-            for place in (safe_open, rules_memory):
+            for place in (safe_open, last_settings):
                 patched.setattr(place, "read_whole", fails)
         for settings in ((), HEADER):
             answer = clean_forced(shell, path, "--from-start", *settings)
@@ -284,7 +287,7 @@ def test_a_quarantine_does_not_take_the_place_of_what_could_not_be_read(tmp_path
     log_dir = read_log_dir(path)
     log = read_partition(log_dir, log_dir.partitions[0])
     store = StateStore(tmp_path / "state")
-    point = CleanPoint(3, 0, "strategy=timestamp;tombstone.mode=null", LastSegment.of(log.segments[0]))
+    point = CleanerdCheckpoint(3, 0, "strategy=timestamp;tombstone.mode=null", LastSegment.of(log.segments[0]))
     store.save(log_dir, log, PartitionState(point, None, None))
     file = store.path(log_dir, log)
     file.rename(tmp_path / "elsewhere")
@@ -295,7 +298,7 @@ def test_a_quarantine_does_not_take_the_place_of_what_could_not_be_read(tmp_path
     assert state is not None
     assert state.quarantine == "damaged"
     told = rules_of(store, log_dir, log, state)
-    assert isinstance(told, Unread)
+    assert isinstance(told, UnreadableState)
     assert told.where == str(file.with_suffix(".damaged"))
     store.save(log_dir, log, PartitionState(point, None, None))
     assert rules_of(store, log_dir, log, store.load(log_dir, log)) == point.fingerprint

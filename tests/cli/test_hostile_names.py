@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from cleanerd.apply import split, undo
 from cleanerd.cleaner import planning
+from cleanerd.swap import split, undo
 from tests.cleaner.driver import scratch
 from tests.cli.clean_log_dirs import COMPACT, GOOD, NOW, Answer, Shell, dirty, good
 from tests.support.hostile import PLANTS, SECRET, Recorder, Victim, give_all, plant, planter

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from cleanerd.errors import CleanerdError
-from cleanerd.log.plain_file import open_plain, read_plain
-from cleanerd.log.small_file import read_small_file
+from cleanerd.fsio.plain_file import open_plain, read_plain
+from cleanerd.fsio.small_file import read_small_file
 from tests.cleaner.driver import scratch
 from tests.cli.clean_log_dirs import COMPACT, GOOD, NOW, Answer, Shell, dirty, good
 from tests.support.hostile import OWNER, PLANTS, SECRET, Recorder, Victim, give_all, plant, planter

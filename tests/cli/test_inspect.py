@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cleanerd.cli.main import run
-from cleanerd.inspect.kind_names import KIND_NAMES
-from cleanerd.inspect.kinds import KINDS
+from cleanerd.inspection.kind_names import KIND_NAMES
+from cleanerd.inspection.kinds import KINDS
 from tests.cli.inspecting import GOLDEN, LOG, RELEASES, SECRETS, Capture, inspected, segment, shown
 from tests.format.worked_examples import F0, F1, A, B, D, E, G
 from tests.support.format_bytes import batch, config, metadata, metadata_batch, record, snapshot

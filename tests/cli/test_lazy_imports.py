@@ -1,4 +1,4 @@
-"""cleanerd.cli.later: verbs whose module is imported when they are called."""
+"""cleanerd.cli.lazy_command: verbs whose module is imported when they are called."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.cli.later import done_by
+from cleanerd.cli.lazy_command import lazy_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +39,7 @@ def declared() -> None:
 @pytest.mark.long
 def test_a_module_is_imported_while_nobody_looks_for_garbage(module: Path) -> None:
     module.write_text(MODULE)
-    verb = done_by(f"{NAME}:work")(declared)
+    verb = lazy_command(f"{NAME}:work")(declared)
     assert verb.__doc__ == "What the verb does."
     assert NAME not in sys.modules
     frozen = gc.get_freeze_count()
@@ -57,7 +57,7 @@ def test_a_module_is_imported_while_nobody_looks_for_garbage(module: Path) -> No
 def test_a_module_that_cannot_be_imported(module: Path) -> None:
     module.write_text("raise OSError('the disk')")
     with pytest.raises(OSError, match="the disk"):
-        done_by(f"{NAME}:work")(declared)()
+        lazy_command(f"{NAME}:work")(declared)()
     assert gc.isenabled()
 
 
@@ -65,7 +65,7 @@ def test_a_disabled_garbage_collector_stays_disabled(module: Path) -> None:
     module.write_text(MODULE)
     gc.disable()
     try:
-        assert done_by(f"{NAME}:work")(declared)(1) == 2
+        assert lazy_command(f"{NAME}:work")(declared)(1) == 2
         assert not gc.isenabled()
     finally:
         gc.enable()

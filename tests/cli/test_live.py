@@ -16,13 +16,13 @@ from cleanerd.broker.agent_attach import Jvm
 from cleanerd.broker.agent_jar import build_of_jar, jar_path
 from cleanerd.broker.agent_transport import SOCKET
 from cleanerd.cli import agent as agent_module
-from tests.apply.live_round import content, leftovers, running
-from tests.apply.offline_round import NOW
 from tests.cleaner.driver import NAME
 from tests.cli.clean_log_dirs import Shell, lock_holder
 from tests.support.fake_agent import refuse, wait_for
 from tests.support.log_dirs import Partition, make_log_dir, tree
 from tests.support.patience import PATIENCE_SECONDS
+from tests.swap.live_round import content, leftovers, running
+from tests.swap.offline_round import NOW
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -276,7 +276,7 @@ def test_loaded_already(shell: Shell, agent: FakeAgent, monkeypatch: pytest.Monk
     loaded: list[str] = []
     jvm = Jvm(os.getpid(), os.geteuid(), os.getegid(), os.getpid(), catches_quit=True)
     # No JVM runs here; tests/agent has some.
-    monkeypatch.setattr(agent_module, "look_at", lambda _pid: jvm)
+    monkeypatch.setattr(agent_module, "inspect_process", lambda _pid: jvm)
     monkeypatch.setattr(agent_module, "log_dirs_of", lambda _jvm: [agent.log_dir])
 
     def attach(_jvm: Jvm, jar: str, _options: str) -> None:

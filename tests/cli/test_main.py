@@ -13,7 +13,7 @@ import pytest
 
 from cleanerd import __version__
 from cleanerd.cli import main as main_module
-from cleanerd.cli.main import VERBS, run
+from cleanerd.cli.main import COMMANDS, run
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.root import REPOSITORY
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def test_verbs(monkeypatch: pytest.MonkeyPatch) -> None:
     verbs = {verb: (f"tests.cli.verbs:{verb}", "") for verb in ("end", "say", "ask", "settings")}
     # Verbs that end in every way; no real one does on demand.
-    monkeypatch.setattr(main_module, "VERBS", verbs)
+    monkeypatch.setattr(main_module, "COMMANDS", verbs)
 
 
 def python(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -49,7 +49,7 @@ def test_help_lists_the_verbs_without_loading_them() -> None:
     )
     done = python("-c", code)
     assert done.stdout.rstrip().endswith("0 []")
-    for verb, (_, text) in VERBS.items():
+    for verb, (_, text) in COMMANDS.items():
         assert f"  {verb}" in done.stdout
         assert text in done.stdout
 
@@ -60,7 +60,7 @@ def test_no_verbs_help_loads_what_the_verb_works_with() -> None:
 
     Not those of the lab and of Spark's verbs, which start JVMs.
     """
-    lines = [[verb] for verb in VERBS if verb not in {"bench", "demo"}]
+    lines = [[verb] for verb in COMMANDS if verb not in {"bench", "demo"}]
     lines += [["config", verb] for verb in ("show", "check", "generate")]
     lines += [["agent", verb] for verb in ("path", "attach", "info")]
     code = (
@@ -89,7 +89,7 @@ def test_verbs_that_ask_the_daemon_import_neither_numpy_nor_asyncio(tmp_path: Pa
 
 def test_the_verbs_are_those_of_the_contract() -> None:
     """Those of the command line's contract, and no others."""
-    assert set(VERBS) == {
+    assert set(COMMANDS) == {
         "plan", "clean", "stage", "apply", "undo", "explain", "verify", "audit", "inspect", "doctor", "config", "demo",
         "bench", "delegate", "hand-back", "agent", "run", "status", "top", "trigger", "pause", "resume",
         "retry", "reload", "spark", "cluster",

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from typing import TYPE_CHECKING
 
-from cleanerd_lab.bench.generate import PARTITION, Shape, make_log
+from cleanerd_lab.bench.generate import PARTITION, LogShape, make_log
 from tests.cli.clean_log_dirs import make
 from tests.cli.findings import findings
 
@@ -24,7 +24,7 @@ SMALL_MAP = ("log.cleaner.dedupe.buffer.size=1048577", "log.cleaner.io.buffer.lo
 
 def test_the_same_bytes(root: Path, shell: Shell) -> None:
     """``clean`` tells that there is a file, or why there is none; the files are the same."""
-    shape = Shape("", "", 128, 16, 0.3)
+    shape = LogShape("", "", 128, 16, 0.3)
     log = make_log(root / "plain", shape, unpacked_bytes=4 << 20, segment_bytes=1 << 20)
     copies = [root / "in-file", root / "nowhere"]
     for copy in copies:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.broker.mode import choose_mode
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.scope import settled
+from cleanerd.resolution import checkpoint_pair
+from cleanerd.segments.log_dir import read_log_dir
 from tests.cli.clean_log_dirs import CLEANED, dirty, keys, lock_holder, make
 from tests.support.fake_agent import FakeAgent
 from tests.support.log_dirs import make_log_dir
@@ -84,7 +84,7 @@ def test_no_directory_at_all(shell: Shell, words: list[str]) -> None:
 
 def test_one_wait_for_all_directories(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """S-03: the first readings of all are made before the wait."""
-    monkeypatch.setattr(settled, "SETTLE_SECONDS", 1.0)
+    monkeypatch.setattr(checkpoint_pair, "SETTLE_SECONDS", 1.0)
     first, second = two(root)
     with lock_holder(first), lock_holder(second):
         began = time.monotonic()

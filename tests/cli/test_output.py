@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleanerd.cli.output import Column, Output, configure_logging, printable
-from cleanerd.words import human_bytes, human_count, human_ms
+from cleanerd.humanize import human_bytes, human_count, human_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable

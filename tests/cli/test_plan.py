@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.cli import plan as plan_module
-from cleanerd.words import human_bytes
-from cleanerd_lab.bench.generate import Shape, make_log
+from cleanerd.humanize import human_bytes
+from cleanerd_lab.bench.generate import LogShape, make_log
 from tests.cli.clean_log_dirs import COMPACT, GOOD, NOW, Shell, batch, dirty, good, keys, lock_holder, make
 from tests.support.log_dirs import CLEANER_CHECKPOINT, HIGH_WATERMARKS, Partition, make_log_dir, tree
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cleanerd.broker.reading import PartitionReading
+    from cleanerd.broker.partition_snapshot import PartitionSnapshot
     from cleanerd.cleaner.resources import Resources
 
 
@@ -93,7 +93,7 @@ def test_the_expected_saving_of_a_small_log_is_exact(root: Path, shell: Shell) -
 
 def test_a_large_log_is_sampled(root: Path, shell: Shell) -> None:
     """U-41: with its error, at a width of 80."""
-    make_log(root / "logs", Shape("", "", 128, 16, 0.9), unpacked_bytes=1 << 20, segment_bytes=1 << 18)
+    make_log(root / "logs", LogShape("", "", 128, 16, 0.9), unpacked_bytes=1 << 20, segment_bytes=1 << 18)
     options = ["--set", "topics.bench.cleanup.policy=compact", "--set", "cleanerd.estimate.bytes=384KiB"]
     (entry,) = shell("plan", root / "logs", "--json", "--quiet", *options).json["partitions"]
     found = entry["reclaimable"]
@@ -108,7 +108,7 @@ def test_a_partition_that_vanishes_ends_no_plan(root: Path, shell: Shell, monkey
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty()})
     real = plan_module.refuse_obstacles
 
-    def gone(reading: PartitionReading, resources: Resources) -> None:
+    def gone(reading: PartitionSnapshot, resources: Resources) -> None:
         if reading.log.name.partition == 0:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(reading.log.path))
         real(reading, resources)

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from cleanerd.config import load_settings
+from cleanerd.daemon.discovery.log_dir_scan import ScanContext
+from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
 from cleanerd.daemon.limits import DaemonLimits
-from cleanerd.daemon.looking.log_dir_look import LookContext
-from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
-from cleanerd.daemon.partition_look import FailedLook, PartitionLook
-from cleanerd.log.clean_point import StateStore
-from cleanerd.settings import load_settings
-from tests.apply.live_round import held
+from cleanerd.daemon.partition_scan import FailedScan, PartitionScan
+from cleanerd.state.cleaner_checkpoint import StateStore
 from tests.cli.clean_log_dirs import NOW, Answer, Shell, dirty
 from tests.cli.refused_states import (
     MIB,
@@ -71,6 +70,7 @@ from tests.support.log_dirs import (
 )
 from tests.support.overflow import NOW_MS as OVERFLOW_NOW
 from tests.support.overflow import overflowed
+from tests.swap.live_round import held
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -306,16 +306,16 @@ def failed(answer: Answer) -> Said:
 def of_daemon(root: Path, path: Path, settings: list[str]) -> Said:
     """What a look finds; the second one when S-03 asks for two."""
     told = load_settings([], [f"cleanerd.state.dir={root / 'state'}", *settings], {})
-    context = LookContext(told, [path], StateStore(root / "state"), now_ms=lambda: NOW)
-    looker = LogDirLooker(path, limits=DaemonLimits(settle_seconds=0.0))
-    found = [look for _ in range(3) for look in looker.look(context).looks]
+    context = ScanContext(told, [path], StateStore(root / "state"), now_ms=lambda: NOW)
+    looker = LogDirScanner(path, limits=DaemonLimits(settle_seconds=0.0))
+    found = [look for _ in range(3) for look in looker.scan(context).looks]
     looker.release()
     if not found:
         return Said(goes=False, why="no compacted partition")
     look = found[-1]
-    if isinstance(look, FailedLook):
+    if isinstance(look, FailedScan):
         return Said(goes=False, why=look.reason)
-    assert isinstance(look, PartitionLook)
+    assert isinstance(look, PartitionScan)
     return Said(look.eligible, look.reason)
 
 

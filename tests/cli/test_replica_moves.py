@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.cleaner.survey import CleaningOptions
+from cleanerd.config import load_settings
 from cleanerd.errors import RefusedError
 from cleanerd.format.names import TopicPartition, parse_future_dir
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import moved_here, read_log_dir
-from cleanerd.scope.broker_facts import broker_facts
-from cleanerd.scope.partitions import ByDisk
-from cleanerd.settings import load_settings
+from cleanerd.resolution.broker_facts import broker_facts
+from cleanerd.resolution.partitions import OfflinePartitions
+from cleanerd.segments.log_dir import incoming_replicas, read_log_dir
+from cleanerd.state.cleaner_checkpoint import StateStore
 from tests.cli.clean_log_dirs import COMPACT, NOW, Shell, dirty, good, make
 from tests.support.log_dirs import make_log_dir, tree, write_partition
 from tests.support.system_calls import system_call
@@ -94,7 +94,7 @@ def test_the_daemon(dirs: tuple[Path, Path], root: Path) -> None:
     path, other = dirs
     log_dir = read_log_dir(path)
     settings = load_settings((), [f"cleanerd.state.dir={root / 'state'}", *COMPACT[1::2]], {})
-    partitions = ByDisk(log_dir, broker_facts(settings, log_dir, [other]))
+    partitions = OfflinePartitions(log_dir, broker_facts(settings, log_dir, [other]))
     names = TopicPartition("orders", 0), TopicPartition("orders", 1)
     with pytest.raises(RefusedError, match="being moved to another log directory"):
         partitions.read(names[0])
@@ -113,7 +113,7 @@ def test_names(tmp_path: Path) -> None:
         FUTURE.replace("-0.", "-00."),
     ):
         assert parse_future_dir(name) is None
-    assert moved_here(tmp_path / "missing") == frozenset()
+    assert incoming_replicas(tmp_path / "missing") == frozenset()
 
 
 def test_many_are_moved_at_once(tmp_path: Path) -> None:
@@ -124,10 +124,10 @@ def test_many_are_moved_at_once(tmp_path: Path) -> None:
         return now_ns
 
     os.utime(tmp_path, ns=(now_ns, now_ns))
-    assert moved_here(tmp_path, clock_ns) == frozenset()
+    assert incoming_replicas(tmp_path, clock_ns) == frozenset()
     (tmp_path / FUTURE).mkdir()
     os.utime(tmp_path, ns=(now_ns, now_ns))
-    assert moved_here(tmp_path, clock_ns) == {TopicPartition("orders", 0)}
+    assert incoming_replicas(tmp_path, clock_ns) == {TopicPartition("orders", 0)}
 
 
 def test_another_disk_is_mounted_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,10 +150,10 @@ def test_another_disk_is_mounted_meanwhile(tmp_path: Path, monkeypatch: pytest.M
         return real(path)
 
     system_call(monkeypatch, "listdir", mounted)  # at this very moment
-    moved_here(here)
+    incoming_replicas(here)
     here.unlink()
     here.symlink_to(before)
-    assert moved_here(here) == frozenset()
+    assert incoming_replicas(here) == frozenset()
     here.unlink()
     here.symlink_to(after)
-    assert moved_here(here) == {TopicPartition("orders", 0)}
+    assert incoming_replicas(here) == {TopicPartition("orders", 0)}

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.apply.put_staged import Staged
 from cleanerd.format.batch import HAS_DELETE_HORIZON
-from cleanerd.log.clock import wall_ms
-from cleanerd.scope import broker_facts, settled
+from cleanerd.host.clock import wall_ms
+from cleanerd.resolution import broker_facts, checkpoint_pair
+from cleanerd.swap.deferred_swap import DeferredSwap
 from tests.cleaner.driver import DAY_MS
 from tests.cli.clean_log_dirs import (
     CLEANED,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.cleaner.plan import CleaningPlan
-    from cleanerd.log.cluster_metadata import ClusterMetadata
+    from cleanerd.segments.cluster_metadata import ClusterMetadata
 
 
 KEPT = (*COMPACT, "--set", "topics.orders.min.cleanable.dirty.ratio=1")
@@ -145,15 +145,15 @@ def test_several_groups_are_all_staged_first(root: Path, shell: Shell) -> None:
 
 def test_the_horizon(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-15: the old values can be read until the plan is applied, so tombstones stay that much longer."""
-    real, planned_ms = Staged.plan, []
+    real, planned_ms = DeferredSwap.plan, []
 
-    def plan(staged: Staged, *arguments: Any) -> CleaningPlan:
+    def plan(staged: DeferredSwap, *arguments: Any) -> CleaningPlan:
         planned_ms.append(time.time_ns() // 1_000_000)
         while time.time_ns() // 1_000_000 == planned_ms[-1]:
             time.sleep(0.001)
         return real(staged, *arguments)
 
-    monkeypatch.setattr(Staged, "plan", plan)  # to know when the first byte can have been staged
+    monkeypatch.setattr(DeferredSwap, "plan", plan)  # to know when the first byte can have been staged
     path = make_log_dir(root / "logs", {"orders-0": Partition({0: batch(0, ("a", None)), 1: batch(1, ("b", "1"))})})
     stage(shell, path, "--set", "cleanerd.plan.max.age.ms=3d", "--set", "topics.orders.delete.retention.ms=2d")
     manifest = json.loads((staged_dir(path) / "manifest.json").read_text())
@@ -317,17 +317,17 @@ def test_beside_a_broker(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPat
     write_checkpoint(path / HIGH_WATERMARKS, {"orders-0": 5, "orders-1": 7})
 
     real = time.sleep
-    monkeypatch.setattr(settled, "SETTLE_SECONDS", 3600.0)
+    monkeypatch.setattr(checkpoint_pair, "SETTLE_SECONDS", 3600.0)
 
     def meanwhile(seconds: float) -> None:
-        if not 3000 < seconds <= settled.SETTLE_SECONDS:  # a thread of a test before this one
+        if not 3000 < seconds <= checkpoint_pair.SETTLE_SECONDS:  # a thread of a test before this one
             real(seconds)
             return
         write_checkpoint(path / HIGH_WATERMARKS, {"orders-0": 7, "orders-1": 7})
         active = path / "orders-1" / f"{6:020d}.log"
         active.write_bytes(active.read_bytes()[:-1])
 
-    monkeypatch.setattr(settled.time, "sleep", meanwhile)  # the broker writes between the two readings
+    monkeypatch.setattr(checkpoint_pair.time, "sleep", meanwhile)  # the broker writes between the two readings
     with lock_holder(path):
         answer = stage(shell, path)
     rows = {row["partition"]: row for row in answer.json["partitions"]}

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from cleanerd.apply import apply_staged
-from cleanerd.apply.swap import swap_group
+from cleanerd.swap import apply_staged
+from cleanerd.swap.group_swap import swap_group
 from tests.cleaner.driver import scratch
 from tests.cli.clean_log_dirs import CLEANED, COMPACT, NOW, Answer, Shell, batch, keys, make
 from tests.support.failing_files import Injector, Killed

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from cleanerd.cli.output import Output
-from cleanerd.cli.status import attention, headline, matching, show_history, tell
-from cleanerd.daemon.view import CleanView, QuarantineView, Totals
+from cleanerd.cli.status import attention, headline, matching, print_status, show_history
+from cleanerd.daemon.view import CleanView, DaemonTotals, QuarantineView
 from cleanerd.errors import ConfigError
-from cleanerd.words import counted, human_change
+from cleanerd.humanize import counted, human_change
 from tests.daemon.views import GIB, NOW_MS, log_dir, partition, view
 
 
@@ -18,7 +18,7 @@ def test_the_headline() -> None:
     assert well.startswith("cleanerd 0.1.0, mode auto, ready, up ")
     assert ", 1 partition, 0 cleaned, " in well
     assert "observation" not in well
-    totals = Totals(observed=3)
+    totals = DaemonTotals(observed=3)
     observing = headline(view(mode="observe", partitions=(partition(), partition(number=1)), totals=totals).to_json())
     assert ", 2 partitions, " in observing
     assert observing.endswith(", 3 observations")
@@ -74,11 +74,11 @@ def test_several_log_directories_have_a_column(capsys: pytest.CaptureFixture[str
     """Where there is one its name says nothing."""
     rows = (partition(log_dir="/data-1"), partition(number=1, log_dir="/data-2"))
     both = view(log_dirs=(log_dir("/data-1"), log_dir("/data-2")), partitions=rows).to_json()
-    tell(Output(), both, both["partitions"])
+    print_status(Output(), both, both["partitions"])
     told = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("orders-")]
     assert [words[:2] for words in told] == [["orders-0", "/data-1"], ["orders-1", "/data-2"]]
     one = view(log_dirs=(log_dir("/data-1"),), partitions=rows[:1]).to_json()
-    tell(Output(), one, one["partitions"])
+    print_status(Output(), one, one["partitions"])
     (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("orders-")]
     assert "/data-1" not in row
 
@@ -86,19 +86,19 @@ def test_several_log_directories_have_a_column(capsys: pytest.CaptureFixture[str
 def test_a_log_directory_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
     """How much is free there nobody knows; it was told as 0 B."""
     gone = log_dir("/data-1", online=False, total_bytes=0, free_bytes=0, error="does not exist")
-    tell(Output(), view(log_dirs=(gone,)).to_json(), [])
+    print_status(Output(), view(log_dirs=(gone,)).to_json(), [])
     (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("/data-1")]
     assert row.split() == ["/data-1", "offline!", "?", "does", "not", "exist"]
 
 
 def test_no_partition_at_all(capsys: pytest.CaptureFixture[str]) -> None:
     """An empty table is no answer: a topic that was made just now is missing, and will come."""
-    tell(Output(), view().to_json(), [])
+    print_status(Output(), view().to_json(), [])
     assert "a topic counts 5 minutes after it was made or changed" in " ".join(capsys.readouterr().err.split())
     shown = view(partitions=(partition("orders", 0),)).to_json()
-    tell(Output(), shown, [])
+    print_status(Output(), shown, [])
     assert capsys.readouterr().err == "", "none of those that were asked for"
-    tell(Output(), view(ready=False).to_json(), [])
+    print_status(Output(), view(ready=False).to_json(), [])
     assert capsys.readouterr().err == "", "nobody has looked yet"
 
 
@@ -143,11 +143,11 @@ def test_what_needs_attention(capsys: pytest.CaptureFixture[str]) -> None:
         "1 with timestamps that are not in milliseconds: orders-9 (cleanerd explain TOPIC-N)",
         "1 whose last cleaning failed: orders-4 (cleanerd status --history)",
     ]
-    tell(Output(), made, [])
+    print_status(Output(), made, [])
     assert "needs attention: 1 quarantined: orders-1" in capsys.readouterr().out
     well = view(made_ms=NOW_MS, last_round_ms=NOW_MS, log_dirs=(log_dir(),), partitions=(partition(),)).to_json()
     assert attention(well, NOW_MS) == []
-    tell(Output(), {**well, "last_round_ms": None}, [])
+    print_status(Output(), {**well, "last_round_ms": None}, [])
     assert "nothing needs attention" in capsys.readouterr().out
 
 

@@ -11,11 +11,11 @@ import pytest
 
 from cleanerd.cli import verify as verify_module
 from cleanerd.cli.clean_end import CleanEnds
+from cleanerd.config import load_settings
 from cleanerd.errors import system_error
-from cleanerd.scope.selection import Selection
-from cleanerd.settings import load_settings
+from cleanerd.resolution.selection import PartitionSelection
 from cleanerd.verify.log_dir import verify_in_surroundings
-from cleanerd.verify.partition import Question
+from cleanerd.verify.partition import VerifyRequest
 from tests.cleaner.strategy_cases import batches, rec
 from tests.cli.clean_log_dirs import COMPACT, Shell, dirty, make, write_metadata
 from tests.support.format_bytes import config, metadata_batch
@@ -195,7 +195,7 @@ def test_read_errors_of_the_disk_are_reported(root: Path, monkeypatch: pytest.Mo
     unread: list[CleanerdError] = []
     monkeypatch.setattr(verify_module, "verify_in_surroundings", refuses)  # no disk and no machine fails on demand
     settings = load_settings()
-    asked = (path, Question(now_ms=NOW), settings, CleanEnds(settings), Selection(), unread)
+    asked = (path, VerifyRequest(now_ms=NOW), settings, CleanEnds(settings), PartitionSelection(), unread)
     verdicts = list(verify_module._verify(*asked))
     assert [verdict.findings.errors for verdict in verdicts] == [1]
     (error,) = unread

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
-from cleanerd.client.latest_state import Beginning
+from cleanerd.client.latest_state import ReadingStart
 from cleanerd.client.record import ConsumedRecord
 from cleanerd.client.rules import TopicRules
 from cleanerd.policy.version import MAX_VERSION, MIN_VERSION, encode_version
@@ -94,11 +94,11 @@ class ListSource:
         self.rounds = 0
         self._writes, self._rules, self._ends, self._position, self._end = writes, rules, list(ends), 0, 0
 
-    def begin(self) -> Mapping[int, Beginning]:
+    def begin(self) -> Mapping[int, ReadingStart]:
         self._end = self._ends.pop(0)
         first, self.rounds = self.rounds == 0, self.rounds + 1
         self._position = max(self._position, self.log_start)
-        return {0: Beginning(self.log_start, again=first)}
+        return {0: ReadingStart(self.log_start, again=first)}
 
     def read_again(self, partition: int) -> None:  # noqa: ARG002
         self._position = self.log_start

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cleanerd.client.latest_state import Beginning, LatestPartition, LatestState
+from cleanerd.client.latest_state import LatestPartition, LatestState, ReadingStart
 from cleanerd.client.rules import TopicRules
 from tests.client.histories import WRITES, ListSource, Write, left_of, rules_of
 
@@ -101,11 +101,11 @@ class TwoPartitions:
         self.rounds = 0
         self._rules = rules
 
-    def begin(self) -> Mapping[int, Beginning]:
+    def begin(self) -> Mapping[int, ReadingStart]:
         self.rounds += 1
-        starts = {0: Beginning(0, again=self.rounds != 2)}
+        starts = {0: ReadingStart(0, again=self.rounds != 2)}
         if self.rounds > 1:
-            starts[1] = Beginning(0, again=self.rounds == 2)
+            starts[1] = ReadingStart(0, again=self.rounds == 2)
         return starts
 
     def read_again(self, partition: int) -> None:  # noqa: ARG002

@@ -75,34 +75,34 @@ def test_tombstones_to_write(
     rules: TopicRules, value: bytes | None, headers: Any, tombstone: bool | None, deletes: bool
 ) -> None:
     """R87-7: ``tombstone=`` decides; where it is not given, the value does."""
-    assert rules.settle_tombstone(value, headers, tombstone) is deletes
+    assert rules.resolve_tombstone(value, headers, tombstone) is deletes
 
 
 @pytest.mark.parametrize("rules", [NULL, FLAG, HEADER])
 def test_a_null_value_that_is_no_tombstone(rules: TopicRules) -> None:
     """R87-7: an error in flag mode, because KIP-87 forbids to produce it; elsewhere a contradiction."""
     with pytest.raises(TombstoneError, match="tombstone=False with a null value"):
-        rules.settle_tombstone(None, (), tombstone=False)
+        rules.resolve_tombstone(None, (), tombstone=False)
 
 
 def test_a_value_that_cannot_delete() -> None:
     with pytest.raises(TombstoneError, match="only a null value deletes"):
-        NULL.settle_tombstone(b"x", (), tombstone=True)
+        NULL.resolve_tombstone(b"x", (), tombstone=True)
 
 
 def test_a_header_against_the_argument() -> None:
     with pytest.raises(TombstoneError, match="header gone says otherwise"):
-        HEADER.settle_tombstone(b"x", (("gone", b"1"),), tombstone=False)
+        HEADER.resolve_tombstone(b"x", (("gone", b"1"),), tombstone=False)
 
 
 def test_versions_to_write() -> None:
     """R280-5: behind the caller's own, because the last one counts; 8 bytes or a varlong."""
-    assert VERSIONED.settle_version((("v", b"old"),), -2) == (("v", b"old"), ("v", b"\xff" * 7 + b"\xfe"))
+    assert VERSIONED.resolve_version((("v", b"old"),), -2) == (("v", b"old"), ("v", b"\xff" * 7 + b"\xfe"))
     varlong = TopicRules(strategy="header", version_header="v", version_encoding="varlong")
-    assert varlong.settle_version((), -2) == (("v", b"\3"),)
+    assert varlong.resolve_version((), -2) == (("v", b"\3"),)
     by_hand = (("v", encode_version(7, "long")),)
-    assert VERSIONED.settle_version(by_hand, None) == by_hand
-    assert NULL.settle_version((("a", None),), None) == (("a", None),)
+    assert VERSIONED.resolve_version(by_hand, None) == by_hand
+    assert NULL.resolve_version((("a", None),), None) == (("a", None),)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_versions_to_write() -> None:
 def test_versions_that_would_lose(rules: TopicRules, headers: Any, version: int | None, message: str) -> None:
     """R280-6: a record without the header loses to all that have it, so the producer refuses to write one."""
     with pytest.raises(VersionError, match=re.escape(message)):
-        rules.settle_version(headers, version)
+        rules.resolve_version(headers, version)
 
 
 def test_versions_of_what_is_read() -> None:

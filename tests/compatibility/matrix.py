@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 RELEASES_CELLS: Final = "tests/differential/test_releases.py"
-ZOOKEEPER: Final = "tests/scope/test_zookeeper.py"
+ZOOKEEPER: Final = "tests/resolution/test_zookeeper.py"
 LOADERS: Final = "tests/crash/test_swap_states.py"
 DAY: Final = "tests/live/test_families.py"
 JVMS: Final = "tests/live/test_jvms.py"

@@ -15,7 +15,7 @@ from tests.crash.scenario import TOPIC_DIR, build, record
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cleanerd.apply.files import Operation
+    from cleanerd.swap.files import FileOperation
     from tests.crash.scenario import Scenario
     from tests.kafka.judge import Judge
 
@@ -37,7 +37,7 @@ def scenario(judge_43: Judge, tmp_path_factory: pytest.TempPathFactory) -> Scena
 
 
 @pytest.fixture(scope="session")
-def operations(scenario: Scenario, tmp_path_factory: pytest.TempPathFactory) -> list[Operation]:
+def operations(scenario: Scenario, tmp_path_factory: pytest.TempPathFactory) -> list[FileOperation]:
     """The recorded swap of all three groups."""
     return record(scenario, tmp_path_factory.mktemp("recorded") / TOPIC_DIR)
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.apply.files import Operation
-from cleanerd.apply.recover import recover
-from cleanerd.apply.swap import SOURCE_SUFFIXES, final_name
 from cleanerd.format.names import parse_file_name
+from cleanerd.swap.files import FileOperation
+from cleanerd.swap.group_swap import SOURCE_SUFFIXES, final_name
+from cleanerd.swap.recover import recover
 from cleanerd_lab.demo.broker import Broker
 from tests.agent.live import JAR, PROPERTIES, Live, stage_log
 from tests.brokers.node import wait_until
@@ -48,11 +48,11 @@ class LiveSwap:
     old: State
     outputs: dict[int, dict[FileKind, bytes]]
     groups: dict[int, tuple[int, tuple[int, ...]]]
-    operations: tuple[Operation, ...]
+    operations: tuple[FileOperation, ...]
     end: int
     active: int
     before: State = NOTHING
-    staging: tuple[Operation, ...] = ()
+    staging: tuple[FileOperation, ...] = ()
 
     @property
     def bases(self) -> tuple[int, ...]:
@@ -91,7 +91,7 @@ def record_live_swap(profile: str) -> LiveSwap:
         shutil.rmtree(work)
 
 
-def _stage(topic: Topic, told: Path) -> tuple[State, tuple[Operation, ...]]:
+def _stage(topic: Topic, told: Path) -> tuple[State, tuple[FileOperation, ...]]:
     """By a process of its own, which is recorded too: what it does not flush is not certain when it is swapped in."""
     topic.wait_until_settled()
     place, before = topic.directory, State.read(topic.directory)
@@ -115,7 +115,7 @@ def _stage(topic: Topic, told: Path) -> tuple[State, tuple[Operation, ...]]:
     return start, operations
 
 
-def _staged(lines: Iterable[str], place: Path, after: State) -> Iterator[Operation]:
+def _staged(lines: Iterable[str], place: Path, after: State) -> Iterator[FileOperation]:
     """What was written is known from its end: a file has all of its bytes with its last write, and none before."""
     calls = [call for call in (line.split("\t") for line in lines) if Path(call[1]).is_relative_to(place)]
     last = {path: at for at, (call, path, _) in enumerate(calls) if call == "change"}
@@ -124,15 +124,15 @@ def _staged(lines: Iterable[str], place: Path, after: State) -> Iterator[Operati
         if call == "change":
             if last[path] == at:
                 final = next((each[2] for each in calls[at:] if each[:2] == ["rename", path]), path)
-                yield Operation("append", name, data=after.files.get(str(Path(final).relative_to(place)), b""))
+                yield FileOperation("append", name, data=after.files.get(str(Path(final).relative_to(place)), b""))
         elif call == "create":
-            yield Operation("append", name)
+            yield FileOperation("append", name)
         elif call == "fsync":
-            yield Operation("fsync_directory" if name in {".", *after.directories} else "fsync", name)
+            yield FileOperation("fsync_directory" if name in {".", *after.directories} else "fsync", name)
         elif call == "rename":
-            yield Operation("rename", name, target=str(Path(target).relative_to(place)))
+            yield FileOperation("rename", name, target=str(Path(target).relative_to(place)))
         else:
-            yield Operation(call, name)  # type: ignore[arg-type]
+            yield FileOperation(call, name)  # type: ignore[arg-type]
 
 
 def _swap(topic: Topic, manifest: Manifest, told: Path) -> LiveSwap:
@@ -163,7 +163,7 @@ def _not_told(lines: Iterable[str]) -> set[str]:
     return {target for call, _, target in found if call == "rename" and target.endswith(".deleted")} - deleted
 
 
-def _operations(lines: Iterable[str], place: Path) -> Iterator[Operation]:
+def _operations(lines: Iterable[str], place: Path) -> Iterator[FileOperation]:
     """The lines that are about the partition's directory."""
     for line in lines:
         call, path, target = line.split("\t")
@@ -172,16 +172,16 @@ def _operations(lines: Iterable[str], place: Path) -> Iterator[Operation]:
         name = str(Path(path).relative_to(place))
         if call == "fsync":
             # A file that was flushed while it still had another name is on the disk whatever it is called now.
-            yield Operation("fsync_directory" if name == "." or (place / name).is_dir() else "fsync", name)
+            yield FileOperation("fsync_directory" if name == "." or (place / name).is_dir() else "fsync", name)
         elif call == "rename":
-            yield Operation("rename", name, target=str(Path(target).relative_to(place)))
+            yield FileOperation("rename", name, target=str(Path(target).relative_to(place)))
         elif call in {"unlink", "rmdir"}:
-            yield Operation(call, name)  # type: ignore[arg-type]
+            yield FileOperation(call, name)  # type: ignore[arg-type]
         else:
             raise AssertionError(f"a swap is not expected to {call} {name}")
 
 
-def _check(old: State, operations: Iterable[Operation], found: State) -> None:
+def _check(old: State, operations: Iterable[FileOperation], found: State) -> None:
     """The recording is whole: played on the old files it gives the new ones."""
     disk = Disk.holding(old)
     for operation in operations:

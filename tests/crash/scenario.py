@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from cleanerd._kernel import crc32c
-from cleanerd.apply.journal import Journal
-from cleanerd.apply.recover import RecoveryReport, recover
-from cleanerd.apply.swap import SOURCE_SUFFIXES, final_name, finish_plan, swap_group
-from cleanerd.broker.lock_file import Owner
+from cleanerd.broker.lock_file import FileOwner
 from cleanerd.cleaner.manifest import KINDS, MANIFEST, FileFact, Manifest, ManifestGroup, staged_name, staging_path
 from cleanerd.format.names import SNAPSHOT_SUFFIX, parse_file_name
-from cleanerd.log.segment import Witness
+from cleanerd.segments.segment import Witness
+from cleanerd.swap.group_swap import SOURCE_SUFFIXES, final_name, finish_plan, swap_group
+from cleanerd.swap.journal import Journal
+from cleanerd.swap.recover import RecoveryReport, recover
 from tests.crash.volume import RecordingFiles, State
 from tests.kafka.judge import Batch, Marker, Record, Segment
 
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from cleanerd.apply.files import Operation
     from cleanerd.cleaner.manifest import FileKind
+    from cleanerd.swap.files import FileOperation
     from tests.kafka.judge import Judge
 
 PLAN = "20261121t001400-0123abcd"
@@ -213,7 +213,7 @@ def build(judge: Judge, workspace: Path) -> Scenario:
 def stage(files: RecordingFiles, scenario: Scenario, groups: Sequence[ManifestGroup]) -> None:
     """Stage the last of ``groups`` the way `cleaner` does, but through the recorder."""
     group = groups[-1]
-    owner = Owner(-1, -1, 0o644)
+    owner = FileOwner(-1, -1, 0o644)
     for kind, content in scenario.outputs[group.base].items():
         name = staged_name(PLAN, group.base, kind)
         files.write(name, content, owner)
@@ -240,7 +240,7 @@ def swap_all(files: RecordingFiles, scenario: Scenario, groups: Sequence[Manifes
     finish_plan(files, PLAN)
 
 
-def record(scenario: Scenario, directory: Path) -> list[Operation]:
+def record(scenario: Scenario, directory: Path) -> list[FileOperation]:
     """Every operation of the whole swap, done for real in ``directory``."""
     scenario.old.write(directory)
     with RecordingFiles(directory) as files:

@@ -7,7 +7,7 @@ import random
 import shutil
 from typing import TYPE_CHECKING
 
-from cleanerd.apply.recover import recover
+from cleanerd.swap.recover import recover
 from tests.crash.volume import Disk, RecordingFiles, State, Window, prefixes, windows
 from tests.support.length import at_length
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from cleanerd.apply.files import Operation
+    from cleanerd.swap.files import FileOperation
 
 
 SUBSETS = 400
@@ -23,7 +23,7 @@ SUBSETS = 400
 AT_LENGTH = at_length(500)
 
 
-def crash_states(start: State, operations: Sequence[Operation], per_window: int, seed: int) -> list[State]:
+def crash_states(start: State, operations: Sequence[FileOperation], per_window: int, seed: int) -> list[State]:
     """Every prefix, and ``per_window`` subsets of what is uncertain before each barrier (all, when there are fewer)."""
     chance = random.Random(seed)
     found: dict[tuple[object, ...], State] = {}
@@ -36,7 +36,7 @@ def crash_states(start: State, operations: Sequence[Operation], per_window: int,
 
 
 def crashes_while_recovering(
-    start: State, operations: Sequence[Operation], place: Path, per_window: int, seed: int
+    start: State, operations: Sequence[FileOperation], place: Path, per_window: int, seed: int
 ) -> list[State]:
     """Killed after every step, recovery begins, and in *its* course the power goes.
 
@@ -52,7 +52,7 @@ def crashes_while_recovering(
     return list(found.values())
 
 
-def killed(start: State, operations: Sequence[Operation]) -> list[State]:
+def killed(start: State, operations: Sequence[FileOperation]) -> list[State]:
     """Every prefix, each once: of a killed broker, or of a power cut where names keep their order."""
     found: dict[tuple[object, ...], State] = {}
     for _, state in prefixes(start, operations):
@@ -60,7 +60,7 @@ def killed(start: State, operations: Sequence[Operation]) -> list[State]:
     return list(found.values())
 
 
-def ordered_cuts(start: State, operations: Sequence[Operation], each: int, seed: int) -> list[State]:
+def ordered_cuts(start: State, operations: Sequence[FileOperation], each: int, seed: int) -> list[State]:
     """The power goes after any operation, on a file system that keeps the order of names: ext4, XFS, btrfs.
 
     Of the names that are not certain any first ones are on the disk, of bytes that were not flushed anything: ``each``

@@ -14,10 +14,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from cleanerd.apply.files import PartitionFiles
-from cleanerd.apply.recover import recover
 from cleanerd.format import names
 from cleanerd.format.checkpoint import read_offset_checkpoint, write_offset_checkpoint
+from cleanerd.swap.files import PartitionFiles
+from cleanerd.swap.recover import recover
 from tests.brokers.node import wait_until
 from tests.crash.scenario import END, GROUPS, digest, new_segments, old_segments
 from tests.crash.states import crash_states
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from cleanerd.apply.files import Operation
+    from cleanerd.swap.files import FileOperation
     from cleanerd_lab.demo.broker import Broker
     from tests.crash.classify import Classifier
     from tests.crash.scenario import Scenario
@@ -46,7 +46,7 @@ ABORTED = {7, 9, 10}
 @pytest.mark.parametrize("release", ["broker_43", pytest.param("broker_39", marks=pytest.mark.long)])
 def test_a_broker_starts_on_twenty_states(
     scenario: Scenario,
-    operations: list[Operation],
+    operations: list[FileOperation],
     classifier: Classifier,
     request: pytest.FixtureRequest,
     release: str,

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.apply.checkpoint import CHECKPOINT
-from cleanerd.apply.files import Operation, PartitionFiles
 from cleanerd.format.names import parse_file_name
+from cleanerd.swap.checkpoint import CHECKPOINT
+from cleanerd.swap.files import FileOperation, PartitionFiles
 from tests.cleaner.driver import NAME, clean_all, config
 from tests.crash.scenario import digest
 from tests.kafka.judge import ToLoad
@@ -79,10 +79,10 @@ def logs_of(directory: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def undisturbed(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Undisturbed:
-    operations: list[Operation] = []
+    operations: list[FileOperation] = []
     real = PartitionFiles.perform
 
-    def listening(files: PartitionFiles, operation: Operation) -> None:
+    def listening(files: PartitionFiles, operation: FileOperation) -> None:
         operations.append(operation)
         real(files, operation)
 

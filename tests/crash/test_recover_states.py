@@ -13,7 +13,7 @@ from tests.crash.states import AT_LENGTH, SUBSETS, crash_states, crashes_while_r
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cleanerd.apply.files import Operation
+    from cleanerd.swap.files import FileOperation
     from tests.crash.classify import Classifier
     from tests.crash.scenario import Scenario
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1200)]
 
 @pytest.mark.parametrize("subsets", [80, *(pytest.param(n, marks=pytest.mark.long) for n in (SUBSETS, AT_LENGTH))])
 def test_every_prefix_and_subset_is_recovered(
-    scenario: Scenario, operations: list[Operation], classifier: Classifier, workspace: Path, subsets: int
+    scenario: Scenario, operations: list[FileOperation], classifier: Classifier, workspace: Path, subsets: int
 ) -> None:
     """S-28 on X-01 .. X-13, and Kafka agrees with the outcome."""
     states = crash_states(scenario.old, operations, subsets, seed=1)
@@ -33,7 +33,7 @@ def test_every_prefix_and_subset_is_recovered(
 
 @pytest.mark.long
 def test_power_fails_while_recovering(
-    scenario: Scenario, operations: list[Operation], classifier: Classifier, workspace: Path
+    scenario: Scenario, operations: list[FileOperation], classifier: Classifier, workspace: Path
 ) -> None:
     """S-28 after a kill: the first barrier of the recovery must cover what the killed process left in memory only."""
     states = crashes_while_recovering(scenario.old, operations, workspace / "topic-0", per_window=3, seed=4)
@@ -45,7 +45,7 @@ def test_power_fails_while_recovering(
 @pytest.mark.long
 @pytest.mark.parametrize("start", ["clean", "unclean, recovery point 0"])
 def test_power_fails_while_recovering_at_length(
-    scenario: Scenario, operations: list[Operation], classifier: Classifier, workspace: Path, start: str
+    scenario: Scenario, operations: list[FileOperation], classifier: Classifier, workspace: Path, start: str
 ) -> None:
     """The same with many more subsets."""
     states = crashes_while_recovering(scenario.old, operations, workspace / "topic-0", per_window=40, seed=5)

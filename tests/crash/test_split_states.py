@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.apply import round as one_round
-from cleanerd.apply import split
-from cleanerd.apply.recover import recover
 from cleanerd.format.names import parse_file_name
+from cleanerd.swap import round as one_round
+from cleanerd.swap import split
+from cleanerd.swap.recover import recover
 from tests.cleaner.driver import NAME, clean, config
 from tests.cleaner.splitting import enough, force
 from tests.crash.scenario import digest
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from cleanerd.apply.files import Operation
+    from cleanerd.swap.files import FileOperation
     from tests.kafka.judge import Judge
 
 pytestmark = [pytest.mark.kafka]
@@ -43,7 +43,7 @@ class Recorded:
     """A split from the moment when all is staged: the directory then, what was done, and the logs before and after."""
 
     start: State
-    operations: Sequence[Operation]
+    operations: Sequence[FileOperation]
     known: dict[str, str]
     """Digest of the ``.log`` files to which log it is."""
     indexes: dict[str, dict[str, bytes]]

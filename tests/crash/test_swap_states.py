@@ -18,14 +18,14 @@ from tests.crash.volume import State, prefixes, windows
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cleanerd.apply.files import Operation
+    from cleanerd.swap.files import FileOperation
     from tests.crash.scenario import Scenario
     from tests.kafka.judge import Judge
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1200)]
 
 
-def test_the_recorded_swap_does_what_it_should(scenario: Scenario, operations: list[Operation]) -> None:
+def test_the_recorded_swap_does_what_it_should(scenario: Scenario, operations: list[FileOperation]) -> None:
     """The whole of it gives three new groups and leaves nothing else; else the states below would test little."""
     last = dict(prefixes(scenario.old, operations))[len(operations)]
     assert last == State(scenario.directory(tuple(GROUPS)), frozenset())
@@ -40,7 +40,7 @@ def test_the_recorded_swap_does_what_it_should(scenario: Scenario, operations: l
     assert retired == {f"{base:020d}.snapshot" for base in (20, 40, 80, 100, 120, 180)}
 
 
-def test_the_barriers_are_those_of_the_protocol(scenario: Scenario, operations: list[Operation]) -> None:
+def test_the_barriers_are_those_of_the_protocol(scenario: Scenario, operations: list[FileOperation]) -> None:
     """S-31 .. S-38: how much may be uncertain at once, window by window, for the first group."""
     staging = f".kstage/{PLAN}"
     sizes = [
@@ -62,7 +62,7 @@ def test_the_barriers_are_those_of_the_protocol(scenario: Scenario, operations: 
 
 
 def test_every_prefix_and_subset_loads_as_old_or_new(
-    scenario: Scenario, operations: list[Operation], classifier: Classifier
+    scenario: Scenario, operations: list[FileOperation], classifier: Classifier
 ) -> None:
     """X-01 .. X-13 on a clean start."""
     states = crash_states(scenario.old, operations, SUBSETS, seed=1)
@@ -74,7 +74,7 @@ def test_every_prefix_and_subset_loads_as_old_or_new(
 @pytest.mark.long
 @pytest.mark.parametrize("start", [start for start in STARTS if start != "clean"])
 def test_every_prefix_and_subset_loads_after_an_unclean_stop(
-    scenario: Scenario, operations: list[Operation], classifier: Classifier, start: str
+    scenario: Scenario, operations: list[FileOperation], classifier: Classifier, start: str
 ) -> None:
     """X-01 .. X-13 when the broker recovers the log, all of it or nothing; the second load changes nothing."""
     states = crash_states(scenario.old, operations, 60, seed=2)
@@ -91,7 +91,7 @@ def test_every_prefix_and_subset_loads_after_an_unclean_stop(
     ],
 )
 def test_the_loader_of_3_9_says_the_same(
-    scenario: Scenario, operations: list[Operation], judge_39: Judge, workspace: Path, start: str
+    scenario: Scenario, operations: list[FileOperation], judge_39: Judge, workspace: Path, start: str
 ) -> None:
     """The oldest release that cleanerd supports has its own loader."""
     states = crash_states(scenario.old, operations, 40, seed=7)
@@ -102,7 +102,7 @@ def test_the_loader_of_3_9_says_the_same(
 @pytest.mark.parametrize("profile", [pytest.param("judge_36", marks=pytest.mark.long), "judge_44"])
 def test_every_prefix_and_subset_loads_in_other_releases(
     scenario: Scenario,
-    operations: list[Operation],
+    operations: list[FileOperation],
     request: pytest.FixtureRequest,
     workspace: Path,
     profile: str,
@@ -118,7 +118,7 @@ def test_every_prefix_and_subset_loads_in_other_releases(
 @pytest.mark.long
 @pytest.mark.parametrize("start", STARTS)
 def test_every_prefix_and_subset_at_length(
-    scenario: Scenario, operations: list[Operation], classifier: Classifier, start: str
+    scenario: Scenario, operations: list[FileOperation], classifier: Classifier, start: str
 ) -> None:
     """The same with other subsets, every kind of start, loaded twice."""
     states = crash_states(scenario.old, operations, AT_LENGTH, seed=3)
@@ -127,7 +127,7 @@ def test_every_prefix_and_subset_at_length(
 
 
 @pytest.mark.long
-def test_prefixes_one_by_one(scenario: Scenario, operations: list[Operation], classifier: Classifier) -> None:
+def test_prefixes_one_by_one(scenario: Scenario, operations: list[FileOperation], classifier: Classifier) -> None:
     """S-34 is the commit point: the group is old before its last rename and new from then on."""
     states = [state for _, state in prefixes(scenario.old, operations)]
     swapped = [len(verdict.swapped) for verdict in classifier.judged(states)]

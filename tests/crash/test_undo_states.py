@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.apply.files import PartitionFiles
-from cleanerd.apply.recover import recover
+from cleanerd.swap.files import PartitionFiles
+from cleanerd.swap.recover import recover
 from tests.crash.classify import STARTS, Classifier, swapped_groups
 from tests.crash.scenario import TOPIC_DIR
 from tests.crash.states import crash_states, crashes_while_recovering
@@ -23,7 +23,7 @@ from tests.crash.volume import RecordingFiles, State, prefixes
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cleanerd.apply.files import Operation
+    from cleanerd.swap.files import FileOperation
     from tests.crash.scenario import Scenario
     from tests.kafka.judge import Judge
 
@@ -33,7 +33,7 @@ SUBSETS = 300
 
 
 @pytest.fixture(scope="module")
-def undo(scenario: Scenario, tmp_path_factory: pytest.TempPathFactory) -> list[Operation]:
+def undo(scenario: Scenario, tmp_path_factory: pytest.TempPathFactory) -> list[FileOperation]:
     """The recorded undo of all three groups."""
     directory = tmp_path_factory.mktemp("undone") / TOPIC_DIR
     staged_for_undo(scenario).write(directory)
@@ -42,7 +42,7 @@ def undo(scenario: Scenario, tmp_path_factory: pytest.TempPathFactory) -> list[O
         return files.operations
 
 
-def test_the_recorded_undo_does_what_it_should(scenario: Scenario, undo: list[Operation]) -> None:
+def test_the_recorded_undo_does_what_it_should(scenario: Scenario, undo: list[FileOperation]) -> None:
     """All segments are the old ones to the byte, and nothing is left; the empty segment 100 is back as well."""
     last = dict(prefixes(staged_for_undo(scenario), undo))[len(undo)]
     logs = scenario.log_files(())
@@ -55,7 +55,7 @@ def test_the_recorded_undo_does_what_it_should(scenario: Scenario, undo: list[Op
 @pytest.mark.long
 @pytest.mark.parametrize("subsets", [100, pytest.param(SUBSETS, marks=pytest.mark.long)])
 def test_every_prefix_and_subset_loads_as_old_or_new(
-    scenario: Scenario, undo: list[Operation], classifier: Classifier, subsets: int
+    scenario: Scenario, undo: list[FileOperation], classifier: Classifier, subsets: int
 ) -> None:
     """S-40, F-12: on a clean start every group is one or the other, and a later one is never behind an earlier one."""
     states = crash_states(staged_for_undo(scenario), undo, subsets, seed=11)
@@ -70,7 +70,7 @@ def test_every_prefix_and_subset_loads_as_old_or_new(
     [pytest.param(start, marks=[pytest.mark.long] * ("0" not in start)) for start in STARTS if start != "clean"],
 )
 def test_every_undo_state_loads_after_an_unclean_stop(
-    scenario: Scenario, undo: list[Operation], classifier: Classifier, start: str
+    scenario: Scenario, undo: list[FileOperation], classifier: Classifier, start: str
 ) -> None:
     """The broker recovers the log, all of it or nothing; the second load changes nothing."""
     right_all(crash_states(staged_for_undo(scenario), undo, 30, seed=12), classifier, start)
@@ -78,7 +78,7 @@ def test_every_undo_state_loads_after_an_unclean_stop(
 
 @pytest.mark.long
 def test_the_loader_of_3_9_says_the_same(
-    scenario: Scenario, undo: list[Operation], judge_39: Judge, workspace: Path
+    scenario: Scenario, undo: list[FileOperation], judge_39: Judge, workspace: Path
 ) -> None:
     """The oldest release that cleanerd supports."""
     states = crash_states(staged_for_undo(scenario), undo, 30, seed=13)
@@ -93,7 +93,7 @@ def right_all(states: list[State], classifier: Classifier, start: str) -> None:
 
 @pytest.mark.parametrize("subsets", [60, pytest.param(SUBSETS, marks=pytest.mark.long)])
 def test_every_prefix_and_subset_is_recovered(
-    scenario: Scenario, undo: list[Operation], classifier: Classifier, workspace: Path, subsets: int
+    scenario: Scenario, undo: list[FileOperation], classifier: Classifier, workspace: Path, subsets: int
 ) -> None:
     """Our own recovery makes each group one or the other, leaves nothing behind, and finds nothing more to do."""
     outcomes = []
@@ -116,7 +116,7 @@ def test_every_prefix_and_subset_is_recovered(
 
 @pytest.mark.long
 def test_power_fails_while_recovering(
-    scenario: Scenario, undo: list[Operation], classifier: Classifier, workspace: Path
+    scenario: Scenario, undo: list[FileOperation], classifier: Classifier, workspace: Path
 ) -> None:
     """S-28 after a kill, with a power cut in the course of it."""
     states = crashes_while_recovering(staged_for_undo(scenario), undo, workspace / TOPIC_DIR, per_window=4, seed=15)
@@ -126,7 +126,9 @@ def test_power_fails_while_recovering(
 
 @pytest.mark.long
 @pytest.mark.parametrize("wrong", ["no barrier before the first segment", "logs without barriers"])
-def test_the_barriers_are_needed(scenario: Scenario, undo: list[Operation], classifier: Classifier, wrong: str) -> None:
+def test_the_barriers_are_needed(
+    scenario: Scenario, undo: list[FileOperation], classifier: Classifier, wrong: str
+) -> None:
     """The test notices: without the barrier of step 2 or those of step 5 some state is neither old nor new."""
     is_log = [op.kind == "rename" and op.name.endswith(".log.swap") for op in undo]
     is_swap = [op.kind == "rename" and op.target.endswith(".swap") for op in undo]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 
-from cleanerd.apply.files import Operation
+from cleanerd.swap.files import FileOperation
 from tests.crash.volume import Disk, State, Window, prefixes, windows
 
 START = State({"a": b"1", "b": b"2"}, frozenset({"d"}))
-RENAME_A = Operation("rename", "a", target="c")
-RENAME_B = Operation("rename", "b", target="a")
-BARRIER = Operation("fsync_directory", ".")
+RENAME_A = FileOperation("rename", "a", target="c")
+RENAME_B = FileOperation("rename", "b", target="a")
+BARRIER = FileOperation("fsync_directory", ".")
 
 
 def test_a_kill_leaves_every_operation_done_so_far() -> None:
@@ -36,17 +36,17 @@ def test_before_the_barrier_any_subset_is_possible_and_after_it_only_one() -> No
 def test_a_barrier_is_for_its_own_directory_only() -> None:
     disk = Disk.holding(START)
     disk.perform(RENAME_A)
-    disk.perform(Operation("fsync_directory", "d"))
+    disk.perform(FileOperation("fsync_directory", "d"))
     assert disk.after_crash([]).files == START.files
 
 
 def test_bytes_are_certain_only_after_their_own_fsync() -> None:
     disk = Disk.holding(START)
-    disk.perform(Operation("append", "d/journal", data=b"line"))
-    disk.perform(Operation("fsync_directory", "d"))
+    disk.perform(FileOperation("append", "d/journal", data=b"line"))
+    disk.perform(FileOperation("fsync_directory", "d"))
     assert disk.after_crash([]).files["d/journal"] == b""
-    disk.perform(Operation("fsync", "d/journal"))
-    disk.perform(Operation("append", "d/journal", data=b" two"))
+    disk.perform(FileOperation("fsync", "d/journal"))
+    disk.perform(FileOperation("append", "d/journal", data=b" two"))
     assert disk.after_crash([]).files["d/journal"] == b"line"
     chance = random.Random(3)
     torn = {disk.after_crash([], chance).files["d/journal"] for _ in range(100)}
@@ -55,17 +55,17 @@ def test_bytes_are_certain_only_after_their_own_fsync() -> None:
 
 def test_a_new_name_without_its_directory_barrier_may_be_missing() -> None:
     disk = Disk.holding(START)
-    disk.perform(Operation("write", "d/new", data=b"x"))
-    disk.perform(Operation("fsync", "d/new"))
+    disk.perform(FileOperation("write", "d/new", data=b"x"))
+    disk.perform(FileOperation("fsync", "d/new"))
     assert "d/new" not in disk.after_crash([]).files
-    disk.perform(Operation("rename", "d/new", target="d/final"))
+    disk.perform(FileOperation("rename", "d/new", target="d/final"))
     assert disk.after_crash([1]).files["d/final"] == b"x"
 
 
 def test_a_directory_that_is_gone_takes_its_files_along() -> None:
     disk = Disk.holding(State({"d/x": b""}, frozenset({"d"})))
-    disk.perform(Operation("unlink", "d/x"))
-    disk.perform(Operation("rmdir", "d"))
+    disk.perform(FileOperation("unlink", "d/x"))
+    disk.perform(FileOperation("rmdir", "d"))
     assert disk.after_crash([1]) == State({}, frozenset())
     assert disk.after_crash([0]) == State({}, frozenset({"d"}))
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.apply.files import Operation
-from cleanerd.apply.recover import recover
-from cleanerd.apply.swap import final_name, swap_name
 from cleanerd.cleaner.manifest import staged_name
+from cleanerd.swap.files import FileOperation
+from cleanerd.swap.group_swap import final_name, swap_name
+from cleanerd.swap.recover import recover
 from tests.crash.classify import Classifier
 from tests.crash.scenario import CONFIG, NOW_MS, PLAN, TOPIC_DIR, data, new_segments, record, swap_all
 from tests.crash.states import crash_states
@@ -35,7 +35,7 @@ def first_problem(states: Iterable[State], classifier: Classifier, *, like: str 
     return next((problem for problem in problems if like in problem), None)
 
 
-def without_barrier(operations: list[Operation], number: int) -> list[Operation]:
+def without_barrier(operations: list[FileOperation], number: int) -> list[FileOperation]:
     """Leave out the ``number``-th flush of the partition directory."""
     counter = count()
     return [
@@ -57,7 +57,7 @@ def without_barrier(operations: list[Operation], number: int) -> list[Operation]
     ],
 )
 def test_each_barrier_is_needed(
-    scenario: Scenario, operations: list[Operation], classifier: Classifier, step: str, number: int
+    scenario: Scenario, operations: list[FileOperation], classifier: Classifier, step: str, number: int
 ) -> None:
     """S-31 .. S-36: without the barrier after the step some subset is wrong."""
     states = crash_states(scenario.old, without_barrier(operations, number), 500, seed=number)
@@ -65,7 +65,7 @@ def test_each_barrier_is_needed(
 
 
 def test_outputs_that_are_not_flushed_are_noticed(
-    scenario: Scenario, operations: list[Operation], classifier: Classifier
+    scenario: Scenario, operations: list[FileOperation], classifier: Classifier
 ) -> None:
     """X-18: without a flush of what is written the names may be on the disk and the records not."""
     unflushed = [operation for operation in operations if operation.kind != "fsync"]
@@ -88,7 +88,8 @@ def test_an_index_before_its_log_is_noticed(scenario: Scenario, classifier: Clas
     staged = {staged_name(PLAN, 0, kind): content for kind, content in scenario.outputs[0].items()}
     start = replace(scenario.old, files={**scenario.old.files, **staged})
     moves = [
-        Operation("rename", staged_name(PLAN, 0, kind), target=swap_name(0, kind)) for kind in ("index", "timeindex")
+        FileOperation("rename", staged_name(PLAN, 0, kind), target=swap_name(0, kind))
+        for kind in ("index", "timeindex")
     ]
     states = [state for _, state in prefixes(start, moves)]
     assert [verdict.problem is None for verdict in classifier.judged(states)] == [True, False, False]
@@ -101,7 +102,7 @@ def test_a_log_renamed_over_the_old_one_is_noticed(scenario: Scenario, classifie
 
 
 def test_a_final_index_before_its_log_is_noticed(
-    scenario: Scenario, operations: list[Operation], classifier: Classifier
+    scenario: Scenario, operations: list[FileOperation], classifier: Classifier
 ) -> None:
     """X-17: S-37 before S-36; the loader throws the good index away and makes an empty one."""
     step = next(step for step, operation in enumerate(operations) if operation.name == swap_name(0, "log"))
@@ -135,7 +136,7 @@ def test_a_dropped_last_batch_is_noticed(judge_43: Judge, scenario: Scenario, tm
 
 @pytest.mark.long
 def test_a_recovery_without_its_first_barrier_is_noticed(
-    scenario: Scenario, operations: list[Operation], classifier: Classifier, workspace: Path
+    scenario: Scenario, operations: list[FileOperation], classifier: Classifier, workspace: Path
 ) -> None:
     """A killed process leaves its renames in memory; a recovery that builds on them must flush them first."""
     step = next(step for step, operation in enumerate(operations) if operation.name == final_name(0, "index"))
@@ -146,7 +147,7 @@ def test_a_recovery_without_its_first_barrier_is_noticed(
     disk.seen().write(place)
     with RecordingFiles(place) as files:
         recover(files)
-    assert files.operations[0] == Operation("fsync_directory", ".")
+    assert files.operations[0] == FileOperation("fsync_directory", ".")
     for operation in files.operations[1:]:
         if operation.kind == "fsync_directory":
             break

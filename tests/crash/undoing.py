@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cleanerd.apply.journal import Journal
-from cleanerd.apply.restore import RestoredSegment, RestoreGroup, RestorePlan, restore_group
-from cleanerd.apply.swap import final_name, finish_plan
 from cleanerd.cleaner.manifest import KINDS, RESTORE, staged_name, staging_path
+from cleanerd.swap.group_swap import final_name, finish_plan
+from cleanerd.swap.journal import Journal
+from cleanerd.swap.restore import RestoredSegment, RestoreGroup, RestorePlan, restore_group
 from tests.crash.scenario import GROUPS, PLAN, NoLock, Scenario, fact
 from tests.crash.volume import State
 
 if TYPE_CHECKING:
-    from cleanerd.apply.files import PartitionFiles
+    from cleanerd.swap.files import PartitionFiles
 
 
 def restore_plan(scenario: Scenario) -> RestorePlan:

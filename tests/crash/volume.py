@@ -13,7 +13,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cleanerd.apply.files import Operation, PartitionFiles
+from cleanerd.swap.files import FileOperation, PartitionFiles
 
 if TYPE_CHECKING:
     import random
@@ -26,9 +26,9 @@ class RecordingFiles(PartitionFiles):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.operations: list[Operation] = []
+        self.operations: list[FileOperation] = []
 
-    def perform(self, operation: Operation) -> None:
+    def perform(self, operation: FileOperation) -> None:
         super().perform(operation)
         self.operations.append(operation)
 
@@ -93,7 +93,7 @@ class Disk:
         contents = {inode: state.files[name] for name, inode in names.items()}
         return cls(dict(names), dict(names), dict(contents), dict(contents), set(state.directories))
 
-    def perform(self, operation: Operation) -> None:
+    def perform(self, operation: FileOperation) -> None:
         name = operation.name
         match operation.kind:
             case "rename":
@@ -217,7 +217,7 @@ class Window:
             yield self.disk.after_crash(chosen, chance)
 
 
-def prefixes(start: State, operations: Sequence[Operation]) -> Iterator[tuple[int, State]]:
+def prefixes(start: State, operations: Sequence[FileOperation]) -> Iterator[tuple[int, State]]:
     """What a process leaves that is killed after the first 0, 1, 2, .. operations."""
     disk = Disk.holding(start)
     yield 0, disk.seen()
@@ -226,7 +226,7 @@ def prefixes(start: State, operations: Sequence[Operation]) -> Iterator[tuple[in
         yield step, disk.seen()
 
 
-def windows(start: State, operations: Sequence[Operation]) -> Iterator[Window]:
+def windows(start: State, operations: Sequence[FileOperation]) -> Iterator[Window]:
     """The disk before every barrier and at the end, as long as something is uncertain. Use each before the next."""
     disk = Disk.holding(start)
     for step, operation in enumerate(operations):

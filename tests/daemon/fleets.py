@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 from cleanerd.broker.mode import ModeChoice
 from cleanerd.cleaner.result import CleaningResult
 from cleanerd.daemon.backoff import Backoff
-from cleanerd.daemon.fleet.fleet import Fleet, FleetSettings
-from cleanerd.daemon.fleet.schedule import Candidate
-from cleanerd.daemon.looking.log_dir_look import LogDirLook
-from cleanerd.daemon.looking.modes import DirMode, Work
-from cleanerd.daemon.partition_look import FailedLook, PartitionLook
-from cleanerd.daemon.work.job import Job, JobDone, Kind, Saving
+from cleanerd.daemon.discovery.log_dir_scan import LogDirScan
+from cleanerd.daemon.discovery.modes import DirMode, Work
+from cleanerd.daemon.partition_scan import FailedScan, PartitionScan
+from cleanerd.daemon.registry.partition_registry import PartitionRegistry, RegistrySettings
+from cleanerd.daemon.registry.schedule import Candidate
+from cleanerd.daemon.work.job import CleaningJob, JobDone, JobReclaimable, Kind
 from cleanerd.format.names import TopicPartition
 from tests.cleaner.driver import config
 
 if TYPE_CHECKING:
-    from cleanerd.daemon.fleet.tracked import Tracked
+    from cleanerd.daemon.registry.partition_entry import PartitionEntry
     from cleanerd.daemon.view import Trigger
 
 NAME = TopicPartition("orders", 0)
@@ -30,9 +30,9 @@ NOW = 1_700_000_000_000
 DAY_MS = 86_400_000
 
 
-def look(**values: Any) -> PartitionLook:
+def look(**values: Any) -> PartitionScan:
     """A partition that is dirty enough."""
-    base = PartitionLook(
+    base = PartitionScan(
         name=NAME, log_dir=None, config=config(), topic_id=None, looked_ms=NOW, eligible=True, refused=False,  # type: ignore[arg-type]
         forceable=True, rule="", reason="", changes="", strategy="offset", fingerprint="f", fingerprint_changed=False,
         delegated=None, clean_offset=10, bound_offset=20, size_bytes=300, clean_bytes=100, dirty_bytes=200,
@@ -43,36 +43,36 @@ def look(**values: Any) -> PartitionLook:
     return replace(base, **values)
 
 
-SAVING = Saving(300, 250, clean_offset=10, bound_offset=20, clean_bytes=100, dirty_bytes=200)
+SAVING = JobReclaimable(300, 250, clean_offset=10, bound_offset=20, clean_bytes=100, dirty_bytes=200)
 CLEAN = {"eligible": False, "reason": "clean enough", "dirty_bytes": 0}
 
 
-def dir_look(*looks: PartitionLook | FailedLook, work: Work | None = "live", free: int = 900) -> LogDirLook:
-    return LogDirLook(
+def dir_look(*looks: PartitionScan | FailedScan, work: Work | None = "live", free: int = 900) -> LogDirScan:
+    return LogDirScan(
         PATH, online=True, error="", mode=DirMode("live", "told", work), choice=ModeChoice("live", "told"),
         facts=SimpleNamespace(server_properties=None),  # type: ignore[arg-type]
         total_bytes=1000, free_bytes=free, looks=looks, present=frozenset({NAME}),
     )  # fmt: skip
 
 
-def fleet_with(*looks: PartitionLook | FailedLook, work: Work | None = "live", free: int = 900) -> Fleet:
-    made = Fleet(FleetSettings(Backoff(1000, 8000), 7 * DAY_MS, 100))
+def fleet_with(*looks: PartitionScan | FailedScan, work: Work | None = "live", free: int = 900) -> PartitionRegistry:
+    made = PartitionRegistry(RegistrySettings(Backoff(1000, 8000), 7 * DAY_MS, 100))
     for each in looks or (look(),):
         made.merge(dir_look(each, work=work, free=free), NOW)
     return made
 
 
-def triggers(fleet: Fleet, now_ms: int = NOW) -> list[str]:
+def triggers(fleet: PartitionRegistry, now_ms: int = NOW) -> list[str]:
     return [each.trigger for each in fleet.candidates(now_ms)]
 
 
-def tracked(fleet: Fleet) -> Tracked:
+def tracked(fleet: PartitionRegistry) -> PartitionEntry:
     return fleet.partitions[KEY]
 
 
-def job_on(found: PartitionLook, kind: Kind = "live", trigger: Trigger = "ratio", now_ms: int = NOW) -> Job:
+def job_on(found: PartitionScan, kind: Kind = "live", trigger: Trigger = "ratio", now_ms: int = NOW) -> CleaningJob:
     """Begun by that look."""
-    return Job(
+    return CleaningJob(
         name=NAME,
         path=PATH,
         kind=kind,
@@ -90,7 +90,7 @@ def job_on(found: PartitionLook, kind: Kind = "live", trigger: Trigger = "ratio"
     )  # type: ignore[arg-type]
 
 
-def done(fleet: Fleet, now_ms: int = NOW, kind: Kind = "live", **values: Any) -> JobDone:
+def done(fleet: PartitionRegistry, now_ms: int = NOW, kind: Kind = "live", **values: Any) -> JobDone:
     found = tracked(fleet).look
     assert found is not None
     job = job_on(found, kind=kind, now_ms=now_ms)
@@ -101,7 +101,7 @@ def done(fleet: Fleet, now_ms: int = NOW, kind: Kind = "live", **values: Any) ->
     return ended
 
 
-def nothing_new(fleet: Fleet) -> None:
+def nothing_new(fleet: PartitionRegistry) -> None:
     """The next look finds what the last one found."""
     found, known = tracked(fleet).look, fleet.dirs[str(PATH)]
     assert found is not None

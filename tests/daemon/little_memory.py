@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tests.apply.offline_round import two_groups
 from tests.daemon.process import Daemon
 from tests.daemon.service import assignments, broker
 from tests.support.bombs import zeros_batch
 from tests.support.log_dirs import Partition
 from tests.support.logs import keyed_batch
 from tests.support.patience import PATIENCE_SECONDS
+from tests.swap.offline_round import two_groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from cleanerd.daemon.asking import ask
+from cleanerd.daemon.control_client import send_request
 from cleanerd.errors import CleanerdError
-from tests.apply.offline_round import NOW
 from tests.support.log_dirs import Partition
 from tests.support.logs import keyed_batch
 from tests.support.patience import PATIENCE_SECONDS
+from tests.swap.offline_round import NOW
 
 if TYPE_CHECKING:
     import signal
@@ -69,7 +69,7 @@ class Daemon:
 
     def ask(self, operation: str, **values: Any) -> dict[str, Any]:
         """Over the control socket."""
-        return ask(self.base / "control.sock", operation, **values)
+        return send_request(self.base / "control.sock", operation, **values)
 
     def until(
         self, what: str, holds: Callable[[dict[str, Any]], bool], seconds: float = PATIENCE_SECONDS

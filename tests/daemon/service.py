@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from cleanerd.daemon.asking import ask
+from cleanerd.config import load_settings
+from cleanerd.daemon.control_client import send_request
+from cleanerd.daemon.discovery.log_dir_scan import ScanContext
 from cleanerd.daemon.limits import DaemonLimits
-from cleanerd.daemon.looking.log_dir_look import LookContext
 from cleanerd.daemon.service import Service
-from cleanerd.log.clean_point import StateStore
-from cleanerd.settings import load_settings
-from tests.apply.live_round import held
-from tests.apply.offline_round import two_groups
+from cleanerd.state.cleaner_checkpoint import StateStore
 from tests.support.fake_agent import FakeAgent
 from tests.support.log_dirs import make_log_dir
 from tests.support.patience import PATIENCE_SECONDS
+from tests.swap.live_round import held
+from tests.swap.offline_round import two_groups
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -129,14 +129,14 @@ def asking(root: Path) -> Any:
     path = root.parent / "control.sock"
 
     async def one(operation: str, **values: Any) -> dict[str, Any]:
-        return await asyncio.to_thread(ask, path, operation, **values)
+        return await asyncio.to_thread(send_request, path, operation, **values)
 
     return one
 
 
-def look_context(root: Path) -> LookContext:
+def look_context(root: Path) -> ScanContext:
     told = [f"cleanerd.state.dir={root.parent / 'state'}", f"cleanerd.log.dirs={root}", "cleanerd.mode=auto", COMPACT]
-    return LookContext(load_settings([], told, {}), (root,), StateStore(root.parent / "state"))
+    return ScanContext(load_settings([], told, {}), (root,), StateStore(root.parent / "state"))
 
 
 def now_ms() -> int:

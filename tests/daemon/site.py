@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import Producer
 
 from cleanerd.broker.agent_client import AgentClient
-from cleanerd.broker.agent_facts import ask_log
+from cleanerd.broker.agent_facts import fetch_log
 from cleanerd.broker.agent_transport import SOCKET
 from cleanerd.format.names import TopicPartition
 from cleanerd_lab.demo.ports import free_port
@@ -88,7 +88,7 @@ class Site:
     def facts(self, partition: int) -> LogFacts:
         """What the broker says of a partition."""
         with AgentClient.connect(self.broker.log_dirs[0] / SOCKET) as client:
-            return ask_log(client, TopicPartition(self.topic, partition))
+            return fetch_log(client, TopicPartition(self.topic, partition))
 
     def directory(self, partition: int) -> Path:
         """Where it lies."""

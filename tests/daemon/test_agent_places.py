@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from cleanerd.broker.agent_pool import AgentPool, share_of
-from cleanerd.broker.live_broker import LiveBroker, Patience, find_socket
+from cleanerd.broker.live_broker import LiveBroker, RetryPolicy, find_socket
 from cleanerd.broker.mode import choose_mode
+from cleanerd.config import load_settings
+from cleanerd.daemon.discovery.log_dir_scan import ScanContext
+from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
 from cleanerd.daemon.limits import DaemonLimits
-from cleanerd.daemon.looking.log_dir_look import LookContext
-from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
 from cleanerd.errors import TOO_MANY, AgentRefusalError
 from cleanerd.format.names import parse_topic_partition_dir
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.settings import load_settings
-from tests.apply.live_round import held
-from tests.apply.offline_round import two_groups
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.state.cleaner_checkpoint import StateStore
 from tests.daemon.service import assignments, broker, serve, until
 from tests.support.fake_agent import FakeAgent, wait
 from tests.support.log_dirs import make_log_dir
 from tests.support.patience import PATIENCE_SECONDS
+from tests.swap.live_round import held
+from tests.swap.offline_round import two_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from cleanerd.daemon.service import Service
 
-IMPATIENT: Final = Patience(
+IMPATIENT: Final = RetryPolicy(
     tries=1, place_seconds=0.2, connect_seconds=PATIENCE_SECONDS, answer_seconds=PATIENCE_SECONDS
 )
 SOCKET: Final = ".cleanerd-agent.sock"
@@ -131,17 +131,17 @@ def test_no_free_place_is_waited_for(root: Path) -> None:
 def test_an_agent_without_a_free_place_is_not_gone(root: Path) -> None:
     """A-37: who asked is told that it is there; nothing is staged beside it, and a look goes by what it knew."""
     settings = load_settings([], assignments(root), {})
-    looker = LogDirLooker(root, limits=DaemonLimits(place_seconds=0.2))
+    looker = LogDirScanner(root, limits=DaemonLimits(place_seconds=0.2))
     with broker(root) as agent:
         pool = AgentPool()
-        context = LookContext(settings, (root,), StateStore(root.parent / "state"), agents=pool)
-        assert looker.look(context).mode.mode == "live"
+        context = ScanContext(settings, (root,), StateStore(root.parent / "state"), agents=pool)
+        assert looker.scan(context).mode.mode == "live"
         pool.close()
         with all_taken(agent):
             with pytest.raises(AgentRefusalError, match="no free connection") as told:
                 choose_mode(read_log_dir(root), [], None, patience=IMPATIENT)
             assert told.value.code == TOO_MANY
-            assert looker.look(context).mode.mode == "live"
+            assert looker.scan(context).mode.mode == "live"
 
 
 def test_a_lease_is_waited_for_and_ends(root: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_lease_is_waited_for_and_ends(root: Path) -> None:
             asked = LiveBroker(agent.socket_path, IMPATIENT, pool)
             with pytest.raises(AgentRefusalError, match="in use"):
                 asked.log(name)
-            patient = LiveBroker(agent.socket_path, Patience(place_seconds=PATIENCE_SECONDS), pool)
+            patient = LiveBroker(agent.socket_path, RetryPolicy(place_seconds=PATIENCE_SECONDS), pool)
             waiting = threading.Thread(target=lambda: patient.log(name))
             waiting.start()
         waiting.join(PATIENCE_SECONDS)

@@ -1,4 +1,4 @@
-"""cleanerd.daemon.looking.answering: who answers is found out by one thread a log directory, and not for each look."""
+"""cleanerd.daemon.discovery.agent_probe: one thread per log directory finds out whether its broker answers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cleanerd.daemon.discovery.agent_probe import AgentProbe
 from cleanerd.daemon.limits import DaemonLimits
-from cleanerd.daemon.looking.answering import Answering
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,12 +26,12 @@ def paths(tmp_path: Path) -> tuple[Path, ...]:
 
 
 @pytest.fixture
-def asking() -> Iterator[Callable[..., Answering]]:
+def asking() -> Iterator[Callable[..., AgentProbe]]:
     """Makes one of these limits; nobody is told that a directory came back."""
-    made: list[Answering] = []
+    made: list[AgentProbe] = []
 
-    def make(probe: Callable[[Path], None] | None = None, **limits: float) -> Answering:
-        made.append(Answering(lambda _path: None, DaemonLimits(**limits), probe=probe))
+    def make(probe: Callable[[Path], None] | None = None, **limits: float) -> AgentProbe:
+        made.append(AgentProbe(lambda _path: None, DaemonLimits(**limits), probe=probe))
         return made[-1]
 
     yield make
@@ -44,7 +44,7 @@ def probes() -> list[str]:
     return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("cleanerd-probe-"))
 
 
-def test_a_thousand_looks_have_a_thread_a_directory(paths: tuple[Path, ...], asking: Callable[..., Answering]) -> None:
+def test_a_thousand_looks_have_a_thread_a_directory(paths: tuple[Path, ...], asking: Callable[..., AgentProbe]) -> None:
     """Found by the fleet bench: a look at one of four directories left four threads behind."""
     asked = asking(fresh_seconds=0.0)
 
@@ -57,12 +57,12 @@ def test_a_thousand_looks_have_a_thread_a_directory(paths: tuple[Path, ...], ask
 
 
 def test_a_broker_that_just_answered_is_not_asked_again(
-    paths: tuple[Path, ...], asking: Callable[..., Answering]
+    paths: tuple[Path, ...], asking: Callable[..., AgentProbe]
 ) -> None:
     """Hundreds of cleanings a second look again: each asked all directories for all of their names."""
     probed: list[str] = []
 
-    async def looks(asked: Answering, times: int) -> None:
+    async def looks(asked: AgentProbe, times: int) -> None:
         for _ in range(times):
             await asked.silent(paths)
 
@@ -76,7 +76,7 @@ def test_a_broker_that_just_answered_is_not_asked_again(
 
 
 def test_a_log_directory_that_is_added_again_is_asked(
-    paths: tuple[Path, ...], asking: Callable[..., Answering]
+    paths: tuple[Path, ...], asking: Callable[..., AgentProbe]
 ) -> None:
     """What a directory answered before a reload dropped it says nothing of the one that is there now."""
     works, hangs = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""cleanerd.daemon.fleet.cleaning_queue: whoever is next is found without a pass over all partitions each time."""
+"""cleanerd.daemon.registry.cleaning_queue: whoever is next is found without a pass over all partitions each time."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleanerd.daemon.backoff import Backoff
-from cleanerd.daemon.fleet import cleaning_queue
-from cleanerd.daemon.fleet.cleaning_queue import FIRST, CleaningQueue
-from cleanerd.daemon.fleet.fleet import Fleet, FleetSettings
-from cleanerd.daemon.fleet.schedule import Limits, choose
-from cleanerd.daemon.share_of_time import OF_THE_LOOP, rest_seconds
+from cleanerd.daemon.duty_cycle import OF_THE_LOOP, pause_seconds
+from cleanerd.daemon.registry import cleaning_queue
+from cleanerd.daemon.registry.cleaning_queue import FIRST, CleaningQueue
+from cleanerd.daemon.registry.partition_registry import PartitionRegistry, RegistrySettings
+from cleanerd.daemon.registry.schedule import ScheduleLimits, choose
 from cleanerd.format.names import TopicPartition
-from cleanerd.log.at_work import Suspect
+from cleanerd.state.in_progress import CrashSuspect
 from tests.daemon.fleets import CLEAN, NOW, PATH, dir_look, look
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from cleanerd.daemon.fleet.schedule import Candidate
-    from cleanerd.daemon.fleet.tracked import Tracked
+    from cleanerd.daemon.registry.partition_entry import PartitionEntry
+    from cleanerd.daemon.registry.schedule import Candidate
 
 
 class Clock:
@@ -36,22 +36,22 @@ class Clock:
         return self.now
 
 
-def fleet_of(dirty_bytes: Sequence[int]) -> Fleet:
+def fleet_of(dirty_bytes: Sequence[int]) -> PartitionRegistry:
     """A partition for each: the dirtier, the sooner."""
-    made = Fleet(FleetSettings(Backoff(1000, 8000), 10**9, 100))
+    made = PartitionRegistry(RegistrySettings(Backoff(1000, 8000), 10**9, 100))
     names = [TopicPartition("orders", number) for number in range(len(dirty_bytes))]
     found = dir_look(*(look(name=name, dirty_bytes=size) for name, size in zip(names, dirty_bytes, strict=True)))
     made.merge(replace(found, present=frozenset(names)), NOW)
     return made
 
 
-def passed(fleet: Fleet, pass_seconds: float = 1.0) -> tuple[CleaningQueue, Clock, list[Candidate]]:
+def passed(fleet: PartitionRegistry, pass_seconds: float = 1.0) -> tuple[CleaningQueue, Clock, list[Candidate]]:
     """A queue that has just passed over all, which took so long."""
     clock = Clock()
     queue = CleaningQueue(fleet, clock, clock)
     candidates = fleet.candidates
 
-    def slow(now_ms: int, among: Iterable[Tracked] | None = None) -> list[Candidate]:
+    def slow(now_ms: int, among: Iterable[PartitionEntry] | None = None) -> list[Candidate]:
         clock.now += pass_seconds if among is None else 0.0
         return candidates(now_ms, among)
 
@@ -63,7 +63,7 @@ def numbers(candidates: Iterable[Candidate]) -> list[int]:
     return [each.name.partition for each in candidates]
 
 
-def begin(fleet: Fleet, candidate: Candidate) -> None:
+def begin(fleet: PartitionRegistry, candidate: Candidate) -> None:
     fleet.begun((candidate.log_dir, candidate.name), candidate.trigger)
 
 
@@ -71,7 +71,7 @@ def test_the_order_counts_for_a_share_of_the_time() -> None:
     """A pass over thousands takes as long as cleaning a small partition: made for each one it was half of the work."""
     queue, clock, _ = passed(fleet_of([100]), pass_seconds=0.5)
     assert queue.is_fresh
-    clock.now += rest_seconds(0.5, OF_THE_LOOP) - 0.01
+    clock.now += pause_seconds(0.5, OF_THE_LOOP) - 0.01
     assert queue.is_fresh
     clock.now += 0.02
     assert not queue.is_fresh
@@ -83,14 +83,14 @@ def test_a_stall_is_no_work() -> None:
     queue = CleaningQueue(fleet, clock, lambda: 0.001 * clock.now)
     candidates = fleet.candidates
 
-    def slow(now_ms: int, among: Iterable[Tracked] | None = None) -> list[Candidate]:
+    def slow(now_ms: int, among: Iterable[PartitionEntry] | None = None) -> list[Candidate]:
         clock.now += 60.0
         return candidates(now_ms, among)
 
     fleet.candidates = slow  # type: ignore[method-assign]
     queue.pass_over_all(NOW)
     assert queue.is_fresh
-    clock.now += rest_seconds(0.06, OF_THE_LOOP) + 0.01
+    clock.now += pause_seconds(0.06, OF_THE_LOOP) + 0.01
     assert not queue.is_fresh
 
 
@@ -119,7 +119,9 @@ def test_only_the_first_ones_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> N
     queue, _, found = passed(fleet)
     judged: list[int] = []
     # How many are looked at shows nowhere else but in the time.
-    monkeypatch.setattr(Fleet, "_is_left_alone", lambda _fleet, tracked, _now: judged.append(tracked.name.partition))
+    monkeypatch.setattr(
+        PartitionRegistry, "_is_skipped", lambda _fleet, tracked, _now: judged.append(tracked.name.partition)
+    )
     assert numbers(queue.first(NOW)) == numbers(found)[:FIRST]
     assert len(judged) == FIRST
 
@@ -129,7 +131,7 @@ def test_where_a_suspect_is_all_are_judged() -> None:
     fleet = fleet_of([50, 40])
     queue, _, found = passed(fleet)
     assert queue.is_fresh
-    fleet.partitions[str(PATH), found[0].name].suspect = Suspect(1, NOW)
+    fleet.partitions[str(PATH), found[0].name].suspect = CrashSuspect(1, NOW)
     queue.first(NOW)
     assert not queue.is_fresh
     queue.pass_over_all(NOW)
@@ -142,7 +144,7 @@ def test_spare_work_is_given_once_and_suspects_come_last_and_alone() -> None:
         assert each.look is not None
         each.look = replace(each.look, **CLEAN)
     suspect, other, busy = fleet.partitions.values()
-    suspect.suspect = Suspect(1, NOW)
+    suspect.suspect = CrashSuspect(1, NOW)
     queue, _, found = passed(fleet)
     assert found == []
     running = [busy.key]
@@ -177,7 +179,9 @@ def test_everybody_has_a_turn_once_and_in_the_order_of_the_pass(sizes: list[int]
         begun: list[Candidate] = []
         running: list[Candidate] = []
         while len(begun) < len(sizes):
-            chosen = choose(queue.first(NOW), [(each.log_dir, each.name) for each in running], Limits(threads, threads))
+            chosen = choose(
+                queue.first(NOW), [(each.log_dir, each.name) for each in running], ScheduleLimits(threads, threads)
+            )
             assert chosen
             for each in chosen:
                 begin(fleet, each)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from cleanerd.daemon.fleet.closed_windows import ClosedWindows
-from cleanerd.daemon.fleet.schedule import STARVED_MS, Limits, choose, ordered
+from cleanerd.daemon.registry.closed_windows import ClosedWindows
+from cleanerd.daemon.registry.schedule import STARVED_MS, ScheduleLimits, choose, ordered
 from tests.daemon.fleets import KEY, NOW, candidate, fleet_with
 from tests.daemon.service import assignments, broker, serve, until
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cleanerd.daemon.service import Service
 
 HOUR_MS = 3_600_000
-CLOSED = Limits(4, 4, window_open=False)
+CLOSED = ScheduleLimits(4, 4, window_open=False)
 
 
 def waited(closed_hours: int, open_hours: int) -> int:

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
-from cleanerd.daemon.asking import ask
 from cleanerd.daemon.control import MAX_REQUEST_BYTES, ControlServer
+from cleanerd.daemon.control_client import send_request
 from cleanerd.daemon.service import Service
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
-from tests.apply.offline_round import two_groups
 from tests.daemon.service import asking, assignments, broker, is_clean, partition, rounds, serve, until
 from tests.support.fake_agent import refuse, wait
 from tests.support.log_dirs import make_log_dir
+from tests.swap.offline_round import two_groups
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -290,7 +290,7 @@ def test_one_of_two_daemons_that_start_at_once_is_refused(root: Path) -> None:
         servers = [ControlServer(path, {"status": status}) for _ in range(2)]
         refused = [each for each in await asyncio.gather(*(s.start() for s in servers), return_exceptions=True) if each]
         assert [type(each) for each in refused] == [RefusedError]
-        assert await asyncio.to_thread(ask, path, "status") == {"is": "here"}
+        assert await asyncio.to_thread(send_request, path, "status") == {"is": "here"}
         for each in servers:
             await each.stop()
         assert not path.exists()

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 import uvloop
 
-from cleanerd.daemon.asking import ask, control_socket, find_control_socket
+from cleanerd.config import load_settings
 from cleanerd.daemon.control import ControlServer
+from cleanerd.daemon.control_client import control_socket, find_control_socket, send_request
 from cleanerd.errors import RefusedError
-from cleanerd.settings import load_settings
 from tests.cleaner.driver import scratch
 from tests.support.root import as_somebody, needs_root
 
@@ -36,14 +36,14 @@ def test_where_the_socket_is(tmp_path: Path) -> None:
 
 def test_no_daemon_answers(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="does not answer"):
-        ask(tmp_path / "none", "status")
+        send_request(tmp_path / "none", "status")
     with pytest.raises(RefusedError, match="does not answer: AF_UNIX path too long"):
-        ask(tmp_path / ("n" * 120), "status")
+        send_request(tmp_path / ("n" * 120), "status")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:
         silent.bind(str(tmp_path / "silent"))
         silent.listen()
         with pytest.raises(RefusedError, match="does not answer: timed out"):
-            ask(tmp_path / "silent", "status", timeout_seconds=0.05)
+            send_request(tmp_path / "silent", "status", timeout_seconds=0.05)
     assert os.path.exists(tmp_path)
 
 
@@ -56,7 +56,7 @@ def test_a_socket_that_is_closed_to_us() -> None:
 
         def told() -> str:
             try:
-                ask(find_control_socket(said, {}), "status")
+                send_request(find_control_socket(said, {}), "status")
             except RefusedError as error:
                 return str(error)
             return "it answered"

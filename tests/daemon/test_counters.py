@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cleanerd.broker.agent_pool import AgentPool
-from cleanerd.cleaner.result import Dropped
+from cleanerd.cleaner.result import RemovedRecords
 from cleanerd.cli.status import headline
 from cleanerd.daemon.http.metrics import Exposition
-from cleanerd.daemon.showing.counters import Counters
+from cleanerd.daemon.status.counters import Counters
 from cleanerd.daemon.work.job import JobDone
 from cleanerd.daemon.work.throttle import Rates, Throttle
 from cleanerd.daemon.workers import WorkerPool
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.clock import Clock
+from cleanerd.host.clock import Clock
+from cleanerd.state.cleaner_checkpoint import StateStore
 from tests.daemon.fleets import KEY, NOW, fleet_with, job_on, look, result
 from tests.daemon.views import view
 
@@ -41,7 +41,7 @@ def test_a_staged_cleaning_has_saved_nothing_yet(tmp_path: Path) -> None:
     """OP-11: "0 cleaned, 2.0 MiB saved". The disk is as full as before until the plan is applied."""
     counters = Counters(StateStore(tmp_path), Clock(), Throttle(Rates()), WorkerPool(0, "test"), AgentPool())
     fleet = fleet_with()
-    ended = result("staged", bytes_before=5_000, bytes_after=1_000, dropped=Dropped(superseded=7))
+    ended = result("staged", bytes_before=5_000, bytes_after=1_000, dropped=RemovedRecords(superseded=7))
     fleet.begun(KEY, "ratio")
     done = JobDone(job_on(look(), kind="stage"), NOW, result=ended)
     counters.add(done, fleet.finished(done))

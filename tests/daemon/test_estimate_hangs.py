@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.daemon.service import Service
-    from cleanerd.daemon.work.job import Job, JobDone
+    from cleanerd.daemon.work.job import CleaningJob, JobDone
 
 
 @pytest.mark.slow
@@ -25,7 +25,7 @@ def test_the_only_worker_is_not_lost(root: Path) -> None:
     bad = root.parent / "bad"
     hangs, answers = threading.Event(), threading.Event()
 
-    def run_slowly(job: Job, *more: Any) -> JobDone:
+    def run_slowly(job: CleaningJob, *more: Any) -> JobDone:
         if job.kind == "estimate" and job.path == bad:
             hangs.set()
             answers.wait(PATIENCE_SECONDS)

@@ -16,22 +16,22 @@ import pytest
 from cleanerd.cleaner.reclaimable import Reclaimable
 from cleanerd.cli.status import partition_row
 from cleanerd.daemon.backoff import Backoff
-from cleanerd.daemon.fleet.due import ESTIMATE_AGAIN_MS
-from cleanerd.daemon.fleet.fleet import Fleet, FleetSettings
-from cleanerd.daemon.fleet.tracked import Quarantine
-from cleanerd.daemon.kept_savings import EVERY_SECONDS, FILE_NAME, KeptSavings
+from cleanerd.daemon.estimate_cache import EVERY_SECONDS, FILE_NAME, EstimateCache
 from cleanerd.daemon.limits import DaemonLimits
-from cleanerd.daemon.showing.view_parts import partition_view
-from cleanerd.daemon.work.job import Job, JobDone
+from cleanerd.daemon.registry.due import ESTIMATE_INTERVAL_MS
+from cleanerd.daemon.registry.partition_entry import Quarantine
+from cleanerd.daemon.registry.partition_registry import PartitionRegistry, RegistrySettings
+from cleanerd.daemon.status.view_parts import partition_view
+from cleanerd.daemon.work.job import CleaningJob, JobDone
 from cleanerd.daemon.work.run_job import run
-from cleanerd.log.at_work import Suspect
-from cleanerd.log.clean_point import LastSegment
-from cleanerd_lab.bench.generate import Shape, make_log
-from tests.apply.offline_round import two_groups
+from cleanerd.state.cleaner_checkpoint import LastSegment
+from cleanerd.state.in_progress import CrashSuspect
+from cleanerd_lab.bench.generate import LogShape, make_log
 from tests.daemon.fleets import KEY, NOW, SAVING, dir_look, fleet_with, look, tracked
 from tests.daemon.service import COMPACT, assignments, partition, serve, until
 from tests.support.log_dirs import make_log_dir
 from tests.support.patience import PATIENCE_SECONDS
+from tests.swap.offline_round import two_groups
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,13 +43,13 @@ SELDOM = "topics.bench.min.cleanable.dirty.ratio=1"
 BENCH = ["topics.bench.cleanup.policy=compact", SELDOM]
 
 
-def _fleet(**values: Any) -> Fleet:
+def _fleet(**values: Any) -> PartitionRegistry:
     fleet = fleet_with(look(eligible=False, **values))
     fleet.settings = replace(fleet.settings, estimate_bytes=1)
     return fleet
 
 
-def _waits(fleet: Fleet, now_ms: int = NOW) -> bool:
+def _waits(fleet: PartitionRegistry, now_ms: int = NOW) -> bool:
     return bool(fleet.unknown_savings(now_ms))
 
 
@@ -75,7 +75,7 @@ def test_once_an_hour_and_when_twice_as_much_is_dirty() -> None:
     fleet = _fleet()
     assert _waits(fleet)
     fleet.estimated(KEY, None, ESTIMATED, NOW)
-    later = NOW + ESTIMATE_AGAIN_MS
+    later = NOW + ESTIMATE_INTERVAL_MS
     assert not _waits(fleet, later)
     fleet.merge(dir_look(look(eligible=False, dirty_bytes=400, bound_offset=40)), NOW)
     assert not _waits(fleet, later - 1)
@@ -90,7 +90,7 @@ def test_a_failed_estimate_waits_as_well() -> None:
     fleet = _fleet()
     fleet.estimated(KEY, None, None, NOW)
     assert not _waits(fleet, NOW + 1)
-    assert _waits(fleet, NOW + ESTIMATE_AGAIN_MS)
+    assert _waits(fleet, NOW + ESTIMATE_INTERVAL_MS)
 
 
 def test_partitions_that_are_left_alone_are_not_estimated() -> None:
@@ -98,7 +98,7 @@ def test_partitions_that_are_left_alone_are_not_estimated() -> None:
     assert not _waits(_fleet(dirty_bytes=0))
     for name, value in (
         ("quarantine", Quarantine("broken", NOW, 1, NOW + 1000)), ("paused", True), ("excluded", "left to Kafka"),
-        ("suspect", Suspect(1, NOW)), ("trigger", "ratio"),
+        ("suspect", CrashSuspect(1, NOW)), ("trigger", "ratio"),
     ):  # fmt: skip
         fleet = _fleet()
         setattr(tracked(fleet), name, value)
@@ -124,13 +124,13 @@ def test_an_estimate_does_not_replace_an_observation() -> None:
 CLOSED = LastSegment(3, 1, 2, 300, 4)
 
 
-def _kept(state_dir: Path) -> KeptSavings:
-    return KeptSavings(state_dir, lambda work, done: done(work()))
+def _kept(state_dir: Path) -> EstimateCache:
+    return EstimateCache(state_dir, lambda work, done: done(work()))
 
 
-def _restarted(state_dir: Path, **values: Any) -> Fleet:
+def _restarted(state_dir: Path, **values: Any) -> PartitionRegistry:
     """A daemon that begins with what the one before it left, and finds the log so."""
-    fleet = Fleet(FleetSettings(Backoff(1, 2), 1), recall=_kept(state_dir).recall)
+    fleet = PartitionRegistry(RegistrySettings(Backoff(1, 2), 1), recall=_kept(state_dir).recall)
     fleet.merge(dir_look(look(eligible=False, **{"closed": CLOSED, **values})), NOW)
     return fleet
 
@@ -191,7 +191,7 @@ def test_an_invalid_remembered_estimate_counts_as_absent(left: Path, text: str) 
 def test_estimates_are_written_seldom(tmp_path: Path) -> None:
     """Not at every change: thousands of partitions are megabytes."""
     now = 1000.0
-    kept = KeptSavings(tmp_path, lambda work, done: done(work()), clock=lambda: now)
+    kept = EstimateCache(tmp_path, lambda work, done: done(work()), clock=lambda: now)
     kept.save(())
     assert not (tmp_path / FILE_NAME).exists()
     now += EVERY_SECONDS
@@ -201,7 +201,7 @@ def test_estimates_are_written_seldom(tmp_path: Path) -> None:
 
 def test_a_daemon_begins_with_what_the_one_before_it_knew(root: Path) -> None:
     """U-41: the second one reads nothing of the log; where its last closed segment is another file, all of it."""
-    make_log(root, Shape("", "", 128, 16, 0.5), unpacked_bytes=1 << 20, segment_bytes=1 << 18)
+    make_log(root, LogShape("", "", 128, 16, 0.5), unpacked_bytes=1 << 20, segment_bytes=1 << 18)
     settings = [*assignments(root), *BENCH]
     asked: list[str] = []
 
@@ -210,7 +210,7 @@ def test_a_daemon_begins_with_what_the_one_before_it_knew(root: Path) -> None:
 
     serve(settings, known)
 
-    def noted(job: Job, *more: Any) -> JobDone:
+    def noted(job: CleaningJob, *more: Any) -> JobDone:
         if job.kind == "estimate":
             asked.append(str(job.name))
         return run(job, *more)
@@ -226,7 +226,7 @@ def test_a_daemon_begins_with_what_the_one_before_it_knew(root: Path) -> None:
 @pytest.mark.parametrize(("budget", "method"), [("64MiB", "exact"), ("256KiB", "sample"), ("0", "guess")])
 def test_in_a_daemon(root: Path, budget: str, method: str) -> None:
     """U-41: a partition that is not to be cleaned yet; a small one exactly."""
-    make_log(root, Shape("", "", 128, 16, 0.5), unpacked_bytes=1 << 20, segment_bytes=1 << 18)
+    make_log(root, LogShape("", "", 128, 16, 0.5), unpacked_bytes=1 << 20, segment_bytes=1 << 18)
     settings = [*assignments(root, cleanerd_estimate_bytes=budget), *BENCH]
 
     async def story(service: Service) -> None:
@@ -244,11 +244,11 @@ def test_in_a_daemon(root: Path, budget: str, method: str) -> None:
 
 def test_cleaning_does_not_wait_for_an_estimate(root: Path) -> None:
     """U-41: with one worker; the estimate is stopped as soon as there is something to clean."""
-    make_log(root, Shape("", "", 128, 16, 0.5), unpacked_bytes=1 << 19, segment_bytes=1 << 17)
+    make_log(root, LogShape("", "", 128, 16, 0.5), unpacked_bytes=1 << 19, segment_bytes=1 << 17)
     begun = threading.Event()
     stopped: list[bool] = []
 
-    def slow(job: Job, *more: Any) -> JobDone:
+    def slow(job: CleaningJob, *more: Any) -> JobDone:
         if job.kind != "estimate":
             return run(job, *more)
         begun.set()
@@ -277,7 +277,7 @@ def test_estimates_take_a_share_of_the_time(root: Path) -> None:
     settings = [*assignments(root), COMPACT, "topics.orders.min.cleanable.dirty.ratio=1"]
     asked: list[str] = []
 
-    def broken(job: Job, *more: Any) -> JobDone:
+    def broken(job: CleaningJob, *more: Any) -> JobDone:
         if job.kind != "estimate":
             return run(job, *more)
         asked.append(str(job.name))

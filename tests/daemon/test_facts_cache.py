@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.cleaner.staged_plan import staged_plan
-from cleanerd.daemon.looking.facts_cache import FactsCache
-from cleanerd.daemon.looking.log_dir_look import LookContext
+from cleanerd.config import load_settings
+from cleanerd.daemon.discovery.facts_cache import FactsCache
+from cleanerd.daemon.discovery.log_dir_scan import ScanContext
 from cleanerd.errors import CleanerdError
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.scope.told_topics import ASK_EVERY_MS
-from cleanerd.settings import load_settings
-from tests.apply.offline_round import two_groups
+from cleanerd.resolution.zk_config_cache import QUERY_INTERVAL_MS
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.state.cleaner_checkpoint import StateStore
 from tests.support.log_dirs import make_log_dir
 from tests.support.patience import PATIENCE_SECONDS
+from tests.swap.offline_round import two_groups
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,8 +27,8 @@ def settings(tmp_path: Path, *more: str) -> Any:
     return load_settings([], [f"cleanerd.state.dir={tmp_path / 'state'}", *more], {})
 
 
-def looked(tmp_path: Path, *more: str) -> LookContext:
-    return LookContext(settings(tmp_path, *more), (tmp_path / "logs",), StateStore(tmp_path / "state"))
+def looked(tmp_path: Path, *more: str) -> ScanContext:
+    return ScanContext(settings(tmp_path, *more), (tmp_path / "logs",), StateStore(tmp_path / "state"))
 
 
 def test_facts_are_read_again_when_a_file_changed(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_a_broker_in_zookeeper_mode_is_asked_again(tmp_path: Path) -> None:
         cache, log_dir = FactsCache(share=0, clock=lambda: now[0]), read_log_dir(root)
         first = cache.get(known, log_dir, running=running)
         assert cache.get(known, log_dir, running=running) is first
-        now[0] += ASK_EVERY_MS / 1000
+        now[0] += QUERY_INTERVAL_MS / 1000
         return cache.get(known, log_dir, running=running) is first
 
     assert is_kept(running=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.apply.live_round import content
-from tests.apply.offline_round import NOW, two_groups
 from tests.daemon.service import COMPACT, assignments, broker, serve, until
 from tests.support.log_dirs import Partition
 from tests.support.logs import Record, encode_batch
+from tests.swap.live_round import content
+from tests.swap.offline_round import NOW, two_groups
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,13 +9,13 @@ import sys
 
 import pytest
 
-from cleanerd.daemon.heap import HEAPS, keep_few_heaps
+from cleanerd.daemon.heap import HEAPS, limit_malloc_arenas
 from tests.support.patience import PATIENCE_SECONDS
 
 PROGRAM = """
 import ctypes, sys, threading
-from cleanerd.daemon.heap import keep_few_heaps
-done = keep_few_heaps()
+from cleanerd.daemon.heap import limit_malloc_arenas
+done = limit_malloc_arenas()
 barrier = threading.Barrier(12)
 def allocate():
     kept = [bytes(100_000) for _ in range(4)]
@@ -59,13 +59,13 @@ def test_the_operators_allocator_settings_count(name: str, value: str) -> None:
 
 
 def test_nothing_is_touched_where_it_is_set() -> None:
-    assert keep_few_heaps({"MALLOC_ARENA_MAX": "1"}) is False
+    assert limit_malloc_arenas({"MALLOC_ARENA_MAX": "1"}) is False
 
 
 FREED = """
 import time
-from cleanerd.daemon.heap import give_back_free_memory, keep_few_heaps
-keep_few_heaps()
+from cleanerd.daemon.heap import start_memory_trimming, limit_malloc_arenas
+limit_malloc_arenas()
 blocks = [b"x" * 100_000 for _ in range(600)]
 top = bytes(100_000)
 del blocks
@@ -73,7 +73,7 @@ def resident():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1])
 before = resident()
-assert give_back_free_memory(0.05)
+assert start_memory_trimming(0.05)
 deadline = time.monotonic() + 200
 while resident() > before - 10_000 and time.monotonic() < deadline:
     time.sleep(0.02)

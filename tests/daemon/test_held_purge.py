@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from cleanerd.daemon.fleet.due import trigger_of
-from cleanerd.daemon.fleet.tracked import Tracked
-from cleanerd.daemon.seen import Seen
+from cleanerd.daemon.directory_snapshot import DirectorySnapshot
+from cleanerd.daemon.registry.due import trigger_of
+from cleanerd.daemon.registry.partition_entry import PartitionEntry
 from cleanerd.format.names import TopicPartition
 from cleanerd.policy.replicas import MARGIN_MS, ExpiryBound, ReplicaFacts, Replicas, TopicReplicas
 from tests.cleaner.driver import config
@@ -24,12 +24,12 @@ SHORT = ExpiryBound(HORIZON - 1, (2,), HORIZON)
 def test_it_waits(at_ms: int | None, expected: str | None) -> None:
     """U-73: a purge for nothing would be begun again and again."""
     held = look(eligible=False, forceable=True, has_clean_part=True, dirty_bytes=0, expiry=ExpiryBound(at_ms))
-    tracked = Tracked(TopicPartition("orders", 0), "/logs", look=held, next_purge_ms=HORIZON, purge_known=True)
+    tracked = PartitionEntry(TopicPartition("orders", 0), "/logs", look=held, next_purge_ms=HORIZON, purge_known=True)
     assert trigger_of(tracked, "live", NOW, is_full=False, plan_max_age_ms=1000) == expected
 
 
-def seen(expiry: ExpiryBound, purge_ms: int | None) -> Seen:
-    return Seen(1, 1, config(), "live/live", True, NOW + 1000, (0, 0), expiry=expiry, purge_ms=purge_ms)
+def seen(expiry: ExpiryBound, purge_ms: int | None) -> DirectorySnapshot:
+    return DirectorySnapshot(1, 1, config(), "live/live", True, NOW + 1000, (0, 0), expiry=expiry, purge_ms=purge_ms)
 
 
 @pytest.mark.parametrize(

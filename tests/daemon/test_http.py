@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.daemon import http
-from cleanerd.daemon.http.hosts import Hosts, name_of, own_names
+from cleanerd.daemon.http.hosts import Hosts, local_host_names, name_of
 from cleanerd.errors import CorruptionError, LogDirBusyError
 from tests.daemon.serving import serving
 from tests.daemon.views import busy, clean, log_dir, partition, view
@@ -288,7 +288,7 @@ def own(tmp_path: Path) -> Callable[[], frozenset[str]]:
     """The names of a host that has one, which its /etc/hosts knows in full."""
     file = tmp_path / "hosts"
     file.write_text("127.0.0.1 localhost\n10.1.2.3 Broker-7.kafka.svc broker-7 # evil.example\n10.1.2.4 other\n")
-    return lambda: own_names(file, "Broker-7")
+    return lambda: local_host_names(file, "Broker-7")
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ def test_hosts_that_are_missing_or_too_many(listen: str, lines: list[str], statu
 
 
 def test_a_host_without_a_hosts_file(tmp_path: Path) -> None:
-    own = own_names(tmp_path / "none", "a.b.example")
+    own = local_host_names(tmp_path / "none", "a.b.example")
     assert own == {"a.b.example", "a"}
     assert Hosts((), loopback_only=False, own=lambda: own).refusal(["A:1"]) is None
     assert Hosts((), loopback_only=False, own=lambda: own).refusal([]) is None

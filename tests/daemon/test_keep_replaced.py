@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.apply.kept_segments import KeptSegments
-from cleanerd.daemon.work.keeping import Keeping
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.clock import Clock, LastTime, wall_ms
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.settings import load_settings
-from tests.apply.live_round import clean_beside, content, running, undo_offline
+from cleanerd.config import load_settings
+from cleanerd.daemon.work.backup_limits import BackupLimits
+from cleanerd.host.clock import Clock, LastTime, wall_ms
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.swap.kept_segments import KeptSegments
 from tests.daemon import service
 from tests.daemon.service import assignments, broker, is_clean, partition, serve, until
+from tests.swap.live_round import clean_beside, content, running, undo_offline
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,7 +58,7 @@ def test_a_clock_in_doubt(root: Path, kept: Path, off_ms: int) -> None:
     clock = Clock(lambda: known + off_ms, lambda: 0, last=LastTime("", 0, known))
     settings = load_settings(assignments=[f"cleanerd.keep.replaced.dir={kept}"])
     with running(root) as agent:
-        place = Keeping(StateStore(root.parent / "state"), clock).place(read_log_dir(root), settings)
+        place = BackupLimits(StateStore(root.parent / "state"), clock).place(read_log_dir(root), settings)
         assert clean_beside(agent, keep=place).outcome == "cleaned"
     (entry,) = KeptSegments(root.parent / "state").entries()
     assert entry.cleaned_ms == max(known, known + off_ms)

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from inotify_simple import INotify
 
+from cleanerd.daemon.discovery.watch import Watcher
 from cleanerd.daemon.limits import DaemonLimits
-from cleanerd.daemon.looking.watch import Watcher
 from cleanerd.daemon.work.run_job import run
-from tests.apply.live_round import content, held, leftovers
-from tests.apply.offline_round import batch, two_groups
 from tests.daemon.service import assignments, broker, is_clean, outcomes, partition, rounds, serve, until
 from tests.support.fake_agent import FakeAgent, refuse, wait
 from tests.support.log_dirs import Partition, make_log_dir, write_checkpoint, write_partition, write_segment
+from tests.swap.live_round import content, held, leftovers
+from tests.swap.offline_round import batch, two_groups
 
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
     from cleanerd.daemon.service import Service
-    from cleanerd.daemon.work.job import Job, JobDone
+    from cleanerd.daemon.work.job import CleaningJob, JobDone
 
 
 def test_a_dirty_partition_is_cleaned_and_shown(root: Path) -> None:
@@ -112,7 +112,7 @@ def test_failures_back_off(root: Path) -> None:
     failures: list[tuple[int, int]] = []
     ended_ms: list[int] = []
 
-    def noted(job: Job, *more: Any) -> JobDone:
+    def noted(job: CleaningJob, *more: Any) -> JobDone:
         if job.before is not None:  # what the fleet has made of the failure before
             failures.append((job.before.failures, job.before.at_ms - ended_ms[-1]))
         done = run(job, *more)
@@ -153,7 +153,7 @@ def test_a_busy_partition_is_no_failure(root: Path) -> None:
 def test_a_worker_that_dies_is_replaced_and_counted(root: Path) -> None:
     """A bug in one cleaning: its partition is quarantined, and there are as many workers as before."""
 
-    def breaks(job: Job, *more: Any) -> JobDone:
+    def breaks(job: CleaningJob, *more: Any) -> JobDone:
         if job.kind == "live" and job.name.partition == 0:
             raise ZeroDivisionError("a bug")
         return run(job, *more)

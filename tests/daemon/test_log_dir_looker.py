@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.broker.live_broker import LiveBroker
+from cleanerd.config import load_settings
+from cleanerd.daemon.discovery.facts_cache import FactsCache
+from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
 from cleanerd.daemon.limits import DaemonLimits
-from cleanerd.daemon.looking.facts_cache import FactsCache
-from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
-from cleanerd.daemon.partition_look import FailedLook, PartitionLook
+from cleanerd.daemon.partition_scan import FailedScan, PartitionScan
 from cleanerd.errors import (
     AgentRefusalError,
     Cause,
@@ -28,26 +29,25 @@ from cleanerd.errors import (
     UnsupportedLogError,
 )
 from cleanerd.format.names import TopicPartition
-from cleanerd.log import directory_time
-from cleanerd.log.at_work import PLACE, Marks
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.scope.partitions import ByBroker
-from cleanerd.settings import load_settings
-from tests.apply.live_round import held
-from tests.apply.offline_round import two_groups
+from cleanerd.fsio import directory_time
+from cleanerd.resolution.partitions import LivePartitions
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.state.in_progress import PLACE, InFlightMarkers
 from tests.daemon.service import COMPACT, assignments, broker, is_clean, look_context, serve, until
 from tests.support.fake_agent import FakeAgent, wait
 from tests.support.log_dirs import make_log_dir
+from tests.swap.live_round import held
+from tests.swap.offline_round import two_groups
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cleanerd.daemon.looking.log_dir_look import LogDirLook
+    from cleanerd.daemon.discovery.log_dir_scan import LogDirScan
     from cleanerd.daemon.service import Service
-    from cleanerd.log.log_dir import LogDir
-    from cleanerd.log.partition import PartitionLog
-    from cleanerd.scope.broker_facts import BrokerFacts
+    from cleanerd.resolution.broker_facts import BrokerFacts
+    from cleanerd.segments.log_dir import LogDir
+    from cleanerd.segments.partition import PartitionLog
 
 
 def test_a_topic_that_is_compacted_no_longer(root: Path) -> None:
@@ -59,48 +59,48 @@ def test_a_topic_that_is_compacted_no_longer(root: Path) -> None:
         def get(self, *given: Any, **named: Any) -> BrokerFacts:
             return instead[-1] if instead else super().get(*given, **named)
 
-    known, looker = look_context(root), LogDirLooker(root, Told())
-    first, second = looker.look(known), looker.look(known)
+    known, looker = look_context(root), LogDirScanner(root, Told())
+    first, second = looker.scan(known), looker.scan(known)
     assert [str(each.name) for each in first.looks] == ["orders-0"]
     assert second.present is first.present
     facts = first.facts
     assert facts is not None
     deleted = replace(facts, settings=load_settings([], ["topics.orders.cleanup.policy=delete"], {}))
     instead.append(deleted)
-    assert looker.look(known).present == frozenset()
+    assert looker.scan(known).present == frozenset()
     instead.append(facts)
-    assert looker.look(known).present == first.present
+    assert looker.scan(known).present == first.present
     (root / "orders-1").mkdir()
-    assert {str(name) for name in looker.look(known).present or ()} == {"orders-0", "orders-1"}
+    assert {str(name) for name in looker.scan(known).present or ()} == {"orders-0", "orders-1"}
 
 
 def test_what_keeps_the_broker_from_starting_is_a_warning(root: Path) -> None:
     """U-60: on the page as in every command; it is looked for when partitions come or go, and now and then."""
     make_log_dir(root, {"orders-0": two_groups()})
-    looker = LogDirLooker(root, limits=DaemonLimits(start_check_seconds=0))
-    assert not any("does not start" in warning for warning in looker.look(look_context(root)).warnings)
+    looker = LogDirScanner(root, limits=DaemonLimits(start_check_seconds=0))
+    assert not any("does not start" in warning for warning in looker.scan(look_context(root)).warnings)
     (root / "lost+found").mkdir()
-    assert any("does not start" in warning for warning in looker.look(look_context(root)).warnings)
+    assert any("does not start" in warning for warning in looker.scan(look_context(root)).warnings)
     (root / "lost+found").rmdir()
-    assert not any("does not start" in warning for warning in looker.look(look_context(root)).warnings)
-    rare = LogDirLooker(root)
-    rare.look(look_context(root))
+    assert not any("does not start" in warning for warning in looker.scan(look_context(root)).warnings)
+    rare = LogDirScanner(root)
+    rare.scan(look_context(root))
     (root / "lost+found").mkdir()
-    assert not any("does not start" in warning for warning in rare.look(look_context(root)).warnings)
+    assert not any("does not start" in warning for warning in rare.scan(look_context(root)).warnings)
     (root / "orders-1").mkdir()
-    assert any("does not start" in warning for warning in rare.look(look_context(root)).warnings)
+    assert any("does not start" in warning for warning in rare.scan(look_context(root)).warnings)
 
 
 def test_a_topics_partitions_share_its_configuration(root: Path) -> None:
     """U-23: thousands of them have the same one, by the broker's word; one that the broker changed is another."""
     with broker(root, 2) as agent:
-        looker, known = LogDirLooker(root), look_context(root)
-        one, two = (look.config for look in looker.look(known).looks if isinstance(look, PartitionLook))
+        looker, known = LogDirScanner(root), look_context(root)
+        one, two = (look.config for look in looker.scan(known).looks if isinstance(look, PartitionScan))
         assert one is two
         agent.settings["delete.retention.ms"] = "12345"
-        names = looker.look(known).present
-        changed = looker.look(known, names).looks
-        three, four = (look.config for look in changed if isinstance(look, PartitionLook))
+        names = looker.scan(known).present
+        changed = looker.scan(known, names).looks
+        three, four = (look.config for look in changed if isinstance(look, PartitionScan))
         assert three is four
         assert (three.delete_retention_ms, one.delete_retention_ms != 12345) == (12345, True)
 
@@ -109,8 +109,8 @@ def test_a_topics_partitions_share_its_configuration(root: Path) -> None:
 def test_a_partition_remembers_nothing_of_others(root: Path, running: str) -> None:
     """It is kept until the next look at it: a whole reading each would be memory by the square of the partitions."""
 
-    def look() -> PartitionLook | FailedLook:
-        return next(each for each in LogDirLooker(root).look(look_context(root)).looks if str(each.name) == "orders-1")
+    def look() -> PartitionScan | FailedScan:
+        return next(each for each in LogDirScanner(root).scan(look_context(root)).looks if str(each.name) == "orders-1")
 
     if running == "agent":
         with broker(root, 3):
@@ -122,7 +122,7 @@ def test_a_partition_remembers_nothing_of_others(root: Path, running: str) -> No
                 found = look()
         else:
             found = look()
-    assert isinstance(found, PartitionLook)
+    assert isinstance(found, PartitionScan)
     kept = found.log_dir
     assert kept.partitions == (found.name,)
     for offsets in (kept.high_watermarks, kept.recovery_points, kept.cleaner_offsets, kept.log_start_offsets):
@@ -135,8 +135,8 @@ def test_an_agent_that_hangs_is_waited_for_once_a_round(root: Path) -> None:
     """2,000 partitions, each with its own time limit, would hold up all other directories for hours."""
     with broker(root, 60) as agent:
         agent.fail("log", *[wait(3.0)] * 120)
-        found = LogDirLooker(root, limits=DaemonLimits(agent_seconds=0.5)).look(look_context(root))
-        assert [each.cause for each in found.looks if isinstance(each, FailedLook)] == [Cause.MOMENT] * 60
+        found = LogDirScanner(root, limits=DaemonLimits(agent_seconds=0.5)).scan(look_context(root))
+        assert [each.cause for each in found.looks if isinstance(each, FailedScan)] == [Cause.MOMENT] * 60
         assert len(agent.asked("log")) < 10
 
 
@@ -148,40 +148,40 @@ def test_an_answer_that_makes_no_sense_concerns_one_partition(root: Path) -> Non
             return b"{}\n" if request["partition"] == 0 else None
 
         agent.fail("log", *[nonsense] * 10)
-        found = LogDirLooker(root).look(look_context(root))
-        assert [isinstance(each, PartitionLook) for each in found.looks] == [False, True, True]
+        found = LogDirScanner(root).scan(look_context(root))
+        assert [isinstance(each, PartitionScan) for each in found.looks] == [False, True, True]
 
 
 def test_a_look_at_one_partition_does_not_clear_a_failed_directory(root: Path) -> None:
     """The disk is away: a job that ended there a moment later is no reason to begin the next one."""
     with broker(root, 1):
-        found, told = LogDirLooker(root), look_context(root)
-        (name,) = found.look(told).present or [None]
+        found, told = LogDirScanner(root), look_context(root)
+        (name,) = found.scan(told).present or [None]
         assert name is not None
-        assert found.look(told, {name}).online
+        assert found.scan(told, {name}).online
         root.rename(root.with_name("away"))
-        assert not found.look(told).online
-        glance = found.look(told, {name})
+        assert not found.scan(told).online
+        glance = found.scan(told, {name})
         assert (glance.online, glance.looks) == (False, ())
         root.with_name("away").rename(root)
-        assert found.look(told, {name}).online
+        assert found.scan(told, {name}).online
 
 
 def test_deleted_files_of_the_broker_change_nothing(root: Path) -> None:
     """A minute after a cleaning the broker deletes what was replaced: nothing that a look would find differs by it."""
     with broker(root, 2):
-        looker, told = LogDirLooker(root), look_context(root)
+        looker, told = LogDirScanner(root), look_context(root)
         aside = root / "orders-0" / "00000000000000000000.log.deleted"
         aside.write_bytes(b"")
-        assert sorted(str(each.name) for each in looker.look(told).looks) == ["orders-0", "orders-1"]
+        assert sorted(str(each.name) for each in looker.scan(told).looks) == ["orders-0", "orders-1"]
         aside.unlink()
-        assert looker.look(told).looks == ()
+        assert looker.scan(told).looks == ()
 
 
 def test_a_change_during_a_look_is_for_the_next_look(root: Path) -> None:
     """What counts as seen is the listing that the look rests on, not what lies there when it ends."""
     make_log_dir(root, {"orders-0": two_groups()})
-    looker, told = LogDirLooker(root), look_context(root)
+    looker, told = LogDirScanner(root), look_context(root)
 
     class Changing(StateStore):
         def load(self, *given: Any) -> Any:
@@ -189,15 +189,15 @@ def test_a_change_during_a_look_is_for_the_next_look(root: Path) -> None:
             (root / "orders-0" / "more").touch()
             return super().load(*given)
 
-    assert len(looker.look(replace(told, store=Changing(root.parent / "state"))).looks) == 1
-    assert len(looker.look(told).looks) == 1, "it came after the directory was listed"
-    assert looker.look(told).looks == ()
+    assert len(looker.scan(replace(told, store=Changing(root.parent / "state"))).looks) == 1
+    assert len(looker.scan(told).looks) == 1, "it came after the directory was listed"
+    assert looker.scan(told).looks == ()
 
 
 def test_a_segment_begun_while_the_broker_is_asked(root: Path) -> None:
     """D-06: the broker has spoken, then rolls, then its directory is listed: the look rests on what it said before."""
     with broker(root, 1) as agent:
-        looker, told = LogDirLooker(root), look_context(root)
+        looker, told = LogDirScanner(root), look_context(root)
 
         def rolled_meanwhile(agent: FakeAgent, request: dict[str, Any]) -> bytes:
             answer = {"id": request["id"], "ok": True, "result": agent.do_log(request)}
@@ -205,22 +205,22 @@ def test_a_segment_begun_while_the_broker_is_asked(root: Path) -> None:
             return json.dumps(answer).encode() + b"\n"
 
         agent.fail("log", rolled_meanwhile)
-        (before,) = looker.look(told).looks
+        (before,) = looker.scan(told).looks
         assert len(agent.asked("log")) == 1
-        (after,) = looker.look(replace(told, only_due=True), {before.name}).looks
-        assert isinstance(before, PartitionLook)
-        assert isinstance(after, PartitionLook)
+        (after,) = looker.scan(replace(told, only_due=True), {before.name}).looks
+        assert isinstance(before, PartitionScan)
+        assert isinstance(after, PartitionScan)
         assert before.closed != after.closed, "what was the active segment is closed"
 
 
 def test_a_reported_partition_is_looked_at_if_it_changed(root: Path) -> None:
     """The look after a job has seen its swap; whoever is told of it a second later finds nothing new."""
     with broker(root, 2):
-        looker, told = LogDirLooker(root), look_context(root)
+        looker, told = LogDirScanner(root), look_context(root)
         noticed = replace(told, only_due=True)
-        (first, second) = sorted(each.name for each in looker.look(told).looks)
-        assert looker.look(noticed, {first, second}).looks == ()
-        assert [each.name for each in looker.look(told, {first}).looks] == [first], "asked for by its name"
+        (first, second) = sorted(each.name for each in looker.scan(told).looks)
+        assert looker.scan(noticed, {first, second}).looks == ()
+        assert [each.name for each in looker.scan(told, {first}).looks] == [first], "asked for by its name"
         (log,) = (root / str(second)).glob(f"{0:020d}.log")
         times = (root / str(second)).stat()
         copy = log.with_suffix(".swap")
@@ -228,7 +228,7 @@ def test_a_reported_partition_is_looked_at_if_it_changed(root: Path) -> None:
         copy.rename(log)
         # In the same moment as the look: the directory's time says nothing.
         os.utime(root / str(second), ns=(times.st_atime_ns, times.st_mtime_ns))
-        assert [each.name for each in looker.look(noticed, {first, second}).looks] == [second]
+        assert [each.name for each in looker.scan(noticed, {first, second}).looks] == [second]
 
 
 @pytest.mark.parametrize("looks", [1, 2])
@@ -237,29 +237,29 @@ def test_a_change_in_the_clock_tick_of_the_look_is_seen(
 ) -> None:
     """The directory's time is the same after it, and nobody tells of it: at the first look nothing is watched yet."""
     with broker(root, 1):
-        looker, told = LogDirLooker(root), look_context(root)
+        looker, told = LogDirScanner(root), look_context(root)
         place = root / "orders-0"
         now_ns = place.stat().st_mtime_ns
         with monkeypatch.context() as patched:
             # The look and the change have to come in one tick of the kernel's clock.
             patched.setattr(directory_time, "time", SimpleNamespace(time_ns=lambda: now_ns))
-            assert [len(looker.look(told).looks) for _ in range(looks)] == [1, 0][:looks]
+            assert [len(looker.scan(told).looks) for _ in range(looks)] == [1, 0][:looks]
         (place / "more").touch()
         os.utime(place, ns=(now_ns, now_ns))
-        assert len(looker.look(told).looks) == 1
+        assert len(looker.scan(told).looks) == 1
 
 
 def test_where_a_killed_broker_would_start_by_the_job(root: Path) -> None:
     """U-1: records were deleted a moment ago and no checkpoint tells; what a job has of its look is no checkpoint."""
     with broker(root, 1) as agent:
         agent.facts["log_start"] = 4
-        found = LogDirLooker(root).look(look_context(root))
+        found = LogDirScanner(root).scan(look_context(root))
         (look,) = found.looks
-        assert isinstance(look, PartitionLook)
+        assert isinstance(look, PartitionScan)
         assert found.facts is not None
         with LiveBroker(root / ".cleanerd-agent.sock") as asked:
             for log_dir in (read_log_dir(root), look.log_dir):  # as clean --live does, as the daemon's job does
-                log = ByBroker(log_dir, found.facts, asked).read(look.name).log
+                log = LivePartitions(log_dir, found.facts, asked).read(look.name).log
                 assert (log.log_start_offset, log.lasting_start_offset) == (4, 0)
 
 
@@ -268,15 +268,15 @@ def test_a_look_goes_by_the_time_of_jobs(root: Path) -> None:
     make_log_dir(root, {"orders-0": two_groups()})
     made = look_context(root)
     told = replace(made, now_ms=lambda: 1_700_000_000_000)
-    (look,) = LogDirLooker(root).look(told).looks
-    assert isinstance(look, PartitionLook)
+    (look,) = LogDirScanner(root).scan(told).looks
+    assert isinstance(look, PartitionScan)
     assert look.looked_ms == 1_700_000_000_000
 
 
 def die_at(store: StateStore, root: Path, name: TopicPartition) -> None:
     pid = os.fork()
     if pid == 0:
-        with Marks(store).working(read_log_dir(root), name):
+        with InFlightMarkers(store).working(read_log_dir(root), name):
             os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(pid, 0)
 
@@ -287,12 +287,12 @@ def test_a_suspect_is_reported_at_every_look(root: Path) -> None:
     make_log_dir(root, {str(name): two_groups() for name in names})
     made = look_context(root)
     die_at(made.store, root, names[0])
-    looker, context = LogDirLooker(root), replace(made, marks=Marks(made.store))
-    told = [looker.look(context, only).warnings for only in (None, {names[1]}, {names[0]}, None)]
+    looker, context = LogDirScanner(root), replace(made, marks=InFlightMarkers(made.store))
+    told = [looker.scan(context, only).warnings for only in (None, {names[1]}, {names[0]}, None)]
     assert ["it is tried last" in " ".join(each) for each in told] == [True] * 4
-    with Marks(made.store).working(read_log_dir(root), names[0]):
+    with InFlightMarkers(made.store).working(read_log_dir(root), names[0]):
         pass
-    assert "it is tried last" not in " ".join(looker.look(context, {names[0]}).warnings)
+    assert "it is tried last" not in " ".join(looker.scan(context, {names[0]}).warnings)
     looker.release()
 
 
@@ -300,11 +300,11 @@ def test_a_death_after_the_work_was_done(root: Path) -> None:
     """U-35: a mark on a partition that waits for nothing blames nobody; on one that is dirty it does."""
     made = look_context(root)
 
-    def look() -> LogDirLook:
+    def look() -> LogDirScan:
         """Of a daemon that was started just now."""
-        looker = LogDirLooker(root)
+        looker = LogDirScanner(root)
         try:
-            return looker.look(replace(made, marks=Marks(made.store)))
+            return looker.scan(replace(made, marks=InFlightMarkers(made.store)))
         finally:
             looker.release()
 
@@ -345,8 +345,8 @@ def test_a_death_after_the_work_was_done(root: Path) -> None:
 def test_a_suspect_of_any_kind_of_work_is_not_forgiven(root: Path, changed: dict[str, Any], waits: bool) -> None:
     """U-35: whoever is killed again and again at a purge, say, is not forgiven each time."""
     make_log_dir(root, {"orders-0": two_groups()})
-    (look,) = LogDirLooker(root).look(look_context(root)).looks
-    assert isinstance(look, PartitionLook)
+    (look,) = LogDirScanner(root).scan(look_context(root)).looks
+    assert isinstance(look, PartitionScan)
     assert not look.has_nothing_to_do(1000)
     done = replace(look, dirty_bytes=0, purge_known=True, has_clean_part=True)
     assert replace(done, **changed).has_nothing_to_do(1000) is not waits
@@ -362,9 +362,9 @@ def test_a_bug_that_one_partition_brings_out(root: Path) -> None:
             return super().load(log_dir, log)
 
     make_log_dir(root, {f"orders-{n}": two_groups() for n in range(3)})
-    found = LogDirLooker(root).look(replace(look_context(root), store=Buggy(root.parent / "state"))).looks
-    assert [isinstance(each, PartitionLook) for each in found] == [True, False, True]
-    assert found[1] == FailedLook(found[1].name, "unexpected error: ZeroDivisionError: a bug", Cause.LOG)
+    found = LogDirScanner(root).scan(replace(look_context(root), store=Buggy(root.parent / "state"))).looks
+    assert [isinstance(each, PartitionScan) for each in found] == [True, False, True]
+    assert found[1] == FailedScan(found[1].name, "unexpected error: ZeroDivisionError: a bug", Cause.LOG)
 
 
 @pytest.mark.parametrize(
@@ -388,6 +388,6 @@ def test_a_look_that_fails_has_the_cause_of_its_error(root: Path, error: Cleaner
             raise error
 
     make_log_dir(root, {"orders-0": two_groups()})
-    (found,) = LogDirLooker(root).look(replace(look_context(root), store=Failing(root.parent / "state"))).looks
-    assert isinstance(found, FailedLook)
+    (found,) = LogDirScanner(root).scan(replace(look_context(root), store=Failing(root.parent / "state"))).looks
+    assert isinstance(found, FailedScan)
     assert found.cause is cause

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import structlog
 from structlog.testing import LogCapture
 
+from cleanerd.daemon.discovery.log_dir_scan import LogDirScan
+from cleanerd.daemon.discovery.modes import DirMode
 from cleanerd.daemon.limits import DaemonLimits
-from cleanerd.daemon.looking.log_dir_look import LogDirLook
-from cleanerd.daemon.looking.modes import DirMode
-from cleanerd.daemon.showing import log_messages
-from cleanerd.daemon.showing.log_messages import log_look
+from cleanerd.daemon.status import log_messages
+from cleanerd.daemon.status.log_messages import log_scan
 from tests.daemon.service import assignments, broker, serve, until
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from cleanerd.daemon.service import Service
 
 
-def _look(error: str) -> LogDirLook:
-    return LogDirLook(
+def _look(error: str) -> LogDirScan:
+    return LogDirScan(
         Path("/d"), online=not error, error=error, mode=DirMode("on-start", "", None), choice=None, facts=None,
         total_bytes=0, free_bytes=0,
     )  # fmt: skip
@@ -39,7 +39,7 @@ def test_a_directory_that_cannot_be_looked_at_is_logged_once_and_its_return_too(
     # See above: loggers are made when modules are imported.
     monkeypatch.setattr(log_messages, "_log", own)
     for before, found in zip([None, *looks], looks, strict=False):
-        log_look(before, found, lambda _found: False)
+        log_scan(before, found, lambda _found: False)
     lines = heard.entries
     said = [(line["log_level"], line.get("reason", "")) for line in lines]
     assert said == [("warning", "no such file"), ("warning", "no permission"), ("info", "")]

@@ -7,30 +7,30 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.broker.reading import PartitionReading
+from cleanerd.broker.partition_snapshot import PartitionSnapshot
+from cleanerd.daemon.directory_snapshot import DirectorySnapshot, files_in
+from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
 from cleanerd.daemon.limits import DaemonLimits
-from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
-from cleanerd.daemon.partition_look import PartitionLook
-from cleanerd.daemon.seen import Seen, files_in
+from cleanerd.daemon.partition_scan import PartitionScan
 from cleanerd.daemon.work import run_job
-from cleanerd.daemon.work.job import JobDone, LookedAfter
-from cleanerd.log.last_time import read_clock
-from cleanerd.log.partition import read_partition
-from tests.apply.offline_round import batch, two_groups
+from cleanerd.daemon.work.job import JobDone, ScanAfterJob
+from cleanerd.segments.partition import read_partition
+from cleanerd.state.last_time import read_clock
 from tests.cleaner.driver import scratch
 from tests.daemon.fleets import CLEAN, KEY, NOW, dir_look, fleet_with, job_on, look, result, tracked, triggers
 from tests.daemon.service import assignments, broker, look_context, serve, until
 from tests.support.log_dirs import make_log_dir, write_segment
 from tests.support.patience import PATIENCE_SECONDS
+from tests.swap.offline_round import batch, two_groups
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from cleanerd.daemon.fleet.fleet import Fleet
+    from cleanerd.daemon.registry.partition_registry import PartitionRegistry
     from cleanerd.daemon.service import Service
 
-SEEN = Seen(1, 2, None, "live/live", settled=True, again_ms=NOW, active=(0, 0))
+SEEN = DirectorySnapshot(1, 2, None, "live/live", settled=True, again_ms=NOW, active=(0, 0))
 
 
 @pytest.fixture
@@ -39,12 +39,12 @@ def root() -> Iterator[Path]:
         yield path / "good"
 
 
-def ended(fleet: Fleet, before: PartitionLook, after: PartitionLook) -> bool:
+def ended(fleet: PartitionRegistry, before: PartitionScan, after: PartitionScan) -> bool:
     """A job that has looked itself; whether that counts."""
-    done = JobDone(job_on(before), NOW, result=result(), after=LookedAfter(after, SEEN))
+    done = JobDone(job_on(before), NOW, result=result(), after=ScanAfterJob(after, SEEN))
     fleet.begun(KEY, "ratio")
     fleet.finished(done)
-    return fleet.looked_after(done, NOW)
+    return fleet.apply_job_scan(done, NOW)
 
 
 def test_a_job_that_looked_itself_needs_no_other_look() -> None:
@@ -72,7 +72,7 @@ def test_a_topic_created_again_is_looked_at() -> None:
     gone = fleet_with(look())
     gone.begun(KEY, "ratio")
     gone.merge(replace(dir_look(), present=frozenset()), NOW)
-    assert not gone.looked_after(JobDone(job_on(look()), NOW, after=LookedAfter(look(**CLEAN), SEEN)), NOW)
+    assert not gone.apply_job_scan(JobDone(job_on(look()), NOW, after=ScanAfterJob(look(**CLEAN), SEEN)), NOW)
 
 
 def test_the_look_of_a_job_equals_a_full_look(root: Path) -> None:
@@ -94,11 +94,11 @@ def test_the_look_of_a_job_equals_a_full_look(root: Path) -> None:
         serve([*assignments(root), "log.cleaner.backoff.ms=3600000"], story, limits=limits, run_job=noted)
         asked = len(agent.asked("log"))
         known = look_context(root)
-        first = LogDirLooker(root).look(known)
+        first = LogDirScanner(root).scan(known)
     cleanings = [done for done in seen if done.job.kind == "live"]
     assert len(cleanings) == 2
     assert asked == 2 + 2 * 2, "the first look, then a job asks before and after"
-    looks = {each.name: each for each in first.looks if isinstance(each, PartitionLook)}
+    looks = {each.name: each for each in first.looks if isinstance(each, PartitionScan)}
     for done in cleanings:
         assert done.after is not None
         other = looks[done.job.name]
@@ -114,50 +114,50 @@ def test_a_segment_that_came_since_is_looked_at(root: Path) -> None:
     """The directory is listed after the log was read: what is not in both is not known."""
     make_log_dir(root, {"orders-0": two_groups()})
     known = look_context(root)
-    (first,) = LogDirLooker(root).look(known).looks
-    assert isinstance(first, PartitionLook)
+    (first,) = LogDirScanner(root).scan(known).looks
+    assert isinstance(first, PartitionScan)
     job = replace(
         job_on(first), path=root, name=first.name, store=known.store, clock=read_clock(root.parent / "state", [])
     )
-    reading = PartitionReading(first.log_dir, read_partition(first.log_dir, first.name), first.config)
-    assert run_job._looked_after(job, []) is None
-    assert run_job._looked_after(job, [reading]) is not None
+    reading = PartitionSnapshot(first.log_dir, read_partition(first.log_dir, first.name), first.config)
+    assert run_job._job_result(job, []) is None
+    assert run_job._job_result(job, [reading]) is not None
     write_segment(root / "orders-0", 100, batch(100, ("k", "1")))
-    assert run_job._looked_after(job, [reading]) is None
+    assert run_job._job_result(job, [reading]) is None
 
 
 def test_a_look_of_a_job_is_gone_by(root: Path) -> None:
     """What a worker noted is not looked at again until something changes there."""
     make_log_dir(root, {"orders-0": two_groups()})
-    known, looker = look_context(root), LogDirLooker(root)
-    (first,) = looker.look(known).looks
+    known, looker = look_context(root), LogDirScanner(root)
+    (first,) = looker.scan(known).looks
     name, path = first.name, root / "orders-0"
-    assert looker.look(known).looks == ()
+    assert looker.scan(known).looks == ()
     seen = looker._seen[name]
     write_segment(path, 100, batch(100, ("k", "1")))
     noted = replace(seen, mtime_ns=path.stat().st_mtime_ns, files=files_in(str(path)))
     looker.note(name, replace(noted))
-    assert looker.look(known).looks == (), "somebody has seen it"
+    assert looker.scan(known).looks == (), "somebody has seen it"
     write_segment(path, 200, batch(200, ("k", "1")))
     looker.note(name, replace(noted))
-    assert [each.name for each in looker.look(known).looks] == [name], "another one came since"
+    assert [each.name for each in looker.scan(known).looks] == [name], "another one came since"
     looker.note(name, replace(noted, settled=False))
-    assert [each.name for each in looker.look(known).looks] == [name]
+    assert [each.name for each in looker.scan(known).looks] == [name]
 
 
 def test_a_job_that_went_by_the_settings_from_before_a_reload(root: Path) -> None:
     """What it saw at its end is looked at anew: its strategy, or its ratio, counted for ten minutes more."""
     make_log_dir(root, {"orders-0": two_groups()})
-    before, looker = look_context(root), LogDirLooker(root)
-    looker.look(before)
+    before, looker = look_context(root), LogDirScanner(root)
+    looker.scan(before)
     known = replace(before, settings=look_context(root).settings)
-    (first,) = looker.look(known).looks
+    (first,) = looker.scan(known).looks
     seen = looker._seen[first.name]
     looker.note(first.name, replace(seen, jobs_ended=1, settings=known.settings))
-    assert looker.look(replace(known, jobs_ended=1)).looks == ()
+    assert looker.scan(replace(known, jobs_ended=1)).looks == ()
     looker.note(first.name, replace(seen, jobs_ended=2, settings=before.settings))
-    assert [each.name for each in looker.look(replace(known, jobs_ended=2)).looks] == [first.name]
-    assert looker.look(replace(known, jobs_ended=2)).looks == ()
+    assert [each.name for each in looker.scan(replace(known, jobs_ended=2)).looks] == [first.name]
+    assert looker.scan(replace(known, jobs_ended=2)).looks == ()
 
 
 def test_records_written_since_a_job_survive_a_dropped_look(root: Path) -> None:
@@ -166,18 +166,18 @@ def test_records_written_since_a_job_survive_a_dropped_look(root: Path) -> None:
     A directory that a killed cleaning had left was not seen for ten minutes then.
     """
     make_log_dir(root, {"orders-0": two_groups()})
-    known, looker = look_context(root), LogDirLooker(root)
-    (first,) = looker.look(known).looks
-    assert isinstance(first, PartitionLook)
+    known, looker = look_context(root), LogDirScanner(root)
+    (first,) = looker.scan(known).looks
+    assert isinstance(first, PartitionScan)
     looker.note(first.name, replace(looker._seen[first.name], jobs_ended=1))
     (root / "orders-0" / ".kstage" / "20260101t000000-0000abcd").mkdir(parents=True)
     fleet = fleet_with(look())
     assert ended(fleet, look(), look(**CLEAN))
     for late in range(2):
-        found = looker.look(known)
+        found = looker.scan(known)
         assert [each.name for each in found.looks] == [first.name]
         assert fleet.stale_looks.is_older(KEY, found.jobs_ended), f"look {late} is dropped"
-    (last,) = looker.look(replace(known, jobs_ended=1)).looks
-    assert isinstance(last, PartitionLook)
+    (last,) = looker.scan(replace(known, jobs_ended=1)).looks
+    assert isinstance(last, PartitionScan)
     assert last.leftover
-    assert looker.look(replace(known, jobs_ended=1)).looks == (), "that one counted"
+    assert looker.scan(replace(known, jobs_ended=1)).looks == (), "that one counted"

@@ -1,4 +1,4 @@
-"""cleanerd.daemon.looking.look_threads: a log directory whose disk hangs holds up nobody but itself."""
+"""cleanerd.daemon.discovery.scan_threads: a log directory whose disk hangs holds up nobody but itself."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.broker.held_file import DAEMON_FILE, holder_of
-from cleanerd.daemon.fleet.pauses import Pauses, save_pauses
+from cleanerd.config import load_settings
+from cleanerd.daemon.discovery.log_dir_scan import LogDirScan, ScanContext
+from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
+from cleanerd.daemon.discovery.modes import DirMode
+from cleanerd.daemon.discovery.scan_threads import ScanThreads
+from cleanerd.daemon.discovery.state_sweep import StateSweeper
+from cleanerd.daemon.discovery.watch import Watcher
 from cleanerd.daemon.limits import DaemonLimits
-from cleanerd.daemon.looking.log_dir_look import LogDirLook, LookContext
-from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
-from cleanerd.daemon.looking.look_threads import LookThreads
-from cleanerd.daemon.looking.modes import DirMode
-from cleanerd.daemon.looking.sweep import Sweeper
-from cleanerd.daemon.looking.watch import Watcher
+from cleanerd.daemon.registry.pauses import Pauses, save_pauses
 from cleanerd.daemon.workers import WorkerDiedError
 from cleanerd.errors import CleanerdError
-from cleanerd.log.clean_point import StateStore
-from cleanerd.settings import load_settings
-from tests.apply.offline_round import two_groups
+from cleanerd.fsio.held_file import DAEMON_FILE, holder_of
+from cleanerd.state.cleaner_checkpoint import StateStore
 from tests.cleaner.driver import scratch
 from tests.daemon.service import assignments, broker, is_clean, partition, serve, until
 from tests.support.log_dirs import make_log_dir, write_checkpoint, write_partition
 from tests.support.patience import PATIENCE_SECONDS
+from tests.swap.offline_round import two_groups
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -55,12 +55,12 @@ class Disk:
         self.looks = 0
         disk = self
 
-        class Looker(LogDirLooker):
+        class Looker(LogDirScanner):
             def look(self, *arguments: Any) -> Any:
                 if self.path == path:
                     disk.looks += 1
                     disk.works.wait(PATIENCE_SECONDS)
-                return super().look(*arguments)
+                return super().scan(*arguments)
 
         self.looker = Looker
         if works:
@@ -167,11 +167,11 @@ def test_a_bug_in_a_look_is_told(root: Path) -> None:
     """Its thread ends and is replaced; the next look is as any other."""
     bugs = [ZeroDivisionError("a bug")]
 
-    class Buggy(LogDirLooker):
+    class Buggy(LogDirScanner):
         def look(self, *arguments: Any) -> Any:
             if bugs:
                 raise bugs.pop()
-            return super().look(*arguments)
+            return super().scan(*arguments)
 
     with broker(root):
 
@@ -186,7 +186,7 @@ def test_explain_does_not_wait_for_a_hanging_disk(root: Path) -> None:
     """Nobody knows yet that it hangs: explain does not wait for as long as the disk does."""
     works = threading.Event()
 
-    class Hangs(LogDirLooker):
+    class Hangs(LogDirScanner):
         def read(self, *_: Any) -> Any:
             works.wait(PATIENCE_SECONDS)
 
@@ -207,12 +207,12 @@ def test_the_end_does_not_wait_for_a_look_after_a_clean(root: Path) -> None:
     """The job is done, its disk hangs when it is looked at again: nothing is left to be waited for."""
     works = threading.Event()
 
-    class Hangs(LogDirLooker):
-        def look(self, context: LookContext, only: Any = None) -> Any:
+    class Hangs(LogDirScanner):
+        def look(self, context: ScanContext, only: Any = None) -> Any:
             if only is not None:
                 works.wait(PATIENCE_SECONDS)
                 raise ZeroDivisionError("nobody listens any more")
-            return super().look(context, only)
+            return super().scan(context, only)
 
     with broker(root):
 
@@ -253,36 +253,36 @@ class Scene:
 
     def __init__(self, root: Path, *, limits: DaemonLimits = SOON_LATE) -> None:
         self.works = threading.Event()
-        self.merged: list[LogDirLook] = []
+        self.merged: list[LogDirScan] = []
         self.woken = 0
         self.path = root
         self.released: list[Path] = []
         scene = self
 
-        class Looker(LogDirLooker):
-            def look(self, context: LookContext, only: Any = None) -> LogDirLook:
+        class Looker(LogDirScanner):
+            def look(self, context: ScanContext, only: Any = None) -> LogDirScan:
                 return scene._look(context, only)
 
             def release(self) -> None:
                 scene.works.wait(PATIENCE_SECONDS)
                 scene.released.append(self.path)
 
-        self.looks = LookThreads(self.merged.append, lambda _text: None, self._wake, limits, looker=Looker)
+        self.looks = ScanThreads(self.merged.append, lambda _text: None, self._wake, limits, looker=Looker)
         self.looks.attend([root])
 
     def _wake(self) -> None:
         self.woken += 1
 
-    def _look(self, _world: LookContext, names: Any = None) -> LogDirLook:
+    def _look(self, _world: ScanContext, names: Any = None) -> LogDirScan:
         self.works.wait(PATIENCE_SECONDS)
         mode = DirMode("live", "whole" if names is None else "one", "live")
-        return LogDirLook(
+        return LogDirScan(
             self.path, online=True, error="", mode=mode, choice=None, facts=None, total_bytes=0, free_bytes=0
         )
 
 
-def world(root: Path) -> LookContext:
-    return LookContext(load_settings([], assignments(root), {}), (root,), StateStore(root.parent / "state"))
+def world(root: Path) -> ScanContext:
+    return ScanContext(load_settings([], assignments(root), {}), (root,), StateStore(root.parent / "state"))
 
 
 @pytest.mark.slow
@@ -291,7 +291,7 @@ def test_an_error_after_the_client_gave_up_is_not_logged(root: Path) -> None:
     scene = Scene(root)
     told: list[str] = []
 
-    def question(_looker: LogDirLooker) -> None:
+    def question(_looker: LogDirScanner) -> None:
         scene.works.wait(PATIENCE_SECONDS)
         raise ZeroDivisionError
 
@@ -299,7 +299,7 @@ def test_an_error_after_the_client_gave_up_is_not_logged(root: Path) -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context["message"]))
         (thread,) = scene.looks._lookers[root].thread._threads.values()
         with pytest.raises(WorkerDiedError, match="does not answer"):
-            await scene.looks.ask(root, question)
+            await scene.looks.run(root, question)
         scene.works.set()
         await asyncio.to_thread(thread.join, PATIENCE_SECONDS)
         await asyncio.sleep(0)
@@ -316,12 +316,12 @@ def test_two_looks_that_come_late(root: Path) -> None:
 
     async def story() -> None:
         told = world(root)
-        await asyncio.gather(scene.looks.look(told, {root: None}), scene.looks.look(told, {root: set()}))
+        await asyncio.gather(scene.looks.scan(told, {root: None}), scene.looks.scan(told, {root: set()}))
         assert [found.online for found in scene.merged] == [False], "it is told once"
         scene.works.set()
         await until("both", lambda: scene.woken == 2)
         assert [found.mode.reason for found in scene.merged[1:]] == ["whole", "one"]
-        await scene.looks.look(told, {root: None})
+        await scene.looks.scan(told, {root: None})
         assert len(scene.merged) == 4, "it is asked again"
 
     asyncio.run(story())
@@ -333,8 +333,8 @@ def test_a_late_look_by_old_settings(root: Path) -> None:
     scene = Scene(root)
 
     async def story() -> None:
-        await scene.looks.look(world(root), {root: None})
-        await scene.looks.look(world(root), {root: None})
+        await scene.looks.scan(world(root), {root: None})
+        await scene.looks.scan(world(root), {root: None})
         scene.works.set()
         await until("it answers", lambda: scene.woken == 1)
         assert [found.online for found in scene.merged] == [False]
@@ -346,33 +346,33 @@ def test_a_late_look_by_old_settings(root: Path) -> None:
 def test_the_sweep_runs_after_the_look_is_reported(root: Path) -> None:
     """S-51: with thousands of partitions that takes long, and nobody waits for it; one that ends in a bug is told."""
     make_log_dir(root, {"orders-0": two_groups()})
-    merged, warned = list[LogDirLook](), list[str]()
+    merged, warned = list[LogDirScan](), list[str]()
     swept: list[Path] = []
     goes_on = threading.Event()
 
-    class Waiting(Sweeper):
-        def after(self, look: LogDirLook, _store: object, *, all_seen: bool = True, log_dirs: object = ()) -> None:
+    class Waiting(StateSweeper):
+        def after(self, look: LogDirScan, _store: object, *, all_seen: bool = True, log_dirs: object = ()) -> None:
             assert (all_seen, log_dirs) == (True, (root,))
             goes_on.wait(PATIENCE_SECONDS)
             swept.append(look.path)
             if len(swept) == 2:
                 raise ValueError("a bug")
 
-    looks = LookThreads(merged.append, warned.append, lambda: None, sweeper=Waiting)
+    looks = ScanThreads(merged.append, warned.append, lambda: None, sweeper=Waiting)
 
     async def story() -> None:
         told = world(root)
         looks.attend([root])
-        await looks.look(told, {root: None})
+        await looks.scan(told, {root: None})
         assert (len(merged), swept) == (1, [])
         goes_on.set()
-        await looks.look(told, {root: None})
+        await looks.scan(told, {root: None})
         assert swept[:1] == [root], "before the next look, by the same thread"
         await until("the second is told", lambda: bool(warned))
         assert "a bug" in warned[0]
-        await looks.look(told, {root: set()})
+        await looks.scan(told, {root: set()})
         assert len(swept) == 2, "a look at some of its partitions misses nobody"
-        await looks.look(told, {root: None})
+        await looks.scan(told, {root: None})
         await until("another thread has taken its place", lambda: len(swept) == 3)
         assert [look.online for look in merged] == [True] * 4
 
@@ -386,13 +386,13 @@ def test_a_directory_dropped_while_it_hangs(root: Path) -> None:
     It was held until the daemon ended, which said that another one, itself, works there.
     """
     make_log_dir(root, {"orders-0": two_groups()})
-    disk, merged = Disk(root, works=True), list[LogDirLook]()
+    disk, merged = Disk(root, works=True), list[LogDirScan]()
     # A look that is to be late hangs; the others have time, also on a machine that is busy.
     limits = DaemonLimits(look_seconds=2.0)
-    looks = LookThreads(merged.append, lambda _text: None, lambda: None, limits, looker=disk.looker)
+    looks = ScanThreads(merged.append, lambda _text: None, lambda: None, limits, looker=disk.looker)
 
-    async def look() -> LogDirLook:
-        await looks.look(world(root), {root: None})
+    async def look() -> LogDirScan:
+        await looks.scan(world(root), {root: None})
         return merged[-1]
 
     async def story() -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from cleanerd.format.names import TopicPartition
-from cleanerd_lab.bench.generate import Shape, make_log, write_broker_files
-from tests.apply.live_round import held
+from cleanerd_lab.bench.generate import LogShape, make_log, write_broker_files
 from tests.daemon.process import Daemon
 from tests.daemon.service import assignments
 from tests.support.fake_agent import FakeAgent
+from tests.swap.live_round import held
 
 pytestmark = pytest.mark.long
 
@@ -23,7 +23,7 @@ CONFIG = '"log.cleaner.dedupe.buffer.size" = 1048577\n"log.cleaner.io.buffer.loa
 
 def test_a_reload_brings_it(root: Path) -> None:
     """Keys that do not fit take several passes, which are counted; a directory that is named later spares them."""
-    log = make_log(root / "made", Shape("", "", 128, 16, 0.3), unpacked_bytes=4 << 20, segment_bytes=1 << 20)
+    log = make_log(root / "made", LogShape("", "", 128, 16, 0.3), unpacked_bytes=4 << 20, segment_bytes=1 << 20)
     logs = root / "logs"
     logs.mkdir()
     names = [TopicPartition(topic, 0) for topic in ("before", "after")]

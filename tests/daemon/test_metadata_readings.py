@@ -1,4 +1,4 @@
-"""cleanerd.daemon.looking.metadata_readings: log directories that are looked at together read one metadata log once."""
+"""cleanerd.daemon.discovery.metadata_readings: log directories that are scanned together read one metadata log once."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.daemon.looking.facts_cache import FactsCache
-from cleanerd.daemon.looking.log_dir_look import LookContext
-from cleanerd.daemon.looking.metadata_readings import MetadataReadings
+from cleanerd.config import load_settings
+from cleanerd.daemon.discovery.facts_cache import FactsCache
+from cleanerd.daemon.discovery.log_dir_scan import ScanContext
+from cleanerd.daemon.discovery.metadata_readings import MetadataReadings
 from cleanerd.errors import CleanerdError, MachineError
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.cluster_metadata import ClusterMetadata, read_cluster_metadata
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.settings import load_settings
-from tests.apply.offline_round import two_groups
+from cleanerd.segments.cluster_metadata import ClusterMetadata, read_cluster_metadata
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.state.cleaner_checkpoint import StateStore
 from tests.support.format_bytes import config, metadata_batch, topic
 from tests.support.log_dirs import make_log_dir
 from tests.support.patience import PATIENCE_SECONDS
+from tests.swap.offline_round import two_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from cleanerd.scope.broker_facts import BrokerFacts
+    from cleanerd.resolution.broker_facts import BrokerFacts
 
 ID1, ID2 = (uuid.UUID(int=number) for number in (1, 2))
 LOG = "00000000000000000000.log"
@@ -58,11 +58,11 @@ def directory(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def look(tmp_path: Path) -> Callable[..., LookContext]:
+def look(tmp_path: Path) -> Callable[..., ScanContext]:
     """What is asked for at log directories of these names, one time after the other."""
     settings = load_settings([], [f"cleanerd.state.dir={tmp_path / 'state'}"], {})
     store = StateStore(tmp_path / "state")
-    return lambda *names: LookContext(settings, [tmp_path / name for name in names], store)
+    return lambda *names: ScanContext(settings, [tmp_path / name for name in names], store)
 
 
 def append(directory: Path, data: bytes) -> None:
@@ -159,19 +159,19 @@ def test_each_log_directory_learns_of_a_change(directory: Path, tmp_path: Path) 
     settings, store = load_settings([], told, {}), StateStore(tmp_path / "state")
     append(directory, metadata_batch(1, config(2, "a", "delete.retention.ms", "1")))
 
-    def seen(context: LookContext, number: int, *, running: bool) -> int:
+    def seen(context: ScanContext, number: int, *, running: bool) -> int:
         facts = caches[number].get(context, read_log_dir(roots[number]), running=running)
         return facts.topic_config("a").delete_retention_ms
 
     for value, running in ((2, False), (3, True)):
-        look = LookContext(settings, roots, store)
+        look = ScanContext(settings, roots, store)
         assert [seen(look, number, running=running) for number in (0, 1)] == [value - 1] * 2
-        early = LookContext(settings, roots, store)
+        early = ScanContext(settings, roots, store)
         caches[0] = FactsCache(readings, share=0)
         assert seen(early, 0, running=running) == value - 1
         append(directory, metadata_batch(value, config(2, "a", "delete.retention.ms", str(value))))
         seen(early, 1, running=running)  # may be of the reading from before the change
-        assert seen(LookContext(settings, roots, store), 1, running=running) == value
+        assert seen(ScanContext(settings, roots, store), 1, running=running) == value
     assert reads.count <= 8
 
 
@@ -189,7 +189,7 @@ class Failing:
 
 
 def test_a_metadata_log_unreadable_for_a_moment(
-    directory: Path, tmp_path: Path, look: Callable[..., LookContext]
+    directory: Path, tmp_path: Path, look: Callable[..., ScanContext]
 ) -> None:
     """U-23: the broker is down, so no file changes any more; what it said last counts all the same."""
     failing, log_dir = Failing(), read_log_dir(make_log_dir(tmp_path / "disk0", {"a-0": two_groups()}))
@@ -205,7 +205,7 @@ def test_a_metadata_log_unreadable_for_a_moment(
 
 
 def test_another_brokers_directory_in_the_place_of_one(
-    directory: Path, tmp_path: Path, look: Callable[..., LookContext]
+    directory: Path, tmp_path: Path, look: Callable[..., ScanContext]
 ) -> None:
     """U-23: the disk was replaced by one of another cluster; the metadata log, on another disk, is as it was."""
     roots = [make_log_dir(tmp_path / f"disk{n}", {"a-0": two_groups()}) for n in range(2)]
@@ -228,7 +228,7 @@ def test_another_brokers_directory_in_the_place_of_one(
 
 
 def test_a_directory_becomes_the_same_brokers(
-    directory: Path, tmp_path: Path, look: Callable[..., LookContext]
+    directory: Path, tmp_path: Path, look: Callable[..., ScanContext]
 ) -> None:
     """S-21: else nobody looks there whether a replica is moved to it."""
     roots = [make_log_dir(tmp_path / f"disk{n}", {"a-0": two_groups()}) for n in range(2)]
@@ -242,7 +242,7 @@ def test_a_directory_becomes_the_same_brokers(
     assert set(cache.get(context, log_dir, running=False).log_dirs) == set(roots)
 
 
-def test_a_look_that_was_asked_for_long_ago(directory: Path, tmp_path: Path, look: Callable[..., LookContext]) -> None:
+def test_a_look_that_was_asked_for_long_ago(directory: Path, tmp_path: Path, look: Callable[..., ScanContext]) -> None:
     """U-23: its disk hung for an hour; what another one read an hour ago is not what counts now."""
     log_dir = read_log_dir(make_log_dir(tmp_path / "disk0", {"a-0": two_groups()}))
     now = time.monotonic() - 3600
@@ -255,7 +255,7 @@ def test_a_look_that_was_asked_for_long_ago(directory: Path, tmp_path: Path, loo
 
 
 def test_a_reading_that_hung_is_not_paid_for_with_days(
-    directory: Path, tmp_path: Path, look: Callable[..., LookContext]
+    directory: Path, tmp_path: Path, look: Callable[..., ScanContext]
 ) -> None:
     """U-23: a hundredth of the time may go into reading; a disk that hung for an hour would forbid it for four days."""
     log_dir, now = read_log_dir(make_log_dir(tmp_path / "disk0", {"a-0": two_groups()})), [1000.0]

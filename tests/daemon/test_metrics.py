@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from cleanerd.daemon.http import metric_names
 from cleanerd.daemon.http.metrics import Exposition
 from cleanerd.daemon.http.partition_series import most_interesting
-from cleanerd.daemon.view import DURATION_BOUNDS, Histogram, QuarantineView, Totals
+from cleanerd.daemon.view import DURATION_BOUNDS, DaemonTotals, Histogram, QuarantineView
 from tests.daemon.promtool import ROOT, promtool
 from tests.daemon.views import GIB, HEADER_FINGERPRINT, HOUR_MS, NOW_MS, busy, clean, log_dir, partition, view
 
@@ -53,7 +53,7 @@ def test_histograms_count_what_is_not_longer() -> None:
     durations = Histogram.of(DURATION_BOUNDS)
     for seconds in (0.04, 0.1, 0.11, 60_000.0):
         durations = durations.plus(seconds)
-    found = samples(view(totals=Totals(durations=durations)))
+    found = samples(view(totals=DaemonTotals(durations=durations)))
     name = "cleanerd_clean_duration_seconds"
     counted = [value(found, f"{name}_bucket", le=f"{bound:g}") for bound in DURATION_BOUNDS]
     assert counted == [2, 3, 3, 3, 3, 3, 3, 3, 3, 3]
@@ -141,7 +141,7 @@ def test_kafkas_names_mean_what_kafka_means() -> None:
             threads=1,
             map_utilization=0.5,
             history=(clean(ended_ms=NOW_MS - 500_000, started_ms=NOW_MS - 990_000), slow),
-            totals=Totals(dead_workers=3, worker_restarts=2),
+            totals=DaemonTotals(dead_workers=3, worker_restarts=2),
         )
     )
     manager, cleaner = "kafka_log_logcleanermanager", "kafka_log_logcleaner"
@@ -255,7 +255,7 @@ def test_counters_begin_with_zeros() -> None:
 
 
 def test_dead_workers_are_those_that_nobody_replaced() -> None:
-    found = samples(view(totals=Totals(dead_workers=5, worker_restarts=5)))
+    found = samples(view(totals=DaemonTotals(dead_workers=5, worker_restarts=5)))
     assert value(found, "cleanerd_dead_workers") == 0
     assert value(found, "cleanerd_worker_deaths_total") == 5
 

@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.apply import put_staged
-from cleanerd.apply.files import PartitionFiles
 from cleanerd.broker.lock_file import is_held
 from cleanerd.broker.mode import ModeChoice
 from cleanerd.cli import main
+from cleanerd.config import load_settings
+from cleanerd.daemon.discovery.log_dir_scan import ScanContext
+from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
+from cleanerd.daemon.discovery.modes import OFFLINE_GRACE_MS, Configured, dir_mode
 from cleanerd.daemon.limits import DaemonLimits
-from cleanerd.daemon.looking.log_dir_look import LookContext
-from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
-from cleanerd.daemon.looking.modes import OFFLINE_GRACE_MS, Configured, dir_mode
-from cleanerd.daemon.partition_look import PartitionLook
+from cleanerd.daemon.partition_scan import PartitionScan
 from cleanerd.format.names import TopicPartition
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.clock import Clock, steady_ms, wall_ms
-from cleanerd.scope.selection import why_excluded
-from cleanerd.settings import load_settings
-from tests.apply.live_round import content, held
-from tests.apply.offline_round import two_groups
+from cleanerd.host.clock import Clock, steady_ms, wall_ms
+from cleanerd.resolution.selection import why_excluded
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.swap import deferred_swap
+from cleanerd.swap.files import PartitionFiles
 from tests.daemon.service import COMPACT, SETTLES_SOON, assignments, broker, partition, rounds, serve, until
 from tests.support.log_dirs import make_log_dir, write_checkpoint
+from tests.swap.live_round import content, held
+from tests.swap.offline_round import two_groups
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -201,13 +201,13 @@ def test_a_log_that_became_shorter_a_moment_ago(root: Path, second: str, between
     state = root.parent / "state"
     settings = load_settings([], [f"cleanerd.state.dir={state}", COMPACT], {})
     known, looker = (
-        LookContext(settings, (root,), StateStore(state)),
-        LogDirLooker(root, limits=DaemonLimits(settle_seconds=3600)),
+        ScanContext(settings, (root,), StateStore(state)),
+        LogDirScanner(root, limits=DaemonLimits(settle_seconds=3600)),
     )
 
     def bound(*names: TopicPartition) -> int:
-        found = looker.look(replace(known, only_due=True) if names else known, names or None).looks
-        return next((look.bound_offset for look in found if isinstance(look, PartitionLook)), -1)
+        found = looker.scan(replace(known, only_due=True) if names else known, names or None).looks
+        return next((look.bound_offset for look in found if isinstance(look, PartitionScan)), -1)
 
     def bound_a_while_later() -> int:
         """All that was seen until now is two hours old."""
@@ -296,7 +296,7 @@ def test_somebody_else_at_work_is_no_failure_of_a_partition(root: Path) -> None:
 def test_a_log_that_changes_while_it_is_staged_is_no_failure(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker's own cleaner goes on beside an on-start daemon."""
     make_log_dir(root, {"orders-0": two_groups()})
-    validate = put_staged.validate_plan
+    validate = deferred_swap.validate_plan
 
     def changed(files: PartitionFiles, *arguments: Any, **more: Any) -> None:
         (segment, *_) = sorted((root / "orders-0").glob("*.log"))
@@ -305,7 +305,7 @@ def test_a_log_that_changes_while_it_is_staged_is_no_failure(root: Path, monkeyp
         validate(files, *arguments, **more)
 
     # The log has to change after it was staged and before the plan is validated.
-    monkeypatch.setattr(put_staged, "validate_plan", changed)
+    monkeypatch.setattr(deferred_swap, "validate_plan", changed)
 
     async def story(service: Service) -> None:
         await until("tried", lambda: service.fleet.named("orders-0")[0].hold.times > 0)

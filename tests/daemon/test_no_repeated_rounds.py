@@ -11,18 +11,18 @@ import pytest
 
 from cleanerd.cleaner.staged_plan import StagedPlan
 from cleanerd.daemon.backoff import Backoff
-from cleanerd.daemon.fleet.fleet import Fleet, FleetSettings
-from cleanerd.daemon.fleet.tracked import HOLD_BACKOFF, RESTAGE_AFTER_MS, Tracked
-from cleanerd.daemon.showing.view_parts import partition_view
+from cleanerd.daemon.registry.partition_entry import HOLD_BACKOFF, RESTAGE_AFTER_MS, PartitionEntry
+from cleanerd.daemon.registry.partition_registry import PartitionRegistry, RegistrySettings
+from cleanerd.daemon.status.view_parts import partition_view
 from cleanerd.errors import LogDirBusyError, RefusedError
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.log.partition import read_partition
-from tests.apply.live_round import held
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.segments.partition import read_partition
+from cleanerd.state.cleaner_checkpoint import StateStore
 from tests.daemon.fleets import CLEAN, DAY_MS, NOW, dir_look, done, fleet_with, job_on, look, result, tracked, triggers
 from tests.daemon.service import SETTLES_SOON, assignments, broker, partition, rounds, serve, until
 from tests.support.log_dirs import Partition, make_log_dir, write_checkpoint, write_segment
 from tests.support.logs import Record, encode_batch
+from tests.swap.live_round import held
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -138,7 +138,7 @@ def test_horizons_are_not_looked_up_in_what_a_worker_still_has(root: Path, monke
         # Whether a second job would begin shows only in what is begun.
         monkeypatch.setattr(service.dispatcher, "_begin", lambda tracked, *_args, **_more: begun.append(tracked.key))
         (tracked,) = service.fleet.partitions.values()
-        service.fleet.partitions[tracked.key] = Tracked(tracked.name, tracked.path, look=tracked.look)
+        service.fleet.partitions[tracked.key] = PartitionEntry(tracked.name, tracked.path, look=tracked.look)
         service.dispatcher.schedule()
         assert begun == [tracked.key]
         assert tracked.look is not None
@@ -152,13 +152,13 @@ def test_horizons_are_not_looked_up_in_what_a_worker_still_has(root: Path, monke
 
 def test_a_refusal_of_old_formats_is_tried_ever_more_seldom() -> None:
     """U-18: a log of v0 beside a running broker is indexed and decided before that is known."""
-    fleet = Fleet(FleetSettings(Backoff(1000, 3_600_000), 7 * DAY_MS, 100))
+    fleet = PartitionRegistry(RegistrySettings(Backoff(1000, 3_600_000), 7 * DAY_MS, 100))
     fleet.merge(dir_look(look()), NOW)
     for _ in range(14):
         done(fleet, result=result("skipped", reason="v0", error=RefusedError("v0")))
     assert triggers(fleet, NOW + 3_599_999) == []
     assert triggers(fleet, NOW + 3_600_000) == ["ratio"]
-    busy = Fleet(FleetSettings(Backoff(1000, 3_600_000), 7 * DAY_MS, 100))
+    busy = PartitionRegistry(RegistrySettings(Backoff(1000, 3_600_000), 7 * DAY_MS, 100))
     busy.merge(dir_look(look()), NOW)
     for _ in range(12):
         done(busy, result=result("skipped", reason="busy", error=LogDirBusyError("busy")))

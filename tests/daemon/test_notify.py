@@ -32,11 +32,11 @@ def test_a_notification_that_systemd_did_not_take_is_sent_again(tmp_path: Path, 
         notifier = Notifier({"NOTIFY_SOCKET": name})
         notifier.ready("well")
         notifier.status("better")
-        notifier.again()
+        notifier.resend()
         heard = _read(manager)
         assert set(heard) == {b"OTHERS=1"}
-        notifier.again()
-        notifier.again()
+        notifier.resend()
+        notifier.resend()
         notifier.status("better")
         notifier.status("better")
         assert _read(manager) == [b"READY=1\nSTATUS=well", b"STATUS=better"]
@@ -47,7 +47,7 @@ def test_a_missing_notify_socket_costs_nothing(tmp_path: Path) -> None:
     for name in (str(tmp_path / "none"), "", "not/absolute"):
         notifier = Notifier({"NOTIFY_SOCKET": name})
         notifier.ready("well")
-        notifier.again()
+        notifier.resend()
         notifier.stopping()
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.broker.agent_transport import SOCKET
-from cleanerd.broker.live_broker import LiveBroker, has_given_up
+from cleanerd.broker.live_broker import LiveBroker, is_offline_log_dir
 from cleanerd.errors import NO_LOG, AgentRefusalError
 from cleanerd.format.names import TopicPartition
 from cleanerd_lab.demo.broker import Broker
@@ -61,7 +61,7 @@ def test_a_log_directory_fails(broker: Broker, tmp_path: Path) -> None:
         site.write(site.hurt, site.other)
         site.cleaned(site.hurt, site.other)
         facts = asked.log(name)
-        assert not has_given_up(asked.info(), facts)
+        assert not is_offline_log_dir(asked.info(), facts)
         away = failing.rename(failing.with_suffix(".away"))
 
         def is_gone() -> bool:
@@ -72,7 +72,7 @@ def test_a_log_directory_fails(broker: Broker, tmp_path: Path) -> None:
             return False
 
         wait_until("the broker lets go of it", is_gone)
-        assert has_given_up(asked.info(), facts)
+        assert is_offline_log_dir(asked.info(), facts)
         away.rename(failing)
         said = f"no broker runs on it, but it runs on {kept}: it has given this directory up"
         daemon.until("it is told", lambda view: said in site.log_dir(view, 1)["mode_reason"])

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.broker.held_file import DAEMON_FILE, HeldFile, holder_of
 from cleanerd.cli import main
-from cleanerd.daemon.looking.daemon_lock import DaemonLock
-from cleanerd.daemon.looking.modes import DirMode
+from cleanerd.daemon.discovery.daemon_lock import DaemonLock
+from cleanerd.daemon.discovery.modes import DirMode
 from cleanerd.errors import LogDirBusyError, RefusedError
+from cleanerd.fsio.held_file import DAEMON_FILE, HeldFile, holder_of
 from cleanerd_lab.demo.broker import STARTED
-from tests.apply.offline_round import two_groups
 from tests.daemon.service import assignments, broker, partition, serve, until
 from tests.support.log_dirs import make_log_dir
 from tests.support.other_process import other_process
+from tests.swap.offline_round import two_groups
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,7 +86,7 @@ def test_another_directory_in_its_place_is_held(root: Path, *, by_link: bool) ->
         os.kill(pid, 9)
     assert hold.checked(mode) == mode
     with pytest.raises(LogDirBusyError):
-        HeldFile.take(root, DAEMON_FILE)
+        HeldFile.acquire(root, DAEMON_FILE)
     hold.end()
 
 
@@ -110,7 +110,7 @@ def test_a_directory_of_a_reload_waits_until_it_is_free(root: Path) -> None:
 
 
 def load(settings: list[str]) -> Any:
-    from cleanerd.settings import load_settings  # noqa: PLC0415
+    from cleanerd.config import load_settings  # noqa: PLC0415
 
     return load_settings([], settings, {})
 
@@ -136,7 +136,7 @@ def test_a_look_under_way_does_not_take_it_again(root: Path) -> None:
     mode, ends = DirMode("live", "", "live"), False
 
     def meanwhile(log_dir: Path, name: str) -> HeldFile:
-        held = HeldFile.take(log_dir, name)
+        held = HeldFile.acquire(log_dir, name)
         if ends:
             hold.end()
         return held

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.cli.operations import who
+from cleanerd.cli.operations import format_user
 from cleanerd.daemon import operations
-from cleanerd.daemon.asking import ask
-from cleanerd.daemon.fleet import pauses
+from cleanerd.daemon.control_client import send_request
 from cleanerd.daemon.limits import DaemonLimits
-from cleanerd.daemon.operations import MOST_WORDS, Operation, Operations, read_operations
+from cleanerd.daemon.operations import MAX_ARGUMENTS, Operation, Operations, read_operations
+from cleanerd.daemon.registry import pauses
 from cleanerd.errors import CleanerdError
 from tests.daemon.service import asking, assignments, broker, serve, until
 from tests.support.patience import PATIENCE_SECONDS
@@ -59,13 +59,13 @@ def test_every_operation_is_recorded_with_its_user(root: Path) -> None:
 def test_the_last_ones_are_kept(tmp_path: Path) -> None:
     """A script that asks all day fills no disk, and a list of ten thousand names is not repeated."""
     journal = Operations(tmp_path / "state", most=20)
-    names = tuple(f"orders-{number}" for number in range(MOST_WORDS + 5))
+    names = tuple(f"orders-{number}" for number in range(MAX_ARGUMENTS + 5))
     for number in range(23):
         asked = Operation(number, "pause", names if number == 3 else names[:1], 0, 7)
-        assert journal.keep(journal.log(asked)) == ""
+        assert journal.save(journal.log(asked)) == ""
     kept = read_operations(tmp_path / "state")
     assert [each.at_ms for each in kept] == list(range(3, 23))
-    assert kept[0].partitions == (*names[:MOST_WORDS], "and 5 more")
+    assert kept[0].partitions == (*names[:MAX_ARGUMENTS], "and 5 more")
 
 
 @pytest.mark.parametrize(
@@ -82,14 +82,14 @@ def test_a_damaged_journal_is_begun_anew(tmp_path: Path, text: str) -> None:
     """Whatever is in it, it keeps no operation from being done."""
     (tmp_path / "operations.json").write_text(text)
     assert read_operations(tmp_path) == []
-    assert Operations(tmp_path).keep(Operation(1, "reload", (), None, None)) == ""
+    assert Operations(tmp_path).save(Operation(1, "reload", (), None, None)) == ""
     assert [each.operation for each in read_operations(tmp_path)] == ["reload"]
 
 
 def test_a_journal_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     """The operation is done all the same, and the daemon's log has it."""
     (tmp_path / "state").write_text("a file, not a directory")
-    unwritten = Operations(tmp_path / "state").keep(Operation(1, "pause", (), 0, 7))
+    unwritten = Operations(tmp_path / "state").save(Operation(1, "pause", (), 0, 7))
     assert "operations.json: cannot be written" in unwritten
 
 
@@ -127,9 +127,9 @@ def test_a_disk_that_hangs_holds_up_nobody(root: Path, monkeypatch: pytest.Monke
 
 
 def test_a_user_by_name() -> None:
-    assert who(0) == "root"
-    assert who(4_000_000_123) == "uid 4000000123"
-    assert who(None) == "a signal"
+    assert format_user(0) == "root"
+    assert format_user(4_000_000_123) == "uid 4000000123"
+    assert format_user(None) == "a signal"
 
 
 def test_a_client_cannot_choose_its_recorded_user(root: Path) -> None:
@@ -145,4 +145,4 @@ def test_a_client_cannot_choose_its_recorded_user(root: Path) -> None:
     (only,) = read_operations(root.parent / "state")
     assert (only.uid, only.pid) == (os.geteuid(), os.getpid())
     with pytest.raises(CleanerdError):
-        ask(root.parent / "control.sock", "operations")
+        send_request(root.parent / "control.sock", "operations")

@@ -15,16 +15,16 @@ from structlog.testing import LogCapture
 from cleanerd.broker.agent_pool import AgentPool
 from cleanerd.cleaner.reclaimable import Reclaimable
 from cleanerd.cli.status import headline, partition_row
-from cleanerd.daemon.fleet.tracked import HOLD_BACKOFF
-from cleanerd.daemon.showing import publisher
-from cleanerd.daemon.showing.counters import Counters
-from cleanerd.daemon.showing.view_parts import partition_view
-from cleanerd.daemon.work.job import JobDone, Saving
+from cleanerd.daemon.registry.partition_entry import HOLD_BACKOFF
+from cleanerd.daemon.status import publisher
+from cleanerd.daemon.status.counters import Counters
+from cleanerd.daemon.status.view_parts import partition_view
+from cleanerd.daemon.work.job import JobDone, JobReclaimable
 from cleanerd.daemon.work.throttle import Rates, Throttle
 from cleanerd.daemon.workers import WorkerPool
 from cleanerd.errors import NoSpaceError, RefusedError
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.clock import Clock
+from cleanerd.host.clock import Clock
+from cleanerd.state.cleaner_checkpoint import StateStore
 from tests.daemon.fleets import CLEAN, KEY, NOW, dir_look, fleet_with, job_on, look, nothing_new, result, tracked
 from tests.daemon.service import asking, assignments, broker, is_clean, rounds, serve, until
 from tests.daemon.service import partition as partition_of
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     import pytest
 
     from cleanerd.cleaner.result import CleaningResult
-    from cleanerd.daemon.fleet.fleet import Fleet
+    from cleanerd.daemon.registry.partition_registry import PartitionRegistry
     from cleanerd.daemon.service import Service
     from cleanerd.daemon.view import CleanView, Trigger
 
 FULL = result("failed", reason="not enough free space", error=NoSpaceError("not enough free space"))
 
 
-def ended(fleet: Fleet, came: CleaningResult, trigger: Trigger = "asked") -> CleanView | None:
+def ended(fleet: PartitionRegistry, came: CleaningResult, trigger: Trigger = "asked") -> CleanView | None:
     """A cleaning that ``trigger`` began has ended, and the next look finds the log as it was."""
     found = tracked(fleet).look
     assert found is not None
@@ -53,7 +53,7 @@ def ended(fleet: Fleet, came: CleaningResult, trigger: Trigger = "asked") -> Cle
     return clean
 
 
-def reason(fleet: Fleet) -> str:
+def reason(fleet: PartitionRegistry) -> str:
     return partition_view(fleet, tracked(fleet)).reason
 
 
@@ -104,7 +104,7 @@ def test_what_was_asked_for_is_answered_when_its_last_part_is_cleaned() -> None:
 
 def test_what_takes_too_many_passes_to_observe_is_observed_once() -> None:
     """D-11: an estimate is all that is known of it, until new records come."""
-    saving = Saving(100, 50, 10, 20, 0, 100, Reclaimable(50, 0, 100, "sample"))
+    saving = JobReclaimable(100, 50, 10, 20, 0, 100, Reclaimable(50, 0, 100, "sample"))
     fleet = fleet_with(look(bound_offset=20), work="observe")
     assert fleet.candidates(NOW)
     fleet.begun(KEY, "ratio")
@@ -176,7 +176,7 @@ def test_retry_outside_of_the_windows_does_not_say_that_it_is_tried(root: Path) 
     async def story(service: Service) -> None:
         await until("ready", lambda: service.view().ready)
         (found,) = service.fleet.named("orders-0")
-        found.hold = found.hold.again("not enough free space", found.look.looked_ms, HOLD_BACKOFF)  # type: ignore[union-attr]
+        found.hold = found.hold.extended("not enough free space", found.look.looked_ms, HOLD_BACKOFF)  # type: ignore[union-attr]
         answer = await control("retry", partitions=["orders-0"])
         assert answer["retried"] == ["orders-0"]
         assert "cleanerd.windows" in answer["not_due"]["orders-0"]

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from cleanerd.cli import main
-from cleanerd.daemon.fleet.pauses import Pauses, save_pauses
+from cleanerd.daemon.registry.pauses import Pauses, save_pauses
 from cleanerd_lab.demo.ports import free_port
-from tests.apply.live_round import content
 from tests.daemon.process import Daemon, content_of, is_done, large, leftovers, newest
 from tests.daemon.service import assignments, broker
 from tests.support.patience import PATIENCE_SECONDS
+from tests.swap.live_round import content
 
 
 @pytest.mark.long

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd_lab.demo.ports import free_port
-from tests.apply.offline_round import batch, two_groups
 from tests.daemon.process import Daemon
 from tests.daemon.prometheus import Prometheus
 from tests.daemon.promtool import panels
 from tests.daemon.service import assignments, broker
 from tests.support.log_dirs import Partition
+from tests.swap.offline_round import batch, two_groups
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,4 +1,4 @@
-"""cleanerd.daemon.showing.publisher: of many changes one view is made, for a four-hundredth of the time at the most."""
+"""cleanerd.daemon.status.publisher: of many changes one view is made, for a four-hundredth of the time at the most."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.daemon.showing.publisher import SOON_SECONDS, Publisher
+from cleanerd.daemon.status.publisher import SOON_SECONDS, Publisher
 from tests.daemon.service import assignments, serve
 from tests.support.log_dirs import make_log_dir
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.cleaner.survey import CleaningOptions
-from tests.apply.live_round import content
 from tests.cleaner.driver import NAME, clean, config
 from tests.daemon.service import assignments, broker, now_ms, partition, serve, until
 from tests.support.fake_agent import wait_for
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import Record, encode_batch, keyed_batch
+from tests.swap.live_round import content
 
 if TYPE_CHECKING:
     from pathlib import Path

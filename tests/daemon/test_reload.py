@@ -15,19 +15,19 @@ import uvloop
 from cleanerd.cli.options import Common
 from cleanerd.cli.output import Output
 from cleanerd.cli.run import reread
+from cleanerd.config import Settings, load_settings
 from cleanerd.daemon.configuration import Configuration
 from cleanerd.daemon.notify import Notifier
-from cleanerd.daemon.overtaken import is_overtaken
 from cleanerd.daemon.service import Service
+from cleanerd.daemon.superseded_by_reload import is_overtaken
 from cleanerd.errors import CleanerdError, ConfigError
 from cleanerd.format.names import TopicPartition
-from cleanerd.settings import Settings, load_settings
 from tests.daemon.process import Daemon, large, leftovers, newest
 from tests.daemon.service import assignments, broker, until
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
-    from cleanerd.daemon.work.job import Job
+    from cleanerd.daemon.work.job import CleaningJob
 
 RUNS = ["cleanerd.mode=auto"]
 CHANGES = {
@@ -59,9 +59,9 @@ def test_which_jobs_a_reload_stops(change: str) -> None:
     assert not any(is_overtaken(each, after, after) for kind, each in jobs.items() if kind not in kinds)
 
 
-def job(kind: str) -> Job:
+def job(kind: str) -> CleaningJob:
     """As far as it is asked."""
-    return cast("Job", SimpleNamespace(kind=kind, name=TopicPartition("orders", 0)))
+    return cast("CleaningJob", SimpleNamespace(kind=kind, name=TopicPartition("orders", 0)))
 
 
 @pytest.mark.long

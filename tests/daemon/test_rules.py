@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import structlog
 from structlog.testing import LogCapture
 
-from cleanerd.daemon.showing import log_messages
+from cleanerd.daemon.status import log_messages
 from cleanerd.daemon.work import run_job
-from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState, StateStore
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.log.partition import read_partition
-from tests.apply.offline_round import two_groups
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.segments.partition import read_partition
+from cleanerd.state.cleaner_checkpoint import CleanerdCheckpoint, LastSegment, PartitionState, StateStore
 from tests.daemon.service import assignments, broker, partition, serve, until
 from tests.support.log_dirs import CLUSTER_ID, Partition, read_segments
 from tests.support.logs import keyed_batch
+from tests.swap.offline_round import two_groups
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +34,7 @@ def remember(root: Path, name: str, fingerprint: str) -> None:
     log_dir = read_log_dir(root)
     (topic,) = [each for each in log_dir.partitions if str(each) == name]
     log = read_partition(log_dir, topic)
-    point = CleanPoint(log.log_start_offset, -1, fingerprint, LastSegment.of(log.segments[0]))
+    point = CleanerdCheckpoint(log.log_start_offset, -1, fingerprint, LastSegment.of(log.segments[0]))
     StateStore(root.parent / "state").save(log_dir, log, PartitionState(point, None, None))
 
 

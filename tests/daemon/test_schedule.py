@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleanerd.daemon.backoff import Backoff
-from cleanerd.daemon.fleet.schedule import AGEING_MS, STARVED_MS, Candidate, Limits, choose, ordered
+from cleanerd.daemon.registry.schedule import (
+    AGEING_MS,
+    STARVED_MS,
+    Candidate,
+    ScheduleLimits,
+    choose,
+    ordered,
+)
 from cleanerd.format.names import TopicPartition
 from tests.daemon.fleets import candidate
 
@@ -60,20 +67,20 @@ def test_a_starved_partition_counts_as_overdue() -> None:
 def test_outside_of_the_windows_only_what_is_asked_for_or_overdue_begins() -> None:
     """A purge can wait, a promise cannot."""
     all_kinds = [candidate(n, kind) for n, kind in enumerate(("ratio", "purge", "overdue", "asked"))]
-    closed = choose(all_kinds, [], Limits(9, 9, window_open=False))
+    closed = choose(all_kinds, [], ScheduleLimits(9, 9, window_open=False))
     assert {each.trigger for each in closed} == {"overdue", "asked"}
-    assert len(choose(all_kinds, [], Limits(9, 9))) == 4
+    assert len(choose(all_kinds, [], ScheduleLimits(9, 9))) == 4
 
 
 def test_one_clean_a_partition_also_while_it_moves_between_directories() -> None:
     here, there = candidate(1, log_dir="/a"), candidate(1, log_dir="/b")
-    assert choose([here, there], [], Limits(9, 9)) == [here]
-    assert choose([there], [("/a", here.name)], Limits(9, 9)) == []
+    assert choose([here, there], [], ScheduleLimits(9, 9)) == [here]
+    assert choose([there], [("/a", here.name)], ScheduleLimits(9, 9)) == []
 
 
 def test_the_cap_of_a_log_directory_lets_others_through() -> None:
     """The second of /a waits, the first of /b does not."""
-    found = choose([candidate(n, log_dir="/a" if n < 3 else "/b") for n in range(4)], [], Limits(4, 1))
+    found = choose([candidate(n, log_dir="/a" if n < 3 else "/b") for n in range(4)], [], ScheduleLimits(4, 1))
     assert [each.log_dir for each in found] == ["/a", "/b"]
 
 
@@ -110,7 +117,7 @@ def test_caps_are_kept_and_no_thread_idles_without_a_reason(
     per_dir: int,
     window_open: bool,
 ) -> None:
-    found = choose(candidates, running, Limits(threads, per_dir, window_open))
+    found = choose(candidates, running, ScheduleLimits(threads, per_dir, window_open))
     names = [each.name for each in found]
     load = Counter(path for path, _ in running) + Counter(each.log_dir for each in found)
     assert len(set(names)) == len(names)
@@ -146,7 +153,7 @@ def test_no_partition_starves(others: list[tuple[int, bool]], victim: int) -> No
             )
             for n, (saved, promised) in enumerate(others)
         ]  # fmt: skip
-        (chosen,) = choose(candidates, [], Limits(1, 1))
+        (chosen,) = choose(candidates, [], ScheduleLimits(1, 1))
         if chosen.name.partition == victim:
             return
         for n in waiting:
@@ -159,18 +166,18 @@ def test_a_suspect_comes_last_and_alone() -> None:
     """U-35: what a process was killed at begins when nothing else can, beside nothing, and one at a time."""
     bad, worse = candidate(1, is_suspect=True), candidate(2, is_suspect=True)
     good = candidate(3)
-    assert choose([bad, good, worse], [], Limits(9, 9)) == [good]
-    assert choose([bad, worse], [("/a", good.name)], Limits(9, 9)) == []
-    assert choose([bad, worse], [], Limits(9, 9)) == [bad]
-    assert choose([bad, worse], [], Limits(9, 9, window_open=False)) == []
+    assert choose([bad, good, worse], [], ScheduleLimits(9, 9)) == [good]
+    assert choose([bad, worse], [("/a", good.name)], ScheduleLimits(9, 9)) == []
+    assert choose([bad, worse], [], ScheduleLimits(9, 9)) == [bad]
+    assert choose([bad, worse], [], ScheduleLimits(9, 9, window_open=False)) == []
 
 
 def test_a_suspect_is_not_left_for_ever() -> None:
     """Where there is always something else: who is asked for, or has waited long, gets a moment of its own."""
     good, asked = candidate(3), candidate(1, "asked", is_suspect=True)
     for bad in (asked, candidate(1, is_suspect=True, waiting_ms=STARVED_MS + 1)):
-        assert choose([bad, good], [("/a", candidate(4).name)], Limits(9, 9)) == []
-        assert choose([bad, good], [], Limits(9, 9)) == [bad]
+        assert choose([bad, good], [("/a", candidate(4).name)], ScheduleLimits(9, 9)) == []
+        assert choose([bad, good], [], ScheduleLimits(9, 9)) == [bad]
 
 
 def test_a_partial_cleaning_goes_on_behind_those_that_waited_meanwhile() -> None:
@@ -202,7 +209,7 @@ def test_between_two_turns_of_large_partitions_all_that_wait_get_theirs(larges: 
                       waiting_ms=now - since, had_part=n in had_part)
             for n, since in waits.items()
         ]  # fmt: skip
-        (chosen,) = choose(candidates, [], Limits(1, 1))
+        (chosen,) = choose(candidates, [], ScheduleLimits(1, 1))
         turn = chosen.name.partition
         # A small one is passed over by each of the large ones once, and those take turns.
         older = [n for n, since in waits.items() if n >= larges and since <= waits[turn]]

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cleanerd.config import load_settings
 from cleanerd.daemon.control import ControlServer
-from cleanerd.daemon.looking.watch import Watcher
+from cleanerd.daemon.discovery.watch import Watcher
 from cleanerd.daemon.service import Service
 from cleanerd.daemon.work.run_job import run
-from cleanerd.settings import load_settings
-from tests.apply.offline_round import two_groups
 from tests.daemon.service import assignments, broker, serve, until
 from tests.support.patience import PATIENCE_SECONDS
+from tests.swap.offline_round import two_groups
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cleanerd.daemon.work.job import Job, JobDone
+    from cleanerd.daemon.work.job import CleaningJob, JobDone
 
 
 def test_nothing_is_begun_after_a_part_of_the_daemon_died(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,7 +31,7 @@ def test_nothing_is_begun_after_a_part_of_the_daemon_died(root: Path, monkeypatc
     one_runs, go_on = threading.Event(), threading.Event()
     wind_up = Service._wind_up
 
-    def run_slowly(job: Job, *more: Any) -> JobDone:
+    def run_slowly(job: CleaningJob, *more: Any) -> JobDone:
         begun.append(str(job.name))
         one_runs.set()
         assert go_on.wait(PATIENCE_SECONDS)
@@ -43,7 +43,7 @@ def test_nothing_is_begun_after_a_part_of_the_daemon_died(root: Path, monkeypatc
             if services[0].dispatcher.running:
                 assert one_runs.wait(PATIENCE_SECONDS)
                 raise ZeroDivisionError("a bug in a round")
-            return super().lost
+            return super().has_lost_watches
 
     async def story(service: Service) -> None:
         services.append(service)

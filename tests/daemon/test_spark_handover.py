@@ -15,26 +15,26 @@ import pytest
 
 from cleanerd.cleaner.result import CleaningResult
 from cleanerd.cli import main
-from cleanerd.daemon.fleet.pauses import NO_PAUSES, Pauses, save_pauses
-from cleanerd.daemon.work.hand_over import HandOver, spark_command
+from cleanerd.config import load_settings
+from cleanerd.daemon.registry.pauses import NO_PAUSES, Pauses, save_pauses
+from cleanerd.daemon.work.spark_offload import SparkOffload, spark_command
 from cleanerd.errors import ConfigError
 from cleanerd.format.names import TopicPartition
-from cleanerd.log.clock import Clock, wall_ms
-from cleanerd.settings import load_settings
-from tests.apply.live_round import content, held
-from tests.apply.offline_round import two_groups
+from cleanerd.host.clock import Clock, wall_ms
 from tests.cleaner.driver import scratch
 from tests.daemon.process import Daemon
 from tests.daemon.service import SETTLES_SOON, assignments, broker, is_clean, outcomes, partition, serve, until
 from tests.support.log_dirs import make_log_dir
 from tests.support.patience import PATIENCE_SECONDS
+from tests.swap.live_round import content, held
+from tests.swap.offline_round import two_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from cleanerd.daemon.service import Service
-    from cleanerd.daemon.work.job import Job
+    from cleanerd.daemon.work.job import CleaningJob
 
 COMPACT = "topics.orders.cleanup.policy=compact"
 KEYS = 4
@@ -54,13 +54,13 @@ class Spark:
     """
 
     def __init__(self, base: Path, program: str, require: Callable[[], object] = lambda: None) -> None:
-        self.hand_over = HandOver(require, self._command)
+        self.hand_over = SparkOffload(require, self._command)
         self.commands: list[list[str]] = []
         self.settings: list[Any] = []
         self.instead: list[str] = []
         self._program = f"import json, os, signal, sys, time\nbase = {str(base)!r}\n{program}"
 
-    def _command(self, job: Job, settings: Path) -> list[str]:
+    def _command(self, job: CleaningJob, settings: Path) -> list[str]:
         if self.instead:
             return self.instead
         command = spark_command(job, settings)
@@ -75,8 +75,8 @@ words[words.index('spark'):words.index('clean') + 1] = ['stage']
 at = words.index('--master')
 del words[at:at + 2]
 from cleanerd.cli import main
-from cleanerd.scope import settled
-settled.SETTLE_SECONDS = 0.1
+from cleanerd.resolution import checkpoint_pair
+checkpoint_pair.SETTLE_SECONDS = 0.1
 sys.exit(main.run(words[3:]))
 """
 """The local engine, by the same command line: which it so has to be able to read."""

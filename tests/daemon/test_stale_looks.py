@@ -1,4 +1,4 @@
-"""cleanerd.daemon.fleet.stale_looks: by a look from before a job ended no other one is begun."""
+"""cleanerd.daemon.registry.stale_scans: by a look from before a job ended no other one is begun."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
 from cleanerd.daemon.limits import DaemonLimits
-from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
-from cleanerd.daemon.partition_look import FailedLook
-from cleanerd.daemon.work.job import Job, JobDone
+from cleanerd.daemon.partition_scan import FailedScan
+from cleanerd.daemon.work.job import CleaningJob, JobDone
 from cleanerd.daemon.work.run_job import run
 from cleanerd.errors import Cause
-from cleanerd.log.at_work import Suspect
-from cleanerd.log.clean_point import Retry
+from cleanerd.state.cleaner_checkpoint import Retry
+from cleanerd.state.in_progress import CrashSuspect
 from tests.cleaner.driver import scratch
 from tests.daemon.fleets import CLEAN, KEY, NAME, NOW, dir_look, fleet_with, job_on, look, result, tracked, triggers
 from tests.daemon.service import assignments, broker, outcomes, serve, until
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from cleanerd.daemon.fleet.fleet import Fleet
-    from cleanerd.daemon.partition_look import PartitionLook
+    from cleanerd.daemon.partition_scan import PartitionScan
+    from cleanerd.daemon.registry.partition_registry import PartitionRegistry
     from cleanerd.daemon.service import Service
 
 
@@ -39,7 +39,7 @@ def root() -> Iterator[Path]:
         yield path / "good"
 
 
-def ended(fleet: Fleet, before: PartitionLook, **values: Any) -> None:
+def ended(fleet: PartitionRegistry, before: PartitionScan, **values: Any) -> None:
     """A job, and nobody has looked since."""
     fleet.begun(KEY, "ratio")
     fleet.finished(JobDone(job_on(before), NOW, **values))
@@ -70,7 +70,7 @@ def test_the_work_left_after_a_job_waits_for_a_look() -> None:
     fleet = fleet_with(look(leftover=True, **CLEAN))
     fleet.begun(KEY, "purge")
     fleet.died(KEY, "killed", NOW)
-    fleet.forgive(tracked(fleet))
+    fleet.clear_failures(tracked(fleet))
     assert fleet.stale_looks.keys() == {KEY}
     fleet.merge(replace(dir_look(look(leftover=True, **CLEAN)), present=None, jobs_ended=1), NOW)
     assert triggers(fleet) == [], "nobody has looked since it was forgiven"
@@ -85,11 +85,11 @@ def test_a_retried_partition_waits_for_the_look_that_clears_its_failure() -> Non
     ended(fleet, look(), failed="corrupt", retry=Retry(NOW, 1, NOW + 9000))
     remembers = look(quarantine="corrupt", retry=Retry(NOW, 1, NOW + 9000))
     fleet.merge(replace(dir_look(remembers), jobs_ended=1), NOW)
-    fleet.forgive(tracked(fleet))
+    fleet.clear_failures(tracked(fleet))
     assert fleet.stale_looks.forgiven == {KEY: 2}
     fleet.merge(replace(dir_look(remembers), jobs_ended=1), NOW)
     assert triggers(fleet) == []
-    fleet.merge(replace(dir_look(FailedLook(NAME, "cannot be read", Cause.MOMENT)), jobs_ended=2), NOW)
+    fleet.merge(replace(dir_look(FailedScan(NAME, "cannot be read", Cause.MOMENT)), jobs_ended=2), NOW)
     assert fleet.stale_looks.forgiven == {KEY: 2}
     assert triggers(fleet) == []
     fleet.merge(replace(dir_look(look()), jobs_ended=2), NOW)
@@ -100,7 +100,7 @@ def test_the_result_of_a_job_updates_the_quarantine() -> None:
     """OP-10: forgiven while a job runs that then fails; and a success, which the state directory has to hear of."""
     fleet = fleet_with(look(quarantine="corrupt", retry=Retry(NOW - 9, 1, NOW - 1)))
     fleet.begun(KEY, "ratio")
-    fleet.forgive(tracked(fleet))
+    fleet.clear_failures(tracked(fleet))
     assert fleet.stale_looks.forgiven == {}
     fleet.finished(JobDone(job_on(look()), NOW, failed="again", retry=Retry(NOW, 2, NOW)))
     assert fleet.stale_looks.forgiven == {}
@@ -127,7 +127,7 @@ def test_a_partition_that_kills_is_left_alone_whatever_its_segments_are() -> Non
     """U-35: what a worker found before may be over, but not that a process was killed there twice."""
     outdated = look(quarantine="corrupt", retry=Retry(NOW, 1, NOW), quarantine_outdated=True)
     fleet = fleet_with(look(**CLEAN))
-    fleet.merge(replace(dir_look(), suspects={NAME: Suspect(2, NOW)}), NOW)
+    fleet.merge(replace(dir_look(), suspects={NAME: CrashSuspect(2, NOW)}), NOW)
     fleet.merge(replace(dir_look(outdated), present=None), NOW)
     found = tracked(fleet).quarantine
     assert found is not None
@@ -154,16 +154,16 @@ def test_a_look_at_everything_surveys_what_nobody_has_seen(root: Path) -> None:
     """
     worked, say_so, hung, go_on = (threading.Event() for _ in range(4))
 
-    def run_slowly(job: Job, *more: Any) -> JobDone:
+    def run_slowly(job: CleaningJob, *more: Any) -> JobDone:
         done = replace(run(job, *more), after=None)  # it has not looked itself
         os.utime(root / "orders-0")
         worked.set()
         assert say_so.wait(PATIENCE_SECONDS)
         return done
 
-    class Hangs(LogDirLooker):
+    class Hangs(LogDirScanner):
         def _look_at(self, *arguments: Any) -> Any:
-            found = super()._look_at(*arguments)
+            found = super()._scan_partition(*arguments)
             if worked.is_set() and not hung.is_set():
                 hung.set()
                 assert go_on.wait(PATIENCE_SECONDS)
@@ -196,7 +196,7 @@ def test_a_look_at_one_partition_surveys_one_only(root: Path) -> None:
         if fails.is_set():
             raise HangUp
 
-    def run_slowly(job: Job, *more: Any) -> JobDone:
+    def run_slowly(job: CleaningJob, *more: Any) -> JobDone:
         if job.kind != "live":
             return run(job, *more)
         begun.append(str(job.name))

@@ -14,16 +14,16 @@ from cleanerd.broker.agent_facts import CleanerState
 from cleanerd.cleaner.reclaimable import Reclaimable
 from cleanerd.cleaner.staged_plan import StagedPlan
 from cleanerd.daemon.backoff import Backoff
-from cleanerd.daemon.fleet.tracked import Hold, Quarantine
-from cleanerd.daemon.looking.modes import DirMode
-from cleanerd.daemon.partition_look import FailedLook
-from cleanerd.daemon.showing.view_parts import explained, log_dir_view, partition_view
+from cleanerd.daemon.discovery.modes import DirMode
+from cleanerd.daemon.partition_scan import FailedScan
+from cleanerd.daemon.registry.partition_entry import Quarantine, RetryDelay
+from cleanerd.daemon.status.view_parts import explain_answer, log_dir_view, partition_view
 from cleanerd.errors import Cause
-from cleanerd.scope.kafka_cleaner import kafka_cleaner
+from cleanerd.resolution.kafka_cleaner import kafka_cleaner
 from tests.daemon.fleets import KEY, NAME, NOW, SAVING, dir_look, fleet_with, look, tracked
 
 if TYPE_CHECKING:
-    from cleanerd.daemon.fleet.fleet import Fleet
+    from cleanerd.daemon.registry.partition_registry import PartitionRegistry
     from cleanerd.daemon.view import PartitionView
 
 REASONS = {
@@ -37,17 +37,17 @@ REASONS = {
 ANSWER = {"cleaned_now": True, "rule": None, "reason": "", "changes": None}
 
 
-def shown(fleet: Fleet) -> PartitionView:
+def shown(fleet: PartitionRegistry) -> PartitionView:
     fleet.partitions[KEY].touch()
     return partition_view(fleet, fleet.partitions[KEY])
 
 
-def exclude(fleet: Fleet) -> Fleet:
+def exclude(fleet: PartitionRegistry) -> PartitionRegistry:
     fleet.merge(replace(dir_look(look()), excluded={NAME: "cleanerd.topics.exclude names it"}, looks=()), NOW)
     return fleet
 
 
-def observing() -> Fleet:
+def observing() -> PartitionRegistry:
     found = replace(dir_look(look(), work="observe"), mode=DirMode("observe", "cleanerd.mode is observe", "observe"))
     fleet = fleet_with()
     fleet.merge(found, NOW)
@@ -64,7 +64,7 @@ def test_an_excluded_partition_shows_no_numbers_and_no_cleaning() -> None:
     assert (view.phase, view.outlook, view.reason) == ("excluded", "no", "cleanerd.topics.exclude names it")
     assert {view.size_bytes, view.dirty_bytes, view.dirty_ratio, view.reclaimable_bytes, view.next_purge_ms} == {None}
     assert view.quarantine is None
-    told = explained(fleet, tracked(fleet), ANSWER)
+    told = explain_answer(fleet, tracked(fleet), ANSWER)
     assert (told["cleaned_now"], told["daemon"]["outlook"]) == (False, "no")
     assert (told["rule"], told["reason"]) == ("cleanerd.topics.include and exclude", view.reason)
 
@@ -72,7 +72,7 @@ def test_an_excluded_partition_shows_no_numbers_and_no_cleaning() -> None:
 def test_observe_mode_cleans_nothing_now_or_next() -> None:
     fleet = observing()
     assert (shown(fleet).outlook, shown(fleet).reason) == ("observe", "would be cleaned")
-    assert explained(fleet, tracked(fleet), ANSWER)["cleaned_now"] is False
+    assert explain_answer(fleet, tracked(fleet), ANSWER)["cleaned_now"] is False
     tracked(fleet).queued = True
     assert (shown(fleet).phase, shown(fleet).outlook) == ("queued", "observe")
     fleet.begun(KEY, "ratio")
@@ -82,13 +82,13 @@ def test_observe_mode_cleans_nothing_now_or_next() -> None:
 def test_the_log_read_anew_decides_where_the_log_is_what_decides() -> None:
     """The look is up to 15 seconds older than the answer of ``explain``."""
     fleet = fleet_with(look(eligible=False, rule="min.cleanable.dirty.ratio", reason=REASONS["ratio"]))
-    told = explained(fleet, tracked(fleet), ANSWER)
+    told = explain_answer(fleet, tracked(fleet), ANSWER)
     assert (told["cleaned_now"], told["daemon"]["outlook"], told["reason"]) == (True, "next", "about to be cleaned")
     fleet = fleet_with()
-    told = explained(fleet, tracked(fleet), {**ANSWER, "cleaned_now": False, "rule": "r", "reason": "clean"})
+    told = explain_answer(fleet, tracked(fleet), {**ANSWER, "cleaned_now": False, "rule": "r", "reason": "clean"})
     assert (told["cleaned_now"], told["daemon"]["outlook"], told["rule"], told["reason"]) == (False, "no", "r", "clean")
     fleet.pause(None, paused=True)
-    told = explained(fleet, tracked(fleet), ANSWER)
+    told = explain_answer(fleet, tracked(fleet), ANSWER)
     assert (told["cleaned_now"], told["rule"], told["reason"]) == (False, "cleanerd pause", "cleaning is paused")
 
 
@@ -112,7 +112,7 @@ plans = st.builds(StagedPlan, created_ms=st.just(NOW), expires_ms=st.just(NOW + 
 
 
 @st.composite
-def fleets(draw: st.DrawFn) -> Fleet:
+def fleets(draw: st.DrawFn) -> PartitionRegistry:
     """A partition in any combination of what the daemon may know of it."""
     clean, dirty, size = draw(sizes), draw(sizes), draw(sizes)
     refused, eligible = draw(st.booleans()), draw(st.booleans())
@@ -131,11 +131,11 @@ def fleets(draw: st.DrawFn) -> Fleet:
     here.saving = draw(st.none() | st.just(replace(SAVING, dirty_bytes=draw(sizes), estimate=estimate)))
     here.share = draw(st.floats(0, 1))
     if draw(st.booleans()):
-        here.failed = FailedLook(NAME, REASONS["failed"], Cause.WORLD)
+        here.failed = FailedScan(NAME, REASONS["failed"], Cause.WORLD)
     if draw(st.booleans()):
         here.quarantine = Quarantine(REASONS["quarantined"], NOW, 1, NOW + 1)
     if draw(st.booleans()):
-        here.hold = Hold().again(REASONS["hold"], NOW, Backoff(1, 2))
+        here.hold = RetryDelay().extended(REASONS["hold"], NOW, Backoff(1, 2))
     here.queued, here.paused = draw(st.booleans()), draw(st.booleans())
     here.trigger = draw(st.none() | st.sampled_from(["ratio", "overdue", "purge", "asked"]))
     here.excluded = draw(st.sampled_from(["", REASONS["excluded"]]))
@@ -143,7 +143,9 @@ def fleets(draw: st.DrawFn) -> Fleet:
 
 
 @given(fleets(), st.booleans())
-def test_state_reason_numbers_and_outlook_never_contradict_each_other(fleet: Fleet, cleaned_now: bool) -> None:
+def test_state_reason_numbers_and_outlook_never_contradict_each_other(
+    fleet: PartitionRegistry, cleaned_now: bool
+) -> None:
     view = shown(fleet)
     assert view.reason
     for phase, reason in REASONS.items():
@@ -159,7 +161,7 @@ def test_state_reason_numbers_and_outlook_never_contradict_each_other(fleet: Fle
     else:
         numbers = [each for each in known if each is not None]
         assert [0, *numbers] == sorted([0, *numbers])
-    told = explained(
+    told = explain_answer(
         fleet, tracked(fleet), {**ANSWER, "cleaned_now": cleaned_now, "reason": "" if cleaned_now else "r"}
     )
     assert told["cleaned_now"] == (told["daemon"]["outlook"] in {"now", "next"})
@@ -217,4 +219,4 @@ def test_the_page_says_that_kafkas_cleaner_is_off() -> None:
     facts: Any = SimpleNamespace(server_properties={"log.cleaner.enable": "false"}, node_id=1)
     fleet.merge(replace(here, facts=facts), NOW)
     assert log_dir_view(fleet, fleet.dirs[KEY[0]]).kafka_cleaner == "is off (log.cleaner.enable is false)"
-    assert "Kafka's own cleaner is off" in explained(fleet, tracked(fleet), ANSWER)["notes"][-1]
+    assert "Kafka's own cleaner is off" in explain_answer(fleet, tracked(fleet), ANSWER)["notes"][-1]

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.daemon.showing.standing_warnings import StandingWarnings
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.clock import Clock
+from cleanerd.daemon.status.standing_warnings import StandingWarnings
+from cleanerd.host.clock import Clock
+from cleanerd.state.cleaner_checkpoint import StateStore
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,4 +1,4 @@
-"""cleanerd.daemon.looking.sweep: what is remembered of partitions goes with them, and not before."""
+"""cleanerd.daemon.discovery.state_sweep: what is remembered of partitions goes with them, and not before."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.daemon.looking.log_dir_look import LogDirLook
-from cleanerd.daemon.looking.modes import DirMode
-from cleanerd.daemon.looking.sweep import KEPT_SECONDS, Sweeper
+from cleanerd.config import load_settings
+from cleanerd.daemon.discovery.log_dir_scan import LogDirScan
+from cleanerd.daemon.discovery.modes import DirMode
+from cleanerd.daemon.discovery.state_sweep import KEPT_SECONDS, StateSweeper
 from cleanerd.format.names import TopicPartition
-from cleanerd.log.clean_point import PartitionState, StateStore
-from cleanerd.log.cluster_metadata import ClusterMetadata
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.log.partition import read_partition
-from cleanerd.scope.broker_facts import BrokerFacts
-from cleanerd.settings import load_settings
-from tests.apply.offline_round import two_groups
+from cleanerd.resolution.broker_facts import BrokerFacts
+from cleanerd.segments.cluster_metadata import ClusterMetadata
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.segments.partition import read_partition
+from cleanerd.state.cleaner_checkpoint import PartitionState, StateStore
 from tests.daemon.process import Daemon
 from tests.daemon.service import assignments, broker
 from tests.support.log_dirs import Partition, make_log_dir, with_directory_id
+from tests.swap.offline_round import two_groups
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,16 +52,16 @@ def look(
     work: str = "live",
     log_dirs: tuple[Path, ...] = (),
     metadata: ClusterMetadata | None = NO_TOPICS,
-) -> LogDirLook:
+) -> LogDirScan:
     mode = DirMode("live", "", work)  # type: ignore[arg-type]
     facts = BrokerFacts(metadata, None, None, load_settings([], [], {}), log_dirs=log_dirs)
-    return LogDirLook(root, online=True, error="", mode=mode, choice=None, facts=facts, total_bytes=0, free_bytes=0,
+    return LogDirScan(root, online=True, error="", mode=mode, choice=None, facts=facts, total_bytes=0, free_bytes=0,
                    present=frozenset(present))  # fmt: skip
 
 
 def test_a_missing_partition_starts_a_sweep(root: Path) -> None:
     """After the first look, and when a partition is missing: not at every look, and no sooner than that."""
-    store, sweeper = StateStore(root.parent / "state"), Sweeper(0.0)
+    store, sweeper = StateStore(root.parent / "state"), StateSweeper(0.0)
     shutil.rmtree(root / "orders-0")
     sweeper.after(look(root, *NAMES[1:]), store)
     assert remembered(root) == 2
@@ -74,7 +74,7 @@ def test_a_missing_partition_starts_a_sweep(root: Path) -> None:
 
 def test_a_look_that_failed_says_nothing(root: Path) -> None:
     """A disk that is away has lost no partition; a policy that is no longer compact has not either."""
-    store, sweeper = StateStore(root.parent / "state"), Sweeper(0.0)
+    store, sweeper = StateStore(root.parent / "state"), StateSweeper(0.0)
     sweeper.after(look(root, *NAMES), store)
     sweeper.after(replace(look(root), present=None, error="away"), store)
     sweeper.after(look(root), store)
@@ -86,13 +86,13 @@ def test_a_look_that_failed_says_nothing(root: Path) -> None:
 
 def test_observe_mode_removes_nothing(root: Path) -> None:
     shutil.rmtree(root / "orders-0")
-    Sweeper(0.0).after(look(root, *NAMES[1:], work="observe"), StateStore(root.parent / "state"))
+    StateSweeper(0.0).after(look(root, *NAMES[1:], work="observe"), StateStore(root.parent / "state"))
     assert remembered(root) == 3
 
 
 def test_sweeps_are_spaced_out(root: Path) -> None:
     """Topics that are deleted one after another are swept together; none is forgotten about."""
-    store, sweeper = StateStore(root.parent / "state"), Sweeper(3600.0)
+    store, sweeper = StateStore(root.parent / "state"), StateSweeper(3600.0)
     sweeper.after(look(root, *NAMES), store)
     shutil.rmtree(root / "orders-0")
     sweeper.after(look(root, *NAMES[1:]), store)
@@ -105,7 +105,7 @@ def test_sweeps_are_spaced_out(root: Path) -> None:
 def test_rules_that_stay_are_asked_after_again(root: Path) -> None:
     """U-6, S-51: the topic is deleted in the place that its partition moved to: nobody leaves this one for it."""
     now = 1000.0
-    store, sweeper = StateStore(root.parent / "state"), Sweeper(0.0, clock=lambda: now)
+    store, sweeper = StateStore(root.parent / "state"), StateSweeper(0.0, clock=lambda: now)
     log_dir, other = read_log_dir(root), with_directory_id(make_log_dir(root.parent / "other", {}), uuid.UUID(int=1))
     store.require_rules(log_dir, read_partition(log_dir, NAMES[0]), "strategy=timestamp;tombstone.mode=null")
     seen = look(root, *NAMES[1:], log_dirs=(root, other))
@@ -135,23 +135,23 @@ def test_where_nobody_knows_the_topics_none_is_gone(root: Path) -> None:
     store.require_rules(log_dir, read_partition(log_dir, NAMES[0]), "strategy=timestamp;tombstone.mode=null")
     for name in NAMES[:2]:
         shutil.rmtree(root / str(name))
-    Sweeper(0.0).after(look(root, NAMES[2], log_dirs=(root,), metadata=None), store)
+    StateSweeper(0.0).after(look(root, NAMES[2], log_dirs=(root,), metadata=None), store)
     assert remembered(root) == 2, "nothing but Kafka's rules is told of the other one"
-    Sweeper(0.0).after(look(root, NAMES[2], log_dirs=(root,)), store)
+    StateSweeper(0.0).after(look(root, NAMES[2], log_dirs=(root,)), store)
     assert remembered(root) == 1
 
 
 def test_a_disk_that_is_away_may_hold_it(root: Path) -> None:
     """U-6: its partition moved there, the metadata log lies there too, and it is not mounted; who knows the topic?"""
     now = 1000.0
-    store, sweeper = StateStore(root.parent / "state"), Sweeper(0.0, clock=lambda: now)
+    store, sweeper = StateStore(root.parent / "state"), StateSweeper(0.0, clock=lambda: now)
     log_dir, other = read_log_dir(root), with_directory_id(make_log_dir(root.parent / "other", {}), uuid.UUID(int=1))
     store.require_rules(log_dir, read_partition(log_dir, NAMES[0]), "strategy=timestamp;tombstone.mode=null")
     (root / "orders-0").rename(other / "orders-0")
     other.rename(root.parent / "away")
     for _ in range(2):
         seen = look(root, *NAMES[1:], log_dirs=(root,))
-        Sweeper(0.0).after(seen, store, log_dirs=(root, other))
+        StateSweeper(0.0).after(seen, store, log_dirs=(root, other))
         assert remembered(root) == 3
         other.mkdir(exist_ok=True)  # the place where it is to be mounted
     other.rmdir()

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from cleanerd.cleaner.cleaner import Stopped
+from cleanerd.cleaner.cleaner import CleaningStopped
 from cleanerd.daemon.work.progress import JobProgress
 from cleanerd.daemon.work.throttle import Rates, Throttle
 from tests.support.patience import PATIENCE_SECONDS
@@ -93,7 +93,7 @@ def test_a_wait_for_the_rate_can_be_stopped() -> None:
     ended = threading.Event()
 
     def write() -> None:
-        with pytest.raises(Stopped):
+        with pytest.raises(CleaningStopped):
             progress.wrote(10**9)
         ended.set()
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.daemon.showing.trend import EVERY_MS, FILE_NAME, POINTS, TrendRing
-from cleanerd.daemon.view import Totals
+from cleanerd.daemon.status.trend import EVERY_MS, FILE_NAME, POINTS, TrendRing
+from cleanerd.daemon.view import DaemonTotals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,12 +24,12 @@ class Day:
 
     def __init__(self, state_dir: Path) -> None:
         self.ring = TrendRing(state_dir)
-        self.totals = Totals()
+        self.totals = DaemonTotals()
         self.dirty = 0
         self.summed = 0
 
     def at(self, minutes: float, *, saved: int = 0, held: float = 0.0, dirty: int | None = None) -> Trend:
-        self.totals = Totals(
+        self.totals = DaemonTotals(
             bytes_before=self.totals.bytes_before + saved,
             cleans={"cleaned": self.totals.cleans.get("cleaned", 0) + (saved > 0)},
         )

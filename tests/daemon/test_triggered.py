@@ -7,8 +7,8 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cleanerd.daemon.asking import ask
-from cleanerd.daemon.work.job import Job, JobDone
+from cleanerd.daemon.control_client import send_request
+from cleanerd.daemon.work.job import CleaningJob, JobDone
 from cleanerd.daemon.work.run_job import run
 from tests.daemon.fleets import CLEAN, KEY, NOW, fleet_with, job_on, look, nothing_new, result, tracked, triggers
 from tests.daemon.service import assignments, broker, now_ms, serve, until
@@ -50,7 +50,7 @@ def test_a_trigger_while_horizons_are_looked_up(root: Path) -> None:
     )
     go_on = threading.Event()
 
-    def slowly(job: Job, *more: Any) -> JobDone:
+    def slowly(job: CleaningJob, *more: Any) -> JobDone:
         if job.kind == "horizons":
             assert go_on.wait(PATIENCE_SECONDS)
         return run(job, *more)
@@ -59,7 +59,7 @@ def test_a_trigger_while_horizons_are_looked_up(root: Path) -> None:
 
         async def story(service: Service) -> None:
             await until("it reads", lambda: bool(service.dispatcher.running))
-            told = await asyncio.to_thread(ask, root.parent / "control.sock", "trigger", partition="orders-0")
+            told = await asyncio.to_thread(send_request, root.parent / "control.sock", "trigger", partition="orders-0")
             assert told["triggered"][0]["running"]
             go_on.set()
             await until("cleaned", lambda: [each.trigger for each in service.view().history] == ["asked"])

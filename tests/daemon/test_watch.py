@@ -1,4 +1,4 @@
-"""cleanerd.daemon.looking.watch against the file system's own events."""
+"""cleanerd.daemon.discovery.watch against the file system's own events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from inotify_simple import Event, INotify, flags
 
-from cleanerd.daemon.looking.watch import AGAIN_SECONDS, Watcher
+from cleanerd.daemon.discovery.watch import RETRY_SECONDS, Watcher
 from cleanerd.format.names import TopicPartition
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -90,13 +90,13 @@ def test_a_log_directory_may_be_a_link_and_a_partition_not(root: Path) -> None:
 
     async def story(watcher: Watcher, noticed: Noticed) -> None:
         watcher.follow([link], [(link, ORDERS)])
-        assert not watcher.lost
+        assert not watcher.has_lost_watches
         (root / "disk" / ".lock").touch()
         await until(lambda: noticed == [(link, None)])
         (root / "disk" / "orders-0" / "00000000000000000000.log").touch()
         await until(lambda: noticed[1:] == [(link, ORDERS)])
         watcher.follow([link], [(link, TopicPartition("orders", 1))])
-        assert watcher.lost
+        assert watcher.has_lost_watches
 
     watching(story)
 
@@ -117,7 +117,7 @@ def test_many_events_are_all_read(root: Path) -> None:
 def test_when_events_were_dropped_everything_may_have_changed(root: Path) -> None:
     async def story(watcher: Watcher, noticed: Noticed) -> None:
         watcher.follow([root], [(root, ORDERS)])
-        watcher._take(Event(-1, int(flags.Q_OVERFLOW), 0, ""))
+        watcher._handle_event(Event(-1, int(flags.Q_OVERFLOW), 0, ""))
         assert noticed == [(root, None)]
 
     watching(story)
@@ -127,10 +127,10 @@ def test_a_directory_that_goes_is_lost_until_it_is_followed_again(root: Path) ->
     async def story(watcher: Watcher, noticed: Noticed) -> None:
         watcher.follow([root], [(root, ORDERS)])
         (root / "orders-0").rmdir()
-        await until(lambda: watcher.lost)
+        await until(lambda: watcher.has_lost_watches)
         (root / "orders-0").mkdir()
         watcher.follow([root], [(root, ORDERS)])
-        assert not watcher.lost
+        assert not watcher.has_lost_watches
         await until(lambda: len(noticed) == 2)  # of the log directory: one went, one came
         (root / "orders-0" / "00000000000000000000.log").touch()
         await until(lambda: len(noticed) == 3)
@@ -149,7 +149,7 @@ def test_an_event_of_an_ended_watch_is_dropped(root: Path) -> None:
         (root / "payments-0").touch()
         await until(lambda: bool(noticed))
         assert noticed == [(root, None)]
-        assert not watcher.lost
+        assert not watcher.has_lost_watches
 
     watching(story)
 
@@ -165,10 +165,10 @@ def test_dropped_events_make_every_watch_new(root: Path) -> None:
             (root / f"{number}").touch()
         (root / "orders-0").rmdir()
         (root / "orders-0").mkdir()
-        await until(lambda: watcher.lost)
+        await until(lambda: watcher.has_lost_watches)
         assert noticed == [(root, None)]
         watcher.follow([root], [(root, ORDERS)])
-        assert not watcher.lost
+        assert not watcher.has_lost_watches
         (root / "orders-0" / "00000000000000000000.log").touch()
         await until(lambda: len(noticed) == 2)
         assert noticed[-1] == (root, ORDERS)
@@ -186,7 +186,7 @@ def test_another_directory_has_its_name_by_now(root: Path, moved: str) -> None:
         watcher.follow([path], [(path, ORDERS)])
         (path / moved).resolve().rename(root / "orders-0.0f-delete")
         (path / "orders-0").mkdir(parents=True)
-        await until(lambda: watcher.lost)
+        await until(lambda: watcher.has_lost_watches)
         watcher.follow([path], [(path, ORDERS)])
         await until(lambda: (path, None) in noticed)
         for name in ("00000000000000000000.log", "00000000000000000009.log"):
@@ -213,14 +213,14 @@ def test_a_limit_that_was_raised(root: Path) -> None:
         nonlocal is_limited, now
 
         def told() -> tuple[bool, bool]:
-            return "max_user_watches" in watcher.warning, watcher.lost
+            return "max_user_watches" in watcher.warning, watcher.has_lost_watches
 
         watcher.follow([root], [(root, ORDERS)])
         assert told() == (True, False)
         is_limited = False
         watcher.follow([root], [(root, ORDERS)])
         assert told() == (True, False), "not at each look"
-        now += AGAIN_SECONDS
+        now += RETRY_SECONDS
         assert told() == (True, True)
         watcher.follow([root], [(root, ORDERS)])
         assert told() == (False, False)
@@ -242,7 +242,7 @@ def test_too_many_instances(root: Path) -> None:
 
     async def story(watcher: Watcher, noticed: Noticed) -> None:
         assert "max_user_instances" in watcher.warning
-        await until(lambda: tries[0] == 3 and watcher.lost)
+        await until(lambda: tries[0] == 3 and watcher.has_lost_watches)
         watcher.follow([root], [(root, ORDERS)])
         assert watcher.warning == ""
         (root / "orders-0" / "00000000000000000000.log").touch()

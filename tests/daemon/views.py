@@ -6,17 +6,17 @@ import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from cleanerd.config.fingerprint import KAFKAS_FINGERPRINT
 from cleanerd.daemon.view import (
     CleanView,
+    DaemonTotals,
     DaemonView,
     LogDirView,
     PartitionView,
     QuarantineView,
     RunningView,
-    Totals,
     Trend,
 )
-from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -319,11 +319,11 @@ def _random_clean(partition: PartitionView, dice: random.Random, ended_ms: int) 
     )  # fmt: skip
 
 
-def _totals(history: tuple[CleanView, ...]) -> Totals:
+def _totals(history: tuple[CleanView, ...]) -> DaemonTotals:
     cleans: dict[str, int] = {}
     for each in history:
         cleans[each.result["outcome"]] = cleans.get(each.result["outcome"], 0) + 1
-    return Totals(
+    return DaemonTotals(
         cleans=cleans,
         dropped_records={"superseded": 48_211_904, "tombstone": 310_022, "aborted": 12, "keyless": 0, "marker": 4},
         read_records=61_000_000,

@@ -6,11 +6,11 @@ import dataclasses
 
 import pytest
 
-from cleanerd_lab.demo.compare import Wrong, compare, wrong_keys
-from cleanerd_lab.demo.reading import Read
-from cleanerd_lab.demo.traffic import Written
+from cleanerd_lab.demo.compare import WrongKeys, compare, wrong_keys
+from cleanerd_lab.demo.reading import ConsumedPartition
+from cleanerd_lab.demo.traffic import AcknowledgedTopic
 
-WRITTEN = Written(
+WRITTEN = AcknowledgedTopic(
     "orders-none",
     "none",
     # In the order of the delivery reports: several producers, so not that of the offsets.
@@ -27,8 +27,8 @@ CLEAN_OFFSET = 5
 GOOD = {3: (b"b", b"b2"), 4: (b"c", None), 0: (b"a", b"a1"), 5: (b"a", b"a2")}
 
 
-def _read(records: dict[int, tuple[bytes | None, bytes | None]], position: int = 6) -> Read:
-    return Read("a client", records, position, 6)
+def _read(records: dict[int, tuple[bytes | None, bytes | None]], position: int = 6) -> ConsumedPartition:
+    return ConsumedPartition("a client", records, position, 6)
 
 
 def test_the_expected_records_compare_equal() -> None:
@@ -71,5 +71,5 @@ def test_a_reader_that_stops_early_is_not_good() -> None:
 def test_every_way_to_be_wrong_is_told_apart() -> None:
     expected = {b"a": b"1", b"b": b"2", b"c": b"3", b"d": None, b"e": None, b"f": None}
     found = {b"a": b"1", b"b": b"x", b"d": None, b"e": b"back", b"new": b"never written"}
-    assert wrong_keys(expected, found) == Wrong(other_value=1, deleted_but_back=2, live_but_gone=1)
+    assert wrong_keys(expected, found) == WrongKeys(other_value=1, deleted_but_back=2, live_but_gone=1)
     assert wrong_keys(expected, found).keys == 4

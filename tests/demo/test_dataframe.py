@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from cleanerd_lab.demo.dataframe import LINES, compared
-from cleanerd_lab.demo.traffic import Written
+from cleanerd_lab.demo.traffic import AcknowledgedTopic
 
-WRITTEN = Written("t", "none", {0: (b"a", b"1"), 1: (b"b", b"2"), 2: (b"a", b"3"), 3: (b"b", None)})
+WRITTEN = AcknowledgedTopic("t", "none", {0: (b"a", b"1"), 1: (b"b", b"2"), 2: (b"a", b"3"), 3: (b"b", None)})
 
 
 def test_a_right_latest_state_is_accepted() -> None:
@@ -21,7 +21,7 @@ def test_a_wrong_latest_state_is_found() -> None:
     assert compared(WRITTEN, {"2": ["61", "33"]}, {"61": "31"}).wrong_keys == 1
     assert compared(WRITTEN, {"2": ["61", "33"]}, {"61": "33", "62": "32"}).wrong_keys == 1
     assert compared(WRITTEN, {"2": ["61", "33"]}, {}).wrong_keys == 1
-    assert not compared(Written("t", "none"), {}, {}).good
+    assert not compared(AcknowledgedTopic("t", "none"), {}, {}).good
 
 
 def test_five_lines() -> None:

@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from cleanerd.cli.output import Output
-from cleanerd_lab.demo.compare import Wrong
-from cleanerd_lab.demo.live import LiveDemo, LiveResult, LiveTopic, Sample
-from cleanerd_lab.demo.live_report import live_document, tell_live
+from cleanerd_lab.demo.compare import WrongKeys
+from cleanerd_lab.demo.live import LiveDemo, LiveResult, LiveSample, LiveTopic
+from cleanerd_lab.demo.live_report import live_document, report_live
 from cleanerd_lab.demo.page import Page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TOPIC = LiveTopic("balances", "header", 1_000, 30, 90, 30, 50_000, 3_000, Wrong(other_value=7), Wrong())
+TOPIC = LiveTopic("balances", "header", 1_000, 30, 90, 30, 50_000, 3_000, WrongKeys(other_value=7), WrongKeys())
 RESULT = LiveResult((TOPIC,), 12, 0, 14, 1, 5, 4_321, (), 12.0, 0.3, 0)
-SAMPLE = Sample(5.2, 1_000, 50_000, 9_000, 0, 3, 4, 800)
+SAMPLE = LiveSample(5.2, 1_000, 50_000, 9_000, 0, 3, 4, 800)
 URL = "http://127.0.0.1:7/"
 
 
 def _run(result: LiveResult) -> LiveDemo:
     """A demonstration that did nothing and found ``result``."""
 
-    def watch(_seconds: float | None) -> Iterator[Sample]:
+    def watch(_seconds: float | None) -> Iterator[LiveSample]:
         yield from [SAMPLE, SAMPLE]
 
     run = SimpleNamespace(start=lambda: None, watch=watch, finish=lambda: result, url=URL, bootstrap="127.0.0.1:9")
@@ -37,7 +37,7 @@ def _run(result: LiveResult) -> LiveDemo:
     ("change", "good"),
     [
         ({}, True),
-        ({"topics": (replace(TOPIC, wrong=Wrong(live_but_gone=1)),)}, False),
+        ({"topics": (replace(TOPIC, wrong=WrongKeys(live_but_gone=1)),)}, False),
         ({"client_errors": ("a fetch failed",)}, False),
         ({"findings": 1}, False),
         ({"failed_cleans": 1}, False),
@@ -54,7 +54,7 @@ def test_a_good_report(change: dict[str, Any], *, good: bool) -> None:
 
 def test_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     """Where to look stands above the table that grows; then the sums, and the errors of clients by name."""
-    result = tell_live(Page(Output()), _run(replace(RESULT, client_errors=("it broke",))), seconds=1, stay=False)
+    result = report_live(Page(Output()), _run(replace(RESULT, client_errors=("it broke",))), seconds=1, stay=False)
     printed = capsys.readouterr().out
     assert result.client_errors
     assert printed.index(URL) < printed.index("acknowledged")
@@ -64,5 +64,5 @@ def test_the_page(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_as_json_nothing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    tell_live(Page(Output(as_json=True)), _run(RESULT), seconds=1, stay=False)
+    report_live(Page(Output(as_json=True)), _run(RESULT), seconds=1, stay=False)
     assert capsys.readouterr().out == ""

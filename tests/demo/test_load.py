@@ -9,7 +9,7 @@ import pytest
 
 from cleanerd.client.rules import TopicRules
 from cleanerd_lab.demo.load import KEYS, LAST_MS, LATE_BY, SEGMENT_MS, Model, Writer, endless
-from cleanerd_lab.demo.race import Raced, Update
+from cleanerd_lab.demo.race import RaceResult, RaceUpdate
 from cleanerd_lab.demo.strategies import STRATEGY
 
 
@@ -45,7 +45,7 @@ def test_the_model_agrees_with_that_of_the_race(versioned: bool) -> None:
     model = Model()
     for offset, update in reports:
         model.take(update, offset)
-    raced = Raced(log)
+    raced = RaceResult(log)
     assert model.expected() == raced.expected()
     assert model.last_values() == raced.last_values()
     assert model.records == 20_000
@@ -56,7 +56,7 @@ def test_the_model_agrees_with_that_of_the_race(versioned: bool) -> None:
 def test_the_race_decides_wrongly_without_versions() -> None:
     """Else there would be nothing to see: the last record is often not the one that should win."""
     model = Model()
-    for offset, update in enumerate((Update(b"k", 7, b"new"), Update(b"k", 3, b"old"))):
+    for offset, update in enumerate((RaceUpdate(b"k", 7, b"new"), RaceUpdate(b"k", 3, b"old"))):
         model.take(update, offset)
     assert (model.expected(), model.last_values(), model.out_of_order) == ({b"k": b"new"}, {b"k": b"old"}, 1)
 

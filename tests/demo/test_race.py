@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.client.rules import TopicRules
-from cleanerd.settings import load_settings
-from cleanerd_lab.demo.race import Raced, RaceFacts, Update, facts, late_updates, updates
+from cleanerd.config import load_settings
+from cleanerd_lab.demo.race import RaceFacts, RaceResult, RaceUpdate, facts, late_updates, updates
 from cleanerd_lab.demo.strategies import CONFIG, STRATEGY, TOPIC
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def _raced(*entries: tuple[bytes, int | None, bytes | None]) -> Raced:
-    return Raced({offset: Update(*entry) for offset, entry in enumerate(entries)})
+def _raced(*entries: tuple[bytes, int | None, bytes | None]) -> RaceResult:
+    return RaceResult({offset: RaceUpdate(*entry) for offset, entry in enumerate(entries)})
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_the_model_keeps_the_highest_version(
 
 
 def test_the_model_goes_by_offsets_not_by_delivery_reports() -> None:
-    raced = Raced({5: Update(b"k", 1, b"second"), 2: Update(b"k", 1, b"first")})
+    raced = RaceResult({5: RaceUpdate(b"k", 1, b"second"), 2: RaceUpdate(b"k", 1, b"first")})
     assert raced.winners() == {b"k": 5}
     assert raced.last_values() == {b"k": b"second"}
 
@@ -61,7 +61,7 @@ def test_the_traffic_has_everything_the_demonstration_promises() -> None:
     batch = updates(12_000, seed=1)
     assert batch == updates(12_000, seed=1)
     assert batch != updates(12_000, seed=2)
-    raced = Raced(dict(enumerate(batch)))
+    raced = RaceResult(dict(enumerate(batch)))
     counts = facts(raced)
     assert counts.records == 12_000
     assert counts.keys > 900
@@ -76,7 +76,7 @@ def test_the_traffic_has_everything_the_demonstration_promises() -> None:
 
 
 def test_late_writes_lose_and_reach_deleted_keys_too() -> None:
-    raced = Raced(dict(enumerate(updates(12_000, seed=1))))
+    raced = RaceResult(dict(enumerate(updates(12_000, seed=1))))
     late = late_updates(raced, seed=1)
     before, expected = raced.winners(), raced.expected()
     assert any(expected[update.key] is None for update in late)

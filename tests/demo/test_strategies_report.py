@@ -11,12 +11,12 @@ import pytest
 
 from cleanerd.cli.output import Output
 from cleanerd_lab.bench.process import Cost
-from cleanerd_lab.demo.compare import Wrong
+from cleanerd_lab.demo.compare import WrongKeys
 from cleanerd_lab.demo.dataframe import SparkRead
 from cleanerd_lab.demo.kafka_cleaner import KafkaCleaning
 from cleanerd_lab.demo.page import Page
 from cleanerd_lab.demo.race import RaceFacts
-from cleanerd_lab.demo.story import Cleaned, Demo, KafkaResult, OnceMore
+from cleanerd_lab.demo.story import Cleaned, Demo, KafkaResult, SecondCleaning
 from cleanerd_lab.demo.strategies import (
     BY_CLEANERD,
     BY_KAFKA,
@@ -27,19 +27,19 @@ from cleanerd_lab.demo.strategies import (
     Delegated,
     View,
 )
-from cleanerd_lab.demo.verb import Teller, tell_end
+from cleanerd_lab.demo.verb import StepRunner, report_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 READ = SparkRead("orders", records=10, keys=5, wrong_records=0, wrong_keys=0, seconds=1.0)
-KAFKAS = Wrong(other_value=5, deleted_but_back=1)
+KAFKAS = WrongKeys(other_value=5, deleted_but_back=1)
 COMPARED = Compared(
     views=(
         View(NOT_CLEANED, PLAIN, 100, KAFKAS),
-        View(NOT_CLEANED, "LatestState", 100, Wrong()),
+        View(NOT_CLEANED, "LatestState", 100, WrongKeys()),
         View(BY_KAFKA, PLAIN, 10, KAFKAS),
-        View(BY_CLEANERD, PLAIN, 10, Wrong()),
+        View(BY_CLEANERD, PLAIN, 10, WrongKeys()),
     ),
     as_promised=True,
     kafka_by_its_rules=True,
@@ -50,14 +50,14 @@ LATER = DayLater(
     tombstones_before=4,
     tombstones_gone=3,
     tombstones_waiting=1,
-    wrong=Wrong(),
+    wrong=WrongKeys(),
     as_expected=True,
 )
 
 
 def _wrong_view(number: int) -> Compared:
     views = list(COMPARED.views)
-    views[number] = replace(views[number], wrong=Wrong(live_but_gone=1))
+    views[number] = replace(views[number], wrong=WrongKeys(live_but_gone=1))
     return replace(COMPARED, views=tuple(views))
 
 
@@ -84,7 +84,7 @@ def _run(compared: Compared, later: DayLater, read: SparkRead) -> Demo:
         stop_and_copy=gives(None),
         clean=gives(Cleaned({}, {}, cost, cost)),
         start_and_read=gives([]),
-        write_once_more=gives(OnceMore(1, 1)),
+        write_once_more=gives(SecondCleaning(1, 1)),
         kafka_cleans=gives(KafkaResult(KafkaCleaning(1.0, 1.0), {}, {})),
         strategies=strategies,
         read_by_spark=gives(read),
@@ -101,7 +101,7 @@ def _run(compared: Compared, later: DayLater, read: SparkRead) -> Demo:
         (_wrong_view(3), LATER, READ, 1),
         (replace(COMPARED, as_promised=False), LATER, READ, 1),
         (replace(COMPARED, kafka_by_its_rules=False), LATER, READ, 1),
-        (COMPARED, replace(LATER, wrong=Wrong(deleted_but_back=1)), READ, 1),
+        (COMPARED, replace(LATER, wrong=WrongKeys(deleted_but_back=1)), READ, 1),
         (COMPARED, replace(LATER, as_expected=False), READ, 1),
         (COMPARED, LATER, replace(READ, wrong_records=1), 1),
         (COMPARED, LATER, replace(READ, wrong_keys=1), 1),
@@ -125,8 +125,8 @@ def test_any_difference_is_exit_code_1(
     capsys: pytest.CaptureFixture[str], compared: Compared, later: DayLater, read: SparkRead, exit_code: int
 ) -> None:
     page = Page(Output())
-    good, document = Teller(page, _run(compared, later, read)).tell()
-    assert tell_end(Output(), page, good=good, seconds=0.0, document=document) == exit_code
+    good, document = StepRunner(page, _run(compared, later, read)).run()
+    assert report_end(Output(), page, good=good, seconds=0.0, document=document) == exit_code
     printed = capsys.readouterr().out
     assert ("SOMETHING DIFFERS" in printed) == bool(exit_code)
     assert "keys wrong" in printed

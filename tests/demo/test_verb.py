@@ -162,7 +162,7 @@ def _check_strategies(result: dict[str, Any]) -> None:
     ("signal_number", "arguments", "log"),
     [
         (signal.SIGINT, ["--only", "offline", "--records", "3000000"], "cleanerd-demo-*/broker/d1/orders-none-0/*.log"),
-        (signal.SIGTERM, ["--seconds", "600"], "cleanerd-demo-*/live/cleanerd.log"),
+        (signal.SIGTERM, ["--seconds", "600"], "cleanerd-demo-*/live/cleanerd.segments"),
     ],
     ids=["offline", "live"],
 )

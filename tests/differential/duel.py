@@ -12,16 +12,16 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cleanerd.apply.lock import LogDirLock
-from cleanerd.apply.round import clean_partition
-from cleanerd.apply.session import LockedDir
 from cleanerd.cleaner.resources import Resources
 from cleanerd.cleaner.survey import CleaningOptions
+from cleanerd.config.topic_config import resolve_topic_config
 from cleanerd.format.checkpoint import read_offset_checkpoint, write_offset_checkpoint
 from cleanerd.format.names import TopicPartition
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.log.topic_config import resolve_topic_config
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.swap.lock import LogDirLock
+from cleanerd.swap.round import clean_partition
+from cleanerd.swap.session import LockedDir
 from tests.cleaner.driver import Silent
 from tests.differential.behaves import assert_alike
 from tests.differential.history import History, Turn

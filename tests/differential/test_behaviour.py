@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.log.clean_point import StateStore
+from cleanerd.state.cleaner_checkpoint import StateStore
 from tests.differential.behaves import assert_alike
 from tests.differential.duel import NAME, NEVER_MS, clean_ours, play, prepare
 from tests.differential.history import DAY_MS, NOW, History, Turn, batch, log

@@ -10,7 +10,7 @@ import pytest
 
 from cleanerd import _kernel
 from cleanerd.format.legacy import parse_message
-from cleanerd.log.clean_point import StateStore
+from cleanerd.state.cleaner_checkpoint import StateStore
 from tests.differential import duel
 from tests.differential.cell import Cell, parameters
 from tests.differential.cells.legacy import (

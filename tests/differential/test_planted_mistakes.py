@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from cleanerd.apply import put
-from cleanerd.broker import reading
+from cleanerd.broker import partition_snapshot
 from cleanerd.cleaner import decide as deciding
 from cleanerd.cleaner import evidence, planning, rewrite
 from cleanerd.cleaner import index as indexing
@@ -17,6 +16,7 @@ from cleanerd.policy import retain as retention
 from cleanerd.policy import tombstone
 from cleanerd.policy.producer import LastRecords
 from cleanerd.policy.transaction import AbortedTransactions, OpenTransactions
+from cleanerd.swap import strategy
 from tests.differential.cells import (
     first_dirty,
     offsets,
@@ -126,9 +126,11 @@ MISTAKES = [
     Mistake("covers", AbortedTransactions, _result(np.zeros_like), "aborted"),
     Mistake("keyed_rows", indexing, _indexed_all_the_same, "aborted data shadows nothing (C-19)"),
     Mistake("end_of_group", deciding, lambda _: lambda actions, __: actions, "the last batch is keyless"),
-    Mistake("survey_log", reading, _result(_all_dirty), "first dirty inside a batch, between its duplicates (6)"),
-    Mistake("make_plan", put, _result(_one_less), "inside a batch: 3 keys, up to 3"),
-    Mistake("make_plan", put, _result(_sparse), "an index entry every 200 bytes"),
+    Mistake(
+        "survey_log", partition_snapshot, _result(_all_dirty), "first dirty inside a batch, between its duplicates (6)"
+    ),
+    Mistake("make_plan", strategy, _result(_one_less), "inside a batch: 3 keys, up to 3"),
+    Mistake("make_plan", strategy, _result(_sparse), "an index entry every 200 bytes"),
 ]
 
 

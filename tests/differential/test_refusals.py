@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.log.clean_point import StateStore
+from cleanerd.state.cleaner_checkpoint import StateStore
 from tests.differential.duel import NAME, clean_ours, digest, prepare
 from tests.differential.history import NOW, T0, History, Turn, batch, log
 from tests.kafka.judge import JudgeError, Round

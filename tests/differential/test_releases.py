@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.log.clean_point import StateStore
+from cleanerd.state.cleaner_checkpoint import StateStore
 from tests.differential import duel
 from tests.differential.cell import Cell, parameters
 from tests.differential.cells import offsets, sample, shapes, tombstones, transaction_scenarios

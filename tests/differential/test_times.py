@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from cleanerd.log.clean_point import StateStore
+from cleanerd.state.cleaner_checkpoint import StateStore
 from tests.cleaner.driver import NAME as ORDERS
 from tests.cleaner.driver import clean_all, config
 from tests.cleaner.strategy_cases import BY_HEADER, T, rec

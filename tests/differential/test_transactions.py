@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cleanerd.format.index import TXN_ENTRY
-from cleanerd.log.clean_point import StateStore
+from cleanerd.state.cleaner_checkpoint import StateStore
 from tests.differential.cell import Cell, parameters
 from tests.differential.cells.transactions import CELLS
 from tests.differential.duel import NAME, NO_OFFSET, clean_ours, prepare, put_checkpoint

@@ -8,16 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cleanerd.apply.swapping_broker import SWAP_SOURCES, SwappingBroker, SwapSources
 from cleanerd.broker.agent_jar import jar_path
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.cli.clean_live import clean_dir_live
 from cleanerd.cli.each_dir import CleaningRequest
 from cleanerd.cli.output import Output
+from cleanerd.config import load_settings
 from cleanerd.errors import AgentRefusalError
-from cleanerd.log.clean_point import StateStore
-from cleanerd.scope.selection import Selection
-from cleanerd.settings import load_settings
+from cleanerd.resolution.selection import PartitionSelection
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.swap.swapping_broker import SWAP_SOURCES, SwappingBroker, SwapSources
 from tests.support.log_dirs import batches_of
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Rounds:
         wished = CleaningOptions(now_ms=time.time_ns() // 1_000_000, force=True, **options)
         output = Output(as_json=True, quiet=True)
         store = StateStore(settings.daemon.cleanerd_state_dir)
-        wanted = Selection(tuple(map(str, names)), frozenset(names), frozenset(names))
+        wanted = PartitionSelection(tuple(map(str, names)), frozenset(names), frozenset(names))
         request = CleaningRequest(output, settings, self.broker.log_dirs, wanted, wished, store, self.kept)
         results, failures = request.each(partial(clean_dir_live, connect=self.connect))
         assert failures == [], list(map(str, failures))

@@ -12,11 +12,11 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from kafka.admin import KafkaAdminClient
 
 from cleanerd.broker.agent_client import AgentClient
-from cleanerd.broker.agent_facts import ask_info, ask_log
+from cleanerd.broker.agent_facts import fetch_info, fetch_log
 from cleanerd.broker.agent_transport import SOCKET
 from cleanerd.format.names import TopicPartition as Name
-from cleanerd.log.log_dir import cleaner_offset
 from cleanerd.policy.version import encode_version
+from cleanerd.segments.log_dir import cleaner_offset
 from cleanerd_lab.demo.broker import Broker
 from tests.brokers.node import errors, names_ending, wait_until
 from tests.support.patience import PATIENCE_SECONDS
@@ -79,12 +79,12 @@ def read(broker: Broker, topic: str, isolation: str = "read_uncommitted") -> dic
 
 def info(broker: Broker) -> AgentInfo:
     with AgentClient.connect(broker.log_dirs[0] / SOCKET) as client:
-        return ask_info(client)
+        return fetch_info(client)
 
 
 def facts(broker: Broker, topic: str) -> LogFacts:
     with AgentClient.connect(broker.log_dirs[0] / SOCKET) as client:
-        return ask_log(client, Name(topic, 0))
+        return fetch_log(client, Name(topic, 0))
 
 
 def check_broker(broker: Broker) -> None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
-from cleanerd.apply.swapping_broker import SwapSources
 from cleanerd.format.names import TopicPartition as Name
 from cleanerd.policy.grouping import MAX_SOURCES, MOST_RECORDLESS
+from cleanerd.swap.swapping_broker import SwapSources
 from tests.brokers.ledger import Partition
 from tests.brokers.markers import wait_until_ended
 from tests.brokers.node import wait_until

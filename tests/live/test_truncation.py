@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from cleanerd.apply.swapping_broker import SwapSources
 from cleanerd.format.names import TopicPartition as Name
+from cleanerd.swap.swapping_broker import SwapSources
 from cleanerd_lab.demo.broker import Broker
 from cleanerd_lab.demo.ports import free_port
 from tests.brokers.node import wait_until

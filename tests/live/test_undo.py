@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from cleanerd.apply.kept_segments import KeptSegments
-from cleanerd.apply.lock import LogDirLock
-from cleanerd.apply.session import LockedDir
-from cleanerd.apply.undo import entries_of, undo_cleaning
 from cleanerd.format.names import TopicPartition as Name
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import read_log_dir
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.swap.kept_segments import KeptSegments
+from cleanerd.swap.lock import LogDirLock
+from cleanerd.swap.session import LockedDir
+from cleanerd.swap.undo import entries_of, undo_cleaning
 from tests.brokers.ledger import Partition
 from tests.brokers.markers import wait_until_ended
 from tests.brokers.node import wait_until

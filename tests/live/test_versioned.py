@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 
 from cleanerd.format.names import TopicPartition as Name
 from cleanerd.policy.version import encode_version
-from cleanerd.verify.partition import Question, verify_partition
+from cleanerd.verify.partition import VerifyRequest, verify_partition
 from tests.live.late_writer import NO_LAG, STRATEGY, TOPIC, LateWriter, read_winners
 from tests.live.load import create_topics
 from tests.live.rounds import Rounds, with_agent
@@ -79,4 +79,4 @@ def test_room_that_the_broker_sets_aside(rounds: Rounds) -> None:
         time.sleep(0.5)
     assert [result.reason for result in results if result.error is not None] == []
     assert not any("wait" in note or "cannot be read" in note for result in results for note in result.notes)
-    assert verify_partition(path, Question(time.time_ns() // 1_000_000)).findings.errors == 0
+    assert verify_partition(path, VerifyRequest(time.time_ns() // 1_000_000)).findings.errors == 0

@@ -1,15 +1,15 @@
-"""Mistakes beside a running broker: what is asked of its agent, what an answer means (``apply/put_by_agent.py``)."""
+"""Mistakes beside a running broker: what is asked of its agent, what an answer means (``swap/live_swap.py``)."""
 
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-LIVE = "cleanerd/apply/put_by_agent.py"
-SWAP = "cleanerd/apply/agent_swap.py"
+LIVE = "cleanerd/swap/live_swap.py"
+SWAP = "cleanerd/swap/agent_swap.py"
 LOG = "cleanerd/broker/live_log.py"
-TESTS = "tests/apply/test_live.py"
+TESTS = "tests/swap/test_live.py"
 PLACES = "tests/daemon/test_agent_places.py"
-ANSWERS = "tests/apply/test_live_answers.py"
+ANSWERS = "tests/swap/test_live_answers.py"
 
 BESIDE_BROKERS = (
     Mutant(
@@ -64,14 +64,14 @@ BESIDE_BROKERS = (
         "a-worker-sleeps-until-old-files-are-gone",
         "D-10",
         "cleanerd/daemon/work/run_job.py",
-        "Patience(plans=2, deletion_seconds=0.0)",
-        "Patience()",
+        "RetryPolicy(plans=2, deletion_seconds=0.0)",
+        "RetryPolicy()",
         (f"{PLACES}::test_a_partition_that_waits_gives_the_worker_back",),
     ),
     Mutant(
         "a-round-waits-for-a-disk-that-hangs",
         "OP-10",
-        "cleanerd/daemon/looking/look_threads.py",
+        "cleanerd/daemon/discovery/scan_threads.py",
         "timeout=None if wait_for_all else self._limits.together_seconds",
         "timeout=None",
         ("tests/daemon/test_look_threads.py::test_a_disk_that_begins_to_hang_stops_no_other",),
@@ -79,10 +79,10 @@ BESIDE_BROKERS = (
     Mutant(
         "more-producers-than-memory",
         "U-35",
-        "cleanerd/log/producers.py",
+        "cleanerd/segments/producers.py",
         "if producers * PRODUCER_BYTES > self.memory_bytes:",
         "if self.memory_bytes < 0:",
-        ("tests/log/test_producers.py::test_more_producers_than_there_is_memory_for",),
+        ("tests/segments/test_producers.py::test_more_producers_than_there_is_memory_for",),
     ),
     Mutant(
         "witnesses-of-the-sources-only",
@@ -98,15 +98,15 @@ BESIDE_BROKERS = (
         "cleanerd/broker/agent_transport.py",
         "if server not in {0, os.geteuid(), owner}:",
         "if server < 0:",
-        ("tests/apply/test_live_pace.py::test_a_socket_of_another_user_is_not_asked",),
+        ("tests/swap/test_live_pace.py::test_a_socket_of_another_user_is_not_asked",),
     ),
     Mutant(
         "the-cleaners-checkpoint-of-before",
         "C-13",
-        "cleanerd/log/log_dir.py",
+        "cleanerd/segments/log_dir.py",
         "_bytes_of(path, (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))",
         "_bytes_of(path, (status.st_dev,))",
-        ("tests/apply/test_live_pace.py::test_the_cleaners_checkpoint_as_it_stands",),
+        ("tests/swap/test_live_pace.py::test_the_cleaners_checkpoint_as_it_stands",),
     ),
     Mutant(
         "the-first-line-of-a-partition-counts",
@@ -119,47 +119,47 @@ BESIDE_BROKERS = (
     Mutant(
         "checkpoints-of-the-first-look",
         "C-13",
-        "cleanerd/log/log_dir.py",
+        "cleanerd/segments/log_dir.py",
         "if known is None or known[0] != data:",
         "if known is None:",
-        ("tests/log/test_log_dir.py::test_what_is_still_the_same_is_not_parsed_again",),
+        ("tests/segments/test_log_dir.py::test_what_is_still_the_same_is_not_parsed_again",),
     ),
     Mutant(
         "partitions-of-the-first-look",
         "F-5",
-        "cleanerd/log/log_dir.py",
+        "cleanerd/segments/log_dir.py",
         "        if names != self.names:\n",
         "        if not self.names:\n",
-        ("tests/log/test_log_dir.py::test_what_is_still_the_same_is_not_parsed_again",),
+        ("tests/segments/test_log_dir.py::test_what_is_still_the_same_is_not_parsed_again",),
     ),
     Mutant(
         "a-staged-plan-outlives-a-live-round",
         "D-05",
-        "cleanerd/apply/put_by_agent.py",
+        "cleanerd/swap/live_swap.py",
         "        if self._some_wait:\n",
         "        if False:\n",
-        ("tests/apply/test_live_pace.py::test_a_round_leaves_nothing_that_nobody_takes_up",),
+        ("tests/swap/test_live_pace.py::test_a_round_leaves_nothing_that_nobody_takes_up",),
     ),
     Mutant(
         "young-metadata-by-a-clock-that-jumped",
         "U-42",
-        "cleanerd/scope/broker_facts.py",
+        "cleanerd/resolution/broker_facts.py",
         "read_clock(settings.daemon.cleanerd_state_dir, []).now_ms()",
         "sum(read_clock(settings.daemon.cleanerd_state_dir, []).read_ms())",
-        ("tests/scope/test_young_metadata.py::test_a_clock_that_jumped_ahead",),
+        ("tests/resolution/test_young_metadata.py::test_a_clock_that_jumped_ahead",),
     ),
     Mutant(
         "the-command-line-of-a-broker-is-not-asked",
         "U-24",
-        "cleanerd/scope/broker_facts.py",
+        "cleanerd/resolution/broker_facts.py",
         "properties = {**properties, **overrides_of(log_dir.path)}",
         "properties = {**overrides_of(log_dir.path), **properties}",
-        ("tests/scope/test_command_line.py::test_it_wins_while_the_broker_runs",),
+        ("tests/resolution/test_command_line.py::test_it_wins_while_the_broker_runs",),
     ),
     Mutant(
         "kept-by-a-clock-that-is-behind",
         "U-42",
-        "cleanerd/daemon/work/keeping.py",
+        "cleanerd/daemon/work/backup_limits.py",
         "lambda: sum(self._clock.read_ms())",
         "lambda: self._clock.now_ms()",
         ("tests/daemon/test_keep_replaced.py::test_a_clock_in_doubt",),
@@ -167,7 +167,7 @@ BESIDE_BROKERS = (
     Mutant(
         "a-topics-first-configuration-by-the-broker-stays",
         "U-23",
-        "cleanerd/scope/partitions.py",
+        "cleanerd/resolution/partitions.py",
         "if known is None or known.facts is not self.facts or (known.effective, known.segment_bytes) != made_of:",
         "if known is None or known.facts is not self.facts:",
         ("tests/daemon/test_log_dir_looker.py::test_a_topics_partitions_share_its_configuration",),
@@ -175,7 +175,7 @@ BESIDE_BROKERS = (
     Mutant(
         "configurations-of-the-first-look",
         "U-23",
-        "cleanerd/daemon/looking/log_dir_looker.py",
+        "cleanerd/daemon/discovery/log_dir_scanner.py",
         "same = before.facts is partitions.facts and ",
         "same = ",
         ("tests/daemon/test_log_dir_looker.py::test_a_topic_that_is_compacted_no_longer",),
@@ -231,7 +231,7 @@ BESIDE_BROKERS = (
     Mutant(
         "quarantined-when-moved",
         "A-13",
-        "cleanerd/apply/remember.py",
+        "cleanerd/swap/record_outcome.py",
         "if _is_gone(log_dir.path / str(name)):",
         "if _is_gone(log_dir.path):",
         (f"{ANSWERS}::test_a_partition_that_left_its_log_directory_is_not_quarantined",),
@@ -263,7 +263,7 @@ BESIDE_BROKERS = (
     Mutant(
         "plan-promises-a-held-directory",
         "U-39",
-        "cleanerd/scope/obstacles.py",
+        "cleanerd/resolution/obstacles.py",
         "        if worker is not None:\n",
         "        if False:\n",
         ("tests/cli/test_refusals.py::test_plan_promises_nothing_that_is_refused",),
@@ -271,26 +271,26 @@ BESIDE_BROKERS = (
     Mutant(
         "what-is-too-young-counts",
         "U-23",
-        "cleanerd/log/cluster_metadata.py",
+        "cleanerd/segments/cluster_metadata.py",
         "copy.deepcopy(image).finish()",
         "image.finish()",
-        ("tests/log/test_young_metadata.py::test_young_batches_are_told_apart_in_one_reading",),
+        ("tests/segments/test_young_metadata.py::test_young_batches_are_told_apart_in_one_reading",),
     ),
     Mutant(
         "plan-promises-what-is-moved",
         "A-13",
-        "cleanerd/scope/partitions.py",
-        "        _refuse_unfit(name, said)\n",
+        "cleanerd/resolution/partitions.py",
+        "        _refuse_unfit(name, facts)\n",
         "",
         ("tests/cli/test_refusals.py::test_plan_promises_nothing_that_is_refused",),
     ),
     Mutant(
         "a-log-that-became-shorter-is-believed",
         "S-03",
-        "cleanerd/scope/settled.py",
+        "cleanerd/resolution/checkpoint_pair.py",
         "or end < self.ends[name]",
         "or end > self.ends[name]",
-        ("tests/scope/test_settled_checkpoints.py::test_the_lower_one",),
+        ("tests/resolution/test_settled_checkpoints.py::test_the_lower_one",),
     ),
     Mutant(
         "aborted-transactions-not-told",
@@ -333,15 +333,15 @@ BESIDE_BROKERS = (
         "cleanerd/broker/live_log.py",
         "max(facts.recovery_point, facts.active.base)",
         "facts.recovery_point",
-        ("tests/apply/test_live.py::test_a_recovery_point_that_stays_behind",),
+        ("tests/swap/test_live.py::test_a_recovery_point_that_stays_behind",),
     ),
     Mutant(
         "a-winner-may-be-lost-with-the-power",
         "U-49",
-        "cleanerd/apply/put_by_agent.py",
+        "cleanerd/swap/live_swap.py",
         "        if log.end_of(number) > recovery_point:\n",
         "        if log.end_of(number) > recovery_point > 5:\n",
-        ("tests/apply/test_live.py::test_a_recovery_point_that_stays_behind",),
+        ("tests/swap/test_live.py::test_a_recovery_point_that_stays_behind",),
     ),
     Mutant(
         "the-agent-is-looked-for-in-named-directories-only",
@@ -354,7 +354,7 @@ BESIDE_BROKERS = (
     Mutant(
         "each-log-directory-has-a-wait-of-its-own",
         "S-03",
-        "cleanerd/scope/settled.py",
+        "cleanerd/resolution/checkpoint_pair.py",
         "            for other in beside:",
         "            for other in ():",
         ("tests/cli/test_named_directories.py::test_one_wait_for_all_directories",),

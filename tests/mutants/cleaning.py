@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-ABORTED = "cleanerd/log/aborted.py"
+ABORTED = "cleanerd/segments/aborted_transactions.py"
 CLEANABLE = "cleanerd/policy/cleanable.py"
-PRODUCERS = "cleanerd/log/producers.py"
-TORN = "cleanerd/log/torn.py"
+PRODUCERS = "cleanerd/segments/producers.py"
+TORN = "cleanerd/segments/torn_tail.py"
 EVIDENCE = "cleanerd/cleaner/evidence.py"
 
 CLEANING = (
@@ -17,7 +17,7 @@ CLEANING = (
         ABORTED,
         'entries[entries["first_offset"] < bound]',
         'entries[entries["last_offset"] < bound]',
-        ("tests/log/test_aborted.py::test_which_transactions_are_aborted",),
+        ("tests/segments/test_aborted_transactions.py::test_which_transactions_are_aborted",),
     ),
     Mutant(
         "stopped-at-the-last-stable-offset",
@@ -25,7 +25,7 @@ CLEANING = (
         ABORTED,
         'entries[entries["first_offset"] < bound]',
         'entries[(entries["first_offset"] < bound) & (entries["last_stable_offset"] < bound)]',
-        ("tests/log/test_aborted.py::test_which_transactions_are_aborted",),
+        ("tests/segments/test_aborted_transactions.py::test_which_transactions_are_aborted",),
     ),
     Mutant(
         "clean-part-ignored",
@@ -54,33 +54,33 @@ CLEANING = (
     Mutant(
         "parts-of-a-wrong-index-are-the-next-segments",
         "OP-2",
-        "cleanerd/log/pool.py",
+        "cleanerd/segments/pool.py",
         "deque(itertools.islice(results, len(parts) - number - 1), maxlen=0)",
         "deque(itertools.islice(results, 0), maxlen=0)",
-        ("tests/log/test_pool.py::test_segment_after_segment",),
+        ("tests/segments/test_pool.py::test_segment_after_segment",),
     ),
     Mutant(
         "zeros-end-a-part",
         "OP-2",
-        "cleanerd/log/pool.py",
+        "cleanerd/segments/pool.py",
         "replace(segment, size_bytes=end, is_active=False)",
         "replace(segment, size_bytes=end)",
-        ("tests/log/test_pool_errors.py::test_zeros_between_batches_are_damage",),
+        ("tests/segments/test_pool_errors.py::test_zeros_between_batches_are_damage",),
     ),
     Mutant(
         "read-back-while-workers-read",
         "S-29",
-        "cleanerd/log/pool.py",
-        "with self.at_rest(), contextlib.ExitStack() as opened:",
+        "cleanerd/segments/pool.py",
+        "with self.paused(), contextlib.ExitStack() as opened:",
         "with contextlib.ExitStack() as opened:",
-        ("tests/log/test_pool_errors.py::test_staged_files_are_read_when_nobody_reads_the_log",),
+        ("tests/segments/test_pool_errors.py::test_staged_files_are_read_when_nobody_reads_the_log",),
     ),
     Mutant(
         "rewrite-begins-at-the-chunks-first-batch",
         "OP-2",
         EVIDENCE,
-        "self.marks.append(Mark(int(batches.position[row]), self._batches + row, records))",
-        "self.marks.append(Mark(int(batches.position[row]), self._batches, records))",
+        "self.marks.append(RewriteStart(int(batches.position[row]), self._batches + row, records))",
+        "self.marks.append(RewriteStart(int(batches.position[row]), self._batches, records))",
         ("tests/cleaner/test_threads.py::test_the_rewrite_begins_at_batches",),
     ),
     Mutant(
@@ -121,7 +121,7 @@ CLEANING = (
         "cleanerd/policy/producer.py",
         "data_offsets=data, marker_epochs=markers, known",
         "data_offsets=data, marker_epochs=dict(markers).items(), known",
-        ("tests/apply/test_live_views.py::test_both_views_of_the_producers",),
+        ("tests/swap/test_live_views.py::test_both_views_of_the_producers",),
     ),
     Mutant(
         "first-epoch-of-a-producer-only",
@@ -131,7 +131,7 @@ CLEANING = (
         "for step in range(1):",
         (
             "tests/policy/test_producer.py::test_markers",
-            "tests/apply/test_live_views.py::test_two_epochs_of_a_producer",
+            "tests/swap/test_live_views.py::test_two_epochs_of_a_producer",
         ),
     ),
     Mutant(
@@ -140,26 +140,26 @@ CLEANING = (
         "cleanerd/cleaner/purge.py",
         "known.rows(evidence.lasting_from, end)",
         "known.rows(evidence.visible_from, end)",
-        ("tests/apply/test_live_views.py::test_a_log_start_that_a_crash_forgets",),
+        ("tests/swap/test_live_views.py::test_a_log_start_that_a_crash_forgets",),
     ),
     Mutant(
         "zeros-in-a-closed-segment-are-its-end",
         "F-1",
-        "cleanerd/log/read.py",
+        "cleanerd/segments/reading.py",
         "if not segment.is_active or error.position < 0:",
         "if error.position < 0:",
         (
-            "tests/log/test_preallocated_zeros.py::test_a_closed_segment_has_none",
+            "tests/segments/test_preallocated_zeros.py::test_a_closed_segment_has_none",
             "tests/cleaner/test_preallocated.py::test_zeros_in_a_closed_segment_are_refused",
         ),
     ),
     Mutant(
         "zeros-between-batches-are-the-end",
         "F-1",
-        "cleanerd/log/read.py",
+        "cleanerd/segments/reading.py",
         "                if is_room:\n                    segment =",
         "                if error.position >= 0:\n                    segment =",
-        ("tests/log/test_preallocated_zeros.py::test_zeros_between",),
+        ("tests/segments/test_preallocated_zeros.py::test_zeros_between",),
     ),
     Mutant(
         "damage-below-the-recovery-point-is-the-end",
@@ -173,8 +173,8 @@ CLEANING = (
         "bound-inside-a-segment",
         "C-07",
         CLEANABLE,
-        "return Bound(rounded, limited_by,",
-        "return Bound(raw, limited_by,",
+        "return FirstUncleanableOffset(rounded, limited_by,",
+        "return FirstUncleanableOffset(raw, limited_by,",
         ("tests/policy/test_cleanable.py::test_bound",),
     ),
     Mutant(
@@ -191,7 +191,7 @@ CLEANING = (
         PRODUCERS,
         "return min((p.open_from",
         "return max((p.open_from",
-        ("tests/log/test_producers.py::test_open_transactions",),
+        ("tests/segments/test_producers.py::test_open_transactions",),
     ),
     Mutant(
         "producer-with-an-open-transaction-expires",
@@ -199,7 +199,7 @@ CLEANING = (
         PRODUCERS,
         "if producer.open_from != NONE or now_ms - producer.timestamp_ms < expiration_ms",
         "if now_ms - producer.timestamp_ms < expiration_ms",
-        ("tests/log/test_producers.py::test_an_open_transaction_keeps_its_producer",),
+        ("tests/segments/test_producers.py::test_an_open_transaction_keeps_its_producer",),
     ),
     Mutant(
         "sequence-outlives-its-epoch",
@@ -207,15 +207,15 @@ CLEANING = (
         PRODUCERS,
         "if (epochs_after != data_epoch).any():",
         "if (epochs_after != epochs_after).any():",
-        ("tests/log/test_producers.py::test_markers_and_epochs",),
+        ("tests/segments/test_producers.py::test_markers_and_epochs",),
     ),
     Mutant(
         "epoch-of-the-first-dirty-offset",
         "U-10",
-        "cleanerd/log/clean_below.py",
+        "cleanerd/state/first_dirty_offset.py",
         "log.leader_epoch_at(point.offset - 1) != point",
         "log.leader_epoch_at(point.offset) != point",
-        ("tests/log/test_clean_point.py::test_epoch_of_the_last_clean_offset",),
+        ("tests/state/test_cleaner_checkpoint.py::test_epoch_of_the_last_clean_offset",),
     ),
     Mutant(
         "group-passes-relative-offsets",
@@ -266,15 +266,15 @@ CLEANING = (
         "cleanerd/cleaner/stage.py",
         "group[-1].source.segment.mtime_ns)",
         "group[0].source.segment.mtime_ns)",
-        ("tests/apply/test_offline.py::test_two_sources_time",),
+        ("tests/swap/test_offline.py::test_two_sources_time",),
     ),
     Mutant(
         "damage-below-the-recovery-point-ends-the-search",
         "U-32",
-        "cleanerd/log/torn.py",
+        "cleanerd/segments/torn_tail.py",
         "may_be_torn = torn_from is not None and following > torn_from",
         "may_be_torn = True",
-        ("tests/log/test_torn.py::test_damage_in_front_of_a_marker_where_indexes_are_missing",),
+        ("tests/segments/test_torn_tail.py::test_damage_in_front_of_a_marker_where_indexes_are_missing",),
     ),
     Mutant(
         "markers-above-the-recovery-point-believed",
@@ -283,7 +283,7 @@ CLEANING = (
         "return min(log.high_watermark, log.recovery_point)",
         "return log.high_watermark",
         (
-            "tests/log/test_torn.py::test_a_marker_closes_below_the_recovery_point",
+            "tests/segments/test_torn_tail.py::test_a_marker_closes_below_the_recovery_point",
             "tests/torn/test_power_cuts.py::test_power_cuts",
         ),
     ),
@@ -293,7 +293,7 @@ CLEANING = (
         TORN,
         "if log.last_stable_offset is not None:\n        return read_aborted",
         "if log.segments:\n        return read_aborted",
-        ("tests/log/test_torn.py::test_the_segment_of_the_recovery_point_tells_itself",),
+        ("tests/segments/test_torn_tail.py::test_the_segment_of_the_recovery_point_tells_itself",),
     ),
     Mutant(
         "transaction-indexes-without-their-offset-index-believed",
@@ -301,7 +301,7 @@ CLEANING = (
         TORN,
         "        if INDEX_SUFFIX not in segment.suffixes:\n",
         "        if INDEX_SUFFIX == TXNINDEX_SUFFIX:\n",
-        ("tests/log/test_torn.py::test_indexes_that_the_broker_makes_anew",),
+        ("tests/segments/test_torn_tail.py::test_indexes_that_the_broker_makes_anew",),
     ),
     Mutant(
         "transactions-open-before-the-recovery-forgotten",
@@ -309,23 +309,23 @@ CLEANING = (
         TORN,
         "for producer in aborting if producer in known}",
         "for producer in aborting if producer not in known}",
-        ("tests/log/test_torn.py::test_several_transactions_of_one_producer",),
+        ("tests/segments/test_torn_tail.py::test_several_transactions_of_one_producer",),
     ),
     Mutant(
         "each-missing-index-reads-the-log-anew",
         "F-8",
-        "cleanerd/log/torn.py",
+        "cleanerd/segments/torn_tail.py",
         "torn_from=torn_from, after=before)",
         "torn_from=torn_from)",
-        ("tests/log/test_torn.py::test_every_other_index_is_missing",),
+        ("tests/segments/test_torn_tail.py::test_every_other_index_is_missing",),
     ),
     Mutant(
         "what-was-cut-is-read-on",
         "F-8",
-        "cleanerd/log/producers.py",
+        "cleanerd/segments/producers.py",
         "if end >= min(log.active.base, read):",
         "if end >= NONE:",
-        ("tests/log/test_producers.py::test_state_taken_forward",),
+        ("tests/segments/test_producers.py::test_state_taken_forward",),
     ),
     Mutant(
         "snapshot-above-damage-believed",
@@ -333,26 +333,26 @@ CLEANING = (
         PRODUCERS,
         "_snapshots(room, damaged, read, below if torn_from is None else min(below, torn_from))",
         "_snapshots(room, damaged, read, below)",
-        ("tests/log/test_producers.py::test_snapshots_from_above_the_recovery_point",),
+        ("tests/segments/test_producers.py::test_snapshots_from_above_the_recovery_point",),
     ),
     Mutant(
         "aborted-transactions-not-compared",
         "U-32",
-        "cleanerd/apply/validate.py",
+        "cleanerd/swap/validate.py",
         "if place not in ours and found.digest(*place) != witness.digest:",
         "if place in ours and found.digest(*place) != witness.digest:",
         (
-            "tests/apply/test_validate.py::test_other_aborted_transactions",
+            "tests/swap/test_validate.py::test_other_aborted_transactions",
             "tests/torn/test_recovery.py::test_an_index_that_is_made_anew_meanwhile",
         ),
     ),
     Mutant(
         "lags-that-cross-by-a-default-stop-a-topic",
         "U-48",
-        "cleanerd/log/topic_config.py",
+        "cleanerd/config/topic_config.py",
         "if {least, most} <= on_topic:",
         "if {least, most} & on_topic:",
-        ("tests/log/test_topic_config.py::test_lags_that_cross_by_a_default",),
+        ("tests/config/test_topic_config.py::test_lags_that_cross_by_a_default",),
     ),
     Mutant(
         "markers-are-not-compared-with-the-index",
@@ -469,7 +469,7 @@ CLEANING = (
     Mutant(
         "a-segment-that-grows-is-not-cut",
         "U-55",
-        "cleanerd/apply/split.py",
+        "cleanerd/swap/split.py",
         "half = member.source.segment.size_bytes // 2 if grows else None",
         "half = member.source.segment.size_bytes if grows else None",
         ("tests/cleaner/test_output_sizes.py::test_a_segment_that_grows_too_large_is_split",),

@@ -73,7 +73,7 @@ CLIENTS = (
         "loser-forgotten-with-its-winner",
         "U-2",
         STATE,
-        "                self._source.read_again(number)\n",
+        "                self._source.reread(number)\n",
         "                pass\n",
         ("tests/client/test_latest_state.py::test_a_loser_comes_up_when_its_winner_is_gone",),
     ),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-PLACES = "cleanerd/log/places.py"
+PLACES = "cleanerd/segments/places.py"
 RECORD_PLACES = "cleanerd/verify/record_places.py"
 AUDIT = "cleanerd/verify/audit.py"
-TESTS = "tests/log/test_places.py"
+TESTS = "tests/segments/test_places.py"
 
 COPIES = (
     Mutant(
@@ -25,7 +25,7 @@ COPIES = (
     Mutant(
         "a-trial-says-how-the-original-was-cleaned",
         "U-46",
-        "cleanerd/log/clean_below.py",
+        "cleanerd/state/first_dirty_offset.py",
         "changed_ns.get(known.base, since_ns) >= since_ns",
         "True",
         (f"{TESTS}::test_a_trial_on_a_copy_says_nothing_of_the_original",),
@@ -33,7 +33,7 @@ COPIES = (
     Mutant(
         "a-new-disk-is-not-protected",
         "U-46",
-        "cleanerd/log/other_places.py",
+        "cleanerd/state/other_places.py",
         "    for name, known in same.items():\n        if",
         "    for name, known in ():\n        if",
         (
@@ -52,7 +52,7 @@ COPIES = (
     Mutant(
         "undo-takes-what-was-kept-of-a-copy",
         "U-46",
-        "cleanerd/apply/kept_segments.py",
+        "cleanerd/swap/kept_segments.py",
         "return entry.place == self._places.name_of(log_dir.place)",
         "return entry.place.split('-')[0] == self._places.name_of(log_dir.place).split('-')[0]",
         ("tests/cli/test_copies.py::test_undo_of_the_original_and_of_the_copy",),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-SCHEDULE = "cleanerd/daemon/fleet/schedule.py"
-FLEET = "cleanerd/daemon/fleet/fleet.py"
+SCHEDULE = "cleanerd/daemon/registry/schedule.py"
+FLEET = "cleanerd/daemon/registry/partition_registry.py"
 TEST_SCHEDULE = "tests/daemon/test_schedule.py"
-TEST_FLEET = "tests/daemon/test_fleet.py"
+TEST_FLEET = "tests/daemon/test_registry.py"
 
 TEST_OUTCOMES = "tests/daemon/test_outcomes.py"
 TEST_STANDING = "tests/daemon/test_standing.py"
@@ -16,7 +16,7 @@ DAEMON = (
     Mutant(
         "plan-shows-what-the-daemon-does-elsewhere",
         "D-17",
-        "cleanerd/daemon/asking.py",
+        "cleanerd/daemon/control_client.py",
         "os.path.exists(each) and os.path.samefile(each, log_dir)",
         "os.path.exists(each)",
         ("tests/daemon/test_control.py::test_plan_and_explain_ask_the_daemon",),
@@ -24,7 +24,7 @@ DAEMON = (
     Mutant(
         "a-purge-begins-before-the-high-watermark-is-known",
         "D-16",
-        "cleanerd/daemon/fleet/due.py",
+        "cleanerd/daemon/registry/due.py",
         " and look.may_purge",
         "",
         (
@@ -66,7 +66,7 @@ DAEMON = (
     Mutant(
         "a-partition-of-many-keys-takes-all-its-passes",
         "D-11",
-        "cleanerd/apply/round.py",
+        "cleanerd/swap/round.py",
         "            cleaning.passes_bytes = put.resources.passes_bytes\n",
         "",
         ("tests/daemon/test_fair_turns.py::test_small_partitions_are_cleaned_between_two_parts_of_a_large_one",),
@@ -74,7 +74,7 @@ DAEMON = (
     Mutant(
         "a-partial-cleaning-begins-at-the-log-start",
         "D-11",
-        "cleanerd/apply/round.py",
+        "cleanerd/swap/round.py",
         "replace(put.options, up_to_offset=error.end_offset)",
         "replace(put.options, up_to_offset=error.end_offset, from_start=True)",
         ("tests/cleaner/test_partial_cleanings.py::test_a_cleaning_ends_where_the_keys_fill_its_passes",),
@@ -82,7 +82,7 @@ DAEMON = (
     Mutant(
         "a-continued-cleaning-is-held-as-in-vain",
         "D-11",
-        "cleanerd/daemon/fleet/job_outcome.py",
+        "cleanerd/daemon/registry/job_outcome.py",
         "result.end_offset if result.is_partial else look.bound_offset",
         "look.bound_offset",
         ("tests/daemon/test_outcomes.py::test_a_partial_cleaning_is_continued_at_once",),
@@ -98,7 +98,7 @@ DAEMON = (
     Mutant(
         "an-excluded-partition-shows-what-was-known-of-it",
         "OP-11",
-        "cleanerd/daemon/showing/view_parts.py",
+        "cleanerd/daemon/status/view_parts.py",
         "look = None if excluded else tracked.look",
         "look = tracked.look",
         (f"{TEST_STANDING}::test_state_reason_numbers_and_outlook_never_contradict_each_other",),
@@ -106,7 +106,7 @@ DAEMON = (
     Mutant(
         "observe-mode-cleans-next",
         "OP-11",
-        "cleanerd/daemon/showing/standing.py",
+        "cleanerd/daemon/status/partition_status.py",
         '    if _observes(fleet, tracked):\n        return "observe"\n',
         "",
         (f"{TEST_STANDING}::test_observe_mode_cleans_nothing_now_or_next",),
@@ -114,7 +114,7 @@ DAEMON = (
     Mutant(
         "more-to-reclaim-than-there-is",
         "OP-11",
-        "cleanerd/daemon/fleet/tracked.py",
+        "cleanerd/daemon/registry/partition_entry.py",
         "return known.at_most(look.size_bytes)",
         "return known",
         (f"{TEST_STANDING}::test_no_estimate_is_larger_than_the_partition",),
@@ -130,10 +130,10 @@ DAEMON = (
     Mutant(
         "groups-swapped-before-a-failure-saved-nothing",
         "OP-12",
-        "cleanerd/apply/round.py",
+        "cleanerd/swap/round.py",
         "return put.swapped.in_failed(not_cleaned(put.store, put.log_dir, put.name, caught))",
         "return not_cleaned(put.store, put.log_dir, put.name, caught)",
-        ("tests/apply/test_live_answers.py::test_a_swap_that_stopped_half_way",),
+        ("tests/swap/test_live_answers.py::test_a_swap_that_stopped_half_way",),
     ),
     Mutant(
         "doctor-does-not-mind-offsets-that-nothing-compacts",
@@ -154,7 +154,7 @@ DAEMON = (
     Mutant(
         "a-cleaner-that-is-off-is-not-said",
         "OP-13",
-        "cleanerd/scope/kafka_cleaner.py",
+        "cleanerd/resolution/kafka_cleaner.py",
         'properties.get(KEY, "true").strip().lower() == "false"',
         'properties.get(KEY, "true") == "false"',
         ("tests/cli/test_doctor.py::test_kafkas_cleaner_that_is_off",),
@@ -162,7 +162,7 @@ DAEMON = (
     Mutant(
         "partitions-that-kafkas-cleaner-set-aside-are-not-said",
         "OP-13",
-        "cleanerd/scope/kafka_cleaner.py",
+        "cleanerd/resolution/kafka_cleaner.py",
         "    if state.uncleanable:\n",
         "    if not state.uncleanable_names and state.uncleanable:\n",
         ("tests/daemon/test_standing.py::test_how_kafkas_cleaner_is",),
@@ -170,15 +170,15 @@ DAEMON = (
     Mutant(
         "another-producers-transaction-is-named",
         "OP-14",
-        "cleanerd/log/open_transaction.py",
+        "cleanerd/cleaner/hanging_transaction.py",
         "(batches.base_offset <= offset) & (offset <= batches.last_offset)",
         "batches.base_offset >= 0",
-        ("tests/log/test_open_transaction.py::test_only_the_transaction_that_begins_there_is_named",),
+        ("tests/cleaner/test_hanging_transaction.py::test_only_the_transaction_that_begins_there_is_named",),
     ),
     Mutant(
         "what-is-staged-is-saved",
         "OP-11",
-        "cleanerd/daemon/showing/counters.py",
+        "cleanerd/daemon/status/counters.py",
         'if result.outcome == "staged":',
         'if result.outcome == "none":',
         ("tests/daemon/test_counters.py::test_a_staged_cleaning_has_saved_nothing_yet",),
@@ -274,39 +274,39 @@ DAEMON = (
     Mutant(
         "a-topic-that-was-made-again-keeps-what-was-remembered",
         "S-51",
-        "cleanerd/log/gone_partitions.py",
+        "cleanerd/state/gone_partitions.py",
         "return file not in {state_file_name(name, topic_id), state_file_name(name, None)}",
         "return False",
-        ("tests/log/test_gone_partitions.py::test_a_removed_partition_is_forgotten",),
+        ("tests/state/test_gone_partitions.py::test_a_removed_partition_is_forgotten",),
     ),
     Mutant(
         "the-rules-of-what-moved-are-forgotten",
         "U-6",
-        "cleanerd/log/gone_partitions.py",
+        "cleanerd/state/gone_partitions.py",
         "return found or not self._elsewhere.all_seen or file == state_file_name(name, topic_id)",
         "return False",
-        ("tests/log/test_gone_partitions.py::test_a_partition_that_moved_keeps_its_rules",),
+        ("tests/state/test_gone_partitions.py::test_a_partition_that_moved_keeps_its_rules",),
     ),
     Mutant(
         "a-topic-that-was-made-again-elsewhere-inherits-rules",
         "S-51",
-        "cleanerd/log/gone_partitions.py",
+        "cleanerd/state/gone_partitions.py",
         "or file == state_file_name(name, topic_id)",
         "or topic_id is not None",
-        ("tests/log/test_gone_partitions.py::test_a_topic_that_is_gone",),
+        ("tests/state/test_gone_partitions.py::test_a_topic_that_is_gone",),
     ),
     Mutant(
         "two-that-were-left-rely-on-each-other",
         "U-6",
-        "cleanerd/log/gone_partitions.py",
-        "if not is_gone and self._is_told_in(path, file):",
-        "if self._is_told_in(path, file):",
-        ("tests/log/test_gone_partitions.py::test_a_partition_that_moved_twice",),
+        "cleanerd/state/gone_partitions.py",
+        "if not is_gone and self._is_listed_in(path, file):",
+        "if self._is_listed_in(path, file):",
+        ("tests/state/test_gone_partitions.py::test_a_partition_that_moved_twice",),
     ),
     Mutant(
         "who-observes-forgets",
         "cleanerd.mode=observe",
-        "cleanerd/daemon/looking/sweep.py",
+        "cleanerd/daemon/discovery/state_sweep.py",
         ' or look.mode.work == "observe"',
         "",
         ("tests/daemon/test_sweep.py::test_observe_mode_removes_nothing",),
@@ -314,7 +314,7 @@ DAEMON = (
     Mutant(
         "a-look-from-before-counts",
         "C-11",
-        "cleanerd/daemon/fleet/stale_looks.py",
+        "cleanerd/daemon/registry/stale_scans.py",
         "self._numbers[key] <= found.jobs_ended:",
         "self._numbers[key] <= self.jobs_ended:",
         ("tests/daemon/test_stale_looks.py::test_a_look_from_before_a_job_ended_begins_nothing",),
@@ -322,7 +322,7 @@ DAEMON = (
     Mutant(
         "what-nobody-saw-is-not-surveyed",
         "C-11",
-        "cleanerd/daemon/looking/log_dir_looker.py",
+        "cleanerd/daemon/discovery/log_dir_scanner.py",
         "            self._seen[name].settled = False\n",
         "            pass\n",
         ("tests/daemon/test_stale_looks.py::test_a_look_at_everything_surveys_what_nobody_has_seen",),
@@ -330,7 +330,7 @@ DAEMON = (
     Mutant(
         "a-job-of-a-gone-one-leaves-no-mark",
         "C-11",
-        "cleanerd/daemon/fleet/fleet.py",
+        "cleanerd/daemon/registry/partition_registry.py",
         "        self.stale_looks.ended(tracked.key)\n        if tracked.trigger is None:\n            return None",
         "        if tracked.trigger is None:\n            return None",
         ("tests/daemon/test_stale_looks.py::test_a_topic_created_again_waits_for_the_job",),
@@ -338,7 +338,7 @@ DAEMON = (
     Mutant(
         "who-asks-during-a-job-is-forgotten",
         "trigger",
-        "cleanerd/daemon/fleet/job_outcome.py",
+        "cleanerd/daemon/registry/job_outcome.py",
         "    tracked.waiting_since_ms = None\n    if done.horizons:",
         "    tracked.asked = False\n    if done.horizons:",
         ("tests/daemon/test_triggered.py::test_a_trigger_while_horizons_are_looked_up",),
@@ -346,23 +346,23 @@ DAEMON = (
     Mutant(
         "a-good-look-forgives",
         "OP-10",
-        "cleanerd/daemon/fleet/fleet.py",
+        "cleanerd/daemon/registry/partition_registry.py",
         "by_look and (not before.by_look or now_ms < before.retry_at_ms)",
         "by_look and before.by_look and now_ms < before.retry_at_ms",
-        ("tests/daemon/test_fleet.py::test_looks_do_not_forgive_what_a_worker_found",),
+        ("tests/daemon/test_registry.py::test_looks_do_not_forgive_what_a_worker_found",),
     ),
     Mutant(
         "a-daemon-that-dies-goes-on-cleaning",
         "run",
         "cleanerd/daemon/dispatcher.py",
-        "        self.begin_nothing()\n        self._tools.marks.let_go()",
-        "        self._tools.marks.let_go()",
+        "        self.begin_nothing()\n        self._tools.marks.begin_shutdown()",
+        "        self._tools.marks.begin_shutdown()",
         ("tests/daemon/test_shutdown.py::test_nothing_is_begun_after_a_part_of_the_daemon_died",),
     ),
     Mutant(
         "a-look-that-nobody-wants",
         "run",
-        "cleanerd/daemon/looking/look_threads.py",
+        "cleanerd/daemon/discovery/scan_threads.py",
         "attended = self._lookers.get(path)",
         "attended = self._lookers[path]",
         ("tests/daemon/test_shutdown.py::test_a_directory_is_given_up_between_the_asking_and_the_look",),
@@ -379,7 +379,7 @@ DAEMON = (
         "two-daemons-at-once",
         "run",
         "cleanerd/daemon/control.py",
-        "                await self._have_alone(directory)\n",
+        "                await self._acquire_directory(directory)\n",
         "",
         ("tests/daemon/test_control.py::test_one_of_two_daemons_that_start_at_once_is_refused",),
     ),
@@ -394,7 +394,7 @@ DAEMON = (
     Mutant(
         "a-reload-stops-only-what-is-not-allowed",
         "reload",
-        "cleanerd/daemon/overtaken.py",
+        "cleanerd/daemon/superseded_by_reload.py",
         " or _rules(before, topic) != _rules(after, topic)",
         "",
         ("tests/daemon/test_reload.py::test_which_jobs_a_reload_stops",),
@@ -434,15 +434,15 @@ DAEMON = (
     Mutant(
         "two-daemons-on-one-log-directory",
         "one daemon a log directory",
-        "cleanerd/daemon/look_loop.py",
-        "refuse_taken(self._fleet.dirs.values())",
-        "refuse_taken(())",
+        "cleanerd/daemon/scan_loop.py",
+        "require_free(self._fleet.dirs.values())",
+        "require_free(())",
         ("tests/daemon/test_one_daemon.py::test_a_second_daemon_is_refused",),
     ),
     Mutant(
         "begins-although-another-daemon-has-it",
         "one daemon a log directory",
-        "cleanerd/daemon/looking/daemon_lock.py",
+        "cleanerd/daemon/discovery/daemon_lock.py",
         'reason=f"waits: {error.message}", work=None',
         'reason=f"waits: {error.message}", work=mode.work',
         ("tests/daemon/test_one_daemon.py::test_a_directory_of_a_reload_waits_until_it_is_free",),
@@ -450,7 +450,7 @@ DAEMON = (
     Mutant(
         "holds-a-directory-that-is-another-one-by-now",
         "one daemon a log directory",
-        "cleanerd/daemon/looking/daemon_lock.py",
+        "cleanerd/daemon/discovery/daemon_lock.py",
         "not held.is_in_place(self._log_dir)",
         "not held.is_in_place()",
         ("tests/daemon/test_one_daemon.py::test_another_directory_in_its_place_is_held",),
@@ -470,22 +470,22 @@ DAEMON = (
         "    if worker is not None:",
         "    if worker is not None and False:",
         (
-            "tests/apply/test_held_file.py::test_a_verb_that_holds_kafkas_lock_is_no_broker",
+            "tests/swap/test_held_file.py::test_a_verb_that_holds_kafkas_lock_is_no_broker",
             "tests/daemon/test_one_daemon.py::test_a_verb_at_work_is_no_broker",
         ),
     ),
     Mutant(
         "anybody-may-hold-our-lock",
         "no local user stops us",
-        "cleanerd/broker/held_file.py",
+        "cleanerd/fsio/held_file.py",
         "_MODE: Final = 0o600",
         "_MODE: Final = 0o644",
-        ("tests/apply/test_held_file.py::test_nobody_else_may_open_it",),
+        ("tests/swap/test_held_file.py::test_nobody_else_may_open_it",),
     ),
     Mutant(
         "a-thread-a-look",
         "a thread a log directory",
-        "cleanerd/daemon/looking/answering.py",
+        "cleanerd/daemon/discovery/agent_probe.py",
         "        if path not in self._threads:\n            self._threads[path] = ",
         "        if path not in self._threads or self._asked is not None:\n            self._threads[path] = ",
         ("tests/daemon/test_answering.py::test_a_thousand_looks_have_a_thread_a_directory",),
@@ -493,7 +493,7 @@ DAEMON = (
     Mutant(
         "a-fresh-answer-outlives-its-directory",
         "a directory that hangs is asked before it is looked at",
-        "cleanerd/daemon/looking/answering.py",
+        "cleanerd/daemon/discovery/agent_probe.py",
         "        self._answered_at.pop(path, None)\n",
         "",
         ("tests/daemon/test_answering.py::test_a_log_directory_that_is_added_again_is_asked",),
@@ -501,7 +501,7 @@ DAEMON = (
     Mutant(
         "the-first-are-gone-so-nobody-waits",
         "whoever comes first is judged anew",
-        "cleanerd/daemon/fleet/cleaning_queue.py",
+        "cleanerd/daemon/registry/cleaning_queue.py",
         "        while self._order and not found:\n",
         "        if self._order:\n",
         ("tests/daemon/test_cleaning_queue.py::test_everybody_has_a_turn_once_and_in_the_order_of_the_pass",),
@@ -510,22 +510,22 @@ DAEMON = (
         "the-event-loop-waits-for-the-journals-disk",
         "ARCHITECTURE 5",
         "cleanerd/daemon/control_api.py",
-        "self._write(partial(self._journal.keep, kept), self._tell)",
-        "self._tell(self._journal.keep(kept))",
+        "self._write(partial(self._journal.save, kept), self._report_unwritten)",
+        "self._report_unwritten(self._journal.save(kept))",
         ("tests/daemon/test_operations.py::test_a_disk_that_hangs_holds_up_nobody",),
     ),
     Mutant(
         "the-order-of-a-pass-counts-for-ever",
         "a two-hundredth of the time",
-        "cleanerd/daemon/fleet/cleaning_queue.py",
-        "self._clock() + rest_seconds(self._work() - began, OF_THE_LOOP)",
+        "cleanerd/daemon/registry/cleaning_queue.py",
+        "self._clock() + pause_seconds(self._work() - began, OF_THE_LOOP)",
         "float('inf')",
         ("tests/daemon/test_cleaning_queue.py::test_the_order_counts_for_a_share_of_the_time",),
     ),
     Mutant(
         "what-is-put-aside-counts",
         "files about to be deleted are no change",
-        "cleanerd/log/partition.py",
+        "cleanerd/segments/partition.py",
         " if not each[0].endswith(DELETED_SUFFIX)",
         "",
         ("tests/daemon/test_log_dir_looker.py::test_deleted_files_of_the_broker_change_nothing",),
@@ -533,7 +533,7 @@ DAEMON = (
     Mutant(
         "a-file-of-the-same-name-is-the-same",
         "a replaced file is a change",
-        "cleanerd/daemon/seen.py",
+        "cleanerd/daemon/directory_snapshot.py",
         "(each.name, each.inode())",
         "each.name",
         ("tests/daemon/test_log_dir_looker.py::test_a_reported_partition_is_looked_at_if_it_changed",),
@@ -541,7 +541,7 @@ DAEMON = (
     Mutant(
         "an-older-look-counts-after-the-jobs-own",
         "a look from before a job ended begins nothing",
-        "cleanerd/daemon/fleet/stale_looks.py",
+        "cleanerd/daemon/registry/stale_scans.py",
         "return bool(self._by_jobs) and self._by_jobs.get(key, 0) > jobs_ended",
         "return False",
         ("tests/daemon/test_look_after_job.py::test_a_job_that_looked_itself_needs_no_other_look",),
@@ -550,14 +550,14 @@ DAEMON = (
         "a-segment-that-came-since-is-not-seen",
         "what is not in both is not known",
         "cleanerd/daemon/work/run_job.py",
-        "if found is None or not shows(found, reading.log):",
+        "if found is None or not matches_listing(found, reading.log):",
         "if found is None:",
         ("tests/daemon/test_look_after_job.py::test_a_segment_that_came_since_is_looked_at",),
     ),
     Mutant(
         "a-change-in-the-same-moment",
         "a directory's time is too coarse",
-        "cleanerd/daemon/looking/log_dir_looker.py",
+        "cleanerd/daemon/discovery/log_dir_scanner.py",
         "if told or changed_ns < 0 or seen.mtime_ns != changed_ns:",
         "if changed_ns < 0 or seen.mtime_ns != changed_ns:",
         ("tests/daemon/test_log_dir_looker.py::test_a_reported_partition_is_looked_at_if_it_changed",),
@@ -565,7 +565,7 @@ DAEMON = (
     Mutant(
         "a-suspect-among-the-first",
         "a suspect comes last and alone",
-        "cleanerd/daemon/fleet/cleaning_queue.py",
+        "cleanerd/daemon/registry/cleaning_queue.py",
         "        return self._clock() < self._until and not self.has_suspects\n",
         "        return self._clock() < self._until\n",
         ("tests/daemon/test_cleaning_queue.py::test_where_a_suspect_is_all_are_judged",),
@@ -589,7 +589,7 @@ DAEMON = (
     Mutant(
         "kafkas-tools-ask-the-controller",
         "OP-14",
-        "cleanerd/scope/broker_facts.py",
+        "cleanerd/resolution/broker_facts.py",
         "if port.isdecimal() and name not in roles:",
         "if port.isdecimal():",
         ("tests/cli/test_explain.py::test_how_kafkas_tools_reach_the_broker",),
@@ -613,7 +613,7 @@ DAEMON = (
     Mutant(
         "only-the-deadline-looks-at-units",
         "OP-18",
-        "cleanerd/log/bounds.py",
+        "cleanerd/segments/cleanable_range.py",
         "    if young is not None:\n        times +=",
         "    if young is None:\n        times +=",
         ("tests/cli/test_explain.py::test_timestamps_in_another_unit",),

@@ -21,7 +21,7 @@ ESTIMATES = (
         "clean-records-beat-none-of-the-clean-part",
         "U-41",
         RECLAIMABLE,
-        "by_any = _Found.of(sample, versioned=True, cleans_too=True)",
+        "by_any = _SampledRecords.of(sample, versioned=True, cleans_too=True)",
         "by_any = by_dirty",
         ("tests/cleaner/test_reclaimable.py::test_clean_records_beat_each_other_by_version",),
     ),
@@ -76,7 +76,7 @@ ESTIMATES = (
     Mutant(
         "an-old-estimate-of-another-log",
         "U-41",
-        "cleanerd/daemon/kept_savings.py",
+        "cleanerd/daemon/estimate_cache.py",
         "saving.is_of(look) and saving.closed == look.closed",
         "saving.is_of(look)",
         (f"{DAEMON}::test_a_log_that_changed_meanwhile_gets_no_old_estimate",),
@@ -92,8 +92,8 @@ ESTIMATES = (
     Mutant(
         "estimated-again-and-again",
         "U-41",
-        "cleanerd/daemon/fleet/due.py",
-        "    if before is not None and 0 <= now_ms - before < ESTIMATE_AGAIN_MS:\n        return False\n",
+        "cleanerd/daemon/registry/due.py",
+        "    if before is not None and 0 <= now_ms - before < ESTIMATE_INTERVAL_MS:\n        return False\n",
         "",
         (f"{DAEMON}::test_once_an_hour_and_when_twice_as_much_is_dirty",),
     ),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-CLEAN_BELOW = "cleanerd/log/clean_below.py"
-BOUNDS = "cleanerd/log/bounds.py"
-UNDO = "cleanerd/apply/undo.py"
+CLEAN_BELOW = "cleanerd/state/first_dirty_offset.py"
+BOUNDS = "cleanerd/segments/cleanable_range.py"
+UNDO = "cleanerd/swap/undo.py"
 DECIDE = "cleanerd/cleaner/decide.py"
 UNPROVEN = "tests/cleaner/test_first_dirty_above_clean.py"
 TWICE = f"{UNPROVEN}::test_two_records_of_a_key_below_kafkas_checkpoint"
-AGES = "tests/log/test_bounds.py::test_the_batches_say_how_old_a_segment_is"
-MARKERS = "tests/apply/test_undo_order.py::test_the_marker_of_what_would_come_back"
+AGES = "tests/segments/test_cleanable_range.py::test_the_batches_say_how_old_a_segment_is"
+MARKERS = "tests/swap/test_undo_order.py::test_the_marker_of_what_would_come_back"
 IDLE = "tests/cleaner/test_idle_purge.py"
 
 HINTS = (
@@ -77,7 +77,7 @@ HINTS = (
         BOUNDS,
         "reader if bases[row + 1] <= readable_end else None",
         "reader if reads_batches else None",
-        ("tests/log/test_bounds.py::test_what_may_be_torn_is_not_read_for_its_age",),
+        ("tests/segments/test_cleanable_range.py::test_what_may_be_torn_is_not_read_for_its_age",),
     ),
     Mutant(
         "undo-does-not-look-for-markers",
@@ -130,7 +130,7 @@ HINTS = (
     Mutant(
         "a-cleaning-knows-horizons-above-its-end",
         "R534-6",
-        "cleanerd/apply/remember.py",
+        "cleanerd/swap/record_outcome.py",
         "        purge_as_of=offset if result.end_offset >= offset else None,\n",
         "        purge_as_of=offset,\n",
         (f"{IDLE}::test_what_is_clean_above_the_end_of_a_cleaning_is_unknown",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-FACTS = "cleanerd/daemon/looking/facts_cache.py"
+FACTS = "cleanerd/daemon/discovery/facts_cache.py"
 READINGS = "tests/daemon/test_metadata_readings.py"
 
 LOOKS = (
@@ -43,7 +43,7 @@ LOOKS = (
     Mutant(
         "the-tick-of-the-look-is-over",
         "a directory's time is too coarse",
-        "cleanerd/log/directory_time.py",
+        "cleanerd/fsio/directory_time.py",
         "abs(now_ns - changed_ns) > CLOCK_TICK_NS",
         "changed_ns > 0",
         (
@@ -54,39 +54,41 @@ LOOKS = (
     Mutant(
         "the-tick-was-over-when-the-listing-ended",
         "D-06",
-        "cleanerd/log/partition.py",
+        "cleanerd/segments/partition.py",
         "            if before.tells_changes:",
         "            if directory_time(directory).tells_changes:",
-        ("tests/log/test_same_file.py::test_two_changes_in_one_tick",),
+        ("tests/segments/test_same_file.py::test_two_changes_in_one_tick",),
     ),
     Mutant(
         "one-log-directory-asks-for-all",
         "U-40",
-        "cleanerd/scope/told_topics.py",
+        "cleanerd/resolution/zk_config_cache.py",
         "known.topics[name].asked_ms if name in known.topics else None for name in names",
         "known.asked_ms for name in names",
-        ("tests/scope/test_secured_zookeeper_mode.py::test_each_log_directory_of_a_broker_asks_for_its_own_topics",),
+        (
+            "tests/resolution/test_secured_zookeeper_mode.py::test_each_log_directory_of_a_broker_asks_for_its_own_topics",
+        ),
     ),
     Mutant(
         "who-asks-last-forgets-what-others-were-told",
         "U-40",
-        "cleanerd/log/topic_memory.py",
-        "topics=kept | dict(told.topics)",
-        "topics=told.topics",
-        ("tests/scope/test_secured_zookeeper_mode.py::test_log_directories_that_ask_at_the_same_time",),
+        "cleanerd/state/zk_topics.py",
+        "topics=kept | dict(topics_now.topics)",
+        "topics=topics_now.topics",
+        ("tests/resolution/test_secured_zookeeper_mode.py::test_log_directories_that_ask_at_the_same_time",),
     ),
     Mutant(
         "an-answer-is-as-young-as-the-last-one",
         "U-40",
-        "cleanerd/scope/told_topics.py",
+        "cleanerd/resolution/zk_config_cache.py",
         "alive_ms - max(own, default=known.asked_ms)",
         "alive_ms - known.asked_ms",
-        ("tests/scope/test_secured_zookeeper_mode.py::test_the_age_of_an_answer_counts_by_topic",),
+        ("tests/resolution/test_secured_zookeeper_mode.py::test_the_age_of_an_answer_counts_by_topic",),
     ),
     Mutant(
         "a-log-that-got-shorter-a-moment-ago",
         "S-03",
-        "cleanerd/daemon/seen.py",
+        "cleanerd/daemon/directory_snapshot.py",
         "and known <= now:",
         "and known is not None:",
         ("tests/daemon/test_modes.py::test_a_log_that_became_shorter_a_moment_ago",),
@@ -94,8 +96,8 @@ LOOKS = (
     Mutant(
         "a-log-that-could-not-be-read-a-moment-ago",
         "S-03",
-        "cleanerd/daemon/looking/log_dir_looker.py",
-        "if seen.active is not None and is_apart(seen.since, self._read_at, self._limits.settle_seconds)",
+        "cleanerd/daemon/discovery/log_dir_scanner.py",
+        "if seen.active is not None and is_separate_write(seen.since, self._read_at, self._limits.settle_seconds)",
         "if seen.active is not None",
         ("tests/daemon/test_modes.py::test_a_log_that_became_shorter_a_moment_ago",),
     ),
@@ -110,7 +112,7 @@ LOOKS = (
     Mutant(
         "a-disk-that-is-away-holds-nothing",
         "U-6",
-        "cleanerd/daemon/looking/sweep.py",
+        "cleanerd/daemon/discovery/state_sweep.py",
         "log_dirs is not None and all((path / META_PROPERTIES).exists() for path in log_dirs)",
         "log_dirs is not None",
         ("tests/daemon/test_sweep.py::test_a_disk_that_is_away_may_hold_it",),
@@ -118,7 +120,7 @@ LOOKS = (
     Mutant(
         "whoever-is-not-here-is-gone",
         "U-6",
-        "cleanerd/daemon/looking/sweep.py",
+        "cleanerd/daemon/discovery/state_sweep.py",
         "all_seen and facts.metadata is not None",
         "all_seen",
         ("tests/daemon/test_sweep.py::test_where_nobody_knows_the_topics_none_is_gone",),
@@ -126,15 +128,15 @@ LOOKS = (
     Mutant(
         "a-gap-in-the-metadata-log",
         "U-23",
-        "cleanerd/log/cluster_metadata.py",
+        "cleanerd/segments/cluster_metadata.py",
         "batch.header.base_offset > end:",
         "batch.header.base_offset < 0:",
-        ("tests/log/test_metadata_gaps.py::test_gap_inside_the_log",),
+        ("tests/segments/test_metadata_gaps.py::test_gap_inside_the_log",),
     ),
     Mutant(
         "another-clusters-metadata-log",
         "U-23",
-        "cleanerd/scope/broker_facts.py",
+        "cleanerd/resolution/broker_facts.py",
         "    _require_same_cluster(configured, log_dir)\n",
         "",
         ("tests/cli/test_doctor_topics.py::test_a_metadata_log_of_another_cluster",),
@@ -142,10 +144,10 @@ LOOKS = (
     Mutant(
         "a-metadata-log-that-was-left-behind-counts",
         "U-40",
-        "cleanerd/scope/told_topics.py",
+        "cleanerd/resolution/zk_config_cache.py",
         "_last_alive_ms(log_dir) - as_of_ms > UNASKED_MS",
         "as_of_ms < 0",
-        ("tests/scope/test_secured_zookeeper_mode.py::test_a_metadata_log_that_was_left_behind",),
+        ("tests/resolution/test_secured_zookeeper_mode.py::test_a_metadata_log_that_was_left_behind",),
     ),
     Mutant(
         "any-broker-is-asked",
@@ -153,7 +155,7 @@ LOOKS = (
         "cleanerd/admin/cluster.py",
         "client._manager.send(request, node_id=node_id)",
         "client._manager.send(request)",
-        ("tests/scope/test_zookeeper.py::test_the_broker_itself_is_asked",),
+        ("tests/resolution/test_zookeeper.py::test_the_broker_itself_is_asked",),
     ),
     Mutant(
         "many-rounds-forget-a-horizon",

@@ -5,30 +5,30 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 VERIFY = "tests/verify/test_memory.py"
-MARKS = "tests/log/test_work_marks.py"
+MARKS = "tests/state/test_in_progress_marks.py"
 MAP_FILE = "tests/cleaner/test_map_file.py"
 
 MEMORY = (
     Mutant(
         "only-its-own-cgroup-has-a-limit",
         "U-35",
-        "cleanerd/log/memory.py",
+        "cleanerd/host/memory.py",
         "range(len(parts), -1, -1)",
         "range(len(parts), len(parts) - 1, -1)",
-        ("tests/log/test_memory.py::test_the_cgroup_of_version_2",),
+        ("tests/host/test_memory.py::test_the_cgroup_of_version_2",),
     ),
     Mutant(
         "a-batch-may-unpack-to-what-was-set",
         "U-35",
-        "cleanerd/log/memory.py",
+        "cleanerd/host/memory.py",
         "min(max(batch, LEAST_BATCH_BYTES), max_unpacked_bytes)",
         "max_unpacked_bytes",
-        ("tests/log/test_memory.py::test_all_of_it_fits",),
+        ("tests/host/test_memory.py::test_all_of_it_fits",),
     ),
     Mutant(
         "only-the-segment-at-hand-takes-memory",
         "U-35",
-        "cleanerd/cleaner/facts_room.py",
+        "cleanerd/cleaner/metadata_budget.py",
         "self._batch_bytes * self._batches + RECORD_BITS * self._records // 8",
         "self._batch_bytes * self._own_batches + RECORD_BITS * self._own_records // 8",
         ("tests/cleaner/test_facts_memory.py::test_the_facts_of_all_batches_and_records_are_counted",),
@@ -53,7 +53,7 @@ MEMORY = (
         "verify-tells-damage-twice",
         "U-35",
         "cleanerd/verify/keys.py",
-        " and not is_told(facts.file.path, damage)",
+        " and not is_reported(facts.file.path, damage)",
         "",
         ("tests/verify/test_memory.py::test_damage_takes_no_memory",),
     ),
@@ -77,22 +77,22 @@ MEMORY = (
         "verify-leaves-indexes-out-without-a-word",
         "U-35",
         "cleanerd/verify/segment.py",
-        "            self._findings.error(Kind.NOT_VERIFIED, self._name, what, position=int(columns[0][0]))\n",
+        "            self._findings.error(FindingKind.NOT_VERIFIED, self._name, what, position=int(columns[0][0]))\n",
         "",
         (f"{VERIFY}::test_a_segment_of_too_many_batches",),
     ),
     Mutant(
         "a-large-file-is-read-before-it-is-refused",
         "U-35",
-        "cleanerd/log/safe_open.py",
+        "cleanerd/fsio/safe_open.py",
         "        if status.st_size > max_bytes:  # before",
         "        if status.st_size < 0:  # before",
-        ("tests/log/test_safe_open.py::test_nothing_of_a_large_one_is_read",),
+        ("tests/fsio/test_safe_open.py::test_nothing_of_a_large_one_is_read",),
     ),
     Mutant(
         "a-death-counts-at-each-look",
         "U-35",
-        "cleanerd/log/at_work.py",
+        "cleanerd/state/in_progress.py",
         "mark.boot_seconds, left=True)\n            close_quietly",
         "mark.boot_seconds, left=False)\n            close_quietly",
         (f"{MARKS}::test_a_killed_one_is_counted_once",),
@@ -100,7 +100,7 @@ MEMORY = (
     Mutant(
         "a-power-cut-is-a-death",
         "U-35",
-        "cleanerd/log/at_work.py",
+        "cleanerd/state/in_progress.py",
         "mark.deaths + (1 if same_boot else 0)",
         "mark.deaths + (1 if same_boot else 1)",
         (f"{MARKS}::test_a_machine_that_went_down_is_not_counted",),
@@ -108,15 +108,15 @@ MEMORY = (
     Mutant(
         "a-death-after-the-work-is-held-against-it",
         "U-35",
-        "cleanerd/daemon/looking/log_dir_looker.py",
-        "if look.name in suspects and isinstance(look, PartitionLook) and look.has_nothing_to_do(now_ms):",
+        "cleanerd/daemon/discovery/log_dir_scanner.py",
+        "if look.name in suspects and isinstance(look, PartitionScan) and look.has_nothing_to_do(now_ms):",
         "if look.name not in suspects:",
         ("tests/daemon/test_log_dir_looker.py::test_a_death_after_the_work_was_done",),
     ),
     Mutant(
         "whoever-is-killed-at-a-purge-is-forgiven",
         "U-35",
-        "cleanerd/daemon/partition_look.py",
+        "cleanerd/daemon/partition_scan.py",
         "            and not purge_is_due\n",
         "",
         ("tests/daemon/test_log_dir_looker.py::test_a_suspect_of_any_kind_of_work_is_not_forgiven",),
@@ -124,7 +124,7 @@ MEMORY = (
     Mutant(
         "a-suspect-beside-others",
         "U-35",
-        "cleanerd/daemon/fleet/schedule.py",
+        "cleanerd/daemon/registry/schedule.py",
         "return chosen if chosen or running else suspects[:1]",
         "return chosen or suspects[:1]",
         ("tests/daemon/test_schedule.py::test_a_suspect_comes_last_and_alone",),
@@ -164,7 +164,7 @@ MEMORY = (
     Mutant(
         "a-log-too-large-for-one-task-is-left-as-it-is",
         "U-35",
-        "cleanerd/spark/whole.py",
+        "cleanerd/spark/single_task.py",
         "        except LogTooLargeError:\n            self._is_whole = False\n",
         "        except LogTooLargeError:\n            raise\n            self._is_whole = False\n",
         ("tests/spark/test_whole_partitions.py::test_a_log_too_large_for_a_task_is_shuffled",),

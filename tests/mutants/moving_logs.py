@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-SEGMENT = "cleanerd/log/segment.py"
-READ = "cleanerd/log/read.py"
-PLAIN = "cleanerd/log/plain_file.py"
-SAME = "tests/log/test_same_file.py"
-MOVED_ON = "tests/apply/test_broker_cleaner_swaps.py"
-CAUSES = "tests/apply/test_error_causes.py"
-STAGED = "tests/apply/test_stage_failures.py"
-PACE = "tests/apply/test_live_pace.py"
+SEGMENT = "cleanerd/segments/segment.py"
+READ = "cleanerd/segments/reading.py"
+PLAIN = "cleanerd/fsio/plain_file.py"
+SAME = "tests/segments/test_same_file.py"
+MOVED_ON = "tests/swap/test_broker_cleaner_swaps.py"
+CAUSES = "tests/swap/test_error_causes.py"
+STAGED = "tests/swap/test_stage_failures.py"
+PACE = "tests/swap/test_live_pace.py"
 HOSTILE = "tests/cli/test_hostile_reading.py"
 
 MOVING_LOGS = (
@@ -42,7 +42,7 @@ MOVING_LOGS = (
     Mutant(
         "indexes-of-whatever-segment",
         "D-06",
-        "cleanerd/log/same_file.py",
+        "cleanerd/segments/same_file.py",
         "change = segment.change(os.stat(log, follow_symlinks=False))",
         'change = "" if os.stat(log, follow_symlinks=False) else ""',
         (f"{SAME}::test_indexes_of_a_segment_that_changed",),
@@ -50,7 +50,7 @@ MOVING_LOGS = (
     Mutant(
         "listed-once",
         "D-06",
-        "cleanerd/log/partition.py",
+        "cleanerd/segments/partition.py",
         "if found.names == _names(directory):",
         "if found.names:",
         (f"{SAME}::test_two_changes_in_one_tick",),
@@ -58,7 +58,7 @@ MOVING_LOGS = (
     Mutant(
         "a-log-that-moves-on-is-not-planned-again",
         "D-06",
-        "cleanerd/apply/round.py",
+        "cleanerd/swap/round.py",
         "if error.plan_again else None",
         "if error.plan_again and not error.moved_on else None",
         (f"{MOVED_ON}::test_one_swap_of_the_broker_leads_to_a_new_plan", f"{MOVED_ON}::test_again_and_again"),
@@ -90,7 +90,7 @@ MOVING_LOGS = (
     Mutant(
         "a-rolled-segment-hides-damage",
         "D-06",
-        "cleanerd/apply/put_staged.py",
+        "cleanerd/swap/deferred_swap.py",
         "    return not _closed(after).issuperset(_closed(before))\n",
         "    return _closed(after) != _closed(before)\n",
         (f"{STAGED}::test_a_segment_that_was_rolled_is_no_change",),
@@ -98,7 +98,7 @@ MOVING_LOGS = (
     Mutant(
         "a-staged-partition-stays-in-quarantine",
         "OP-10",
-        "cleanerd/apply/put_staged.py",
+        "cleanerd/swap/deferred_swap.py",
         "        forget_quarantine(self.store, self.log_dir, found.log)\n",
         "",
         (f"{STAGED}::test_a_quarantine_ends_when_it_is_staged",),
@@ -106,15 +106,15 @@ MOVING_LOGS = (
     Mutant(
         "no-rest-after-a-swap",
         "R-9",
-        "cleanerd/apply/agent_swap.py",
-        "        time.sleep(max(self._rest_until - time.monotonic(), 0.0))\n",
+        "cleanerd/swap/agent_swap.py",
+        "        time.sleep(max(self._paused_until - time.monotonic(), 0.0))\n",
         "",
         (f"{PACE}::test_the_pause_after_a_swap_grows_with_its_duration",),
     ),
     Mutant(
         "groups-stay-as-large-however-long-the-lock-is-held",
         "U-36",
-        "cleanerd/apply/agent_swap.py",
+        "cleanerd/swap/agent_swap.py",
         "    return round(min(max((before + wanted) / 2, limits.fewest), limits.most))\n",
         "    return before\n",
         (f"{PACE}::test_how_many_sources_a_swap_may_have",),
@@ -130,7 +130,7 @@ MOVING_LOGS = (
     Mutant(
         "quarantine-forgotten",
         "OP-10",
-        "cleanerd/apply/remember.py",
+        "cleanerd/swap/record_outcome.py",
         "    if error.consequence.remembered:\n",
         "    if False:\n",
         (f"{CAUSES}::test_every_error_in_every_mode",),
@@ -138,7 +138,7 @@ MOVING_LOGS = (
     Mutant(
         "sparks-cause-is-lost",
         "OP-10",
-        "cleanerd/daemon/work/hand_over.py",
+        "cleanerd/daemon/work/spark_offload.py",
         'result.reason}", result.error.cause)',
         'result.reason}")',
         (f"{CAUSES}::test_every_error_in_every_mode",),
@@ -146,7 +146,7 @@ MOVING_LOGS = (
     Mutant(
         "the-kernels-refusal-ends-the-worker",
         "OP-10",
-        "cleanerd/log/kernel_errors.py",
+        "cleanerd/segments/kernel_errors.py",
         "except _kernel.InvalidCallError as error:",
         "except ZeroDivisionError as error:",
         (f"{SAME}::test_kernel_errors_have_one_class", f"{MOVED_ON}::test_an_error_of_the_kernel_fails_one_partition"),
@@ -170,8 +170,8 @@ MOVING_LOGS = (
     Mutant(
         "cleaned-while-it-is-moved",
         "S-21",
-        "cleanerd/scope/broker_facts.py",
-        "if name in moved_here(path)), None)",
+        "cleanerd/resolution/broker_facts.py",
+        "if name in incoming_replicas(path)), None)",
         "if name not in self.log_dirs and not path.name), None)",
         (
             "tests/cli/test_replica_moves.py::test_a_replica_that_is_being_moved_is_left_alone",
@@ -182,7 +182,7 @@ MOVING_LOGS = (
     Mutant(
         "cleaned-in-two-directories",
         "U-60",
-        "cleanerd/scope/broker_facts.py",
+        "cleanerd/resolution/broker_facts.py",
         "        twin = self.twin_of(name)\n",
         "        twin = None\n",
         ("tests/cli/test_broker_start.py::test_a_partition_in_two_directories",),
@@ -190,7 +190,7 @@ MOVING_LOGS = (
     Mutant(
         "a-copy-is-a-second-directory",
         "U-60",
-        "cleanerd/scope/broker_facts.py",
+        "cleanerd/resolution/broker_facts.py",
         "(known is None or known != log_dir.meta.directory_id)",
         "True",
         ("tests/cli/test_broker_start.py::test_a_partition_in_two_directories",),
@@ -207,14 +207,14 @@ MOVING_LOGS = (
         "stage-says-nothing-of-the-next-start",
         "U-60",
         "cleanerd/cli/stage.py",
-        "    tell_start_obstacles(output, log_dir, facts)\n",
+        "    warn_start_obstacles(output, log_dir, facts)\n",
         "",
         ("tests/cli/test_broker_start.py::test_a_foreign_directory",),
     ),
     Mutant(
         "page-says-nothing-of-the-next-start",
         "U-60",
-        "cleanerd/daemon/looking/log_dir_looker.py",
+        "cleanerd/daemon/discovery/log_dir_scanner.py",
         "return (*of_dir, *self._start_warnings, *killed)",
         "return (*of_dir, *killed)",
         ("tests/daemon/test_log_dir_looker.py::test_what_keeps_the_broker_from_starting_is_a_warning",),
@@ -222,10 +222,10 @@ MOVING_LOGS = (
     Mutant(
         "settings-take-tiers-back",
         "S-49",
-        "cleanerd/log/topic_config.py",
+        "cleanerd/config/topic_config.py",
         "if value and not values[REMOTE_STORAGE]:",
         "if value and key == VENDORS_TIER:",
-        ("tests/log/test_topic_config.py::test_tiered_is_what_anything_calls_so",),
+        ("tests/config/test_topic_config.py::test_tiered_is_what_anything_calls_so",),
     ),
     Mutant(
         "a-tier-file-is-only-noted",
@@ -238,18 +238,18 @@ MOVING_LOGS = (
     Mutant(
         "a-quarantine-outlives-its-segment",
         "OP-10",
-        "cleanerd/log/quarantine.py",
+        "cleanerd/state/quarantine.py",
         "segment_at(log, about.base) != about",
         "segment_at(log, about.base) is None",
         (
-            "tests/log/test_quarantine.py::test_a_quarantine_ends_with_its_segment",
+            "tests/state/test_quarantine.py::test_a_quarantine_ends_with_its_segment",
             "tests/cli/test_doctor.py::test_quarantine",
         ),
     ),
     Mutant(
         "a-retry-is-forgotten-by-the-next-daemon",
         "OP-10",
-        "cleanerd/daemon/looking/log_dir_looker.py",
+        "cleanerd/daemon/discovery/log_dir_scanner.py",
         "            forget_quarantine(context.store, reading.log_dir, reading.log)\n",
         "            pass\n",
         ("tests/daemon/test_control.py::test_a_retry_outlives_the_daemon",),
@@ -257,7 +257,7 @@ MOVING_LOGS = (
     Mutant(
         "a-forgiven-partition-is-begun-at-once",
         "OP-10",
-        "cleanerd/daemon/fleet/stale_looks.py",
+        "cleanerd/daemon/registry/stale_scans.py",
         "        self.ended(key)\n        self.forgiven[key]",
         "        self.forgiven[key]",
         ("tests/daemon/test_stale_looks.py::test_a_retried_partition_waits_for_the_look_that_clears_its_failure",),
@@ -265,7 +265,7 @@ MOVING_LOGS = (
     Mutant(
         "what-a-job-saw-counts-by-whatever-settings",
         "run",
-        "cleanerd/daemon/looking/log_dir_looker.py",
+        "cleanerd/daemon/discovery/log_dir_scanner.py",
         "(seen.settings is None or seen.settings is self._settings)",
         "(seen.settings is None or bool(self._settings))",
         ("tests/daemon/test_look_after_job.py::test_a_job_that_went_by_the_settings_from_before_a_reload",),
@@ -273,18 +273,18 @@ MOVING_LOGS = (
     Mutant(
         "what-lies-above-a-cleaning-is-none-of-the-log",
         "U-10",
-        "cleanerd/apply/agent_swap.py",
+        "cleanerd/swap/agent_swap.py",
         "        known = {**self._evidence, **self._above}\n",
         "        known = {**self._evidence}\n",
-        ("tests/apply/test_live.py::test_cleaned_again_below_its_clean_point",),
+        ("tests/swap/test_live.py::test_cleaned_again_below_its_clean_point",),
     ),
     Mutant(
         "a-gap-forgets-what-is-clean",
         "U-10",
-        "cleanerd/apply/remember.py",
+        "cleanerd/swap/record_outcome.py",
         "    if standing is not None and state.clean_point == standing:\n",
         "    if False:\n",
-        ("tests/apply/test_offline.py::test_a_clean_part_below_a_gap_stays_clean",),
+        ("tests/swap/test_offline.py::test_a_clean_part_below_a_gap_stays_clean",),
     ),
     Mutant(
         "a-gap-makes-what-was-outdated-good",
@@ -292,14 +292,14 @@ MOVING_LOGS = (
         "cleanerd/cleaner/survey.py",
         "    standing = point if outdated is None else None\n",
         "    standing = point\n",
-        ("tests/apply/test_offline.py::test_an_outdated_clean_point_stays_outdated_after_a_gap",),
+        ("tests/swap/test_offline.py::test_an_outdated_clean_point_stays_outdated_after_a_gap",),
     ),
     Mutant(
         "a-gap-beside-a-broker-that-changes-the-log",
         "U-10",
-        "cleanerd/apply/put_by_agent.py",
+        "cleanerd/swap/live_swap.py",
         "!= swapper.segment_below(standing.offset):\n                    standing = None",
         "!= swapper.segment_below(standing.offset):\n                    pass",
-        ("tests/apply/test_live.py::test_the_broker_changes_what_was_clean_below_a_gap",),
+        ("tests/swap/test_live.py::test_the_broker_changes_what_was_clean_below_a_gap",),
     ),
 )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-SAFE_OPEN = "cleanerd/log/safe_open.py"
-FILE_LOOK = "cleanerd/cleaner/file_look.py"
-UNFINISHED = "cleanerd/apply/unfinished.py"
+SAFE_OPEN = "cleanerd/fsio/safe_open.py"
+FILE_LOOK = "cleanerd/segments/file_metadata.py"
+UNFINISHED = "cleanerd/swap/unfinished.py"
 CLAIM = "cleanerd/broker/claim.py"
-PLANTED = "tests/log/test_safe_open.py::test_nothing_planted_is_opened"
+PLANTED = "tests/fsio/test_safe_open.py::test_nothing_planted_is_opened"
 
 NAMES = (
     Mutant(
@@ -17,7 +17,7 @@ NAMES = (
         SAFE_OPEN,
         "_BASE: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK",
         "_BASE: Final = os.O_CLOEXEC | os.O_NONBLOCK",
-        (PLANTED, "tests/log/test_safe_open.py::test_a_directory_is_not_reached_through_a_link"),
+        (PLANTED, "tests/fsio/test_safe_open.py::test_a_directory_is_not_reached_through_a_link"),
     ),
     Mutant(
         "a-second-name-is-written-to",
@@ -25,7 +25,7 @@ NAMES = (
         SAFE_OPEN,
         "    if one_name and status.st_nlink > 1:",
         "    if one_name and status.st_nlink > 2:",
-        (PLANTED, "tests/log/test_safe_open.py::test_nothing_planted_becomes_a_new_file"),
+        (PLANTED, "tests/fsio/test_safe_open.py::test_nothing_planted_becomes_a_new_file"),
     ),
     Mutant(
         "only-the-last-part-of-a-name-is-looked-at",
@@ -33,7 +33,7 @@ NAMES = (
         SAFE_OPEN,
         '    *above, last = name.split("/")',
         "    above, last = [], name",
-        ("tests/log/test_safe_open.py::test_a_directory_is_not_reached_through_a_link",),
+        ("tests/fsio/test_safe_open.py::test_a_directory_is_not_reached_through_a_link",),
     ),
     Mutant(
         "a-claim-on-a-name-that-is-gone",
@@ -41,28 +41,28 @@ NAMES = (
         CLAIM,
         "                if _is_at(lock, CLAIM, staging) and _is_at(staging, STAGING, partition):",
         "                if lock:",
-        ("tests/apply/test_claim.py::test_a_lock_that_is_removed_before_it_is_won",),
+        ("tests/swap/test_claim.py::test_a_lock_that_is_removed_before_it_is_won",),
     ),
     Mutant(
         "root-empties-what-was-moved-there",
         "U-33",
-        "cleanerd/apply/files.py",
+        "cleanerd/swap/files.py",
         "            if place != self._fd:\n                self._require_owner(place, name)\n",
         "",
-        ("tests/apply/test_hostile_owner.py::test_a_directory_that_was_moved_below_kstage",),
+        ("tests/swap/test_hostile_owner.py::test_a_directory_that_was_moved_below_kstage",),
     ),
     Mutant(
         "root-gives-away-what-is-called-kstage",
         "U-33",
         "cleanerd/cleaner/stage.py",
-        "_is_to_be_given(partition, staging) and not os.listdir(staging):",
-        "_is_to_be_given(partition, staging):",
-        ("tests/apply/test_hostile_owner.py::test_a_directory_that_was_renamed_to_kstage",),
+        "_needs_owner_change(partition, staging) and not os.listdir(staging):",
+        "_needs_owner_change(partition, staging):",
+        ("tests/swap/test_hostile_owner.py::test_a_directory_that_was_renamed_to_kstage",),
     ),
     Mutant(
         "trash-is-believed",
         "U-33",
-        "cleanerd/apply/kept_place.py",
+        "cleanerd/swap/kept_place.py",
         "        if named is None:\n            _require_agreed",
         "        if named is not None:\n            _require_agreed",
         ("tests/cli/test_hostile_records.py::test_undo_deletes_no_tree_that_trash_json_names",),
@@ -70,7 +70,7 @@ NAMES = (
     Mutant(
         "root-keeps-where-a-plan-says",
         "U-33",
-        "cleanerd/apply/apply_staged.py",
+        "cleanerd/swap/apply_staged.py",
         "        require = partial(_require_theirs, files) if named is None else None",
         "        require = None",
         ("tests/cli/test_hostile_records.py::test_apply_keeps_nothing_where_only_the_plan_says_so",),
@@ -81,7 +81,7 @@ NAMES = (
         FILE_LOOK,
         '_CARRIED: Final = ("user.", "security.", ACCESS_LIST, "system.nfs4_acl")',
         '_CARRIED: Final = ("user.", "security.", "system.nfs4_acl")',
-        ("tests/apply/test_owner_and_mode.py::test_an_access_list_stays",),
+        ("tests/swap/test_owner_and_mode.py::test_an_access_list_stays",),
     ),
     Mutant(
         "the-default-list-stays",
@@ -89,7 +89,7 @@ NAMES = (
         FILE_LOOK,
         "        if ACCESS_LIST in found and ACCESS_LIST not in self.attributes:",
         "        if ACCESS_LIST in found and ACCESS_LIST in self.attributes:",
-        ("tests/apply/test_owner_and_mode.py::test_nobody_gets_in_by_a_default_list",),
+        ("tests/swap/test_owner_and_mode.py::test_nobody_gets_in_by_a_default_list",),
     ),
     Mutant(
         "an-immutable-source-found-too-late",
@@ -97,54 +97,54 @@ NAMES = (
         UNFINISHED,
         "        _require_renamable(files, name)\n        gone",
         "        gone",
-        ("tests/apply/test_swap_in_doubt.py::test_looking_changes_nothing",),
+        ("tests/swap/test_swap_in_doubt.py::test_looking_changes_nothing",),
     ),
     Mutant(
         "a-swap-beside-one-in-doubt",
         "U-34",
-        "cleanerd/apply/swap.py",
+        "cleanerd/swap/group_swap.py",
         "    refuse_unfinished(files, names)  # U-34\n",
         "",
-        ("tests/apply/test_swap_in_doubt.py::test_no_swap_beside_one_that_is_in_doubt",),
+        ("tests/swap/test_swap_in_doubt.py::test_no_swap_beside_one_that_is_in_doubt",),
     ),
     Mutant(
         "half-a-swap-is-as-good-as-done",
         "A-24",
-        "cleanerd/apply/agent_swap.py",
+        "cleanerd/swap/agent_swap.py",
         "if error.code == LOG_DIR_FAILED:",
         "if error.code == LOG_DIR_FAILED and not error.done:",
-        ("tests/apply/test_live_answers.py::test_the_broker_gives_it_up_for_a_swap",),
+        ("tests/swap/test_live_answers.py::test_the_broker_gives_it_up_for_a_swap",),
     ),
     Mutant(
         "a-live-swap-on-top-of-one-that-stopped-half-way",
         "U-34",
-        "cleanerd/apply/put_by_agent.py",
-        "                swapper.require_whole(staged)\n",
+        "cleanerd/swap/live_swap.py",
+        "                swapper.require_no_half_swap(staged)\n",
         "",
-        ("tests/apply/test_live_answers.py::test_a_swap_that_stopped_half_way",),
+        ("tests/swap/test_live_answers.py::test_a_swap_that_stopped_half_way",),
     ),
     Mutant(
         "a-repeat-that-hides-what-failed-first",
         "U-38",
-        "cleanerd/apply/agent_swap.py",
+        "cleanerd/swap/agent_swap.py",
         "problem = failure or StalePlanError(",
         "problem = StalePlanError(",
-        ("tests/apply/test_live_answers.py::test_the_first_error_is_reported_not_that_of_the_repeat",),
+        ("tests/swap/test_live_answers.py::test_the_first_error_is_reported_not_that_of_the_repeat",),
     ),
     Mutant(
         "spark-at-work-is-swept",
         "S-28",
-        "cleanerd/apply/swap.py",
+        "cleanerd/swap/group_swap.py",
         "    if not left or not files.keeps_others_out():",
         "    if not left:",
-        ("tests/apply/test_recover.py::test_staging_of_a_killed_spark_driver_goes_with_the_next_claim",),
+        ("tests/swap/test_recover.py::test_staging_of_a_killed_spark_driver_goes_with_the_next_claim",),
     ),
     Mutant(
         "what-a-killed-spark-left-stays-a-day",
         "S-28",
-        "cleanerd/apply/recover.py",
+        "cleanerd/swap/recover.py",
         "    if found.unknown:\n        drop_work(files, names_staged(files))\n",
         "",
-        ("tests/apply/test_recover.py::test_staging_of_a_killed_spark_driver_goes_with_the_next_claim",),
+        ("tests/swap/test_recover.py::test_staging_of_a_killed_spark_driver_goes_with_the_next_claim",),
     ),
 )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 RULE = "cleanerd/policy/replicas.py"
-FACTS = "cleanerd/log/cluster_metadata.py"
+FACTS = "cleanerd/segments/cluster_metadata.py"
 BOUND = "tests/policy/test_replicas.py::test_the_bound"
 HISTORIES = "tests/policy/test_replicas.py::test_histories"
-FULL = "tests/log/test_replica_history.py::test_the_last_full_isr"
+FULL = "tests/segments/test_replica_history.py::test_the_last_full_isr"
 WAITS = "tests/cleaner/test_replicas.py::test_old_formats"
 
 REPLICAS = (
@@ -84,20 +84,20 @@ REPLICAS = (
         FACTS,
         "if at_ms < self.as_of_ms:",
         "if at_ms < 0:",
-        ("tests/log/test_replica_history.py::test_a_clock_that_goes_back",),
+        ("tests/segments/test_replica_history.py::test_a_clock_that_goes_back",),
     ),
     Mutant(
         "the-last-full-isr-shrinks",
         "U-72",
-        "cleanerd/log/full_isr.py",
+        "cleanerd/state/full_isr.py",
         "times = {each: max(ours",
         "times = {each: min(ours",
-        ("tests/log/test_replica_history.py::test_it_only_grows",),
+        ("tests/segments/test_replica_history.py::test_it_only_grows",),
     ),
     Mutant(
         "held-tombstones-are-purged-in-vain",
         "U-73",
-        "cleanerd/daemon/fleet/due.py",
+        "cleanerd/daemon/registry/due.py",
         "look.expiry.expiry_ms(now_ms)",
         "now_ms",
         ("tests/daemon/test_held_purge.py::test_it_waits",),
@@ -105,7 +105,7 @@ REPLICAS = (
     Mutant(
         "held-tombstones-are-forgotten",
         "U-73",
-        "cleanerd/daemon/seen.py",
+        "cleanerd/daemon/directory_snapshot.py",
         "return self.purge_ms is not None and self.expiry.expiry_ms(now_ms) <",
         "return self.purge_ms is None and self.expiry.expiry_ms(now_ms) <",
         ("tests/daemon/test_held_purge.py::test_it_is_looked_at_when_the_log_is_past_it",),

@@ -39,7 +39,7 @@ RULES_MEMORY = (
     Mutant(
         "only-the-partition-itself-remembers",
         "U-6",
-        "cleanerd/log/rules_memory.py",
+        "cleanerd/state/last_settings.py",
         "written.to_compare_ns, found\n",
         "written.to_compare_ns, None\n",
         ("tests/cli/test_forgotten_config.py::test_clean_without_its_settings_is_refused",),
@@ -63,7 +63,7 @@ RULES_MEMORY = (
     Mutant(
         "what-was-set-aside-says-nothing",
         "U-6",
-        "cleanerd/log/rules_memory.py",
+        "cleanerd/state/last_settings.py",
         "if told is None and _is_there(stem + DAMAGED, directory):",
         "if told is None and not stem:",
         ("tests/cli/test_forgotten_config.py::test_a_quarantine_does_not_take_the_place_of_what_could_not_be_read",),
@@ -71,7 +71,7 @@ RULES_MEMORY = (
     Mutant(
         "a-quarantine-replaces-what-could-not-be-read",
         "U-6",
-        "cleanerd/log/clean_point.py",
+        "cleanerd/state/cleaner_checkpoint.py",
         "            set_aside(path, self.root)\n\n    def _failed",
         "            pass\n\n    def _failed",
         ("tests/cli/test_forgotten_config.py::test_a_quarantine_does_not_take_the_place_of_what_could_not_be_read",),
@@ -79,51 +79,51 @@ RULES_MEMORY = (
     Mutant(
         "first-dirty-remembers-no-rules",
         "U-6",
-        "cleanerd/apply/remember.py",
-        "        remember_unmoved(locked.store, locked.log_dir, after, plan.fingerprint, found.standing, "
-        "last_base=last_base)\n",
+        "cleanerd/swap/record_outcome.py",
+        "        record_settings_only("
+        "locked.store, locked.log_dir, after, plan.fingerprint, found.standing, last_base=last_base)\n",
         "        pass\n",
         ("tests/cli/test_forgotten_config.py::test_a_named_return_to_kafkas_rules_is_remembered",),
     ),
     Mutant(
         "rules-are-remembered-when-all-is-done",
         "U-6",
-        "cleanerd/apply/round.py",
-        "        put.remember_rules(files, found, cleaning)\n",
+        "cleanerd/swap/round.py",
+        "        put.record_settings(files, found, cleaning)\n",
         "",
         (
-            "tests/apply/test_rules_remembered_first.py::test_killed_between_two_groups",
-            "tests/apply/test_rules_remembered_first.py::test_nothing_is_replaced_when_the_rules_cannot_be_remembered",
+            "tests/swap/test_rules_remembered_first.py::test_killed_between_two_groups",
+            "tests/swap/test_rules_remembered_first.py::test_nothing_is_replaced_when_the_rules_cannot_be_remembered",
         ),
     ),
     Mutant(
         "apply-remembers-rules-when-all-is-done",
         "U-6",
-        "cleanerd/apply/apply_staged.py",
+        "cleanerd/swap/apply_staged.py",
         "    locked.store.require_rules(locked.log_dir, read_partition(locked.log_dir, name), fingerprint_of_plan)\n",
         "",
-        ("tests/apply/test_rules_remembered_first.py::test_killed_between_two_groups",),
+        ("tests/swap/test_rules_remembered_first.py::test_killed_between_two_groups",),
     ),
     Mutant(
         "rules-that-cannot-be-written-down-are-used",
         "U-6",
-        "cleanerd/log/clean_point.py",
+        "cleanerd/state/cleaner_checkpoint.py",
         "            raise machine_error(error)(what, where=str(path), hint=hint) from error\n",
         "            return\n",
-        ("tests/apply/test_rules_remembered_first.py::test_nothing_is_replaced_when_the_rules_cannot_be_remembered",),
+        ("tests/swap/test_rules_remembered_first.py::test_nothing_is_replaced_when_the_rules_cannot_be_remembered",),
     ),
     Mutant(
         "kafkas-rules-need-a-memory",
         "U-10",
-        "cleanerd/log/clean_point.py",
+        "cleanerd/state/cleaner_checkpoint.py",
         "        if rules == KAFKAS_FINGERPRINT:\n            return\n",
         "",
-        ("tests/apply/test_rules_remembered_first.py::test_known_rules_need_no_state_directory",),
+        ("tests/swap/test_rules_remembered_first.py::test_known_rules_need_no_state_directory",),
     ),
     Mutant(
         "a-directorys-time-tells-of-every-change",
         "U-6",
-        "cleanerd/log/rules_memory.py",
+        "cleanerd/state/last_settings.py",
         "= written.to_compare_ns, found",
         "= directory_time(opened).to_compare_ns, found",
         ("tests/cli/test_forgotten_config.py::test_rules_remembered_within_one_clock_tick_are_seen",),
@@ -131,7 +131,7 @@ RULES_MEMORY = (
     Mutant(
         "undo-keeps-rules-of-what-it-undid",
         "U-6",
-        "cleanerd/apply/undo.py",
+        "cleanerd/swap/undo.py",
         "        finish_plan(files, plan_id)\n        _set_rules_back(locked, log, entry)\n",
         "        finish_plan(files, plan_id)\n",
         ("tests/cli/test_forgotten_config.py::test_undo_forgets_what_it_undid_and_no_more",),
@@ -139,35 +139,33 @@ RULES_MEMORY = (
     Mutant(
         "undo-forgets-rules-while-half-is-left",
         "U-6",
-        "cleanerd/apply/undo.py",
+        "cleanerd/swap/undo.py",
         "            rules=state.cleaned_by,\n",
         "            rules=entry.rules,\n",
-        ("tests/apply/test_rules_remembered_first.py::test_an_undo_that_is_killed",),
+        ("tests/swap/test_rules_remembered_first.py::test_an_undo_that_is_killed",),
     ),
     Mutant(
         "undo-sets-back-what-the-cleaning-remembered",
         "U-6",
-        "cleanerd/apply/put_by_rename.py",
-        """        self._keep = self._keeper(files, found, cleaning)
-        super().remember_rules(files, found, cleaning)
-""",
-        """        super().remember_rules(files, found, cleaning)
-        self._keep = self._keeper(files, found, cleaning)
-""",
+        "cleanerd/swap/offline_swap.py",
+        "        self._keep = self._keeper(files, found, cleaning)\n"
+        "        super().record_settings(files, found, cleaning)\n",
+        "        super().record_settings(files, found, cleaning)\n"
+        "        self._keep = self._keeper(files, found, cleaning)\n",
         ("tests/cli/test_forgotten_config.py::test_undo_forgets_what_it_undid_and_no_more",),
     ),
     Mutant(
         "new-directories-of-the-state-are-not-flushed",
         "U-6",
-        "cleanerd/log/state_files.py",
+        "cleanerd/fsio/state_files.py",
         "                os.fsync(place)\n",
         "                pass\n",
-        ("tests/apply/test_rules_remembered_first.py::test_new_directories_of_the_state_are_on_the_disk",),
+        ("tests/swap/test_rules_remembered_first.py::test_new_directories_of_the_state_are_on_the_disk",),
     ),
     Mutant(
         "each-log-directory-remembers-for-itself",
         "U-6",
-        "cleanerd/log/other_places.py",
+        "cleanerd/state/other_places.py",
         "        answers += [rules.of_topic(each, topic) for each in beside]",
         "        pass",
         ("tests/cli/test_forgotten_config.py::test_a_topic_in_several_log_directories",),
@@ -175,7 +173,7 @@ RULES_MEMORY = (
     Mutant(
         "forgotten-settings-drop-a-staged-plan",
         "U-6",
-        "cleanerd/apply/apply_staged.py",
+        "cleanerd/swap/apply_staged.py",
         "    _refuse_forgotten_settings(config, manifest, where)\n",
         "",
         ("tests/cli/test_forgotten_config.py::test_apply_without_its_settings_keeps_the_plan",),
@@ -183,7 +181,7 @@ RULES_MEMORY = (
     Mutant(
         "an-unknown-topic-drops-a-staged-plan",
         "S-29",
-        "cleanerd/apply/apply_staged.py",
+        "cleanerd/swap/apply_staged.py",
         "    if not config.policy_known:\n        raise KeptPlanError(",
         "    if not config.policy_known:\n        raise StalePlanError(",
         ("tests/cli/test_stage.py::test_unknown_is_not_changed",),

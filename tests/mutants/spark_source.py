@@ -91,8 +91,8 @@ SPARK_SOURCE = (
         "source-marker-behind-damage",
         "U-12",
         VISIBLE,
-        "return told(segment, skip=self._skip_damage)",
-        "return told(segment, skip=True)",
+        "return damage_handler(segment, skip=self._skip_damage)",
+        "return damage_handler(segment, skip=True)",
         (f"{STATES}::test_a_marker_that_was_lost",),
     ),
     Mutant(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-SIFT = "cleanerd/spark/tables/sift.py"
+SIFT = "cleanerd/spark/tables/filter_superseded.py"
 REFUSALS = "cleanerd/spark/tables/refusals.py"
 MERGE = "cleanerd/spark/tables/merge.py"
 DELTA = "cleanerd/spark/tables/delta.py"

@@ -80,8 +80,8 @@ SPARK_VALUES = (
         "values-default-of-bytes-as-text",
         "OP-10",
         "cleanerd/spark/values/avro_defaults.py",
-        'said.encode("latin-1")',
-        "said.encode()",
+        'default.encode("latin-1")',
+        "default.encode()",
         ("tests/spark/test_values_avro.py::test_defaults",),
     ),
     Mutant(

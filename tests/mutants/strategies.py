@@ -13,11 +13,11 @@ PURGE = "cleanerd/cleaner/purge.py"
 TABLE = "tests/cleaner/test_strategies_table.py::test_strategy"
 DELETED = "tests/cleaner/test_strategies_table.py::test_tombstones"
 ROUNDS = "tests/cleaner/test_strategy_rounds.py"
-STALE = "tests/apply/test_stale_checkpoint.py"
+STALE = "tests/swap/test_stale_checkpoint.py"
 
 WRITE_TIMES = "tests/cleaner/test_write_times.py"
 
-HIDDEN = "tests/apply/test_hidden_writes.py"
+HIDDEN = "tests/swap/test_hidden_writes.py"
 
 STRATEGIES = (
     Mutant(
@@ -31,7 +31,7 @@ STRATEGIES = (
     Mutant(
         "undo-hides-in-silence",
         "S-52",
-        "cleanerd/apply/undo.py",
+        "cleanerd/swap/undo.py",
         "    if len(offsets):\n",
         "    if len(offsets) > 10**6:\n",
         (f"{HIDDEN}::test_an_undo_that_hides_a_later_record_is_refused",),
@@ -39,7 +39,7 @@ STRATEGIES = (
     Mutant(
         "an-equal-version-counts-as-hidden",
         "S-52",
-        "cleanerd/apply/hidden_writes.py",
+        "cleanerd/swap/hidden_writes.py",
         "            OF_THE_LOG,\n",
         "            0,\n",
         (f"{HIDDEN}::test_what_hides_nothing_is_undone",),
@@ -95,10 +95,10 @@ STRATEGIES = (
     Mutant(
         "nothing-said-of-retention",
         "U-61",
-        "cleanerd/log/strategy_config.py",
+        "cleanerd/config/strategy_keys.py",
         '{"compact", "delete"} <= values["cleanup.policy"]',
         '{"compact", "delete"} < values["cleanup.policy"]',
-        ("tests/log/test_topic_config.py::test_retention_of_a_winner",),
+        ("tests/config/test_topic_config.py::test_retention_of_a_winner",),
     ),
     Mutant(
         "published-map-of-the-dirty-part-alone",
@@ -225,7 +225,7 @@ STRATEGIES = (
         "tombstones-of-one-key-do-not-see-each-other",
         "U-1",
         PURGE,
-        "proof.hold_against(replace(each, bits=_words(held, each)))",
+        "proof.hold_against(replace(each, bits=_bitmap(held, each)))",
         "proof.hold_against(each)",
         (DELETED,),
     ),
@@ -240,7 +240,7 @@ STRATEGIES = (
     Mutant(
         "kafkas-checkpoint-moved-by-versions",
         "U-10",
-        "cleanerd/apply/remember.py",
+        "cleanerd/swap/record_outcome.py",
         "if fingerprint == KAFKAS_FINGERPRINT:",
         "if fingerprint:",
         (f"{ROUNDS}::test_clean_point_is_our_own",),
@@ -256,17 +256,17 @@ STRATEGIES = (
     Mutant(
         "our-own-word-in-kafkas-checkpoint-believed",
         "U-10",
-        "cleanerd/log/clean_below.py",
-        "return said not in {point.offset, point.checkpoint}",
-        "return said != point.checkpoint",
-        ("tests/apply/test_offline.py::test_our_own_word_does_not_outlive_the_log",),
+        "cleanerd/state/first_dirty_offset.py",
+        "return kafka_offset not in {point.offset, point.checkpoint}",
+        "return kafka_offset != point.checkpoint",
+        ("tests/swap/test_offline.py::test_our_own_word_does_not_outlive_the_log",),
     ),
     Mutant(
         "what-the-brokers-cleaner-said-long-ago-believed",
         "U-10",
-        "cleanerd/log/clean_below.py",
-        "return said not in {point.offset, point.checkpoint}",
-        "return said != point.offset",
+        "cleanerd/state/first_dirty_offset.py",
+        "return kafka_offset not in {point.offset, point.checkpoint}",
+        "return kafka_offset != point.offset",
         (
             f"{STALE}::test_an_old_checkpoint_of_a_disabled_cleaner_is_not_believed",
             f"{STALE}::test_a_checkpoint_from_before_a_strategy_change_is_old",
@@ -275,7 +275,7 @@ STRATEGIES = (
     Mutant(
         "what-was-not-believed-is-believed-later",
         "U-10",
-        "cleanerd/log/clean_below.py",
+        "cleanerd/state/first_dirty_offset.py",
         "return point.offset if news is None else max(news, point.offset)",
         "return point.offset if said is None else max(said, point.offset)",
         (f"{STALE}::test_a_disbelieved_checkpoint_stays_disbelieved",),
@@ -286,15 +286,15 @@ STRATEGIES = (
         "cleanerd/cleaner/decide.py",
         "    if waits and for_deleted:\n",
         "    if False:\n",
-        ("tests/apply/test_live_views.py::test_a_log_start_that_a_crash_forgets",),
+        ("tests/swap/test_live_views.py::test_a_log_start_that_a_crash_forgets",),
     ),
     Mutant(
         "what-a-crash-brought-back-counts-as-clean",
         "U-10",
-        "cleanerd/log/clean_below.py",
+        "cleanerd/state/first_dirty_offset.py",
         "log.log_start_offset >= point.log_start",
         "log.log_start_offset >= 0",
-        ("tests/apply/test_live_views.py::test_a_log_start_that_a_crash_forgot",),
+        ("tests/swap/test_live_views.py::test_a_log_start_that_a_crash_forgot",),
     ),
     Mutant(
         "verify-believes-kafkas-checkpoint",
@@ -307,17 +307,17 @@ STRATEGIES = (
     Mutant(
         "what-was-not-believed-stays-in-kafkas-checkpoint",
         "S-50",
-        "cleanerd/apply/put_by_agent.py",
-        "return said is None or said < offset or offset < said == before.cleaner_offset",
-        "return said is None or said < offset",
+        "cleanerd/swap/live_swap.py",
+        "return stored is None or stored < offset or offset < stored == before.cleaner_offset",
+        "return stored is None or stored < offset",
         (f"{STALE}::test_a_disbelieved_checkpoint_entry_is_lowered",),
     ),
     Mutant(
         "what-the-brokers-cleaner-said-meanwhile-is-taken-back",
         "U-10",
-        "cleanerd/apply/put_by_agent.py",
-        "return said is None or said < offset or offset < said == before.cleaner_offset",
-        "return said != offset",
+        "cleanerd/swap/live_swap.py",
+        "return stored is None or stored < offset or offset < stored == before.cleaner_offset",
+        "return stored != offset",
         (f"{STALE}::test_a_checkpoint_raised_during_the_round_stays",),
     ),
     Mutant(

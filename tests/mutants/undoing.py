@@ -4,38 +4,38 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-UNDO = "cleanerd/apply/undo.py"
-ORDER = "tests/apply/test_undo_order.py"
+UNDO = "cleanerd/swap/undo.py"
+ORDER = "tests/swap/test_undo_order.py"
 
 UNDOING = (
     Mutant(
         "an-apply-that-is-ended-drops-its-plan",
         "X-20",
-        "cleanerd/apply/apply_staged.py",
-        "taken_back(partial(abandon, files, keep_ready=True))",
-        "taken_back(partial(abandon, files))",
-        ("tests/apply/test_apply_ended.py::test_goes_on_with_the_next_group",),
+        "cleanerd/swap/apply_staged.py",
+        "rollback_on_error(partial(abandon, files, keep_ready=True))",
+        "rollback_on_error(partial(abandon, files))",
+        ("tests/swap/test_apply_ended.py::test_goes_on_with_the_next_group",),
     ),
     Mutant(
         "a-plan-of-which-a-part-was-undone-waits",
         "S-28",
-        "cleanerd/apply/recover.py",
+        "cleanerd/swap/recover.py",
         "        for manifest in left.ready if left.rolled_back else ():\n",
         "        for manifest in ():\n",
-        ("tests/apply/test_apply_ended.py::test_a_group_that_was_undone_takes_its_plan_with_it",),
+        ("tests/swap/test_apply_ended.py::test_a_group_that_was_undone_takes_its_plan_with_it",),
     ),
     Mutant(
         "undo-under-what-was-cleaned-above",
         "S-40",
         UNDO,
-        "    above = None if point is None else _put_above(point, entry)\n",
+        "    above = None if point is None else _later_segment(point, entry)\n",
         "    above = None\n",
         (f"{ORDER}::test_a_cleaning_above_took_the_marker",),
     ),
     Mutant(
         "first-dirty-forgets-what-it-wrote-last",
         "S-40",
-        "cleanerd/apply/remember.py",
+        "cleanerd/swap/record_outcome.py",
         "    if last_base is None and output is not None:\n",
         "    if output is not None:\n",
         (f"{ORDER}::test_a_cleaning_above_took_the_marker",),
@@ -67,15 +67,15 @@ UNDOING = (
     Mutant(
         "a-plan-is-kept-in-two-places",
         "S-40",
-        "cleanerd/apply/keep.py",
-        "        if os.path.realpath(kept) != os.path.realpath(begun.kept) and os.path.isdir(begun.kept):\n",
-        "        if not begun.kept:\n",
+        "cleanerd/swap/backup.py",
+        "        if os.path.realpath(kept) != os.path.realpath(entry.kept) and os.path.isdir(entry.kept):\n",
+        "        if not entry.kept:\n",
         ("tests/cli/test_stage_keep.py::test_kept_in_two_places",),
     ),
     Mutant(
         "a-link-of-before-is-in-the-way",
         "S-40",
-        "cleanerd/apply/keep.py",
+        "cleanerd/swap/backup.py",
         '                    place.unlink(f"{self._directory}/{name}")\n                place',
         "                place",
         ("tests/cli/test_stage_keep.py::test_a_broker_made_an_index_anew",),
@@ -91,15 +91,15 @@ UNDOING = (
     Mutant(
         "no-memory-ends-the-command",
         "U-38",
-        "cleanerd/log/kernel_errors.py",
+        "cleanerd/segments/kernel_errors.py",
         "    except MemoryError as error:\n",
         "    except ZeroDivisionError as error:\n",
-        ("tests/apply/test_broker_cleaner_swaps.py::test_no_memory",),
+        ("tests/swap/test_broker_cleaner_swaps.py::test_no_memory",),
     ),
     Mutant(
         "what-cannot-be-swept-stops-a-cleaning",
         "U-33",
-        "cleanerd/apply/recover.py",
+        "cleanerd/swap/recover.py",
         "            with contextlib.suppress(CleanerdError):  # it is in nobody's way\n",
         "            with contextlib.suppress(LogDirBusyError):\n",
         ("tests/cli/test_one_bad_partition.py::test_a_staging_file_of_root_is_no_obstacle",),
@@ -107,16 +107,16 @@ UNDOING = (
     Mutant(
         "a-topic-whose-name-no-file-can-have",
         "U-6",
-        "cleanerd/log/rules_memory.py",
+        "cleanerd/state/last_settings.py",
         "    if len(topic) <= _LONGEST_NAME:\n",
         "    if topic:\n",
-        ("tests/log/test_clean_point.py::test_a_topic_without_an_id_has_any_name",),
+        ("tests/state/test_cleaner_checkpoint.py::test_a_topic_without_an_id_has_any_name",),
     ),
     Mutant(
         "verify-takes-a-part-for-the-copy",
         "U-28",
         "cleanerd/verify/partition.py",
-        "        self._tell_missing(findings)\n",
+        "        self._report_missing(findings)\n",
         "",
         ("tests/cli/test_verify.py::test_against_kept_segments_of_which_some_are_gone",),
     ),

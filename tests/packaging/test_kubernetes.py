@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from cleanerd import __version__
-from cleanerd.settings.load import load_settings
+from cleanerd.config.load import load_settings
 
 EXAMPLES = Path(__file__).parents[2] / "config" / "kubernetes"
 RELEASES = ("1.29", "1.37")

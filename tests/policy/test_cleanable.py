@@ -6,10 +6,10 @@ import pytest
 
 from cleanerd.policy.cleanable import (
     Dirtiness,
-    bound,
     dirtiness,
     due_at_ms,
     first_dirty,
+    first_uncleanable_offset,
     is_eligible,
     segment_range,
     too_young,
@@ -59,14 +59,14 @@ BASES = [0, 10, 20, 30]
 )
 def test_bound(limits: dict[str, int], first: int, expected: int, by: str) -> None:
     """C-05..C-07."""
-    found = bound(limits, BASES, first)
+    found = first_uncleanable_offset(limits, BASES, first)
     assert (found.offset, found.limited_by) == (expected, by)
     assert found.limits == limits
 
 
 def test_bound_of_a_single_segment() -> None:
     """C-16: a log with one segment has nothing below its bound."""
-    assert bound({"active": 7, "hw": 100}, [7], 7).offset == 7
+    assert first_uncleanable_offset({"active": 7, "hw": 100}, [7], 7).offset == 7
 
 
 @pytest.mark.parametrize(

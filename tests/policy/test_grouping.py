@@ -13,38 +13,40 @@ from cleanerd.policy.grouping import (
     MAX_RELATIVE_OFFSET,
     MAX_SOURCES,
     MOST_RECORDLESS,
-    Limits,
-    Outcome,
+    DecidedSegment,
+    GroupLimits,
     RecordlessRun,
     group,
     split,
 )
 
-LIMITS = Limits(segment_bytes=1000, index_bytes=10_000, index_interval_bytes=100, max_span_ms=None)
+LIMITS = GroupLimits(segment_bytes=1000, index_bytes=10_000, index_interval_bytes=100, max_span_ms=None)
 
 
-def changed(base: int, size: int = 100, **facts: object) -> Outcome:
+def changed(base: int, size: int = 100, **facts: object) -> DecidedSegment:
     """A segment of 10 offsets that is written anyway."""
-    plain = Outcome(base, base + 9, size, 1, has_records=True, changed=True, min_timestamp_ms=-1, max_timestamp_ms=-1)
+    plain = DecidedSegment(
+        base, base + 9, size, 1, has_records=True, changed=True, min_timestamp_ms=-1, max_timestamp_ms=-1
+    )
     return replace(plain, **facts)  # type: ignore[arg-type]
 
 
-def same(base: int, size: int = 100, **facts: object) -> Outcome:
+def same(base: int, size: int = 100, **facts: object) -> DecidedSegment:
     """One that would stay as it is."""
     return changed(base, size, changed=False, **facts)
 
 
-def empty(base: int, **facts: object) -> Outcome:
+def empty(base: int, **facts: object) -> DecidedSegment:
     """One of which a single header stays."""
     return changed(base, 61, has_records=False, **facts)
 
 
-def hollow(base: int) -> Outcome:
+def hollow(base: int) -> DecidedSegment:
     """A file of 0 bytes."""
     return same(base, 0, last_offset=-1, output_batches=0, has_records=False)
 
 
-def groups(*outcomes: Outcome, limits: Limits = LIMITS) -> list[list[int]]:
+def groups(*outcomes: DecidedSegment, limits: GroupLimits = LIMITS) -> list[list[int]]:
     return [list(rows) for rows in group(outcomes, limits)]
 
 
@@ -108,7 +110,7 @@ BIG = 2 * 2**31
         pytest.param([changed(0, 5), hollow(BIG)], [[0, 1]], id="T-19, KAFKA-12889: without batches never too far"),
     ],
 )  # fmt: skip
-def test_group(outcomes: list[Outcome], expected: list[list[int]]) -> None:
+def test_group(outcomes: list[DecidedSegment], expected: list[list[int]]) -> None:
     """U-17, D-02, D-03."""
     assert groups(*outcomes) == expected
 
@@ -140,7 +142,7 @@ def test_time_span() -> None:
 def test_time_of_a_batch_without_records(swapped: bool) -> None:
     """U-13, U-17: it counts only where it would become that of records that have none, and go by their file's time."""
 
-    def together(first: Outcome, second: Outcome, span_ms: int | None) -> bool:
+    def together(first: DecidedSegment, second: DecidedSegment, span_ms: int | None) -> bool:
         pair = (replace(second, base=0, last_offset=9), replace(first, base=10, last_offset=19))
         found = groups(*(pair if swapped else (first, second)), limits=replace(LIMITS, max_span_ms=span_ms))
         return found == [[0, 1]]
@@ -162,7 +164,7 @@ def test_split() -> None:
 
 
 @st.composite
-def logs(draw: st.DrawFn) -> list[Outcome]:
+def logs(draw: st.DrawFn) -> list[DecidedSegment]:
     base, outcomes = 0, []
     for _ in range(draw(st.integers(0, 9))):
         kind = draw(st.sampled_from(("changed", "same", "empty", "idle empty", "hollow")))
@@ -183,8 +185,8 @@ def logs(draw: st.DrawFn) -> list[Outcome]:
 
 
 @st.composite
-def all_limits(draw: st.DrawFn) -> Limits:
-    return Limits(
+def all_limits(draw: st.DrawFn) -> GroupLimits:
+    return GroupLimits(
         segment_bytes=draw(st.sampled_from((500, 1000, 1 << 20))),
         index_bytes=draw(st.sampled_from((48, 10_000))),
         index_interval_bytes=draw(st.sampled_from((0, 100, 4096))),
@@ -192,7 +194,7 @@ def all_limits(draw: st.DrawFn) -> Limits:
     )
 
 
-def fits(members: list[Outcome], limits: Limits) -> bool:
+def fits(members: list[DecidedSegment], limits: GroupLimits) -> bool:
     """The limits once more, in other words."""
     size = sum(outcome.output_bytes for outcome in members)
     batches = sum(outcome.output_batches for outcome in members)
@@ -207,14 +209,14 @@ def fits(members: list[Outcome], limits: Limits) -> bool:
     )
 
 
-def is_small(outcome: Outcome, limits: Limits) -> bool:
+def is_small(outcome: DecidedSegment, limits: GroupLimits) -> bool:
     return outcome.changed or outcome.output_bytes < limits.segment_bytes // 4
 
 
 @pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(outcomes=logs(), limits=all_limits())
-def test_properties(outcomes: list[Outcome], limits: Limits) -> None:
+def test_properties(outcomes: list[DecidedSegment], limits: GroupLimits) -> None:
     """U-17, D-02, D-03: whatever the log."""
     found = group(outcomes, limits)
     rows = [row for members in found for row in members]
@@ -244,7 +246,7 @@ def test_properties(outcomes: list[Outcome], limits: Limits) -> None:
 @pytest.mark.long
 @settings(max_examples=500, deadline=None)
 @given(outcomes=logs(), limits=all_limits())
-def test_fixed_point(outcomes: list[Outcome], limits: Limits) -> None:
+def test_fixed_point(outcomes: list[DecidedSegment], limits: GroupLimits) -> None:
     """What was grouped and has not changed since is left alone."""
     found = {members.start: members for members in group(outcomes, limits)}
     inside = {row for members in found.values() for row in members[1:]}

@@ -23,7 +23,7 @@ from cleanerd.policy.retain import (
     BATCH_EXPIRED,
     BATCH_HAS_HORIZON,
     BATCH_PROTECTED,
-    Closing,
+    LastBatchAction,
     RecordEvidence,
     Retention,
     bits_from,
@@ -259,7 +259,7 @@ def test_closing(records: int, max_timestamp_ms: int, at_bound: bool, beside: in
 
     Kafka's own at the bound keeps its time.
     """
-    assert closing(records, max_timestamp_ms, at_bound=at_bound) == Closing(beside, alone)
+    assert closing(records, max_timestamp_ms, at_bound=at_bound) == LastBatchAction(beside, alone)
 
 
 @pytest.mark.parametrize("total", [0, 1, 63, 64, 65, 128, 130])

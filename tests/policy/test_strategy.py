@@ -77,4 +77,4 @@ def test_header() -> None:
 def test_rules(rules: Rules, versioned: bool, is_kafkas: bool, headers: tuple[bytes | None, bytes | None]) -> None:
     """What is decoded for which rules: the offset strategy with null tombstones pays for no header."""
     assert (rules.versioned, rules.is_kafkas) == (versioned, is_kafkas)
-    assert (rules.version_header, rules.mark_header) == headers
+    assert (rules.version_header, rules.flag_header) == headers

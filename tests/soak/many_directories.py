@@ -18,14 +18,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.apply.live_round import held
-from tests.apply.offline_round import batch
 from tests.daemon.process import Daemon
 from tests.daemon.service import assignments
 from tests.soak.samples import Samples, of_daemon, of_view
 from tests.soak.verdict import Check, Row, below, failing, flat, per_second, table, told
 from tests.support.fake_agent import FakeAgent
 from tests.support.log_dirs import Partition, make_log_dir, write_segment
+from tests.swap.live_round import held
+from tests.swap.offline_round import batch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,19 +23,19 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cleanerd.apply.round import stage_partition
 from cleanerd.cleaner.manifest import STAGING
 from cleanerd.cleaner.survey import CleaningOptions
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd_lab.bench.generate import PARTITION, VERSION_HEADER, Shape, make_log
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.swap.round import stage_partition
+from cleanerd_lab.bench.generate import PARTITION, VERSION_HEADER, LogShape, make_log
 from tests.cleaner.driver import Silent, config, resources
 
 if TYPE_CHECKING:
     from cleanerd.cleaner.result import CleaningResult
 
 GIB: Final = 1 << 30
-SHAPE: Final = Shape(
+SHAPE: Final = LogShape(
     "spark", "128 B records, 64 a batch, 50 % superseded, random versions", 128, 64, 0.5, versions=True
 )
 TOPIC: Final = config("bench", compaction_strategy="header", compaction_strategy_header=VERSION_HEADER)

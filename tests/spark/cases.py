@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cleanerd.spark.audit import Asked, audit_sides, new_digest_key
-from cleanerd.spark.sides import sides_of
+from cleanerd.spark.audit import AuditQuestion, audit_sides, new_digest_key
+from cleanerd.spark.audit_inputs import sides_of
 from cleanerd.verify.rules import KeyRules
 from tests.support.log_dirs import Partition, make_log_dir
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from cleanerd.spark.audit import Judged
+    from cleanerd.spark.audit import AuditedPartition
 
 EXAMPLES = 8
 
@@ -35,11 +35,11 @@ class Case:
     many_rounds: bool = False
 
     @property
-    def asked(self) -> Asked:
-        return Asked(self.rules, self.clean_end, self.first_dirty, self.log_start, self.many_rounds)
+    def asked(self) -> AuditQuestion:
+        return AuditQuestion(self.rules, self.clean_end, self.first_dirty, self.log_start, self.many_rounds)
 
 
-def judge_cases(spark: SparkSession | None, root: Path, cases: Sequence[Case], now_ms: int) -> list[Judged]:
+def judge_cases(spark: SparkSession | None, root: Path, cases: Sequence[Case], now_ms: int) -> list[AuditedPartition]:
     """Case ``i`` as the partition ``t-i``."""
     for name in ("before", "after"):
         partitions = {f"t-{at}": Partition(getattr(case, name), indexes=False) for at, case in enumerate(cases)}
@@ -51,6 +51,6 @@ def judge_cases(spark: SparkSession | None, root: Path, cases: Sequence[Case], n
     return sorted(judged, key=lambda each: each.name.partition)
 
 
-def found(judged: Judged) -> dict[str, int]:
+def found(judged: AuditedPartition) -> dict[str, int]:
     """Findings by kind, without those that there are none of."""
     return {kind: count for kind, count in judged.findings.items() if count}

@@ -17,14 +17,14 @@ import pyspark
 
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.spark.launch import environment
-from cleanerd_lab.bench.generate import Shape
+from cleanerd_lab.bench.generate import LogShape
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 
-SHAPE = Shape("ties", "128 B, random versions, a tenth of them ties", 128, 64, 0.5, versions=True, ties=0.1)
+SHAPE = LogShape("ties", "128 B, random versions, a tenth of them ties", 128, 64, 0.5, versions=True, ties=0.1)
 OPTIONS = CleaningOptions(now_ms=1_900_000_000_000, force=True, from_start=True)
 
 

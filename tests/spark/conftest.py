@@ -11,8 +11,8 @@ from tests.support.system_calls import system_call
 
 pytest.importorskip("pyspark")
 
-from cleanerd.log.memory import Memory
-from cleanerd.spark import retries, room, small, stores
+from cleanerd.host.memory import Memory
+from cleanerd.spark import driver_memory, local_threshold, retries, stores
 from tests.spark import registry_server, s3
 from tests.spark.sessions import ONE_SORT_OF_WORKERS, SHORT, start_session
 
@@ -34,8 +34,8 @@ def with_memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     def set_it(size_bytes: int) -> None:
         memory = Memory(size_bytes, "memory.max of the cgroup /c")
         # No test may limit the memory or the cores of its own process, which runs the others too.
-        monkeypatch.setattr(room, "measure", lambda: memory)
-        monkeypatch.setattr(small, "measured_lately", lambda: memory)
+        monkeypatch.setattr(driver_memory, "measure", lambda: memory)
+        monkeypatch.setattr(local_threshold, "measured_lately", lambda: memory)
         system_call(monkeypatch, "sched_getaffinity", lambda _process: {0, 1})
 
     return set_it

@@ -10,8 +10,8 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from cleanerd.spark.values.decoding import Decoder, resolved
-from cleanerd.spark.values.said import Decode
+from cleanerd.spark.values.decode_options import Decode
+from cleanerd.spark.values.decoding import BatchDecoder, resolved
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +47,7 @@ def record(*fields: Any, name: str = "Order", **more: Any) -> dict[str, Any]:
 def batch_of(where: RegistryServer | str, values: Sequence[bytes | None], **decode: Any) -> pa.RecordBatch:
     """A column ``values`` of the topic ``orders``, with what is made of it."""
     said = Decode(where if isinstance(where, str) else where.url, **decode)
-    (out,) = Decoder(resolved(said, [TOPIC])).batches(
+    (out,) = BatchDecoder(resolved(said, [TOPIC])).batches(
         [pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], ["value"])]
     )
     out.validate(full=True)

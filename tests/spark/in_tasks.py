@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from cleanerd.spark import register
-from cleanerd.spark.api import Logs
+from cleanerd.spark.api import ReadableLogs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,7 +34,7 @@ def told_to_workers(spark: SparkSession, said: Mapping[str, str]) -> Iterator[No
 
 def check_read_in_tasks(spark: SparkSession, url: str, log_dir: Path) -> None:
     """The rows of the source, in several splits, and what jobs count."""
-    there, here = (Logs(spark, place) for place in (url, log_dir))
+    there, here = (ReadableLogs(spark, place) for place in (url, log_dir))
     rows = [
         sorted(map(tuple, logs.read(splitBytes=3000).drop("segment").collect()), key=repr) for logs in (there, here)
     ]

@@ -10,7 +10,7 @@ import pytest
 
 from cleanerd.errors import SegmentChangedError
 from cleanerd.spark.archive import partition, source
-from cleanerd.spark.archive.apart import check_apart
+from cleanerd.spark.archive.overlap_check import require_no_overlap
 from cleanerd.spark.archive.source import contents_of
 from cleanerd.spark.archive.target import MANIFEST
 from cleanerd.spark.stores import path_of
@@ -189,16 +189,20 @@ def test_urls_that_overlap() -> None:
     near = path_of("s3a://b/backup/1")
     for text in ("s3://b/backup/1", "s3://b/backup", "s3n://b/backup/1/out", "s3://b"):
         with pytest.raises(Exception, match="lies in the source"):
-            check_apart(path_of(text), [near])
+            require_no_overlap(path_of(text), [near])
     with pytest.raises(Exception, match=r"has \. or \.\. in it"):
-        check_apart(path_of("s3://b/x/../backup/1"), [near])
-    check_apart(path_of("s3://b/backup/10"), [near])
-    check_apart(path_of("s3://c/backup/1"), [near])
+        require_no_overlap(path_of("s3://b/x/../backup/1"), [near])
+    require_no_overlap(path_of("s3://b/backup/10"), [near])
+    require_no_overlap(path_of("s3://c/backup/1"), [near])
     with pytest.raises(Exception, match="lies in the source"):
-        check_apart(path_of("abfss://c@a.dfs.core.windows.net/x"), [path_of("abfs://c@a.dfs.core.windows.net/x/y")])
+        require_no_overlap(
+            path_of("abfss://c@a.dfs.core.windows.net/x"), [path_of("abfs://c@a.dfs.core.windows.net/x/y")]
+        )
     with pytest.raises(Exception, match="lies in the source"):
-        check_apart(path_of("abfs://c@a.blob.core.windows.net/x"), [path_of("abfs://c@a.dfs.core.windows.net/x/y")])
-    check_apart(path_of("abfss://d@a.dfs.core.windows.net/x"), [path_of("abfs://c@a.dfs.core.windows.net/x/y")])
+        require_no_overlap(
+            path_of("abfs://c@a.blob.core.windows.net/x"), [path_of("abfs://c@a.dfs.core.windows.net/x/y")]
+        )
+    require_no_overlap(path_of("abfss://d@a.dfs.core.windows.net/x"), [path_of("abfs://c@a.dfs.core.windows.net/x/y")])
 
 
 def when_fetched(monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], None]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from cleanerd.cli.main import run
 from cleanerd.errors import RefusedError
 from cleanerd.format.meta import read_partition_metadata
-from cleanerd.spark.api import Logs as ReadingLogs
+from cleanerd.spark.api import ReadableLogs as ReadingLogs
 from cleanerd.spark.archive import look
 from cleanerd.spark.archive.target import MANIFEST
 from cleanerd.spark.notebook import Logs

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.cleaner.survey import CleaningOptions
-from cleanerd.scope.selection import EVERYTHING
-from cleanerd.settings import load_settings
+from cleanerd.config import load_settings
+from cleanerd.resolution.selection import EVERYTHING
 from cleanerd.spark.archive.partition import clean_one
 from cleanerd.spark.archive.run import clean_archive
 from cleanerd.spark.archive.target import MANIFEST
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from cleanerd.spark.archive.partition import Job
+    from cleanerd.spark.archive.partition import ArchiveJob
     from cleanerd.spark.archive.run import Archive, CleansOne
-    from cleanerd.spark.spread import Item
+    from cleanerd.spark.task_runner import Item
     from tests.spark.s3 import Store
 
 pytestmark = pytest.mark.long
@@ -50,7 +50,7 @@ def found_in(output: Path) -> dict[str, bytes]:
     return files_of(output / one["path"])
 
 
-def first_fails(place: Path, how: str, job: Job, item: Item) -> Iterator[pa.RecordBatch]:
+def first_fails(place: Path, how: str, job: ArchiveJob, item: Item) -> Iterator[pa.RecordBatch]:
     """The first attempt at a partition ends badly, when all of it was sent; the second sends it again."""
     batches = list(clean_one(job, item))
     mark = place / f"{item['topic']}-{item['partition']}"
@@ -62,7 +62,7 @@ def first_fails(place: Path, how: str, job: Job, item: Item) -> Iterator[pa.Reco
     yield from batches
 
 
-def killed_early(place: Path, job: Job, item: Item) -> Iterator[pa.RecordBatch]:
+def killed_early(place: Path, job: ArchiveJob, item: Item) -> Iterator[pa.RecordBatch]:
     """Files of an attempt that nobody else writes are left in the archive's place."""
     mark = place / f"{item['topic']}-{item['partition']}"
     if not mark.exists():
@@ -106,7 +106,7 @@ def test_objects_of_a_killed_task_are_removed(spark: SparkSession, tmp_path: Pat
     assert found_in(tmp_path / "out") == cleaned_twin(capsys, path)
 
 
-def fails(_job: Job, _item: Item) -> Iterator[pa.RecordBatch]:
+def fails(_job: ArchiveJob, _item: Item) -> Iterator[pa.RecordBatch]:
     raise AssertionError("a mistake of ours")
     yield
 

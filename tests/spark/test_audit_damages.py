@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from cleanerd.spark.audit import Judged
+    from cleanerd.spark.audit import AuditedPartition
 
 
 @pytest.fixture(scope="module")
-def judged(spark: SparkSession) -> Iterator[dict[str, Judged]]:
+def judged(spark: SparkSession) -> Iterator[dict[str, AuditedPartition]]:
     with scratch() as root:
         yield dict(zip(CASES, judge_cases(spark, root, list(CASES.values()), NOW), strict=True))
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_damage(judged: dict[str, Judged], name: str) -> None:
+def test_damage(judged: dict[str, AuditedPartition], name: str) -> None:
     """U-1, U-2, U-4, U-13, U-14, R280-3..R280-6, R280-11, R87-1..R87-4: told by what it is, and nothing else is."""
     expected = {kind: count for kind, count in CASES[name].expected.items() if count}
     assert found(judged[name]) == expected, judged[name].examples
 
 
-def test_place(judged: dict[str, Judged]) -> None:
+def test_place(judged: dict[str, AuditedPartition]) -> None:
     """The example is where the record lies: file, byte, number, key."""
     (example,) = judged["kept loser"].examples
     assert (example.kind, example.offset, example.key) == ("duplicated", 5, b"d")
@@ -48,14 +48,14 @@ def test_place(judged: dict[str, Judged]) -> None:
     assert "/before/" in lost.file
 
 
-def test_the_altered_fields_are_named(judged: dict[str, Judged]) -> None:
+def test_the_altered_fields_are_named(judged: dict[str, AuditedPartition]) -> None:
     for name in ("value", "key", "timestamp"):
         (example,) = judged[f"altered {name}"].examples
         assert example.what == f"another {name} than before"
     assert "headers" in judged["altered header"].examples[0].what
 
 
-def test_examples_are_few(judged: dict[str, Judged]) -> None:
+def test_examples_are_few(judged: dict[str, AuditedPartition]) -> None:
     """All are counted, some are told, the first among them: the driver gets no more however many there are."""
     examples = judged["more than are told"].examples
     assert 4 <= len(examples) <= 8
@@ -63,12 +63,12 @@ def test_examples_are_few(judged: dict[str, Judged]) -> None:
     assert len({example.offset for example in examples}) == len(examples)
 
 
-def test_zeroed_attributes_are_counted(judged: dict[str, Judged]) -> None:
+def test_zeroed_attributes_are_counted(judged: dict[str, AuditedPartition]) -> None:
     assert judged["attributes zeroed, as Kafka does (U-14)"].zeroed == 1
     assert judged["right"].zeroed == 0
 
 
-def test_digests(judged: dict[str, Judged]) -> None:
+def test_digests(judged: dict[str, AuditedPartition]) -> None:
     """They depend on nothing but what the records say: not on batches, segments, order."""
     right, again = judged["right"], judged["recompressed, another header of the batch"]
     assert right.after.digest == again.after.digest
@@ -80,7 +80,7 @@ def test_digests(judged: dict[str, Judged]) -> None:
     assert right.kept_records == right.after.records == right.before.records - 6
 
 
-def test_marker(judged: dict[str, Judged]) -> None:
+def test_marker(judged: dict[str, AuditedPartition]) -> None:
     """A record that is there and that nobody reads is lost."""
     assert encode_marker(2, commit=True, producer_id=9, timestamp=T) == COMMITTED
     assert judged["commit marker gone: nobody reads its record"].examples[0].offset == 1

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.spark.audit import Asked, audit_sides, new_digest_key
-from cleanerd.spark.sides import sides_of
+from cleanerd.spark.audit import AuditQuestion, audit_sides, new_digest_key
+from cleanerd.spark.audit_inputs import sides_of
 from cleanerd.verify.rules import KeyRules
 from tests.cleaner.driver import scratch
 from tests.cleaner.strategy_script import HEADER, MARK, Script, Shape
@@ -68,7 +68,7 @@ def test_many_pairs(spark: SparkSession) -> None:
 class AuditedWorld(World):
     """Keeps every round's log from before and after it, for one audit of all."""
 
-    rounds_of: list[tuple[Asked, int]]
+    rounds_of: list[tuple[AuditQuestion, int]]
     kept: Path
 
     def _clean(self, step: Clean, options: CleaningOptions) -> CleaningResult:
@@ -86,7 +86,7 @@ class AuditedWorld(World):
             MARK if shape.mode == "header" else None, shape.guard,
         )  # fmt: skip
         first_dirty = result.first_dirty_offset
-        self.rounds_of.append((Asked(rules, result.end_offset, first_dirty, self.start), step.now_ms))
+        self.rounds_of.append((AuditQuestion(rules, result.end_offset, first_dirty, self.start), step.now_ms))
         return result
 
 

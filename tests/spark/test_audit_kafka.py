@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.spark.audit import Asked, audit_sides, new_digest_key
-from cleanerd.spark.sides import sides_of
+from cleanerd.spark.audit import AuditQuestion, audit_sides, new_digest_key
+from cleanerd.spark.audit_inputs import sides_of
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 from tests.cleaner.driver import scratch
 from tests.kafka.judge import Judge, Round
@@ -50,14 +50,14 @@ def test_kafkas_cleaner_is_right(spark: SparkSession) -> None:
             source.rename(root / "before" / name)
             ends.append(cleaned.end_offset)
         compared, _ = sides_of(root / "before", root / "after")
-        asked = [Asked(KAFKAS_RULES, ends[sides.name.partition]) for sides in compared]
+        asked = [AuditQuestion(KAFKAS_RULES, ends[sides.name.partition]) for sides in compared]
         key = new_digest_key()
         judged = audit_sides(spark, compared, asked, now_ms=LATER_MS, hash_key=key, examples=4)
         assert {str(each.name): (found(each), each.examples) for each in judged if each.found} == {}
         dropped = [each.before.records - each.after.records for each in judged[:TRANSACTIONAL]]
         assert all(dropped[::2]), "U-26"
         assert any(dropped[1::2]), "U-26: no tombstone went"
-        others = [Asked(KeyRules("timestamp"), each.clean_end) for each in asked]
+        others = [AuditQuestion(KeyRules("timestamp"), each.clean_end) for each in asked]
         by_time = audit_sides(spark, compared, others, now_ms=LATER_MS, hash_key=key, examples=4)
     wrong = Counter(kind for each in by_time for kind in found(each))
     assert wrong["stale"] > 0, "records come in the order of their times: the cell tests nothing (U-26)"

@@ -8,8 +8,8 @@ import pytest
 
 from cleanerd.errors import ConfigError
 from cleanerd.format.names import TopicPartition
-from cleanerd.spark.sides import files_below, plans_in, sides_of, without_outputs
-from cleanerd.spark.spread import _pack
+from cleanerd.spark.audit_inputs import files_below, plans_in, sides_of, without_outputs
+from cleanerd.spark.task_runner import _pack
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,11 +10,11 @@ import pytest
 
 from cleanerd.spark import judging
 from cleanerd.spark.audit import audit_sides
+from cleanerd.spark.audit_inputs import sides_of
 from cleanerd.spark.grouping import Groups
-from cleanerd.spark.judging import LIMITS, Limits
-from cleanerd.spark.record_pairs import Found, paired
-from cleanerd.spark.record_scan import Fact
-from cleanerd.spark.sides import sides_of
+from cleanerd.spark.judging import LIMITS, MemoryLimits
+from cleanerd.spark.record_pairs import PairFindings, paired
+from cleanerd.spark.record_scan import RecordFact
 from cleanerd.spark.spark_hash import hashed
 from tests.cleaner.driver import scratch
 from tests.spark.audit_cases import CASES
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from cleanerd.spark.audit import Judged
+    from cleanerd.spark.audit import AuditedPartition
 
 KEY = bytes(range(16))
 ALL = {**CASES, **{f"pair {seed}": Pair(1000 + seed).case() for seed in range(100)}}
@@ -48,8 +48,8 @@ def places() -> Iterator[Path]:
 
 
 def verdicts(
-    root: Path, session: SparkSession | None = None, *, every: int = 1, limits: Limits = LIMITS
-) -> list[Judged]:
+    root: Path, session: SparkSession | None = None, *, every: int = 1, limits: MemoryLimits = LIMITS
+) -> list[AuditedPartition]:
     compared, _ = sides_of(root / "before", root / "after")
     compared = [sides for sides in compared if sides.name.partition % every == 0]
     asked = [list(ALL.values())[sides.name.partition].asked for sides in compared]
@@ -70,15 +70,15 @@ def test_in_pieces(places: Path, monkeypatch: pytest.MonkeyPatch, most: str) -> 
     """What is too much for the memory is cut by offset, by key, or both: what lies in two pieces meets all the same."""
     whole = verdicts(places, every=FEW)
     cuts: set[tuple[int, int]] = set()
-    shard_here = judging._shard_here
+    shard_here = judging._judge_shard_locally
 
-    def watched(*given: Any) -> Found:
+    def watched(*given: Any) -> PairFindings:
         pieces, _, shards = given[4]
         cuts.add((pieces, shards))
         return shard_here(*given)
 
-    monkeypatch.setattr(judging, "_shard_here", watched)  # to see the cuts: the result must not show them
-    limits = Limits(window_bits=1, waiting_rows=1, slice_rows=1)
+    monkeypatch.setattr(judging, "_judge_shard_locally", watched)  # to see the cuts: the result must not show them
+    limits = MemoryLimits(window_bits=1, waiting_rows=1, slice_rows=1)
     if most != "keys":
         limits = replace(limits, most_records=12)
     if most != "records":
@@ -91,7 +91,7 @@ def test_in_pieces(places: Path, monkeypatch: pytest.MonkeyPatch, most: str) -> 
 def test_more_of_an_offset_than_fits(places: Path) -> None:
     """No number of pieces makes it less: then it is judged all the same, and not cut for ever."""
     whole = verdicts(places, every=FEW)
-    assert verdicts(places, every=FEW, limits=Limits(most_records=0, most_pieces=4)) == whole
+    assert verdicts(places, every=FEW, limits=MemoryLimits(most_records=0, most_pieces=4)) == whole
 
 
 def test_hash_is_that_of_sql(spark: SparkSession) -> None:
@@ -106,7 +106,7 @@ def test_hash_is_that_of_sql(spark: SparkSession) -> None:
     assert [row.h for row in found] == hashed(long, number).view(np.int64).tolist()
 
 
-def rows(offset: list[int], sides: list[Fact], **columns: list[int]) -> dict[str, Any]:
+def rows(offset: list[int], sides: list[RecordFact], **columns: list[int]) -> dict[str, Any]:
     names = ("key_high", "key_low", "version", "digest_high", "digest_low")
     zeros = np.zeros(len(offset), np.int64)
     found: dict[str, Any] = {"offset": np.array(offset, np.int64), "flags": np.array(sides, np.int32)}
@@ -118,8 +118,8 @@ def rows(offset: list[int], sides: list[Fact], **columns: list[int]) -> dict[str
 def test_pairs() -> None:
     """A record that a side has twice has the highest of each column; the side from before says what its key is."""
     pairs = paired([
-        rows([5, 3], [Fact.BEFORE, Fact.BEFORE | Fact.AFTER], key_high=[50, 30], version=[-5, 3]),
-        rows([5, 5, 9], [Fact.AFTER, Fact.AFTER, Fact.AFTER], key_high=[51, 49, 90], version=[-7, -6, 9]),
+        rows([5, 3], [RecordFact.BEFORE, RecordFact.BEFORE | RecordFact.AFTER], key_high=[50, 30], version=[-5, 3]),
+        rows([5, 5, 9], [RecordFact.AFTER] * 3, key_high=[51, 49, 90], version=[-7, -6, 9]),
     ])  # fmt: skip
     assert pairs.offset.tolist() == [3, 5, 9]
     assert (pairs.befores.tolist(), pairs.afters.tolist()) == ([1, 1, 0], [1, 2, 1])
@@ -131,14 +131,14 @@ def test_pairs() -> None:
 
 def test_found_adds_up() -> None:
     """Lowest places, each once; bits of digests; counts."""
-    one, other = Found(), Found()
-    one.tell("lost", np.array([9, 3, 7]), 2)
-    other.tell("lost", np.array([3, 1]), 2, many=5)
+    one, other = PairFindings(), PairFindings()
+    one.record("lost", np.array([9, 3, 7]), 2)
+    other.record("lost", np.array([3, 1]), 2, many=5)
     one.digest("d", np.array([1, 2], np.uint64))
     other.digest("d", np.array([2], np.uint64))
-    one.add(Found.from_item(other.to_item()), 2)
+    one.add(PairFindings.from_item(other.to_item()), 2)
     assert (one.findings, one.places, one.digests) == ({"lost": 8}, {"lost": [1, 3]}, {"d": 1})
-    one.tell("stale", np.array([], np.int64), 2)
+    one.record("stale", np.array([], np.int64), 2)
     assert "stale" not in one.findings
 
 

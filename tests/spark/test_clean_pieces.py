@@ -16,7 +16,7 @@ from cleanerd._kernel import OffsetMap
 from cleanerd.cleaner.cleaner import NoProgress
 from cleanerd.cleaner.keep_bitmaps import decode_keep, encode_keep
 from cleanerd.errors import CorruptionError, MachineError, RefusedError, UnsupportedLogError
-from cleanerd.spark.blocks import Keys, Spool, bits_row, combined, set_bits, shard_of
+from cleanerd.spark.blocks import KeyRows, NumberSpool, bits_row, combined, set_bits, shard_of
 from cleanerd.spark.columns import pack, unpack
 from cleanerd.spark.jobs import Jobs
 from cleanerd.spark.rows import WINNERS, Row, error_of, error_row
@@ -76,12 +76,12 @@ def test_the_combiner(rows: list[tuple[int, bool, int]]) -> None:
     best: dict[int, tuple[bool, int, int]] = {}
     for number, (key, has, version) in enumerate(rows):
         best[key] = max(best.get(key, (False, 0, -1)), (has, version if has else 0, 3 * number))
-    found = combined(Keys(hashes, numbers, versions, present))
+    found = combined(KeyRows(hashes, numbers, versions, present))
     assert found.numbers.tolist() == sorted(number for _, _, number in best.values())
-    again = Keys.of_bytes(found.to_bytes())
+    again = KeyRows.of_bytes(found.to_bytes())
     assert again.versions is not None
     assert again.versions.tolist() == versions[found.numbers // 3].tolist()
-    by_offset = combined(Keys(hashes, numbers))
+    by_offset = combined(KeyRows(hashes, numbers))
     last = {key: 3 * number for number, (key, _, _) in enumerate(rows)}
     assert by_offset.numbers.tolist() == sorted(last.values())
 
@@ -98,11 +98,11 @@ def test_bits_find_their_place(numbers: set[int], first: int) -> None:
 
 def test_a_spool_that_goes_to_disk() -> None:
     """Numbers come back with the ordinals that they were put with, each block's first one a multiple of 64."""
-    spool = Spool(1 << 38, hashes=True, spool_bytes=100)
-    blocks = [Keys(np.arange(2 * n, dtype=np.uint64), np.arange(n, dtype=np.uint32) + 5) for n in (1, 64, 65, 3)]
+    spool = NumberSpool(1 << 38, hashes=True, spool_bytes=100)
+    blocks = [KeyRows(np.arange(2 * n, dtype=np.uint64), np.arange(n, dtype=np.uint32) + 5) for n in (1, 64, 65, 3)]
     ordinals = [spool.add(Row(0, 2, segment), keys) for segment, keys in enumerate(blocks)]
     assert [ordinal - (1 << 38) for ordinal in ordinals] == [0, 64, 128, 256]
-    for (row, ordinal, keys), segment in zip(spool.again(), range(4), strict=True):
+    for (row, ordinal, keys), segment in zip(spool.replay(), range(4), strict=True):
         assert (row.segment, ordinal) == (segment, ordinals[segment])
         assert keys.numbers.tolist() == blocks[segment].numbers.tolist()
         assert keys.hashes.tolist() == blocks[segment].hashes.tolist()

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.apply.lock import LogDirLock
-from cleanerd.apply.round import clean_partition
-from cleanerd.apply.session import LockedDir
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.cli.main import run
 from cleanerd.format.names import TopicPartition
-from cleanerd.log.batch_file import read_batches
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.spark.launch import DRIVER_MARK
+from cleanerd.segments.batch_file import read_batches
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.spark.launch import DRIVER_VARIABLE
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.swap.lock import LogDirLock
+from cleanerd.swap.round import clean_partition
+from cleanerd.swap.session import LockedDir
 from tests.cleaner.driver import Silent, config, resources
 from tests.support.log_dirs import Partition, make_log_dir, write_checkpoint
 from tests.support.logs import Record, encode_batch
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.config.topic_config import TopicConfig
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def scene(tmp_path: Path) -> Scene:
 @pytest.fixture(autouse=True)
 def driver(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """This process is the driver, with the session of the tests."""
-    monkeypatch.setenv(DRIVER_MARK, "1")
+    monkeypatch.setenv(DRIVER_VARIABLE, "1")
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
 
 
@@ -276,7 +276,7 @@ def test_snapshot(capsys: pytest.CaptureFixture[str], spark: SparkSession, scene
 @pytest.mark.long
 def test_through_spark_submit(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """The exit code comes through, and nothing but the result is on stdout."""
-    monkeypatch.delenv(DRIVER_MARK)
+    monkeypatch.delenv(DRIVER_VARIABLE)
     scene.put(0, s.SECOND_CLEANED + s.LAST_OF_7)
     command = [sys.executable, "-m", "cleanerd", "spark", "audit", str(scene.copy.parent), str(scene.log_dir)]
     command += ["--master", "local[2]", "--conf", "spark.driver.memory=1g", "--now-ms", str(NOW), "--json"]

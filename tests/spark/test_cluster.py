@@ -15,7 +15,7 @@ import pytest
 from cleanerd.cleaner.manifest import STAGING
 from cleanerd.format.checkpoint import read_offset_checkpoint, write_offset_checkpoint
 from cleanerd.format.names import TopicPartition
-from cleanerd.log.log_dir import CHECKPOINTS
+from cleanerd.segments.log_dir import CHECKPOINTS
 from cleanerd.spark.launch import environment
 from cleanerd_lab.bench.generate import PARTITION, VERSION_HEADER, make_log
 from tests.cleaner.driver import config, resources

@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("grpc_status", reason="Spark Connect's client needs grpcio-status")
 
 from cleanerd.errors import CleanerdError, ConfigError, CorruptionError
-from cleanerd.spark import Logs, asked, register
-from cleanerd.spark.spread import queries
+from cleanerd.spark import Logs, register, session_info
+from cleanerd.spark.task_runner import queries
 from tests.spark.archives import cleaned_dir, files_of, partition_of
 from tests.spark.audit_model import NOW
 from tests.spark.connect_server import started_server
@@ -157,7 +157,7 @@ def test_the_progress_of_jobs_is_reported(connect: SparkSession, path: Path, tmp
     with pytest.raises(ZeroDivisionError), queries(connect, "nothing", 1):
         raise ZeroDivisionError
     assert (connect.getTags(), connect._client._progress_handlers) == (set(), [])  # type: ignore[attr-defined]
-    assert asked.cores_of(connect) == 2
+    assert session_info.cores_of(connect) == 2
 
 
 def test_operations_that_connect_refuses(connect: SparkSession, path: Path, tmp_path: Path) -> None:

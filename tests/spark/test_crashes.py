@@ -15,18 +15,18 @@ from unittest import mock
 
 import pytest
 
-from cleanerd.apply import put_staged
-from cleanerd.apply.round import stage_partition
 from cleanerd.broker.claim import CLAIM
 from cleanerd.cleaner.manifest import MANIFEST, READY, STAGING
 from cleanerd.cli.main import run
 from cleanerd.errors import LogDirBusyError
 from cleanerd.format.names import TopicPartition
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import read_log_dir
+from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.spark import work
 from cleanerd.spark.clean import stage_by_jobs
 from cleanerd.spark.work import WorkDirectory
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.swap import deferred_swap
+from cleanerd.swap.round import stage_partition
 from tests.cleaner.driver import NAME, Silent, config, resources
 from tests.spark.faults import Vanishing
 from tests.spark.inline import InlineJobs
@@ -53,11 +53,11 @@ TOPIC = {
 }
 NOBODY = 65534
 PLACES = {
-    "nothing is staged": (put_staged, "drop_plans"),
+    "nothing is staged": (deferred_swap, "drop_plans"),
     "nothing is moved": (WorkDirectory, "move"),
     "one group is moved": (WorkDirectory, "move"),
-    "all are moved": (put_staged, "stage_purged_keys"),
-    "all but the manifest's rename": (put_staged, "write_manifest"),
+    "all are moved": (deferred_swap, "stage_purged_keys"),
+    "all but the manifest's rename": (deferred_swap, "write_manifest"),
 }
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.format.names import TopicPartition
-from cleanerd.spark.api import Logs
-from cleanerd.spark.logs import said_of
+from cleanerd.spark.api import ReadableLogs
+from cleanerd.spark.logs import describe_names
 from tests.cleaner.driver import config
 from tests.spark.rich_log import NOW_MS, RichLog
 from tests.spark.twins import all_dirty, stage_by_spark
@@ -38,7 +38,7 @@ def test_jobs_say_what_they_are(spark: SparkSession, tmp_path: Path) -> None:
     stage_by_spark(
         spark, path, all_dirty(NOW_MS, from_start=True), config(segment_bytes=4000), shards=3, split_bytes=900
     )
-    Logs(spark, path).latest().write_parquet(tmp_path / "out")
+    ReadableLogs(spark, path).latest().write_parquet(tmp_path / "out")
     found = {said for job, said in descriptions(spark).items() if job not in before}
     assert any(
         re.fullmatch(r"cleanerd clean orders-0: scan by \d+ tasks, choose by 3 tasks, settle by \d+ tasks", each)
@@ -51,6 +51,6 @@ def test_jobs_say_what_they_are(spark: SparkSession, tmp_path: Path) -> None:
 def test_names_of_many() -> None:
     """A few by name, more by their topics, many by number."""
     names = [TopicPartition("orders", at) for at in range(10)]
-    assert said_of(names[:2]) == "orders-0, orders-1"
-    assert said_of([*names, TopicPartition("users", 0)]) == "orders, users (11 partitions)"
-    assert said_of(TopicPartition(f"t{at}", 0) for at in range(2000)) == "2,000 topics (2,000 partitions)"
+    assert describe_names(names[:2]) == "orders-0, orders-1"
+    assert describe_names([*names, TopicPartition("users", 0)]) == "orders, users (11 partitions)"
+    assert describe_names(TopicPartition(f"t{at}", 0) for at in range(2000)) == "2,000 topics (2,000 partitions)"

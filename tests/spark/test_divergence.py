@@ -12,7 +12,7 @@ from cleanerd.cli.main import run
 from cleanerd.errors import ConfigError
 from cleanerd.spark import Logs
 from cleanerd.spark.divergence import Divergence, compare_logs, pairs_of
-from cleanerd.spark.launch import DRIVER_MARK
+from cleanerd.spark.launch import DRIVER_VARIABLE
 from cleanerd.spark.logs import find_logs
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 from tests.cleaner.driver import scratch
@@ -176,7 +176,7 @@ def test_replicas_that_have_no_offset_in_common(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One is far behind where the other begins: they were called the same."""
-    monkeypatch.delenv(DRIVER_MARK, raising=False)
+    monkeypatch.delenv(DRIVER_VARIABLE, raising=False)
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
     for name, start, end in (("one", None, 10), ("other", 12, 20), ("new", None, 0)):
         records = log({0: K1, 9: L1, 12: K2}) if end else {0: b""}
@@ -219,7 +219,7 @@ def test_the_verb_and_the_api(
     assert [each.found for each in compared.partitions] == [0, 1]
     with pytest.raises(ConfigError, match="no partition has two replicas"):
         Logs(spark, places[0]).compare_replicas(tmp_path / "more")
-    monkeypatch.setenv(DRIVER_MARK, "1")
+    monkeypatch.setenv(DRIVER_VARIABLE, "1")
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
     assert run(["spark", "divergence", str(places[0]), str(places[1]), "--quiet"]) == 0
     assert "1 pair of replicas: no difference that cleanings do not explain" in capsys.readouterr().out

@@ -14,10 +14,20 @@ import pyarrow as pa
 import pytest
 
 from cleanerd.spark import profile
-from cleanerd.spark.key_counts import COMPETES, HOT_KEYS, Tally, Totals, added, at_shares, folded, shard_of, summary
+from cleanerd.spark.key_counts import (
+    COMPETES,
+    HOT_KEYS,
+    KeyTally,
+    RecordTotals,
+    added,
+    at_shares,
+    folded,
+    shard_of,
+    summary,
+)
 from cleanerd.spark.logs import find_logs
 from cleanerd.spark.profile import profile_logs
-from cleanerd.spark.record_scan import WITH_TIMESTAMP, Fact
+from cleanerd.spark.record_scan import WITH_TIMESTAMP, RecordFact
 from cleanerd.verify.rules import KAFKAS_RULES
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import Record, encode_batch
@@ -43,11 +53,11 @@ def made(seed: int) -> tuple[list[dict[str, int]], Known]:
     rows, known = [], defaultdict(list)
     for offset in range(400):
         has_version, deleted = pick.random() < 0.7, pick.random() < 0.2
-        flags = COMPETES | (Fact.HAS_VERSION * has_version) | (Fact.TOMBSTONE * deleted)
+        flags = COMPETES | (RecordFact.HAS_VERSION * has_version) | (RecordFact.TOMBSTONE * deleted)
         key = (pick.choice([-(2**63), -7, 0, 2**63 - 1]), pick.randrange(4))
         version, size = pick.randrange(-3, 3) * has_version, pick.randrange(1, 9)
         if pick.random() < 0.2:
-            flags &= ~int(pick.choice([Fact.SEALED, Fact.VISIBLE, Fact.HAS_KEY]))
+            flags &= ~int(pick.choice([RecordFact.SEALED, RecordFact.VISIBLE, RecordFact.HAS_KEY]))
         else:
             known[key].append((has_version, version, offset, size, deleted))
         row = {"offset": offset, "key_high": key[0], "key_low": key[1], "version": version, "flags": int(flags)}
@@ -66,7 +76,7 @@ def test_added_up_in_any_parts(seed: int, shards: int) -> None:
         several = []
         edges = [0, *sorted(pick.sample(range(1, len(rows)), 4)), len(rows)]
         for first, end in pairwise(edges):
-            tally = Tally(0, shard, shards)
+            tally = KeyTally(0, shard, shards)
             tally.add(batch_of(rows[first:end]))
             several.append(tally.keys())
         pick.shuffle(several)
@@ -101,8 +111,8 @@ def missing(records: list[tuple[int, int, int, int, int]]) -> int | None:
 def test_versions_as_far_apart_as_numbers_go() -> None:
     """A difference of two versions need not fit in 64 bits with a sign."""
     for versions in ([-(2**63), 2**63 - 1], [5, 9, 7], [1, 2, 3], [4, 4, 4], [0, 2**62]):
-        tally = Tally(0)
-        flags = int(COMPETES | Fact.HAS_VERSION)
+        tally = KeyTally(0)
+        flags = int(COMPETES | RecordFact.HAS_VERSION)
         tally.add(batch_of([{"offset": at, "version": v, "flags": flags} for at, v in enumerate(versions)]))
         (told,) = summary(tally.keys())
         count = max(versions) - min(versions) + 1 - len(versions)
@@ -112,20 +122,20 @@ def test_versions_as_far_apart_as_numbers_go() -> None:
 
 def test_how_old_what_is_not_cleaned_is() -> None:
     """Of closed segments, above the clean end, with a timestamp; nothing where the clean end is not known."""
-    sealed = int(COMPETES | Fact.CLEANED)
+    sealed = int(COMPETES | RecordFact.CLEANED)
     rows = [
-        {"offset": 0, "timestamp": 5, "flags": sealed | Fact.BELOW},
+        {"offset": 0, "timestamp": 5, "flags": sealed | RecordFact.BELOW},
         {"offset": 1, "timestamp": -1, "flags": sealed},
         {"offset": 2, "timestamp": 900, "flags": sealed},
         {"offset": 3, "timestamp": 800, "flags": sealed},
-        {"offset": 4, "timestamp": 7, "flags": sealed & ~int(Fact.SEALED)},
+        {"offset": 4, "timestamp": 7, "flags": sealed & ~int(RecordFact.SEALED)},
         {"offset": 5, "timestamp": 6, "flags": COMPETES},
     ]
-    tally = Tally(0)
+    tally = KeyTally(0)
     tally.add(batch_of([{**row, "size": 10} for row in rows]))
     assert (tally.totals.dirty_since_ms, tally.totals.numbers["dirty_bytes"]) == (800, 30)
-    other = Totals(dirty_since_ms=700)
-    for totals in (other, Totals.from_item(json.loads(json.dumps(tally.totals.to_item()))), Totals()):
+    other = RecordTotals(dirty_since_ms=700)
+    for totals in (other, RecordTotals.from_item(json.loads(json.dumps(tally.totals.to_item()))), RecordTotals()):
         tally.totals.add(totals)
     assert (tally.totals.dirty_since_ms, tally.totals.numbers["dirty_bytes"]) == (700, 60)
 

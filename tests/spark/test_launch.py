@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cleanerd.errors import ConfigError
-from cleanerd.log.memory import TASKS_MARK
+from cleanerd.host.memory import TASKS_VARIABLE
 from cleanerd.spark import launch
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -126,11 +126,11 @@ def test_how_many_tasks_share_this_machine(tmp_path: Path, monkeypatch: pytest.M
     """Workers share the memory by the tasks that run at once: with ``local[1]`` one, however many cores there are."""
     script = tmp_path / "bin" / "spark-submit"
     script.parent.mkdir()
-    script.write_text(f'#!/bin/sh\necho "${{{TASKS_MARK}-none}}" >> {tmp_path}/tasks\n')
+    script.write_text(f'#!/bin/sh\necho "${{{TASKS_VARIABLE}-none}}" >> {tmp_path}/tasks\n')
     script.chmod(0o755)
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    monkeypatch.setattr(launch, "cores_here", lambda: 8)  # this machine may have one, which is what "local" means
-    monkeypatch.setenv(TASKS_MARK, "77")  # of a session that started us
+    monkeypatch.setattr(launch, "local_cores", lambda: 8)  # this machine may have one, which is what "local" means
+    monkeypatch.setenv(TASKS_VARIABLE, "77")  # of a session that started us
     conf = {"spark.driver.memory": "1g"}
     for master in ("local", "local[*]", "local[3]", "spark://host:7077", "local-cluster[2,1,1024]"):
         assert launch.submit(tmp_path / "driver.py", [], master=master, conf=conf) == 0
@@ -145,7 +145,7 @@ for name in ("pyspark", "pyarrow", "pandas"):
     sys.modules[name] = None
 from cleanerd.cli.main import run
 assert run(["spark", "clean", "--help"]) == 0
-import cleanerd.apply.round, cleanerd.spark.launch
+import cleanerd.swap.round, cleanerd.spark.launch
 """
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.cleaner.survey import CleaningOptions
-from cleanerd_lab.bench.generate import PARTITION, VERSION_HEADER, Shape, make_log
+from cleanerd_lab.bench.generate import PARTITION, VERSION_HEADER, LogShape, make_log
 from tests.cleaner.driver import config, resources
 from tests.spark import twins
 from tests.spark.faults import MeasuredMemory
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MIB = 1 << 20
-SHAPE = Shape("memory", "128 B records, a tenth superseded, random versions", 128, 64, 0.1, versions=True)
+SHAPE = LogShape("memory", "128 B records, a tenth superseded, random versions", 128, 64, 0.1, versions=True)
 TOPIC = config("bench", compaction_strategy="header", compaction_strategy_header=VERSION_HEADER)
 OPTIONS = CleaningOptions(now_ms=1_900_000_000_000, force=True, from_start=True)
 

@@ -18,12 +18,12 @@ import pytest
 from cleanerd.cleaner.manifest import STAGING
 from cleanerd.cli.main import run
 from cleanerd.errors import MachineError
-from cleanerd.log import memory
-from cleanerd.log.memory import Memory
-from cleanerd.spark import launch, small
-from cleanerd.spark.clean import alone_bytes
+from cleanerd.host import memory
+from cleanerd.host.memory import Memory
+from cleanerd.spark import launch, local_threshold
+from cleanerd.spark.clean import local_threshold_bytes
+from cleanerd.spark.driver_memory import SMALL_HEAP, SMALL_JAVA
 from cleanerd.spark.launch import submit
-from cleanerd.spark.room import SMALL_HEAP, SMALL_JAVA
 from tests.cleaner.driver import NAME
 from tests.spark.rich_log import NOW_MS, RichLog
 from tests.spark.twins import staged_files
@@ -229,11 +229,11 @@ def test_which_logs_are_small_enough_for_this_process(tmp_path: Path) -> None:
     (tmp_path / "t-0" / "kept").mkdir(parents=True)
     for name in ("1.log", "kept/2.log.deleted", "1.index"):
         (tmp_path / "t-0" / name).write_bytes(b"0123456789")
-    assert small.bytes_below([tmp_path]) == 20
-    assert small.is_little(small.ALONE_BYTES)
-    assert not small.is_little(small.ALONE_BYTES + 1)
-    assert not small.is_little(None)
-    assert not small.is_short(None)
+    assert local_threshold.bytes_below([tmp_path]) == 20
+    assert local_threshold.is_little(local_threshold.LOCAL_BYTES)
+    assert not local_threshold.is_little(local_threshold.LOCAL_BYTES + 1)
+    assert not local_threshold.is_little(None)
+    assert not local_threshold.is_short(None)
 
 
 @pytest.fixture
@@ -359,7 +359,7 @@ assert "pandas" not in sys.modules
 def test_what_the_driver_cleans_itself(master: str, by_driver: int) -> None:
     """Where tasks would take its own cores it does more of it alone; executors elsewhere have cores of their own."""
     session: Any = SimpleNamespace(sparkContext=SimpleNamespace(master=master))
-    assert alone_bytes(session) == by_driver
+    assert local_threshold_bytes(session) == by_driver
 
 
 def test_a_large_batch_has_all_of_the_memory(

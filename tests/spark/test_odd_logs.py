@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.apply.files import PartitionFiles
 from cleanerd.cleaner.manifest import STAGING
 from cleanerd.errors import CleanerdError, LogDirBusyError, UnsupportedLogError
 from cleanerd.spark import rewrite, work
 from cleanerd.spark.plan import plan_of
+from cleanerd.swap.files import PartitionFiles
 from tests.cleaner.driver import NAME, config, resources
 from tests.cleaner.keyed_log import lopsided, tail
 from tests.cleaner.strategy_cases import NOW, batches, many_tombstones, rec

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.spark import Logs
-from cleanerd.spark.spread import numbered, numbered_row, queries, spread
-from cleanerd.spark.watch import LOOK_SECONDS, Heard
+from cleanerd.spark.task_runner import numbered, numbered_row, queries, spread
+from cleanerd.spark.watch import POLL_SECONDS, ConnectSession
 from tests.spark.rich_log import RichLog
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -33,7 +33,7 @@ def until(told: Callable[[], int], wanted: int) -> None:
     started = time.monotonic()
     while told() < wanted and time.monotonic() - started < PATIENCE_SECONDS:
         time.sleep(0.05)
-    time.sleep(3 * LOOK_SECONDS)
+    time.sleep(3 * POLL_SECONDS)
     assert told() == wanted
 
 
@@ -105,7 +105,7 @@ def test_all_is_told_in_the_end(spark: SparkSession, tmp_path: Path, verb: str) 
 def test_operations_of_connect() -> None:
     """Each operation is a step: the first that is over is no more than its part, and nothing goes back."""
     told: list[int] = []
-    heard = Heard(SimpleNamespace(registerProgressHandler=id, removeProgressHandler=id), told.append, 100, 2)
+    heard = ConnectSession(SimpleNamespace(registerProgressHandler=id, removeProgressHandler=id), told.append, 100, 2)
 
     def stage(done: int, tasks: int) -> Any:
         return SimpleNamespace(num_completed_tasks=done, num_tasks=tasks)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.errors import MachineError
-from cleanerd.log.memory import MIB, Memory
-from cleanerd.spark.room import Room, room_here, room_in
-from cleanerd.spark.small import rows_alone
+from cleanerd.host.memory import MIB, Memory
+from cleanerd.spark.driver_memory import Room, local_memory_budget, memory_budget
+from cleanerd.spark.local_threshold import local_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,14 +33,14 @@ GIB = 1024 * MIB
 )
 def test_the_memory_of_heap_and_workers_fits(size_bytes: int, cores: int, found: Room | None) -> None:
     """Java's heap first, then as many workers as are left; never more than cores."""
-    assert room_in(Memory(size_bytes, "a test"), cores) == found
+    assert memory_budget(Memory(size_bytes, "a test"), cores) == found
 
 
 def test_too_little(with_memory: Callable[[int], None]) -> None:
     """Said in words before anything is started: how much it takes, how much there is, who says so."""
     with_memory(700 * MIB)
     with pytest.raises(MachineError) as raised:
-        room_here()
+        local_memory_budget()
     assert "700 MiB are left" in raised.value.message
     assert raised.value.where == "memory.max of the cgroup /c"
 
@@ -49,5 +49,5 @@ def test_too_little(with_memory: Callable[[int], None]) -> None:
 def test_rows_of_a_process_alone(with_memory: Callable[[int], None], mib: int, rows: int) -> None:
     """Fewer at once where there is little memory, which costs walks; never so few that it would not come to an end."""
     with_memory(mib * MIB)
-    assert rows_alone(1 << 22) == rows
-    assert rows_alone(100) == 100
+    assert local_rows(1 << 22) == rows
+    assert local_rows(100) == 100

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cleanerd.spark import snapshot
-from cleanerd.spark.api import Logs
+from cleanerd.spark.api import ReadableLogs
 from cleanerd.spark.logs import find_logs
 from cleanerd.verify.rules import KAFKAS_RULES
 from tests.spark.reading import read_rows
@@ -77,8 +77,8 @@ def test_the_source(strange: SparkSession, tmp_path: Path, view: str) -> None:
 def test_jobs(strange: SparkSession, tmp_path: Path) -> None:
     """Profile, audit, and a snapshot by Spark's own writer."""
     path = RichLog(4, transactions=True, codec=1).write(tmp_path / "logs", 3, 6)
-    assert Logs(strange, path).profile() == Logs(None, path).profile()
-    assert Logs(strange, path).audit(before=path).found == 0
+    assert ReadableLogs(strange, path).profile() == ReadableLogs(None, path).profile()
+    assert ReadableLogs(strange, path).audit(before=path).found == 0
     logs = find_logs([path], (), lambda _topic: KAFKAS_RULES)
     ends = [snapshot.high_watermark_of(log) for log in logs]
     walks = snapshot.walked_logs(strange, logs, ends, whole_log=False)

@@ -14,8 +14,8 @@ import pytest
 
 import cleanerd.cli
 from cleanerd.cleaner.manifest import STAGING
-from cleanerd.spark.api import Logs
-from cleanerd.spark.launch import DRIVER_MARK, require_spark
+from cleanerd.spark.api import ReadableLogs
+from cleanerd.spark.launch import DRIVER_VARIABLE, require_spark
 from cleanerd_lab.demo.ports import free_port
 from tests.cleaner.driver import NAME
 from tests.spark import shipped
@@ -53,7 +53,7 @@ def submitted(
     for each in settings:
         command += ["--set", each]
     python = {"PYSPARK_PYTHON": str(place / "python"), "PYSPARK_DRIVER_PYTHON": sys.executable}
-    inherited = {key: value for key, value in os.environ.items() if key != DRIVER_MARK} | python
+    inherited = {key: value for key, value in os.environ.items() if key != DRIVER_VARIABLE} | python
     return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=inherited)
 
 
@@ -72,7 +72,7 @@ def test_nothing_but_what_is_shipped(cluster: Cluster, tmp_path: Path) -> None:
     }
     done = submitted(cluster, tmp_path, conf, "spark", "snapshot", path, "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    Logs(None, path).latest().write_parquet(tmp_path / "here")
+    ReadableLogs(None, path).latest().write_parquet(tmp_path / "here")
     found, expected = (
         pq.read_table(tmp_path / name / "topic=orders", columns=["offset", "key", "value"])
         .sort_by("offset")

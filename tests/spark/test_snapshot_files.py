@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cleanerd.spark.logs import Log
-    from cleanerd.spark.snapshot import Taken
-    from cleanerd.spark.spread import Item
+    from cleanerd.spark.snapshot import SnapshotResult
+    from cleanerd.spark.task_runner import Item
 
 BY_HEADER = KeyRules("header", b"version")
 
@@ -59,7 +59,7 @@ def test_one_state(
     taken = write_snapshot(None, logs, alone.as_uri(), tombstones=tombstones)
     assert sum(each.keys for each in taken) == len(rows_in(alone)) > 10
 
-    def written(name: str, session: SparkSession) -> tuple[list[Taken], list[dict[str, Any]], list[Any]]:
+    def written(name: str, session: SparkSession) -> tuple[list[SnapshotResult], list[dict[str, Any]], list[Any]]:
         place = tmp_path / name
         # Of a URL with one slash Spark's own writer takes care.
         uri = f"file:{place}" if name == "by Spark" else place.as_uri()

@@ -13,9 +13,9 @@ from pyspark.sql.types import StructType
 
 from cleanerd.errors import CleanerdError, ConfigError, CorruptionError, SegmentChangedError
 from cleanerd.format.names import TopicPartition
-from cleanerd.spark.api import Logs
-from cleanerd.spark.source.options import Edge, options_from
-from cleanerd.spark.source.plan import find_asked
+from cleanerd.spark.api import ReadableLogs
+from cleanerd.spark.source.options import OffsetLimit, options_from
+from cleanerd.spark.source.plan import find_requested
 from cleanerd.spark.source.stable import stable_end
 from tests.spark.reading import KafkaSegments, offsets, read_rows, read_splits, schema_of
 from tests.support.log_dirs import Partition, Producer, make_log_dir
@@ -237,7 +237,7 @@ def test_internal_topics(tmp_path: Path) -> None:
     assert found(topics="__consumer_offsets") == ["__consumer_offsets-3"]
     assert found(assign={"__consumer_offsets": [3]}) == found(partitions="__consumer_offsets-3")
     assert found(partitions="__consumer_offsets-3") == ["__consumer_offsets-3"]
-    assert {log.name.topic for log in Logs(None, path).found()} == {"a", "__a", "__consumer_offsets"}
+    assert {log.name.topic for log in ReadableLogs(None, path).found()} == {"a", "__a", "__consumer_offsets"}
 
 
 def test_so_many_tasks_at_least(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_snapshots(tmp_path: Path) -> None:
 
     def stable(high_watermark: int) -> int:
         (path / "replication-offset-checkpoint").write_text(f"0\n1\nt 0 {high_watermark}\n")
-        (log,) = find_asked(options_from({"path": str(path)}))
+        (log,) = find_requested(options_from({"path": str(path)}))
         return stable_end(log, skip_damage=False)
 
     expected = {0: 0, 1: 1, 2: 1, 4: 1, 5: 5, 7: 7, 8: 7, 10: 7}
@@ -454,4 +454,4 @@ def test_options_in_any_case() -> None:
     assert options_from({"path": "/x", "view": "raw"}).bound == "end"
     offset = options_from({"path": "/x", "startingOffsets": json.dumps({"t": {"3": 5}})}).starting.offsets
     assert offset == {TopicPartition("t", 3): 5}
-    assert Edge("earliest").times_ms is None
+    assert OffsetLimit("earliest").times_ms is None

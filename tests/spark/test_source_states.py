@@ -13,9 +13,9 @@ from cleanerd import _kernel
 from cleanerd.errors import CorruptionError, RefusedError, SegmentChangedError
 from cleanerd.format.names import TopicPartition
 from cleanerd.spark import listed
-from cleanerd.spark.api import Logs
+from cleanerd.spark.api import ReadableLogs
+from cleanerd.spark.audit_inputs import sides_of
 from cleanerd.spark.logs import find_logs
-from cleanerd.spark.sides import sides_of
 from cleanerd.spark.source import plan
 from cleanerd.spark.source.visible import Markers
 from cleanerd.verify.rules import KAFKAS_RULES
@@ -27,7 +27,7 @@ from tests.support.logs import Record, encode_batch, encode_marker
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cleanerd.log.segment import Segment
+    from cleanerd.segments.segment import Segment
     from cleanerd.verify.listing import SegmentFile
 
 TXN: dict[str, Any] = {"transactional": True, "producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
@@ -67,7 +67,7 @@ def test_a_swap_that_was_cut_off(path: Path, tmp_path: Path) -> None:
         lambda: find_logs([path], (), lambda _topic: KAFKAS_RULES),
         lambda: sides_of(copy, path),
         lambda: sides_of(path, copy),
-        lambda: Logs(None, path).profile(),
+        lambda: ReadableLogs(None, path).profile(),
     ):
         with pytest.raises(RefusedError, match="a cleaning was cut off while it put a new segment in the place"):
             ask()
@@ -212,7 +212,7 @@ def test_a_log_that_starts_above_its_end(tmp_path: Path) -> None:
         assert stream(path, startingOffsets=starting).initialOffset() == {"t": {"0": 15}}
     assert offsets(path) == []
     assert stream(path, view="all", startingOffsets="latest").initialOffset() == {"t": {"0": 15}}
-    (taken,) = Logs(None, path).latest().write_parquet(tmp_path / "snapshot")
+    (taken,) = ReadableLogs(None, path).latest().write_parquet(tmp_path / "snapshot")
     assert (taken.log_start, taken.end_offset) == (15, 15)
     (path / HIGH_WATERMARKS).write_text("0\n1\nt 0 10\n")
     assert stream(path, view="all", startingOffsets="latest").initialOffset() == {"t": {"0": 15}}

@@ -16,9 +16,9 @@ import pytest
 
 from cleanerd.cli.main import run
 from cleanerd.errors import CleanerdError, ConfigError, MachineError, SegmentChangedError
-from cleanerd.log.safe_open import ROOM_BYTES
+from cleanerd.fsio.safe_open import ROOM_BYTES
 from cleanerd.spark import store_tries
-from cleanerd.spark.api import Logs
+from cleanerd.spark.api import ReadableLogs
 from cleanerd.spark.source.data_source import KafkaSegments
 from cleanerd.spark.source.options import options_from
 from cleanerd.spark.stores import path_of
@@ -248,11 +248,11 @@ def test_a_checkpoint_that_is_replaced_after_its_size_was_asked_for(store: Store
 def test_a_search_where_an_object_has_no_path(store: Store, log_dir: Path) -> None:
     """A key in ``DIR//FILE`` is not looked for in ``DIR/FILE``: that nothing was found would be no proof."""
     url = store.put(log_dir, "odd/data")
-    assert Logs(None, url).find_keys([b"lost"]).found == 0
+    assert ReadableLogs(None, url).find_keys([b"lost"]).found == 0
     data = (log_dir / FIRST).read_bytes()
     store.client.put_object(Bucket=s3.BUCKET, Key=f"odd/data/{NAME}//{0:020d}.log", Body=data)
     with pytest.raises(ConfigError, match=rf"an object is called '{NAME}//{0:020d}.log' there, which no path is"):
-        Logs(None, url).find_keys([b"lost"])
+        ReadableLogs(None, url).find_keys([b"lost"])
     assert offsets(url) == offsets(log_dir)
 
 
@@ -296,7 +296,7 @@ def test_a_topic_named_as_an_error_is(store: Store, tmp_path: Path) -> None:
     shutil.copytree(RichLog(4).write(tmp_path / "logs", 1, 4) / NAME, tmp_path / "logs" / "ACCESS_DENIED-credential-0")
     url = store.put(tmp_path / "logs", "named")
     store.fault = faulty.now_and_then("slow")
-    assert {log.name.topic for log in Logs(None, url).found()} == {"ACCESS_DENIED-credential", "orders"}
+    assert {log.name.topic for log in ReadableLogs(None, url).found()} == {"ACCESS_DENIED-credential", "orders"}
 
 
 @pytest.mark.long
@@ -326,7 +326,7 @@ def test_verbs_in_tasks(store: Store, url: str, log_dir: Path, tmp_path: Path, s
     said = {key: value for key, value in os.environ.items() if key.startswith("AWS_")}
     with told_to_workers(spark, said):
         there, here = (
-            Logs(spark, after).audit(before, up_to=0, now_ms=NOW_MS, digest_key=bytes(16))
+            ReadableLogs(spark, after).audit(before, up_to=0, now_ms=NOW_MS, digest_key=bytes(16))
             for after, before in ((cleaned, url), (worse, log_dir))
         )
         assert [(each.findings, each.before, each.after) for each in there.partitions] == [
@@ -336,7 +336,7 @@ def test_verbs_in_tasks(store: Store, url: str, log_dir: Path, tmp_path: Path, s
         assert all(each.file.startswith("s3://archive/") for part in there.partitions for each in part.examples)
         everything = Counter(row["key"] for row in read_rows(log_dir, view="raw") if row["key"] is not None)
         (key, count), *_ = everything.most_common(1)
-        erased = Logs(spark, url).find_keys([key])
+        erased = ReadableLogs(spark, url).find_keys([key])
         assert (erased.found, erased.files) == (count, len(list(log_dir.rglob("*.log"))))
         check_read_in_tasks(spark, url, log_dir)
         assert {each.file for each in erased.occurrences} <= {

@@ -13,7 +13,7 @@ import pytest
 
 from cleanerd.errors import CleanerdError, ConfigError, MachineError, SegmentChangedError
 from cleanerd.spark import retries, stores
-from cleanerd.spark.api import Logs
+from cleanerd.spark.api import ReadableLogs
 from cleanerd.spark.archive.target import target_of
 from cleanerd.spark.source.data_source import KafkaSegments
 from cleanerd.spark.source.options import options_from
@@ -137,13 +137,13 @@ def test_a_listing_in_pages(store: OtherStore, log_dir: Path, monkeypatch: pytes
 
 def test_verbs(store: OtherStore, url: str, log_dir: Path) -> None:
     """An audit and a profile by this process say what they say of the directory."""
-    assert Logs(None, url).profile() == Logs(None, log_dir).profile()
+    assert ReadableLogs(None, url).profile() == ReadableLogs(None, log_dir).profile()
     store.put(log_dir, "worse")
     worst = sorted((log_dir / NAME).glob("*.log"))[1]
     store.control.delete(f"worse/{NAME}/{worst.name}")
-    lost = Logs(None, f"{store.root}/worse").audit(url, up_to=0, now_ms=NOW_MS, digest_key=bytes(16))
+    lost = ReadableLogs(None, f"{store.root}/worse").audit(url, up_to=0, now_ms=NOW_MS, digest_key=bytes(16))
     assert lost.found > 0
-    whole = Logs(None, url).audit(log_dir, up_to=0, now_ms=NOW_MS, digest_key=bytes(16))
+    whole = ReadableLogs(None, url).audit(log_dir, up_to=0, now_ms=NOW_MS, digest_key=bytes(16))
     assert whole.found == 0
 
 
@@ -262,7 +262,7 @@ def test_a_topic_named_as_an_error_is(store: OtherStore, small_dir: Path) -> Non
     """What the store says is looked at without the names in it: a throttled request for such a topic is tried again."""
     url = store.put(small_dir / NAME, "named/ACCESS_DENIED-credential-0").rpartition("/")[0]
     store.control.fail(NowAndThen("slow"))
-    assert {log.name.topic for log in Logs(None, url).found()} == {"ACCESS_DENIED-credential"}
+    assert {log.name.topic for log in ReadableLogs(None, url).found()} == {"ACCESS_DENIED-credential"}
 
 
 def test_a_cleaned_copy(store: OtherStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

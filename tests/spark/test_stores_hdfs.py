@@ -9,7 +9,7 @@ import pytest
 
 from cleanerd.errors import ConfigError, MachineError, RefusedError, SegmentChangedError
 from cleanerd.spark import retries, stores
-from cleanerd.spark.api import Logs
+from cleanerd.spark.api import ReadableLogs
 from cleanerd.spark.archive.target import MANIFEST, target_of
 from cleanerd.spark.stores import StorePath, path_of
 from tests.cleaner.driver import NAME
@@ -91,13 +91,13 @@ def test_the_same_rows(root: str, url: str, log_dir: Path) -> None:
 
 def test_verbs(root: str, url: str, log_dir: Path) -> None:
     """An audit and a profile by this process say what they say of the directory."""
-    assert Logs(None, url).profile() == Logs(None, log_dir).profile()
+    assert ReadableLogs(None, url).profile() == ReadableLogs(None, log_dir).profile()
     worse = path_of(put(log_dir, f"{root}/worse"))
     assert isinstance(worse, StorePath)
     lost = sorted((log_dir / NAME).glob("*.log"))[1]
     worse.system.delete_file(f"{worse.inner}/{NAME}/{lost.name}")
-    assert Logs(None, str(worse)).audit(url, up_to=0, now_ms=NOW_MS, digest_key=bytes(16)).found > 0
-    assert Logs(None, url).audit(log_dir, up_to=0, now_ms=NOW_MS, digest_key=bytes(16)).found == 0
+    assert ReadableLogs(None, str(worse)).audit(url, up_to=0, now_ms=NOW_MS, digest_key=bytes(16)).found > 0
+    assert ReadableLogs(None, url).audit(log_dir, up_to=0, now_ms=NOW_MS, digest_key=bytes(16)).found == 0
 
 
 def test_a_read_in_tasks(hdfs: HdfsCluster, url: str, log_dir: Path, spark: SparkSession) -> None:

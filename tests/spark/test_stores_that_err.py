@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from cleanerd.log.remote import Ranges
+    from cleanerd.segments.remote import Ranges
     from tests.spark.other_store import OtherStore
 
 pytestmark = pytest.mark.long

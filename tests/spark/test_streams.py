@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.spark.streams import Forwarder, StderrGiver, take_stderr
+from cleanerd.spark.streams import Forwarder, StderrServer, adopt_stderr
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 ASKER = """
 import os, sys
-from cleanerd.spark.streams import take_stderr
-assert take_stderr(sys.argv[1])
+from cleanerd.spark.streams import adopt_stderr
+assert adopt_stderr(sys.argv[1])
 os.write(2, b"the driver\\n")
 """
 GIVER = """
 import os, subprocess, sys
-from cleanerd.spark.streams import StderrGiver
+from cleanerd.spark.streams import StderrServer
 os.write(2, b"before\\n")
-with StderrGiver() as giver:
+with StderrServer() as giver:
     subprocess.run([sys.executable, "-c", sys.argv[1], giver.address], check=True, stderr=subprocess.DEVNULL)
 os.write(1, b"the result\\n")
 os.write(2, b"after\\n")
@@ -51,10 +51,10 @@ def test_a_pipe_and_nobody() -> None:
         [sys.executable, "-c", GIVER, ASKER], capture_output=True, check=True, timeout=PATIENCE_SECONDS
     )
     assert done.stderr == b"before\nthe driver\nafter\n"
-    with StderrGiver() as giver:
+    with StderrServer() as giver:
         pass
-    assert not take_stderr(giver.address)
-    assert not take_stderr("")
+    assert not adopt_stderr(giver.address)
+    assert not adopt_stderr("")
 
 
 PRELUDE = b"""WARNING: Using incubator modules: jdk.incubator.vector

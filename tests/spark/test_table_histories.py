@@ -121,7 +121,7 @@ def bring_up_to_date(
     retention_ms = (DELETE_RETENTION_MS if world.shape.expires else FOR_EVER_MS) + SKEW_MS
     if there_and_back or not opened.exists:
         counts["there and back"] += opened.exists
-        write_table(None, opened, logs, anew=opened.exists, now_ms=now_ms)
+        write_table(None, opened, logs, replace_all=opened.exists, now_ms=now_ms)
     else:
         try:
             (merged,) = merge_into(None, opened, logs, retention_ms=lambda _topic: retention_ms, now_ms=now_ms)
@@ -129,7 +129,7 @@ def bring_up_to_date(
         except RefusedError as error:
             (why,) = [word for text, word in REFUSED.items() if text in str(error)]
             counts[why] += 1
-            write_table(None, tables.target.open(), logs, anew=True, now_ms=now_ms)
+            write_table(None, tables.target.open(), logs, replace_all=True, now_ms=now_ms)
     assert tables.state() == seen(world._live(world.read()))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.spark.api import Logs
+from cleanerd.spark.api import ReadableLogs
 from tests.spark.growing_logs import Growing, values
 from tests.spark.tables import CATALOG, NAME, Tables
 from tests.support.patience import PATIENCE_SECONDS
@@ -26,7 +26,7 @@ POINTS = {"between files": (WRITE, 1), "before the commit": (COMMIT, 0), "after 
 
 CHILD = """
 import json, os, signal, sys
-from cleanerd.spark.api import Logs
+from cleanerd.spark.api import ReadableLogs
 from cleanerd.spark.tables import files
 from cleanerd.spark.tables.target import Delta, Iceberg
 
@@ -54,7 +54,7 @@ if where == "commit":
 else:
     files._Writer._end = killing(files._Writer._end, True)
 table = Delta(uri) if kind == "delta" else Iceberg(uri, sys.argv[2])
-getattr(Logs(None, logs).latest(), verb)(table)
+getattr(ReadableLogs(None, logs).latest(), verb)(table)
 """
 
 
@@ -80,7 +80,7 @@ def run(kind: str, root: Path, point: str) -> None:
         killed(tables, first, point, "write_table")
         assert tables.target.open().exists == committed
         if not committed:
-            Logs(None, first).latest().write_table(tables.target)
+            ReadableLogs(None, first).latest().write_table(tables.target)
         before = values(tables)
         assert before == {"orders-0": {"a": "1", "b": "1", "c": "1"}, "orders-1": {"a": "1", "b": "1"}}
         log.put("orders-0", a="2", b=None, d="1")
@@ -90,7 +90,7 @@ def run(kind: str, root: Path, point: str) -> None:
         killed(tables, second, point, "merge_into")
         assert values(tables) == (after if committed else before)
         commits = tables.commits()
-        merged = Logs(None, second).latest().merge_into(tables.target)
+        merged = ReadableLogs(None, second).latest().merge_into(tables.target)
         assert values(tables) == after
         assert tables.commits() == commits + (0 if committed else 1)
         assert sum(each.written for each in merged) == (0 if committed else 2)

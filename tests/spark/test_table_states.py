@@ -9,8 +9,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from cleanerd.cli.main import run
 from cleanerd.errors import ConfigError, RefusedError
-from cleanerd.spark.api import Logs
-from cleanerd.spark.launch import DRIVER_MARK
+from cleanerd.spark.api import ReadableLogs
+from cleanerd.spark.launch import DRIVER_VARIABLE
 from cleanerd.spark.logs import find_logs
 from cleanerd.spark.tables.merge import write_table
 from cleanerd.verify.rules import KAFKAS_RULES
@@ -60,7 +60,7 @@ def test_rows_that_somebody_else_changed(tables: Tables, tmp_path: Path, change:
     with pytest.raises(RefusedError, match=r"somebody else changed rows of the table .*--replace"):
         merged(tables, logs)
     assert tables.commits() == commits
-    write_table(None, tables.target.open(), logs, anew=True)
+    write_table(None, tables.target.open(), logs, replace_all=True)
     assert values(tables) == {"orders-0": {"a": "1", "b": "1", "c": "1"}}
     assert merged(tables, logs)[0].written == 0
 
@@ -99,15 +99,15 @@ def test_names_of_directories(tmp_path: Path, name: str) -> None:
     log.put("orders-0", a="1", b="1")
     root = tmp_path / name
     (path,) = {each.log_dir for each in log.write()}
-    Logs(None, path).latest().write_table(root.as_uri())
+    ReadableLogs(None, path).latest().write_table(root.as_uri())
     log.put("orders-0", b=None)
     (path,) = {each.log_dir for each in log.write()}
-    Logs(None, path).latest().merge_into(root)
+    ReadableLogs(None, path).latest().merge_into(root)
     assert DeltaTable(str(root)).to_pyarrow_table().num_rows == 1
     assert sorted(each.name for each in tmp_path.iterdir()) == [name, "logs-1", "logs-2"]
     for other in ("a#b", "a?b", "a%20b"):
         with pytest.raises(ConfigError, match="name another directory"):
-            Logs(None, path).latest().write_table(tmp_path / other)
+            ReadableLogs(None, path).latest().write_table(tmp_path / other)
         assert not (tmp_path / other).exists()
 
 
@@ -118,7 +118,7 @@ def test_partitioned_by_somebody_else(delta: Tables, tmp_path: Path) -> None:
     logs = log.write()
     write_table(None, delta.target.open(), logs)
     write_deltalake(delta.uri, delta.read(), mode="overwrite", partition_by=["topic"], schema_mode="overwrite")
-    for do in (lambda: merged(delta, logs), lambda: write_table(None, delta.target.open(), logs, anew=True)):
+    for do in (lambda: merged(delta, logs), lambda: write_table(None, delta.target.open(), logs, replace_all=True)):
         with pytest.raises(RefusedError, match="partitioning"):
             do()
 
@@ -156,7 +156,7 @@ def test_cut_and_grown_again(tables: Tables, tmp_path: Path) -> None:
     ):
         merged(tables, logs)
     assert tables.commits() == commits
-    write_table(None, tables.target.open(), logs, anew=True)
+    write_table(None, tables.target.open(), logs, replace_all=True)
     assert values(tables)["orders-0"] == {"a": "1", "b": "1", "x": "1", "y": "1", "z": "1"}
     assert merged(tables, logs)[0].written == 0
 
@@ -237,14 +237,14 @@ def test_strange_records(tables: Tables, tmp_path: Path, base: int) -> None:
     assert (told.written, told.removed) == (2, 3)
     del keys[b"k" * 2**20]
     assert tables.state() == {**keys, b"": base + 7, b"t": base + 9}
-    assert Logs(None, tmp_path / "logs-3").latest().write_parquet(tmp_path / "out")[0].keys == len(keys)
+    assert ReadableLogs(None, tmp_path / "logs-3").latest().write_parquet(tmp_path / "out")[0].keys == len(keys)
 
 
 def test_a_retention_that_nobody_tells(
     delta: Tables, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A directory without the metadata log: a day is taken, which a topic's own may be less than; it is said."""
-    monkeypatch.delenv(DRIVER_MARK, raising=False)
+    monkeypatch.delenv(DRIVER_VARIABLE, raising=False)
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
     log = Growing(tmp_path, "orders-0", "users-0")
     log.put("orders-0", a="1")

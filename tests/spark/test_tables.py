@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 
 from cleanerd.errors import CorruptionError, RefusedError, SegmentChangedError
 from cleanerd.format.names import TopicPartition
-from cleanerd.spark.api import Logs
+from cleanerd.spark.api import ReadableLogs
 from cleanerd.spark.logs import find_logs
 from cleanerd.spark.source.part import part_item
 from cleanerd.spark.tables import merge
@@ -63,7 +63,7 @@ def test_a_table_of_a_whole_snapshot(tables: Tables, tmp_path: Path, rules: KeyR
     """The rows of a snapshot as Parquet, which are compared with a dictionary elsewhere; of versions what decided."""
     for seed in range(3):
         path = RichLog(seed, transactions=True, codec=seed).write(tmp_path / f"logs-{seed}", 3, 12)
-        logs = Logs(None, path, lambda _topic: rules)
+        logs = ReadableLogs(None, path, lambda _topic: rules)
         logs.latest().write_parquet(tmp_path / f"parquet-{seed}")
         expected = {row["offset"]: row for row in pq.read_table(tmp_path / f"parquet-{seed}").to_pylist()}
         taken = logs.latest().write_table(tables.target, replace=seed > 0)
@@ -104,7 +104,7 @@ def test_a_merge_adds_what_is_new(tables: Tables, tmp_path: Path) -> None:
     merged(tables, log.write())
     assert values(tables)["orders-0"] == {"a": "1", "b": "2", "d": "later", "e": "behind it", "f": "1"}
     rows = tables.rows()
-    write_table(None, tables.target.open(), log.write(), anew=True)
+    write_table(None, tables.target.open(), log.write(), replace_all=True)
     assert tables.rows() == rows
 
 
@@ -236,7 +236,7 @@ def test_large_logs(
         for tombstones in (False, True):
             rows = []
             for session in (None, spark):
-                latest = Logs(session, path, lambda _topic: rules).latest(tombstones=tombstones)
+                latest = ReadableLogs(session, path, lambda _topic: rules).latest(tombstones=tombstones)
                 latest.write_table(delta.target, replace=delta.target.open().exists, large_bytes=0)
                 rows.append(delta.rows())
             assert rows[0] == rows[1]
@@ -251,7 +251,7 @@ def test_by_tasks_and_what_they_raise(spark: SparkSession, tables: Tables, tmp_p
     rows, commits = tables.rows(), tables.commits()
     logs[0].segments[0].path.write_bytes(b"\xff" * 100)
     with pytest.raises(CorruptionError):
-        write_table(spark, tables.target.open(), logs, anew=True)
+        write_table(spark, tables.target.open(), logs, replace_all=True)
     assert (tables.rows(), tables.commits()) == (rows, commits)
 
 
@@ -266,7 +266,7 @@ def by_tasks(spark: SparkSession, tables: Tables, root: Path) -> list[Log]:
     merge_into(spark, tables.target.open(), logs, retention_ms=lambda _topic: DAY_MS)
     rows = tables.rows()
     assert values(tables)["orders-1"] == {"b": "2", "c": "1", "d": "1", "e": "1", "z": "1"}
-    write_table(None, tables.target.open(), logs, anew=True)
+    write_table(None, tables.target.open(), logs, replace_all=True)
     assert tables.rows() == rows
     return logs
 
@@ -310,7 +310,7 @@ def test_in_an_object_store(endpoint: str, tmp_path: Path, kind: str) -> None:
         merged(tables, log.write())
         rows = tables.rows()
         assert values(tables) == {"orders-0": {"a": "2", "c": "1", "d": "1"}, "orders-1": {"a": "1", "z": "1"}}
-        write_table(None, tables.target.open(), log.write(), anew=True)
+        write_table(None, tables.target.open(), log.write(), replace_all=True)
         assert tables.rows() == rows
 
 

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from cleanerd.errors import ConfigError, RefusedError
 from cleanerd.format.names import TopicPartition
-from cleanerd.log.partition import PARTITION_METADATA
-from cleanerd.spark.api import Logs
+from cleanerd.segments.partition import PARTITION_METADATA
+from cleanerd.spark.api import ReadableLogs
 from cleanerd.spark.logs import find_logs
 from cleanerd.spark.tables.merge import write_table
 from cleanerd.spark.tables.parts import topics_of
-from cleanerd.spark.tables.remembered import Mark, Remembered
+from cleanerd.spark.tables.remembered import TableState, Watermark
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 from tests.support.log_dirs import HIGH_WATERMARKS, write_checkpoint
 from tests.support.logs import Record, encode_batch
@@ -76,7 +76,7 @@ def test_refused(delta: Tables, tmp_path: Path, change: Callable[[Growing, list[
         merged(delta, logs)
     assert "--replace writes the table anew" in str(raised.value)
     assert (delta.rows(), delta.commits(), delta.files()) == before
-    write_table(None, delta.target.open(), logs, anew=True)
+    write_table(None, delta.target.open(), logs, replace_all=True)
     merged(delta, logs)
 
 
@@ -124,7 +124,7 @@ def test_a_table_of_the_whole_log(delta: Tables, tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="--whole-log"):
         merged(delta, log.write())
     with pytest.raises(ConfigError, match="may be gone next time"):
-        Logs(None, log.path.with_name("logs-1")).latest(whole_log=True).merge_into(delta.target)
+        ReadableLogs(None, log.path.with_name("logs-1")).latest(whole_log=True).merge_into(delta.target)
 
 
 def test_what_is_no_table_of_ours(delta: Tables, tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_what_is_no_table_of_ours(delta: Tables, tmp_path: Path) -> None:
     other = tmp_path / "other"
     write_deltalake(str(other), pq.read_table(next((tmp_path / "table").glob("*.parquet"))).select(["key", "value"]))
     with pytest.raises(RefusedError, match="other columns"):
-        Logs(None, logs[0].log_dir).latest().write_table(other, replace=True)
+        ReadableLogs(None, logs[0].log_dir).latest().write_table(other, replace=True)
 
 
 JSONS = st.recursive(
@@ -164,7 +164,7 @@ JSONS = st.recursive(
 def test_hostile_memory(text: str) -> None:
     """Whatever stands in a commit's properties is ours, or an error of ours."""
     with pytest.raises(ConfigError, match="--replace"):
-        Remembered.from_text(text, "table")
+        TableState.from_text(text, "table")
 
 
 def test_memory_is_kept(tmp_path: Path) -> None:
@@ -173,11 +173,11 @@ def test_memory_is_kept(tmp_path: Path) -> None:
     log.put("orders-0", a="1")
     logs = log.write()
     topics = {log.name.topic: topic for log, topic in zip(logs, topics_of(logs, tombstones=True), strict=True)}
-    remembered = Remembered(topics, {TopicPartition("orders", 0): Mark(1, 2, 3)}, whole_log=True)
-    assert Remembered.from_text(remembered.to_text(), "table") == remembered
+    remembered = TableState(topics, {TopicPartition("orders", 0): Watermark(1, 2, 3)}, whole_log=True)
+    assert TableState.from_text(remembered.to_text(), "table") == remembered
     document = json.loads(remembered.to_text())
     for key in document:
         less = {name: value for name, value in document.items() if name != key}
         for text in (json.dumps(less), json.dumps({**document, key: -1})):
             with pytest.raises(ConfigError, match="cannot be read"):
-                Remembered.from_text(text, "table")
+                TableState.from_text(text, "table")

@@ -18,8 +18,8 @@ from deltalake import DeltaTable
 
 import cleanerd
 from cleanerd.cli.main import run
-from cleanerd.spark.api import Logs
-from cleanerd.spark.launch import DRIVER_MARK, environment, require_spark
+from cleanerd.spark.api import ReadableLogs
+from cleanerd.spark.launch import DRIVER_VARIABLE, environment, require_spark
 from cleanerd_lab.demo.ports import free_port
 from tests.spark import s3, shipped
 from tests.spark.archives import CLEAN, cleaned_twin, files_of, make_archive, only_cleaned_dir, settings
@@ -73,7 +73,7 @@ def submitted(
     for key, value in settings.items():
         command += ["--conf", f"{key}={value}"]
     python = {"PYSPARK_PYTHON": str(nodes / "python"), "PYSPARK_DRIVER_PYTHON": sys.executable}
-    inherited = {key: value for key, value in os.environ.items() if key != DRIVER_MARK} | python
+    inherited = {key: value for key, value in os.environ.items() if key != DRIVER_VARIABLE} | python
     command += map(str, arguments)
     ended = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False, env=inherited, cwd=mine)
     assert ended.returncode == code, ended.stdout + ended.stderr
@@ -97,7 +97,7 @@ def test_what_is_shipped_is_enough(server: Store, tmp_path: Path) -> None:
     told = subprocess.run(
         [tmp_path / "python", "-c", code, url], capture_output=True, text=True, check=True, env=inherited, cwd=tmp_path
     ).stdout
-    assert told == f"{Logs(None, logs).profile()}\n"
+    assert told == f"{ReadableLogs(None, logs).profile()}\n"
     assert "keys=" in told
 
 

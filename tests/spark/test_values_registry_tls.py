@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cleanerd.config.sources import RETRIES, SCHEMA_REGISTRY, IgnoredVariable, from_environment
 from cleanerd.errors import ConfigError
-from cleanerd.settings.sources import RETRIES, SCHEMA_REGISTRY, Stray, from_environment
 from cleanerd.spark import retries
 from cleanerd.spark.values import registry as schema_registry
 from cleanerd.spark.values.registry_tls import AUTHORITY, CERTIFICATE, KEY, KEY_PASSWORD
@@ -104,4 +104,4 @@ def test_the_variables_are_no_unknown_settings() -> None:
     assert {retries.TRIES, retries.PAUSE_SECONDS} == RETRIES
     assert list(from_environment(dict.fromkeys(SCHEMA_REGISTRY | RETRIES, "x"))) == []
     (found,) = from_environment({f"{KEY}S": "x"})
-    assert isinstance(found, Stray)
+    assert isinstance(found, IgnoredVariable)

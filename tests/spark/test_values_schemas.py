@@ -14,8 +14,8 @@ from cleanerd.errors import CleanerdError, ConfigError, CorruptionError, Machine
 from cleanerd.spark import retries
 from cleanerd.spark.values import registry as schema_registry
 from cleanerd.spark.values import schemas
-from cleanerd.spark.values.decoding import Decoder, decoding_from, resolved
-from cleanerd.spark.values.said import Decode
+from cleanerd.spark.values.decode_options import Decode
+from cleanerd.spark.values.decoding import BatchDecoder, decoding_from, resolved
 from tests.spark.decoding import TOPIC, avro, decoded, record
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def test_a_directory(registry: RegistryServer, tmp_path: Path) -> None:
     for path in tmp_path.iterdir():
         path.unlink()
     column = pa.array([values[0]], pa.binary())
-    (out,) = Decoder(decoding_from(json.loads(json.dumps(item)))).batches(
+    (out,) = BatchDecoder(decoding_from(json.loads(json.dumps(item)))).batches(
         [pa.RecordBatch.from_arrays([column], ["value"])]
     )
     assert out.column("value_error").to_pylist() != [None]  # "string" reads no records, but the id was found

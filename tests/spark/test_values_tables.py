@@ -347,7 +347,7 @@ def test_tasks_write_what_this_process_writes(
         assert taken.undecoded == 1
         rows = DeltaTable(target.uri).to_pyarrow_table().to_pylist()
         assert sorted(rows, key=lambda row: row["offset"]) == delta.rows()
-        assert DeltaTable(target.beside().uri).to_pyarrow_table().to_pylist() == [SIDE]
+        assert DeltaTable(target.undecoded().uri).to_pyarrow_table().to_pylist() == [SIDE]
 
 
 def test_the_verb(registry: RegistryServer, log: Growing, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from cleanerd.spark.logs import Log
     from cleanerd.spark.profile import Profile
-    from cleanerd.spark.snapshot import Taken
+    from cleanerd.spark.snapshot import SnapshotResult
     from tests.spark.audit_model import Known
 
 PAIRS = {f"t{seed}": Pair(seed) for seed in range(1000, 1020)}
@@ -166,14 +166,16 @@ def test_map_memory() -> None:
 
 
 @pytest.fixture(scope="module")
-def snapshot(spark: SparkSession, by: SparkSession | None, logs: list[Log]) -> Iterator[tuple[list[Taken], list[Row]]]:
+def snapshot(
+    spark: SparkSession, by: SparkSession | None, logs: list[Log]
+) -> Iterator[tuple[list[SnapshotResult], list[Row]]]:
     with scratch() as root:
         taken = write_snapshot(by, logs, (root / "out").as_uri(), whole_log=True)
         assert (root / "out" / "topic=t1000").is_dir()
         yield taken, spark.read.parquet(str(root / "out")).collect()
 
 
-def test_snapshot(snapshot: tuple[list[Taken], list[Row]], logs: list[Log]) -> None:
+def test_snapshot(snapshot: tuple[list[SnapshotResult], list[Row]], logs: list[Log]) -> None:
     """R280-14: of each key what a reader of the strategy sees, all of it; deleted keys are not there."""
     taken, rows = snapshot
     found: dict[str, dict[bytes, Row]] = {}

@@ -16,8 +16,8 @@ from cleanerd.errors import BatchTooLargeError, CleanerdError, CorruptionError, 
 from cleanerd.spark import Logs
 from cleanerd.spark.clean import SparkStager, spark_stage_partition
 from cleanerd.spark.jobs import Jobs
-from cleanerd.spark.plan import WHOLE_BYTES
-from cleanerd.spark.spread import queries
+from cleanerd.spark.plan import SINGLE_TASK_BYTES
+from cleanerd.spark.task_runner import queries
 from tests.cleaner.driver import NAME, config, resources
 from tests.cleaner.keyed_log import lopsided, tail
 from tests.cleaner.strategy_cases import NOW, many_tombstones
@@ -250,5 +250,5 @@ def test_how_much_is_one_tasks(spark: SparkSession, tmp_path: Path) -> None:
     both = SparkStager.of(spark, None, [tmp_path / "orders-0", tmp_path / "orders-1"])
     assert (both.whole_bytes, both.at_once) == (3 << 30, 2)
     assert SparkStager.of(spark, None, [tmp_path / "orders-0"]).whole_bytes == 3 << 29
-    assert SparkStager.of(spark, None, []).whole_bytes == WHOLE_BYTES
+    assert SparkStager.of(spark, None, []).whole_bytes == SINGLE_TASK_BYTES
     assert SparkStager.of(spark, 4, [tmp_path / "orders-0"]).at_once == 1

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import cleanerd
-from cleanerd.spark.launch import DRIVER_MARK, require_spark
+from cleanerd.spark.launch import DRIVER_VARIABLE, require_spark
 from tests.spark.archives import make_archive
 from tests.spark.yarn.cluster import started_yarn
 from tests.support.patience import PATIENCE_SECONDS
@@ -48,7 +48,7 @@ def settings_of(yarn: YarnCluster) -> list[str]:
 
 
 def called(yarn: YarnCluster, command: Sequence[object]) -> subprocess.CompletedProcess[str]:
-    given = {key: value for key, value in os.environ.items() if key != DRIVER_MARK}
+    given = {key: value for key, value in os.environ.items() if key != DRIVER_VARIABLE}
     given |= {"HADOOP_CONF_DIR": str(yarn.settings), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     words = [str(each) for each in command]
     return subprocess.run(words, capture_output=True, text=True, timeout=8 * PATIENCE_SECONDS, check=False, env=given)

@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cleanerd.apply.purged_keys import PURGED
-from cleanerd.apply.round import stage_partition
 from cleanerd.cleaner.manifest import MANIFEST, READY, STAGING
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.format.names import parse_topic_partition_dir
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import read_log_dir
+from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.spark.clean import stage_by_jobs
 from cleanerd.spark.jobs import Jobs
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.swap.purged_keys import PURGED
+from cleanerd.swap.round import stage_partition
 from tests.cleaner.driver import NAME, Silent, config, resources
 from tests.spark.inline import InlineJobs
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.result import CleaningResult
-    from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.config.topic_config import TopicConfig
     from cleanerd.spark.jobs import Around
 
 PLAN_ID = "20260101t000000-0123abcd"

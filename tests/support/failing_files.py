@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.apply.files import Operation, PartitionFiles
+from cleanerd.swap.files import FileOperation, PartitionFiles
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,13 +22,13 @@ class FailingFiles(PartitionFiles):
 
     def __init__(self, path: Path, failing: int = -1, errno: int = 0, *, lasting: bool = False) -> None:
         super().__init__(path)
-        self.done: list[Operation] = []
+        self.done: list[FileOperation] = []
         self._failing = failing
         self._errno = errno
         self._lasting = lasting
         self._count = -1
 
-    def _system_call(self, operation: Operation) -> None:
+    def _system_call(self, operation: FileOperation) -> None:
         self._count += 1
         if self._count == self._failing or (self._lasting and 0 <= self._failing < self._count):
             raise OSError(self._errno, os.strerror(self._errno))
@@ -49,7 +49,7 @@ class Injector:
         self.happened = False
         real = PartitionFiles._system_call
 
-        def call(files: PartitionFiles, operation: Operation) -> None:
+        def call(files: PartitionFiles, operation: FileOperation) -> None:
             if self.left == 0:
                 self.happened = True
                 if self.kills:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from cleanerd.errors import CleanerdError
 from cleanerd.format.names import uuid_to_base64
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.log.partition import read_partition
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.segments.partition import read_partition
 from tests.support.log_dirs import CLEANER_CHECKPOINT, read_checkpoint, write_checkpoint
 from tests.support.patience import PATIENCE_SECONDS
 

@@ -37,7 +37,7 @@ LONGEST: Final = (
     "tests/live/test_both_cleaners.py",
     "tests/agent/test_releases.py",
     "tests/cli/test_bombs.py",
-    "tests/apply/test_versioned_kills.py",
+    "tests/swap/test_versioned_kills.py",
     "tests/crash/test_undo_states.py",
     "tests/cli/test_hostile_names.py",
     "tests/client/test_against_the_cleaner.py",
@@ -55,7 +55,7 @@ LONGEST: Final = (
     "tests/crash/",
     "tests/daemon/",
     "tests/torture/",
-    "tests/scope/test_zookeeper.py",
+    "tests/resolution/test_zookeeper.py",
     "tests/cli/",
 )
 """What is begun first, by the start of its name; whatever is not named comes after."""

@@ -17,7 +17,7 @@ def other_process(path: Path, what: str, *, user: int = 0) -> Iterator[int]:
     """A process that runs ``what`` with a log directory ``path``, and then waits; gives its id."""
     code = (
         "import os, sys\nfrom pathlib import Path\n"
-        "from cleanerd.broker.held_file import DAEMON_FILE, HeldFile\nfrom cleanerd.apply.lock import LogDirLock\n"
+        "from cleanerd.fsio.held_file import DAEMON_FILE, HeldFile\nfrom cleanerd.swap.lock import LogDirLock\n"
         f"os.setuid({user}) if {user} else None\n"
         f"sys.argv = ['cleanerd', 'clean']\npath = Path({str(path)!r})\n{what}\n"
         "print('held', flush=True)\nsys.stdin.read()\n"

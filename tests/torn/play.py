@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from cleanerd.cleaner.result import CleaningResult
-    from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.config.topic_config import TopicConfig
 
 BATCH: Final = 50
 """So many logs a question to the JVM."""

@@ -6,22 +6,22 @@ import shutil
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final, cast
 
-from cleanerd.apply.apply_staged import apply_partition
-from cleanerd.apply.lock import LogDirLock
-from cleanerd.apply.round import clean_partition, stage_partition
-from cleanerd.apply.session import LockedDir
 from cleanerd.cleaner.cleaner import NoProgress
 from cleanerd.cleaner.resources import Resources
 from cleanerd.cleaner.survey import CleaningOptions
+from cleanerd.config.topic_config import TopicConfig, resolve_topic_config
 from cleanerd.daemon.backoff import Backoff
 from cleanerd.daemon.work import run_job
-from cleanerd.daemon.work.job import Job
+from cleanerd.daemon.work.job import CleaningJob
 from cleanerd.errors import StalePlanError
 from cleanerd.format.names import TopicPartition
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.clock import Clock
-from cleanerd.log.log_dir import LogDir, read_log_dir
-from cleanerd.log.topic_config import TopicConfig, resolve_topic_config
+from cleanerd.host.clock import Clock
+from cleanerd.segments.log_dir import LogDir, read_log_dir
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.swap.apply_staged import apply_partition
+from cleanerd.swap.lock import LogDirLock
+from cleanerd.swap.round import clean_partition, stage_partition
+from cleanerd.swap.session import LockedDir
 from tests.differential.duel import META_PROPERTIES, NEVER_MS, put_checkpoint
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.cleaner.result import CleaningResult
-    from cleanerd.daemon.partition_look import PartitionLook
+    from cleanerd.daemon.partition_scan import PartitionScan
     from cleanerd.daemon.work.progress import JobProgress
-    from cleanerd.scope.broker_facts import BrokerFacts
+    from cleanerd.resolution.broker_facts import BrokerFacts
     from tests.torn.power_cut import Cut
 
 NAME: Final = TopicPartition("t", 0)
@@ -107,13 +107,13 @@ def stage(path: Path, config: TopicConfig, now_ms: int, *, daemon: bool) -> Clea
 
 def _by_the_daemon(log_dir: LogDir, store: StateStore, config: TopicConfig, now_ms: int) -> CleaningResult | None:
     facts: Mapping[str, object] = {"resources": lambda **_inside: RESOURCES}
-    job = Job(
+    job = CleaningJob(
         name=NAME,
         path=log_dir.path,
         kind="stage",
         trigger="asked",
         look=cast(
-            "PartitionLook",
+            "PartitionScan",
             SimpleNamespace(log_dir=log_dir, config=config, fingerprint_changed=False, size_bytes=1 << 20),
         ),
         facts=cast("BrokerFacts", SimpleNamespace(**facts)),

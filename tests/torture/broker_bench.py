@@ -26,7 +26,6 @@ from cleanerd.cli.main import run
 from cleanerd_lab.demo.broker import Broker
 from tests.agent.live import PROPERTIES, Topic
 from tests.agent.raw_client import Asking, RefusedError
-from tests.apply.live_round import QUICK
 from tests.brokers.node import names_ending, open_files, wait_until
 from tests.brokers.traffic import SILENT
 from tests.crash.classify import STARTS, Classifier
@@ -35,6 +34,7 @@ from tests.live.load import create_topics
 from tests.live.proxy import Proxy
 from tests.live.rounds import with_agent
 from tests.support.patience import PATIENCE_SECONDS
+from tests.swap.live_round import QUICK
 from tests.torture.calls_bench import Done, forked, wrong_words
 from tests.torture.seen import Seen, state_of
 from tests.torture.shim import CLASSES, Fault, Struck, Switch

@@ -6,8 +6,8 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tests.apply.live_round import held
 from tests.support.fake_agent import FakeAgent
+from tests.swap.live_round import held
 from tests.torture.jobs import SOCKET
 
 if TYPE_CHECKING:

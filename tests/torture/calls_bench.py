@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.cleaner.manifest import STAGING
-from cleanerd.log import at_work, held_directories
+from cleanerd.fsio import held_directories
+from cleanerd.state import in_progress
 from tests.torture.broker_stand_in import beside
 from tests.torture.jobs import JOBS, Scene, Torment, descriptors, impatient, make
 from tests.torture.loader_rules import Segments, as_loaded, leftovers, records
@@ -160,7 +161,7 @@ def _words_in(told: Path) -> Iterator[None]:
 def attempt(shim: Shim, scene: Scene, job: Torment, fault: Fault, call: int) -> Done:
     """``job`` in this process, with this fault; without its words."""
     with impatient():
-        held_directories.let_go()
+        held_directories.close_all()
         before = descriptors()
         shim.arm(scene.root, fault, call)
         try:
@@ -170,7 +171,7 @@ def attempt(shim: Shim, scene: Scene, job: Torment, fault: Fault, call: int) -> 
             traceback.print_exc()
         struck = shim.disarm()
         gc.collect()
-        held_directories.let_go()
+        held_directories.close_all()
         open_now = descriptors()
         leaked = [where for number, where in open_now.items() if before.get(number) != where]
     return Done(code, "", leaked, struck.seen, struck.hits, struck.call, struck.path, struck.by_class)
@@ -339,7 +340,7 @@ def left_open(fault: Fault, done: Done) -> list[str]:
     While a fault lasts, an in-progress mark cannot be removed. It stays open and locked until the process ends (U-35):
     an unlocked mark would say that the process was killed.
     """
-    leaked = [where for where in done.leaked if not (fault.lasting and f"/{at_work.PLACE}/" in where)]
+    leaked = [where for where in done.leaked if not (fault.lasting and f"/{in_progress.PLACE}/" in where)]
     return [f"left open, and not an in-progress mark during a lasting fault: {leaked}"] if leaked else []
 
 

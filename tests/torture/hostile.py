@@ -32,11 +32,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 import structlog
 
-from cleanerd.apply.files import PartitionFiles
-from cleanerd.apply.journal import Journal
-from cleanerd.apply.kept_segments import KeptSegments
-from cleanerd.apply.ready_file import Ready
-from cleanerd.apply.restore import RestorePlan
 from cleanerd.broker import agent_facts
 from cleanerd.broker.agent_client import AgentClient
 from cleanerd.cleaner.manifest import Manifest
@@ -52,10 +47,15 @@ from cleanerd.format.names import parse_topic_partition_dir
 from cleanerd.format.properties import read_properties
 from cleanerd.format.record import records_of
 from cleanerd.format.snapshot import read_snapshot
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.delegations import Delegations
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.log.partition import read_partition
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.segments.partition import read_partition
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.state.delegations import Delegations
+from cleanerd.swap.files import PartitionFiles
+from cleanerd.swap.journal import Journal
+from cleanerd.swap.kept_segments import KeptSegments
+from cleanerd.swap.ready_file import ReadyFile
+from cleanerd.swap.restore import RestorePlan
 from tests.support.fake_agent import FakeAgent
 from tests.support.format_bytes import topic as topic_record
 from tests.torture import log_readers, outside_readers, spark_readers
@@ -173,7 +173,7 @@ def _ours(staged: Scene, cleaned: Scene, root: Path) -> list[Reader]:
         return entries()
 
     def shown(data: bytes) -> object:
-        result = Ready.from_json(data, "x").result
+        result = ReadyFile.from_json(data, "x").result
         try:
             told = CleaningResult.from_json(name, result)
         except (KeyError, TypeError, ValueError):
@@ -190,7 +190,7 @@ def _ours(staged: Scene, cleaned: Scene, root: Path) -> list[Reader]:
     saved = json.dumps({"format": 1, "delegations": [one]}).encode()
     return [
         Reader("manifest", ((plan / "manifest.json").read_bytes(),), lambda data: Manifest.from_json(data, "x")),
-        Reader("ready", ((plan / "ready.json").read_bytes(),), lambda data: Ready.from_json(data, "x")),
+        Reader("ready", ((plan / "ready.json").read_bytes(),), lambda data: ReadyFile.from_json(data, "x")),
         Reader("restore plan", (json.dumps(restore).encode(),), lambda data: RestorePlan.from_json(data, "x")),
         Reader("staged result", ((plan / "ready.json").read_bytes(),), shown),
         Reader("journal", (journal,), from_file(place, entries)),
@@ -257,9 +257,9 @@ def _spoken(scene: Scene) -> list[Reader]:
     orders = parse_topic_partition_dir(NAME)
     assert orders is not None
     return [
-        Reader("agent's info", (_json(agent.do_info({})),), asked(agent_facts.ask_info)),
-        Reader("agent's logs", (_json(agent.do_logs({})),), asked(agent_facts.ask_logs)),
-        Reader("agent's log", (_json(agent.do_log(request)),), asked(lambda asks: agent_facts.ask_log(asks, orders))),
+        Reader("agent's info", (_json(agent.do_info({})),), asked(agent_facts.fetch_info)),
+        Reader("agent's logs", (_json(agent.do_logs({})),), asked(agent_facts.fetch_logs)),
+        Reader("agent's log", (_json(agent.do_log(request)),), asked(lambda asks: agent_facts.fetch_log(asks, orders))),
         Reader("control request", (b'{"op":"status"}', b'{"op":"trigger","partition":"a-0"}'), control),
     ]
 

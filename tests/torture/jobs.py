@@ -12,23 +12,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, cast
 
-from cleanerd.apply.lock import LogDirLock
-from cleanerd.broker.live_broker import Patience
+from cleanerd.broker.live_broker import RetryPolicy
 from cleanerd.cli import apply as apply_module
 from cleanerd.cli import clean as clean_module
 from cleanerd.cli import undo as undo_module
 from cleanerd.cli.main import run
+from cleanerd.config import load_settings
 from cleanerd.daemon.backoff import Backoff
+from cleanerd.daemon.discovery.log_dir_scan import ScanContext
+from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
 from cleanerd.daemon.limits import DaemonLimits
-from cleanerd.daemon.looking.log_dir_look import LookContext
-from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
-from cleanerd.daemon.partition_look import FailedLook
+from cleanerd.daemon.partition_scan import FailedScan
 from cleanerd.daemon.work import run_job
-from cleanerd.daemon.work.job import Job, Kind
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.clock import Clock
-from cleanerd.scope import settled
-from cleanerd.settings import load_settings
+from cleanerd.daemon.work.job import CleaningJob, Kind
+from cleanerd.host.clock import Clock
+from cleanerd.resolution import checkpoint_pair
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.swap.lock import LogDirLock
 from tests.support.log_dirs import Partition, Producer, make_log_dir
 from tests.support.logs import BASE_TIMESTAMP_MS, Record, encode_batch, encode_marker, keyed_batch
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 NAME: Final = "orders-0"
 NOW: Final = BASE_TIMESTAMP_MS + 1_000_000
 SOCKET: Final = ".cleanerd-agent.sock"
-QUICK: Final = Patience(
+QUICK: Final = RetryPolicy(
     plans=3,
     tries=3,
     first_wait_seconds=0.01,
@@ -155,23 +155,23 @@ def daemon(kind: Kind) -> Callable[[Scene], int]:
     def work(scene: Scene) -> int:
         store = StateStore(scene.root / "state")
         settings = load_settings([], [f"cleanerd.log.dirs={scene.logs}", *scene.settings()], {})
-        looker = LogDirLooker(scene.logs, limits=DaemonLimits(settle_seconds=0.0))
+        looker = LogDirScanner(scene.logs, limits=DaemonLimits(settle_seconds=0.0))
         try:
-            context = LookContext(settings, (scene.logs,), store, now_ms=lambda: NOW)
+            context = ScanContext(settings, (scene.logs,), store, now_ms=lambda: NOW)
             # Beside a broker the lower of two readings of its checkpoints counts.
-            first = looker.look(context)
-            _said(first.error or "; ".join(look.reason for look in first.looks if isinstance(look, FailedLook)))
+            first = looker.scan(context)
+            _said(first.error or "; ".join(look.reason for look in first.looks if isinstance(look, FailedScan)))
             present = first.present or ()
-            found = looker.look(replace(context, stale=[(str(scene.logs), name) for name in present]))
+            found = looker.scan(replace(context, stale=[(str(scene.logs), name) for name in present]))
         finally:
             looker.release()
         if found.error or found.facts is None or not found.looks:
             return _said(found.error or "nothing was found")
         (look,) = found.looks
-        if isinstance(look, FailedLook):
+        if isinstance(look, FailedScan):
             return _said(look.reason)
         done = run_job.run(
-            Job(
+            CleaningJob(
                 name=look.name,
                 path=scene.logs,
                 kind=kind,
@@ -240,7 +240,7 @@ JOBS: Final = {
 @contextmanager
 def impatient() -> Iterator[None]:
     """No second for a lock to settle, no ten between two readings, no minute for a lost answer: nobody else is here."""
-    real, settle_seconds = LogDirLock.acquire, settled.SETTLE_SECONDS
+    real, settle_seconds = LogDirLock.acquire, checkpoint_pair.SETTLE_SECONDS
 
     class QuickLock:
         @staticmethod
@@ -251,14 +251,14 @@ def impatient() -> Iterator[None]:
     modules = (apply_module, clean_module, undo_module)
     for module in modules:
         vars(module)["LogDirLock"] = QuickLock
-    vars(settled)["SETTLE_SECONDS"] = 0.0
+    vars(checkpoint_pair)["SETTLE_SECONDS"] = 0.0
     vars(run_job)["SwappingBroker"] = lambda socket: real_broker(socket, QUICK)
     try:
         yield
     finally:
         for module in modules:
             vars(module)["LogDirLock"] = LogDirLock
-        vars(settled)["SETTLE_SECONDS"] = settle_seconds
+        vars(checkpoint_pair)["SETTLE_SECONDS"] = settle_seconds
         vars(run_job)["SwappingBroker"] = real_broker
 
 

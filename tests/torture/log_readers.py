@@ -17,7 +17,7 @@ from uuid import UUID
 import numpy as np
 
 from cleanerd._kernel import crc32c
-from cleanerd.broker import agent_transport, held_file
+from cleanerd.broker import agent_transport
 from cleanerd.cleaner.keep_bitmaps import decode_keep, encode_keep
 from cleanerd.errors import CleanerdError
 from cleanerd.format.batch import parse_header
@@ -26,14 +26,15 @@ from cleanerd.format.legacy import parse_message, records_of_message
 from cleanerd.format.metadata import read_metadata_record
 from cleanerd.format.record import records_of
 from cleanerd.format.snapshot import read_snapshot
-from cleanerd.inspect.kinds import UnknownFileError, decoder_of
-from cleanerd.inspect.report import Selection
-from cleanerd.log import at_work
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.cluster_metadata import read_cluster_metadata
-from cleanerd.log.gone_partitions import Elsewhere, forget_gone
-from cleanerd.log.rules_memory import RulesMemory
-from cleanerd.verify.partition import Question, verify_partition
+from cleanerd.fsio import held_file
+from cleanerd.inspection.kinds import UnknownFileError, decoder_of
+from cleanerd.inspection.report import RowSelection
+from cleanerd.segments.cluster_metadata import read_cluster_metadata
+from cleanerd.state import in_progress
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.state.gone_partitions import OtherPlacesOfTopic, delete_gone_state
+from cleanerd.state.last_settings import LastSettings
+from cleanerd.verify.partition import VerifyRequest, verify_partition
 from tests.support.format_bytes import (
     BEGIN,
     END,
@@ -50,7 +51,7 @@ from tests.torture.more_readers import writer
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cleanerd.log.log_dir import LogDir
+    from cleanerd.segments.log_dir import LogDir
     from tests.torture.more_readers import Found
 
 _LOG: Final = "00000000000000000000.log"
@@ -163,7 +164,7 @@ def _verified(place: Path, partition: Path) -> Found:
     names = sorted(path.name for path in place.iterdir() if path.is_file())
     was = {name: (place / name).read_bytes() for name in names}
     puts = {name: writer(place / name) for name in names}
-    question = Question(_NOW_MS, clean_shutdown=False)
+    question = VerifyRequest(_NOW_MS, clean_shutdown=False)
 
     def read(data: bytes) -> None:
         name = names[data[0] % len(names)] if data else names[0]
@@ -191,7 +192,7 @@ def _inspected(root: Path, partition: Path) -> Found:
     place = root / "inspect"
     place.mkdir()
     puts = [writer(place / name) for name in _INSPECTED]
-    selection = Selection(records=True, limit=100)
+    selection = RowSelection(records=True, limit=100)
     seeds = []
     for at, name in enumerate(_INSPECTED):
         near = [*partition.glob(f"*{name[name.rfind('.') :]}"), *partition.parent.glob(name), *partition.glob(name)]
@@ -236,12 +237,12 @@ def beside_logs(root: Path, log_dir: LogDir, state: bytes) -> list[Found]:
 
     def forget(data: bytes) -> None:
         put_gone(data)
-        RulesMemory(root).of_name("gone", None)
-        forget_gone(StateStore(root), log_dir, Elsewhere((log_dir.path,)))
+        LastSettings(root).of_name("gone", None)
+        delete_gone_state(StateStore(root), log_dir, OtherPlacesOfTopic((log_dir.path,)))
 
     def mark(data: bytes) -> None:
         put_mark(data)
-        at_work._read("mark", directory)
+        in_progress._read("mark", directory)
 
     def holder(data: bytes) -> None:
         put_holder(data)

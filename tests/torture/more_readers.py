@@ -11,23 +11,23 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.admin.client_config import read_client_config
-from cleanerd.daemon.fleet.pauses import load_pauses
-from cleanerd.daemon.kept_savings import KeptSavings
+from cleanerd.config import names
+from cleanerd.config.generate import generate
+from cleanerd.config.load import read_settings
+from cleanerd.daemon.estimate_cache import EstimateCache
 from cleanerd.daemon.operations import Operation, read_operations
-from cleanerd.daemon.showing.trend import TrendRing
-from cleanerd.log.clock import LastTime
-from cleanerd.log.last_time import read_clock
-from cleanerd.log.topic_memory import TopicMemory
-from cleanerd.scope.broker_facts import _server_properties as server_properties
-from cleanerd.settings import names
-from cleanerd.settings.generate import generate
-from cleanerd.settings.load import read_settings
+from cleanerd.daemon.registry.pauses import load_pauses
+from cleanerd.daemon.status.trend import TrendRing
+from cleanerd.host.clock import LastTime
+from cleanerd.resolution.broker_facts import _server_properties as server_properties
+from cleanerd.state.last_time import read_clock
+from cleanerd.state.zk_topics import TopicCache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from cleanerd.log.log_dir import LogDir
+    from cleanerd.segments.log_dir import LogDir
 
     Found = tuple[str, tuple[bytes, ...], Callable[[bytes], object]]
 
@@ -181,11 +181,11 @@ def kept_by_the_daemon(root: Path) -> list[Found]:
 
     readers: dict[str, tuple[dict[str, object], Callable[[], object]]] = {
         "clock.json": (asdict(LastTime("boot", 5, 6, (7, 8), counted=False)), clock),
-        "savings.json": ({"savings": [of]}, lambda: KeptSavings(root, lambda _work, _done: None)),
+        "savings.json": ({"savings": [of]}, lambda: EstimateCache(root, lambda _work, _done: None)),
         "trend.json": ({"points": [point]}, lambda: TrendRing(root)),
         "daemon.json": ({"paused": True, "paused_partitions": ["a-0"]}, lambda: load_pauses(root)),
         "operations.json": ({"operations": [operation]}, lambda: read_operations(root)),
-        "topics.json": ({"brokers": [told]}, lambda: TopicMemory(root).of("c", 1, "p")),
+        "topics.json": ({"brokers": [told]}, lambda: TopicCache(root).of("c", 1, "p")),
     }
 
     def of_file(name: str, read: Callable[[], object]) -> Callable[[bytes], object]:

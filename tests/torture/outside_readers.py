@@ -19,19 +19,20 @@ from cleanerd.cli import cluster
 from cleanerd.cli.cluster import read_targets, status_url
 from cleanerd.cli.cluster_compare import compare
 from cleanerd.cli.output import Output
-from cleanerd.daemon import asking
+from cleanerd.daemon import control_client
 from cleanerd.daemon.backoff import Backoff
 from cleanerd.daemon.control import ControlServer, Peer
 from cleanerd.daemon.control_api import ControlApi
-from cleanerd.daemon.fleet.fleet import Fleet, FleetSettings
-from cleanerd.daemon.fleet.tracked import Tracked
 from cleanerd.daemon.http import hosts
-from cleanerd.daemon.work import hand_over
+from cleanerd.daemon.registry.partition_entry import PartitionEntry
+from cleanerd.daemon.registry.partition_registry import PartitionRegistry, RegistrySettings
+from cleanerd.daemon.work import spark_offload
 from cleanerd.format import names
 from cleanerd.format.jaas import read_jaas
 from cleanerd.format.jks import JKS_MAGIC, JksError, read_jks
-from cleanerd.log import memory, mounts
-from cleanerd.scope.selection import select
+from cleanerd.fsio import mounts
+from cleanerd.host import memory
+from cleanerd.resolution.selection import select
 from tests.daemon.views import busy
 from tests.torture.more_readers import writer
 
@@ -166,7 +167,7 @@ def told_by_hosts(root: Path) -> list[Found]:
         status, _, maps = data.partition(_SPLIT)
         put["7/status"](status)
         put["7/maps"](maps)
-        agent_attach.look_at(7, proc)
+        agent_attach.inspect_process(7, proc)
 
     def java(data: bytes) -> None:
         put["7/root/jvm/release"](data)
@@ -185,7 +186,7 @@ def told_by_hosts(root: Path) -> list[Found]:
 
     def own_names(data: bytes) -> None:
         put["hosts"](data)
-        hosts.own_names(proc / "hosts")
+        hosts.local_host_names(proc / "hosts")
 
     def host(data: bytes) -> None:
         text = data.decode("latin-1")
@@ -207,16 +208,16 @@ def told_by_hosts(root: Path) -> list[Found]:
 
 def _daemon(state_dir: Path) -> ControlServer:
     """The operations of a daemon that has three partitions, and nobody who works on them."""
-    fleet = Fleet(FleetSettings(Backoff(1000, 8000), 86_400_000, 100))
+    fleet = PartitionRegistry(RegistrySettings(Backoff(1000, 8000), 86_400_000, 100))
     for number, excluded in enumerate(("", "", "is not compacted")):
         name = names.TopicPartition("orders", number)
-        fleet.partitions["/a", name] = Tracked(name, "/a", excluded=excluded)
+        fleet.partitions["/a", name] = PartitionEntry(name, "/a", excluded=excluded)
     mode = SimpleNamespace(work="live", reason="told")
     fleet.dirs["/a"] = cast("Any", SimpleNamespace(error="", facts=object(), mode=mode))
     quiet = SimpleNamespace(
         schedule=lambda: None,
         interrupt=lambda _wanted: 0,
-        forgive=fleet.forgive,
+        forgive=fleet.clear_failures,
         wake=lambda: None,
         publish=lambda: None,
         warn=lambda _text: None,
@@ -274,11 +275,11 @@ def told_by_daemons(root: Path) -> list[Found]:
                 return lambda *_, **__: None
 
         with patch.object(socket, "create_connection", lambda *_, **__: Line()):  # a million real ones take hours
-            answer = cluster._ask("a", "http://a/status")
+            answer = cluster._query_daemon("a", "http://a/status")
         found = compare([answer, answer])
         found.to_json()
         with redirect_stdout(io.StringIO()):
-            cluster.tell(Output(), found)
+            cluster.print_cluster(Output(), found)
 
     def asked_for(data: bytes) -> None:
         put(data)
@@ -296,8 +297,8 @@ def told_by_daemons(root: Path) -> list[Found]:
             def makefile(self, *_: object, **__: object) -> Any:
                 return io.BytesIO(data)
 
-        with patch.object(asking.socket, "socket", Line):  # a million real ones take hours
-            asking.ask(root, "status")
+        with patch.object(control_client.socket, "socket", Line):  # a million real ones take hours
+            control_client.send_request(root, "status")
 
     def by_spark(data: bytes) -> None:
         result, _, errors = data.partition(_SPLIT)
@@ -306,7 +307,7 @@ def told_by_daemons(root: Path) -> list[Found]:
         job = SimpleNamespace(
             name=names.TopicPartition("a", 0), look=look, facts=facts, progress=SimpleNamespace(check=None)
         )
-        hand_over.result_of(cast("Any", job), len(errors) % 3, result, errors.decode(errors="replace"))
+        spark_offload.result_of(cast("Any", job), len(errors) % 3, result, errors.decode(errors="replace"))
 
     left = {"topic": "a", "partition": 0, "outcome": "cleaned", "bytes_before": 9, "bytes_after": 3}
     return [

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.closing import Closing
+from cleanerd.closeable import Closeable
 from tests.support.preload import compiled, preloading
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class _Fault(ctypes.Structure):
     )
 
 
-class Switch(Closing):
+class Switch(Closeable):
     """The same switch for a process that somebody else started: through a file that both have mapped."""
 
     def __init__(self, control: Path) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.cleaner.manifest import STAGING
-from cleanerd_lab.bench.generate import PARTITION, Shape, make_log
+from cleanerd_lab.bench.generate import PARTITION, LogShape, make_log
 from cleanerd_lab.demo.ports import free_port
 from tests.spark.cluster import Cluster, children, started_cluster
 from tests.spark.sessions import ON_A_CLUSTER
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MIB: Final = 1 << 20
 SIZE_BYTES: Final = 96 * MIB
 """More than a driver cleans by itself."""
-SHAPE: Final = Shape("kills", "128 B, random keys", 128, 64, 0.5)
+SHAPE: Final = LogShape("kills", "128 B, random keys", 128, 64, 0.5)
 NOW_MS: Final = 1_900_000_000_000
 VICTIMS: Final = ("driver", "executor", "driver and executors", "driver's Java", "executors", "Python workers")
 WHILE_STAGED: Final = "while files are staged"

@@ -19,10 +19,10 @@ from cleanerd.spark import stores
 from cleanerd.spark.columns import pack, unpack
 from cleanerd.spark.source.options import options_from
 from cleanerd.spark.source.places import batch_at
-from cleanerd.spark.tables.remembered import Mark, Remembered, Topic
+from cleanerd.spark.tables.remembered import TableState, Topic, Watermark
 from cleanerd.spark.values import protobuf
 from cleanerd.spark.values.column import ValueColumn
-from cleanerd.spark.values.folder import Folder
+from cleanerd.spark.values.folder import SchemaFolder
 from cleanerd.spark.values.registry import Registry
 from cleanerd.spark.values.schemas import AVRO, JSON, PROTOBUF, Schema, UndecodableError
 from cleanerd.verify.listing import SegmentFile
@@ -204,9 +204,9 @@ def around_tables(root: Path, partition: Path, trash: bytes) -> list[Found]:
     segment, kept = root / "00000000000000000000.log", root / "trash" / "20260101t000000-0123abcd.json"
     kept.parent.mkdir()
     put_segment, put_kept = writer(segment), writer(kept)
-    remembered = Remembered(
+    remembered = TableState(
         {"a": Topic("00ff", KeyRules(strategy="header", header=b"v"), keep_deleted=True)},
-        {TopicPartition("a", 0): Mark(0, 5, 7)},
+        {TopicPartition("a", 0): Watermark(0, 5, 7)},
     )
     columns = {"a": np.arange(5, dtype=np.uint64), "b": np.zeros(3, np.int32)}
     packed = tuple(pack({"n": 5}, columns, dense=dense) for dense in (False, True))
@@ -268,7 +268,7 @@ def around_tables(root: Path, partition: Path, trash: bytes) -> list[Found]:
             stores._time(data.decode("latin-1"))
 
     def folder(data: bytes) -> None:
-        known = Folder("x", files)
+        known = SchemaFolder("x", files)
         text = data.decode(errors="replace")
         known.named(text)
 
@@ -281,7 +281,7 @@ def around_tables(root: Path, partition: Path, trash: bytes) -> list[Found]:
         (
             "what a table remembers",
             (remembered.to_text().encode(),),
-            lambda data: Remembered.from_text(data.decode(errors="replace"), "x"),
+            lambda data: TableState.from_text(data.decode(errors="replace"), "x"),
         ),
         ("packed columns", packed, columns_of),
         ("options of the source", tuple(json.dumps(each).encode() for each in (options, more)), told),

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.apply.lock import LogDirLock
 from cleanerd.broker import agent_transport
 from cleanerd.cli.main import run
+from cleanerd.config import load_settings
+from cleanerd.config.check import missing_paths
 from cleanerd.errors import CleanerdError
-from cleanerd.settings import load_settings
-from cleanerd.settings.check import missing_paths
-from tests.apply.offline_round import two_groups
+from cleanerd.swap.lock import LogDirLock
 from tests.support.log_dirs import make_log_dir
 from tests.support.now_open import open_descriptors
 from tests.support.system_calls import system_call
+from tests.swap.offline_round import two_groups
 from tests.torture.failing_calls import fails
 
 if TYPE_CHECKING:

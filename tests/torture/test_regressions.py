@@ -11,28 +11,28 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.admin.client_config import read_client_config
-from cleanerd.apply import lock as lock_module
-from cleanerd.apply.files import PartitionFiles
-from cleanerd.apply.kept_segments import FORMAT, FileMark, KeptEntry, KeptSegments
-from cleanerd.apply.lock import LogDirLock
-from cleanerd.apply.validate import check_witness
 from cleanerd.broker.claim import Claim
-from cleanerd.broker.held_file import HeldFile
 from cleanerd.cli.main import run
+from cleanerd.config import load_settings
 from cleanerd.errors import CleanerdError, ConfigError
 from cleanerd.format.names import TopicPartition
-from cleanerd.log import safe_open
-from cleanerd.log.delegations import Delegations
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.log.partition import read_partition
-from cleanerd.log.segment import BatchWitness, Witness
-from cleanerd.log.state_files import locked, make_directory, read_state_file, write_state_file
-from cleanerd.scope.broker_facts import broker_facts
-from cleanerd.settings import load_settings
-from tests.apply.offline_round import two_groups
+from cleanerd.fsio import safe_open
+from cleanerd.fsio.held_file import HeldFile
+from cleanerd.fsio.state_files import locked, make_directory, read_state_file, write_state_file
+from cleanerd.resolution.broker_facts import broker_facts
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.segments.partition import read_partition
+from cleanerd.segments.segment import BatchWitness, Witness
+from cleanerd.state.delegations import Delegations
+from cleanerd.swap import lock as lock_module
+from cleanerd.swap.files import PartitionFiles
+from cleanerd.swap.kept_segments import FORMAT, FileMark, KeptEntry, KeptSegments
+from cleanerd.swap.lock import LogDirLock
+from cleanerd.swap.validate import check_witness
 from tests.support.log_dirs import make_log_dir
 from tests.support.now_open import open_descriptors
 from tests.support.system_calls import system_call
+from tests.swap.offline_round import two_groups
 from tests.torture.failing_calls import fails
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ FAILING = ("fstat", "fchown", "fchmod", "listdir")
 def _take(path: Path) -> None:
     directory = os.open(path, os.O_RDONLY)
     try:
-        Claim.take(directory, path).give_back()
+        Claim.acquire(directory, path).release()
     finally:
         os.close(directory)
 
@@ -66,7 +66,7 @@ def _make(path: Path) -> None:
 OPENING = {
     "make_directory": _make,
     "claim": _take,
-    "held file": lambda path: HeldFile.take(path, "held").release(),
+    "held file": lambda path: HeldFile.acquire(path, "held").release(),
     "state lock": _lock,
     "read": lambda path: safe_open.read_whole(str(path / "file")),
 }
@@ -198,7 +198,7 @@ ENTRY = KeptEntry(
 def test_a_number_that_is_none_is_damage(tmp_path: Path, number: str) -> None:
     """S-40: JSON knows no infinity, Python's reader does; ``undo`` died of it instead of setting the file aside."""
     kept = KeptSegments(tmp_path)
-    kept.put(ENTRY, tmp_path.stat())
+    kept.save(ENTRY, tmp_path.stat())
     (path,) = kept.path.iterdir()
     path.write_text(path.read_text().replace(f'"format": {FORMAT}', f'"format": {number}'))
     assert kept.entries() == ()
@@ -234,7 +234,7 @@ def test_a_link_that_cannot_be_made_names_both(tmp_path: Path, monkeypatch: pyte
 def test_the_same_file_whole(tmp_path: Path) -> None:
     """So that the test before can fail: this one is read."""
     kept = KeptSegments(tmp_path)
-    kept.put(ENTRY, tmp_path.stat())
+    kept.save(ENTRY, tmp_path.stat())
     assert kept.entries() == (ENTRY,)
     assert not kept.warnings
 

@@ -16,7 +16,7 @@ from cleanerd.format.index import TXN_ENTRY
 from cleanerd.format.snapshot import SNAPSHOT_ENTRY, write_snapshot
 from cleanerd.verify.finding import Finding, Findings
 from cleanerd.verify.log_dir import read_surroundings, verify_in_surroundings
-from cleanerd.verify.partition import Question, tell_deleted
+from cleanerd.verify.partition import VerifyRequest, report_deleted
 from tests.support.log_dirs import Partition, index_bytes, make_log_dir
 from tests.support.logs import BASE_TIMESTAMP_MS, Record, encode_batch, encode_marker
 
@@ -145,7 +145,7 @@ def findings(scene: Scene, against: Path | None, **facts: object) -> list[Findin
     """What is found in the partition and in the log directory's files."""
     found = Findings()
     around = read_surroundings(scene.log_dir, found)
-    question = replace(Question(now_ms=NOW, against=against), **facts)  # type: ignore[arg-type]  # by name
+    question = replace(VerifyRequest(now_ms=NOW, against=against), **facts)  # type: ignore[arg-type]  # by name
     verdict = verify_in_surroundings(scene.partition, around, question)
-    tell_deleted(scene.partition, verdict.deleted, verdict.findings)
+    report_deleted(scene.partition, verdict.deleted, verdict.findings)
     return [*found.in_order(), *verdict.findings.in_order()]

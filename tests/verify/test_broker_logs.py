@@ -11,11 +11,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from cleanerd.format.names import TopicPartition
-from cleanerd.log.log_dir import CLEANER_CHECKPOINT
+from cleanerd.segments.log_dir import CLEANER_CHECKPOINT
 from cleanerd.verify.finding import Findings
-from cleanerd.verify.kinds import Kind
+from cleanerd.verify.kinds import FindingKind
 from cleanerd.verify.log_dir import partitions_in, read_surroundings, verify_in_surroundings
-from cleanerd.verify.partition import Question
+from cleanerd.verify.partition import VerifyRequest
 from tests.brokers.node import segment_bases, wait_until
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -74,7 +74,7 @@ def _idle(log_dir: Path) -> bool:
 def _told(log_dir: Path) -> list[Finding]:
     found = Findings()
     around = read_surroundings(log_dir, found)
-    question = Question(now_ms=time.time_ns() // 1_000_000)
+    question = VerifyRequest(now_ms=time.time_ns() // 1_000_000)
     verdicts = [verify_in_surroundings(path, around, question) for path in partitions_in(log_dir)]
     assert {"t-0", "__transaction_state-0", "__cluster_metadata-0"} <= {path.name for path in partitions_in(log_dir)}
     return [*found.in_order(), *(each for verdict in verdicts for each in verdict.findings.in_order())]
@@ -111,7 +111,7 @@ def test_real_broker(broker_43: StartBroker) -> None:
     broker.stop()
     assert _has_snapshot_of_an_earlier_stop(log_dir / "t-0")
     # The files of segments that Kafka's cleaner replaced wait for the next start; nothing else is worth a word.
-    assert {each.kind for each in _told(log_dir)} <= {Kind.DELETED_FILE_LEFT}
+    assert {each.kind for each in _told(log_dir)} <= {FindingKind.DELETED_FILE_LEFT}
     broker.start()
     _transactions(broker, 4, 20, "zstd")
     broker.kill()

@@ -9,7 +9,7 @@ import pytest
 
 from cleanerd.verify.finding import Findings, Severity
 from cleanerd.verify.log_dir import read_surroundings, verify_in_surroundings
-from cleanerd.verify.partition import Question
+from cleanerd.verify.partition import VerifyRequest
 from tests.support.log_dirs import CLEANER_CHECKPOINT, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, write_checkpoint
 from tests.support.logs import encode_batch, encode_record, seal
 from tests.verify import cleaned_partition as s
@@ -310,7 +310,7 @@ def test_the_beginning_of_the_log_is_gone(scene: Scene) -> None:
     for file in scene.partition.glob(f"{0:020d}.*"):
         file.unlink()
     (found,) = findings(scene, scene.copy)
-    assert (found.severity, found.kind.words, found.offset) == (Severity.WARNING, "not-compared", 0)
+    assert (found.severity, found.kind.text, found.offset) == (Severity.WARNING, "not-compared", 0)
     assert "the log begins at offset 7, the copy at 0" in found.what
     write_checkpoint(scene.log_dir / LOG_STARTS, {s.NAME: 7})
     assert findings(scene, scene.copy) == []
@@ -339,7 +339,7 @@ def test_limit(scene: Scene) -> None:
     """Findings over the limit are counted."""
     batches = b"".join(encode_batch([record("k", "1", 0)], base_offset=offset) for offset in range(5))
     scene.put(0, batches + s.LAST_OF_7_CLEANED)
-    question = Question(now_ms=NOW, limit=2, clean_to=7)
+    question = VerifyRequest(now_ms=NOW, limit=2, clean_to=7)
     verdict = verify_in_surroundings(scene.partition, read_surroundings(scene.log_dir, Findings()), question)
     assert [each.rule for each in verdict.findings.kept] == ["C-45", "C-45"]
     assert (verdict.findings.errors, verdict.findings.omitted) == (4, 2)

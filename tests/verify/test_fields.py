@@ -16,7 +16,7 @@ from cleanerd.format.snapshot import SNAPSHOT_ENTRY, write_snapshot
 from cleanerd.verify.finding import Findings, Severity
 from cleanerd.verify.kinds import NOT_JUDGED
 from cleanerd.verify.log_dir import read_surroundings, verify_in_surroundings
-from cleanerd.verify.partition import Question
+from cleanerd.verify.partition import VerifyRequest
 from tests.support.log_dirs import RECOVERY_POINTS, write_checkpoint
 from tests.support.logs import encode_batch, encode_marker, seal
 from tests.verify import cleaned_partition as s
@@ -112,7 +112,7 @@ def test_the_page_names_what_is_not_judged() -> None:
 def test_a_time_below_minus_one_is_a_warning(scene: Scene) -> None:
     """F-2: Kafka stores it, and its cleaner copies the batch whole or stops at it."""
     scene.put(13, encode_batch([record("d", "5", 0, -7)], base_offset=13, leader_epoch=1))
-    kinds = {(each.severity, each.kind.words) for each in findings(scene, None)}
+    kinds = {(each.severity, each.kind.text) for each in findings(scene, None)}
     assert (Severity.WARNING, "timestamp-negative") in kinds
 
 
@@ -121,7 +121,7 @@ def test_the_largest_time_of_records_below_minus_one(scene: Scene, said: int, wr
     """U-52, F-2: a producer's batch says what its records say, one that a cleaning rebuilt says -1."""
     batch = encode_batch([record("d", "5", 0, -7)], base_offset=13, leader_epoch=1, max_timestamp=said)
     scene.put(13, batch)
-    kinds = {(each.severity, each.kind.words) for each in findings(scene, None)}
+    kinds = {(each.severity, each.kind.text) for each in findings(scene, None)}
     assert ((Severity.ERROR, "max-timestamp-wrong") in kinds) is wrong
 
 
@@ -145,7 +145,7 @@ def test_a_running_broker_cuts_nothing_off(scene: Scene) -> None:
     path.write_bytes(path.read_bytes()[:-1] + b"!")
     for broker_runs, severity in ((False, Severity.WARNING), (True, Severity.ERROR)):
         around = read_surroundings(scene.log_dir, Findings(), broker_runs=broker_runs)
-        verdict = verify_in_surroundings(scene.partition, around, Question(now_ms=s.NOW))
+        verdict = verify_in_surroundings(scene.partition, around, VerifyRequest(now_ms=s.NOW))
         found = [each.severity for each in verdict.findings.kept if each.rule in {"F-1", "F-2"}]
         assert found == [severity]
 
@@ -188,4 +188,4 @@ def test_the_largest_time_of_a_batch(scene: Scene) -> None:
     """F-2: with indexes that fit what the header says, only the records show it."""
     header = np.frombuffer(s.SECOND_CLEANED[:HEADER_BYTES], HEADER)
     scene.put(0, seal(_changed(header, "max_timestamp") + s.SECOND_CLEANED[HEADER_BYTES:]) + s.LAST_OF_7_CLEANED)
-    assert [(each.kind.words, each.offset) for each in findings(scene, None)] == [("max-timestamp-wrong", 3)]
+    assert [(each.kind.text, each.offset) for each in findings(scene, None)] == [("max-timestamp-wrong", 3)]

@@ -11,12 +11,12 @@ import pytest
 
 from cleanerd.format.batch import CONTROL, TRANSACTIONAL
 from cleanerd.format.control import ControlType
-from cleanerd.log.memory import MIB, Memory, batch_bytes, facts_bytes
+from cleanerd.host.memory import MIB, Memory, batch_bytes, facts_bytes
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.indexes import check_indexes
-from cleanerd.verify.kinds import Kind
+from cleanerd.verify.kinds import FindingKind
 from cleanerd.verify.listing import SegmentFile, list_partition
-from cleanerd.verify.partition import Question, verify_partition
+from cleanerd.verify.partition import VerifyRequest, verify_partition
 from cleanerd.verify.segment import BATCH_BYTES, check_segment
 from cleanerd.verify.transactions import MARKER_BYTES, Transactions, check_txn_index
 from cleanerd.verify.walk import ReadLimits
@@ -38,16 +38,20 @@ def test_a_segment_of_too_many_batches(tmp_path: Path, enough: bool) -> None:
     scene.patch(scene.file(7, ".timeindex"), 0, b"\0" * 7)
     damaged = scene.file(7).read_bytes()
     read_limits = ReadLimits(facts_bytes=BATCH_BYTES * MOST - (not enough))
-    question = Question(now_ms=NOW, clean_to=CLEAN_TO, read_limits=read_limits)
+    question = VerifyRequest(now_ms=NOW, clean_to=CLEAN_TO, read_limits=read_limits)
     whole = verify_partition(scene.partition, question)
     kinds = [(found.kind, found.file) for found in whole.findings.kept]
-    left_out = (Kind.NOT_VERIFIED, str(scene.file(7)))
+    left_out = (FindingKind.NOT_VERIFIED, str(scene.file(7)))
     assert (left_out in kinds) != enough
-    assert ((Kind.TIME_INDEX_WRONG, str(scene.file(7, ".timeindex"))) in kinds) == enough
-    assert {kind for kind, _ in kinds} <= {Kind.NOT_VERIFIED, Kind.TIME_INDEX_WRONG, Kind.TIME_INDEX_UNFINISHED}
+    assert ((FindingKind.TIME_INDEX_WRONG, str(scene.file(7, ".timeindex"))) in kinds) == enough
+    assert {kind for kind, _ in kinds} <= {
+        FindingKind.NOT_VERIFIED,
+        FindingKind.TIME_INDEX_WRONG,
+        FindingKind.TIME_INDEX_UNFINISHED,
+    }
     scene.patch(scene.file(7), len(damaged) - 1, bytes([damaged[-1] ^ 1]))
     again = verify_partition(scene.partition, question)
-    assert Kind.BATCH_DAMAGED in {found.kind for found in again.findings.kept}
+    assert FindingKind.BATCH_DAMAGED in {found.kind for found in again.findings.kept}
     assert again.records == whole.records - 1 or again.batches == whole.batches - 1
 
 
@@ -71,7 +75,7 @@ def test_memory_stays_below_what_is_reckoned(tmp_path: Path) -> None:
         taken.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert (facts.batches, facts.end_offset, facts.whole) == (count, count, True)
-        assert [found.kind for found in findings.kept] == ([] if limit else [Kind.NOT_VERIFIED])
+        assert [found.kind for found in findings.kept] == ([] if limit else [FindingKind.NOT_VERIFIED])
     whole, nothing = taken
     assert nothing < whole - 30 * count, "the columns are not kept"
     assert whole < BATCH_BYTES * count + 512 * 1024, "with its chunk of 64 KiB"
@@ -87,13 +91,13 @@ def test_damage_takes_no_memory(tmp_path: Path) -> None:
         content = b"".join(number.to_bytes(8, "big") + one[8:] for number in range(count))
         path = make_log_dir(tmp_path / str(count), {"orders-0": Partition({0: content, count: b""})}) / "orders-0"
         tracemalloc.start()
-        verdict = verify_partition(path, Question(now_ms=NOW, clean_to=0, limit=100, read_limits=read_limits))
+        verdict = verify_partition(path, VerifyRequest(now_ms=NOW, clean_to=0, limit=100, read_limits=read_limits))
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-        damaged = [found for found in verdict.findings.kept if found.kind is Kind.BATCH_DAMAGED]
+        damaged = [found for found in verdict.findings.kept if found.kind is FindingKind.BATCH_DAMAGED]
         assert (len(damaged), verdict.findings.omitted) == (100, count - 100)
         assert verdict.to_json()["findings_omitted"] == count - 100
-        assert Kind.RECORD_DAMAGED not in {found.kind for found in verdict.findings.kept}, "it was told already"
+        assert FindingKind.RECORD_DAMAGED not in {found.kind for found in verdict.findings.kept}, "it was told already"
     assert peaks[1] - peaks[0] < 3_000 * 16
 
 
@@ -114,7 +118,7 @@ def test_markers_are_columns(tmp_path: Path) -> None:
     count, batches = 10_000, markers_of(10_000)
     transactions = Transactions()
     tracemalloc.start()
-    transactions.take(batches)
+    transactions.add(batches)
     taken = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert taken < 80 * count, "each was several objects: 400 bytes"
@@ -127,13 +131,15 @@ def test_markers_are_columns(tmp_path: Path) -> None:
     assert ranges[:2].tolist() == [[0, 0, 1], [0, 200, 201]]
     assert (len(ranges), ranges[-1].tolist()) == (count, [99, 2 * count - 2, 2 * count - 1])
     transactions = Transactions(read_limits=ReadLimits(facts_bytes=MARKER_BYTES * 9))
-    transactions.take(markers_of(10))
+    transactions.add(markers_of(10))
     assert transactions.markers() is None
     findings = Findings()
     file = SegmentFile(tmp_path / f"{0:020d}.log", 0, 9, 9, sealed=True)
     check_txn_index(file, None, findings, whole=True, end_offset=0)
-    assert [(one.kind, one.file) for one in findings.kept] == [(Kind.NOT_VERIFIED, str(file.companion(".txnindex")))]
-    transactions.take(markers_of(9))
+    assert [(one.kind, one.file) for one in findings.kept] == [
+        (FindingKind.NOT_VERIFIED, str(file.companion(".txnindex")))
+    ]
+    transactions.add(markers_of(9))
     assert transactions.markers() is not None, "those of the next segment fit"
 
 
@@ -142,8 +148,10 @@ def test_an_index_that_is_too_large(tmp_path: Path) -> None:
     scene = make_scene(tmp_path)
     with scene.file(7, ".index").open("r+b") as file:
         file.truncate(1 << 40)  # more than any machine has memory: what reads it does not come back with a finding
-    verdict = verify_partition(scene.partition, Question(now_ms=NOW, clean_to=CLEAN_TO))
-    assert (Kind.NOT_VERIFIED, str(scene.file(7, ".index"))) in [(one.kind, one.file) for one in verdict.findings.kept]
+    verdict = verify_partition(scene.partition, VerifyRequest(now_ms=NOW, clean_to=CLEAN_TO))
+    assert (FindingKind.NOT_VERIFIED, str(scene.file(7, ".index"))) in [
+        (one.kind, one.file) for one in verdict.findings.kept
+    ]
 
 
 def test_the_limit_follows_from_the_memory() -> None:

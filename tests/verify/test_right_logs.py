@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.log.clean_point import StateStore
+from cleanerd.state.cleaner_checkpoint import StateStore
 from cleanerd.verify.finding import Severity
-from cleanerd.verify.partition import Question, verify_partition
+from cleanerd.verify.partition import VerifyRequest, verify_partition
 from tests.cleaner.driver import scratch
 from tests.differential.duel import NAME, clean_ours, prepare
 from tests.differential.history import History, Turn
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from cleanerd.verify.partition import Verdict
+    from cleanerd.verify.partition import VerifyResult
     from tests.kafka.judge import Judge
     from tests.kafka.log_spec import Segment
 
@@ -40,7 +40,7 @@ def work() -> Iterator[Path]:
         yield path
 
 
-def _told(verdict: Verdict, *, but: tuple[str, ...] = ()) -> list[str]:
+def _told(verdict: VerifyResult, *, but: tuple[str, ...] = ()) -> list[str]:
     return [
         f"{found.severity} {found.rule} {found.file}: {found.what}"
         for found in verdict.findings.in_order()
@@ -59,7 +59,7 @@ def test_transactions_cleaned_by_kafka(judge_43: Judge, work: Path, seed: int) -
     path = work / "logs" / str(NAME)
     segments = transactional_log(seed)
     end = _make(judge_43, path, segments)
-    raw = verify_partition(path, Question(now_ms=NOWS[0]))
+    raw = verify_partition(path, VerifyRequest(now_ms=NOWS[0]))
     assert _told(raw) == []
     assert raw.records > 0
     assert raw.end_offset == end
@@ -69,7 +69,7 @@ def test_transactions_cleaned_by_kafka(judge_43: Judge, work: Path, seed: int) -
         shutil.copytree(path, before)
         first = segments[0].base if number == 0 else segments[-1].base // 2
         (cleaned,) = judge_43.clean(path, [Round(now_ms, first)], config=CONFIG)
-        question = Question(now_ms=now_ms, clean_to=cleaned.end_offset, against=before)
+        question = VerifyRequest(now_ms=now_ms, clean_to=cleaned.end_offset, against=before)
         # A group's last batch may go (U-13): Kafka's own cleaner does not keep it.
         assert _told(verify_partition(path, question), but=("U-13",)) == []
         assert _told(verify_partition(path, replace(question, against=None))) == []
@@ -100,13 +100,13 @@ def test_legacy_cleaned_by_kafka(request: pytest.FixtureRequest, work: Path, pro
     path = work / "logs" / str(NAME)
     segments = legacy_log(7)
     _make(maker, path, segments)
-    assert _told(verify_partition(path, Question(now_ms=NOWS[0]))) == []
+    assert _told(verify_partition(path, VerifyRequest(now_ms=NOWS[0]))) == []
     before = work / "before" / str(NAME)
     shutil.copytree(path, before)
     judge: Judge = request.getfixturevalue(profile)
     (cleaned,) = judge.clean(path, [Round(NOWS[0], 0)], config=CONFIG)
     assert cleaned.messages_written < cleaned.messages_read
-    question = Question(now_ms=NOWS[0], clean_to=cleaned.end_offset, against=before)
+    question = VerifyRequest(now_ms=NOWS[0], clean_to=cleaned.end_offset, against=before)
     assert _told(verify_partition(path, question), but=("U-13",)) == []
 
 
@@ -114,7 +114,7 @@ def _ours_is_right(judge: Judge, work: Path, history: History, nows: object) -> 
     path = work / "logs" / str(NAME)
     _make(judge, path, history.segments)
     prepare(path.parent)
-    assert _told(verify_partition(path, Question(now_ms=T0))) == []
+    assert _told(verify_partition(path, VerifyRequest(now_ms=T0))) == []
     store = StateStore(work / "state")
     for number, now_ms in enumerate(nows):  # type: ignore[call-overload]
         before = work / f"before-{number}" / str(NAME)
@@ -122,7 +122,7 @@ def _ours_is_right(judge: Judge, work: Path, history: History, nows: object) -> 
         turn = Turn(now_ms, from_start=number > 0)
         result = clean_ours(path.parent, store, history, turn)
         assert result.error is None, str(result.error)
-        question = Question(
+        question = VerifyRequest(
             now_ms=now_ms,
             producer_expiration_ms=history.producer_expiration_ms,
             clean_to=history.segments[-1].base,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.verify.partition import Question, verify_partition
+from cleanerd.verify.partition import VerifyRequest, verify_partition
 from cleanerd.verify.rules import KeyRules
 from tests.cleaner.driver import NAME, scratch
 from tests.cleaner.strategy_cases import NOW, batches, rec
@@ -41,7 +41,7 @@ class VerifiedWorld(World):
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(self.partition, copy)
         result = super()._clean(step, options)
-        question = Question(
+        question = VerifyRequest(
             now_ms=step.now_ms,
             producer_expiration_ms=1,
             log_start=self.start,
@@ -77,7 +77,7 @@ def verified(root: Path, before: bytes, after: bytes, rules: KeyRules, *, end: i
     """The rules that ``after`` breaks as a cleaning of ``before``."""
     new = make_log_dir(root / "new", {NAME: Partition({0: after, end: b""})}) / NAME
     old = make_log_dir(root / "old", {NAME: Partition({0: before, end: b""})}) / NAME
-    question = Question(now_ms=NOW, clean_to=end, against=old, rules=rules)
+    question = VerifyRequest(now_ms=NOW, clean_to=end, against=old, rules=rules)
     return [finding.rule for finding in verify_partition(new, question).findings.in_order()]
 
 

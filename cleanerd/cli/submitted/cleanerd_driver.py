@@ -8,14 +8,14 @@ import os
 import sys
 
 from cleanerd.cli.main import main
-from cleanerd.spark.launch import DRIVER_MARK, STDERR_MARK, unquoted_argument
+from cleanerd.spark.launch import DRIVER_VARIABLE, STDERR_VARIABLE, unquoted_argument
 from cleanerd.spark.own_pyspark import prefer_installed
-from cleanerd.spark.streams import take_stderr
+from cleanerd.spark.streams import adopt_stderr
 
 if __name__ == "__main__":
-    if DRIVER_MARK in os.environ:
-        take_stderr(os.environ.get(STDERR_MARK, ""))
+    if DRIVER_VARIABLE in os.environ:
+        adopt_stderr(os.environ.get(STDERR_VARIABLE, ""))
         sys.argv[1:] = map(unquoted_argument, sys.argv[1:])
-    os.environ[DRIVER_MARK] = "1"
+    os.environ[DRIVER_VARIABLE] = "1"
     prefer_installed()
     main()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from cleanerd.daemon.within import within
+from cleanerd.daemon.with_timeout import within
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

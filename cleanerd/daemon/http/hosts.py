@@ -34,7 +34,7 @@ class Hosts:
         own: Callable[[], Collection[str]] | None = None,
     ) -> None:
         self._loopback_only = loopback_only
-        self._names = frozenset(names if names or loopback_only else (own or own_names)())
+        self._names = frozenset(names if names or loopback_only else (own or local_host_names)())
 
     def refusal(self, headers: Sequence[str]) -> tuple[int, str] | None:
         """Status and text for these ``Host`` headers, None when they are answered; X-Forwarded-Host counts for nothing.
@@ -45,7 +45,7 @@ class Hosts:
             return 400, "This request has several Host headers. Send one.\n"
         if not headers or self._is_ours(headers[0]):
             return None
-        return 421, self._told()
+        return 421, self._describe()
 
     def _is_ours(self, header: str) -> bool:
         name = name_of(header)
@@ -56,7 +56,7 @@ class Hosts:
             return address.is_loopback or not self._loopback_only
         return name == "localhost" or name.endswith(".localhost") or name in self._names
 
-    def _told(self) -> str:
+    def _describe(self) -> str:
         known = sorted(self._names)[:_MOST_NAMES]
         where = "localhost, 127.0.0.1 and [::1]" if self._loopback_only else "its addresses, localhost"
         return (
@@ -80,7 +80,7 @@ def name_of(header: str) -> str | None:
     return name if name and _PORT.fullmatch(port) else None
 
 
-def own_names(hosts_file: Path | None = None, host: str | None = None) -> frozenset[str]:
+def local_host_names(hosts_file: Path | None = None, host: str | None = None) -> frozenset[str]:
     """What this host calls itself, and what ``hosts_file`` (/etc/hosts) calls it besides; asks no name server."""
     own = (host or socket.gethostname()).lower()
     found = {own, own.partition(".")[0]}

@@ -245,6 +245,6 @@ PARTITIONS: Final = (
     ),
 )
 
-OWN: Final = (*DAEMON, *TOTALS, *LOG_DIRS, *TOPICS, *PARTITIONS)
-ALL: Final = (*OWN, *KAFKA)
+ALL_METRICS: Final = (*DAEMON, *TOTALS, *LOG_DIRS, *TOPICS, *PARTITIONS)
+ALL: Final = (*ALL_METRICS, *KAFKA)
 BY_NAME: Final[Mapping[str, Metric]] = MappingProxyType({metric.name: metric for metric in ALL})

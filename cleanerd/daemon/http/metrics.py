@@ -17,11 +17,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from cleanerd.cleaner.result import Dropped, Outcome
+from cleanerd.cleaner.result import Outcome, RemovedRecords
 from cleanerd.daemon.http import metric_names, partition_series
 from cleanerd.daemon.http.partition_series import is_overdue
 from cleanerd.daemon.view import Histogram, PartitionPhase
-from cleanerd.words import as_utf8
+from cleanerd.humanize import as_utf8
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 DEFAULT_PARTITIONS_MAX: Final = 1000
 
 OUTCOMES: Final[tuple[str, ...]] = get_args(Outcome)
-REASONS: Final = tuple(Dropped.__dataclass_fields__)
+REASONS: Final = tuple(RemovedRecords.__dataclass_fields__)
 _END: Final = b"# EOF\n"  # OpenMetrics has it
 
 STATES: Final[tuple[str, ...]] = get_args(PartitionPhase)
@@ -257,7 +257,7 @@ def _log_dirs(families: _Families, view: DaemonView) -> None:
         states = Counter(partition.phase for partition in partitions)
         for state in STATES:
             families.add("cleanerd_partitions", (path, state), states[state])  # type: ignore[index]
-        families.add("cleanerd_quarantined_partitions", (path,), len(_left_alone(partitions)))
+        families.add("cleanerd_quarantined_partitions", (path,), len(_quarantined(partitions)))
         families.add("cleanerd_dirty_bytes", (path,), sum(p.dirty_bytes or 0 for p in partitions))
         families.add("cleanerd_reclaimable_bytes", (path,), sum(p.reclaimable_bytes or 0 for p in partitions))
         families.add("cleanerd_reclaimable_low_bytes", (path,), sum(p.reclaimable_low_bytes or 0 for p in partitions))
@@ -303,7 +303,7 @@ def _held_locks(families: _Families, view: DaemonView) -> None:
         families.histogram("cleanerd_lock_held_seconds", held, lock)
 
 
-def _left_alone(partitions: Iterable[PartitionView]) -> list[PartitionView]:
+def _quarantined(partitions: Iterable[PartitionView]) -> list[PartitionView]:
     """Those in quarantine; while all cleaning is paused their state is paused all the same."""
     return [each for each in partitions if each.quarantine is not None and each.phase != "excluded"]
 
@@ -347,7 +347,7 @@ def _kafka(families: _Families, view: DaemonView, now_ms: int) -> None:
     for name, value in values.items():
         families.add(name, (), value)
     for path, partitions in _by_log_dir(view).items():
-        left, label = _left_alone(partitions), (_as_jmx(path),)
+        left, label = _quarantined(partitions), (_as_jmx(path),)
         families.add("kafka_log_logcleanermanager_uncleanable_partitions_count", label, len(left))
         families.add("kafka_log_logcleanermanager_uncleanable_bytes", label, sum(p.dirty_bytes or 0 for p in left))
 

@@ -10,7 +10,7 @@ import heapq
 from typing import TYPE_CHECKING
 
 from cleanerd.daemon.http.metric_names import PARTITIONS
-from cleanerd.words import as_utf8
+from cleanerd.humanize import as_utf8
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

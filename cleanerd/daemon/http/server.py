@@ -27,14 +27,14 @@ from aiohttp import payload, web
 
 from cleanerd.daemon.http.connections import Connections
 from cleanerd.daemon.http.explanations import Explanations
-from cleanerd.daemon.http.hosts import Hosts, own_names
+from cleanerd.daemon.http.hosts import Hosts, local_host_names
 from cleanerd.daemon.http.metrics import DEFAULT_PARTITIONS_MAX, Exposition
 from cleanerd.daemon.http.page_files import PageFile, PageFiles
 from cleanerd.daemon.http.status_body import StatusBody, encode
-from cleanerd.daemon.within import within
+from cleanerd.daemon.with_timeout import within
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 from cleanerd.format.names import parse_topic_partition_dir
-from cleanerd.words import as_utf8
+from cleanerd.humanize import as_utf8
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
@@ -104,7 +104,7 @@ class HttpServer:
         kafka_names: bool = True,
         partitions_max: int = DEFAULT_PARTITIONS_MAX,
         hosts: Collection[str] = (),
-        own_names: Callable[[], Collection[str]] = own_names,
+        own_names: Callable[[], Collection[str]] = local_host_names,
         explain_seconds: float = EXPLAIN_SECONDS,
         connections: Callable[[web.Server], Connections] = Connections,
     ) -> None:
@@ -129,7 +129,7 @@ class HttpServer:
             "/livez": self._livez,
             "/healthz": self._healthz,
             "/readyz": self._readyz,
-            "/status": self._whole_status,
+            "/status": self._full_status,
             **dict.fromkeys(_PAGES, self._index),
         }
 
@@ -227,7 +227,7 @@ class HttpServer:
         if partition is None:
             return _error(404, "no compacted partition of this name", hint="/status lists those that there are")
         if room == "explain":
-            return await self._explained(request, name)
+            return await self._explain(request, name)
         return _json(request, _status_of(view, partition))
 
     async def _index(self, request: web.BaseRequest) -> web.Response:
@@ -261,14 +261,14 @@ class HttpServer:
         how = (f"{each.path}: {each.mode}: {each.error or each.mode_reason}\n" for each in view.log_dirs)
         return web.Response(text=as_utf8("ready\n" + "".join(how)))
 
-    async def _whole_status(self, request: web.BaseRequest) -> web.Response:
+    async def _full_status(self, request: web.BaseRequest) -> web.Response:
         body = await self._in_thread(functools.partial(self._status.of, self._view()))
         headers = {"Content-Type": "application/json", "ETag": f'W/"{body.etag}"', "Vary": "Accept-Encoding"}
         if _has(request, body.etag):
             return web.Response(status=304, headers=headers)
         return _packed(request, body.plain, headers, zipped=body.zipped)
 
-    async def _explained(self, request: web.BaseRequest, name: str) -> web.Response:
+    async def _explain(self, request: web.BaseRequest, name: str) -> web.Response:
         try:
             document = await self._explanations.of(name, self._explain_seconds)
         except TimeoutError:

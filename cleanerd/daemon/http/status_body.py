@@ -18,7 +18,7 @@ _LEVEL: Final = 1  # repeated names are most of it: more effort takes three time
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class StatusBytes:
     """JSON, plain and packed."""
 
     plain: bytes
@@ -31,18 +31,18 @@ class StatusBody:
 
     def __init__(self) -> None:
         self._view: DaemonView | None = None
-        self._body: Body | None = None
+        self._body: StatusBytes | None = None
         self._texts: dict[int, tuple[PartitionView, str]] = {}
         self._count = 0
 
-    def of(self, view: DaemonView) -> Body:
+    def of(self, view: DaemonView) -> StatusBytes:
         """That of ``view``: ``view.to_json()``, as text."""
         if self._body is not None and self._view is view:
             return self._body
         plain = self.plain(view)
         self._count += 1
         etag = f"{view.started_ms:x}-{view.made_ms:x}-{self._count:x}"
-        self._view, self._body = view, Body(plain, gzip.compress(plain, _LEVEL, mtime=0), etag)
+        self._view, self._body = view, StatusBytes(plain, gzip.compress(plain, _LEVEL, mtime=0), etag)
         return self._body
 
     def plain(self, view: DaemonView) -> bytes:

@@ -14,29 +14,29 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.survey import CleaningOptions
     from cleanerd.daemon.backoff import Backoff
-    from cleanerd.daemon.partition_look import PartitionLook
-    from cleanerd.daemon.seen import Seen
+    from cleanerd.daemon.directory_snapshot import DirectorySnapshot
+    from cleanerd.daemon.partition_scan import PartitionScan
     from cleanerd.daemon.view import Trigger
     from cleanerd.daemon.work.progress import JobProgress
     from cleanerd.format.names import TopicPartition
-    from cleanerd.log.at_work import Marks
-    from cleanerd.log.clean_point import LastSegment, Retry, StateStore
-    from cleanerd.log.clock import Clock
-    from cleanerd.scope.broker_facts import BrokerFacts
-    from cleanerd.scope.partitions import Resolved
+    from cleanerd.host.clock import Clock
+    from cleanerd.resolution.broker_facts import BrokerFacts
+    from cleanerd.resolution.partitions import ResolvedTopics
+    from cleanerd.state.cleaner_checkpoint import LastSegment, Retry, StateStore
+    from cleanerd.state.in_progress import InFlightMarkers
 
 Kind = Literal["live", "stage", "observe", "horizons", "drop", "estimate"]
 
 
-class Stager(Protocol):
+class ExternalStager(Protocol):
     """Somebody else who may stage a partition: Spark (`HandOver`)."""
 
-    def stage(self, job: Job, resources: Resources, options: CleaningOptions) -> CleaningResult | None:
+    def stage(self, job: CleaningJob, resources: Resources, options: CleaningOptions) -> CleaningResult | None:
         """Have it staged; None when it is the worker's own to stage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class CleaningJob:
     """One partition's turn. ``before`` is its quarantine so far, None without one; ``socket`` the agent's, if live.
 
     ``clock`` tells the time that its deletes go by. ``resolved``: configurations that looks there have worked out.
@@ -48,7 +48,7 @@ class Job:
     path: Path
     kind: Kind
     trigger: Trigger
-    look: PartitionLook
+    look: PartitionScan
     facts: BrokerFacts
     socket: Path | None
     store: StateStore
@@ -58,14 +58,14 @@ class Job:
     before: Retry | None
     backoff: Backoff
     clock: Clock
-    resolved: dict[str, Resolved] | None = None
-    hand_over: Stager | None = None
-    marks: Marks | None = None
+    resolved: dict[str, ResolvedTopics] | None = None
+    hand_over: ExternalStager | None = None
+    marks: InFlightMarkers | None = None
     alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Saving:
+class JobReclaimable:
     """What a cleaning would leave: bytes below the active segment; exactly, unless there is an ``estimate``.
 
     The others say of which log that is so: from ``clean_offset`` to ``bound_offset`` it was to be cleaned, and
@@ -89,7 +89,7 @@ class Saving:
         saved = max(0, self.bytes_before - self.bytes_after)
         return Reclaimable(saved, saved, saved, "exact")
 
-    def now(self, look: PartitionLook) -> Reclaimable | None:
+    def now(self, look: PartitionScan) -> Reclaimable | None:
         """What it would save of the log as it is; None when it was cleaned since."""
         if self.is_of(look):
             return self.reclaimable
@@ -97,7 +97,7 @@ class Saving:
             return None
         return self.reclaimable.grown(look.dirty_bytes - self.dirty_bytes, self.dirty_bytes)
 
-    def is_of(self, look: PartitionLook) -> bool:
+    def is_of(self, look: PartitionScan) -> bool:
         """Whether the log is still the one that it was worked out for: nobody wrote more, and nobody cleaned it."""
         return (self.clean_offset, self.bound_offset, self.clean_bytes, self.dirty_bytes) == (
             look.clean_offset, look.bound_offset, look.clean_bytes, look.dirty_bytes,
@@ -105,11 +105,11 @@ class Saving:
 
 
 @dataclass(frozen=True, slots=True)
-class LookedAfter:
+class ScanAfterJob:
     """The partition when the job had ended, looked at by the worker, and what its directory was then."""
 
-    look: PartitionLook
-    seen: Seen
+    look: PartitionScan
+    seen: DirectorySnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,17 +120,17 @@ class JobDone:
     next tombstones go. ``after``: what it is now, None when somebody has to look.
     """
 
-    job: Job
+    job: CleaningJob
     ended_ms: int
     result: CleaningResult | None = None
-    saving: Saving | None = None
+    saving: JobReclaimable | None = None
     stopped: bool = False
     failed: str = ""
     retry: Retry | None = None
     passing: str = ""
     horizons: bool = False
     next_purge_ms: int | None = None
-    after: LookedAfter | None = None
+    after: ScanAfterJob | None = None
 
     @property
     def began_ms(self) -> int:

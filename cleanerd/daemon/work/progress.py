@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from cleanerd.cleaner.cleaner import Stopped
+from cleanerd.cleaner.cleaner import CleaningStopped
 
 if TYPE_CHECKING:
     from cleanerd.daemon.view import RunPhase
@@ -40,7 +40,7 @@ class JobProgress:
             Stopped: it was told to.
         """
         if self._stop.is_set():
-            raise Stopped
+            raise CleaningStopped
 
     def phase(self, name: str, total_bytes: int) -> None:
         """The next phase begins."""

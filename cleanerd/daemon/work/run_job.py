@@ -11,54 +11,54 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from cleanerd.apply.files import PartitionFiles
-from cleanerd.apply.put_by_agent import LiveDir
-from cleanerd.apply.put_staged import has_changed
-from cleanerd.apply.remember import not_cleaned
-from cleanerd.apply.round import clean_live, stage_partition
-from cleanerd.apply.swap import drop_plans, names_staged
-from cleanerd.apply.swapping_broker import SwappingBroker
-from cleanerd.apply.unfinished import refuse_unfinished
-from cleanerd.broker.live_broker import Patience
+from cleanerd.broker.live_broker import RetryPolicy
 from cleanerd.cleaner.change_cost import count_change
-from cleanerd.cleaner.cleaner import Cleaning, Stopped
+from cleanerd.cleaner.cleaner import Cleaning, CleaningStopped
 from cleanerd.cleaner.horizons import next_purge_ms
 from cleanerd.cleaner.planning import make_plan
 from cleanerd.cleaner.reclaimable import estimate_reclaimable
 from cleanerd.cleaner.survey import CleaningOptions, survey_log
-from cleanerd.daemon.partition_look import look_at
-from cleanerd.daemon.seen import Seen, listed, mtime_ns, shows
-from cleanerd.daemon.work.job import JobDone, LookedAfter, Saving
+from cleanerd.daemon.directory_snapshot import DirectorySnapshot, listed, matches_listing, mtime_ns
+from cleanerd.daemon.partition_scan import scan_partition
+from cleanerd.daemon.work.job import JobDone, JobReclaimable, ScanAfterJob
 from cleanerd.errors import CleanerdError, CorruptionError, TooManyPassesError, as_cleanerd_error
-from cleanerd.log.clean_point import PartitionState, Retry, last_closed
-from cleanerd.log.kernel_errors import kernel_errors_told
-from cleanerd.log.page_cache import SMALL_BYTES, cold_segments, drop
-from cleanerd.log.partition import Listed, number_of, read_partition
-from cleanerd.log.quarantine import quarantined
-from cleanerd.log.read import SegmentReader
-from cleanerd.scope.partitions import ByBroker
+from cleanerd.resolution.partitions import LivePartitions
+from cleanerd.segments.kernel_errors import translated_kernel_errors
+from cleanerd.segments.page_cache import SMALL_BYTES, cold_segments, drop
+from cleanerd.segments.partition import DirectoryListing, number_of, read_partition
+from cleanerd.segments.reading import SegmentReader
+from cleanerd.state.cleaner_checkpoint import PartitionState, Retry, last_closed
+from cleanerd.state.quarantine import quarantined
+from cleanerd.swap.deferred_swap import has_changed
+from cleanerd.swap.files import PartitionFiles
+from cleanerd.swap.group_swap import drop_plans, names_staged
+from cleanerd.swap.live_swap import LiveDir
+from cleanerd.swap.record_outcome import not_cleaned
+from cleanerd.swap.round import clean_live, stage_partition
+from cleanerd.swap.swapping_broker import SwappingBroker
+from cleanerd.swap.unfinished import refuse_unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from cleanerd.apply.keep import KeepPlace
     from cleanerd.broker.agent_pool import AgentPool
-    from cleanerd.broker.reading import PartitionReading
+    from cleanerd.broker.partition_snapshot import PartitionSnapshot
     from cleanerd.cleaner.reclaimable import Reclaimable
     from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.survey import Survey
-    from cleanerd.daemon.work.job import Job
-    from cleanerd.daemon.work.keeping import Keeping
-    from cleanerd.log.partition import PartitionLog
+    from cleanerd.daemon.work.backup_limits import BackupLimits
+    from cleanerd.daemon.work.job import CleaningJob
+    from cleanerd.segments.partition import PartitionLog
+    from cleanerd.swap.backup import BackupPlace
 
-GIVES_WAY: Final = Patience(plans=2, deletion_seconds=0.0)
+YIELDING: Final = RetryPolicy(plans=2, deletion_seconds=0.0)
 """A worker does not sleep while other partitions wait: a partition that has to wait is cleaned later (D-10)."""
 
 _log = structlog.get_logger()
 
 
-def run(job: Job, keeping: Keeping | None = None, agents: AgentPool | None = None) -> JobDone:
+def run(job: CleaningJob, keeping: BackupLimits | None = None, agents: AgentPool | None = None) -> JobDone:
     """Do it, in a worker's thread.
 
     ``keeping``: where what is replaced is kept. ``agents``: connections that are shared with other jobs and looks.
@@ -73,22 +73,24 @@ def run(job: Job, keeping: Keeping | None = None, agents: AgentPool | None = Non
     try:
         with mark:
             return _run(job, listed, keeping, agents)
-    except Stopped:
+    except CleaningStopped:
         return JobDone(job, job.clock.now_ms(), stopped=True)
     finally:
         drop(path, cold)
 
 
-def _run(job: Job, listed: PartitionLog | None, keeping: Keeping | None, agents: AgentPool | None) -> JobDone:
+def _run(
+    job: CleaningJob, listed: PartitionLog | None, keeping: BackupLimits | None, agents: AgentPool | None
+) -> JobDone:
     if job.kind in {"live", "stage"}:
-        _tell_change(job)
-        readings: list[PartitionReading] = []
+        _report_change(job)
+        readings: list[PartitionSnapshot] = []
         result = _cleaned(job, keeping, agents, readings.append)
         if result.outcome == "quarantined":
             return replace(_failed(job, result.reason, result.error), result=result)
-        return JobDone(job, job.clock.now_ms(), result=result, after=_looked_after(job, readings))
+        return JobDone(job, job.clock.now_ms(), result=result, after=_job_result(job, readings))
     try:
-        with kernel_errors_told(str(job.path / str(job.name))):
+        with translated_kernel_errors(str(job.path / str(job.name))):
             work = {"drop": _drop, "estimate": _estimate, "observe": _observe, "horizons": _horizons}[job.kind]
             return work(job)
     except (CleanerdError, OSError) as caught:
@@ -102,7 +104,7 @@ def _run(job: Job, listed: PartitionLog | None, keeping: Keeping | None, agents:
         return _failed(job, str(error), error)
 
 
-def _tell_change(job: Job) -> None:
+def _report_change(job: CleaningJob) -> None:
     """U-6: what other rules than before cost is said before it happens; the settings have named them."""
     if not job.look.fingerprint_changed:
         return
@@ -117,14 +119,14 @@ def _tell_change(job: Job) -> None:
             _log.warning("its rules change", partition=str(job.name), cost=told)
 
 
-def _with_way_out(job: Job, reason: str, error: CleanerdError | None) -> str:
+def _with_remedy(job: CleaningJob, reason: str, error: CleanerdError | None) -> str:
     """For damage, how to see all of it and how to try again."""
     if not isinstance(error, CorruptionError):
         return reason
     return f"{reason} (all that is damaged: cleanerd verify {job.path}; once repaired: cleanerd retry {job.name})"
 
 
-def _looked_after(job: Job, readings: Sequence[PartitionReading]) -> LookedAfter | None:
+def _job_result(job: CleaningJob, readings: Sequence[PartitionSnapshot]) -> ScanAfterJob | None:
     """By what was read last of the partition, once the claim on it is given back; None: it has to be read anew.
 
     The directory is listed after it was read. It counts while it shows the segments that were read: what changes these
@@ -136,21 +138,23 @@ def _looked_after(job: Job, readings: Sequence[PartitionReading]) -> LookedAfter
     path = str(reading.log.path)
     changed_ns = mtime_ns(path)
     found = listed(path)
-    if found is None or not shows(found, reading.log):
+    if found is None or not matches_listing(found, reading.log):
         return None
     try:
-        look = look_at(reading, job.store, job.clock.now_ms())
+        look = scan_partition(reading, job.store, job.clock.now_ms())
     except (CleanerdError, OSError):
         return None  # whoever looks next says what is wrong
-    mode = f"{job.kind}/{ByBroker.kind}"
-    return LookedAfter(look, Seen.of(look, reading, None, mode, Listed(changed_ns, number_of(found))))
+    mode = f"{job.kind}/{LivePartitions.kind}"
+    return ScanAfterJob(
+        look, DirectorySnapshot.of(look, reading, None, mode, DirectoryListing(changed_ns, number_of(found)))
+    )
 
 
 def _cleaned(
-    job: Job,
-    keeping: Keeping | None,
+    job: CleaningJob,
+    keeping: BackupLimits | None,
     agents: AgentPool | None,
-    read_after: Callable[[PartitionReading], None],
+    read_after: Callable[[PartitionSnapshot], None],
 ) -> CleaningResult:
     log_dir = job.look.log_dir
     try:
@@ -161,21 +165,21 @@ def _cleaned(
 
 
 def _clean_live(
-    job: Job,
-    keep: KeepPlace | None,
+    job: CleaningJob,
+    keep: BackupPlace | None,
     agents: AgentPool | None,
-    read_after: Callable[[PartitionReading], None],
+    read_after: Callable[[PartitionSnapshot], None],
 ) -> CleaningResult:
     if job.socket is None:
         raise AssertionError("a live job without an agent")
     log_dir = job.look.log_dir
-    with SwappingBroker(job.socket, GIVES_WAY, pool=agents) as broker:
-        read = ByBroker(log_dir, job.facts, broker, resolved=job.resolved).read
+    with SwappingBroker(job.socket, YIELDING, pool=agents) as broker:
+        read = LivePartitions(log_dir, job.facts, broker, resolved=job.resolved).read
         live = LiveDir(log_dir, job.store, _resources(job), broker, read, keep, read_after)
         return clean_live(live, job.name, _options(job), job.progress)
 
 
-def _stage(job: Job, keep: KeepPlace | None) -> CleaningResult:
+def _stage(job: CleaningJob, keep: BackupPlace | None) -> CleaningResult:
     resources, options = _resources(job), _options(job)
     if job.hand_over is not None and keep is None:  # Spark is not told where to keep anything
         handed = job.hand_over.stage(job, resources, options)
@@ -193,7 +197,7 @@ def _stage(job: Job, keep: KeepPlace | None) -> CleaningResult:
     )
 
 
-def _observe(job: Job) -> JobDone:
+def _observe(job: CleaningJob) -> JobDone:
     """Index and decide, write nothing. What takes too many passes to work out is estimated (D-11)."""
     found = _survey(job)
     if not found.to_clean:
@@ -211,7 +215,7 @@ def _observe(job: Job) -> JobDone:
     return JobDone(job, job.clock.now_ms(), saving=_saving(found, saved))
 
 
-def _estimate(job: Job) -> JobDone:
+def _estimate(job: CleaningJob) -> JobDone:
     """What a cleaning would save, from a sample where the log is large, whether it is to be cleaned now or not."""
     found = _survey(job)
     budget = job.facts.settings.daemon.cleanerd_estimate_bytes
@@ -221,11 +225,11 @@ def _estimate(job: Job) -> JobDone:
     return JobDone(job, job.clock.now_ms(), saving=_saving(found, estimate.bytes, estimate))
 
 
-def _saving(found: Survey, saved_bytes: int, estimate: Reclaimable | None = None) -> Saving:
+def _saving(found: Survey, saved_bytes: int, estimate: Reclaimable | None = None) -> JobReclaimable:
     """What was found out, and of which log that is so."""
     before = sum(segment.size_bytes for segment in found.log.segments[:-1])
     bounds = found.bounds
-    return Saving(
+    return JobReclaimable(
         bytes_before=before,
         bytes_after=before - saved_bytes,
         clean_offset=bounds.first_dirty_offset,
@@ -237,7 +241,7 @@ def _saving(found: Survey, saved_bytes: int, estimate: Reclaimable | None = None
     )
 
 
-def _horizons(job: Job) -> JobDone:
+def _horizons(job: CleaningJob) -> JobDone:
     """Find out when tombstones of a log may go that somebody else cleaned."""
     found = _survey(job)
     log, end = found.log, found.bounds.first_dirty_offset
@@ -251,7 +255,7 @@ def _horizons(job: Job) -> JobDone:
     return JobDone(job, job.clock.now_ms(), horizons=True, next_purge_ms=found_ms)
 
 
-def _drop(job: Job) -> JobDone:
+def _drop(job: CleaningJob) -> JobDone:
     """Give the room back that staged plans take which are too old to be applied (U-15)."""
     with PartitionFiles(job.path / str(job.name)) as files:
         files.claim()
@@ -260,15 +264,15 @@ def _drop(job: Job) -> JobDone:
     return JobDone(job, job.clock.now_ms())
 
 
-def _survey(job: Job) -> Survey:
+def _survey(job: CleaningJob) -> Survey:
     """As it was looked at, with the files as they are now."""
     log = read_partition(job.look.log_dir, job.name)
     return survey_log(job.look.log_dir, log, job.look.config, job.store, _options(job))
 
 
-def _failed(job: Job, what: str, error: CleanerdError | None) -> JobDone:
+def _failed(job: CleaningJob, what: str, error: CleanerdError | None) -> JobDone:
     """Remember it, with a time to try again, also across a restart of the daemon."""
-    reason = _with_way_out(job, what, error)
+    reason = _with_remedy(job, what, error)
     now_ms = job.clock.now_ms()
     failures = 1 + (0 if job.before is None else job.before.failures)
     since_ms = now_ms if job.before is None else job.before.since_ms
@@ -280,7 +284,7 @@ def _failed(job: Job, what: str, error: CleanerdError | None) -> JobDone:
     return JobDone(job, now_ms, failed=reason, retry=retry)
 
 
-def _options(job: Job) -> CleaningOptions:
+def _options(job: CleaningJob) -> CleaningOptions:
     now_ms, doubt_ms = job.clock.read_ms()
     return CleaningOptions(
         now_ms=now_ms,
@@ -291,7 +295,7 @@ def _options(job: Job) -> CleaningOptions:
     )
 
 
-def _resources(job: Job) -> Resources:
+def _resources(job: CleaningJob) -> Resources:
     """One reader per partition, and its share of the map's memory.
 
     D-11: what is staged cannot be continued before the broker has restarted, so its passes are not limited.

@@ -17,18 +17,18 @@ from cleanerd.cleaner.result import CleaningResult
 from cleanerd.cleaner.verdict import NOT_STOPPED_CLEANLY
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError, as_cleanerd_error
 from cleanerd.format.names import parse_future_dir, parse_topic_partition_dir
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import CLEAN_SHUTDOWN, META_PROPERTIES, METADATA_TOPIC, read_log_dir
-from cleanerd.log.other_places import rules_of
-from cleanerd.log.partition import PARTITION_METADATA, PartitionLog
-from cleanerd.log.plain_file import LOG_DIR_FILES
-from cleanerd.log.remote import RemotePath
-from cleanerd.log.same_file import changed
-from cleanerd.scope.broker_facts import BrokerFacts, broker_facts
-from cleanerd.scope.partitions import ByDisk
-from cleanerd.scope.targets import topic_id_of
-from cleanerd.spark.archive.partition import From, Work
-from cleanerd.spark.archive.source import contents_of, fetch, require_room
+from cleanerd.fsio.plain_file import LOG_DIR_FILES
+from cleanerd.resolution.broker_facts import BrokerFacts, broker_facts
+from cleanerd.resolution.partitions import OfflinePartitions
+from cleanerd.resolution.targets import topic_id_of
+from cleanerd.segments.log_dir import CLEAN_SHUTDOWN, META_PROPERTIES, METADATA_TOPIC, read_log_dir
+from cleanerd.segments.partition import PARTITION_METADATA, PartitionLog
+from cleanerd.segments.remote import RemotePath
+from cleanerd.segments.same_file import changed
+from cleanerd.spark.archive.partition import ArchiveLogDir, Work
+from cleanerd.spark.archive.source import contents_of, fetch, require_space
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.state.other_places import rules_of
 from cleanerd.verify.listing import bytes_of
 
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.cleaner.survey import CleaningOptions
+    from cleanerd.config import Settings
+    from cleanerd.config.topic_config import TopicConfig
     from cleanerd.format.names import TopicPartition
-    from cleanerd.log.log_dir import LogDir
-    from cleanerd.log.state_files import Unread
-    from cleanerd.log.topic_config import TopicConfig
-    from cleanerd.scope.selection import Selection
-    from cleanerd.settings import Settings
+    from cleanerd.fsio.state_files import UnreadableState
+    from cleanerd.resolution.selection import PartitionSelection
+    from cleanerd.segments.log_dir import LogDir
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -53,7 +53,7 @@ _FILES: Final = tuple(sorted(LOG_DIR_FILES - {".lock"}))
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class CopiedDirectory:
     """What :func:`copied` made of a log directory: ``log_dir`` here, ``files`` of it by name."""
 
     place: Path
@@ -63,14 +63,14 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class ArchivePlan:
     """A log directory that can be cleaned: what tasks have to know, their work, and what is not cleaned, and why.
 
     ``refused``: partitions whose directory is a link, too. ``not_compacted``: those of topics not known to be so.
     """
 
-    copy: Copy
-    source: From
+    copy: CopiedDirectory
+    source: ArchiveLogDir
     facts: BrokerFacts
     work: tuple[Work, ...]
     refused: tuple[CleaningResult, ...]
@@ -91,7 +91,7 @@ class Looked:
                 raise changed(what, str(self.copy.place / name))
 
 
-def copied(place: Path, into: Path) -> Copy:
+def copied(place: Path, into: Path) -> CopiedDirectory:
     """The log directory at ``place`` as ``into``, without the records.
 
     Raises:
@@ -107,28 +107,28 @@ def copied(place: Path, into: Path) -> Copy:
     for name in directories:
         if name == metadata:
             contents = contents_of(place / name)
-            require_room(into, contents.size_bytes)
+            require_space(into, contents.size_bytes)
             fetch(contents, into / name)
         elif parse_topic_partition_dir(name) is not None or parse_future_dir(name) is not None:
             (into / name).mkdir()
     try:
         log_dir = read_log_dir(into)
     except CleanerdError as error:
-        raise as_there(error, into, place) from error
+        raise with_source_name(error, into, place) from error
     linked = _linked(place)
-    return Copy(place, replace(log_dir, linked=linked), own, frozenset(directories).intersection(files))
+    return CopiedDirectory(place, replace(log_dir, linked=linked), own, frozenset(directories).intersection(files))
 
 
-def look(
-    copy: Copy,
+def plan_directory(
+    copy: CopiedDirectory,
     others: Sequence[Path],
     settings: Settings,
-    wanted: Selection,
+    wanted: PartitionSelection,
     options: CleaningOptions,
     *,
     number: int,
     name: str,
-) -> Looked:
+) -> ArchivePlan:
     """What is to be done in the directory, ``number`` of the run and called ``name`` in the archive.
 
     ``others``: the copies of the other directories, which may be the same broker's.
@@ -142,13 +142,13 @@ def look(
         raise RefusedError(NOT_STOPPED_CLEANLY.capitalize(), where=str(place), hint=f"{CLEAN_SHUTDOWN} is missing")
     try:
         facts = broker_facts(settings, log_dir, others)
-        partitions = ByDisk(log_dir, facts)
+        partitions = OfflinePartitions(log_dir, facts)
         first = partitions.targets(wanted)
         _fetch_ids(copy, [target.name for target in first])
-        targets = ByDisk(log_dir, facts).admitted(wanted)
+        targets = OfflinePartitions(log_dir, facts).admitted(wanted)
         resources = replace(facts.resources(), workers=settings.daemon.log_cleaner_threads)
     except CleanerdError as error:
-        raise as_there(error, log_dir.path, place) from error
+        raise with_source_name(error, log_dir.path, place) from error
     store = StateStore(settings.daemon.cleanerd_state_dir, keeps_damaged=True)
     configs: dict[str, TopicConfig] = {}
     refused = []
@@ -156,7 +156,7 @@ def look(
     for target in targets:
         if target.config is None or str(target.name) in copy.doubled:
             why = target.error or ConfigError("a file has its name too", where=str(place / str(target.name)))
-            refused.append(CleaningResult.of_error(target.name, str(place), as_there(why, log_dir.path, place)))
+            refused.append(CleaningResult.of_error(target.name, str(place), with_source_name(why, log_dir.path, place)))
         else:
             # What only shows where values come from cannot be sent to a task as it is.
             configs[target.name.topic] = replace(target.config, origins=dict(target.config.origins))
@@ -164,9 +164,11 @@ def look(
     listed = at_once(place, partial(_work, copy, store, number), admitted)
     known = {target.name for target in targets}
     meant = [each for each in log_dir.partitions if not wanted or each in wanted]
-    return Looked(
+    return ArchivePlan(
         copy=copy,
-        source=From(place, name, copy.files[META_PROPERTIES], copy.files.get(CLEAN_SHUTDOWN), resources, configs),
+        source=ArchiveLogDir(
+            place, name, copy.files[META_PROPERTIES], copy.files.get(CLEAN_SHUTDOWN), resources, configs
+        ),
         facts=facts,
         work=tuple(each for each in listed if isinstance(each, Work)),
         refused=(*refused, *_links(copy, wanted), *(each for each in listed if isinstance(each, CleaningResult))),
@@ -175,7 +177,7 @@ def look(
     )
 
 
-def _links(copy: Copy, wanted: Selection) -> list[CleaningResult]:
+def _links(copy: CopiedDirectory, wanted: PartitionSelection) -> list[CleaningResult]:
     """The broker would follow them, so something is missing in the archive."""
     place = copy.place
     error = "is a symbolic link and not followed"
@@ -186,7 +188,7 @@ def _links(copy: Copy, wanted: Selection) -> list[CleaningResult]:
     ]
 
 
-def _work(copy: Copy, store: StateStore, number: int, name: TopicPartition) -> Work | CleaningResult:
+def _work(copy: CopiedDirectory, store: StateStore, number: int, name: TopicPartition) -> Work | CleaningResult:
     """What a task has to do with a partition; or why it cannot be listed."""
     path = copy.place / str(name)
     try:
@@ -196,7 +198,7 @@ def _work(copy: Copy, store: StateStore, number: int, name: TopicPartition) -> W
     return Work.of(number, name, contents, copy.log_dir, _rules(store, copy.log_dir, name))
 
 
-def as_there(error: CleanerdError, here: Path, there: Path) -> CleanerdError:
+def with_source_name(error: CleanerdError, here: Path, there: Path) -> CleanerdError:
     """``error`` with the directory's own name for that of its copy, which nobody knows."""
     old, new = str(here), str(there)
     error.message = error.message.replace(old, new)
@@ -213,7 +215,7 @@ def at_once(place: Path, call: Callable[[T], R], items: Sequence[T]) -> list[R]:
         return list(pool.map(call, items))
 
 
-def _fetch_ids(copy: Copy, names: Sequence[TopicPartition]) -> None:
+def _fetch_ids(copy: CopiedDirectory, names: Sequence[TopicPartition]) -> None:
     """What says which topic a partition belongs to; whoever reads the partition tells of damage."""
 
     def fetched(name: TopicPartition) -> tuple[TopicPartition, bytes | None]:
@@ -227,7 +229,7 @@ def _fetch_ids(copy: Copy, names: Sequence[TopicPartition]) -> None:
             (copy.log_dir.path / str(name) / PARTITION_METADATA).write_bytes(data)
 
 
-def _rules(store: StateStore, log_dir: LogDir, name: TopicPartition) -> str | Unread | None:
+def _rules(store: StateStore, log_dir: LogDir, name: TopicPartition) -> str | UnreadableState | None:
     """By which rules the topic was last cleaned, as far as the state directory of this machine remembers."""
     log = PartitionLog(
         name=name, path=log_dir.path / str(name), topic_id=topic_id_of(log_dir, name), segments=(), snapshots=(),

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.format.names import TopicPartition
-    from cleanerd.spark.archive.partition import Done
-    from cleanerd.spark.archive.target import Written
+    from cleanerd.spark.archive.partition import ArchiveTaskResult
+    from cleanerd.spark.archive.target import ArchivedFile
 
 FORMAT: Final = 1
 
@@ -25,8 +25,8 @@ class CleanedDir:
 
     source: str
     path: str
-    files: tuple[Written, ...]
-    done: tuple[Done, ...]
+    files: tuple[ArchivedFile, ...]
+    done: tuple[ArchiveTaskResult, ...]
     left_out: tuple[CleaningResult, ...]
     not_compacted: tuple[TopicPartition, ...]
 

@@ -14,27 +14,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from cleanerd.apply.lock import LogDirLock
-from cleanerd.apply.remember import not_cleaned
-from cleanerd.apply.round import clean_partition
-from cleanerd.apply.session import LockedDir
 from cleanerd.cleaner.cleaner import NoProgress
 from cleanerd.cleaner.resources import disk_reserve_bytes
 from cleanerd.cleaner.result import CleaningResult
 from cleanerd.errors import Cause, CleanerdError, ReportedError, as_cleanerd_error
 from cleanerd.format.checkpoint import write_offset_checkpoint
 from cleanerd.format.names import TopicPartition
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import (
-    CHECKPOINTS,
-    CLEAN_SHUTDOWN,
-    META_PROPERTIES,
-    read_log_dir,
-)
-from cleanerd.log.state_files import Unread
+from cleanerd.fsio.state_files import UnreadableState
+from cleanerd.segments.log_dir import CHECKPOINTS, CLEAN_SHUTDOWN, META_PROPERTIES, read_log_dir
 from cleanerd.spark.archive.scratch import scratch
-from cleanerd.spark.archive.source import AT_ONCE, contents_of, fetch, require_listed, require_room
+from cleanerd.spark.archive.source import AT_ONCE, contents_of, fetch, require_listed, require_space
 from cleanerd.spark.archive.target import target_of
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.swap.lock import LogDirLock
+from cleanerd.swap.record_outcome import not_cleaned
+from cleanerd.swap.round import clean_partition
+from cleanerd.swap.session import LockedDir
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -42,12 +37,12 @@ if TYPE_CHECKING:
 
     from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.survey import CleaningOptions
-    from cleanerd.log.log_dir import LogDir
-    from cleanerd.log.partition import PartitionLog
-    from cleanerd.log.topic_config import TopicConfig
-    from cleanerd.spark.archive.source import Copied
-    from cleanerd.spark.archive.target import Target, Written
-    from cleanerd.spark.spread import Item
+    from cleanerd.config.topic_config import TopicConfig
+    from cleanerd.segments.log_dir import LogDir
+    from cleanerd.segments.partition import PartitionLog
+    from cleanerd.spark.archive.source import CopiedFile
+    from cleanerd.spark.archive.target import ArchivedFile, ArchiveTarget
+    from cleanerd.spark.task_runner import Item
 
 SCHEMA: Final = pa.schema([("told", pa.string())])
 COLUMNS: Final = "told string"
@@ -67,11 +62,11 @@ class Work:
     digest: str
     size_bytes: int
     offsets: tuple[int | None, ...]
-    remembered: str | Unread | None
+    remembered: str | UnreadableState | None
 
     @classmethod
     def of(
-        cls, source: int, name: TopicPartition, contents: Any, log_dir: LogDir, remembered: str | Unread | None
+        cls, source: int, name: TopicPartition, contents: Any, log_dir: LogDir, remembered: str | UnreadableState | None
     ) -> Work:
         """With the checkpoints of ``log_dir``."""
         offsets = (log_dir.cleaner_offsets, log_dir.recovery_points, log_dir.log_start_offsets, log_dir.high_watermarks)
@@ -80,7 +75,7 @@ class Work:
 
     def to_item(self) -> Item:
         """The fields as JSON has them."""
-        told = self.remembered
+        last_settings = self.remembered
         return {
             "source": self.source,
             "topic": self.name.topic,
@@ -88,25 +83,27 @@ class Work:
             "digest": self.digest,
             "size_bytes": self.size_bytes,
             "offsets": list(self.offsets),
-            "remembered": [told.where, told.why] if isinstance(told, Unread) else told,
+            "remembered": [last_settings.where, last_settings.why]
+            if isinstance(last_settings, UnreadableState)
+            else last_settings,
         }
 
     @classmethod
     def from_item(cls, item: Item) -> Work:
         """The work that :meth:`to_item` made an item of."""
-        told = item["remembered"]
+        last_settings = item["remembered"]
         return cls(
             item["source"],
             TopicPartition(item["topic"], item["partition"]),
             item["digest"],
             item["size_bytes"],
             tuple(item["offsets"]),
-            Unread(*told) if isinstance(told, list) else told,
+            UnreadableState(*last_settings) if isinstance(last_settings, list) else last_settings,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class From:
+class ArchiveLogDir:
     """A log directory as tasks know it. ``name``: what it is called in the archive; ``configs`` by topic."""
 
     place: Path
@@ -118,17 +115,17 @@ class From:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ArchiveJob:
     """What all tasks of a run have to know. ``run``: the run's directory in the archive."""
 
     target: Path
     run: str
-    sources: tuple[From, ...]
+    sources: tuple[ArchiveLogDir, ...]
     options: CleaningOptions
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class ArchiveTaskResult:
     """What a task has told. ``cleaner_offset``: the partition's entry in Kafka's checkpoint afterwards."""
 
     work: Work
@@ -138,17 +135,17 @@ class Done:
     cleaner_offset: int | None
 
     @classmethod
-    def from_told(cls, text: str) -> Done:
+    def from_row(cls, text: str) -> ArchiveTaskResult:
         """What the row of :func:`clean_one` says."""
-        told = json.loads(text)
-        work = Work.from_item(told["work"])
-        result = CleaningResult.from_json(work.name, told["result"])
-        if told["exit_code"] is not None:
-            result = replace(result, error=error_told(result.reason, told["result"]["cause"], told["exit_code"]))
-        return cls(work, result, tuple(told["written"]), tuple(told["copied"]), told["cleaner_offset"])
+        item = json.loads(text)
+        work = Work.from_item(item["work"])
+        result = CleaningResult.from_json(work.name, item["result"])
+        if item["exit_code"] is not None:
+            result = replace(result, error=reported_error(result.reason, item["result"]["cause"], item["exit_code"]))
+        return cls(work, result, tuple(item["written"]), tuple(item["copied"]), item["cleaner_offset"])
 
 
-def error_told(text: str, cause: str, exit_code: int) -> ReportedError:
+def reported_error(text: str, cause: str, exit_code: int) -> ReportedError:
     """What went wrong elsewhere. A source that changes is a failure: the partition is missing in the archive."""
     error = ReportedError(text, cause=Cause(cause))
     error.exit_code = exit_code
@@ -156,12 +153,12 @@ def error_told(text: str, cause: str, exit_code: int) -> ReportedError:
     return error
 
 
-def clean_one(job: Job, item: Item) -> Iterator[pa.RecordBatch]:
+def clean_one(job: ArchiveJob, item: Item) -> Iterator[pa.RecordBatch]:
     """Clean the partition of ``item`` into the archive; what came of it as a row of JSON. Fails for bugs only."""
     work = Work.from_item(item)
     source = job.sources[work.source]
-    written: list[Written] = []
-    copied: list[Copied] = []
+    written: list[ArchivedFile] = []
+    copied: list[CopiedFile] = []
     offset = None
     with scratch() as place:
         try:
@@ -173,8 +170,8 @@ def clean_one(job: Job, item: Item) -> Iterator[pa.RecordBatch]:
         except (CleanerdError, OSError) as caught:
             error = as_cleanerd_error(caught, str(source.place))
             result = CleaningResult.of_error(work.name, str(source.place), error)
-        result = _as_there(result, place / "data", source.place)
-    told = {
+        result = _with_source_name(result, place / "data", source.place)
+    result_item = {
         "work": work.to_item(),
         "result": result.to_json(),
         "exit_code": None if result.error is None else result.error.exit_code,
@@ -182,23 +179,23 @@ def clean_one(job: Job, item: Item) -> Iterator[pa.RecordBatch]:
         "copied": [each.to_json() for each in copied],
         "cleaner_offset": offset,
     }
-    yield pa.RecordBatch.from_arrays([pa.array([json.dumps(told)], pa.string())], schema=SCHEMA)
+    yield pa.RecordBatch.from_arrays([pa.array([json.dumps(result_item)], pa.string())], schema=SCHEMA)
 
 
 class _Remembering(StateStore):
     """A memory of nothing but the rules, which the driver looked up in the one that the settings name."""
 
-    def __init__(self, root: Path, told: str | Unread | None) -> None:
+    def __init__(self, root: Path, last_settings: str | UnreadableState | None) -> None:
         super().__init__(root)
-        self._told = told
+        self._told = last_settings
 
-    def rules_of(self, log_dir: LogDir, log: PartitionLog, state: Any) -> str | Unread | None:
+    def rules_of(self, log_dir: LogDir, log: PartitionLog, state: Any) -> str | UnreadableState | None:
         """As the driver found it."""
         del log_dir, log, state
         return self._told
 
 
-def _prepared(source: From, work: Work, path: Path, copied: list[Copied]) -> Path:
+def _prepared(source: ArchiveLogDir, work: Work, path: Path, copied: list[CopiedFile]) -> Path:
     """A log directory with a copy of the one partition; ``copied`` gets what it was made of.
 
     Raises:
@@ -208,7 +205,7 @@ def _prepared(source: From, work: Work, path: Path, copied: list[Copied]) -> Pat
     require_listed(contents, work.digest)
     path.mkdir()
     reserve = disk_reserve_bytes(source.resources, source.configs[work.name.topic], str(path))
-    require_room(path, contents.size_bytes + reserve)
+    require_space(path, contents.size_bytes + reserve)
     (path / META_PROPERTIES).write_bytes(source.meta)
     if source.shutdown is not None:
         (path / CLEAN_SHUTDOWN).write_bytes(source.shutdown)
@@ -219,7 +216,7 @@ def _prepared(source: From, work: Work, path: Path, copied: list[Copied]) -> Pat
     return path
 
 
-def _cleaned(job: Job, source: From, work: Work, path: Path, state: Path) -> CleaningResult:
+def _cleaned(job: ArchiveJob, source: ArchiveLogDir, work: Work, path: Path, state: Path) -> CleaningResult:
     store = _Remembering(state, work.remembered)
     log_dir = read_log_dir(path)
     # Nobody else knows of the copy: nothing has to settle, and no lease is needed to know that nobody has it open.
@@ -234,7 +231,7 @@ def _cleaned(job: Job, source: From, work: Work, path: Path, state: Path) -> Cle
     return result
 
 
-def _sent(target: Target, name: str, path: Path, work: Work) -> list[Written]:
+def _sent(target: ArchiveTarget, name: str, path: Path, work: Work) -> list[ArchivedFile]:
     """The partition's files, as they lie there now, in the archive as ``name``."""
     files = sorted(each for each in (path / str(work.name)).iterdir() if each.is_file() and each.name != STAGING)
     pool = ThreadPoolExecutor(AT_ONCE, "cleanerd-send")
@@ -247,14 +244,14 @@ def _sent(target: Target, name: str, path: Path, work: Work) -> list[Written]:
     return written
 
 
-def _as_there(result: CleaningResult, here: Path, there: Path) -> CleaningResult:
+def _with_source_name(result: CleaningResult, here: Path, there: Path) -> CleaningResult:
     """With the source's name for the copy's, which nobody knows."""
 
     def said(text: str) -> str:
         return text.replace(str(here), str(there))
 
     notes = tuple(map(said, result.notes))
-    told = replace(result, log_dir=str(there), reason=said(result.reason), notes=notes)
+    renamed = replace(result, log_dir=str(there), reason=said(result.reason), notes=notes)
     if result.error is None:
-        return told
-    return replace(told, error=error_told(told.reason, str(result.error.cause), result.error.exit_code))
+        return renamed
+    return replace(renamed, error=reported_error(renamed.reason, str(result.error.cause), result.error.exit_code))

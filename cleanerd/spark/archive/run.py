@@ -11,18 +11,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from cleanerd.cleaner.result import exit_code
 from cleanerd.errors import CleanerdError, MachineError, RefusedError
 from cleanerd.format.checkpoint import read_offset_checkpoint, write_offset_checkpoint
-from cleanerd.log.log_dir import (
-    CHECKPOINTS,
-    CLEANER_CHECKPOINT,
-)
-from cleanerd.spark.archive.apart import check_apart
-from cleanerd.spark.archive.look import Looked, copied, look
+from cleanerd.humanize import counted
+from cleanerd.segments.log_dir import CHECKPOINTS, CLEANER_CHECKPOINT
+from cleanerd.spark.archive.look import ArchivePlan, copied, plan_directory
 from cleanerd.spark.archive.manifest import CleanedDir, manifest_bytes
-from cleanerd.spark.archive.partition import COLUMNS, SCHEMA, Done, Job, clean_one
+from cleanerd.spark.archive.overlap_check import require_no_overlap
+from cleanerd.spark.archive.partition import COLUMNS, SCHEMA, ArchiveJob, ArchiveTaskResult, clean_one
 from cleanerd.spark.archive.scratch import scratch
-from cleanerd.spark.archive.target import MANIFEST, Target, check_new, new_run, target_of
-from cleanerd.spark.spread import nobody, queries, spread
-from cleanerd.words import counted
+from cleanerd.spark.archive.target import MANIFEST, ArchiveTarget, check_new, new_run, target_of
+from cleanerd.spark.task_runner import ignore_progress, queries, spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -33,12 +30,12 @@ if TYPE_CHECKING:
 
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.survey import CleaningOptions
-    from cleanerd.scope.selection import Selection
-    from cleanerd.settings import Settings
-    from cleanerd.spark.archive.look import Copy
-    from cleanerd.spark.spread import Item
+    from cleanerd.config import Settings
+    from cleanerd.resolution.selection import PartitionSelection
+    from cleanerd.spark.archive.look import CopiedDirectory
+    from cleanerd.spark.task_runner import Item
 
-CleansOne: TypeAlias = "Callable[[Job, Item], Iterator[pa.RecordBatch]]"
+CleansOne: TypeAlias = "Callable[[ArchiveJob, Item], Iterator[pa.RecordBatch]]"
 
 _NOT_FOR_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -62,12 +59,12 @@ class Archive:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ArchiveEvents:
     """Who wants to know what: lines worth a word, lines that warn, each directory when it was looked at."""
 
     note: Callable[[str], None] = lambda _text: None
     warning: Callable[[str], None] = lambda _text: None
-    looked: Callable[[Looked], None] = lambda _looked: None
+    looked: Callable[[ArchivePlan], None] = lambda _looked: None
 
 
 def clean_archive(
@@ -75,11 +72,11 @@ def clean_archive(
     sources: Sequence[Path],
     output: Path,
     settings: Settings,
-    wanted: Selection,
+    wanted: PartitionSelection,
     options: CleaningOptions,
     *,
-    told: Told | None = None,
-    advance: Callable[[int], None] = nobody,
+    events: ArchiveEvents | None = None,
+    advance: Callable[[int], None] = ignore_progress,
     clean: CleansOne = clean_one,
 ) -> Archive:
     """Write a cleaned copy of the log directories ``sources`` to the new place ``output``; ``session`` None: alone.
@@ -91,24 +88,24 @@ def clean_archive(
         RefusedError: another run was first to write there.
         CleanerdError: ``output`` cannot be written; then nothing of it counts.
     """
-    told = told or Told()
-    check_apart(output, sources)
+    events = events or ArchiveEvents()
+    require_no_overlap(output, sources)
     target = target_of(output)
     left = check_new(target)
     if left:
-        told.warning(
+        events.warning(
             f"{output}: {', '.join(left)} is of a run that did not end, or has not yet; if it is over, remove it"
         )
     failures: list[CleanerdError] = []
     with scratch() as place:
-        copies = _copies(sources, place, failures, told)
-        looked = _looks(copies, settings, wanted, options, failures, told)
+        copies = _copies(sources, place, failures, events)
+        planned = _plan_directories(copies, settings, wanted, options, failures, events)
         run = new_run()
-        job = Job(output, run, tuple(each.source for each in looked), options)
-        work = [each for one in looked for each in one.work]
+        job = ArchiveJob(output, run, tuple(each.source for each in planned), options)
+        work = [each for one in planned for each in one.work]
         try:
             done = _all_done(session, job, work, advance, clean)
-            results, directories = _finished(target, job, looked, done, failures, told)
+            results, directories = _finished(target, job, planned, done, failures, events)
         except BaseException:
             _remove(target, run)
             raise
@@ -125,43 +122,45 @@ def clean_archive(
     return Archive(str(target.place / MANIFEST), tuple(results), tuple(failures))
 
 
-def _remove(target: Target, run: str) -> None:
+def _remove(target: ArchiveTarget, run: str) -> None:
     with contextlib.suppress(Exception):
         target.remove(run)
 
 
-def _copies(sources: Sequence[Path], place: Path, failures: list[CleanerdError], told: Told) -> list[Copy]:
+def _copies(
+    sources: Sequence[Path], place: Path, failures: list[CleanerdError], events: ArchiveEvents
+) -> list[CopiedDirectory]:
     found = []
     for number, source in enumerate(sources):
-        with _collected(failures, told):
+        with _collected(failures, events):
             found.append(copied(source, place / f"source-{number}"))
     return found
 
 
-def _looks(
-    copies: Sequence[Copy],
+def _plan_directories(
+    copies: Sequence[CopiedDirectory],
     settings: Settings,
-    wanted: Selection,
+    wanted: PartitionSelection,
     options: CleaningOptions,
     failures: list[CleanerdError],
-    told: Told,
-) -> list[Looked]:
-    found: list[Looked] = []
+    events: ArchiveEvents,
+) -> list[ArchivePlan]:
+    found: list[ArchivePlan] = []
     names = _names([copy.place for copy in copies])
     for copy, name in zip(copies, names, strict=True):
         others = [other.log_dir.path for other in copies if other is not copy]
-        with _collected(failures, told):
-            found.append(look(copy, others, settings, wanted, options, number=len(found), name=name))
-            told.looked(found[-1])
+        with _collected(failures, events):
+            found.append(plan_directory(copy, others, settings, wanted, options, number=len(found), name=name))
+            events.looked(found[-1])
     return found
 
 
 @contextlib.contextmanager
-def _collected(failures: list[CleanerdError], told: Told) -> Iterator[None]:
+def _collected(failures: list[CleanerdError], events: ArchiveEvents) -> Iterator[None]:
     try:
         yield
     except CleanerdError as error:
-        told.warning(str(error))
+        events.warning(str(error))
         failures.append(error)
 
 
@@ -175,8 +174,8 @@ def _names(places: Sequence[Path]) -> list[str]:
 
 
 def _all_done(
-    session: SparkSession | None, job: Job, work: Sequence[Any], advance: Callable[[int], None], clean: CleansOne
-) -> list[Done]:
+    session: SparkSession | None, job: ArchiveJob, work: Sequence[Any], advance: Callable[[int], None], clean: CleansOne
+) -> list[ArchiveTaskResult]:
     items = [(each.size_bytes, each.to_item()) for each in work]
     if not items:
         return []
@@ -189,55 +188,57 @@ def _all_done(
             steps=1,
         ):
             frame = spread(session, items, partial(clean, job), SCHEMA, COLUMNS)
-            return [Done.from_told(row.told) for row in frame.collect()]
+            return [ArchiveTaskResult.from_row(row.told) for row in frame.collect()]
     done = []
     for size, item in items:
         (batch,) = clean(job, item)
-        done.append(Done.from_told(batch.column(0)[0].as_py()))
+        done.append(ArchiveTaskResult.from_row(batch.column(0)[0].as_py()))
         advance(size)
     return done
 
 
 def _finished(
-    target: Target,
-    job: Job,
-    looked: Sequence[Looked],
-    done: Sequence[Done],
+    target: ArchiveTarget,
+    job: ArchiveJob,
+    planned: Sequence[ArchivePlan],
+    done: Sequence[ArchiveTaskResult],
     failures: list[CleanerdError],
-    told: Told,
+    events: ArchiveEvents,
 ) -> tuple[list[CleaningResult], list[CleanedDir]]:
     """The directories' own files, then a look at all that is there; no directories when nothing was cleaned."""
     directories = []
     results: list[CleaningResult] = []
-    for number, each in enumerate(looked):
+    for number, each in enumerate(planned):
         mine = sorted((one for one in done if one.work.source == number), key=lambda one: one.work.name)
-        with _collected(failures, told):
+        with _collected(failures, events):
             each.require_unchanged()
             directories.append(_directory(target, job, each, mine))
             results += sorted((*(one.result for one in mine), *each.refused), key=lambda one: one.name)
     if not any(each.done for each in directories):
         return results, []
-    _require_there(target, job.run, [each for each in directories if each.done])
+    _require_complete(target, job.run, [each for each in directories if each.done])
     return results, directories
 
 
-def _directory(target: Target, job: Job, looked: Looked, mine: Sequence[Done]) -> CleanedDir:
+def _directory(
+    target: ArchiveTarget, job: ArchiveJob, planned: ArchivePlan, mine: Sequence[ArchiveTaskResult]
+) -> CleanedDir:
     there = [one for one in mine if one.result.error is None]
     missing = [one.result for one in mine if one.result.error is not None]
-    path = f"{job.run}/{looked.source.name}"
-    files = [target.put_bytes(f"{path}/{name}", data) for name, data in _own_files(looked, there)] if there else []
+    path = f"{job.run}/{planned.source.name}"
+    files = [target.put_bytes(f"{path}/{name}", data) for name, data in _log_dir_files(planned, there)] if there else []
     if there:
         target.flush(path)
-    left = tuple(sorted((*missing, *looked.refused), key=lambda one: one.name))
-    return CleanedDir(str(looked.copy.place), path, tuple(files), tuple(there), left, looked.not_compacted)
+    left = tuple(sorted((*missing, *planned.refused), key=lambda one: one.name))
+    return CleanedDir(str(planned.copy.place), path, tuple(files), tuple(there), left, planned.not_compacted)
 
 
-def _own_files(looked: Looked, there: Sequence[Done]) -> Iterator[tuple[str, bytes]]:
+def _log_dir_files(planned: ArchivePlan, there: Sequence[ArchiveTaskResult]) -> Iterator[tuple[str, bytes]]:
     """The log directory's own files as a cleaning leaves them: without what is said of partitions that are left out."""
     names = {one.work.name for one in there}
-    gone = set(looked.copy.log_dir.partitions) - names
+    gone = set(planned.copy.log_dir.partitions) - names
     cleaned = {one.work.name: one.cleaner_offset for one in there if one.cleaner_offset is not None}
-    for name, data in looked.copy.files.items():
+    for name, data in planned.copy.files.items():
         if name not in CHECKPOINTS:
             yield name, data
             continue
@@ -246,11 +247,11 @@ def _own_files(looked: Looked, there: Sequence[Done]) -> Iterator[tuple[str, byt
         if name == CLEANER_CHECKPOINT:
             after |= cleaned
         yield name, data if after == before else write_offset_checkpoint(after)
-    if CLEANER_CHECKPOINT not in looked.copy.files and cleaned:
+    if CLEANER_CHECKPOINT not in planned.copy.files and cleaned:
         yield CLEANER_CHECKPOINT, write_offset_checkpoint(cleaned)
 
 
-def _require_there(target: Target, run: str, directories: Sequence[CleanedDir]) -> None:
+def _require_complete(target: ArchiveTarget, run: str, directories: Sequence[CleanedDir]) -> None:
     """All that the manifest lists is there, and nothing else: an attempt that failed may have left files behind.
 
     Raises:

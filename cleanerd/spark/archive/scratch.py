@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import system_error
-from cleanerd.log.safe_open import close_quietly
+from cleanerd.fsio.safe_open import close_quietly
 from cleanerd.verify.record_places import SCRATCH_PREFIX
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ import numpy as np
 
 from cleanerd import _kernel
 from cleanerd.errors import CleanerdError, ConfigError, NoSpaceError, as_cleanerd_error
-from cleanerd.log.plain_file import open_plain_at
-from cleanerd.log.remote import RemotePath
-from cleanerd.log.safe_open import close_quietly, open_named, plain_name, raw_file
-from cleanerd.log.same_file import changed
-from cleanerd.words import human_bytes
+from cleanerd.fsio.plain_file import open_plain_at
+from cleanerd.fsio.safe_open import close_quietly, open_named, plain_name, raw_file
+from cleanerd.humanize import human_bytes
+from cleanerd.segments.remote import RemotePath
+from cleanerd.segments.same_file import changed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +38,7 @@ _LONGEST_NAME: Final = 255
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedFile:
     """A file as it was listed."""
 
     name: str
@@ -47,11 +47,11 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class DirectoryContents:
     """A directory as it was listed: files by name, and the names of directories in it."""
 
     place: Path
-    files: tuple[Listed, ...]
+    files: tuple[ListedFile, ...]
     directories: tuple[str, ...]
 
     @property
@@ -67,7 +67,7 @@ class Contents:
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CopiedFile:
     """A file that was read to its end. ``tag``: what the store calls its bytes, where it says; CRC-32C of all."""
 
     name: str
@@ -78,31 +78,31 @@ class Copied:
 
     def to_json(self) -> dict[str, object]:
         """As the manifest has it."""
-        told: dict[str, object] = {
+        document: dict[str, object] = {
             "name": self.name,
             "size_bytes": self.size_bytes,
             "modified_ms": self.written_ns // 1_000_000,
             "crc32c": f"{self.crc32c:08x}",
         }
-        return {**told, "etag": self.tag} if self.tag else told
+        return {**document, "etag": self.tag} if self.tag else document
 
 
-def contents_of(place: Path) -> Contents:
+def contents_of(place: Path) -> DirectoryContents:
     """List a directory that lies in a log directory.
 
     Raises:
         CleanerdError: it cannot be listed, or a name in it is none that a broker gives.
     """
-    files, directories = _in_store(place) if isinstance(place, RemotePath) else _here(place)
+    files, directories = _in_store(place) if isinstance(place, RemotePath) else _list_local(place)
     for each in files:
         _require_plain(each.name, place)
     twice = {each.name for each in files}.intersection(directories)
     if twice:
         raise CleanerdError(f"both a file and a directory are called {min(twice)[:60]!r}", where=str(place))
-    return Contents(place, tuple(sorted(files, key=lambda each: each.name)), tuple(sorted(directories)))
+    return DirectoryContents(place, tuple(sorted(files, key=lambda each: each.name)), tuple(sorted(directories)))
 
 
-def fetch(contents: Contents, into: Path) -> list[Copied]:
+def fetch(contents: DirectoryContents, into: Path) -> list[CopiedFile]:
     """Copy the listed files into the new directory ``into``, with their times; refused when one is not as listed.
 
     Raises:
@@ -114,13 +114,13 @@ def fetch(contents: Contents, into: Path) -> list[Copied]:
     if isinstance(contents.place, RemotePath):
         copied = _each(contents.files, lambda each: _from_store(contents.place / each.name, each, into))
     else:
-        copied = _from_here(contents, into)
+        copied = _copy_local(contents, into)
     require_listed(contents_of(contents.place), contents.digest)
     os.utime(into, ns=(0, 0))  # whoever lists a directory of just now waits until it is certain that nothing follows
     return copied
 
 
-def require_listed(contents: Contents, digest: str) -> None:
+def require_listed(contents: DirectoryContents, digest: str) -> None:
     """The directory is the one that another process has listed.
 
     Raises:
@@ -130,7 +130,7 @@ def require_listed(contents: Contents, digest: str) -> None:
         raise changed("files came, went or were written to", str(contents.place))
 
 
-def require_room(place: Path, needed_bytes: int) -> None:
+def require_space(place: Path, needed_bytes: int) -> None:
     """There is room for so much at ``place``.
 
     Raises:
@@ -139,28 +139,28 @@ def require_room(place: Path, needed_bytes: int) -> None:
     status = os.statvfs(place)
     free = status.f_bavail * status.f_frsize
     if free < needed_bytes:
-        raise _no_room(place, f"a copy takes {human_bytes(needed_bytes)}, and {human_bytes(free)} are free")
+        raise _no_space(place, f"a copy takes {human_bytes(needed_bytes)}, and {human_bytes(free)} are free")
 
 
-def _no_room(place: Path, why: str) -> NoSpaceError:
+def _no_space(place: Path, why: str) -> NoSpaceError:
     hint = "make room, run fewer tasks at once, or name another disk: TMPDIR, spark.local.dir"
     return NoSpaceError(why, where=str(place), hint=hint)
 
 
-def _each(files: Sequence[Listed], copy: Any) -> list[Copied]:
+def _each(files: Sequence[ListedFile], copy: Any) -> list[CopiedFile]:
     """Several at once; none is begun once one has failed."""
     if len(files) < 2:
         return [copy(each) for each in files]
     pool = ThreadPoolExecutor(AT_ONCE, "cleanerd-fetch")
     try:
         waiting = [pool.submit(copy, each) for each in sorted(files, key=lambda each: -each.size_bytes)]
-        copied: list[Copied] = [future.result() for future in waiting]
+        copied: list[CopiedFile] = [future.result() for future in waiting]
     finally:
         pool.shutdown(cancel_futures=True)
     return sorted(copied, key=lambda each: each.name)
 
 
-def _in_store(place: RemotePath) -> tuple[list[Listed], list[str]]:
+def _in_store(place: RemotePath) -> tuple[list[ListedFile], list[str]]:
     files, directories = [], []
     for child in place.children():
         found = child.listed
@@ -169,11 +169,11 @@ def _in_store(place: RemotePath) -> tuple[list[Listed], list[str]]:
         if found.is_dir:
             directories.append(child.name)
         else:
-            files.append(Listed(child.name, found.st_size, found.st_mtime_ns))
+            files.append(ListedFile(child.name, found.st_size, found.st_mtime_ns))
     return files, directories
 
 
-def _here(place: Path) -> tuple[list[Listed], list[str]]:
+def _list_local(place: Path) -> tuple[list[ListedFile], list[str]]:
     files, directories = [], []
     try:
         directory = open_named(place)
@@ -183,7 +183,7 @@ def _here(place: Path) -> tuple[list[Listed], list[str]]:
                 if stat.S_ISDIR(status.st_mode):
                     directories.append(name)
                 else:  # what is no plain file is told when it is opened
-                    files.append(Listed(name, status.st_size, status.st_mtime_ns))
+                    files.append(ListedFile(name, status.st_size, status.st_mtime_ns))
         finally:
             close_quietly(directory)
     except FileNotFoundError as error:
@@ -193,38 +193,38 @@ def _here(place: Path) -> tuple[list[Listed], list[str]]:
     return files, directories
 
 
-def _from_store(path: Path, listed: Listed, into: Path) -> Copied:
+def _from_store(path: Path, listed: ListedFile, into: Path) -> CopiedFile:
     assert isinstance(path, RemotePath)  # noqa: S101 - the caller's promise
     with path.opened(listed.size_bytes) as file:
         # Listings and answers differ in how they round a time, but never in the size.
         if file.listed.st_size != listed.size_bytes:
-            told = f"{listed.size_bytes} bytes were listed, {file.listed.st_size} are there"
-            raise changed(told, str(path))
+            message = f"{listed.size_bytes} bytes were listed, {file.listed.st_size} are there"
+            raise changed(message, str(path))
         with _Copy(into, listed) as copy:
             while copy.size_bytes < listed.size_bytes:
-                room = copy.room(listed.size_bytes - copy.size_bytes)
+                room = copy.buffer(listed.size_bytes - copy.size_bytes)
                 copy.write(room[: file.read_into(room, copy.size_bytes)])
         file.require_unchanged()
         return copy.copied(file.tag)
 
 
-def _from_here(contents: Contents, into: Path) -> list[Copied]:
+def _copy_local(contents: DirectoryContents, into: Path) -> list[CopiedFile]:
     try:
         directory = open_named(contents.place)
     except OSError as error:
         raise as_cleanerd_error(error, str(contents.place)) from error
     try:
-        return [_copied_here(directory, listed, contents.place, into) for listed in contents.files]
+        return [_copy_local_file(directory, listed, contents.place, into) for listed in contents.files]
     finally:
         close_quietly(directory)
 
 
-def _copied_here(directory: int, listed: Listed, place: Path, into: Path) -> Copied:
+def _copy_local_file(directory: int, listed: ListedFile, place: Path, into: Path) -> CopiedFile:
     where = str(place / listed.name)
     try:
         with raw_file(open_plain_at(listed.name, directory), "rb") as file, _Copy(into, listed) as copy:
             before = os.fstat(file.fileno())
-            while (room := copy.room(PIECE_BYTES)) and (count := file.readinto(room)):
+            while (room := copy.buffer(PIECE_BYTES)) and (count := file.readinto(room)):
                 copy.write(room[:count])
             after = os.fstat(file.fileno())
     except FileNotFoundError as error:
@@ -242,13 +242,13 @@ class _Copy:
 
     _rooms = threading.local()
 
-    def __init__(self, into: Path, listed: Listed) -> None:
+    def __init__(self, into: Path, listed: ListedFile) -> None:
         self._path = into / listed.name
         self._listed = listed
         self.size_bytes = 0
         self._crc = 0
 
-    def room(self, count: int) -> memoryview:
+    def buffer(self, count: int) -> memoryview:
         """Room to read into, this thread's own."""
         if not hasattr(self._rooms, "piece"):
             self._rooms.piece = np.empty(PIECE_BYTES, np.uint8)
@@ -267,9 +267,9 @@ class _Copy:
             raise _failed(self._path, error) from error
         self.size_bytes += len(data)
 
-    def copied(self, tag: str) -> Copied:
+    def copied(self, tag: str) -> CopiedFile:
         """What it is a copy of."""
-        return Copied(self._path.name, self.size_bytes, self._listed.written_ns, self._crc, tag)
+        return CopiedFile(self._path.name, self.size_bytes, self._listed.written_ns, self._crc, tag)
 
     def __enter__(self) -> Self:
         try:
@@ -288,10 +288,10 @@ class _Copy:
 
 
 def _failed(path: Path, error: OSError) -> CleanerdError:
-    told = as_cleanerd_error(error, str(path))
-    if isinstance(told, NoSpaceError):
-        return _no_room(path.parent, f"the disk became full: {error.strerror}")
-    return told
+    failure = as_cleanerd_error(error, str(path))
+    if isinstance(failure, NoSpaceError):
+        return _no_space(path.parent, f"the disk became full: {error.strerror}")
+    return failure
 
 
 def _require_plain(name: str, place: Path) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 
 from cleanerd import _kernel
 from cleanerd.errors import ConfigError, MachineError, RefusedError, SegmentChangedError, system_error
-from cleanerd.log.safe_open import (
+from cleanerd.fsio.safe_open import (
     close_quietly,
     create,
     make_directory,
@@ -52,7 +52,7 @@ def new_run() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class ArchivedFile:
     """A file of the archive."""
 
     name: str
@@ -70,7 +70,7 @@ class Written:
         }
 
 
-class Target(ABC):
+class ArchiveTarget(ABC):
     """A place for archives. Names are relative to it, as a store has them: ``run-1/data/orders-0/file``."""
 
     def __init__(self, place: Path) -> None:
@@ -115,29 +115,29 @@ class Target(ABC):
     def remove(self, name: str) -> None:
         """Remove a file, or a directory with all that is in it; nothing where there is none. Raises CleanerdError."""
 
-    def put_file(self, name: str, path: Path) -> Written:
+    def put_file(self, name: str, path: Path) -> ArchivedFile:
         """Write what ``path`` holds, a file of ours; raises as :meth:`put`."""
         status = path.stat()
         crc, size = 0, 0
         for piece in _pieces(path):
             crc, size = _kernel.crc32c(np.frombuffer(piece, np.uint8), crc), size + len(piece)
         self.put(name, lambda: _pieces(path), modified_ns=status.st_mtime_ns)
-        return Written(path.name, size, status.st_mtime_ns // 1_000_000, crc)
+        return ArchivedFile(path.name, size, status.st_mtime_ns // 1_000_000, crc)
 
-    def put_bytes(self, name: str, data: bytes) -> Written:
+    def put_bytes(self, name: str, data: bytes) -> ArchivedFile:
         """Write a small file; raises as :meth:`put`."""
         now_ns = time.time_ns()
         self.put(name, lambda: iter((data,)), modified_ns=now_ns)
         crc = _kernel.crc32c(np.frombuffer(data, np.uint8))
-        return Written(name.rpartition("/")[2], len(data), now_ns // 1_000_000, crc)
+        return ArchivedFile(name.rpartition("/")[2], len(data), now_ns // 1_000_000, crc)
 
 
-def target_of(place: Path) -> Target:
+def target_of(place: Path) -> ArchiveTarget:
     """The target at ``place``, here or in a store."""
     return _InStore(place) if isinstance(place, StorePath) else _Here(place)
 
 
-def check_new(target: Target) -> list[str]:
+def check_new(target: ArchiveTarget) -> list[str]:
     """Names of what earlier runs have left unfinished; an archive may be written here.
 
     Raises:
@@ -163,7 +163,7 @@ def _pieces(path: Path) -> Iterator[bytes]:
             yield piece
 
 
-class _InStore(Target):
+class _InStore(ArchiveTarget):
     """A prefix in an object store."""
 
     place: StorePath
@@ -262,7 +262,7 @@ class _InStore(Target):
         return size
 
 
-class _Here(Target):
+class _Here(ArchiveTarget):
     """A directory of this machine, or one that all executors see under the same path."""
 
     def names(self) -> list[str]:

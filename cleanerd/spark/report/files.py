@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cleanerd.errors import ConfigError, system_error
+from cleanerd.humanize import as_utf8
 from cleanerd.spark.new_directory import exists_already, make_new_directory
 from cleanerd.spark.report.hot_keys import hottest
 from cleanerd.spark.report.page import page
 from cleanerd.spark.report.topics import by_topic
-from cleanerd.words import as_utf8
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,8 +10,8 @@ import pyarrow as pa
 from cleanerd.errors import CleanerdError
 from cleanerd.spark.source.options import RAW
 from cleanerd.spark.source.part import part_item, split_of
-from cleanerd.spark.source.reading import How, Reading
-from cleanerd.spark.source.rows import Rows, to_arrow
+from cleanerd.spark.source.reading import ReadOptions, SourceReading
+from cleanerd.spark.source.rows import SourceRows, to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,10 +57,10 @@ def key_at(log: Log, offset: int) -> bytes | None:
         CleanerdError: what has to be read cannot be.
     """
     split = split_of(part_item(log, offset, offset + 1))
-    for rows in Reading(split, How(RAW, skip_damage=False, tombstones=True, map_bytes=0), _KEY).rows():
+    for rows in SourceReading(split, ReadOptions(RAW, skip_damage=False, tombstones=True, map_bytes=0), _KEY).rows():
         keep = rows.keep & (rows.decoded.chunk.records.offset == offset)
         if keep.any():
-            batch = to_arrow(Rows(rows.decoded, keep, rows.hidden, rows.reach, rows.segment), _KEY)
+            batch = to_arrow(SourceRows(rows.decoded, keep, rows.hidden, rows.reach, rows.segment), _KEY)
             key: bytes | None = batch.column(0)[0].as_py()
             return key
     return None

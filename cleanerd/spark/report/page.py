@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.words import counted, human_bytes, human_change, human_count, human_ms
+from cleanerd.humanize import counted, human_bytes, human_change, human_count, human_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -63,7 +63,7 @@ def page(
         '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
         f"<title>cleanerd profile</title><style>{_STYLE}</style></head><body>",
         "<h1>What the logs hold, and what cleaning would do</h1>",
-        f'<p class="about">{_when(now_ms)} &middot; {escape(", ".join(log_dirs))}</p>',
+        f'<p class="about">{_format_time(now_ms)} &middot; {escape(", ".join(log_dirs))}</p>',
         _sums(topics),
         _findings(topics, now_ms),
         '<div class="pictures">',
@@ -82,7 +82,7 @@ def page(
     return "\n".join([*parts, "</body></html>", ""])
 
 
-def _when(now_ms: int) -> str:
+def _format_time(now_ms: int) -> str:
     return f"{datetime.fromtimestamp(now_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC"
 
 
@@ -90,14 +90,14 @@ def _sums(topics: Sequence[TopicProfile]) -> str:
     stored, saved = (sum(each) for each in zip(*((t.stored_bytes, t.saved_bytes) for t in topics), strict=True))
     keys, superseded = (_all(topics, name) for name in ("keys", "superseded"))
     share = superseded / (keys + superseded) if keys else 0.0
-    told = {
+    figures = {
         "Topics": human_count(len(topics)),
         "Partitions": human_count(sum(len(each.partitions) for each in topics)),
         "Closed segments, cleaned": human_change(stored, stored - saved),
         "Keys": human_count(keys),
         "Records superseded": f"{share:.1%}",
     }
-    return "<dl>" + "".join(f"<div><dt>{name}</dt><dd>{text}</dd></div>" for name, text in told.items()) + "</dl>"
+    return "<dl>" + "".join(f"<div><dt>{name}</dt><dd>{text}</dd></div>" for name, text in figures.items()) + "</dl>"
 
 
 def _all(topics: Iterable[TopicProfile], name: str) -> int:
@@ -106,12 +106,12 @@ def _all(topics: Iterable[TopicProfile], name: str) -> int:
 
 def _findings(topics: Sequence[TopicProfile], now_ms: int) -> str:
     """What somebody has to know before the pictures."""
-    told = []
+    rows = []
     for topic in topics:
         name = f"<b>{escape(topic.topic)}</b>"
         keys, other = _all([topic], "keys"), topic.overtaken
         if other:
-            told.append(
+            rows.append(
                 f"{name}: by {topic.strategy} another record wins than the last one, which Kafka keeps, for "
                 f"{human_count(other)} of {counted(keys, 'key')} ({other / keys:.1%})."
             )
@@ -121,15 +121,15 @@ def _findings(topics: Sequence[TopicProfile], now_ms: int) -> str:
             (_all([topic], "keyless"), "without a key: cleaning removes them"),
         ):
             if count:
-                told.append(f"{name}: {counted(count, 'record')} {what}.")
+                rows.append(f"{name}: {counted(count, 'record')} {what}.")
         since = topic.dirty_since_ms
         if since is not None and now_ms - since >= _LONG_MS:
-            told.append(f"{name}: the oldest record that is not cleaned yet is {human_ms(now_ms - since)} old.")
+            rows.append(f"{name}: the oldest record that is not cleaned yet is {human_ms(now_ms - since)} old.")
         damaged = topic.total(lambda each: len(each.damaged))
         if damaged:
             places = "places cannot" if damaged > 1 else "place cannot"
-            told.append(f"{name}: {damaged:,} {places} be read, see profile.json.")
-    return "<ul>" + "".join(f"<li>{each}</li>" for each in told) + "</ul>" if told else ""
+            rows.append(f"{name}: {damaged:,} {places} be read, see profile.json.")
+    return "<ul>" + "".join(f"<li>{each}</li>" for each in rows) + "</ul>" if rows else ""
 
 
 _LONG_MS: Final = 7 * 86_400_000

@@ -15,8 +15,8 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MultipleLocator, NullFormatter, PercentFormatter
 
+from cleanerd.humanize import counted, human_bytes, human_ms
 from cleanerd.spark.report.topics import added_rows
-from cleanerd.words import counted, human_bytes, human_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ _OUTSIDE: Final = 0.001
 _WIDTH_INCHES: Final = 7.2
 _STAYS, _GOES, _OTHERS = "#3b75af", "#e0882b", "#a9b0b7"
 _COLOURS: Final = ("#3b75af", "#e0882b", "#4f9d69", "#b5493f", "#8367a5", "#7a5d4c")
-_LOOK: Final[Any] = {
+_STYLE: Final[Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "cleanerd",
     "font.size": 9.5,
@@ -68,7 +68,7 @@ def pictures(topics: Sequence[TopicProfile], now_ms: int) -> list[Picture]:
 
 
 def _drawn(title: str, text: str, height_inches: float, draw: Callable[[Axes], None]) -> Picture:
-    with mpl.rc_context(_LOOK):
+    with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(_WIDTH_INCHES, height_inches), layout="constrained")
         draw(figure.add_subplot())
         out = io.StringIO()

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from cleanerd.humanize import human_bytes, human_count, human_ms
 from cleanerd.spark.write_times import WriteTimes
-from cleanerd.words import human_bytes, human_count, human_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -25,7 +25,7 @@ from cleanerd.spark.source.options import (
     require_streamable,
 )
 from cleanerd.spark.source.partition import PLANNED_ONCE, SplitPartition, batches_of
-from cleanerd.spark.source.plan import find_asked, plan_splits
+from cleanerd.spark.source.plan import find_requested, plan_splits
 from cleanerd.spark.source.stream import HAS_LIMITS, SegmentsStream
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class KafkaSegments(DataSource):
         Raises:
             ConfigError: an option or a column is not known, a column has another type, or nothing would be read.
         """
-        options, decoding, arrow = self._asked(schema)
+        options, decoding, arrow = self._read_options(schema)
         require_batch(options)
         return SegmentsReader(options, decoding, arrow)
 
@@ -86,11 +86,11 @@ class KafkaSegments(DataSource):
         Raises:
             ConfigError: as :meth:`reader`, or an option that no stream can keep.
         """
-        options, decoding, arrow = self._asked(schema)
+        options, decoding, arrow = self._read_options(schema)
         require_streamable(options)
         return SegmentsStream(options, decoding, arrow, has_limits=self.has_limits)
 
-    def _asked(self, schema: StructType) -> tuple[Options, Decoding | None, pa.Schema]:
+    def _read_options(self, schema: StructType) -> tuple[Options, Decoding | None, pa.Schema]:
         options = options_from(self._given(schema))
         decoding = self._decoding if self._decoding is not None else decoding_of(options)
         columns = checked_columns(schema.fieldNames(), options.decode)
@@ -135,7 +135,7 @@ class SegmentsReader(DataSourceReader):
         Raises:
             CleanerdError: a directory or file cannot be read, or is damaged.
         """
-        found = plan_splits(find_asked(self._options), self._options)
+        found = plan_splits(find_requested(self._options), self._options)
         return [SplitPartition(split) for split in found] or [SplitPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

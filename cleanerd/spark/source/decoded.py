@@ -20,9 +20,9 @@ from pyspark.sql.types import (
 )
 
 from cleanerd.spark.source.columns import TYPES
-from cleanerd.spark.source.plan import find_asked
-from cleanerd.spark.values.decoding import Decoder, resolved
-from cleanerd.spark.values.said import EXTRA
+from cleanerd.spark.source.plan import find_requested
+from cleanerd.spark.values.decode_options import EXTRA
+from cleanerd.spark.values.decoding import BatchDecoder, resolved
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -48,7 +48,7 @@ def decoding_of(options: Options) -> Decoding | None:
     """
     if options.decode is None:
         return None
-    return resolved(options.decode, {log.name.topic for log in find_asked(options)})
+    return resolved(options.decode, {log.name.topic for log in find_requested(options)})
 
 
 def types_of(columns: Iterable[str], decoding: Decoding | None) -> StructType:
@@ -71,6 +71,6 @@ def completed(batches: Iterable[pa.RecordBatch], decoding: Decoding, schema: pa.
         CorruptionError: more cannot be decoded than may be.
         CleanerdError: a registry does not answer; and what ``batches`` raises.
     """
-    for batch in Decoder(decoding).batches(batches):
+    for batch in BatchDecoder(decoding).batches(batches):
         columns = [batch.column(field.name).cast(field.type) for field in schema]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)

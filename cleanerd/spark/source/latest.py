@@ -13,7 +13,7 @@ import numpy as np
 
 from cleanerd import _kernel
 from cleanerd.errors import CleanerdError
-from cleanerd.log.same_file import changed
+from cleanerd.segments.same_file import changed
 from cleanerd.verify.records import HASH_KEY_BYTES
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from cleanerd.spark.source.plan import Reach
-    from cleanerd.spark.source.reading import How, Reading
+    from cleanerd.spark.source.plan import LogRange
+    from cleanerd.spark.source.reading import ReadOptions, SourceReading
 
 _FIRST_BYTES: Final = 1024 * 1024
 _LEAST_BYTES: Final = 128 * 1024
@@ -36,7 +36,7 @@ class _FullError(Exception):
     """The keys of a shard do not fit the map."""
 
 
-def winners_of(reading: Reading, reach: Reach, how: How) -> Iterator[NDArray[np.bool_]]:
+def winners_of(reading: SourceReading, reach: LogRange, how: ReadOptions) -> Iterator[NDArray[np.bool_]]:
     """For each chunk of ``reading``, in order, [n]: the record wins its key; deleted keys only with ``tombstones``.
 
     Raises:
@@ -46,7 +46,7 @@ def winners_of(reading: Reading, reach: Reach, how: How) -> Iterator[NDArray[np.
     memory_bytes, shards = min(_FIRST_BYTES, most), 1
     while True:
         try:
-            return _Contest(reading, reach, memory_bytes, shards, tombstones=how.tombstones).winners()
+            return _LatestShards(reading, reach, memory_bytes, shards, tombstones=how.tombstones).winners()
         except _FullError:
             if memory_bytes < most:
                 memory_bytes = min(_GROWS * memory_bytes, most)
@@ -56,10 +56,12 @@ def winners_of(reading: Reading, reach: Reach, how: How) -> Iterator[NDArray[np.
             raise CleanerdError(f"too many keys for a map of {most} bytes", where="option mapBytes")
 
 
-class _Contest:
+class _LatestShards:
     """All shards of one log."""
 
-    def __init__(self, reading: Reading, reach: Reach, memory_bytes: int, shards: int, *, tombstones: bool) -> None:
+    def __init__(
+        self, reading: SourceReading, reach: LogRange, memory_bytes: int, shards: int, *, tombstones: bool
+    ) -> None:
         self._reading = reading
         self._rules = reach.rules
         self._map = _kernel.OffsetMap(memory_bytes, versions=reach.rules.by_version)

@@ -8,28 +8,28 @@ import numpy as np
 
 from cleanerd import _kernel
 from cleanerd.errors import ConfigError
-from cleanerd.log.memory import batch_bytes
+from cleanerd.host.memory import batch_bytes
 from cleanerd.spark.source.options import EARLIEST_OFFSET, LATEST_OFFSET
 from cleanerd.spark.source.places import is_batch, offset_entries, time_entries
-from cleanerd.spark.source.stable import told
+from cleanerd.spark.source.stable import damage_handler
 from cleanerd.verify.walk import walk
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cleanerd.spark.logs import Log
-    from cleanerd.spark.source.options import Edge
+    from cleanerd.spark.source.options import OffsetLimit
     from cleanerd.verify.listing import SegmentFile
 
 
-def start_of(log: Log, edge: Edge, first: int, last: int, *, skip_damage: bool) -> int:
+def start_of(log: Log, edge: OffsetLimit, first: int, last: int, *, skip_damage: bool) -> int:
     """The first offset that is wanted of ``log``, which is read from ``first`` to ``last`` (exclusive) at most.
 
     Raises:
         ConfigError: an offset below ``first``, or a time that no record has reached.
         CorruptionError, CleanerdError: see :func:`first_at`.
     """
-    found = _asked(log, edge, first, last, skip_damage=skip_damage)
+    found = _offset_of(log, edge, first, last, skip_damage=skip_damage)
     if found is None:
         found = last if edge.word == "latest" else first
     if found < first:
@@ -41,17 +41,17 @@ def start_of(log: Log, edge: Edge, first: int, last: int, *, skip_damage: bool) 
     return found
 
 
-def end_of(log: Log, edge: Edge, first: int, last: int, *, skip_damage: bool) -> int:
+def end_of(log: Log, edge: OffsetLimit, first: int, last: int, *, skip_damage: bool) -> int:
     """One past the last offset that is wanted of ``log``; nothing from ``last`` on is.
 
     Raises:
         CorruptionError, CleanerdError: see :func:`first_at`.
     """
-    found = _asked(log, edge, first, last, skip_damage=skip_damage)
+    found = _offset_of(log, edge, first, last, skip_damage=skip_damage)
     return last if found is None else min(found, last)
 
 
-def _asked(log: Log, edge: Edge, first: int, last: int, *, skip_damage: bool) -> int | None:
+def _offset_of(log: Log, edge: OffsetLimit, first: int, last: int, *, skip_damage: bool) -> int | None:
     """The offset by time or number; None where a word says it."""
     time_ms = edge.time_ms
     if time_ms is None and edge.times_ms is not None:
@@ -111,7 +111,7 @@ def _first_in(segment: SegmentFile, start: int, time_ms: int, first: int, *, ski
     def look(data: NDArray[np.uint8], position: int) -> _Looked:
         return _Looked(data, position, time_ms, first)
 
-    damaged = told(segment, skip=skip_damage)
+    damaged = damage_handler(segment, skip=skip_damage)
     for _, looked in walk(segment.path, segment.size_bytes, look, damaged, start=start):
         if looked.found is not None:
             return looked.found

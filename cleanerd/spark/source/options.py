@@ -7,12 +7,12 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from cleanerd.config.topic_config import INTERNAL_TOPICS
 from cleanerd.errors import ConfigError
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
-from cleanerd.log.topic_config import INTERNAL_TOPICS
 from cleanerd.spark.source.columns import HEADERS, KAFKA, TYPES
 from cleanerd.spark.strategies import Strategies
-from cleanerd.spark.values.said import EXTRA, FRAMINGS, LIMIT, Decode
+from cleanerd.spark.values.decode_options import EXTRA, FRAMINGS, LIMIT, Decode
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -54,7 +54,7 @@ _UNIT: Final = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class OffsetLimit:
     """Where to begin, or to end (exclusive). Used in this order: ``time_ms``, ``times_ms``, ``offsets``, ``word``.
 
     ``offsets`` may hold -2 for the first and -1 for the end. ``otherwise_latest``: a time that no record has reached is
@@ -74,10 +74,10 @@ class Edge:
         Raises:
             ConfigError: one is missing, or one too many.
         """
-        said = None if self.time_ms is not None else self.times_ms if self.times_ms is not None else self.offsets
-        if said is None:
+        limits_text = None if self.time_ms is not None else self.times_ms if self.times_ms is not None else self.offsets
+        if limits_text is None:
             return
-        for name in sorted(set(said) ^ set(names)):
+        for name in sorted(set(limits_text) ^ set(names)):
             what = "is missing" if name in names else "names a partition that is not read"
             raise ConfigError(
                 f"startingOffsets or endingOffsets: {what}",
@@ -100,8 +100,8 @@ class Options:
     partitions: frozenset[TopicPartition] | None = None
     view: str = COMMITTED
     bound: str = HIGH_WATERMARK
-    starting: Edge = field(default_factory=lambda: Edge("earliest"))
-    ending: Edge = field(default_factory=lambda: Edge("latest"))
+    starting: OffsetLimit = field(default_factory=lambda: OffsetLimit("earliest"))
+    ending: OffsetLimit = field(default_factory=lambda: OffsetLimit("latest"))
     split_bytes: int = SPLIT_BYTES
     skip_damage: bool = False
     strategies: Strategies = field(default_factory=Strategies)
@@ -115,7 +115,7 @@ class Options:
     min_partitions: int | None = None
     internal: bool = False
 
-    def wants(self, name: TopicPartition) -> bool:
+    def includes(self, name: TopicPartition) -> bool:
         """Whether a partition is read. An internal topic is, where it is named: a pattern does not, as in Kafka."""
         if self.partitions is not None:
             return name in self.partitions
@@ -134,17 +134,17 @@ def options_from(given: Mapping[str, str]) -> Options:
     """
     texts = _Texts(given)
     view = texts.one_of("view", VIEWS)
-    asked = [name for name in _SELECTIONS if texts.get(name) is not None]
-    if len(asked) > 1:
-        raise ConfigError(f"give one of the options {' and '.join(asked)}, not several", where="kafka-segments")
-    topics = texts.words("topics") or texts.words("subscribe")
+    named = [name for name in _SELECTIONS if texts.get(name) is not None]
+    if len(named) > 1:
+        raise ConfigError(f"give one of the options {' and '.join(named)}, not several", where="kafka-segments")
+    topics = texts.split_list("topics") or texts.split_list("subscribe")
     decode = _decode(texts)
     return Options(
         paths=_paths(texts),
         columns=_columns(texts, decode),
         topics=None if topics is None else frozenset(topics),
         pattern=_pattern(texts, "topicsPattern") or _pattern(texts, "subscribePattern"),
-        partitions=_assigned(texts) or _partitions(texts.words("partitions")),
+        partitions=_assigned(texts) or _partitions(texts.split_list("partitions")),
         view=view,
         bound=texts.one_of("bound", (HIGH_WATERMARK, LOG_END), LOG_END if view == RAW else HIGH_WATERMARK),
         starting=_edge(texts, "starting", "earliest"),
@@ -181,7 +181,7 @@ class _Texts:
     def get(self, name: str) -> str | None:
         return self._texts.get(name)
 
-    def words(self, name: str) -> list[str] | None:
+    def split_list(self, name: str) -> list[str] | None:
         text = self.get(name)
         if text is None:
             return None
@@ -260,7 +260,7 @@ def _paths(texts: _Texts) -> tuple[str, ...]:
 
 def _decode(texts: _Texts) -> Decode | None:
     """What is decoded, None: nothing is to be."""
-    columns = texts.words("decode")
+    columns = texts.split_list("decode")
     further = ("schemas", "valueSchema", "keySchema", "valueMessage", "keyMessage", "framing", "undecodedLimit")
     if columns is None:
         for name in further:
@@ -287,7 +287,7 @@ def _decode(texts: _Texts) -> Decode | None:
 
 
 def _columns(texts: _Texts, decode: Decode | None) -> tuple[str, ...]:
-    wanted = texts.words("columns")
+    wanted = texts.split_list("columns")
     with_headers = texts.flag("includeHeaders", default=True)
     if wanted is None:
         plain = tuple(name for name in KAFKA if with_headers or name != HEADERS)
@@ -357,7 +357,7 @@ def _partitions(words: list[str] | None) -> frozenset[TopicPartition] | None:
     return frozenset(name for name in found.values() if name is not None)
 
 
-def _edge(texts: _Texts, which: str, default: str) -> Edge:
+def _edge(texts: _Texts, which: str, default: str) -> OffsetLimit:
     strategy = texts.one_of("startingOffsetsByTimestampStrategy", ("error", "latest"))
     text = texts.get(f"{which}Offsets")
     word, offsets = default, None
@@ -368,7 +368,7 @@ def _edge(texts: _Texts, which: str, default: str) -> Edge:
     if which == "ending" and (word == "earliest" or EARLIEST_OFFSET in (offsets or {}).values()):
         raise _bad("endingOffsets", text or "", "ends where the log begins")
     names = (f"{which}Offsets", f"{which}OffsetsByTimestamp", f"{which}Timestamp")
-    return Edge(
+    return OffsetLimit(
         is_default=all(texts.get(name) is None for name in names),
         word=word,
         offsets=offsets,

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from cleanerd.format.names import TopicPartition
 from cleanerd.spark.logs import Log
 from cleanerd.spark.record_scan import rules_from_item, rules_to_item, segment_from
-from cleanerd.spark.source.plan import Reach, Split, pieces_of
+from cleanerd.spark.source.plan import LogRange, TaskSplit, pieces_of
 from cleanerd.verify.listing import NO_END
 
 if TYPE_CHECKING:
-    from cleanerd.spark.spread import Item
+    from cleanerd.spark.task_runner import Item
 
 
 def part_item(log: Log, begin: int, end: int) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def part_item(log: Log, begin: int, end: int) -> dict[str, Any]:
     }
 
 
-def split_of(item: Item) -> Split:
+def split_of(item: Item) -> TaskSplit:
     """All of the part that :func:`part_item` made ``item`` of.
 
     Raises:
@@ -36,7 +36,7 @@ def split_of(item: Item) -> Split:
     """
     segments = tuple(segment_from(fields) for fields in item["segments"])
     name, rules = TopicPartition(item["topic"], item["partition"]), rules_from_item(item["rules"])
-    reach = Reach(
+    reach = LogRange(
         name=name,
         log_start=item["log_start"],
         begin=item["begin"],
@@ -47,6 +47,6 @@ def split_of(item: Item) -> Split:
         rules=rules,
     )
     if not segments:
-        return Split((reach,), ())
+        return TaskSplit((reach,), ())
     log = Log(segments[0].path.parent.parent, name, segments, item["log_start"], None, rules)
-    return Split((reach,), tuple(pieces_of(0, log, reach, NO_END)))
+    return TaskSplit((reach,), tuple(pieces_of(0, log, reach, NO_END)))

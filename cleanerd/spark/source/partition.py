@@ -9,8 +9,8 @@ from pyspark.sql.datasource import InputPartition
 from cleanerd.errors import CleanerdError, SegmentChangedError
 from cleanerd.spark.source.decoded import before, completed
 from cleanerd.spark.source.read import read_split
-from cleanerd.spark.source.reading import How
-from cleanerd.spark.values.said import EXTRA
+from cleanerd.spark.source.reading import ReadOptions
+from cleanerd.spark.values.decode_options import EXTRA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from cleanerd.spark.source.options import Options
-    from cleanerd.spark.source.plan import Split
+    from cleanerd.spark.source.plan import TaskSplit
     from cleanerd.spark.values.decoding import Decoding
 
 
@@ -33,7 +33,7 @@ PLANNED_BY_BATCH: Final = "start the query again: it goes on from its checkpoint
 class SplitPartition(InputPartition):
     """A split, as Spark carries it to a task; None: nothing is to be read."""
 
-    value: Split | None
+    value: TaskSplit | None
 
 
 def batches_of(
@@ -45,7 +45,7 @@ def batches_of(
         CleanerdError: see :func:`~cleanerd.spark.source.read.read_split` and
             :func:`~cleanerd.spark.source.decoded.completed`.
     """
-    how = How(options.view, options.skip_damage, options.tombstones, options.map_bytes)
+    how = ReadOptions(options.view, options.skip_damage, options.tombstones, options.map_bytes)
     if partition.value is None:
         return
     try:

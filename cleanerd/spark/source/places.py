@@ -11,7 +11,7 @@ from cleanerd.errors import CleanerdError, system_error
 from cleanerd.format.batch import CODEC_MASK
 from cleanerd.format.index import OFFSET_ENTRY, TIME_ENTRY, read_offset_index, read_time_index
 from cleanerd.format.names import INDEX_SUFFIX, TIMEINDEX_SUFFIX
-from cleanerd.log.batch_file import opened_raw
+from cleanerd.segments.batch_file import opened_raw
 from cleanerd.verify.listing import bytes_of
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from cleanerd.errors import ConfigError, system_error
 from cleanerd.format.names import SEGMENT_SUFFIX, TopicPartition, parse_file_name, parse_topic_partition_dir
-from cleanerd.log.remote import RemotePath
-from cleanerd.log.segment import Segment
-from cleanerd.spark.listed import list_whole
+from cleanerd.segments.remote import RemotePath
+from cleanerd.segments.segment import Segment
+from cleanerd.spark.listed import list_complete
 from cleanerd.spark.logs import find_logs
 from cleanerd.spark.source.offsets import end_of, start_of
 from cleanerd.spark.source.options import COMMITTED, LATEST, LOG_END, RAW
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class LogRange:
     """One log as the tasks know it, and the offsets that are wanted of it: ``begin`` to ``end`` (exclusive).
 
     ``acknowledged``: up to where markers of transactions count. ``stable``: consumers of committed records see nothing
@@ -53,7 +53,7 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class SegmentPiece:
     """A stretch of a segment that begins at a batch: file positions ``start`` to ``stop``. ``reach``: whose, by number.
 
     ``witness``: the file as it was when it was listed.
@@ -67,17 +67,17 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class TaskSplit:
     """The work of one task, in the order of offsets."""
 
-    reaches: tuple[Reach, ...]
-    pieces: tuple[Piece, ...]
+    reaches: tuple[LogRange, ...]
+    pieces: tuple[SegmentPiece, ...]
 
 
-def find_asked(
+def find_requested(
     options: Options,
     rules_of: Callable[[str], KeyRules] | None = None,
-    lister: Callable[[Path], Listing] = list_whole,
+    lister: Callable[[Path], Listing] = list_complete,
 ) -> list[Log]:
     """The logs that the options name, sorted. ``rules_of`` a topic: None, what the options say; ``lister``: find_logs.
 
@@ -97,7 +97,7 @@ def find_asked(
 
     def chosen(log_dir: Path, name: TopicPartition) -> bool:
         partly = within[log_dir]
-        return (partly is None or name in partly) and options.wants(name)
+        return (partly is None or name in partly) and options.includes(name)
 
     rules = rules_of or options.strategies.rules
     return find_logs(list(within), options.partitions or (), rules, chosen, lister, topics=options.topics or ())
@@ -124,7 +124,7 @@ def expanded(paths: Sequence[str]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def reach_of(log: Log, options: Options) -> Reach:
+def reach_of(log: Log, options: Options) -> LogRange:
     """From where to where ``log`` is read for the view.
 
     Raises:
@@ -150,7 +150,7 @@ def reach_of(log: Log, options: Options) -> Reach:
     last = max(first, last)  # DeleteRecords passed an open transaction, or a checkpoint is older than the other one
     begin = start_of(log, options.starting, first, last, skip_damage=options.skip_damage)
     end = end_of(log, options.ending, first, last, skip_damage=options.skip_damage)
-    return Reach(
+    return LogRange(
         name=log.name,
         log_start=log.log_start,
         begin=begin,
@@ -162,7 +162,7 @@ def reach_of(log: Log, options: Options) -> Reach:
     )
 
 
-def pieces_of(number: int, log: Log, reach: Reach, split_bytes: int) -> list[Piece]:
+def pieces_of(number: int, log: Log, reach: LogRange, split_bytes: int) -> list[SegmentPiece]:
     """The stretches of the segments of ``log`` that hold its ``reach``, of about ``split_bytes`` at most.
 
     Raises:
@@ -174,7 +174,9 @@ def pieces_of(number: int, log: Log, reach: Reach, split_bytes: int) -> list[Pie
             continue
         witness = witness_of(segment)
         positions = batch_starts(segment, reach.begin, reach.end, split_bytes)
-        found += [Piece(number, segment, witness, start, stop) for start, stop in pairwise(positions) if start < stop]
+        found += [
+            SegmentPiece(number, segment, witness, start, stop) for start, stop in pairwise(positions) if start < stop
+        ]
     return found
 
 
@@ -193,7 +195,7 @@ def witness_of(segment: SegmentFile) -> Segment:
     return Segment.from_stat(segment.base, found, frozenset(), is_active=not segment.sealed, sealed=segment.sealed)
 
 
-def plan_splits(logs: Sequence[Log], options: Options) -> list[Split]:
+def plan_splits(logs: Sequence[Log], options: Options) -> list[TaskSplit]:
     """The splits that together are what was asked for: each about ``splitBytes``, whole logs where winners are wanted.
 
     Raises:
@@ -205,11 +207,12 @@ def plan_splits(logs: Sequence[Log], options: Options) -> list[Split]:
     return splits_of(logs, [reach_of(log, options) for log in logs], options)
 
 
-def splits_of(logs: Sequence[Log], reaches: Sequence[Reach], options: Options) -> list[Split]:
+def splits_of(logs: Sequence[Log], reaches: Sequence[LogRange], options: Options) -> list[TaskSplit]:
     """The same for ``reaches`` that are known."""
     if options.view == LATEST:
         whole = [
-            Split((reach,), tuple(pieces_of(0, log, reach, NO_END))) for log, reach in zip(logs, reaches, strict=True)
+            TaskSplit((reach,), tuple(pieces_of(0, log, reach, NO_END)))
+            for log, reach in zip(logs, reaches, strict=True)
         ]
         return [split for split in whole if split.pieces]
     split_bytes = options.split_bytes
@@ -223,7 +226,7 @@ def splits_of(logs: Sequence[Log], reaches: Sequence[Reach], options: Options) -
     return [_split(reaches, bundle) for bundle in _bundles(pieces, split_bytes)]
 
 
-def _bytes_of(logs: Sequence[Log], reaches: Sequence[Reach]) -> int:
+def _bytes_of(logs: Sequence[Log], reaches: Sequence[LogRange]) -> int:
     """Of all segments that hold some of ``reaches``."""
     return sum(
         segment.size_bytes
@@ -233,9 +236,9 @@ def _bytes_of(logs: Sequence[Log], reaches: Sequence[Reach]) -> int:
     )
 
 
-def _bundles(pieces: Sequence[Piece], split_bytes: int) -> list[list[Piece]]:
+def _bundles(pieces: Sequence[SegmentPiece], split_bytes: int) -> list[list[SegmentPiece]]:
     """Neighbours together, up to about ``split_bytes``."""
-    found: list[list[Piece]] = []
+    found: list[list[SegmentPiece]] = []
     filled = split_bytes
     for piece in pieces:
         size = piece.stop - piece.start
@@ -247,9 +250,9 @@ def _bundles(pieces: Sequence[Piece], split_bytes: int) -> list[list[Piece]]:
     return found
 
 
-def _split(reaches: Sequence[Reach], pieces: Sequence[Piece]) -> Split:
+def _split(reaches: Sequence[LogRange], pieces: Sequence[SegmentPiece]) -> TaskSplit:
     """With the reaches of these pieces alone."""
     numbers = sorted({piece.reach for piece in pieces})
     row = {number: at for at, number in enumerate(numbers)}
-    renumbered = (Piece(row[each.reach], each.segment, each.witness, each.start, each.stop) for each in pieces)
-    return Split(tuple(reaches[number] for number in numbers), tuple(renumbered))
+    renumbered = (SegmentPiece(row[each.reach], each.segment, each.witness, each.start, each.stop) for each in pieces)
+    return TaskSplit(tuple(reaches[number] for number in numbers), tuple(renumbered))

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cleanerd.log.same_file import changed
+from cleanerd.segments.same_file import changed
 from cleanerd.spark.source.latest import winners_of
 from cleanerd.spark.source.options import LATEST
-from cleanerd.spark.source.reading import How, Reading
-from cleanerd.spark.source.rows import Rows, to_arrow
+from cleanerd.spark.source.reading import ReadOptions, SourceReading
+from cleanerd.spark.source.rows import SourceRows, to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
-    from cleanerd.spark.source.plan import Split
+    from cleanerd.spark.source.plan import TaskSplit
 
 
 def read_split(
-    split: Split, how: How, schema: pa.Schema, look: Callable[[Rows], None] | None = None
+    split: TaskSplit, how: ReadOptions, schema: pa.Schema, look: Callable[[SourceRows], None] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The records of ``split`` as batches of ``schema``. ``look`` gets each chunk once, whatever is wanted of it.
 
@@ -28,7 +28,7 @@ def read_split(
         SegmentChangedError: a file is no longer the one that was listed.
         CleanerdError: it cannot be read.
     """
-    reading = Reading(split, how, schema)
+    reading = SourceReading(split, how, schema)
     if how.view == LATEST:
         winners = winners_of(reading, split.reaches[0], how)
         for rows in reading.rows():
@@ -38,7 +38,7 @@ def read_split(
             if wins is None or len(wins) != len(rows.keep):
                 raise changed("it has other records than a moment ago", str(rows.segment.path))
             if wins.any():
-                yield to_arrow(Rows(rows.decoded, wins, rows.hidden, rows.reach, rows.segment), schema)
+                yield to_arrow(SourceRows(rows.decoded, wins, rows.hidden, rows.reach, rows.segment), schema)
         return
     for rows in reading.rows():
         if look is not None:

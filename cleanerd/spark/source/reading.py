@@ -9,11 +9,11 @@ import numpy as np
 
 from cleanerd import _kernel
 from cleanerd.errors import CorruptionError
-from cleanerd.log.memory import worker_batch_bytes
-from cleanerd.log.same_file import changed, require_unchanged
-from cleanerd.spark.listed import list_whole
+from cleanerd.host.memory import worker_batch_bytes
+from cleanerd.segments.same_file import changed, require_unchanged
+from cleanerd.spark.listed import list_complete
 from cleanerd.spark.source.options import ALL, LATEST, RAW
-from cleanerd.spark.source.rows import Decoded, Rows, by_record, damage_row
+from cleanerd.spark.source.rows import DecodedBatches, SourceRows, by_record, damage_row
 from cleanerd.spark.source.visible import Markers, control_batches
 from cleanerd.verify.walk import Damage, walk
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from cleanerd.log.segment import StatResult
-    from cleanerd.spark.source.plan import Piece, Reach, Split
+    from cleanerd.segments.segment import StatResult
+    from cleanerd.spark.source.plan import LogRange, SegmentPiece, TaskSplit
     from cleanerd.verify.listing import SegmentFile
     from cleanerd.verify.rules import KeyRules
 
@@ -32,7 +32,7 @@ _OF_VERSIONS: Final = frozenset({"version", "is_tombstone"})
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class ReadOptions:
     """What the options say to the tasks."""
 
     view: str
@@ -41,10 +41,10 @@ class How:
     map_bytes: int
 
 
-class Reading:
+class SourceReading:
     """The chunks of a split, decoded, with what the view wants of each."""
 
-    def __init__(self, split: Split, how: How, schema: pa.Schema) -> None:
+    def __init__(self, split: TaskSplit, how: ReadOptions, schema: pa.Schema) -> None:
         self._split = split
         self._how = how
         self._schema = schema
@@ -57,7 +57,7 @@ class Reading:
         damages, self._damages = self._damages, []
         yield from damages
 
-    def rows(self, hash_key: bytes | None = None) -> Iterator[Rows]:
+    def rows(self, hash_key: bytes | None = None) -> Iterator[SourceRows]:
         """Chunk by chunk; its bytes are gone with the next step. ``hash_key``: with hashes of the keys.
 
         Raises:
@@ -67,7 +67,7 @@ class Reading:
         markers = [Markers(reach.acknowledged, skip_damage=skip) for reach in self._split.reaches]
         for piece in self._split.pieces:
             reach = self._split.reaches[piece.reach]
-            places = _Places(piece.segment, self._told(piece, reach))
+            places = _Places(piece.segment, self._damage_handler(piece, reach))
             for decoded in self._chunks(piece, reach, hash_key):
                 batches = decoded.chunk.batches
                 wrong = places.wrong(batches)
@@ -77,11 +77,11 @@ class Reading:
                 keep = self._keep(decoded, hidden, reach)
                 if wrong.any():
                     keep &= ~by_record(batches, wrong)
-                yield Rows(decoded, keep, hidden, reach, piece.segment)
+                yield SourceRows(decoded, keep, hidden, reach, piece.segment)
                 if places.last_base >= reach.end:
                     break
 
-    def _keep(self, decoded: Decoded, hidden: NDArray[np.bool_] | None, reach: Reach) -> NDArray[np.bool_]:
+    def _keep(self, decoded: DecodedBatches, hidden: NDArray[np.bool_] | None, reach: LogRange) -> NDArray[np.bool_]:
         batches, offset = decoded.chunk.batches, decoded.chunk.records.offset
         keep = (offset >= reach.begin) & (offset < reach.end)
         if self._how.view == RAW:
@@ -93,7 +93,7 @@ class Reading:
             keep &= ~by_record(batches, gone)
         return keep
 
-    def _chunks(self, piece: Piece, reach: Reach, hash_key: bytes | None) -> Iterator[Decoded]:
+    def _chunks(self, piece: SegmentPiece, reach: LogRange, hash_key: bytes | None) -> Iterator[DecodedBatches]:
         segment, rules = piece.segment, reach.rules
         call = decoder(rules if self.wants_headers else None, hash_key)
 
@@ -101,11 +101,11 @@ class Reading:
             require_unchanged(found, piece.witness, str(segment.path))
 
         for data, decoded in walk(
-            segment.path, piece.stop, call, self._told(piece, reach), start=piece.start, check=same
+            segment.path, piece.stop, call, self._damage_handler(piece, reach), start=piece.start, check=same
         ):
-            yield Decoded(decoded.chunk, data, decoded.position)
+            yield DecodedBatches(decoded.chunk, data, decoded.position)
 
-    def _told(self, piece: Piece, reach: Reach) -> Callable[[Damage], None]:
+    def _damage_handler(self, piece: SegmentPiece, reach: LogRange) -> Callable[[Damage], None]:
         segment = piece.segment
 
         def damaged(damage: Damage) -> None:
@@ -150,28 +150,28 @@ class _Places:
         before = np.concatenate([[self._last], np.where(beyond, -1, batches.last_offset)[:-1]])
         wrong: NDArray[np.bool_] = beyond | (batches.base_offset <= before)
         for row in np.flatnonzero(wrong).tolist():
-            self._tell(batches, row, int(before[row]), beyond=bool(beyond[row]))
+            self._report(batches, row, int(before[row]), beyond=bool(beyond[row]))
         right = np.flatnonzero(~wrong)
         if len(right):
             self._last = int(batches.last_offset[right[-1]])
             self.last_base = int(batches.base_offset[right[-1]])
         return wrong
 
-    def _tell(self, batches: _kernel.Batches, row: int, before: int, *, beyond: bool) -> None:
+    def _report(self, batches: _kernel.Batches, row: int, before: int, *, beyond: bool) -> None:
         segment, base = self._segment, int(batches.base_offset[row])
         why = f"the batch at offset {base} does not lie after {before}, which is before it in the file"
         if beyond:
-            if segment.end not in {each.base for each in list_whole(segment.path.parent).segments}:
+            if segment.end not in {each.base for each in list_complete(segment.path.parent).segments}:
                 raise changed("it stands in the place of several segments now", str(segment.path))
             last = int(batches.last_offset[row])
             why = f"the batch at offset {base} ends at {last}, and the next segment begins at {segment.end}"
         self._damaged(Damage(int(batches.position[row]), base, why, int(batches.size[row])))
 
 
-def decoder(rules: KeyRules | None, hash_key: bytes | None) -> Callable[[NDArray[np.uint8], int], Decoded]:
+def decoder(rules: KeyRules | None, hash_key: bytes | None) -> Callable[[NDArray[np.uint8], int], DecodedBatches]:
     """How chunks are decoded, checksums verified; with what ``rules`` need of the headers."""
 
-    def decode(data: NDArray[np.uint8], position: int) -> Decoded:
+    def decode(data: NDArray[np.uint8], position: int) -> DecodedBatches:
         chunk = _kernel.decode_chunk(
             data,
             position,
@@ -181,6 +181,6 @@ def decoder(rules: KeyRules | None, hash_key: bytes | None) -> Callable[[NDArray
             tombstone_header=None if rules is None else rules.tombstone_header,
             max_unpacked=worker_batch_bytes(),
         )
-        return Decoded(chunk, data, position)
+        return DecodedBatches(chunk, data, position)
 
     return decode

@@ -10,18 +10,18 @@ import pyarrow as pa
 
 from cleanerd import _kernel
 from cleanerd.format.batch import TIMESTAMP_TYPE, TRANSACTIONAL
-from cleanerd.log.chunks import WithChunk
-from cleanerd.log.memory import worker_batch_bytes
+from cleanerd.host.memory import worker_batch_bytes
+from cleanerd.humanize import as_utf8
+from cleanerd.segments.chunks import ChunkResult
 from cleanerd.spark.source.columns import HEADERS
 from cleanerd.spark.source.visible import control_batches
-from cleanerd.words import as_utf8
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from cleanerd.spark.source.plan import Reach
+    from cleanerd.spark.source.plan import LogRange
     from cleanerd.verify.listing import SegmentFile
 
 _LATEST_MS: Final = (2**63 - 1) // 1000
@@ -31,7 +31,7 @@ _OF_CONTENTS: Final = frozenset({"key", "value", HEADERS})
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded(WithChunk):
+class DecodedBatches(ChunkResult):
     """Whole batches with their records. ``data``: their bytes, gone with the reader's next step."""
 
     chunk: _kernel.Chunk
@@ -40,13 +40,13 @@ class Decoded(WithChunk):
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class SourceRows:
     """The records of a chunk that are wanted: ``keep`` [n]. ``hidden`` [b]: what is not committed, None: nothing."""
 
-    decoded: Decoded
+    decoded: DecodedBatches
     keep: NDArray[np.bool_]
     hidden: NDArray[np.bool_] | None
-    reach: Reach
+    reach: LogRange
     segment: SegmentFile
 
     @property
@@ -73,7 +73,7 @@ def by_record(batches: _kernel.Batches, column: NDArray[Any]) -> NDArray[Any]:
     return np.repeat(column, first[1:] - first[:-1])
 
 
-def to_arrow(rows: Rows, schema: pa.Schema) -> pa.RecordBatch:
+def to_arrow(rows: SourceRows, schema: pa.Schema) -> pa.RecordBatch:
     """The rows as a batch of ``schema``, whose names are those of ``columns.py``."""
     count = int(rows.keep.sum())
     contents = _contents(rows) if _OF_CONTENTS & set(schema.names) else {}
@@ -89,7 +89,7 @@ def to_arrow(rows: Rows, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def damage_row(schema: pa.Schema, reach: Reach, segment: SegmentFile, position: int, reason: str) -> pa.RecordBatch:
+def damage_row(schema: pa.Schema, reach: LogRange, segment: SegmentFile, position: int, reason: str) -> pa.RecordBatch:
     """The row that stands for bytes that cannot be read; all that a record has is null."""
     known = {
         "topic": reach.name.topic, "partition": reach.name.partition, "segment": as_utf8(str(segment.path)),
@@ -100,7 +100,7 @@ def damage_row(schema: pa.Schema, reach: Reach, segment: SegmentFile, position: 
     )
 
 
-def _contents(rows: Rows) -> dict[str, Callable[[pa.DataType], pa.Array]]:
+def _contents(rows: SourceRows) -> dict[str, Callable[[pa.DataType], pa.Array]]:
     found = _kernel.read_contents(
         rows.decoded.data, rows.decoded.position, rows.keep, verify_crc=False, max_unpacked=worker_batch_bytes()
     )
@@ -154,13 +154,13 @@ def time_column(timestamp_ms: NDArray[np.int64]) -> pa.Array:
     return pa.array(np.where(known, timestamp_ms, 0) * 1000, mask=~known).view(kind)
 
 
-def _timestamp_type(rows: Rows) -> object:
+def _timestamp_type(rows: SourceRows) -> object:
     batches = rows.decoded.chunk.batches
     kinds = np.where(batches.magic == 0, -1, ((batches.attributes & TIMESTAMP_TYPE) != 0).astype(np.int32))
     return int(kinds[0]) if (kinds == kinds[0]).all() else rows.of_batches(kinds.astype(np.int32))
 
 
-def _sequence(rows: Rows) -> NDArray[np.int32]:
+def _sequence(rows: SourceRows) -> NDArray[np.int32]:
     """As Kafka counts: on from the batch's, past 2^31-1 from 0."""
     batches, records = rows.decoded.chunk.batches, rows.decoded.chunk.records
     base = rows.of_batches(batches.base_sequence).astype(np.int64)
@@ -168,16 +168,16 @@ def _sequence(rows: Rows) -> NDArray[np.int32]:
     return np.where(base < 0, -1, (base + delta) & _MAX_INT32).astype(np.int32)
 
 
-def _is_tombstone(rows: Rows) -> NDArray[np.bool_]:
+def _is_tombstone(rows: SourceRows) -> NDArray[np.bool_]:
     return rows.of_records(rows.reach.rules.tombstones(rows.decoded.chunk.records.flags, rows.is_old()))
 
 
-def _version(rows: Rows) -> pa.Array:
+def _version(rows: SourceRows) -> pa.Array:
     version, present = rows.reach.rules.versions(rows.decoded.chunk.records)
     return pa.array(rows.of_records(version), mask=~rows.of_records(present))
 
 
-def is_visible(rows: Rows) -> NDArray[np.bool_]:
+def is_visible(rows: SourceRows) -> NDArray[np.bool_]:
     """[kept]: a consumer of committed records gets it."""
     batches = rows.decoded.chunk.batches
     seen = ~control_batches(batches)
@@ -189,11 +189,11 @@ def is_visible(rows: Rows) -> NDArray[np.bool_]:
     return visible
 
 
-def _batch(name: str, kind: type[np.generic]) -> Callable[[Rows], object]:
+def _batch(name: str, kind: type[np.generic]) -> Callable[[SourceRows], object]:
     return lambda rows: rows.of_batches(getattr(rows.decoded.chunk.batches, name)).astype(kind)
 
 
-_COLUMNS: Final[dict[str, Callable[[Rows], object]]] = {
+_COLUMNS: Final[dict[str, Callable[[SourceRows], object]]] = {
     "topic": lambda rows: rows.reach.name.topic,
     "partition": lambda rows: rows.reach.name.partition,
     "offset": lambda rows: rows.of_records(rows.decoded.chunk.records.offset),

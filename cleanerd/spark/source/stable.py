@@ -53,13 +53,15 @@ def _replay(log: Log, high_watermark: int, snapshot: Snapshot | None, *, skip_da
     for segment in log.segments:
         if segment.end <= since or segment.base >= high_watermark:
             continue
-        for _, batches in walk(segment.path, segment.size_bytes, _kernel.scan_headers, told(segment, skip=skip_damage)):
+        for _, batches in walk(
+            segment.path, segment.size_bytes, _kernel.scan_headers, damage_handler(segment, skip=skip_damage)
+        ):
             end = max(end, int(batches.last_offset[-1]) + 1)
-            transactions.take(batches, since=since)
+            transactions.add(batches, since=since)
     return transactions.last_stable_offset(), end
 
 
-def told(segment: SegmentFile, *, skip: bool) -> Callable[[Damage], None]:
+def damage_handler(segment: SegmentFile, *, skip: bool) -> Callable[[Damage], None]:
     """What to do with damage in ``segment``: nothing where an active one ends, else an error, or ``skip`` it."""
 
     def damaged(damage: Damage) -> None:

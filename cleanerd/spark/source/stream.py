@@ -13,9 +13,9 @@ from pyspark.sql.datasource import DataSourceStreamReader
 
 from cleanerd.errors import ConfigError
 from cleanerd.spark.source.offsets import start_of
-from cleanerd.spark.source.options import Edge
+from cleanerd.spark.source.options import OffsetLimit
 from cleanerd.spark.source.partition import PLANNED_BY_BATCH, SplitPartition, batches_of
-from cleanerd.spark.source.plan import find_asked, reach_of, splits_of
+from cleanerd.spark.source.plan import find_requested, reach_of, splits_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cleanerd.format.names import TopicPartition
     from cleanerd.spark.logs import Log
     from cleanerd.spark.source.options import Options
-    from cleanerd.spark.source.plan import Reach
+    from cleanerd.spark.source.plan import LogRange
     from cleanerd.spark.values.decoding import Decoding
 else:
     try:
@@ -41,7 +41,7 @@ HAS_LIMITS: Final = SupportsTriggerAvailableNow is not object
 Offsets: TypeAlias = dict[str, dict[str, int]]
 """``{"orders": {"0": 23}}``: exclusive ends, as Spark writes them into a checkpoint."""
 
-_WHOLE: Final = (Edge("earliest"), Edge("latest"))
+_WHOLE: Final = (OffsetLimit("earliest"), OffsetLimit("latest"))
 
 
 class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -95,7 +95,7 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = {name: min(end, _of(self._last, name, 0)) for name, end in ends.items()}
         if start is None:
             return _by_topic(ends)
-        self._require_there(start, {log.name: log for log, _ in found})
+        self._require_no_data_loss(start, {log.name: log for log, _ in found})
         begins = {log.name: _of(start, log.name, reach.begin) for log, reach in found}
         # One that ends below what was read is another log, or was cut: nothing that is written from now on is missed.
         cut = {log.name for log, _ in found if begins[log.name] > _end_of(log, begins[log.name])}
@@ -141,8 +141,8 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         found = self._reaches(self._options)
         logs = {log.name: log for log, _ in found}
-        self._require_there(start, logs)
-        self._require_there(end, logs)
+        self._require_no_data_loss(start, logs)
+        self._require_no_data_loss(end, logs)
         wanted = []
         for log, reach in found:
             upto = _of(end, log.name, -1)
@@ -162,11 +162,11 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         return batches_of(partition, self._options, self._decoding, self._schema, PLANNED_BY_BATCH)
 
-    def _reaches(self, options: Options) -> list[tuple[Log, Reach]]:
+    def _reaches(self, options: Options) -> list[tuple[Log, LogRange]]:
         """The logs, each from its beginning to the end of what is closed and stable."""
         whole = replace(options, starting=_WHOLE[0], ending=_WHOLE[1])
         found = []
-        for each in find_asked(options):
+        for each in find_requested(options):
             log = each
             if log.high_watermark is None and len(log.segments) == 1:
                 # A new partition, of which the checkpoint is to speak in some seconds: nothing of it is closed.
@@ -175,7 +175,7 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             found.append((log, replace(reach, end=max(reach.begin, min(reach.end, log.segments[-1].base)))))
         return found
 
-    def _require_there(self, start: Offsets, logs: dict[TopicPartition, Log]) -> None:
+    def _require_no_data_loss(self, start: Offsets, logs: dict[TopicPartition, Log]) -> None:
         """What was read up to ``start``, or is to be, is still there, unless ``failOnDataLoss`` is false."""
         if not self._options.fail_on_data_loss:
             return
@@ -184,15 +184,15 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for number, offset in each.items():
                 log = known.get(f"{topic}-{number}")
                 if log is None:
-                    raise _lost(f"{topic}-{number} is gone")
+                    raise _data_loss_error(f"{topic}-{number} is gone")
                 first = max(log.log_start, log.segments[0].base)
                 if offset < first:
-                    raise _lost(f"{log.name} begins at {first}, and was read up to {offset}")
+                    raise _data_loss_error(f"{log.name} begins at {first}, and was read up to {offset}")
                 # Below where it was read it does not end by itself: records written there later would be skipped.
                 end = _end_of(log, offset)
                 if offset > end:
                     why = "its topic was created again, it was cut, or this is an older copy"
-                    raise _lost(f"{log.name} ends at {end}, and was read up to {offset}: {why}")
+                    raise _data_loss_error(f"{log.name} ends at {end}, and was read up to {offset}: {why}")
 
 
 def _end_of(log: Log, offset: int) -> int:
@@ -285,6 +285,6 @@ def _of(offsets: Offsets, name: TopicPartition, otherwise: int) -> int:
     return int(offsets.get(name.topic, {}).get(str(name.partition), otherwise))
 
 
-def _lost(what: str) -> ConfigError:
+def _data_loss_error(what: str) -> ConfigError:
     hint = 'option("failOnDataLoss", "false") goes on with what is there'
     return ConfigError(f"records are gone that were not read: {what}", where="kafka-segments", hint=hint)

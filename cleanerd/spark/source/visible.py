@@ -13,9 +13,9 @@ import numpy as np
 from cleanerd import _kernel
 from cleanerd.format.batch import CONTROL, TRANSACTIONAL
 from cleanerd.format.control import ControlType
-from cleanerd.log.same_file import changed
-from cleanerd.spark.listed import list_whole
-from cleanerd.spark.source.stable import told
+from cleanerd.segments.same_file import changed
+from cleanerd.spark.listed import list_complete
+from cleanerd.spark.source.stable import damage_handler
 from cleanerd.verify.walk import walk
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Markers:
             return None
         if self._ahead_to <= int(batches.last_offset[-1]):
             self._ahead = None
-        self._take(batches)
+        self._add(batches)
         rows = np.flatnonzero(transactional & ~control_batches(batches))
         hidden = np.zeros(len(batches), np.bool_)
         producers = batches.producer_id[rows]
@@ -90,12 +90,12 @@ class Markers:
             if found is None:
                 self._is_over = True
             else:
-                self._take(found)
+                self._add(found)
                 self._ahead_to = int(found.last_offset[-1]) + 1
         at = np.searchsorted(np.array(self._offsets.get(producer, ()), np.int64), offsets, side="right")
         return np.array([*self._aborts.get(producer, ()), True])[at]
 
-    def _take(self, batches: _kernel.Batches) -> None:
+    def _add(self, batches: _kernel.Batches) -> None:
         markers = control_batches(batches) & (batches.producer_id >= 0) & (batches.base_offset >= self._known_to)
         for row in np.flatnonzero(markers).tolist():
             producer = int(batches.producer_id[row])
@@ -107,7 +107,7 @@ class Markers:
 
     def _read_on(self, segment: SegmentFile, stop: int) -> Iterator[_kernel.Batches]:
         """The headers behind ``stop``, to the end of the log."""
-        segments = list_whole(segment.path.parent).segments
+        segments = list_complete(segment.path.parent).segments
         if segment.base not in {each.base for each in segments}:
             # Its markers may lie in a segment that begins before it now.
             raise changed("the segment is no longer there", str(segment.path))
@@ -117,10 +117,10 @@ class Markers:
             start = stop if each.base == segment.base else 0
             size = min(each.size_bytes, segment.size_bytes) if segment.sealed and start else each.size_bytes
             for _, batches in walk(
-                each.path, size, _kernel.scan_headers, self._told(each), chunk_bytes=_AHEAD_BYTES, start=start
+                each.path, size, _kernel.scan_headers, self._damage_handler(each), chunk_bytes=_AHEAD_BYTES, start=start
             ):
                 yield batches
 
-    def _told(self, segment: SegmentFile) -> Callable[[Damage], None]:
+    def _damage_handler(self, segment: SegmentFile) -> Callable[[Damage], None]:
         """Damage here is an error of its own: the task may not read the records so far."""
-        return told(segment, skip=self._skip_damage)
+        return damage_handler(segment, skip=self._skip_damage)

@@ -16,16 +16,16 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
 from cleanerd.errors import ConfigError, MachineError, RefusedError
-from cleanerd.log.remote import SEPARATOR, shown_url
+from cleanerd.segments.remote import SEPARATOR, shown_url
 from cleanerd.spark.tables.opened import OpenTable, TableFile, conflict
 from cleanerd.spark.tables.place import PREFIX, DeltaPlace
 from cleanerd.spark.tables.refusals import changed_by_another, partitioned
-from cleanerd.spark.tables.remembered import PROPERTY, Remembered
+from cleanerd.spark.tables.remembered import PROPERTY, TableState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from cleanerd.spark.tables.files import Written
+    from cleanerd.spark.tables.files import WrittenFile
 
 _STEPS: Final = (1, 100, None)
 """So many of the newest commits are looked through for one of ours."""
@@ -59,7 +59,7 @@ class DeltaOpen(OpenTable):
                 where=where,
                 hint="name another directory",
             )
-        with _told("cannot be read", where):
+        with _translated_errors("cannot be read", where):
             try:
                 return cls(root, columns, DeltaTable(root, without_files=False))
             except TableNotFoundError:
@@ -78,28 +78,28 @@ class DeltaOpen(OpenTable):
         return self._table is not None
 
     @property
-    def _there(self) -> DeltaTable:
+    def _table_now(self) -> DeltaTable:
         assert self._table is not None  # noqa: S101 - the caller asked
         return self._table
 
     def schema(self) -> pa.Schema:
         """Its columns, as Arrow names them."""
-        with _told("cannot be read", self.where):
-            return pa.schema(self._there.schema().to_arrow())
+        with _translated_errors("cannot be read", self.where):
+            return pa.schema(self._table_now.schema().to_arrow())
 
-    def remembered(self) -> Remembered | None:
+    def stored_state(self) -> TableState | None:
         """From the newest commit of ours, if the table was not put back to an earlier version since."""
         looked_at, changed = None, ""
         for limit in _STEPS:
-            with _told("cannot be read", self.where):
-                commits = self._there.history(limit)
+            with _translated_errors("cannot be read", self.where):
+                commits = self._table_now.history(limit)
             for commit in commits:
                 version, operation = commit["version"], commit.get("operation")
                 text = commit.get(PROPERTY)
                 if isinstance(text, str):
                     if changed:
                         raise changed_by_another(changed, self.where)
-                    return Remembered.from_text(text, self.where)
+                    return TableState.from_text(text, self.where)
                 if operation == _UNDONE:
                     return None
                 if not changed and (looked_at is None or version < looked_at):
@@ -110,23 +110,23 @@ class DeltaOpen(OpenTable):
     def _changes_rows(self, version: int) -> bool:
         """Whether a commit does more than put the same rows into other files."""
         path = f"{_LOG}/{version:020d}.json"
-        with self.place.reading(path) as file, _told("cannot be read", f"{self.where}/{path}"):
+        with self.place.reading(path) as file, _translated_errors("cannot be read", f"{self.where}/{path}"):
             actions = [json.loads(line) for line in file.read().splitlines()]
             return any(each.get(kind, {}).get("dataChange", False) for each in actions for kind in ("add", "remove"))
 
     def require_ours(self) -> None:
         """And without a partitioning, of which our files say nothing."""
         super().require_ours()
-        if self._there.metadata().partition_columns:
+        if self._table_now.metadata().partition_columns:
             raise partitioned(self.where)
 
     def files(self) -> list[TableFile]:
         """By the table's log."""
-        mapping = self._there.metadata().configuration.get("delta.columnMapping.mode", "none")
-        with _told("cannot be read", self.where):
-            may_have = "deletionVectors" in (self._there.protocol().reader_features or ())
-            vectors = pa.table(self._there.deletion_vectors()) if may_have else ()
-            adds = pa.table(self._there.get_add_actions())
+        mapping = self._table_now.metadata().configuration.get("delta.columnMapping.mode", "none")
+        with _translated_errors("cannot be read", self.where):
+            may_have = "deletionVectors" in (self._table_now.protocol().reader_features or ())
+            vectors = pa.table(self._table_now.deletion_vectors()) if may_have else ()
+            adds = pa.table(self._table_now.get_add_actions())
         if mapping != "none" or len(vectors):
             raise RefusedError(
                 "another writer left deletion vectors or mapped columns there",
@@ -139,14 +139,14 @@ class DeltaOpen(OpenTable):
             for row in adds.select(wanted).to_pylist()
         ]
 
-    def commit(self, added: Sequence[Written], removed: Sequence[TableFile], remember: Remembered) -> None:
+    def commit(self, added: Sequence[WrittenFile], removed: Sequence[TableFile], remember: TableState) -> None:
         """One entry of the log, on top of the one that was read, or none."""
         now_ms = time.time_ns() // 1_000_000
         # Whoever comes second has to begin anew: what it read is no longer what is there.
         properties = CommitProperties(custom_metadata={PROPERTY: remember.to_text()}, max_commit_retries=0)
         adds = [_add(each, now_ms) for each in added]
         schema = Schema.from_arrow(self.columns)
-        with _told("cannot be written", self.where):
+        with _translated_errors("cannot be written", self.where):
             if self._table is None:
                 create_table_with_add_actions(self._root, schema, adds, mode="error", commit_properties=properties)
             else:
@@ -154,7 +154,7 @@ class DeltaOpen(OpenTable):
                 self._table.create_write_transaction([*adds, *removes], "append", schema, commit_properties=properties)
 
 
-def _add(written: Written, now_ms: int) -> AddAction:
+def _add(written: WrittenFile, now_ms: int) -> AddAction:
     nulls = dict.fromkeys(written.least, 0)
     stats = {"numRecords": written.rows, "minValues": written.least, "maxValues": written.most, "nullCount": nulls}
     return AddAction(
@@ -168,7 +168,7 @@ def _add(written: Written, now_ms: int) -> AddAction:
 
 
 @contextlib.contextmanager
-def _told(what: str, where: str) -> Iterator[None]:
+def _translated_errors(what: str, where: str) -> Iterator[None]:
     """What delta-rs raises, as an error of ours."""
     try:
         yield

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cleanerd.spark.tables.columns import ROWS
-from cleanerd.spark.tables.place import told
+from cleanerd.spark.tables.place import translated_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from cleanerd.spark.tables.place import Place
+    from cleanerd.spark.tables.place import FilesPlace
 
 _GROUP_BYTES: Final = 64 << 20
 _GROUP_ROWS: Final = 1 << 20
@@ -30,7 +30,7 @@ _BOUNDED: Final = ("topic", "partition", "offset")
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenFile:
     """A file. ``least`` and ``most``: of topic, partition and offset. ``tombstones``: so many of its rows are some."""
 
     path: str
@@ -48,7 +48,7 @@ class Written:
 class _Writer:
     """One file after the other, each with groups of rows that are worth a group."""
 
-    def __init__(self, place: Place, columns: pa.Schema) -> None:
+    def __init__(self, place: FilesPlace, columns: pa.Schema) -> None:
         self._place = place
         self._columns = columns
         self._open = contextlib.ExitStack()
@@ -59,7 +59,7 @@ class _Writer:
         self._file: Any = None
         self._least: dict[str, Any] = {}
         self._most: dict[str, Any] = {}
-        self.files: list[Written] = []
+        self.files: list[WrittenFile] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._waiting.append(batch)
@@ -105,12 +105,12 @@ class _Writer:
         self._writer.close()
         size_bytes = self._file.tell()
         self._open.close()
-        self.files.append(Written(self._path, size_bytes, self._rows, self._tombstones, self._least, self._most))
+        self.files.append(WrittenFile(self._path, size_bytes, self._rows, self._tombstones, self._least, self._most))
         self._writer, self._path, self._least, self._most = None, "", {}, {}
         self._bytes = self._rows = self._tombstones = 0
 
 
-def write_rows(place: Place, batches: Iterable[pa.RecordBatch], columns: pa.Schema = ROWS) -> list[Written]:
+def write_rows(place: FilesPlace, batches: Iterable[pa.RecordBatch], columns: pa.Schema = ROWS) -> list[WrittenFile]:
     """Write ``batches`` of ``columns`` as new files of ``place``; none where there are no rows.
 
     Nothing stays of them when anything is raised.
@@ -129,25 +129,27 @@ def write_rows(place: Place, batches: Iterable[pa.RecordBatch], columns: pa.Sche
     return writer.files
 
 
-def read_columns(place: Place, path: str, names: list[str]) -> pa.Table:
+def read_columns(place: FilesPlace, path: str, names: list[str]) -> pa.Table:
     """Columns of a file, in the types of :data:`ROWS` but for keys, which may be more than two gigabytes.
 
     Raises:
         CleanerdError: it cannot be read, or has other columns.
     """
     wanted = pa.schema([ROWS.field(name) if name != "key" else pa.field("key", pa.large_binary()) for name in names])
-    with place.reading(path) as file, told("cannot be read as a file of this table", path):
+    with place.reading(path) as file, translated_errors("cannot be read as a file of this table", path):
         return pq.read_table(file, columns=names).select(names).cast(wanted)
 
 
-def without(place: Place, path: str, drop: NDArray[np.bool_], columns: pa.Schema = ROWS) -> Iterator[pa.RecordBatch]:
+def without(
+    place: FilesPlace, path: str, drop: NDArray[np.bool_], columns: pa.Schema = ROWS
+) -> Iterator[pa.RecordBatch]:
     """The rows of a file, which has ``columns``, but those to ``drop`` [n].
 
     Raises:
         CleanerdError: it cannot be read, or has other columns.
     """
     at = 0
-    with place.reading(path) as file, told("cannot be read as a file of this table", path):
+    with place.reading(path) as file, translated_errors("cannot be read as a file of this table", path):
         for batch in pq.ParquetFile(file).iter_batches(_READ_ROWS, columns=columns.names):
             keep = ~drop[at : at + len(batch)]
             at += len(batch)

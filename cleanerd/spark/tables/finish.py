@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from cleanerd.spark.spread import Item
+    from cleanerd.spark.task_runner import Item
 
 
 def finish(item: Item) -> Iterator[pa.RecordBatch]:

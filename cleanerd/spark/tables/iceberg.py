@@ -22,7 +22,7 @@ from cleanerd.errors import CleanerdError, ConfigError, MachineError, RefusedErr
 from cleanerd.spark.tables.opened import OpenTable, TableFile, conflict
 from cleanerd.spark.tables.place import IcebergPlace
 from cleanerd.spark.tables.refusals import changed_by_another, partitioned
-from cleanerd.spark.tables.remembered import PROPERTY, Remembered
+from cleanerd.spark.tables.remembered import PROPERTY, TableState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.table import Table, Transaction
 
-    from cleanerd.spark.tables.files import Written
+    from cleanerd.spark.tables.files import WrittenFile
 
 _NEVER: Final = "0"
 
@@ -60,7 +60,7 @@ class IcebergOpen(OpenTable):
                 where="pyiceberg",
                 hint="~/.pyiceberg.yaml or PYICEBERG_CATALOG__NAME__URI say what it is",
             ) from error
-        with _told("cannot be read", where):
+        with _translated_errors("cannot be read", where):
             try:
                 return cls(where, columns, known.load_table(name), None)
             except NoSuchTableError:
@@ -77,7 +77,7 @@ class IcebergOpen(OpenTable):
         """Its columns, as Arrow names them."""
         return self._table.schema().as_arrow()
 
-    def remembered(self) -> Remembered | None:
+    def stored_state(self) -> TableState | None:
         """From the newest snapshot of ours among those that what is there now follows from."""
         changed = ""
         for snapshot in ancestors_of(self._table.current_snapshot(), self._table.metadata):
@@ -85,7 +85,7 @@ class IcebergOpen(OpenTable):
             if text is not None and changed:
                 raise changed_by_another(changed, self.where)
             if text is not None:
-                return Remembered.from_text(text, self.where)
+                return TableState.from_text(text, self.where)
             operation = None if snapshot.summary is None else snapshot.summary.operation
             if operation != Operation.REPLACE:
                 name = "an unknown operation" if operation is None else operation.value
@@ -100,7 +100,7 @@ class IcebergOpen(OpenTable):
 
     def files(self) -> list[TableFile]:
         """What its manifests name."""
-        with _told("cannot be read", self.where):
+        with _translated_errors("cannot be read", self.where):
             found = list(self._table.scan().plan_files())
         if any(each.delete_files for each in found):
             raise RefusedError(
@@ -121,13 +121,13 @@ class IcebergOpen(OpenTable):
             for each in found
         ]
 
-    def commit(self, added: Sequence[Written], removed: Sequence[TableFile], remember: Remembered) -> None:
+    def commit(self, added: Sequence[WrittenFile], removed: Sequence[TableFile], remember: TableState) -> None:
         """One snapshot on top of the one that was read, or none."""
         transaction = self._table.transaction() if self._making is None else self._making
         if self._making is None:
             # In this process alone: who comes second has to begin anew, as what it read is no longer what is there.
             self._table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = _NEVER
-        with _told("cannot be written", self.where), transaction:
+        with _translated_errors("cannot be written", self.where), transaction:
             if transaction.table_metadata.name_mapping() is None:
                 mapping = transaction.table_metadata.schema().name_mapping.model_dump_json()
                 transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
@@ -141,7 +141,7 @@ class IcebergOpen(OpenTable):
 
 
 @contextlib.contextmanager
-def _told(what: str, where: str) -> Iterator[None]:
+def _translated_errors(what: str, where: str) -> Iterator[None]:
     """What pyiceberg and its catalogs raise, as an error of ours."""
     try:
         yield

@@ -12,7 +12,7 @@ import pyarrow as pa
 from cleanerd.spark.source.options import LATEST, MAP_BYTES, RAW
 from cleanerd.spark.source.part import split_of
 from cleanerd.spark.source.read import read_split
-from cleanerd.spark.source.reading import How, Reading
+from cleanerd.spark.source.reading import ReadOptions, SourceReading
 from cleanerd.spark.source.rows import without_null_headers
 from cleanerd.spark.tables.columns import ROWS, columns_from
 from cleanerd.spark.tables.files import write_rows
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from cleanerd.spark.source.rows import Rows
-    from cleanerd.spark.spread import Item
+    from cleanerd.spark.source.rows import SourceRows
+    from cleanerd.spark.task_runner import Item
 
-TOLD: Final = pa.schema([("told", pa.string())])
+SUMMARY_SCHEMA: Final = pa.schema([("told", pa.string())])
 """What a task of ours says: JSON."""
-TOLD_COLUMNS: Final = "told string"
+SUMMARY_COLUMNS: Final = "told string"
 
 _OFFSETS: Final = pa.schema([("offset", pa.int64())])
 
 
 def telling(document: Mapping[str, Any]) -> pa.RecordBatch:
     """A row of :data:`TOLD`."""
-    return pa.RecordBatch.from_arrays([pa.array([json.dumps(document)])], schema=TOLD)
+    return pa.RecordBatch.from_arrays([pa.array([json.dumps(document)])], schema=SUMMARY_SCHEMA)
 
 
 def write_latest(item: Item) -> Iterator[pa.RecordBatch]:
@@ -52,12 +52,12 @@ def write_latest(item: Item) -> Iterator[pa.RecordBatch]:
     split = split_of(item["part"])
     stored = 0
 
-    def count(rows: Rows) -> None:
+    def count(rows: SourceRows) -> None:
         nonlocal stored
         offset = rows.decoded.chunk.records.offset
         stored += int(((offset >= rows.reach.begin) & (offset < rows.reach.end)).sum())
 
-    how = How(LATEST, skip_damage=False, tombstones=item["tombstones"], map_bytes=MAP_BYTES)
+    how = ReadOptions(LATEST, skip_damage=False, tombstones=item["tombstones"], map_bytes=MAP_BYTES)
     batches = read_split(split, how, ROWS, count) if split.pieces else iter(())
     decoder = decoder_from(item["decoding"])
     rows = decoder.batches(map(without_null_headers, batches))
@@ -87,6 +87,8 @@ def stored_of(item: Item, wanted: NDArray[np.int64]) -> NDArray[np.bool_]:
         row = list(rows)
         begin, end = int(wanted[row[0]]), int(wanted[row[-1]]) + 1
         split = split_of({**item, "begin": begin, "end": end, "segments": [item["segments"][number]]})
-        for chunk in Reading(split, How(RAW, skip_damage=False, tombstones=True, map_bytes=0), _OFFSETS).rows():
+        for chunk in SourceReading(
+            split, ReadOptions(RAW, skip_damage=False, tombstones=True, map_bytes=0), _OFFSETS
+        ).rows():
             found[row] |= np.isin(wanted[row], chunk.decoded.chunk.records.offset)
     return found

@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.errors import ConfigError
 from cleanerd.spark.latest_by_tasks import LARGE_BYTES
-from cleanerd.spark.logs import said_of, size_of_all
-from cleanerd.spark.snapshot import Taken, high_watermark_of, walked_logs
+from cleanerd.spark.logs import describe_names, size_of_all
+from cleanerd.spark.snapshot import SnapshotResult, high_watermark_of, walked_logs
 from cleanerd.spark.source.part import part_item
-from cleanerd.spark.spread import ROWS_AN_ARROW_BATCH, nobody, queries
 from cleanerd.spark.tables import refusals
+from cleanerd.spark.tables.filter_superseded import sift
 from cleanerd.spark.tables.finish import finish
 from cleanerd.spark.tables.latest import write_latest
-from cleanerd.spark.tables.parts import Part, as_of, first_of, leader_epoch_at, leader_epochs_of, topics_of
-from cleanerd.spark.tables.remembered import UNKNOWN_EPOCH, Remembered
+from cleanerd.spark.tables.parts import LogPart, as_of, first_of, leader_epoch_at, leader_epochs_of, topics_of
+from cleanerd.spark.tables.remembered import UNKNOWN_EPOCH, TableState
 from cleanerd.spark.tables.shuffled import write_found
-from cleanerd.spark.tables.sift import sift
 from cleanerd.spark.tables.tasks import Tasks
+from cleanerd.spark.task_runner import ROWS_AN_ARROW_BATCH, ignore_progress, queries
 from cleanerd.spark.values.decoding import require_within
 from cleanerd.verify.listing import NO_END
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cleanerd.format.names import TopicPartition
-    from cleanerd.spark.header_walk import Walked
+    from cleanerd.spark.header_walk import HeaderSummary
     from cleanerd.spark.logs import Log
-    from cleanerd.spark.tables.files import Written
+    from cleanerd.spark.tables.files import WrittenFile
     from cleanerd.spark.tables.opened import OpenTable, TableFile
     from cleanerd.spark.tables.remembered import Topic
     from cleanerd.spark.values.decoding import Decoding
@@ -74,13 +74,13 @@ def write_table(
     *,
     tombstones: bool = False,
     whole_log: bool = False,
-    anew: bool = False,
+    replace_all: bool = False,
     decoding: Decoding | None = None,
-    advance: Callable[[int], None] = nobody,
+    advance: Callable[[int], None] = ignore_progress,
     now_ms: int | None = None,
     large_bytes: int = LARGE_BYTES,
-) -> list[Taken]:
-    """Make the latest state of ``logs`` the table, in one commit. ``anew``: in place of all that is in it now.
+) -> list[SnapshotResult]:
+    """Make the latest state of ``logs`` the table, in one commit. ``replace_all``: in place of all that is in it now.
 
     By the tasks of ``session``, a task a partition, or by this process. ``tombstones`` and ``whole_log`` are those of
     :func:`~cleanerd.spark.snapshot.write_snapshot`; of topics with versions deleted keys are always rows of the table.
@@ -88,12 +88,12 @@ def write_table(
     A log of more than ``large_bytes`` is read by many tasks.
 
     Raises:
-        ConfigError: the table is there, and not to be written ``anew``; the high watermark of a log is not known.
+        ConfigError: the table exists, and ``replace_all`` is not set; the high watermark of a log is not known.
         RefusedError: it has other columns, or somebody else changed it meanwhile.
         CorruptionError: a log has bytes that cannot be read: its state is not known.
         CleanerdError: a file cannot be read or written.
     """
-    if table.exists and not anew:
+    if table.exists and not replace_all:
         raise ConfigError(
             "exists already", where=table.where, hint="--incremental adds what is new, --replace writes it anew"
         )
@@ -106,33 +106,33 @@ def write_table(
             session, logs, [NO_END if whole_log else high_watermark_of(log) for log in logs], whole_log=whole_log
         )
         parts = [
-            _whole_part(table.where, log, walked, topic, now)
+            _full_part(table.where, log, walked, topic, now)
             for log, walked, topic in zip(logs, walks, topics_of(logs, tombstones=tombstones), strict=True)
         ]
         written = _write_all(session, tasks, parts, walks, advance, large_bytes)
         _require_decoded(decoding, written)
-        files = [file for told in written.values() for file in told["files"]]
+        files = [file for summary in written.values() for file in summary["files"]]
         removed = table.files() if table.exists else []
-        remember = Remembered(
+        remember = TableState(
             {part.log.name.topic: part.topic for part in parts}, {part.log.name: part.now for part in parts}, whole_log
         )
         tasks.commit(files, removed, remember)
-    return [_taken(part, written.get(number), tombstones=tombstones) for number, part in enumerate(parts)]
+    return [_result(part, written.get(number), tombstones=tombstones) for number, part in enumerate(parts)]
 
 
-def _whole_part(where: str, log: Log, walked: Walked, topic: Topic, now_ms: int) -> Part:
+def _full_part(where: str, log: Log, walked: HeaderSummary, topic: Topic, now_ms: int) -> LogPart:
     refusals.require_one_topic(where, log, topic)
     first = first_of(log)
     end = max(walked.stable_end, first)
     epoch = leader_epoch_at(leader_epochs_of(log), end - 1)
-    return Part(log, first, first, end, mark=None, topic=topic, as_of_ms=as_of(log, now_ms), leader_epoch=epoch)
+    return LogPart(log, first, first, end, mark=None, topic=topic, as_of_ms=as_of(log, now_ms), leader_epoch=epoch)
 
 
 def _write_all(
     session: SparkSession | None,
     tasks: Tasks,
-    parts: Sequence[Part],
-    walks: Sequence[Walked],
+    parts: Sequence[LogPart],
+    walks: Sequence[HeaderSummary],
     advance: Callable[[int], None],
     large_bytes: int,
 ) -> dict[int, dict[str, Any]]:
@@ -145,24 +145,24 @@ def _write_all(
         if session is None or not mine:
             continue
         logs, theirs = [parts[number].log for number in mine], [walks[number] for number in mine]
-        for told in tasks.run_on(write_found(session, logs, theirs, tasks.how, tombstones=keep_deleted)):
-            mine_so_far = found.setdefault(mine[told["log"]], {"files": [], "undecoded": 0})
-            mine_so_far["files"] += told["files"]
-            mine_so_far["undecoded"] += told["undecoded"]
+        for summary in tasks.run_on(write_found(session, logs, theirs, tasks.how, tombstones=keep_deleted)):
+            mine_so_far = found.setdefault(mine[summary["log"]], {"files": [], "undecoded": 0})
+            mine_so_far["files"] += summary["files"]
+            mine_so_far["undecoded"] += summary["undecoded"]
     return found
 
 
-def _taken(part: Part, told: Mapping[str, Any] | None, *, tombstones: bool) -> Taken:
+def _result(part: LogPart, summary: Mapping[str, Any] | None, *, tombstones: bool) -> SnapshotResult:
     """Deleted keys count where they were asked for."""
-    keys = sum(file.rows - (0 if tombstones else file.tombstones) for file in told["files"]) if told else 0
-    undecoded = told["undecoded"] if told else 0
-    return Taken(part.log.name, part.log.rules.strategy, part.first, part.end, keys, undecoded)
+    keys = sum(file.rows - (0 if tombstones else file.tombstones) for file in summary["files"]) if summary else 0
+    undecoded = summary["undecoded"] if summary else 0
+    return SnapshotResult(part.log.name, part.log.rules.strategy, part.first, part.end, keys, undecoded)
 
 
-def _require_decoded(decoding: Decoding | None, told: Mapping[int, Mapping[str, Any]]) -> None:
+def _require_decoded(decoding: Decoding | None, summary: Mapping[int, Mapping[str, Any]]) -> None:
     """All tasks together: each has looked at its own."""
     if decoding is not None:
-        require_within(decoding.limit, sum(each["undecoded"] for each in told.values()))
+        require_within(decoding.limit, sum(each["undecoded"] for each in summary.values()))
 
 
 def merge_into(
@@ -173,7 +173,7 @@ def merge_into(
     retention_ms: Callable[[str], int],
     tombstones: bool = False,
     decoding: Decoding | None = None,
-    advance: Callable[[int], None] = nobody,
+    advance: Callable[[int], None] = ignore_progress,
     now_ms: int | None = None,
 ) -> list[Merged]:
     """Bring the table up to date with ``logs``, in one commit: what is new in them since the offsets that it remembers.
@@ -191,7 +191,7 @@ def merge_into(
         hint = "make it first: without --incremental; in a notebook by write_table()"
         raise ConfigError("there is no such table", where=table.where, hint=hint)
     table.require_ours()
-    before = table.remembered()
+    before = table.stored_state()
     if before is None:
         raise refusals.unknown(table.where)
     refusals.require_acknowledged(table.where, before)
@@ -201,22 +201,22 @@ def merge_into(
         parts = _new_parts(session, table, before, logs, topics_of(logs, tombstones=tombstones), now)
         new = _write(tasks, parts, lambda _part: True, session, advance)
         _require_decoded(decoding, new)
-        for number, told in new.items():
+        for number, summary in new.items():
             part = parts[number]
             if part.mark is not None:
-                missing = part.end - part.begin - told["stored"]
+                missing = part.end - part.begin - summary["stored"]
                 retention = retention_ms(part.log.name.topic)
                 refusals.require_complete(table.where, part.log, part.mark, missing, now_ms=now, retention_ms=retention)
         old, sifted = _sift(tasks, table, parts, new)
         added = _finish(tasks, parts, new, sifted)
         topics = {part.log.name.topic: part.topic for part in parts}
-        remember = Remembered(
+        remember = TableState(
             {**before.topics, **{name: topic.after(before.topics.get(name)) for name, topic in topics.items()}},
             {**before.marks, **{part.log.name: part.now for part in parts}},
         )
         come = [file for files in added.values() for file in files]
-        come += [file for told in sifted for file in told["files"]]
-        gone = [old[told["path"]] for told in sifted if told["changed"]]
+        come += [file for summary in sifted for file in summary["files"]]
+        gone = [old[summary["path"]] for summary in sifted if summary["changed"]]
         if come or gone or _is_worth(before, parts, retention_ms):
             tasks.commit(come, gone, remember)
     return [_merged(number, part, added, sifted, new.get(number)) for number, part in enumerate(parts)]
@@ -224,13 +224,13 @@ def merge_into(
 
 def _merged(
     number: int,
-    part: Part,
-    added: dict[int, list[Written]],
+    part: LogPart,
+    added: dict[int, list[WrittenFile]],
     sifted: Sequence[dict[str, Any]],
-    told: Mapping[str, Any] | None,
+    summary: Mapping[str, Any] | None,
 ) -> Merged:
     name = str(part.log.name)
-    removed = sum(told["replaced"].get(name, 0) + told["below"].get(name, 0) for told in sifted)
+    removed = sum(summary["replaced"].get(name, 0) + summary["below"].get(name, 0) for summary in sifted)
     written = sum(file.rows for file in added.get(number, ()))
     return Merged(
         name=part.log.name,
@@ -240,18 +240,18 @@ def _merged(
         end_offset=part.end,
         written=written,
         removed=removed,
-        undecoded=told["undecoded"] if told else 0,
+        undecoded=summary["undecoded"] if summary else 0,
     )
 
 
 def _new_parts(
     session: SparkSession | None,
     table: OpenTable,
-    before: Remembered,
+    before: TableState,
     logs: Sequence[Log],
     topics: Sequence[Topic],
     now_ms: int,
-) -> list[Part]:
+) -> list[LogPart]:
     """What is new in each of ``logs``; of those that the table has nothing of, everything."""
     begins = []
     for log, topic in zip(logs, topics, strict=True):
@@ -280,15 +280,15 @@ def _new_parts(
             epoch = leader_epoch_at(epochs, end - 1)
         as_of_ms = as_of(log, now_ms)
         parts.append(
-            Part(log, first, begin, max(end, begin), mark=mark, topic=topic, as_of_ms=as_of_ms, leader_epoch=epoch)
+            LogPart(log, first, begin, max(end, begin), mark=mark, topic=topic, as_of_ms=as_of_ms, leader_epoch=epoch)
         )
     return parts
 
 
 def _write(
     tasks: Tasks,
-    parts: Sequence[Part],
-    tombstones: Callable[[Part], bool],
+    parts: Sequence[LogPart],
+    tombstones: Callable[[LogPart], bool],
     session: SparkSession | None,
     advance: Callable[[int], None],
     numbers: Collection[int] | None = None,
@@ -306,14 +306,14 @@ def _write(
     found = {}
     # Alone, one after the other, so that somebody who looks sees how far it is.
     for bundle in [[each] for each in items] if session is None else [items]:
-        found.update({told["number"]: told for told in tasks.run(write_latest, bundle)})
+        found.update({summary["number"]: summary for summary in tasks.run(write_latest, bundle)})
         if session is None:
             advance(sum(size for size, _ in bundle))
     return found
 
 
 def _sift(
-    tasks: Tasks, table: OpenTable, parts: Sequence[Part], new: dict[int, dict[str, Any]]
+    tasks: Tasks, table: OpenTable, parts: Sequence[LogPart], new: dict[int, dict[str, Any]]
 ) -> tuple[dict[str, TableFile], list[dict[str, Any]]]:
     """What ``sift`` tells of the table's files, by path, that may hold rows of changed partitions."""
     changes: dict[TopicPartition, dict[str, Any]] = {}
@@ -336,38 +336,38 @@ def _sift(
         of_file = {str(name): change for name, change in changes.items() if file.may_hold(name)}
         if of_file:
             items.append((1, {"path": path, "changes": of_file}))
-    told = tasks.run(sift, items)
+    summary = tasks.run(sift, items)
     for part in parts:
         name = str(part.log.name)
-        if part.log.rules.by_version and any(each["below"].get(name) for each in told):
+        if part.log.rules.by_version and any(each["below"].get(name) for each in summary):
             raise refusals.winners_gone(table.where, part.first, name)
-    return files, told
+    return files, summary
 
 
 def _finish(
-    tasks: Tasks, parts: Sequence[Part], new: dict[int, dict[str, Any]], sifted: Sequence[dict[str, Any]]
-) -> dict[int, list[Written]]:
+    tasks: Tasks, parts: Sequence[LogPart], new: dict[int, dict[str, Any]], sifted: Sequence[dict[str, Any]]
+) -> dict[int, list[WrittenFile]]:
     """The new files as the table gets them, by the number of their part."""
-    added: dict[int, list[Written]] = {}
+    added: dict[int, list[WrittenFile]] = {}
     items, owners = [], {}
-    for number, told in new.items():
+    for number, summary in new.items():
         part = parts[number]
         name = str(part.log.name)
         beaten = [offset for each in sifted for offset in each["beaten"].get(name, ())]
-        for file in told["files"]:
+        for file in summary["files"]:
             if beaten or (file.tombstones and not part.topic.keep_deleted):
                 owners[file.path] = number
                 work = {"path": file.path, "beaten": beaten, "keep_deleted": part.topic.keep_deleted}
                 items.append((file.size_bytes, work))
             else:
                 added.setdefault(number, []).append(file)
-    for told in tasks.run(finish, items):
-        added.setdefault(owners[told["path"]], []).extend(told["files"])
+    for summary in tasks.run(finish, items):
+        added.setdefault(owners[summary["path"]], []).extend(summary["files"])
     tasks.drop(owners)
     return added
 
 
-def _is_worth(before: Remembered, parts: Sequence[Part], retention_ms: Callable[[str], int]) -> bool:
+def _is_worth(before: TableState, parts: Sequence[LogPart], retention_ms: Callable[[str], int]) -> bool:
     """Whether there is something to remember though no row changes: new offsets, or that there are none for long."""
     for part in parts:
         mark = before.marks.get(part.log.name)
@@ -387,7 +387,7 @@ def _jobs(
 ) -> AbstractContextManager[None]:
     return queries(
         session,
-        f"snapshot: {said_of(log.name for log in logs)}",
+        f"snapshot: {describe_names(log.name for log in logs)}",
         size_of_all(logs),
         advance,
         rows_a_batch=ROWS_AN_ARROW_BATCH,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cleanerd.errors import RefusedError
 from cleanerd.spark.tables.columns import other_columns
-from cleanerd.spark.values.said import EXTRA
+from cleanerd.spark.values.decode_options import EXTRA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from cleanerd.format.names import TopicPartition
-    from cleanerd.spark.tables.files import Written
-    from cleanerd.spark.tables.place import Place
-    from cleanerd.spark.tables.remembered import Remembered
+    from cleanerd.spark.tables.files import WrittenFile
+    from cleanerd.spark.tables.place import FilesPlace
+    from cleanerd.spark.tables.remembered import TableState
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class OpenTable(ABC):
 
     columns: pa.Schema
     """What we write there: :data:`~cleanerd.spark.tables.columns.ROWS`, and what is decoded."""
-    place: Place
+    place: FilesPlace
     where: str
     """What messages call it."""
 
@@ -61,7 +61,7 @@ class OpenTable(ABC):
         """Its columns, as Arrow names them."""
 
     @abstractmethod
-    def remembered(self) -> Remembered | None:
+    def stored_state(self) -> TableState | None:
         """What our last commit left there, as far as what lies there now is that or follows from it; None: unknown.
 
         Raises:
@@ -80,7 +80,7 @@ class OpenTable(ABC):
         """
 
     @abstractmethod
-    def commit(self, added: Sequence[Written], removed: Sequence[TableFile], remember: Remembered) -> None:
+    def commit(self, added: Sequence[WrittenFile], removed: Sequence[TableFile], remember: TableState) -> None:
         """One commit: all of it or nothing; the first one makes the table.
 
         Raises:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleanerd.format.meta import read_partition_metadata
-from cleanerd.log.log_dir import HIGH_WATERMARK_CHECKPOINT
-from cleanerd.log.partition import PARTITION_METADATA
-from cleanerd.log.remote import RemotePath
-from cleanerd.spark.tables.remembered import UNKNOWN_EPOCH, Mark, Topic
+from cleanerd.segments.log_dir import HIGH_WATERMARK_CHECKPOINT
+from cleanerd.segments.partition import PARTITION_METADATA
+from cleanerd.segments.remote import RemotePath
+from cleanerd.spark.tables.remembered import UNKNOWN_EPOCH, Topic, Watermark
 from cleanerd.verify.epochs import read_epochs
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.listing import bytes_of
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LogPart:
     """A log, or what is new in it."""
 
     log: Log
@@ -31,7 +31,7 @@ class Part:
     """Where the log begins."""
     begin: int
     end: int
-    mark: Mark | None
+    mark: Watermark | None
     topic: Topic
     as_of_ms: int
     leader_epoch: int = UNKNOWN_EPOCH
@@ -43,10 +43,10 @@ class Part:
         return self.mark is not None and self.first > self.mark.log_start
 
     @property
-    def now(self) -> Mark:
+    def now(self) -> Watermark:
         """What is to be remembered of it."""
         as_of_ms = self.as_of_ms if self.mark is None else max(self.as_of_ms, self.mark.as_of_ms)
-        return Mark(self.first, self.end, as_of_ms, self.leader_epoch)
+        return Watermark(self.first, self.end, as_of_ms, self.leader_epoch)
 
 
 def topics_of(logs: Sequence[Log], *, tombstones: bool) -> list[Topic]:

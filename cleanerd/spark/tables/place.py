@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from cleanerd.errors import CleanerdError, MachineError, system_error
-from cleanerd.log.remote import SEPARATOR
+from cleanerd.segments.remote import SEPARATOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from cleanerd.spark.spread import Item
+    from cleanerd.spark.task_runner import Item
 
 PREFIX: Final = "cleanerd-"
 """What the names of our files begin with."""
 
 
-class Place(ABC):
+class FilesPlace(ABC):
     """Files by their path, as the table's log names them."""
 
     @abstractmethod
@@ -50,7 +50,7 @@ class Place(ABC):
         Raises:
             CleanerdError: it cannot be read.
         """
-        with told("cannot be read", path), self._reading(path) as file:
+        with translated_errors("cannot be read", path), self._reading(path) as file:
             yield file
 
     @contextlib.contextmanager
@@ -60,7 +60,7 @@ class Place(ABC):
         Raises:
             CleanerdError: it cannot be written.
         """
-        with told("cannot be written", path), self._writing(path) as file:
+        with translated_errors("cannot be written", path), self._writing(path) as file:
             yield file
 
     def remove(self, path: str) -> None:
@@ -70,7 +70,7 @@ class Place(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class DeltaPlace(Place):
+class DeltaPlace(FilesPlace):
     """Paths are below ``root``, a path or URL."""
 
     root: str
@@ -96,7 +96,7 @@ class DeltaPlace(Place):
         """What lies in it, or in a directory ``below`` it, one level deep."""
         import pyarrow.fs as pafs  # noqa: PLC0415
 
-        with told("cannot be listed", self.root):
+        with translated_errors("cannot be listed", self.root):
             found = self._system().get_file_info(pafs.FileSelector(below, allow_not_found=True))
         return [info.path.rstrip("/").rpartition("/")[2] for info in found]
 
@@ -113,7 +113,7 @@ class DeltaPlace(Place):
 
 
 @dataclass(frozen=True, slots=True)
-class IcebergPlace(Place):
+class IcebergPlace(FilesPlace):
     """Paths are whole; new ones lie in the ``data`` of ``location``. ``properties``: those of the catalog."""
 
     location: str
@@ -142,13 +142,13 @@ class IcebergPlace(Place):
         self._io().delete(path)
 
 
-def place_from(item: Mapping[str, Any]) -> Place:
-    """The place that :meth:`Place.to_item` made ``item`` of."""
+def place_from(item: Mapping[str, Any]) -> FilesPlace:
+    """The place that :meth:`FilesPlace.to_item` made ``item`` of."""
     return DeltaPlace(item["delta"]) if "delta" in item else IcebergPlace(item["iceberg"], item["properties"])
 
 
 @contextlib.contextmanager
-def told(what: str, where: str) -> Iterator[None]:
+def translated_errors(what: str, where: str) -> Iterator[None]:
     """What a store or a library raises, as an error of ours.
 
     Raises:

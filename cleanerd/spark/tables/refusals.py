@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
     from cleanerd.format.checkpoint import EpochStart
     from cleanerd.spark.logs import Log
-    from cleanerd.spark.tables.remembered import Mark, Remembered, Topic
+    from cleanerd.spark.tables.remembered import TableState, Topic, Watermark
 
-_ANEW: Final = "--replace writes the table anew, in one commit"
+_REPLACE_HINT: Final = "--replace writes the table anew, in one commit"
 _SKEW_MS: Final = 60_000
 """So far the broker's clock may be from ours."""
 
@@ -28,7 +28,8 @@ def require_same_topic(where: str, log: Log, was: Topic, now: Topic) -> None:
     """
     if was.rules != now.rules:
         raise _refused(
-            f"the rows of {log.name.topic} were chosen by {_said(was)}, now {_said(now)} holds: other records win",
+            f"the rows of {log.name.topic} were chosen by {_describe(was)}, now {_describe(now)} holds: "
+            "other records win",
             where,
         )
     if None not in (was.topic_id, now.topic_id) and was.topic_id != now.topic_id:
@@ -40,7 +41,7 @@ def require_same_topic(where: str, log: Log, was: Topic, now: Topic) -> None:
         raise RefusedError(
             f"the table {kept} rows for the deleted keys of {log.name.topic}",
             where=where,
-            hint=f"{said} --tombstones; {_ANEW}",
+            hint=f"{said} --tombstones; {_REPLACE_HINT}",
         )
 
 
@@ -60,7 +61,7 @@ def require_one_topic(where: str, log: Log, topic: Topic) -> None:
         )
 
 
-def require_acknowledged(where: str, remembered: Remembered) -> None:
+def require_acknowledged(where: str, remembered: TableState) -> None:
     """Nothing, when all records in the table were acknowledged.
 
     Raises:
@@ -70,7 +71,7 @@ def require_acknowledged(where: str, remembered: Remembered) -> None:
         raise _refused("the table was written with --whole-log: what was not acknowledged may be gone since", where)
 
 
-def require_range(where: str, log: Log, mark: Mark, begin: int, end: int) -> None:
+def require_range(where: str, log: Log, mark: Watermark, begin: int, end: int) -> None:
     """Nothing, when ``log``, which holds ``begin`` to ``end`` (exclusive), goes on where the table ends.
 
     Raises:
@@ -86,11 +87,11 @@ def require_range(where: str, log: Log, mark: Mark, begin: int, end: int) -> Non
         raise RefusedError(
             f"{log.name} ends at offset {end}, the table has it up to {mark.end_offset}",
             where=where,
-            hint=f"an older copy, another replica, or a log that was cut; if it is right, {_ANEW}",
+            hint=f"an older copy, another replica, or a log that was cut; if it is right, {_REPLACE_HINT}",
         )
 
 
-def require_not_cut(where: str, log: Log, mark: Mark, epochs: Sequence[EpochStart]) -> None:
+def require_not_cut(where: str, log: Log, mark: Watermark, epochs: Sequence[EpochStart]) -> None:
     """Nothing, when the last offset that is in the table was not written by another leader than now, if anybody knows.
 
     ``epochs``: where those of the log begin. Where a log was cut, whoever became its leader then writes in an epoch of
@@ -123,7 +124,7 @@ def partitioned(where: str) -> RefusedError:
     )
 
 
-def require_complete(where: str, log: Log, mark: Mark, missing: int, *, now_ms: int, retention_ms: int) -> None:
+def require_complete(where: str, log: Log, mark: Watermark, missing: int, *, now_ms: int, retention_ms: int) -> None:
     """Nothing, when no tombstone can have come and gone since ``mark``, though ``missing`` offsets hold nothing.
 
     A cleaning gives a tombstone its horizon, ``retention_ms`` later, and a later one removes it. All that lies above
@@ -156,7 +157,7 @@ def unknown(where: str) -> RefusedError:
     return _refused("the table does not say up to which offsets it goes", where)
 
 
-def _said(topic: Topic) -> str:
+def _describe(topic: Topic) -> str:
     rules = topic.rules
     header = f":{rules.header.decode('utf-8', 'replace')} ({rules.encoding})" if rules.header is not None else ""
     mode = "" if rules.tombstone_mode == "null" else f", tombstone.mode {rules.tombstone_mode}"
@@ -164,4 +165,4 @@ def _said(topic: Topic) -> str:
 
 
 def _refused(why: str, where: str) -> RefusedError:
-    return RefusedError(why, where=where, hint=_ANEW)
+    return RefusedError(why, where=where, hint=_REPLACE_HINT)

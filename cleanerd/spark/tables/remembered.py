@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.errors import ConfigError
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
-from cleanerd.log.state_files import DAMAGE
+from cleanerd.fsio.state_files import DAMAGE
 from cleanerd.spark.record_scan import rules_from_item, rules_to_item
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Watermark:
     """What the log held from ``log_start`` to ``end_offset`` (exclusive) at ``as_of_ms`` is in the table.
 
     ``leader_epoch``: by whom the last offset of that was written, -1: not known.
@@ -55,14 +55,14 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class TableState:
     """``whole_log``: records that were not acknowledged too, so nobody knows whether they stayed.
 
     ``run``: which commit it is of. The same log by other schemas makes other rows with all else alike.
     """
 
     topics: Mapping[str, Topic]
-    marks: Mapping[TopicPartition, Mark]
+    marks: Mapping[TopicPartition, Watermark]
     whole_log: bool = False
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
@@ -86,7 +86,7 @@ class Remembered:
         return json.dumps(document, separators=(",", ":"))
 
     @classmethod
-    def from_text(cls, text: str, where: str) -> Remembered:
+    def from_text(cls, text: str, where: str) -> TableState:
         """What :meth:`to_text` made ``text`` of.
 
         Raises:
@@ -102,7 +102,7 @@ class Remembered:
             ) from None
 
 
-def _from(document: Any) -> Remembered:
+def _from(document: Any) -> TableState:
     is_old = document["format"] == _WITHOUT_EPOCHS
     run = "" if is_old else document["run"]
     is_known = is_old or document["format"] == _FORMAT
@@ -122,7 +122,7 @@ def _from(document: Any) -> Remembered:
             raise ValueError
         if min(begin, end, as_of_ms, epoch - UNKNOWN_EPOCH) < 0:
             raise ValueError
-        marks[name] = Mark(begin, end, as_of_ms, epoch)
+        marks[name] = Watermark(begin, end, as_of_ms, epoch)
     if not {name.topic for name in marks} <= topics.keys():
         raise ValueError
-    return Remembered(topics, marks, document["whole_log"], run)
+    return TableState(topics, marks, document["whole_log"], run)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cleanerd.log.same_file import changed
+from cleanerd.segments.same_file import changed
 from cleanerd.spark.latest_by_tasks import by_file, find_winners, on_winners
 from cleanerd.spark.source.options import RAW
 from cleanerd.spark.source.part import part_item, split_of
-from cleanerd.spark.source.reading import How, Reading
-from cleanerd.spark.source.rows import Rows, to_arrow, without_null_headers
+from cleanerd.spark.source.reading import ReadOptions, SourceReading
+from cleanerd.spark.source.rows import SourceRows, to_arrow, without_null_headers
 from cleanerd.spark.tables.columns import ROWS, columns_from
 from cleanerd.spark.tables.files import write_rows
-from cleanerd.spark.tables.latest import TOLD_COLUMNS, telling
+from cleanerd.spark.tables.latest import SUMMARY_COLUMNS, telling
 from cleanerd.spark.tables.place import place_from
 from cleanerd.spark.values.decoding import decoder_from
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame, SparkSession
 
-    from cleanerd.spark.header_walk import Walked
+    from cleanerd.spark.header_walk import HeaderSummary
     from cleanerd.spark.logs import Log
-    from cleanerd.spark.spread import Item
+    from cleanerd.spark.task_runner import Item
 
 
 def write_found(
-    session: SparkSession, logs: Sequence[Log], walks: Sequence[Walked], how: Item, *, tombstones: bool
+    session: SparkSession, logs: Sequence[Log], walks: Sequence[HeaderSummary], how: Item, *, tombstones: bool
 ) -> DataFrame:
     """Tasks that write of each key of ``logs`` the record that wins it: a file for a log and task.
 
@@ -42,7 +42,7 @@ def write_found(
     """
     winners, files = find_winners(session, logs, walks, tombstones=tombstones)
     items = [{**part_item(logs[number], file.base, file.end), "log": number} for file, number in files]
-    return on_winners(winners, partial(write_segments, items, how), TOLD_COLUMNS)
+    return on_winners(winners, partial(write_segments, items, how), SUMMARY_COLUMNS)
 
 
 def write_segments(
@@ -74,11 +74,11 @@ def _read(item: Item, wanted: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
     """
     split = split_of({**item, "begin": int(wanted[0]), "end": int(wanted[-1]) + 1})
     found = 0
-    for rows in Reading(split, How(RAW, skip_damage=False, tombstones=True, map_bytes=0), ROWS).rows():
+    for rows in SourceReading(split, ReadOptions(RAW, skip_damage=False, tombstones=True, map_bytes=0), ROWS).rows():
         keep = rows.keep & np.isin(rows.decoded.chunk.records.offset, wanted)
         if keep.any():
             found += int(keep.sum())
-            yield to_arrow(Rows(rows.decoded, keep, rows.hidden, rows.reach, rows.segment), ROWS)
+            yield to_arrow(SourceRows(rows.decoded, keep, rows.hidden, rows.reach, rows.segment), ROWS)
     if found != len(wanted):
         path = item["segments"][0][0]
         raise changed(f"{found} of {len(wanted)} records are there", path)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from cleanerd.spark.tables.opened import OpenTable
 
-_BESIDE: Final = "_undecoded"
+_UNDECODED_SUFFIX: Final = "_undecoded"
 _INSTALL: Final = "pip install '/path/to/cleanerd-VERSION.whl[spark,tables]'"
 
 
@@ -45,9 +45,9 @@ class Delta:
         """As somebody names it."""
         return self.uri
 
-    def beside(self) -> Delta:
+    def undecoded(self) -> Delta:
         """The table of what could not be decoded."""
-        return Delta(f"{self.uri.rstrip('/')}{_BESIDE}")
+        return Delta(f"{self.uri.rstrip('/')}{_UNDECODED_SUFFIX}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +79,9 @@ class Iceberg:
         """As somebody names it."""
         return self.name
 
-    def beside(self) -> Iceberg:
+    def undecoded(self) -> Iceberg:
         """The table of what could not be decoded."""
-        return Iceberg(f"{self.name}{_BESIDE}", self.catalog)
+        return Iceberg(f"{self.name}{_UNDECODED_SUFFIX}", self.catalog)
 
 
 def _require(package: str) -> None:

@@ -7,19 +7,19 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.errors import RefusedError
-from cleanerd.spark.spread import spread
 from cleanerd.spark.tables.columns import columns_to_item
-from cleanerd.spark.tables.files import Written
-from cleanerd.spark.tables.latest import TOLD, TOLD_COLUMNS
+from cleanerd.spark.tables.files import WrittenFile
+from cleanerd.spark.tables.latest import SUMMARY_COLUMNS, SUMMARY_SCHEMA
+from cleanerd.spark.task_runner import spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from cleanerd.spark.spread import Item, Worker
     from cleanerd.spark.tables.opened import OpenTable, TableFile
-    from cleanerd.spark.tables.remembered import Remembered
+    from cleanerd.spark.tables.remembered import TableState
+    from cleanerd.spark.task_runner import Item, Worker
     from cleanerd.spark.values.decoding import Decoding
 
 
@@ -40,24 +40,24 @@ class Tasks:
 
     def run(self, worker: Worker, items: Iterable[tuple[int, dict[str, Any]]]) -> list[dict[str, Any]]:
         """What ``worker`` tells of each of ``items``: bytes to read, and the work."""
-        told = []
+        summaries = []
         placed = [(size, {**item, **self.how}) for size, item in items]
         if self._session is None:
             for _, item in placed:
-                told += [self._note(text) for batch in worker(item) for text in batch.column(0).to_pylist()]
+                summaries += [self._note(text) for batch in worker(item) for text in batch.column(0).to_pylist()]
         elif placed:
-            told = self.run_on(spread(self._session, placed, worker, TOLD, TOLD_COLUMNS))
-        return told
+            summaries = self.run_on(spread(self._session, placed, worker, SUMMARY_SCHEMA, SUMMARY_COLUMNS))
+        return summaries
 
-    def run_on(self, told: DataFrame) -> list[dict[str, Any]]:
+    def run_on(self, frame: DataFrame) -> list[dict[str, Any]]:
         """What the tasks tell that make a frame of :data:`TOLD`."""
-        return [self._note(row.told) for row in told.collect()]
+        return [self._note(row.told) for row in frame.collect()]
 
     def _note(self, text: str) -> dict[str, Any]:
-        told: dict[str, Any] = json.loads(text)
-        told["files"] = [Written(**each) for each in told["files"]]
-        self._made |= {each.path for each in told["files"]}
-        return told
+        summary: dict[str, Any] = json.loads(text)
+        summary["files"] = [WrittenFile(**each) for each in summary["files"]]
+        self._made |= {each.path for each in summary["files"]}
+        return summary
 
     def drop(self, paths: Iterable[str]) -> None:
         """Remove files that no commit will name."""
@@ -65,7 +65,7 @@ class Tasks:
             self.place.remove(path)
             self._made.discard(path)
 
-    def commit(self, added: Sequence[Written], removed: Sequence[TableFile], remember: Remembered) -> None:
+    def commit(self, added: Sequence[WrittenFile], removed: Sequence[TableFile], remember: TableState) -> None:
         """Make the commit, as :meth:`OpenTable.commit` does."""
         self._may_be_named = True
         self._table.commit(added, removed, remember)

@@ -13,16 +13,16 @@ import pyarrow.parquet as pq
 
 from cleanerd.errors import CleanerdError, ConfigError, MachineError, RefusedError
 from cleanerd.spark.tables.files import write_rows
-from cleanerd.spark.tables.place import told
-from cleanerd.spark.values.said import SOURCES, error_name
+from cleanerd.spark.tables.place import translated_errors
+from cleanerd.spark.values.decode_options import SOURCES, error_name
 from cleanerd.spark.values.side import SIDE, undecoded_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cleanerd.spark.tables.opened import OpenTable, TableFile
-    from cleanerd.spark.tables.place import Place
-    from cleanerd.spark.tables.remembered import Remembered
+    from cleanerd.spark.tables.place import FilesPlace
+    from cleanerd.spark.tables.remembered import TableState
     from cleanerd.spark.tables.target import Delta, Iceberg
 
 _WHERE = ["topic", "partition", "offset"]
@@ -35,8 +35,8 @@ def write_undecoded(target: Delta | Iceberg, columns: pa.Schema) -> None:
         RefusedError: somebody else writes the side table.
         CleanerdError: a file cannot be read or written; the table itself is as it should be.
     """
-    table, side = target.open(columns), target.beside().open(SIDE)
-    now = table.remembered()
+    table, side = target.open(columns), target.undecoded().open(SIDE)
+    now = table.stored_state()
     if now is None or (side.exists and _is_of(side, now)):
         return
     if side.exists:
@@ -55,10 +55,10 @@ def write_undecoded(target: Delta | Iceberg, columns: pa.Schema) -> None:
         raise
 
 
-def _is_of(side: OpenTable, now: Remembered) -> bool:
+def _is_of(side: OpenTable, now: TableState) -> bool:
     """Whether it was made of that commit, and nobody has changed it since."""
     try:
-        return side.remembered() == now
+        return side.stored_state() == now
     except (ConfigError, RefusedError):
         return False
 
@@ -69,10 +69,10 @@ def _rows(table: OpenTable) -> Iterator[pa.RecordBatch]:
         yield from _of_file(table.place, file, sources)
 
 
-def _of_file(place: Place, file: TableFile, sources: list[str]) -> Iterator[pa.RecordBatch]:
+def _of_file(place: FilesPlace, file: TableFile, sources: list[str]) -> Iterator[pa.RecordBatch]:
     """Row groups without a reason are not read but for their statistics."""
     names = [*_WHERE, *sources, *(error_name(source) for source in sources)]
-    with place.reading(file.path) as opened, told("cannot be read as a file of this table", file.path):
+    with place.reading(file.path) as opened, translated_errors("cannot be read as a file of this table", file.path):
         parquet = pq.ParquetFile(opened)
         reasons = {error_name(source) for source in sources}
         for number in range(parquet.num_row_groups):

@@ -14,12 +14,12 @@ import fastavro
 import pyarrow as pa
 from fastavro.schema import SchemaParseException, UnknownType
 
-from cleanerd.spark.values.avro_defaults import put_aside, put_back
+from cleanerd.spark.values.avro_defaults import restore_defaults, strip_defaults
 from cleanerd.spark.values.schemas import Schema, UndecodableError, parsed_json
 from cleanerd.spark.values.shapes import (
     LOCAL_MICROS,
     Budget,
-    Shape,
+    ColumnShape,
     decimal_shape,
     list_shape,
     map_shape,
@@ -87,7 +87,7 @@ def _unmarked(text: str, label: str) -> Any:
     found = parsed_json(text, label)
     if any(mark in json.dumps(found) for mark in _MARKS):
         raise UndecodableError(f"{label} is no Avro schema: it has names that only fastavro gives")
-    return put_aside(found)
+    return strip_defaults(found)
 
 
 class AvroReader:
@@ -154,22 +154,22 @@ def _with_defaults(plain: Any, label: str) -> Any:
 
     collect(plain)
     for record in records:
-        put_back(record["fields"], of, label)
+        restore_defaults(record["fields"], of, label)
     return plain
 
 
-def _shape(schema: Parsed, node: Any, budget: Budget) -> Shape:
+def _shape(schema: Parsed, node: Any, budget: Budget) -> ColumnShape:
     budget.spend()
     node = schema.of(node)
     if isinstance(node, list):
         return _union_shape(schema, node, budget)
     kind = node["type"]
     if kind in _PLAIN:
-        return _logical_shape(node, Shape(_PLAIN[kind]))
+        return _logical_shape(node, ColumnShape(_PLAIN[kind]))
     if kind == "fixed":
-        return _logical_shape(node, Shape(pa.binary()))
+        return _logical_shape(node, ColumnShape(pa.binary()))
     if kind == "enum":
-        return Shape(pa.string())
+        return ColumnShape(pa.string())
     if kind == "null":
         raise UndecodableError(f"{budget.label}: a type that is always null makes no column")
     budget.enter(node.get("name", kind) if kind == "record" else f"{kind} {id(node)}")
@@ -187,7 +187,7 @@ def _shape(schema: Parsed, node: Any, budget: Budget) -> Shape:
     return found
 
 
-def _logical_shape(node: Any, plain: Shape) -> Shape:
+def _logical_shape(node: Any, plain: ColumnShape) -> ColumnShape:
     """By Avro's rules a logical type that does not fit its type is none."""
     kind, logical = node["type"], node.get("logicalType")
     if logical == "decimal" and kind in ("bytes", "fixed"):
@@ -197,11 +197,11 @@ def _logical_shape(node: Any, plain: Shape) -> Shape:
     if kind == "long" and logical in _TIMES:
         return _TIMES[logical]
     if kind == "int" and logical == "date":
-        return Shape(pa.date32())
+        return ColumnShape(pa.date32())
     return plain
 
 
-def _union_shape(schema: Parsed, union: list[Any], budget: Budget) -> Shape:
+def _union_shape(schema: Parsed, union: list[Any], budget: Budget) -> ColumnShape:
     """One type beside null is that type; several are a struct with a field for each, of which one is not null."""
     members = [each for each in map(schema.of, union) if each["type"] != "null"]
     kinds = {each["type"] for each in members}
@@ -211,7 +211,7 @@ def _union_shape(schema: Parsed, union: list[Any], budget: Budget) -> Shape:
         raise UndecodableError(f"{budget.label}: a type that is always null makes no column")
     if len(members) == 1:
         return _shape(schema, members[0], budget)
-    fields: dict[type, tuple[str, Shape]] = {}
+    fields: dict[type, tuple[str, ColumnShape]] = {}
     for each in members:
         python = _OF_PYTHON[each["type"]]
         name = str(each.get("name", each["type"])).rpartition(".")[2]
@@ -226,7 +226,7 @@ def _union_shape(schema: Parsed, union: list[Any], budget: Budget) -> Shape:
         name, shape = fields[type(value)]
         return {name: value if shape.convert is None else shape.convert(value)}
 
-    return Shape(kind, convert)
+    return ColumnShape(kind, convert)
 
 
 def _require_finite(schema: Parsed, node: Any, budget: Budget) -> int:

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 ASIDE: Final = "cleanerd.default"
 """Where a field's default waits: fastavro keeps attributes that it does not know."""
 _DEFAULT: Final = "default"
-_WORDS: Final = ("NaN", "Infinity", "-Infinity")
-_WHOLE: Final = {"int": 2**31, "long": 2**63}
+_FLOAT_NAMES: Final = ("NaN", "Infinity", "-Infinity")
+_INTEGER_LIMITS: Final = {"int": 2**31, "long": 2**63}
 
 
-def put_aside(node: Any) -> Any:
+def strip_defaults(node: Any) -> Any:
     """A schema, as JSON, with each field's default under :data:`ASIDE`; that of an enum is none of a field."""
     if isinstance(node, list):
-        return [put_aside(each) for each in node]
+        return [strip_defaults(each) for each in node]
     if not isinstance(node, dict):
         return node
-    found = {key: put_aside(value) if key in ("type", "items", "values") else value for key, value in node.items()}
+    found = {key: strip_defaults(value) if key in ("type", "items", "values") else value for key, value in node.items()}
     if isinstance(node.get("fields"), list):
         found["fields"] = [_without(field) for field in node["fields"]]
     return found
@@ -36,11 +36,11 @@ def put_aside(node: Any) -> Any:
 def _without(field: Any) -> Any:
     if not isinstance(field, dict):
         return field
-    found = put_aside({key: value for key, value in field.items() if key not in (_DEFAULT, ASIDE)})
+    found = strip_defaults({key: value for key, value in field.items() if key not in (_DEFAULT, ASIDE)})
     return {**found, ASIDE: field[_DEFAULT]} if _DEFAULT in field else found
 
 
-def put_back(fields: list[Any], of: Callable[[Any], Any], label: str) -> None:
+def restore_defaults(fields: list[Any], of: Callable[[Any], Any], label: str) -> None:
     """Give the ``fields`` of a record, as fastavro has parsed it, the values of their defaults.
 
     ``of``: a type that is named or written out, as a dictionary or the list of a union.
@@ -58,43 +58,43 @@ def put_back(fields: list[Any], of: Callable[[Any], Any], label: str) -> None:
                 ) from None
 
 
-def _value(node: Any, said: Any, of: Callable[[Any], Any]) -> Any:  # noqa: PLR0911 - a type each
+def _value(node: Any, default: Any, of: Callable[[Any], Any]) -> Any:  # noqa: PLR0911 - a type each
     """What a default stands for, as fastavro reads such a value; raises ValueError."""
     node = of(node)
     if isinstance(node, list):
-        return _first(node, said, of)
+        return _first(node, default, of)
     kind = node["type"]
-    if kind == "record" and isinstance(said, dict):
-        return {field["name"]: _of_field(field, said, of) for field in node["fields"]}
-    if kind == "array" and isinstance(said, list):
-        return [_value(node["items"], each, of) for each in said]
-    if kind == "map" and isinstance(said, dict):
-        return {name: _value(node["values"], each, of) for name, each in said.items()}
-    if kind in ("bytes", "fixed") and isinstance(said, str):
-        found = said.encode("latin-1")
+    if kind == "record" and isinstance(default, dict):
+        return {field["name"]: _of_field(field, default, of) for field in node["fields"]}
+    if kind == "array" and isinstance(default, list):
+        return [_value(node["items"], each, of) for each in default]
+    if kind == "map" and isinstance(default, dict):
+        return {name: _value(node["values"], each, of) for name, each in default.items()}
+    if kind in ("bytes", "fixed") and isinstance(default, str):
+        found = default.encode("latin-1")
         return found if len(found) == node.get("size", len(found)) else _misfit()
-    if kind in ("float", "double") and (type(said) in (int, float) or said in _WORDS):
-        return float(said)
-    if kind in _WHOLE and type(said) is int and -_WHOLE[kind] <= said < _WHOLE[kind]:
-        return said
-    fits = {"null": said is None, "boolean": isinstance(said, bool), "string": isinstance(said, str)}
-    return said if fits.get(kind, kind == "enum" and said in node["symbols"]) else _misfit()
+    if kind in ("float", "double") and (type(default) in (int, float) or default in _FLOAT_NAMES):
+        return float(default)
+    if kind in _INTEGER_LIMITS and type(default) is int and -_INTEGER_LIMITS[kind] <= default < _INTEGER_LIMITS[kind]:
+        return default
+    fits = {"null": default is None, "boolean": isinstance(default, bool), "string": isinstance(default, str)}
+    return default if fits.get(kind, kind == "enum" and default in node["symbols"]) else _misfit()
 
 
-def _first(union: list[Any], said: Any, of: Callable[[Any], Any]) -> Any:
+def _first(union: list[Any], default: Any, of: Callable[[Any], Any]) -> Any:
     """By the first type of a union that it is a value of; Avro before 1.12 has only the very first."""
     for each in union:
         try:
-            return _value(each, said, of)
+            return _value(each, default, of)
         except ValueError:
             continue
     return _misfit()
 
 
-def _of_field(field: Any, said: dict[str, Any], of: Callable[[Any], Any]) -> Any:
-    if field["name"] not in said and ASIDE not in field:
+def _of_field(field: Any, default: dict[str, Any], of: Callable[[Any], Any]) -> Any:
+    if field["name"] not in default and ASIDE not in field:
         return _misfit()
-    return _value(field["type"], said.get(field["name"], field.get(ASIDE)), of)
+    return _value(field["type"], default.get(field["name"], field.get(ASIDE)), of)
 
 
 def _misfit() -> Any:

@@ -32,7 +32,7 @@ _READERS: Final = {
 }
 
 
-class Reader(Protocol):
+class SchemaReader(Protocol):
     """A reader's schema: the type of the column, and decoders for what was written with other schemas."""
 
     kind: pa.DataType
@@ -46,7 +46,7 @@ class Reader(Protocol):
 
 
 @lru_cache(maxsize=64)
-def reader_of(schema: Schema, label: str, message: str | None) -> Reader:
+def reader_of(schema: Schema, label: str, message: str | None) -> SchemaReader:
     """Of the reader's schema ``schema``, which messages call ``label``.
 
     Raises:
@@ -56,13 +56,13 @@ def reader_of(schema: Schema, label: str, message: str | None) -> Reader:
     require_installed(schema.kind)
     module, name = _READERS[schema.kind]
     made = getattr(importlib.import_module(module), name)
-    with _understood(label):
-        found: Reader = made(schema, label, message)
+    with _undecodable_on_error(label):
+        found: SchemaReader = made(schema, label, message)
     return found
 
 
 @contextmanager
-def _understood(label: str) -> Iterator[None]:
+def _undecodable_on_error(label: str) -> Iterator[None]:
     """In the block: whatever a strange schema makes of a library is :class:`UndecodableError`."""
     try:
         yield
@@ -73,7 +73,7 @@ def _understood(label: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class DecodedValues:
     """``values`` [n] of the reader's type; ``reasons`` [n]: text where a value is null because it cannot be decoded."""
 
     values: pa.Array
@@ -92,11 +92,11 @@ class ValueColumn:
         self._known: dict[int, Callable[[bytes, Sequence[int]], Any] | str] = {}
         self._own: Callable[[bytes, Sequence[int]], Any] | None = None
         if schemas is None:
-            with _understood(label):
+            with _undecodable_on_error(label):
                 self._own = self._reader.decoder(None, label)
         self.kind = self._reader.kind
 
-    def decode(self, column: pa.Array) -> Decoded:
+    def decode(self, column: pa.Array) -> DecodedValues:
         """``column`` [n] of bytes.
 
         Raises:
@@ -115,7 +115,7 @@ class ValueColumn:
             values.append(value)
             reasons.append(reason)
         found = self._arrow(values, reasons)
-        return Decoded(found, pa.array(reasons, pa.string()), sum(reason is not None for reason in reasons))
+        return DecodedValues(found, pa.array(reasons, pa.string()), sum(reason is not None for reason in reasons))
 
     def _arrow(self, values: list[Any], reasons: list[str | None]) -> pa.Array:
         try:
@@ -154,7 +154,7 @@ class ValueColumn:
         if writer.kind != self._kind:
             return f"{label} is {writer.kind}, and the column's schema is {self._kind}"
         try:
-            with _understood(label):
+            with _undecodable_on_error(label):
                 return self._reader.decoder(writer, label)
         except UndecodableError as error:
             return str(error)

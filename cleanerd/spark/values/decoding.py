@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from cleanerd.errors import ConfigError, CorruptionError
 from cleanerd.spark.values.column import ValueColumn, reader_of
+from cleanerd.spark.values.decode_options import CONFLUENT, Decode, decoded_name, error_name
 from cleanerd.spark.values.places import schemas_at, schemas_from
-from cleanerd.spark.values.said import CONFLUENT, Decode, decoded_name, error_name
 from cleanerd.spark.values.schemas import Schema, Schemas, UndecodableError
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _column(decode: Decode, schemas: Schemas, source: str, topics: list[str]) ->
     return column
 
 
-class Decoder:
+class BatchDecoder:
     """Decodes batches of a task, and counts what it cannot; None: there is nothing to decode."""
 
     def __init__(self, decoding: Decoding | None) -> None:
@@ -164,6 +164,6 @@ def over_limit(limit: int, more: str) -> CorruptionError:
     )
 
 
-def decoder_from(item: Any) -> Decoder:
+def decoder_from(item: Any) -> BatchDecoder:
     """Of what :meth:`Decoding.to_item` made, or None."""
-    return Decoder(None if item is None else decoding_from(item))
+    return BatchDecoder(None if item is None else decoding_from(item))

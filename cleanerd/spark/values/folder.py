@@ -17,8 +17,8 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.errors import ConfigError, system_error
-from cleanerd.log.remote import SEPARATOR, shown_url
-from cleanerd.spark.values.schemas import AVRO, JSON, MOST_BYTES, PROTOBUF, Named, Schema, Schemas
+from cleanerd.segments.remote import SEPARATOR, shown_url
+from cleanerd.spark.values.schemas import AVRO, JSON, MOST_BYTES, PROTOBUF, NamedSchema, Schema, Schemas
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,7 @@ _KINDS: Final = {".avsc": AVRO, ".proto": PROTOBUF, ".json": JSON}
 _VERSION: Final = re.compile(r"(.+)\.([0-9]+)", re.ASCII)
 
 
-class Folder(Schemas):
+class SchemaFolder(Schemas):
     """``files``: text by path below the directory ``where``."""
 
     def __init__(self, where: str, files: Mapping[str, str]) -> None:
@@ -39,7 +39,7 @@ class Folder(Schemas):
                 self._stems.setdefault(path.rpartition(".")[0], []).append(path)
 
     @classmethod
-    def read(cls, place: str) -> Folder:
+    def read(cls, place: str) -> SchemaFolder:
         """The directory as it is now.
 
         Raises:
@@ -81,7 +81,7 @@ class Folder(Schemas):
         """``NUMBER.avsc`` and its kin; raises as :meth:`named`, where there are two."""
         return self._of(str(number))
 
-    def named(self, name: str) -> Named:
+    def named(self, name: str) -> NamedSchema:
         """``SUBJECT.avsc``, or its highest ``SUBJECT.N.avsc``; ``SUBJECT:N`` is ``SUBJECT.N.avsc``."""
         subject, colon, version = name.rpartition(":")
         stem = f"{subject}.{version}" if colon else self._newest(name)
@@ -90,7 +90,7 @@ class Folder(Schemas):
             raise ConfigError(
                 f"no schema {name}", where=self.where, hint=f"a file {stem}.avsc, {stem}.proto or {stem}.json there"
             )
-        return Named(found, self._stems[stem][0])
+        return NamedSchema(found, self._stems[stem][0])
 
     def _newest(self, subject: str) -> str:
         if subject in self._stems:

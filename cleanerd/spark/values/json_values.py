@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from cleanerd.spark.values.schemas import Schema, UndecodableError, parsed_json
-from cleanerd.spark.values.shapes import Budget, Shape, list_shape, map_shape, record_shape
+from cleanerd.spark.values.shapes import Budget, ColumnShape, list_shape, map_shape, record_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,7 +56,7 @@ class _Shapes:
         self._documents = documents
         self._budget = budget
 
-    def of(self, node: Any, document: str) -> Shape:
+    def of(self, node: Any, document: str) -> ColumnShape:
         self._budget.spend()
         if not isinstance(node, dict):
             return _text()
@@ -73,7 +73,7 @@ class _Shapes:
             kinds = "object"
         return self._typed(kinds, node, document)
 
-    def _typed(self, kind: Any, node: dict[str, Any], document: str) -> Shape:
+    def _typed(self, kind: Any, node: dict[str, Any], document: str) -> ColumnShape:
         if kind == "object":
             return self._object(node, document)
         if kind == "array" and isinstance(node.get("items"), dict):
@@ -83,7 +83,7 @@ class _Shapes:
             return found
         return _SIMPLE[kind] if isinstance(kind, str) and kind in _SIMPLE else _text()
 
-    def _object(self, node: dict[str, Any], document: str) -> Shape:
+    def _object(self, node: dict[str, Any], document: str) -> ColumnShape:
         properties, others = node.get("properties"), node.get("additionalProperties")
         self._budget.enter(f"object {id(node)}")
         if isinstance(properties, dict) and properties:
@@ -105,7 +105,7 @@ class _Shapes:
                 return rest[0] if len(rest) == 1 else {}
         return None
 
-    def _referred(self, target: str, document: str) -> Shape:
+    def _referred(self, target: str, document: str) -> ColumnShape:
         name, _, pointer = target.partition(_ROOT)
         owner = name or document
         found = self._documents.get(owner)
@@ -120,7 +120,7 @@ class _Shapes:
         return shape
 
 
-def _named(name: str, shape: Shape) -> Shape:
+def _named(name: str, shape: ColumnShape) -> ColumnShape:
     """With the field in the reason."""
     change = shape.convert
     if change is None:
@@ -133,10 +133,10 @@ def _named(name: str, shape: Shape) -> Shape:
             text = str(error)
             raise UndecodableError(f"{name}{'' if text.startswith(' ') else '.'}{text}") from None
 
-    return Shape(shape.kind, convert)
+    return ColumnShape(shape.kind, convert)
 
 
-def _checked(python: type, word: str, shape: Shape) -> Shape:
+def _checked(python: type, word: str, shape: ColumnShape) -> ColumnShape:
     change = shape.convert
 
     def convert(value: Any) -> Any:
@@ -144,7 +144,7 @@ def _checked(python: type, word: str, shape: Shape) -> Shape:
             raise _is_no(word, value)
         return value if change is None else change(value)
 
-    return Shape(shape.kind, convert)
+    return ColumnShape(shape.kind, convert)
 
 
 def _integer(value: Any) -> int:
@@ -187,9 +187,9 @@ def _no_number(text: str) -> Any:
     raise ValueError(f"{text} is no number there")
 
 
-def _text() -> Shape:
+def _text() -> ColumnShape:
     """Whatever it is, as JSON."""
-    return Shape(pa.string(), _as_text)
+    return ColumnShape(pa.string(), _as_text)
 
 
 def _as_text(value: Any) -> str:
@@ -202,8 +202,8 @@ def _as_text(value: Any) -> str:
 
 
 _SIMPLE: Final = {
-    "string": Shape(pa.string(), _string),
-    "integer": Shape(pa.int64(), _integer),
-    "number": Shape(pa.float64(), _number),
-    "boolean": _checked(bool, "boolean", Shape(pa.bool_())),
+    "string": ColumnShape(pa.string(), _string),
+    "integer": ColumnShape(pa.int64(), _integer),
+    "number": ColumnShape(pa.float64(), _number),
+    "boolean": _checked(bool, "boolean", ColumnShape(pa.bool_())),
 }

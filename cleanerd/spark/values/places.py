@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from cleanerd.spark.values.folder import Folder
+from cleanerd.spark.values.folder import SchemaFolder
 from cleanerd.spark.values.registry import Registry
 
 if TYPE_CHECKING:
@@ -19,12 +19,12 @@ def schemas_at(place: str) -> Schemas:
         ConfigError: the URL has credentials in it, or no such directory.
         CleanerdError: the directory cannot be read.
     """
-    return _registry(place) if place.startswith(("http://", "https://")) else Folder.read(place)
+    return _registry(place) if place.startswith(("http://", "https://")) else SchemaFolder.read(place)
 
 
 def schemas_from(item: Any) -> Schemas:
     """What :meth:`~cleanerd.spark.values.schemas.Schemas.to_item` made ``item`` of."""
-    return _registry(item) if isinstance(item, str) else Folder(item["folder"], item["files"])
+    return _registry(item) if isinstance(item, str) else SchemaFolder(item["folder"], item["files"])
 
 
 @lru_cache(maxsize=16)

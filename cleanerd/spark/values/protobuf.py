@@ -32,7 +32,7 @@ from google.protobuf import (
 from google.protobuf.message import DecodeError
 
 from cleanerd.spark.values.schemas import Schema, UndecodableError
-from cleanerd.spark.values.shapes import UTC_MICROS, Budget, Shape, list_shape, map_shape, record_shape
+from cleanerd.spark.values.shapes import UTC_MICROS, Budget, ColumnShape, list_shape, map_shape, record_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -123,26 +123,26 @@ class ProtobufReader:
         return decode
 
 
-def _message_shape(message: Descriptor, budget: Budget) -> Shape:
+def _message_shape(message: Descriptor, budget: Budget) -> ColumnShape:
     budget.spend()
     name = message.full_name
     if name == f"{_GOOGLE}Timestamp":
-        return Shape(UTC_MICROS, _micros)
+        return ColumnShape(UTC_MICROS, _micros)
     if name in _WRAPPERS:
-        return Shape(_OF[_TYPES[message.fields_by_name["value"].type]], lambda value: value.value)
+        return ColumnShape(_OF[_TYPES[message.fields_by_name["value"].type]], lambda value: value.value)
     if name in _AS_JSON:
-        return Shape(pa.string(), _as_json)
+        return ColumnShape(pa.string(), _as_json)
     budget.enter(name)
     fields = {field.name: _field(field, budget) for field in message.fields}
     budget.leave()
     kind = record_shape(name, {each: shape for each, (shape, _) in fields.items()}).kind
     if not fields:
-        return Shape(kind, lambda _value: True)
+        return ColumnShape(kind, lambda _value: True)
     getters = [(each, get) for each, (_, get) in fields.items()]
-    return Shape(kind, lambda value: {each: get(value) for each, get in getters})
+    return ColumnShape(kind, lambda value: {each: get(value) for each, get in getters})
 
 
-def _field(field: FieldDescriptor, budget: Budget) -> tuple[Shape, Callable[[Any], Any]]:
+def _field(field: FieldDescriptor, budget: Budget) -> tuple[ColumnShape, Callable[[Any], Any]]:
     """Its shape, and how it is got from a message: null where it has presence and is not there."""
     name = field.name
     inner = field.message_type
@@ -169,14 +169,14 @@ def _field(field: FieldDescriptor, budget: Budget) -> tuple[Shape, Callable[[Any
     return one, get
 
 
-def _one(field: FieldDescriptor, budget: Budget) -> Shape:
+def _one(field: FieldDescriptor, budget: Budget) -> ColumnShape:
     budget.spend()
     if field.message_type is not None:
         return _message_shape(field.message_type, budget)
     if field.enum_type is not None:
         names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
-        return Shape(pa.string(), lambda value: names.get(value, str(value)))
-    return Shape(_OF[_TYPES[field.type]])
+        return ColumnShape(pa.string(), lambda value: names.get(value, str(value)))
+    return ColumnShape(_OF[_TYPES[field.type]])
 
 
 def _micros(value: Any) -> int:

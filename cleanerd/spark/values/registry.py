@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
 from cleanerd.errors import CleanerdError, ConfigError, MachineError
-from cleanerd.log.remote import shown_url
+from cleanerd.segments.remote import shown_url
 from cleanerd.spark.retries import RetryPolicy, number_in
 from cleanerd.spark.values.registry_tls import AUTHORITY, CERTIFICATE, is_final, tls_from_environment
-from cleanerd.spark.values.schemas import AVRO, KINDS, MOST_BYTES, Named, Schema, Schemas
+from cleanerd.spark.values.schemas import AVRO, KINDS, MOST_BYTES, NamedSchema, Schema, Schemas
 
 if TYPE_CHECKING:
     import ssl
@@ -80,13 +80,13 @@ class Registry(Schemas):
     def by_id(self, number: int) -> Schema | None:
         """Asked for with ``GET /schemas/ids/N``."""
         if number not in self._known:
-            found = self._ask(f"/schemas/ids/{number}")
+            found = self._fetch(f"/schemas/ids/{number}")
             if found is None:
                 return None
             self._known[number] = self._schema(found, f"schema {number}")
         return self._known[number]
 
-    def named(self, name: str) -> Named:
+    def named(self, name: str) -> NamedSchema:
         """Asked for with ``GET /subjects/SUBJECT/versions/VERSION``."""
         subject, colon, version = name.rpartition(":")
         if not colon:
@@ -96,10 +96,10 @@ class Registry(Schemas):
             raise ConfigError(
                 f"no schema {name}", where=self.where, hint="name the subject, or SUBJECT:VERSION, that there is"
             )
-        return Named(self._schema(found, name), f"{subject} version {found.get('version', version)}")
+        return NamedSchema(self._schema(found, name), f"{subject} version {found.get('version', version)}")
 
     def _version(self, subject: str, version: str) -> dict[str, Any] | None:
-        return self._ask(f"/subjects/{quote(subject, safe='')}/versions/{quote(version, safe='')}")
+        return self._fetch(f"/subjects/{quote(subject, safe='')}/versions/{quote(version, safe='')}")
 
     def _schema(self, found: dict[str, Any], label: str) -> Schema:
         kind = str(found.get("schemaType") or AVRO).lower()
@@ -137,7 +137,7 @@ class Registry(Schemas):
     def _strange(self, why: str) -> CleanerdError:
         return ConfigError(f"does not answer as a schema registry does: {why}", where=self.where)
 
-    def _ask(self, path: str) -> dict[str, Any] | None:
+    def _fetch(self, path: str) -> dict[str, Any] | None:
         """The document at ``path``; None: the registry says that there is none."""
         policy = RetryPolicy.from_environment(tries=TRIES)
         answer_seconds = number_in(ANSWER_SECONDS, _ANSWER_SECONDS)

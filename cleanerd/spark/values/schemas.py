@@ -56,7 +56,7 @@ class Schema:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedSchema:
     """A schema that was asked for by name. ``label``: what messages call it (``orders-value version 3``)."""
 
     schema: Schema
@@ -78,7 +78,7 @@ class Schemas(ABC):
         """
 
     @abstractmethod
-    def named(self, name: str) -> Named:
+    def named(self, name: str) -> NamedSchema:
         """``SUBJECT``: its newest schema; ``SUBJECT:VERSION``: that one.
 
         Raises:

@@ -33,7 +33,7 @@ MOST_LEVELS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ColumnShape:
     """``kind``: the type of the column, or of a field in it."""
 
     kind: pa.DataType
@@ -75,14 +75,14 @@ class Budget:
         self._within.pop()
 
 
-def record_shape(name: str, fields: Mapping[str, Shape]) -> Shape:
+def record_shape(name: str, fields: Mapping[str, ColumnShape]) -> ColumnShape:
     """A struct, from a mapping by name. One without fields says by true that it is there: no table has empty ones.
 
     Raises:
         UndecodableError: two fields have the same name but for its case, which Spark does not tell apart.
     """
     if not fields:
-        return Shape(pa.bool_(), lambda _value: True)
+        return ColumnShape(pa.bool_(), lambda _value: True)
     seen: dict[str, str] = {}
     for each in fields:
         other = seen.setdefault(each.lower(), each)
@@ -91,7 +91,7 @@ def record_shape(name: str, fields: Mapping[str, Shape]) -> Shape:
     work = [(each, shape.convert) for each, shape in fields.items() if shape.convert is not None]
     kind = pa.struct([pa.field(each, shape.kind) for each, shape in fields.items()])
     if not work:
-        return Shape(kind)
+        return ColumnShape(kind)
 
     def convert(value: Any) -> Any:
         changed = dict(value)  # a default is the same object for all records
@@ -101,18 +101,18 @@ def record_shape(name: str, fields: Mapping[str, Shape]) -> Shape:
                 changed[each] = change(found)
         return changed
 
-    return Shape(kind, convert)
+    return ColumnShape(kind, convert)
 
 
-def list_shape(item: Shape) -> Shape:
+def list_shape(item: ColumnShape) -> ColumnShape:
     """A list of ``item``."""
     change = item.convert
     if change is None:
-        return Shape(pa.list_(item.kind))
-    return Shape(pa.list_(item.kind), lambda value: [None if each is None else change(each) for each in value])
+        return ColumnShape(pa.list_(item.kind))
+    return ColumnShape(pa.list_(item.kind), lambda value: [None if each is None else change(each) for each in value])
 
 
-def map_shape(item: Shape, key: pa.DataType | None = None) -> Shape:
+def map_shape(item: ColumnShape, key: pa.DataType | None = None) -> ColumnShape:
     """A map to ``item``, from a dictionary; its keys are text unless said otherwise."""
     change = item.convert
 
@@ -121,10 +121,10 @@ def map_shape(item: Shape, key: pa.DataType | None = None) -> Shape:
             return list(value.items())
         return [(name, None if each is None else change(each)) for name, each in value.items()]
 
-    return Shape(pa.map_(pa.string() if key is None else key, item.kind), convert)
+    return ColumnShape(pa.map_(pa.string() if key is None else key, item.kind), convert)
 
 
-def micros_shape(factor: int, *, divide: bool = False, kind: pa.DataType = UTC_MICROS) -> Shape:
+def micros_shape(factor: int, *, divide: bool = False, kind: pa.DataType = UTC_MICROS) -> ColumnShape:
     """A time from a count: ``factor`` microseconds each or, if ``divide``, that many to a microsecond."""
 
     def convert(value: int) -> int:
@@ -133,10 +133,10 @@ def micros_shape(factor: int, *, divide: bool = False, kind: pa.DataType = UTC_M
             raise UndecodableError(f"{value} is beyond all times in microseconds")
         return found
 
-    return Shape(kind, None if factor == 1 else convert)
+    return ColumnShape(kind, None if factor == 1 else convert)
 
 
-def decimal_shape(precision: int, scale: int) -> Shape:
+def decimal_shape(precision: int, scale: int) -> ColumnShape:
     """A decimal from its unscaled bytes, big-endian; as text, where it has more digits than Spark.
 
     Raises:
@@ -153,4 +153,4 @@ def decimal_shape(precision: int, scale: int) -> Shape:
         found = Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))
         return format(found, "f") if as_text else found
 
-    return Shape(pa.string() if as_text else pa.decimal128(precision, scale), convert)
+    return ColumnShape(pa.string() if as_text else pa.decimal128(precision, scale), convert)

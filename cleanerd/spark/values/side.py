@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cleanerd.spark.values.said import SOURCES, error_name
+from cleanerd.spark.values.decode_options import SOURCES, error_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,51 @@
+"""A partition as it is to be judged: its log, its configuration, and the offsets that count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from cleanerd.cleaner.survey import CleaningOptions, Survey, survey_log
+
+if TYPE_CHECKING:
+    from cleanerd.broker.agent_facts import LogFacts
+    from cleanerd.config.topic_config import TopicConfig
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.segments.log_dir import LogDir
+    from cleanerd.segments.partition import PartitionLog
+    from cleanerd.state.cleaner_checkpoint import StateStore
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSnapshot:
+    """One partition, read once; ``resolution/partitions.py`` gives it.
+
+    ``log_dir`` has the checkpointed offsets that count for this partition, which beside a broker are not those of the
+    files. ``running``: a broker has the log open. ``broker``: what that broker said of the partition, None when it was
+    not asked. ``settled``: no second reading is needed to be sure of the offsets (S-03).
+    """
+
+    log_dir: LogDir
+    log: PartitionLog
+    config: TopicConfig
+    running: bool = False
+    broker: LogFacts | None = None
+    settled: bool = True
+
+    @property
+    def name(self) -> TopicPartition:
+        """The partition that was read."""
+        return self.log.name
+
+    def survey(self, store: StateStore, options: CleaningOptions) -> Survey:
+        """What is to be done with it (C-02 .. C-11).
+
+        A running broker has taken its mark of a clean stop away, and the end of its log may be torn: whether
+        ``--unclean`` was given or not, only what lies below the recovery point counts then (U-32).
+
+        Raises:
+            CorruptionError, CleanerdError: it cannot be read.
+            OutOfRangeError: the wishes lie outside of the log.
+        """
+        asked = replace(options, unclean=True) if self.running and not options.unclean else options
+        return survey_log(self.log_dir, self.log, self.config, store, asked)

@@ -1,0 +1,106 @@
+"""The transaction that holds a log back: whose it is, since when, how to end it if its producer is gone (OP-14)."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from cleanerd.config.topic_config import CONNECT
+from cleanerd.errors import CleanerdError, CorruptionError
+from cleanerd.format.batch import CONTROL, TRANSACTIONAL
+from cleanerd.format.index import read_offset_index
+from cleanerd.format.names import INDEX_SUFFIX, file_name
+from cleanerd.humanize import human_ms
+from cleanerd.segments.same_file import read_companion
+from cleanerd.state.cleaner_checkpoint import last_below
+
+if TYPE_CHECKING:
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.segments.partition import PartitionLog
+    from cleanerd.segments.reading import SegmentReader
+    from cleanerd.segments.segment import Segment
+
+HANGS_MS: Final = 900_000
+"""The default of ``transaction.max.timeout.ms``: an older transaction was not ended when it timed out."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """By its first batch in the log; ``since_ms``: the time of that batch. ``connect``: see :func:`abort_command`."""
+
+    name: TopicPartition
+    producer_id: int
+    epoch: int
+    first_offset: int
+    since_ms: int
+    connect: str = CONNECT
+
+    def describe(self, now_ms: int) -> str:
+        """Who holds the log back, from where and since when."""
+        age = human_ms(max(0, now_ms - self.since_ms))
+        return (
+            f"a transaction of producer {self.producer_id} (epoch {self.epoch}) is open since offset "
+            f"{self.first_offset}, for {age}"
+        )
+
+    @property
+    def remedy(self) -> str:
+        """When it ends, and the command that ends it."""
+        command = abort_command(self.name, f"--start-offset {self.first_offset}", self.connect)
+        return f"when the transaction is committed, aborted or timed out; if its producer is gone: {command}"
+
+
+def abort_command(name: TopicPartition, which: str, connect: str = CONNECT) -> str:
+    """The command line that has the broker write an ABORT marker; ``which``: its options for the transaction.
+
+    ``connect``: the options of Kafka's tools that say how to reach the broker, as a shell takes them.
+    """
+    topic = shlex.quote(name.topic)
+    return f"kafka-transactions.sh {connect} abort --topic {topic} --partition {name.partition} {which}"
+
+
+def open_transaction(
+    log: PartitionLog, reader: SegmentReader, offset: int, *, connect: str = CONNECT
+) -> OpenTransaction | None:
+    """The transaction that begins at ``offset``, by the batch in the log; None where the log shows none there.
+
+    Reads from the last index entry below ``offset``. A wrong index costs the answer, and nothing else.
+    """
+    segment = last_below(log, offset + 1)
+    if segment is None:
+        return None
+    try:
+        for batches in reader.headers(segment, start=_position(log, segment, offset)):
+            wanted = (batches.base_offset <= offset) & (offset <= batches.last_offset)
+            rows = np.flatnonzero(wanted & (batches.attributes & (TRANSACTIONAL | CONTROL) == TRANSACTIONAL))
+            if len(rows):
+                row = rows[0]
+                return OpenTransaction(
+                    log.name,
+                    int(batches.producer_id[row]),
+                    int(batches.producer_epoch[row]),
+                    offset,
+                    int(batches.max_timestamp[row]),
+                    connect,
+                )
+            if len(batches) and int(batches.base_offset[-1]) > offset:
+                return None
+    except CleanerdError:
+        return None  # who cleans the log reports its damage; this is about whom to name
+    return None
+
+
+def _position(log: PartitionLog, segment: Segment, offset: int) -> int:
+    """Where a batch begins that is at or below ``offset``, by the index; else 0."""
+    data = read_companion(log.path, segment, INDEX_SUFFIX)  # raises CleanerdError
+    try:
+        entries = read_offset_index(data or b"", f"{log.path}/{file_name(segment.base, INDEX_SUFFIX)}")
+    except CorruptionError:
+        return 0
+    before = entries[entries["relative_offset"] <= offset - segment.base]
+    # The last entry may name the end of a batch that begins before it: the one before is surely early enough.
+    position = int(before["position"][-2]) if len(before) > 1 else 0
+    return position if 0 <= position < segment.size_bytes else 0

@@ -1,0 +1,48 @@
+"""Verbs whose module is imported when they are called: until then only their command line is known."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+
+class LazyCommand:
+    """A function that stands for another one, ``module:name``, which gets what it is called with."""
+
+    def __init__(self, where: str, declared: Callable[[], None]) -> None:
+        functools.update_wrapper(self, declared)
+        self._module, _, self._name = where.partition(":")
+
+    def load(self) -> Callable[..., Any]:
+        """The other one, imported."""
+        module = sys.modules.get(self._module) or _imported(self._module)
+        return cast("Callable[..., Any]", getattr(module, self._name))
+
+    def __call__(self, *values: Any, **named: Any) -> Any:
+        """What the other one does."""
+        return self.load()(*values, **named)
+
+
+def _imported(name: str) -> ModuleType:
+    """What modules are made of stays for good: to look for garbage among it takes a tenth of an import."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        module = importlib.import_module(name)
+        gc.freeze()
+    finally:
+        if collects:
+            gc.enable()
+    return module
+
+
+def lazy_command(where: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
+    """Decorates a function of which only name and docstring count: ``where`` does the work."""
+    return functools.partial(LazyCommand, where)

@@ -1,0 +1,90 @@
+"""What is wrong with settings of which every single value is right: paths that lead nowhere, keys that contradict."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.errors import ConfigError, RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from cleanerd.config import Settings
+
+_PATHS: Final = (
+    "cleanerd.broker.properties",
+    "cleanerd.metadata.log.dir",
+    "cleanerd.log.dirs",
+    "cleanerd.command.config",
+    "cleanerd.map.dir",
+)
+
+
+def missing_paths(settings: Settings) -> Iterator[ConfigError]:
+    """Files and directories that settings name and that are not there, or of the wrong kind."""
+    wrong = wrong_state_dir(settings)
+    if wrong is not None:
+        yield wrong
+    for key in _PATHS:
+        value = settings.value(key)
+        for path in value if isinstance(value, tuple) else [value]:
+            if path is not None and is_missing(path):
+                yield ConfigError(f"{key}: {path} does not exist", where=settings.origins[key])
+
+
+def is_missing(path: Path | str) -> bool:
+    """Whether nothing is there. What a disk that fails says is no answer: whoever opens the path tells it."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def wrong_state_dir(settings: Settings) -> ConfigError | None:
+    """What is wrong with a state directory that is none: nothing could be remembered, and nothing read."""
+    path = settings.daemon.cleanerd_state_dir
+    nearest = nearest_existing(path)
+    try:
+        if stat.S_ISDIR(os.stat(nearest).st_mode):
+            return None
+    except OSError:  # it is there, and a disk that fails is nothing that a setting could be wrong about
+        return None
+    return ConfigError(
+        f"cleanerd.state.dir: {nearest} is not a directory",
+        where=settings.origins["cleanerd.state.dir"],
+        hint="name a directory that cleanerd's user may write, or one that it can make",
+    )
+
+
+def nearest_existing(path: Path) -> Path:
+    """The path, or the nearest one above it that is there; the uppermost one where none is."""
+    places = (path, *path.parents)
+    return next((place for place in places if os.path.exists(place)), places[-1])
+
+
+def contradictions(settings: Settings, warnings: list[str]) -> Iterator[ConfigError]:
+    """Settings of one topic that do not go together; ``warnings`` gets those that may surprise (R280-7, R280-13, U-25).
+
+    A glob stands for the topics that match it: its name is taken for one of them.
+    """
+    for topic in dict.fromkeys(table.name for table in settings.tables):
+        try:
+            found = settings.topic_config(topic)
+        except ConfigError as error:
+            yield error
+        except RefusedError as error:
+            warnings.append(f"{error}: its settings have no effect")
+        else:
+            warnings += found.warnings
+    daemon = settings.daemon
+    if daemon.log_cleaner_compaction_strategy == "header" and not daemon.log_cleaner_compaction_strategy_header:
+        warnings.append(
+            "log.cleaner.compaction.strategy is header, but log.cleaner.compaction.strategy.header is blank: topics "
+            "that do not name a header themselves are cleaned by offset"
+        )

@@ -1,0 +1,127 @@
+"""Whether the broker's own cleaner is kept away from a topic that it would clean by other rules (U-8).
+
+A stock broker keeps the highest offset of every key and takes every null value, and nothing else, for a delete. A topic
+with another strategy or tombstone mode must never be cleaned by it, not even once, so cleanerd does not touch such a
+topic either before that is proven. The proof is what the *broker* reads: the topic's configuration in the cluster and
+the broker's own; what cleanerd's settings say about the same keys proves nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from cleanerd.config.kafka_values import LONG_MAX, NumberRule, RatioRule, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cleanerd.config.kafka_values import ValueRule
+
+RATIO: Final = "min.cleanable.dirty.ratio"
+MAX_LAG: Final = "max.compaction.lag.ms"
+BROKER_MAX_LAG: Final = "log.cleaner.max.compaction.lag.ms"
+SETTING: Final = "cleanerd.delegation"
+
+DELEGATED_RATIO: Final = "1"
+"""A log's dirty ratio is never above it, so the broker's cleaner never finds the log dirty enough (C-09)."""
+NO_LAG: Final = str(LONG_MAX)
+"""No compaction lag: a finite one makes the broker's cleaner ignore the ratio (C-10)."""
+
+HINT: Final = (
+    "min.cleanable.dirty.ratio of {topic} is 1 in the cluster, as cleanerd delegate sets it, but the state directory "
+    "knows of no delegation: these settings clean it by offset (another cleanerd.state.dir? was --config forgotten? "
+    "If not, set topics.{topic}.compaction.strategy=offset)"
+)
+"""A ratio of 1 alone is no proof of a delegation: an operator may have set it."""
+
+State = Literal["not needed", "delegated", "assumed", "undelegated", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Delegation:
+    """What is known of the broker's own cleaner and one topic. ``reason`` and ``fix`` are empty where nothing is wrong.
+
+    ``not needed``: the broker would decide as cleanerd does. ``assumed``: nothing is known, and the operator vouches.
+    """
+
+    state: State
+    reason: str = ""
+    fix: str = ""
+
+    @property
+    def permits(self) -> bool:
+        """Whether cleanerd may clean the topic."""
+        return self.state in ("not needed", "delegated", "assumed")
+
+
+def is_delegated(topic_configs: Mapping[str, str]) -> bool:
+    """Whether the topic's ratio in the cluster is the one that ``cleanerd delegate`` sets."""
+    return _is(RatioRule(), topic_configs.get(RATIO), 1.0)
+
+
+def delegation_of(
+    topic: str,
+    why_needed: str,
+    topic_configs: Mapping[str, str] | None,
+    *,
+    broker_lag: tuple[str, str] | None,
+    properties_known: bool,
+    assumed: bool,
+) -> Delegation:
+    """The verdict on ``topic``, which needs delegation because of ``why_needed``.
+
+    Args:
+        topic: its name.
+        why_needed: the setting that a stock broker does not know, as ``key=value``.
+        topic_configs: the topic's configuration in the cluster; None when it is not known.
+        broker_lag: text and origin of ``log.cleaner.max.compaction.lag.ms`` in the broker's configuration; None: unset.
+        properties_known: whether that configuration includes the broker's ``server.properties``.
+        assumed: ``cleanerd.delegation=assumed``. It fills gaps; it does not outweigh what is known.
+    """
+    about = f"{why_needed} needs the broker's own cleaner to be kept away"
+    if topic_configs is None:
+        return _unknown(topic, f"{about}, and the topic's configuration in the cluster is not known", assumed=assumed)
+    against = _speaks_against(topic_configs, broker_lag)
+    if against:
+        return Delegation("undelegated", f"{about}, but {against}", f"run cleanerd delegate {topic}")
+    if MAX_LAG not in topic_configs and broker_lag is None and not properties_known:
+        reason = f"{about}: the topic does not set {MAX_LAG}, and server.properties is not read"
+        return _unknown(topic, reason, assumed=assumed)
+    return Delegation("delegated")
+
+
+def _speaks_against(topic_configs: Mapping[str, str], broker_lag: tuple[str, str] | None) -> str:
+    if not is_delegated(topic_configs):
+        return f"{_describe_value(RATIO, topic_configs.get(RATIO))} on the topic (it has to be {DELEGATED_RATIO})"
+    lag, where = topic_configs.get(MAX_LAG), f"{MAX_LAG} on the topic"
+    if lag is None and broker_lag is not None:
+        lag, where = broker_lag
+    if lag is None or _is(_LAG, lag, LONG_MAX):
+        return ""
+    return f"{where} is {shown(lag)}, which outweighs {RATIO}"
+
+
+_LAG: Final = NumberRule(1, LONG_MAX)
+
+
+def _is(rule: ValueRule, text: str | None, value: object) -> bool:
+    """Whether ``text`` means ``value``; text that the broker would not take means nothing."""
+    try:
+        return text is not None and rule.read(text) == value
+    except ValueError:
+        return False
+
+
+def _describe_value(key: str, text: str | None) -> str:
+    return f"{key} is not set" if text is None else f"{key} is {shown(text)}"
+
+
+def _unknown(topic: str, reason: str, *, assumed: bool) -> Delegation:
+    if assumed:
+        return Delegation("assumed")
+    fix = (
+        f"run cleanerd delegate {topic}, and name the broker's metadata directory with cleanerd.metadata.log.dir; or, "
+        f"where no broker's cleaner will ever reach these files, give --set {SETTING}=assumed"
+    )
+    return Delegation("unknown", reason, fix)

@@ -1,0 +1,73 @@
+"""The fingerprint of what decides which record of a key stays: a topic's strategy and tombstones, as text (U-6)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cleanerd.config.topic_config import TopicConfig
+
+KAFKAS_FINGERPRINT: Final = "strategy=offset;tombstone.mode=null"
+"""That of the rules that a stock broker's cleaner follows."""
+
+
+def describe_settings(config: TopicConfig) -> str:
+    """The rules as a word for a table: ``offset``, ``header:version``, ``offset, flag tombstones``."""
+    return describe_fingerprint(fingerprint(config))
+
+
+def describe_fingerprint(text: str) -> str:
+    """The rules that a fingerprint stands for, as :func:`in_words` says them; ``text`` itself when it is none."""
+    parts = parts_of(text)
+    if "strategy" not in parts:
+        return text or "unknown rules"
+    strategy, mode = parts["strategy"], parts.get("tombstone.mode", "null")
+    if strategy == "header":
+        strategy += f":{parts.get('header', '')}"
+        if parts.get("encoding", "long") != "long":
+            strategy += f" ({parts['encoding']})"
+    if mode == "header":
+        return f"{strategy}, tombstones by header {parts.get('tombstone.header', '')}"
+    return strategy if mode == "null" else f"{strategy}, {mode} tombstones"
+
+
+def parts_of(text: str) -> dict[str, str]:
+    """A fingerprint taken apart: name -> value."""
+    parts = (part.partition("=")[::2] for part in text.split(";"))
+    return {name: value.replace("%3B", ";").replace("%25", "%") for name, value in parts if name}
+
+
+def fingerprint(config: TopicConfig) -> str:
+    """What of the topic's settings decides who wins (U-6); stored with the clean point.
+
+    Header name and encoding count for the header strategy only, the tombstones' header for mode ``header`` only: a
+    setting that decides nothing changes nothing. The guard is not in it: it says how long a tombstone stays.
+    """
+    parts = [f"strategy={config.compaction_strategy}"]
+    if config.compaction_strategy == "header":
+        parts.append(f"header={_escaped(config.compaction_strategy_header)}")
+        parts.append(f"encoding={config.compaction_strategy_header_encoding}")
+    parts.append(f"tombstone.mode={config.tombstone_mode}")
+    if config.tombstone_mode == "header":
+        parts.append(f"tombstone.header={_escaped(config.tombstone_header)}")
+    return ";".join(parts)
+
+
+def fingerprint_differences(before: str, after: str) -> Mapping[str, tuple[str, str]]:
+    """What differs between two fingerprints: name -> (before, after), an empty text where one of them lacks it."""
+    old, new = parts_of(before), parts_of(after)
+    names = [*old, *(name for name in new if name not in old)]
+    return {name: (old.get(name, ""), new.get(name, "")) for name in names if old.get(name) != new.get(name)}
+
+
+def describe_changes(before: str, after: str) -> str:
+    """How two fingerprints differ, for people: ``strategy offset -> header, header none -> version``."""
+    differences = fingerprint_differences(before, after).items()
+    return ", ".join(f"{name} {old or 'none'} -> {new or 'none'}" for name, (old, new) in differences)
+
+
+def _escaped(name: str) -> str:
+    """A header's name may hold anything; a semicolon in it must not look like the next part."""
+    return name.replace("%", "%25").replace(";", "%3B")

@@ -1,0 +1,110 @@
+"""A settings file with every key in it, commented: what it does, what it takes, its default.
+
+Lines that begin with ``# `` are prose; those that begin with ``#"`` or ``#[`` are settings: take the ``#`` away to use
+one. With every one of them in use the broker-level part says nothing but the defaults, except where a key has none that
+could be written down (paths, say): there it shows an example. One key is in use already: the daemon of who takes the
+file as it is observes, and changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.config.keys import DAEMON_FIELDS, TOPIC_FIELDS, kind_of, valid_values
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pydantic.fields import FieldInfo
+
+_HEAD: Final = """\
+cleanerd's settings, read with --config FILE (repeatable; a directory is read in sorted order).
+Without --config every verb reads /etc/cleanerd/cleanerd.toml where there is one (--no-config: not).
+Stronger than files: the environment (CLEANERD_ and the key, with '.' written _, '_' written __ and '-' written ___:
+CLEANERD_LOG_CLEANER_DEDUPE_BUFFER_SIZE=64MiB; an empty variable sets nothing), and strongest --set KEY=VALUE.
+Settings that Kafka has too (segment sizes, lags, retention) come from the topic, then from the broker. The key here
+counts only where neither sets it, or their configuration cannot be found.
+Other settings that Kafka documents are taken, so that a block of a broker's file can be copied; they have no effect.
+'cleanerd config show' prints every value and where it came from, 'cleanerd config check' looks for mistakes.
+"""
+
+_TOPICS_HEAD: Final = """\
+Settings of one topic, or of all whose names match a glob; stronger than the topic's configuration in the cluster.
+Key by key the longest literal match wins: the topic's own name, then the glob with the most literal characters.
+On the command line: --set topics.orders.v1.cleanup.policy=compact
+"""
+
+_IN_USE: Final = frozenset({"cleanerd.mode"})
+"""What the file sets as it is, though it is the default: a daemon that changes nothing should be seen to be one."""
+
+_TOPIC_EXAMPLES: Final = {
+    "cleanup.policy": "compact",
+    "compaction.strategy": "header",
+    "compaction.strategy.header": "version",
+    "compaction.strategy.header.encoding": "long",
+    "compaction.winner.retention": "write-time",
+    "tombstone.mode": "null",
+    "tombstone.header": "deleted",
+    "tombstone.guard": "horizon",
+    "cleanerd.tombstone.replicated": "required",
+    "min.cleanable.dirty.ratio": "0.5",
+    "min.compaction.lag.ms": "0",
+    "max.compaction.lag.ms": "7d",
+    "delete.retention.ms": "1d",
+    "segment.bytes": "1GiB",
+    "segment.index.bytes": "10MiB",
+    "index.interval.bytes": "4KiB",
+    "max.message.bytes": "1MiB",
+    "retention.ms": "7d",
+    "remote.storage.enable": "true",
+}
+
+
+def generate() -> str:
+    """The text of ``config/cleanerd.toml``."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield from _prose(_HEAD)
+    for key, field in DAEMON_FIELDS.items():
+        yield ""
+        yield from _about(field)
+        mark = "" if key in _IN_USE else "#"
+        yield f'{mark}"{key}" = {_toml(_example(field))}'
+    yield ""
+    yield ""
+    yield from _prose(_TOPICS_HEAD)
+    yield '#[topics."orders.v1"]'
+    for key, field in TOPIC_FIELDS.items():
+        yield ""
+        yield from _about(field)
+        yield f'#"{key}" = {_toml(_TOPIC_EXAMPLES[key])}'
+
+
+def _about(field: FieldInfo) -> Iterator[str]:
+    yield from _prose(field.description or "")
+    yield from _prose(f"Takes {valid_values(field)}.")
+
+
+def _prose(text: str) -> Iterator[str]:
+    for paragraph in text.splitlines():
+        yield from (
+            f"# {line}" for line in textwrap.wrap(paragraph, 116, break_on_hyphens=False, break_long_words=False)
+        )
+
+
+def _example(field: FieldInfo) -> str:
+    if field.examples:
+        return str(field.examples[0])
+    return str(kind_of(field).write(field.default))
+
+
+def _toml(text: str) -> str:
+    """Plain numbers as TOML has them, everything else in quotes."""
+    if re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", text):
+        return text
+    return json.dumps(text)

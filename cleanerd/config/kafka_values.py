@@ -1,0 +1,195 @@
+"""How Kafka reads the text of a configuration value, and which values it takes.
+
+A rule's ``read(text)`` gives the typed value or raises ValueError whose text says what is allowed; the caller knows the
+key and where the text came from. Text is what Kafka's own parser takes (plain numbers, no units): the values come from
+KRaft metadata and ``server.properties``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+
+# int() and float() of Python take more than Java does: underscores, digits of other scripts, "infinity".
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_DECIMAL: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?", re.ASCII)
+
+# Kafka sets no limit; a longer name is a mistake, and it is compared with every header of every record.
+_HEADER_NAME_BYTES: Final = 1024
+
+
+def shown(text: str) -> str:
+    """A value in quotes for a message, cut to a length that fits into one."""
+    return repr(text if len(text) <= 80 else f"{text[:77]}...")
+
+
+class ValueRule(Protocol):
+    """Text of one key to its value."""
+
+    def read(self, text: str) -> object:
+        """The value; ValueError with what is allowed when the text means none."""
+
+    @property
+    def valid(self) -> str:
+        """What is allowed, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class NumberRule:
+    """A whole number from ``least`` to ``most``, both included."""
+
+    least: int
+    most: int
+
+    @property
+    def valid(self) -> str:
+        """The range; the largest values of Java's types are left out."""
+        if self.most in {INT_MAX, LONG_MAX}:
+            return f"a whole number, {self.least} or more" + (" (at most 2^31-1)" if self.most == INT_MAX else "")
+        return f"a whole number from {self.least} to {self.most}"
+
+    def read(self, text: str) -> int:
+        """The number; blanks around it are ignored, as Kafka does."""
+        stripped = text.strip()
+        # 40 characters hold every long; int() of a million digits would be a way to keep us busy.
+        if len(stripped) > 40 or not _INTEGER.fullmatch(stripped):
+            raise ValueError(self.valid)
+        value = int(stripped)
+        if not self.least <= value <= self.most:
+            raise ValueError(self.valid)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRetention:
+    """A broker's retention time: at least 1, or any negative number, which means for ever and is read as -1."""
+
+    most: int
+
+    @property
+    def valid(self) -> str:
+        """The range, in words for a message."""
+        return "a whole number, 1 or more, or -1 (for ever)"
+
+    def read(self, text: str) -> int:
+        """The number, or -1. Unlike a topic a broker refuses 0 (tried on 4.3.1)."""
+        value = NumberRule(-self.most - 1, self.most).read(text)
+        if value == 0:
+            raise ValueError(self.valid)
+        return max(value, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class RatioRule:
+    """A number from 0 to 1, both included."""
+
+    @property
+    def valid(self) -> str:
+        """The range, in words for a message."""
+        return "a number from 0 to 1"
+
+    def read(self, text: str) -> float:
+        """The number; Java's type suffix (``0.5f``) is taken, NaN is not."""
+        stripped = text.strip()
+        if len(stripped) > 400 or not _DECIMAL.fullmatch(stripped):
+            raise ValueError(self.valid)
+        value = float(stripped.rstrip("dDfF"))
+        if not math.isfinite(value) or not 0 <= value <= 1:
+            raise ValueError(self.valid)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class BooleanRule:
+    """``true`` or ``false``, in any case."""
+
+    @property
+    def valid(self) -> str:
+        """The two words, for a message."""
+        return "true or false"
+
+    def read(self, text: str) -> bool:
+        """The truth; nothing but the two words is taken."""
+        word = text.strip().lower()
+        if word not in {"true", "false"}:
+            raise ValueError(self.valid)
+        return word == "true"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRule:
+    """A cleanup policy: ``compact``, ``delete``, both with a comma, or nothing (keep everything)."""
+
+    @property
+    def valid(self) -> str:
+        """The words that the list may hold, for a message."""
+        return "a list of compact, delete"
+
+    def read(self, text: str) -> frozenset[str]:
+        """The set of policies, in lower case."""
+        words = [word.strip().lower() for word in text.split(",")] if text.strip() else []
+        if not set(words) <= {"compact", "delete"}:
+            raise ValueError(self.valid)
+        return frozenset(words)
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceRule:
+    """One word of ``choices``. Empty text means ``empty``."""
+
+    choices: tuple[str, ...]
+    empty: str
+
+    @property
+    def valid(self) -> str:
+        """The choices, in words for a message."""
+        return f"one of: {', '.join(self.choices)}"
+
+    def read(self, text: str) -> str:
+        """The word (R280-2: missing or empty means the default, anything else unknown is an error)."""
+        word = text.strip()
+        if not word:
+            return self.empty
+        if word not in self.choices:
+            raise ValueError(self.valid)
+        return word
+
+
+@dataclass(frozen=True, slots=True)
+class WordRule:
+    """Any word, in lower case: of a key that cleanerd only compares with what it knows."""
+
+    @property
+    def valid(self) -> str:
+        """Nothing is excluded: a newer broker may know more words."""
+        return "a word"
+
+    def read(self, text: str) -> str:
+        """The word in lower case, without blanks around it."""
+        return text.strip().lower()
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderNameRule:
+    """The name of a record header; blank means none."""
+
+    @property
+    def valid(self) -> str:
+        """What a name may be."""
+        return f"the name of a record header, at most {_HEADER_NAME_BYTES} bytes"
+
+    def read(self, text: str) -> str:
+        """The name without the blanks around it: a stray one would make every record one without the header."""
+        name = text.strip()
+        try:
+            size_bytes = len(name.encode())
+        except UnicodeEncodeError:
+            raise ValueError(self.valid) from None
+        if size_bytes > _HEADER_NAME_BYTES:
+            raise ValueError(self.valid)
+        return name

@@ -1,0 +1,369 @@
+"""Every key that this release honours, with its default, its range and what it does.
+
+Two models: :class:`DaemonSettings` for broker-level keys (Kafka's names) and cleanerd's own (``cleanerd.``),
+:class:`TopicSettings` for what can be set for one topic. A field's key is its name with dots. Values come as text (see
+``sources``); the models turn them into what the code uses and check Kafka's ranges.
+
+A key of a later release is not here, so that setting it is an error and not a wish.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, get_args
+
+from annotated_types import Ge, Le
+from pydantic import Field, model_validator
+
+from cleanerd.config import strategy_keys
+from cleanerd.config.kafka_values import INT_MAX, LONG_MAX
+from cleanerd.config.kinds import (
+    CleanupPolicy,
+    Count,
+    Encoding,
+    Flag,
+    Fraction,
+    Guard,
+    Header,
+    Milliseconds,
+    PathValue,
+    Replicated,
+    Reserve,
+    Retention,
+    RetentionHours,
+    RetentionMinutes,
+    Servers,
+    Size,
+    Strategy,
+    TombstoneMode,
+    Topics,
+    ValueKind,
+    Version,
+    WinnerRetention,
+    write_policy,
+    write_topics,
+)
+from cleanerd.config.model import SettingsModel, key_of
+from cleanerd.config.service_keys import ServiceSettings
+from cleanerd.config.topic_keys import default_of
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
+
+class DaemonSettings(ServiceSettings):
+    """Broker-level keys. Those of Kafka stand in where neither the topic nor the broker says anything (U-24)."""
+
+    log_cleaner_dedupe_buffer_size: Size = Field(
+        134_217_728,
+        ge=1_048_577,
+        le=LONG_MAX,
+        description="Memory for the offset maps of all threads together. When the keys do not fit, the dirty part is "
+        "read several times, each time for a share of the keys; the result is the same.",
+    )
+    log_cleaner_threads: Count = Field(
+        1,
+        ge=1,
+        le=1024,
+        description="How many partitions are cleaned at once; with fewer partitions than threads several threads read "
+        "and rewrite inside one. The offset map's memory is shared out among the partitions.",
+    )
+    log_cleaner_io_buffer_load_factor: Fraction = Field(
+        0.85,
+        ge=0.1,
+        le=0.95,
+        description="How full the offset map may get. The name is Kafka's, whose own map may get as full as 0.9 by "
+        "default.",
+    )
+    cleanerd_map_dir: PathValue | None = Field(
+        None,
+        description="A directory on a fast local disk, none of the broker's. When the keys do not fit their memory the "
+        "offset map is a file there, without a name, which the system may push out of memory: one pass over the dirty "
+        "part instead of several. Worth it only where memory is free that log.cleaner.dedupe.buffer.size must not take "
+        "for good (docs/sizing.md). Where there is no room, or it is slow, the keys are read in several passes after "
+        "all. Default: no file.",
+        examples=["/mnt/nvme/cleanerd"],
+    )
+    log_cleaner_compaction_strategy: Strategy = Field(
+        default_of("log.cleaner.compaction.strategy"),
+        description="Which record of a key wins where a topic does not say: offset keeps the highest offset, "
+        "timestamp the highest timestamp, header the highest version in a header. Internal topics always use offset.",
+    )
+    log_cleaner_compaction_strategy_header: Header = Field(
+        default_of("log.cleaner.compaction.strategy.header"),
+        description="The header that holds a record's version, for topics of the header strategy that do not name "
+        "one. While it is blank such a topic is cleaned by offset. Not set by default.",
+        examples=["version"],
+    )
+    cleanerd_strategy_exclude: Topics = Field(
+        strategy_keys.DEFAULT_EXCLUDE,
+        description="Topics that the default strategy above never reaches, because other programs rely on how Kafka "
+        "compacts them. A strategy that is set for such a topic itself counts.",
+    )
+    log_cleaner_min_cleanable_ratio: Fraction = Field(
+        default_of("log.cleaner.min.cleanable.ratio"),
+        description="A log is cleaned when its dirty ratio is above this: the bytes that were not cleaned yet, as a "
+        "part of all bytes below the point up to which it can be cleaned.",
+    )
+    log_cleaner_min_compaction_lag_ms: Milliseconds = Field(
+        default_of("log.cleaner.min.compaction.lag.ms"),
+        ge=0,
+        le=LONG_MAX,
+        description="Records younger than this are left alone.",
+    )
+    log_cleaner_max_compaction_lag_ms: Milliseconds = Field(
+        default_of("log.cleaner.max.compaction.lag.ms"),
+        ge=1,
+        le=LONG_MAX,
+        description="A log with a dirty record older than this is cleaned whatever its dirty ratio. The default, "
+        "9223372036854775807, means no such limit.",
+    )
+    log_cleaner_delete_retention_ms: Milliseconds = Field(
+        default_of("log.cleaner.delete.retention.ms"),
+        ge=0,
+        le=LONG_MAX,
+        description="How long a tombstone stays after the first cleaning that met it.",
+    )
+    log_cleanup_policy: CleanupPolicy = Field(
+        default_of("log.cleanup.policy"),
+        description="cleanup.policy of topics that set none themselves. Not enough for a topic without metadata: it "
+        "is cleaned only with a cleanup.policy of its own.",
+    )
+    log_segment_bytes: Size = Field(
+        default_of("log.segment.bytes"),
+        ge=14,
+        le=INT_MAX,
+        description="Neighbouring segments are merged up to this size.",
+    )
+    log_index_size_max_bytes: Size = Field(
+        default_of("log.index.size.max.bytes"),
+        ge=4,
+        le=INT_MAX,
+        description="Largest offset and time index of a segment; also limits merging.",
+    )
+    log_index_interval_bytes: Size = Field(
+        default_of("log.index.interval.bytes"),
+        ge=0,
+        le=INT_MAX,
+        description="Bytes of log between two entries of the indexes that are written.",
+    )
+    message_max_bytes: Size = Field(
+        default_of("message.max.bytes"),
+        ge=0,
+        le=INT_MAX,
+        description="Nothing is refused because of it: a rewritten batch that is larger is written all the same, "
+        "counted and logged.",
+    )
+    producer_id_expiration_ms: Milliseconds = Field(
+        default_of("producer.id.expiration.ms"),
+        ge=1,
+        le=INT_MAX,
+        description="A producer that wrote nothing for this long is no longer protected: its last batch may go.",
+    )
+    log_retention_ms: Retention | None = Field(
+        None,
+        le=LONG_MAX,
+        description="Retention of topics with cleanup.policy compact,delete. cleanerd deletes nothing by age: the "
+        "broker does. It merges only segments that together span at most a tenth of this time, so that the broker "
+        "can. Stronger than minutes and hours. Not set by default.",
+        examples=["7d"],
+    )
+    log_retention_minutes: RetentionMinutes | None = Field(
+        None,
+        le=INT_MAX,
+        description="The same in minutes; stronger than hours. Not set by default.",
+        examples=["7d"],
+    )
+    log_retention_hours: RetentionHours = Field(168, le=INT_MAX, description="The same in hours.")
+    cleanerd_state_dir: PathValue = Field(
+        Path("/var/lib/cleanerd"),
+        description="Where cleanerd remembers how far each partition is clean, by which rules, what is in quarantine, "
+        "and what undo needs. All verbs on a host need the same. Default: $STATE_DIRECTORY (systemd), else "
+        "/var/lib/cleanerd where it is there, else $XDG_STATE_HOME/cleanerd, else ~/.local/state/cleanerd.",
+    )
+    cleanerd_broker_properties: PathValue | None = Field(
+        None,
+        description="The broker's server.properties, read for log and cleaner keys only. Default: not read.",
+        examples=["/etc/kafka/server.properties"],
+    )
+    cleanerd_metadata_log_dir: PathValue | None = Field(
+        None,
+        description="The directory that holds __cluster_metadata-0, where topic configurations are. Default: "
+        "metadata.log.dir of cleanerd.broker.properties, else the log directories that are cleaned.",
+        examples=["/var/lib/kafka/metadata"],
+    )
+    bootstrap_servers: Servers | None = Field(
+        None,
+        description="Brokers that cleanerd delegate and hand-back talk to. In ZooKeeper mode the daemon and all verbs "
+        "ask them for the topics' configuration. Default: those of cleanerd.command.config, if it names any.",
+        examples=["127.0.0.1:9092"],
+    )
+    cleanerd_command_config: PathValue | None = Field(
+        None,
+        description="A client properties file, as Kafka's tools take it with --command-config: TLS, user and "
+        "password. It is used wherever cleanerd connects to a broker. Default: no TLS, no login.",
+        examples=["/etc/cleanerd/client.properties"],
+    )
+    cleanerd_delegation: Annotated[Literal["check", "assumed"], ValueKind("one of: check, assumed")] = Field(
+        "check",
+        description="A topic that the broker's own cleaner would clean by other rules is cleaned only when that "
+        "cleaner is kept away from it (cleanerd delegate). check: the cluster's metadata and server.properties have "
+        "to say so. assumed: where they are not at hand you vouch for it; where they are they still count.",
+    )
+    cleanerd_disk_reserve: Reserve = Field(
+        None,
+        ge=0,
+        le=LONG_MAX,
+        description="Free space that cleaning leaves on the log directory's disk. auto: the larger of 10 % of the "
+        "disk and two segments.",
+    )
+    cleanerd_plan_max_age_ms: Milliseconds = Field(
+        604_800_000,
+        ge=1,
+        le=LONG_MAX,
+        description="How old a staged plan may be when cleanerd apply swaps it in; tombstones that it meets for the "
+        "first time stay this much longer, because the old values are readable until then.",
+    )
+    cleanerd_max_unpacked_bytes: Size = Field(
+        1_073_741_824,
+        ge=1_048_576,
+        le=LONG_MAX,
+        description="One batch may unpack to this much, or to less where cleanerd's memory limit, its threads and "
+        "maps leave less (docs/install.md, Memory). A partition with a larger one is quarantined: any producer can "
+        "make a small batch that unpacks to gigabytes.",
+    )
+    cleanerd_read_buffer_bytes: Size = Field(
+        4_194_304,
+        ge=65_536,
+        le=INT_MAX,
+        description="How much of a segment is read and decoded at once; a larger batch is still read whole.",
+    )
+    cleanerd_broker_version: Version = Field(
+        None,
+        description="Kafka release that will run on the log directories. From 4.0 on, cleaning rewrites messages of "
+        "format v0 and v1 as v2, as that broker's own cleaner does. For older releases they keep their format. auto: "
+        "as the cluster metadata says; without it, 4.0 or later.",
+    )
+    cleanerd_agent_socket: PathValue | None = Field(
+        None,
+        description="The socket of cleanerd's agent in the running broker. Default: .cleanerd-agent.sock in one of "
+        "the log directories, where the agent puts it.",
+        examples=["/run/kafka/cleanerd-agent.sock"],
+    )
+    cleanerd_lease_probe: Annotated[Literal["auto", "required"], ValueKind("one of: auto, required")] = Field(
+        "auto",
+        description="Before an offline swap the kernel is asked whether any process has a segment open. Some file "
+        "systems cannot tell. Then required refuses the swap, and auto relies on the log directory's lock alone.",
+    )
+
+    @model_validator(mode="after")
+    def _lags_do_not_cross(self) -> Self:
+        if self.log_cleaner_min_compaction_lag_ms > self.log_cleaner_max_compaction_lag_ms:
+            raise ValueError("log.cleaner.min.compaction.lag.ms is above log.cleaner.max.compaction.lag.ms")
+        return self
+
+
+class TopicSettings(SettingsModel):
+    """Keys of ``[topics."name"]``: stronger than the topic's configuration in the cluster (U-24)."""
+
+    cleanup_policy: CleanupPolicy | None = Field(
+        None,
+        description="Compacted topics are cleaned. Set this for a topic whose configuration cleanerd cannot find.",
+    )
+    compaction_strategy: Strategy | None = Field(
+        None,
+        description="Which record of a key wins: the highest offset, the highest timestamp, or the highest version in "
+        "a header. All but offset need cleanerd delegate: the broker's own cleaner keeps the highest offset.",
+    )
+    compaction_strategy_header: Header | None = Field(
+        None, description="The header that holds the version. Blank: cleaned by offset."
+    )
+    compaction_strategy_header_encoding: Encoding | None = Field(
+        None, description="How the version is written: 8 bytes, big-endian and signed, or a zigzag varlong."
+    )
+    compaction_winner_retention: WinnerRetention | None = Field(
+        None,
+        description="When retention may delete a record that won by timestamp or header: by its own time, or by that "
+        "of its key's last write, which its batch then takes over. For cleanup.policy=compact,delete.",
+    )
+    tombstone_mode: TombstoneMode | None = Field(
+        None,
+        description="What deletes a key: a null value, KIP-87's flag in the record's attributes, or a header (and a "
+        "null value). All but null need cleanerd delegate.",
+    )
+    tombstone_header: Header | None = Field(
+        None, description="With tombstone.mode=header: the header that makes a record a tombstone, value or not."
+    )
+    tombstone_guard: Guard | None = Field(
+        None,
+        description="Whether a tombstone of the timestamp and header strategies goes after its delete horizon, or "
+        "stays for ever to guard its key against late data.",
+    )
+    cleanerd_tombstone_replicated: Replicated | None = Field(
+        None,
+        description="Whether tombstones and transaction markers wait, after their delete horizon, until the metadata "
+        "log has shown every replica in the ISR. ignore: as Kafka, which brings deleted keys back when a replica was "
+        "away longer than delete.retention.ms.",
+    )
+    min_cleanable_dirty_ratio: Fraction | None = Field(None, description="Cleaned when more than this part is dirty.")
+    min_compaction_lag_ms: Milliseconds | None = Field(
+        None, ge=0, le=LONG_MAX, description="Records younger than this are left alone."
+    )
+    max_compaction_lag_ms: Milliseconds | None = Field(
+        None, ge=1, le=LONG_MAX, description="Cleaned when a dirty record is older than this, whatever the ratio."
+    )
+    delete_retention_ms: Milliseconds | None = Field(
+        None, ge=0, le=LONG_MAX, description="How long a tombstone stays after the first cleaning that met it."
+    )
+    segment_bytes: Size | None = Field(None, ge=14, le=INT_MAX, description="Segments are merged up to this size.")
+    segment_index_bytes: Size | None = Field(None, ge=4, le=INT_MAX, description="Largest index of a segment.")
+    index_interval_bytes: Size | None = Field(
+        None, ge=0, le=INT_MAX, description="Bytes of log between two index entries."
+    )
+    max_message_bytes: Size | None = Field(
+        None,
+        ge=0,
+        le=INT_MAX,
+        description="A rewritten batch that is larger is written all the same, counted and logged.",
+    )
+    retention_ms: Milliseconds | None = Field(
+        None,
+        ge=-1,
+        le=LONG_MAX,
+        description="With compact,delete: segments are merged only while they span at most a tenth of it, so that the "
+        "broker can delete by age.",
+    )
+    remote_storage_enable: Flag | None = Field(
+        None,
+        description="A tiered topic is not cleaned. Set this for one of which neither its configuration nor its files "
+        "say so; a topic that is tiered stays so whatever is set here.",
+    )
+
+
+DAEMON_FIELDS: Final = {key_of(name): field for name, field in DaemonSettings.model_fields.items()}
+TOPIC_FIELDS: Final = {key_of(name): field for name, field in TopicSettings.model_fields.items()}
+
+
+def kind_of(field: FieldInfo) -> ValueKind:
+    """The sort of value of a key; of an optional key that of the value it may have."""
+    inner = (mark for option in get_args(field.annotation) for mark in getattr(option, "__metadata__", ()))
+    return next(mark for mark in (*field.metadata, *inner) if isinstance(mark, ValueKind))
+
+
+def valid_values(field: FieldInfo, said: str | None = None) -> str:
+    """What a key takes, for people; the ends of Java's types are left out. ``said``: instead of the kind's words."""
+    least = [mark.ge for mark in field.metadata if isinstance(mark, Ge)]
+    most = [mark.le for mark in field.metadata if isinstance(mark, Le)]
+    text = said or kind_of(field).valid
+    if least:
+        text += f"; at least {least[0]}"
+    if most and most[0] != LONG_MAX:
+        text += f"; at most {'2^31-1' if most[0] == INT_MAX else most[0]}"
+    return text
+
+
+def kafka_text(value: object) -> str:
+    """A value as Kafka's own parser reads it: plain numbers in the key's unit."""
+    if isinstance(value, tuple):
+        return write_topics(value)
+    return write_policy(value) if isinstance(value, frozenset) else str(value)

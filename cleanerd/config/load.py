@@ -1,0 +1,208 @@
+"""All sources together: default < files in their order < environment < ``--set``. Every value knows its origin."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import ValidationError
+
+from cleanerd.config.kafka_values import shown
+from cleanerd.config.keys import (
+    DAEMON_FIELDS,
+    TOPIC_FIELDS,
+    DaemonSettings,
+    TopicSettings,
+    kafka_text,
+    valid_values,
+)
+from cleanerd.config.names import TOPICS, is_glob, matches, strength
+from cleanerd.config.sources import (
+    Assignment,
+    IgnoredVariable,
+    UnsupportedKey,
+    from_environment,
+    from_files,
+    from_options,
+)
+from cleanerd.config.topic_config import resolve_topic_config
+from cleanerd.config.topic_keys import BROKER_KEYS
+from cleanerd.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from cleanerd.config.topic_config import TopicConfig
+
+DEFAULT_ORIGIN: Final = "default"
+
+_STATE_DIR: Final = "cleanerd.state.dir"
+SERVICE_STATE_DIR: Final = Path("/var/lib/cleanerd")
+"""Where the systemd unit and the Debian package have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTable:
+    """What was set for one topic name or glob: key -> (typed value, origin)."""
+
+    name: str
+    values: Mapping[str, tuple[Any, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The effective settings. ``origins`` has every broker-level key; ``tables`` are in the order of mention.
+
+    What has no effect: ``unused``, settings of Kafka; ``stray``, a sentence for each variable that names no
+    key and each directory without a file.
+    """
+
+    daemon: DaemonSettings
+    origins: Mapping[str, str]
+    tables: tuple[TopicTable, ...]
+    unused: tuple[UnsupportedKey, ...] = ()
+    stray: tuple[str, ...] = ()
+
+    def value(self, key: str) -> Any:
+        """The typed value of a broker-level key."""
+        return getattr(self.daemon, key.replace(".", "_"))
+
+    def topic_overrides(self, topic: str) -> dict[str, tuple[str, str]]:
+        """What was set for ``topic``: key -> (Kafka's text, origin), for ``resolve_topic_config(overrides=...)``.
+
+        Key by key the table with the longest literal match wins: the topic's own name, then the glob with the most
+        literal characters, then the one mentioned last. Otherwise it does not matter which source a table came from.
+        """
+        overrides: dict[str, tuple[str, str]] = {}
+        matching = [table for table in self.tables if matches(table.name, topic)]
+        for table in sorted(matching, key=lambda table: strength(table.name)):
+            for key, (value, origin) in table.values.items():
+                said = f'{origin} {TOPICS}."{table.name}"' if is_glob(table.name) else origin
+                overrides[key] = (kafka_text(value), said)
+        return overrides
+
+    def broker_defaults(self) -> dict[str, tuple[str, str]]:
+        """Kafka's broker-level keys that were set explicitly, for ``resolve_topic_config(settings_defaults=...)``."""
+        return {
+            key: (kafka_text(self.value(key)), f"{origin} {key}")
+            for key, origin in self.origins.items()
+            if key in BROKER_KEYS and origin != DEFAULT_ORIGIN
+        }
+
+    def topic_config(self, topic: str) -> TopicConfig:
+        """The topic's configuration as far as these settings say it; what is set on the topic itself is not known.
+
+        Raises:
+            ConfigError: a value that nobody knows.
+            RefusedError: the topic is never cleaned.
+        """
+        return resolve_topic_config(
+            topic,
+            overrides=self.topic_overrides(topic),
+            topic_configs=None,
+            settings_defaults=self.broker_defaults(),
+            strategy_exclude=self.daemon.cleanerd_strategy_exclude,
+        )
+
+
+def load_settings(
+    config_paths: Sequence[Path] = (),
+    assignments: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """The effective settings of files, environment (default: the process's) and ``--set``.
+
+    Raises:
+        ConfigError: the first thing that is wrong - a file that cannot be read, an unknown key (with the nearest one),
+            an invalid value (with what is allowed) - and how many there are.
+    """
+    settings, problems = read_settings(config_paths, assignments, environ)
+    if settings is None:
+        first, others = problems[0], len(problems) - 1
+        more = f"{others} more: see 'cleanerd config check'" if others else None
+        hint = "; ".join(each for each in (first.hint, more) if each)
+        raise ConfigError(first.message, where=first.where, hint=hint or None)
+    return settings
+
+
+def read_settings(
+    config_paths: Sequence[Path] = (),
+    assignments: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> tuple[Settings | None, list[ConfigError]]:
+    """As :func:`load_settings`, but with everything that is wrong; settings only when nothing is."""
+    environment = os.environ if environ is None else environ
+    problems: list[ConfigError] = []
+    daemon: dict[str, tuple[str, str]] = {_STATE_DIR: (str(default_state_dir(environment)), DEFAULT_ORIGIN)}
+    tables: dict[str, dict[str, tuple[Any, str]]] = {}
+    unused: list[UnsupportedKey] = []
+    stray: list[str] = []
+    for source in (from_files(config_paths), from_environment(environment), from_options(assignments)):
+        for found in source:
+            value = _checked(found) if isinstance(found, Assignment) else found
+            if isinstance(value, ConfigError):
+                problems.append(value)
+            elif isinstance(found, UnsupportedKey):
+                unused.append(found)
+            elif isinstance(found, IgnoredVariable):
+                stray.append(found.text)
+            elif isinstance(found, Assignment) and found.topic is None:
+                daemon[found.key] = (found.text, found.origin)
+            elif isinstance(found, Assignment):
+                # Taken out and put in again: the order of the tables is that of their last mention.
+                topic = str(found.topic)
+                tables[topic] = {**tables.pop(topic, {}), found.key: (value, found.origin)}
+    if problems:
+        return None, problems
+    try:
+        model = DaemonSettings.model_validate({key: text for key, (text, _) in daemon.items()})
+    except ValidationError as error:
+        # Each value is fine by itself, so it is how they stand to each other.
+        return None, [_contradiction(error, daemon)]
+    origins = {key: daemon[key][1] if key in daemon else DEFAULT_ORIGIN for key in DAEMON_FIELDS}
+    frozen = (TopicTable(name, MappingProxyType(values)) for name, values in tables.items())
+    return Settings(model, MappingProxyType(origins), tuple(frozen), tuple(unused), tuple(stray)), []
+
+
+def default_state_dir(environ: Mapping[str, str], service_dir: Path = SERVICE_STATE_DIR) -> Path:
+    """``$STATE_DIRECTORY`` (systemd; the first of several), that of the service on this host, or in the home directory.
+
+    A command that somebody types has to know what the daemon knows: what is kept, delegated, and how far it is clean.
+    """
+    systemd = environ.get("STATE_DIRECTORY", "").split(":")[0]
+    if systemd:
+        return Path(systemd)
+    if service_dir.is_dir():
+        return service_dir
+    xdg = environ.get("XDG_STATE_HOME", "")
+    # The XDG rule: a relative path is to be ignored.
+    home = environ.get("HOME") or os.path.expanduser("~")
+    base = Path(xdg) if xdg.startswith("/") else Path(home) / ".local" / "state"
+    return base / "cleanerd"
+
+
+def _checked(assignment: Assignment) -> Any:
+    """The typed value, or a ConfigError that names key, value, what is allowed, and where it was set."""
+    model, fields = (DaemonSettings, DAEMON_FIELDS) if assignment.topic is None else (TopicSettings, TOPIC_FIELDS)
+    try:
+        settings = model.model_validate({assignment.key: assignment.text})
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        reason = wrong.get("ctx", {}).get("error")
+        allowed = valid_values(fields[assignment.key], str(reason) if isinstance(reason, ValueError) else None)
+        if wrong["type"] == "less_than_equal" and "at most" not in allowed:
+            allowed += "; at most 2^63-1"
+        about = f" of topic {assignment.topic}" if assignment.topic else ""
+        return ConfigError(
+            f"{assignment.key}{about} is {shown(assignment.text)}, must be {allowed}", where=assignment.where()
+        )
+    return getattr(settings, assignment.key.replace(".", "_"))
+
+
+def _contradiction(error: ValidationError, daemon: Mapping[str, tuple[str, str]]) -> ConfigError:
+    message = str(error.errors()[0]["ctx"]["error"])
+    origins: Iterable[str] = (f"{key} from {origin}" for key, (_, origin) in daemon.items() if key in message)
+    return ConfigError(message, where="; ".join(origins))

@@ -1,0 +1,104 @@
+"""From what somebody wrote to a key: the ``topics.NAME.KEY`` cut, topic globs, the nearest key of a misspelt one."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import functools
+import re
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.config.kafka_names import broker_names, topic_names
+from cleanerd.config.keys import DAEMON_FIELDS, TOPIC_FIELDS
+from cleanerd.config.topic_keys import TOPIC_RULES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+TOPICS: Final = "topics"
+"""The table of topic settings, and the first word of their dotted names."""
+
+_LEGAL_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
+_WILDCARDS: Final = re.compile(r"\*|\?|\[[!\]]?[^\]]*\]")
+
+
+def cut_topic_name(name: str) -> tuple[str, str] | None:
+    """``topics.NAME.KEY`` without ``topics.`` -> (NAME, KEY): the longest topic key is cut from the end.
+
+    ``orders.delete.retention.ms`` is ``delete.retention.ms`` of ``orders``, not ``retention.ms`` of ``orders.delete``.
+    So do Kafka's keys that mean nothing here. NAME is never empty: ``delete.retention.ms`` alone is ``retention.ms`` of
+    the topic ``delete``. None: no known key.
+    """
+    for key in _topic_keys_by_length():
+        topic = name.removesuffix(f".{key}")
+        if topic and topic != name:
+            return topic, key
+    return None
+
+
+@functools.cache
+def _topic_keys_by_length() -> tuple[str, ...]:
+    return tuple(sorted(topic_names().union(TOPIC_FIELDS), key=len, reverse=True))
+
+
+def is_glob(topic: str) -> bool:
+    """Whether a topic table's name stands for many topics. No legal topic name has a wildcard in it."""
+    return any(character in topic for character in "*?[")
+
+
+def bad_topic_name(topic: str) -> str | None:
+    """What is wrong with a topic table's name; None when it can match a topic."""
+    literal = _WILDCARDS.sub("", topic) if is_glob(topic) else topic
+    if topic in {"", ".", ".."} or (literal and not _LEGAL_TOPIC.fullmatch(literal)):
+        return f"{topic!r} cannot be a topic: letters, digits, '.', '_', '-', at most 249 (or a glob of them)"
+    return None
+
+
+def matches(pattern: str, topic: str) -> bool:
+    """Whether the table named ``pattern`` is about ``topic``."""
+    return fnmatch.fnmatchcase(topic, pattern) if is_glob(pattern) else pattern == topic
+
+
+def strength(pattern: str) -> tuple[bool, int]:
+    """Order of tables that match one topic: its own name first, then the glob with the most literal characters."""
+    return (not is_glob(pattern), len(_WILDCARDS.sub("", pattern)))
+
+
+def daemon_key_advice(key: str) -> str:
+    """What an unknown broker-level key may have been meant to be."""
+    if key in TOPIC_FIELDS:
+        broker_keys = [synonym.name for synonym in TOPIC_RULES[key].synonyms if synonym.name in DAEMON_FIELDS]
+        return f"a topic key: {TOPICS}.NAME.{key}, or for all topics {', '.join(broker_keys)}"
+    return _nearest(key, DAEMON_FIELDS, broker_names())
+
+
+def topic_key_advice(key: str) -> str:
+    """What an unknown key in a topic's table may have been meant to be."""
+    for topic_key in TOPIC_FIELDS:
+        if key in {synonym.name for synonym in TOPIC_RULES[topic_key].synonyms}:
+            return f"did you mean {topic_key}?"
+    cut = cut_topic_name(key)
+    if cut is not None:
+        return f'did you mean {cut[1]}? A topic name with dots is written in quotes: [{TOPICS}."orders.v1"]'
+    return _nearest(key, TOPIC_FIELDS, topic_names())
+
+
+def dotted_topic_advice(name: str) -> str:
+    """The same for ``NAME.KEY``, where it is unknown how much of it is the topic."""
+    words = name.split(".")
+    best, best_ratio = None, 0.6
+    for key in TOPIC_FIELDS:
+        tail = ".".join(words[-(key.count(".") + 1) :])
+        ratio = difflib.SequenceMatcher(None, tail, key).ratio()
+        if tail != name and ratio > best_ratio:
+            best, best_ratio = f"{TOPICS}.{name.removesuffix(tail)}{key}", ratio
+    return f"did you mean {best}?" if best else f"topic keys: {', '.join(TOPIC_FIELDS)}"
+
+
+def _nearest(key: str, ours: Iterable[str], kafkas: Iterable[str]) -> str:
+    """The name that ``key`` is most like: Kafka's also when it means nothing here, for that may be what was meant."""
+    near = difflib.get_close_matches(key, [*ours, *kafkas], n=1, cutoff=0.7)
+    if near:
+        return f"did you mean {near[0]}?"
+    nearest = difflib.get_close_matches(key, list(ours), n=1, cutoff=0.0)[0]
+    return f"this release has no such key; nearest: {nearest}; 'cleanerd config generate' lists every key"

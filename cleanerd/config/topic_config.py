@@ -1,0 +1,421 @@
+"""The effective configuration of one topic, as its broker would see it, and where each value came from.
+
+Plain values in, a frozen value out: who read them (KRaft metadata, server.properties, cleanerd's own settings) is not
+known here.
+
+Precedence (U-24, OP-7), highest first:
+
+1. cleanerd's own topic key (``[topics."x"]`` or ``--set topics.x.KEY``): the operator said it, for this topic;
+2. the topic's configuration;
+3. the broker's own dynamic configuration, 4. the cluster-wide dynamic default, 5. ``server.properties``;
+6. cleanerd's own broker-level settings, where set explicitly;
+7. Kafka's default.
+
+Layers 3 to 5 are merged first and a key's broker synonyms are looked up in the result, as the broker does it: a
+``log.retention.ms`` in ``server.properties`` beats a dynamic ``log.retention.hours``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, cast
+
+from cleanerd.config import delegation, strategy_keys
+from cleanerd.config.delegation import Delegation
+from cleanerd.config.kafka_values import INT_MAX, NumberRule, shown
+from cleanerd.config.strategy_keys import DEFAULT_EXCLUDE, EXCLUDE_KEY, STRATEGY
+from cleanerd.config.topic_keys import (
+    BROKER_ONLY_RULES,
+    INTERNAL_SEGMENT_BYTES,
+    PRODUCER_EXPIRATION,
+    REMOTE_STORAGE,
+    TOPIC_RULES,
+    VENDORS_TIER,
+    Synonym,
+)
+from cleanerd.errors import ConfigError, RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
+
+    from cleanerd.fsio.state_files import UnreadableState
+
+INTERNAL_TOPICS: Final = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__remote_log_metadata"}
+)
+"""Cleaned by ``offset`` and null tombstones, whatever is configured (U-11, R280-12)."""
+
+NEVER_CLEANED: Final = frozenset({"__cluster_metadata"})
+"""The controllers' own log: nobody may compact it (U-11)."""
+
+DEFAULT_ORIGIN: Final = "Kafka default"
+TOPIC_ORIGIN: Final = "topic configuration"
+RUNNING_ORIGIN: Final = "the running broker"
+BROKER_ORIGIN: Final = "broker configuration"
+CLUSTER_ORIGIN: Final = "cluster-wide default"
+PROPERTIES_ORIGIN: Final = "server.properties"
+INTERNAL_ORIGIN: Final = "internal topic"
+SAVED_ORIGIN: Final = "saved by cleanerd delegate"
+
+_PROVIDED: Final = "${"
+_PROVIDED_HINT: Final = (
+    "a config provider fills it in for the broker, and cleanerd asks none: "
+    "name a copy of the file with the value itself"
+)
+"""For a value that a broker's ``config.providers`` give (KIP-297)."""
+
+
+CONNECT: Final = "--bootstrap-server HOST:PORT"
+"""Where no setting says how Kafka's tools reach the broker."""
+
+
+class ReplicaBounds(Protocol):
+    """``policy.replicas.TopicReplicas``, which what verifies may not import (U-28)."""
+
+    def bound(self, partition: int, now_ms: int, ignored: frozenset[int] = frozenset()) -> Any:
+        """An ``ExpiryBound``: up to which delete horizon a partition's tombstones may go."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """The values that decide how a topic's partitions are cleaned.
+
+    ``policy_known`` is False when nothing told about this topic and ``cleanup_policy`` is only a default: such a topic
+    is not cleaned (:func:`require_known_policy`). ``origins`` says for every topic key where its value is from.
+    ``compaction_strategy_header`` and ``tombstone_header`` are empty when no header is named; the first is never empty
+    while the strategy is ``header``, the second never while the mode is. ``warnings`` are what the operator should know
+    of how these values came to be and stand to each other (R280-7, R280-13, U-25). ``delegation``: whether the broker's
+    own cleaner is kept away (U-8). ``named``: the keys of strategy and tombstones that somebody set for this very topic
+    (or a glob that it matches); ``delegated_here``: the state directory remembers that ``cleanerd delegate`` was run;
+    ``delegations_unread``: what it remembers of delegations cannot be read, or not all of it.
+    ``may_be_kept_away``: the broker's own cleaner is kept away, or nobody knows. ``connect``: the options by which
+    Kafka's tools reach the broker.
+    ``may_be_kept_away``: the broker's own cleaner is kept away, or nobody knows.
+    ``replicas``: what tombstones wait for; None: for their delete horizon only (U-70).
+    """
+
+    topic: str
+    cleanup_policy: frozenset[str]
+    policy_known: bool
+    compaction_strategy: str
+    compaction_strategy_header: str
+    compaction_strategy_header_encoding: str
+    compaction_winner_retention: str
+    tombstone_mode: str
+    tombstone_header: str
+    tombstone_guard: str
+    cleanerd_tombstone_replicated: str
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
+    delete_retention_ms: int
+    segment_bytes: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    max_message_bytes: int
+    file_delete_delay_ms: int
+    segment_ms: int
+    retention_ms: int
+    compression_type: str
+    preallocate: bool
+    remote_storage_enable: bool
+    origins: Mapping[str, str]
+    warnings: tuple[str, ...]
+    delegation: Delegation
+    named: frozenset[str] = frozenset()
+    delegated_here: bool = False
+    delegations_unread: UnreadableState | None = None
+    may_be_kept_away: bool = True
+    connect: str = CONNECT
+    replicas: ReplicaBounds | None = field(default=None, compare=False)
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether the topic is known to be compacted, with or without deletion by retention."""
+        return self.policy_known and "compact" in self.cleanup_policy
+
+    @property
+    def is_kafkas(self) -> bool:
+        """Whether a stock broker's cleaner decides by the same rules: the strategy is offset, a tombstone is a null."""
+        return self.compaction_strategy == "offset" and self.tombstone_mode == "null"
+
+
+@dataclass(frozen=True, slots=True)
+class _Layers:
+    """What was given about the broker, in the order of precedence, each with its name."""
+
+    broker: tuple[tuple[str, Mapping[str, str]], ...]
+    settings: Mapping[str, tuple[str, str]]
+
+    def text(self, key: str) -> tuple[str, str] | None:
+        """Text and origin of a broker key in the merged broker layers."""
+        for origin, values in self.broker:
+            if key in values:
+                return values[key], f"{origin} {key}"
+        return None
+
+    def first(self, synonyms: tuple[Synonym, ...], *, only_settings: bool = False) -> tuple[object, str] | None:
+        """The value of the first synonym that the broker sets; else of the first that cleanerd's settings set."""
+        for look_up in (self.settings.get,) if only_settings else (self.text, self.settings.get):
+            for synonym in synonyms:
+                found = look_up(synonym.name)
+                if found is not None:
+                    text, origin = found
+                    return _read(synonym, text, origin), origin
+        return None
+
+
+def resolve_topic_config(
+    topic: str,
+    *,
+    overrides: Mapping[str, tuple[str, str]],
+    topic_configs: Mapping[str, str] | None,
+    broker_configs: Mapping[str, str] | None = None,
+    broker_defaults: Mapping[str, str] | None = None,
+    server_properties: Mapping[str, str] | None = None,
+    settings_defaults: Mapping[str, tuple[str, str]] | None = None,
+    strategy_exclude: tuple[str, ...] = DEFAULT_EXCLUDE,
+    saved: Mapping[str, str] | None = None,
+    saved_unread: UnreadableState | None = None,
+    assume_delegated: bool = False,
+    topic_origin: str = TOPIC_ORIGIN,
+    connect: str = CONNECT,
+) -> TopicConfig:
+    """The effective configuration of ``topic``.
+
+    Args:
+        topic: the topic's name.
+        overrides: cleanerd's own topic keys for this topic: key -> (text, origin).
+        topic_configs: the topic's configuration from KRaft metadata (empty when it sets nothing), None when the topic
+            is unknown there or there is no metadata.
+        broker_configs: dynamic configuration of the broker that owns the log directory.
+        broker_defaults: cluster-wide dynamic defaults.
+        server_properties: the broker's file.
+        settings_defaults: cleanerd's broker-level keys that were set explicitly: key -> (text, origin).
+        strategy_exclude: globs of topics that a broker-level default strategy does not reach (U-5).
+        saved: the effective values of the keys that ``cleanerd delegate`` changed, from before; None when it did not.
+        saved_unread: what may say that it did, and cannot be read.
+        assume_delegated: ``cleanerd.delegation=assumed``.
+        topic_origin: who says ``topic_configs``.
+        connect: the options by which Kafka's tools reach the broker, for commands that messages name.
+
+    Raises:
+        ConfigError: a value that Kafka would not take, lags that cross, an unknown strategy or tombstone mode (R280-2),
+            or a tombstone mode that lacks its header; names the key, the value and its origin.
+        RefusedError: the topic is never cleaned (U-11).
+    """
+    if topic in NEVER_CLEANED:
+        raise RefusedError("the controllers' metadata log is never cleaned", where=topic)
+    layers = _layers(broker_configs, broker_defaults, server_properties, settings_defaults)
+    excluded = strategy_keys.is_excluded(topic, strategy_exclude)
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for key in TOPIC_RULES:
+        values[key], origins[key] = _resolve_key(
+            topic, key, overrides, topic_configs or {}, topic_origin, layers, excluded=excluded
+        )
+    _apply_tiers(topic, topic_configs or {}, topic_origin, layers, values, origins)
+    named = frozenset(key for key in strategy_keys.KEYS if key in overrides or key in (topic_configs or {}))
+    warnings = strategy_keys.apply_fallbacks(topic, values, origins)
+    if warnings:
+        named -= {STRATEGY}  # what counts instead is nobody's word
+    why_needed = _delegation_reason(values)
+    verdict = Delegation("not needed")
+    if why_needed:
+        verdict = delegation.delegation_of(
+            topic,
+            why_needed,
+            topic_configs,
+            broker_lag=layers.text(delegation.BROKER_MAX_LAG),
+            properties_known=server_properties is not None,
+            assumed=assume_delegated,
+        )
+    if topic_configs is not None and delegation.is_delegated(topic_configs) and (why_needed or saved is not None):
+        _apply_delegated_keys(topic, overrides, layers, saved or {}, values, origins)
+    elif topic_configs is not None and delegation.is_delegated(topic_configs) and STRATEGY not in named:
+        warnings += (delegation.HINT.format(topic=topic),)
+    warnings += _crossed_lags(topic, values, origins, overrides.keys() | (topic_configs or {}).keys())
+    warnings += strategy_keys.cautions(topic, values, origins)
+    return TopicConfig(
+        topic=topic,
+        policy_known=topic_configs is not None or "cleanup.policy" in overrides,
+        origins=MappingProxyType(origins),
+        warnings=warnings,
+        delegation=verdict,
+        named=named,
+        delegated_here=saved is not None,
+        delegations_unread=saved_unread,
+        may_be_kept_away=topic_configs is None or delegation.is_delegated(topic_configs),
+        connect=connect,
+        **{key.replace(".", "_"): value for key, value in values.items()},
+    )
+
+
+def resolve_producer_id_expiration_ms(
+    *,
+    broker_configs: Mapping[str, str] | None = None,
+    broker_defaults: Mapping[str, str] | None = None,
+    server_properties: Mapping[str, str] | None = None,
+    settings_defaults: Mapping[str, tuple[str, str]] | None = None,
+) -> tuple[int, str]:
+    """``producer.id.expiration.ms`` (R192-2), a key that topics do not have, and its origin.
+
+    Raises:
+        ConfigError: a value that Kafka would not take.
+    """
+    layers = _layers(broker_configs, broker_defaults, server_properties, settings_defaults)
+    rule = BROKER_ONLY_RULES[PRODUCER_EXPIRATION]
+    value, origin = layers.first(rule.synonyms) or (rule.default, DEFAULT_ORIGIN)
+    return cast("int", value), origin
+
+
+def require_known_policy(config: TopicConfig) -> None:
+    """Refuse to guess: a topic named on the command line must have a policy that somebody stated.
+
+    Raises:
+        ConfigError: ``config.policy_known`` is False; names the ways to say it.
+    """
+    if config.policy_known:
+        return
+    raise ConfigError(
+        "cleanup.policy of this topic is unknown",
+        where=config.topic,
+        hint="name all log directories of the broker: one of them holds the metadata log; or set "
+        "cleanerd.metadata.log.dir to the directory with __cluster_metadata-0; "
+        f'or put "cleanup.policy" = "compact" under [topics."{config.topic}"] in a --config file; '
+        f"or give --set topics.{config.topic}.cleanup.policy=compact",
+    )
+
+
+def _layers(
+    broker_configs: Mapping[str, str] | None,
+    broker_defaults: Mapping[str, str] | None,
+    server_properties: Mapping[str, str] | None,
+    settings_defaults: Mapping[str, tuple[str, str]] | None,
+) -> _Layers:
+    broker = (
+        (BROKER_ORIGIN, broker_configs or {}),
+        (CLUSTER_ORIGIN, broker_defaults or {}),
+        (PROPERTIES_ORIGIN, server_properties or {}),
+    )
+    return _Layers(broker, settings_defaults or {})
+
+
+def _resolve_key(
+    topic: str,
+    key: str,
+    overrides: Mapping[str, tuple[str, str]],
+    topic_configs: Mapping[str, str],
+    topic_origin: str,
+    layers: _Layers,
+    *,
+    excluded: bool,
+) -> tuple[object, str]:
+    rule = TOPIC_RULES[key]
+    if key in strategy_keys.KEYS and topic in INTERNAL_TOPICS:
+        return rule.default, INTERNAL_ORIGIN
+    own = Synonym(key, rule.value)
+    if key in overrides:
+        text, origin = overrides[key]
+        return _read(own, text, origin, topic), origin
+    if key == "segment.bytes" and INTERNAL_SEGMENT_BYTES in topic_configs:
+        # 4.x: the topic's internal key wins over both segment.bytes and the broker; it has no synonym and no minimum.
+        own = Synonym(INTERNAL_SEGMENT_BYTES, NumberRule(1, INT_MAX))
+    if own.name in topic_configs:
+        # A running broker says this key of every topic, set or not: its name tells nobody anything there.
+        is_plain = own.name == key or topic_origin == RUNNING_ORIGIN
+        origin = topic_origin if is_plain else f"{topic_origin} {own.name}"
+        return _read(own, topic_configs[own.name], topic_origin, topic), origin
+    default = layers.first(rule.synonyms)
+    if default is None:
+        return rule.default, DEFAULT_ORIGIN
+    # The header alone is no strategy: a topic that asks for `header` itself may take its name from the default.
+    return (rule.default, EXCLUDE_KEY) if key == STRATEGY and excluded else default
+
+
+def _apply_tiers(
+    topic: str,
+    topic_configs: Mapping[str, str],
+    topic_origin: str,
+    layers: _Layers,
+    values: dict[str, Any],
+    origins: dict[str, str],
+) -> None:
+    """S-49: tiered is a topic of which anything says so: cleanerd's settings, the topic, or a vendor's setting.
+
+    So the settings can call a topic tiered, and cannot call a tiered one something else.
+    """
+    for key in (REMOTE_STORAGE, VENDORS_TIER):
+        value, origin = _resolve_key(topic, key, {}, topic_configs, topic_origin, layers, excluded=False)
+        if value and not values[REMOTE_STORAGE]:
+            values[REMOTE_STORAGE] = True
+            origins[REMOTE_STORAGE] = origin if key in origin or key == REMOTE_STORAGE else f"{origin} {key}"
+    del values[VENDORS_TIER]
+
+
+def _delegation_reason(values: Mapping[str, Any]) -> str:
+    """The setting that a stock broker would not follow, as ``key=value``; empty when it decides as we do."""
+    for key, kafkas in ((STRATEGY, "offset"), (strategy_keys.TOMBSTONE_MODE, "null")):
+        if values[key] != kafkas:
+            return f"{key}={values[key]}"
+    return ""
+
+
+def _apply_delegated_keys(
+    topic: str,
+    overrides: Mapping[str, tuple[str, str]],
+    layers: _Layers,
+    saved: Mapping[str, str],
+    values: dict[str, Any],
+    origins: dict[str, str],
+) -> None:
+    """U-9: ratio and lag of a delegated topic keep the broker's cleaner away and do not say when we clean.
+
+    cleanerd's own settings decide, else what ``delegate`` found before it changed them, else Kafka's defaults.
+    ``min.compaction.lag.ms`` stays what it is: delegation leaves it alone, and it promises readers something.
+    """
+    for key in (delegation.RATIO, delegation.MAX_LAG):
+        if key in overrides:
+            continue
+        rule = TOPIC_RULES[key]
+        found = layers.first(rule.synonyms, only_settings=True)
+        if found is None and key in saved:
+            found = _read(Synonym(key, rule.value), saved[key], SAVED_ORIGIN, topic), SAVED_ORIGIN
+        values[key], origins[key] = found or (rule.default, DEFAULT_ORIGIN)
+
+
+def _read(synonym: Synonym, text: str, origin: str, topic: str | None = None) -> object:
+    try:
+        value = synonym.value.read(text)
+    except ValueError as error:
+        about = f" of topic {topic}" if topic else ""
+        hint = _PROVIDED_HINT if _PROVIDED in text else None
+        _reject(f"{synonym.name}{about} is {shown(text)}, must be {error}", origin, hint)
+    if synonym.factor != 1 and isinstance(value, int):
+        # -1 means for ever, whatever the unit.
+        value = value * synonym.factor if value >= 0 else -1
+    return value
+
+
+def _crossed_lags(
+    topic: str, values: Mapping[str, Any], origins: Mapping[str, str], on_topic: AbstractSet[str]
+) -> tuple[str, ...]:
+    """U-48: lags that cross by a default hold nothing up, as with Kafka: what is too young waits, the deadline passes.
+
+    Raises:
+        ConfigError: both are set for the topic itself, which no broker accepts.
+    """
+    least, most = "min.compaction.lag.ms", "max.compaction.lag.ms"
+    if values[least] <= values[most]:
+        return ()
+    crossed = f"{least} of topic {topic} is {values[least]}, above {most} {values[most]} ({origins[most]})"
+    if {least, most} <= on_topic:
+        _reject(crossed, origins[least])
+    cured = f"set {most} of the topic to {values[least]} or more"
+    return (f"{crossed}: it is cleaned up to records of that age, so the deadline of {most} cannot be kept; {cured}",)
+
+
+def _reject(message: str, origin: str, hint: str | None = None) -> NoReturn:
+    raise ConfigError(message, where=origin, hint=hint)

@@ -1,0 +1,24 @@
+"""What is said of settings of Kafka that mean nothing to cleanerd: one note, however many there are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.config.kafka_names import INSTEAD
+
+if TYPE_CHECKING:
+    from cleanerd.config.load import Settings
+
+_MOST_NAMES: Final = 5
+
+
+def unused_note(settings: Settings) -> str | None:
+    """One sentence, or None when there are none. A key of ours that says such a thing is named."""
+    names = list(dict.fromkeys(each.key for each in settings.unused))
+    if not names:
+        return None
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    origins = ", ".join(dict.fromkeys(each.origin for each in settings.unused))
+    instead = "".join(f"; for {name} there is {INSTEAD[name]} here" for name in names if name in INSTEAD)
+    listed = ", ".join(names[:_MOST_NAMES])
+    return f"settings of Kafka that mean nothing to cleanerd are ignored: {listed}{more} ({origins}){instead}"

@@ -1,0 +1,54 @@
+"""Effective settings as a file that says the same again: for a process that is started to go by them.
+
+A file and not ``--set``: a table's name ends there where TOML says it ends, whatever dots are in it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from cleanerd.config.keys import DAEMON_FIELDS, kafka_text, kind_of
+from cleanerd.config.load import DEFAULT_ORIGIN
+from cleanerd.config.names import TOPICS
+from cleanerd.config.sources import ENVIRONMENT_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from cleanerd.config.load import Settings
+
+_ALWAYS = frozenset({"cleanerd.state.dir"})
+"""Its default is the environment's to say."""
+
+
+def as_toml(settings: Settings, more: Mapping[str, str]) -> str:
+    """All that is set, by whatever source, and ``more`` broker-level keys, which are stronger."""
+    return "\n".join(_lines(settings, more)) + "\n"
+
+
+def without_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """An environment that says nothing against such a file."""
+    return {name: value for name, value in environ.items() if not name.startswith(ENVIRONMENT_PREFIX)}
+
+
+def _lines(settings: Settings, more: Mapping[str, str]) -> Iterator[str]:
+    for key, field in DAEMON_FIELDS.items():
+        value, kind = settings.value(key), kind_of(field)
+        if key in more:
+            yield _line(key, more[key])
+        elif (settings.origins[key] != DEFAULT_ORIGIN or key in _ALWAYS) and (value is not None or kind.writes_none):
+            yield _line(key, kind.write(value))
+    for table in settings.tables:
+        yield f"[{TOPICS}.{_quoted(table.name)}]"
+        for key, (value, _) in table.values.items():
+            yield _line(key, kafka_text(value))
+
+
+def _line(key: str, text: str) -> str:
+    return f"{_quoted(key)} = {_quoted(text)}"
+
+
+def _quoted(text: str) -> str:
+    # JSON's escapes are TOML's, but for pairs of surrogates (not made here) and DEL, which TOML wants escaped.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,107 @@
+"""The daemon, asked through its control socket: what the verbs use. Small, because each of them starts with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cleanerd.errors import CleanerdError, RefusedError
+from cleanerd.fsio.state_files import DAMAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cleanerd.config import Settings
+    from cleanerd.format.names import TopicPartition
+
+SOCKET_NAME: Final = "control.sock"
+MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
+RUNTIME_DIRECTORY: Final = Path("/run/cleanerd")
+
+DAEMON_SECONDS: Final = 5.0
+"""How long a command that can do without the daemon waits for its answer."""
+
+PARTITION_FACTS: Final = ("log_dir", "phase", "outlook", "mode", "reason", "next_purge_ms")
+
+UNKNOWN: Final = "the daemon knows no such compacted partition or topic"
+"""What is said of a name that means nothing to it."""
+
+
+def control_socket(settings: Settings, environ: Mapping[str, str] | None = None) -> Path:
+    """Where the daemon listens: as set, else in ``$RUNTIME_DIRECTORY``, else in the state directory."""
+    environment = os.environ if environ is None else environ
+    configured = settings.daemon.cleanerd_control_socket
+    if configured is not None:
+        return configured
+    runtime = environment.get("RUNTIME_DIRECTORY", "").split(":")[0]
+    return (Path(runtime) if runtime else settings.daemon.cleanerd_state_dir) / SOCKET_NAME
+
+
+def find_control_socket(settings: Settings, environ: Mapping[str, str] | None = None) -> Path:
+    """Where a daemon is likely to listen, for who is not started by systemd: there, else below ``/run``."""
+    path = control_socket(settings, environ)
+    usual = RUNTIME_DIRECTORY / SOCKET_NAME
+    if settings.daemon.cleanerd_control_socket is not None:
+        return path
+    # Not Path.exists: to whom a directory is closed, connecting says that and what to do.
+    return usual if not os.path.exists(path) and os.path.exists(usual) else path
+
+
+def send_request(path: Path, operation: str, *, timeout_seconds: float = 30.0, **values: Any) -> dict[str, Any]:
+    """Ask the daemon one thing.
+
+    Raises:
+        RefusedError: nobody answers, or it says no (then with the daemon's own words).
+    """
+    request = json.dumps({"op": operation, **values}).encode() + b"\n"
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+            line.settimeout(timeout_seconds)
+            line.connect(str(path))
+            line.sendall(request)
+            with line.makefile("rb") as answers:
+                data = answers.readline(MAX_ANSWER_BYTES)
+        return _result(json.loads(data))
+    except (OSError, *DAMAGE) as error:
+        why = "it sent nothing, or what is no answer of a daemon"
+        if isinstance(error, OSError):
+            why = error.strerror or str(error)  # a path that is too long, and time that ran out, have no number
+        hint = "is cleanerd run running, and as which user? see cleanerd.control.socket"
+        if isinstance(error, PermissionError):
+            hint = "only the daemon's user and root may ask it: run this as one of them"
+        raise RefusedError(f"the daemon does not answer: {why}", where=str(path), hint=hint) from error
+
+
+def daemon_facts(settings: Settings, log_dir: Path, name: TopicPartition | None = None) -> dict[str, dict[str, Any]]:
+    """D-17: what a daemon that looks after ``log_dir`` does with its partitions, by name; empty without an answer.
+
+    ``name``: of this one alone, for which the daemon reads the log again.
+    """
+    try:
+        path = find_control_socket(settings)
+        if name is None:
+            found = list(send_request(path, "status", timeout_seconds=DAEMON_SECONDS)["partitions"])
+        else:
+            answer = send_request(path, "explain", timeout_seconds=DAEMON_SECONDS, partition=str(name))
+            found = [{**answer, **answer["daemon"]}]
+        there = {str(each["log_dir"]) for each in found}
+        here = {each for each in there if os.path.exists(each) and os.path.samefile(each, log_dir)}
+        return {
+            f"{each['topic']}-{each['partition']}": {fact: each[fact] for fact in PARTITION_FACTS}
+            for each in found
+            if each["log_dir"] in here
+        }
+    except (CleanerdError, OSError, *DAMAGE):
+        return {}
+
+
+def _result(answer: dict[str, Any]) -> dict[str, Any]:
+    """What it found; raises what it refused, and one of ``DAMAGE`` where it is no answer."""
+    if not answer.get("ok"):
+        refused = CleanerdError(str(answer.get("error")))
+        refused.exit_code = int(answer.get("code", 1))
+        raise refused
+    return dict(answer["result"])

@@ -1,0 +1,123 @@
+"""What a partition's directory was when it was looked at: whether it is to be looked at anew is told by that."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Self
+
+from cleanerd.format.names import SEGMENT_SUFFIX, file_name
+from cleanerd.fsio.directory_time import NEVER, directory_time
+from cleanerd.policy.replicas import BY_CLOCK
+from cleanerd.segments.partition import number_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cleanerd.broker.partition_snapshot import PartitionSnapshot
+    from cleanerd.config import Settings
+    from cleanerd.config.topic_config import TopicConfig
+    from cleanerd.daemon.partition_scan import PartitionScan
+    from cleanerd.policy.replicas import ExpiryBound
+    from cleanerd.segments.partition import DirectoryListing, PartitionLog
+
+FORCED_SCAN_MS: Final = 600_000
+"""Every partition is looked at so often whatever its directory's time says."""
+
+
+@dataclass(slots=True)
+class DirectorySnapshot:
+    """What a partition was when it was last looked at.
+
+    ``files`` is the number of what was listed, ``active`` where its log ended: base offset and bytes. ``settled``:
+    only a change there, or time (``again_ms``), can change the answer. ``jobs_ended``: how many had when a job saw it
+    at its end; what a look tells that was asked for before counts for nothing. ``settings``: those that such a job went
+    by, None for the looks' own. ``since``: the moment from which on its log did not get shorter.
+    ``expiry``: up to which delete horizon tombstones could go; ``purge_ms``: the next horizon, as far as it is known.
+    """
+
+    mtime_ns: int
+    files: int
+    config: TopicConfig | None
+    mode: str
+    settled: bool
+    again_ms: int
+    active: tuple[int, int] | None
+    jobs_ended: int = 0
+    settings: Settings | None = None
+    since: float = field(default_factory=time.monotonic)
+    expiry: ExpiryBound = BY_CLOCK
+    purge_ms: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        look: PartitionScan,
+        reading: PartitionSnapshot,
+        config: TopicConfig | None,
+        mode: str,
+        listed: DirectoryListing | None,
+    ) -> Self:
+        """What ``look``, made of ``reading``, rests on; ``listed``: the directory then; None: it shows more."""
+        again_ms = look.looked_ms + FORCED_SCAN_MS + hash(look.name) % (FORCED_SCAN_MS // 4)
+        if look.again_ms is not None:
+            again_ms = min(again_ms, look.again_ms)
+        active = reading.log.active
+        changed_ns, files = (-1, -1) if listed is None else (listed.changed_ns, listed.number)
+        settled = look.settled and reading.settled and listed is not None
+        return cls(
+            changed_ns,
+            files,
+            config,
+            mode,
+            settled,
+            again_ms,
+            (active.base, active.size_bytes),
+            expiry=look.expiry,
+            purge_ms=look.next_purge_ms,
+        )
+
+    def waits_otherwise(self, partition: int, config: TopicConfig | None, now_ms: int) -> bool:
+        """Whether what its tombstones wait for has come, or is another broker now, by a newer ``config`` (U-73)."""
+        if self.expiry.at_ms is None or config is None or config.replicas is None:
+            return False
+        bound = config.replicas.bound(partition, now_ms)
+        if bound.missing != self.expiry.missing:
+            return True
+        # What the next look would find due, the last one did not.
+        return self.purge_ms is not None and self.expiry.expiry_ms(now_ms) < self.purge_ms <= bound.expiry_ms(now_ms)
+
+    def inherit_since(self, before: DirectorySnapshot | None) -> None:
+        """It is of the log that ``before`` was seen of, if that did not get shorter in between."""
+        known, now = None if before is None else before.active, self.active
+        if before is not None and known is not None and now is not None and known <= now:
+            self.since = before.since
+
+
+def mtime_ns(path: str) -> int:
+    """When a name in the directory changed last; -1 when it cannot be asked, or a later change may have that time."""
+    try:
+        return directory_time(path).to_compare_ns
+    except OSError:
+        return NEVER
+
+
+def listed(path: str) -> list[tuple[str, int]] | None:
+    """Names and inodes of what lies in the directory; None when it cannot be listed."""
+    try:
+        with os.scandir(path) as entries:
+            return [(each.name, each.inode()) for each in entries]
+    except OSError:
+        return None
+
+
+def files_in(path: str) -> int:
+    """The number of what lies in the directory; -1 when it cannot be listed."""
+    return -1 if (found := listed(path)) is None else number_of(found)
+
+
+def matches_listing(found: Sequence[tuple[str, int]], log: PartitionLog) -> bool:
+    """Whether the directory holds the segments of ``log``, no other ones and no more."""
+    segments = {(file_name(segment.base, SEGMENT_SUFFIX), segment.inode) for segment in log.segments}
+    return segments == {each for each in found if each[0].endswith(SEGMENT_SUFFIX)}

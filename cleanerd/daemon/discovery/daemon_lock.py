@@ -1,0 +1,84 @@
+"""One daemon looks after a log directory: what it holds there as long as it may change anything in it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cleanerd.errors import LogDirBusyError, RefusedError
+from cleanerd.fsio.held_file import DAEMON_FILE, HeldFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from cleanerd.daemon.discovery.log_dir_scan import LogDirScan
+    from cleanerd.daemon.discovery.modes import DirMode
+
+
+class DaemonLock:
+    """The hold of one directory. Who only observes needs none, and writes nothing.
+
+    ``taken`` says who else has it, ``warnings`` what keeps us from asking: a file system that is read-only, or has no
+    locks, or a user who may not write there. Then work goes on; each partition has a claim of its own.
+    """
+
+    def __init__(self, log_dir: Path, take: Callable[[Path, str], HeldFile] = HeldFile.acquire) -> None:
+        self._take = take
+        self._log_dir = log_dir
+        self._held: HeldFile | None = None
+        self._ended = threading.Event()
+        self._giving_back = threading.Lock()
+        self.taken = ""
+        self.warnings: tuple[str, ...] = ()
+
+    def checked(self, mode: DirMode) -> DirMode:
+        """``mode``, or one that waits while another daemon has the directory."""
+        self.taken, self.warnings = "", ()
+        if mode.mode == "observe":
+            self.release()
+            return mode
+        held = self._held  # which another thread may give back at any moment
+        if held is not None and not held.is_in_place(self._log_dir):
+            self.release()
+        if self._held is None and not self._ended.is_set():
+            try:
+                self._held = self._take(self._log_dir, DAEMON_FILE)
+                if self._ended.is_set():  # meanwhile
+                    self.release()
+            except LogDirBusyError as error:
+                self.taken = error.message
+                return replace(mode, reason=f"waits: {error.message}", work=None)
+            except OSError as error:
+                what = f"{self._log_dir / DAEMON_FILE}: cannot be locked ({error.strerror})"
+                self.warnings = (f"{what}: nothing keeps a second daemon away from this directory",)
+        return mode
+
+    def release(self) -> None:
+        """Give the lock back; a second call does nothing."""
+        with self._giving_back:
+            held, self._held = self._held, None
+        if held is not None:
+            held.release()
+
+    def end(self) -> None:
+        """Give it back for good, from any thread: a look that is under way does not take it once more."""
+        self._ended.set()
+        self.release()
+
+
+def require_free(found: Iterable[LogDirScan]) -> None:
+    """At the start, before anything is begun; a directory that a reload brings waits until it is free.
+
+    Raises:
+        RefusedError: another daemon looks after one of the log directories.
+    """
+    for look in found:
+        if look.taken:
+            raise RefusedError(
+                look.taken,
+                where=str(look.path),
+                hint="one daemon looks after a log directory: stop the other one, or take the directory out of "
+                "cleanerd.log.dirs",
+            )

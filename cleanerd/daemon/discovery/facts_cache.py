@@ -1,0 +1,129 @@
+"""What looks rest on besides the partitions themselves: what is known of the broker's configuration."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.daemon.discovery.metadata_readings import MetadataReadings, files_of
+from cleanerd.errors import CleanerdError
+from cleanerd.fsio.state_files import DAMAGED
+from cleanerd.resolution.broker_facts import BrokerFacts, broker_facts
+from cleanerd.resolution.zk_config_cache import QUERY_INTERVAL_MS, is_zookeeper_mode
+from cleanerd.segments.log_dir import META_PROPERTIES, METADATA_TOPIC
+from cleanerd.state import delegations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from cleanerd.config import Settings
+    from cleanerd.daemon.discovery.log_dir_scan import ScanContext
+    from cleanerd.daemon.discovery.metadata_readings import Files, MetadataReading
+    from cleanerd.segments.cluster_metadata import ClusterMetadata
+    from cleanerd.segments.log_dir import LogDir
+
+SHARE: Final = 100
+"""Reading the metadata log may take one part in so many of the time."""
+
+_MAX_PAUSE_SECONDS: Final = 600.0
+"""What took so long that more would follow from that was no reading, but a disk that hung."""
+
+_TOGETHER_SECONDS: Final = 60.0
+"""A look that comes to the metadata log later than this is together with nobody: its disk hung, or another look's."""
+
+
+class FactsCache:
+    """What is known of a directory's broker, read again when a file that says it has changed.
+
+    A running broker writes to its metadata log twice a second, so how often it is read depends on what that costs.
+    A disk may be replaced by another broker's: what is known counts as long as the directory is of the same broker.
+    """
+
+    def __init__(
+        self,
+        readings: MetadataReadings | None = None,
+        *,
+        share: int = SHARE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``readings``: of the metadata log. ``share``: reading it may take one part in so many of the time."""
+        self._share = share
+        self._clock = clock
+        self._readings = readings or MetadataReadings()
+        self._facts: BrokerFacts | None = None
+        self._signature: tuple[object, ...] = ()
+        self._settings: Settings | None = None
+        self._broker: tuple[str | None, int | None] | None = None
+        self._again_at = self._read_at = 0.0
+        self.warnings: tuple[str, ...] = ()
+
+    def get(self, context: ScanContext, log_dir: LogDir, *, running: bool) -> BrokerFacts:
+        """As it is now, or was a moment ago. While another log directory is silent: as it was, if it was ever read.
+
+        Raises:
+            CleanerdError: it cannot be read, and never was.
+        """
+        settings, others, silent = context.settings, context.others(log_dir.path), context.silent
+        broker = log_dir.meta.cluster_id, log_dir.meta.node_id
+        known = self._facts if settings is self._settings and broker == self._broker else None
+        if silent and known is not None:
+            return replace(known, log_dirs=tuple(path for path in known.log_dirs if path not in silent))
+        own = [log_dir.path, *others]
+        # The metadata log need not lie in a log directory.
+        at = [] if known is None or known.metadata_dir is None or known.metadata_dir in silent else [known.metadata_dir]
+        asks = (int(self._clock() * 1000) // QUERY_INTERVAL_MS,) if running and is_zookeeper_mode(log_dir) else ()
+        at_once = (running, *_files(settings, own))
+        signature = (at_once, *asks, silent, *_metadata_logs(settings, [*own, *at]))
+        rests = at_once in self._signature and self._clock() < self._again_at
+        if known is not None and (rests or signature == self._signature):
+            return known
+        # Whoever asks a second time wants to know what changed meanwhile, whatever another one has read.
+        started = self._clock()
+        since = max(context.asked_at, self._read_at, started - _TOGETHER_SECONDS)
+        made_of: list[MetadataReading] = []
+
+        def read(directory: Path, *, only_before_ms: int | None) -> ClusterMetadata:
+            made_of.append(self._readings.read(directory, only_before_ms=only_before_ms, since=since))
+            return made_of[-1].found
+
+        try:
+            facts = broker_facts(settings, log_dir, others, running=running, silent=silent, read_metadata=read)
+            self.warnings = ()
+        except CleanerdError as error:
+            if known is None:
+                raise
+            facts, signature = known, (at_once,)  # what is in the way may go without a file's changing
+            self.warnings = (
+                f"{log_dir.path}: the broker's configuration cannot be read, the last known one stays in use: {error}",
+            )
+        if not all(each.began_at >= started or (each.files and each.files in signature) for each in made_of):
+            signature = (at_once,)  # another thread has read it before it became what it is now
+        self._facts, self._settings, self._broker, self._signature = facts, settings, broker, signature
+        self._read_at = self._clock()
+        # What another thread has read costs as much as if it had been read here: all read it again equally seldom.
+        took = max(self._read_at - started, sum(each.took_seconds for each in made_of))
+        self._again_at = self._read_at + min(self._share * took, _MAX_PAUSE_SECONDS)
+        return facts
+
+
+def _metadata_logs(settings: Settings, paths: Sequence[Path]) -> Iterator[Files | None]:
+    configured = settings.daemon.cleanerd_metadata_log_dir
+    for path in [configured] if configured is not None else dict.fromkeys(paths):
+        yield files_of(path / f"{METADATA_TOPIC}-0")
+
+
+def _files(settings: Settings, paths: Sequence[Path]) -> Iterator[tuple[int, ...] | None]:
+    """What seldom changes; whose directories they are is said by each of them."""
+    daemon = settings.daemon
+    identities = [path / META_PROPERTIES for path in paths]
+    saved = daemon.cleanerd_state_dir / delegations.FILE_NAME
+    for file in (daemon.cleanerd_broker_properties, saved, saved.with_suffix(DAMAGED), *identities):
+        try:
+            status = None if file is None else os.stat(file)
+        except OSError:
+            status = None
+        # By the change of its status too: one that could not be read may have got another owner or mode.
+        yield None if status is None else (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)

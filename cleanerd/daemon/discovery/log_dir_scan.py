@@ -1,0 +1,91 @@
+"""A log directory as it was found at one moment, and what a look at it rests on."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cleanerd.daemon.discovery.modes import DirMode
+from cleanerd.host.clock import wall_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from pathlib import Path
+
+    from cleanerd.broker.agent_pool import AgentPool
+    from cleanerd.broker.mode import ModeChoice
+    from cleanerd.config import Settings
+    from cleanerd.daemon.partition_scan import FailedScan, Key, PartitionScan
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.resolution.broker_facts import BrokerFacts
+    from cleanerd.resolution.partitions import ResolvedTopics
+    from cleanerd.state.cleaner_checkpoint import StateStore
+    from cleanerd.state.in_progress import CrashSuspect, InFlightMarkers
+
+
+@dataclass(frozen=True, slots=True)
+class ScanContext:
+    """What a look rests on, the same for all directories. ``now_ms``: the time that its jobs will go by too.
+
+    ``jobs_ended``: how many had ended when it was asked for. ``stale``: partitions that are due for what the last one
+    did there, whatever their directories' times say (`StaleLooks`). ``silent``: log directories that do not answer.
+    ``only_due``: of partitions that are named, those at which something changed since they were looked at.
+    ``forgiven``: those whose quarantine is over, which the state directory still remembers; each with a number.
+    ``asked_at``: monotonic seconds; what was read since is young enough for it. ``agents``: connections that all looks
+    and jobs share; None: each look has its own.
+    """
+
+    settings: Settings
+    log_dirs: Sequence[Path]
+    store: StateStore
+    now_ms: Callable[[], int] = wall_ms
+    agents: AgentPool | None = None
+    jobs_ended: int = 0
+    stale: Collection[Key] = ()
+    marks: InFlightMarkers | None = None
+    silent: frozenset[Path] = frozenset()
+    only_due: bool = False
+    forgiven: Mapping[Key, int] = field(default_factory=dict)
+    asked_at: float = field(default_factory=time.monotonic)
+
+    def others(self, path: Path) -> list[Path]:
+        """The log directories beside ``path`` that answer."""
+        return [other for other in self.log_dirs if other != path and other not in self.silent]
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirScan:
+    """A log directory at one moment. ``looks`` are those of partitions that were looked at this time.
+
+    ``present`` are the compacted partitions, ``excluded`` those of them that settings leave to Kafka, and why (U-11).
+    ``error``: the directory cannot be looked at; what was known of it stays.
+    ``facts`` is None while nothing is known of its broker. ``jobs_ended``: see `ScanContext`. ``taken``: which other
+    daemon looks after the directory. ``suspects``: those of the compacted partitions that a process was killed at.
+    ``resolved``: configurations by topic, for whoever reads a partition there by its broker's word (`ByBroker`).
+    """
+
+    path: Path
+    online: bool
+    error: str
+    mode: DirMode
+    choice: ModeChoice | None
+    facts: BrokerFacts | None
+    total_bytes: int
+    free_bytes: int
+    looks: tuple[PartitionScan | FailedScan, ...] = ()
+    present: frozenset[TopicPartition] | None = None
+    excluded: Mapping[TopicPartition, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    jobs_ended: int = 0
+    taken: str = ""
+    suspects: Mapping[TopicPartition, CrashSuspect] = field(default_factory=dict)
+    resolved: dict[str, ResolvedTopics] = field(default_factory=dict)
+
+
+def failed_scan(path: Path, error: str, choice: ModeChoice | None = None) -> LogDirScan:
+    """A log directory that cannot be looked at, or does not answer: nothing is begun there."""
+    waits = DirMode("on-start", "the directory cannot be looked at", None)
+    return LogDirScan(
+        path, online=False, error=error, mode=waits, choice=choice, facts=None, total_bytes=0, free_bytes=0
+    )

@@ -1,0 +1,427 @@
+"""Looks at a log directory again and again, and at as little of it as the answer needs.
+
+A partition is surveyed anew when its directory changed (a segment was rolled, deleted, replaced), when its topic's
+configuration or the directory's mode did, when time alone changes the answer, when something other than the active
+segment held it back, and now and then in any case. Everything else costs one ``stat``; and a listing, where nothing
+but what the broker had put aside went: so each cleaning ends, a minute after it.
+
+One thread looks. Others may call :meth:`LogDirScanner.note`, and jobs use the configurations that were worked out here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import time
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from cleanerd.broker.live_broker import LiveBroker
+from cleanerd.broker.mode import SINGLE_TRY, ModeChoice, choose_mode
+from cleanerd.daemon.directory_snapshot import FORCED_SCAN_MS, DirectorySnapshot, files_in, mtime_ns
+from cleanerd.daemon.discovery.daemon_lock import DaemonLock
+from cleanerd.daemon.discovery.facts_cache import FactsCache
+from cleanerd.daemon.discovery.log_dir_scan import LogDirScan, failed_scan
+from cleanerd.daemon.discovery.modes import DirMode, dir_mode
+from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
+from cleanerd.daemon.partition_scan import FailedScan, PartitionScan, scan_partition
+from cleanerd.errors import AgentRefusalError, Cause, CleanerdError, RefusedError, as_cleanerd_error
+from cleanerd.resolution.broker_start import start_warnings
+from cleanerd.resolution.checkpoint_pair import CheckpointPairs, is_separate_write
+from cleanerd.resolution.partitions import (
+    BesideBrokerPartitions,
+    LivePartitions,
+    OfflinePartitions,
+    Partitions,
+    ResolvedTopics,
+)
+from cleanerd.resolution.selection import why_excluded
+from cleanerd.segments.log_dir import LogDir, LogDirMemory, read_log_dir
+from cleanerd.state.quarantine import forget_quarantine
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from cleanerd.broker.partition_snapshot import PartitionSnapshot
+    from cleanerd.config import Settings
+    from cleanerd.daemon.discovery.log_dir_scan import ScanContext
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.resolution.broker_facts import BrokerFacts
+    from cleanerd.resolution.targets import TargetPartition
+    from cleanerd.state.in_progress import CrashSuspect, InFlightMarkers
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the last look at the whole directory rested on."""
+
+    log_dir: LogDir
+    choice: ModeChoice
+    facts: BrokerFacts
+    mode: DirMode
+    targets: Mapping[TopicPartition, TargetPartition]
+    excluded: Mapping[TopicPartition, str]
+    present: frozenset[TopicPartition]
+    has_suspects: bool
+
+
+class LogDirScanner:
+    """Looks at one log directory, again and again, and remembers what need not be read anew."""
+
+    def __init__(self, path: Path, facts: FactsCache | None = None, limits: DaemonLimits = DAEMON_LIMITS) -> None:
+        """``facts``: what is known of the broker; None: a cache of its own."""
+        self._limits = limits
+        self.path = path
+        self._patience = replace(SINGLE_TRY, answer_seconds=limits.agent_seconds, place_seconds=limits.place_seconds)
+        self._path_text = str(path)
+        self._facts = facts or FactsCache()
+        self._seen: dict[TopicPartition, DirectorySnapshot] = {}
+        self._away_since_ms: int | None = None
+        self._settings: Settings | None = None
+        self._readings = CheckpointPairs(limits.settle_seconds)
+        self._read_at = 0.0
+        self._last: _Known | None = None
+        self._memory = LogDirMemory()
+        self._resolved: dict[str, ResolvedTopics] = {}
+        self._lock = DaemonLock(path)
+        self._notes: deque[tuple[TopicPartition, DirectorySnapshot]] = deque()
+        self._forgot: dict[TopicPartition, int] = {}
+        self._start_warnings: tuple[str, ...] = ()
+        self._start_checked_at = -math.inf
+
+    def note(self, name: TopicPartition, seen: DirectorySnapshot) -> None:
+        """A worker has looked at a partition when its job had ended; from any thread. The next look goes by that."""
+        self._notes.append((name, seen))
+
+    def _collect_notes(self) -> None:
+        while self._notes:
+            name, seen = self._notes.popleft()
+            before = self._seen.get(name)
+            if before is not None:
+                # A configuration that changed since the last look of ours is still to be looked at; so is what a job
+                # saw that went by settings from before a reload.
+                seen.config = before.config
+                seen.inherit_since(before)
+                seen.settled = seen.settled and (seen.settings is None or seen.settings is self._settings)
+                self._seen[name] = seen
+
+    def release(self) -> None:
+        """Let others look after the directory, for good; from any thread."""
+        self._lock.end()
+
+    def scan(self, context: ScanContext, only: Collection[TopicPartition] | None = None) -> LogDirScan:
+        """Look now. Never raises what is ordinary.
+
+        ``only``: at these partitions, by what is known of the directory already; whether anything is due or not, unless
+        ``context.only_due``.
+        """
+        now_ms = context.now_ms()
+        self._collect_notes()
+        for path, name in context.stale:
+            if path == self._path_text and name in self._seen:
+                self._seen[name].settled = False
+        # What was known rests on directories that may be silent now.
+        before = self._last
+        known = before if context.settings is self._settings and not context.silent else None
+        if only is not None and known is not None:
+            return self._scan_some(context, known, only, now_ms)
+        # A directory that cannot be looked at is not taken for well by a look at some of its partitions.
+        self._last = None
+        choice = None
+        try:
+            self._read_at = time.monotonic()
+            log_dir = read_log_dir(self.path, self._memory)
+            total, free = _space(self.path)
+            others = context.others(self.path)
+            choice = self._choice(context, log_dir, others, before)
+            mode = dir_mode(context.settings.daemon.cleanerd_mode, choice, self._away_ms(choice, now_ms))
+            mode = self._lock.checked(mode)
+            _require_all_seen(context, choice)
+            facts = self._facts.get(context, log_dir, running=choice.mode != "offline")
+        except (CleanerdError, OSError) as error:
+            return failed_scan(self.path, _describe(error), choice)
+        if context.settings is not self._settings:
+            self._settings = context.settings
+            self._seen.clear()
+        self._readings.add(log_dir)
+        with self._partitions(context, log_dir, choice, facts) as partitions:
+            try:
+                targets = _targets(partitions, choice, before)
+            except CleanerdError as error:
+                return LogDirScan(self.path, online=True, error=_describe(error), mode=mode, choice=choice, facts=facts,
+                               total_bytes=total, free_bytes=free)  # fmt: skip
+            excluded = _excluded(context.settings, targets)
+            looks = tuple(self._scan_partitions(context, partitions, targets, mode, now_ms, only, excluded))
+        same = before is not None and targets is before.targets
+        present = before.present if before is not None and same else frozenset(targets)
+        self._check_start(log_dir, facts, same=before is not None and present == before.present)
+        suspects = _suspects(context.marks, log_dir, looks, now_ms)
+        self._last = _Known(log_dir, choice, facts, mode, targets, excluded, present, has_suspects=bool(suspects))
+        if not same:
+            for name in set(self._seen) - present:
+                del self._seen[name]
+                self._forgot.pop(name, None)
+            for topic in set(self._resolved) - {name.topic for name in present}:
+                self._resolved.pop(topic, None)
+        return LogDirScan(
+            self.path,
+            online=True,
+            error="",
+            mode=mode,
+            choice=choice,
+            facts=facts,
+            total_bytes=total,
+            free_bytes=free,
+            looks=looks,
+            present=present,
+            excluded=excluded,
+            warnings=self._warnings(facts, log_dir, suspects),
+            taken=self._lock.taken,
+            suspects=suspects,
+            resolved=self._resolved,
+        )
+
+    def _scan_some(
+        self, context: ScanContext, known: _Known, only: Collection[TopicPartition], now_ms: int
+    ) -> LogDirScan:
+        total = free = 0
+        with contextlib.suppress(OSError):
+            total, free = _space(self.path)
+        targets = {name: known.targets[name] for name in only if name in known.targets}
+        with self._partitions(context, known.log_dir, known.choice, known.facts) as partitions:
+            looks = tuple(self._scan_partitions(context, partitions, targets, known.mode, now_ms, only, known.excluded))
+        suspects = _suspects(context.marks, known.log_dir, looks, now_ms) if known.has_suspects else {}
+        return LogDirScan(
+            self.path,
+            online=True,
+            error="",
+            mode=known.mode,
+            choice=known.choice,
+            facts=known.facts,
+            total_bytes=total,
+            free_bytes=free,
+            looks=looks,
+            resolved=self._resolved,
+            warnings=self._warnings(known.facts, known.log_dir, suspects),
+        )
+
+    def _warnings(
+        self, facts: BrokerFacts, log_dir: LogDir, suspects: Mapping[TopicPartition, CrashSuspect]
+    ) -> tuple[str, ...]:
+        killed = (f"{name}: {suspect.reason}" for name, suspect in suspects.items())
+        of_dir = (*facts.warnings, *self._facts.warnings, *self._lock.warnings, *_links(log_dir))
+        return (*of_dir, *self._start_warnings, *killed)
+
+    def _check_start(self, log_dir: LogDir, facts: BrokerFacts, *, same: bool) -> None:
+        """What the broker's next start makes of the directory (U-60); ``same``: it has the partitions that it had."""
+        now = time.monotonic()
+        if not same or now - self._start_checked_at >= self._limits.start_check_seconds:
+            self._start_warnings = tuple(start_warnings(log_dir, facts))
+            self._start_checked_at = now
+
+    def read(self, context: ScanContext, name: TopicPartition) -> PartitionSnapshot:
+        """One partition now, for ``explain``.
+
+        Raises:
+            CleanerdError: it cannot be looked at.
+        """
+        log_dir = read_log_dir(self.path)
+        choice = self._choice(context, log_dir, context.others(self.path), self._last)
+        _require_all_seen(context, choice)
+        facts = self._facts.get(context, log_dir, running=choice.mode != "offline")
+        with self._partitions(context, log_dir, choice, facts) as partitions:
+            return partitions.read(name)
+
+    def _scan_partitions(
+        self,
+        context: ScanContext,
+        partitions: Partitions,
+        targets: Mapping[TopicPartition, TargetPartition],
+        mode: DirMode,
+        now_ms: int,
+        only: Collection[TopicPartition] | None,
+        excluded: Mapping[TopicPartition, str],
+    ) -> Iterator[PartitionScan | FailedScan]:
+        kind = f"{mode.mode}/{partitions.kind}"
+        for name, target in targets.items():
+            if only is not None and name not in only:
+                continue
+            if excluded and name in excluded:
+                self._seen.pop(name, None)
+                continue
+            if (only is None or context.only_due) and not self._is_due(target, kind, now_ms, told=context.only_due):
+                continue
+            yield self._scan_partition(context, partitions, target, kind, now_ms)
+
+    def _is_due(self, target: TargetPartition, kind: str, now_ms: int, *, told: bool) -> bool:
+        """``told``: that something changed; a time is too coarse to show it then."""
+        seen = self._seen.get(target.name)
+        if seen is None or not seen.settled or seen.mode != kind:
+            return True
+        path = f"{self._path_text}/{target.name}"
+        changed_ns = mtime_ns(path)
+        if told or changed_ns < 0 or seen.mtime_ns != changed_ns:
+            if seen.files != files_in(path):
+                return True
+            seen.mtime_ns = changed_ns
+        # No time is further away than that, unless the clock jumped back.
+        if not 0 < seen.again_ms - now_ms <= 2 * FORCED_SCAN_MS or target.error is not None:
+            return True
+        known, config = seen.config, target.config
+        if seen.waits_otherwise(target.name.partition, config, now_ms):
+            return True
+        return config is not known and config is not None and known is not None and config != known
+
+    def _scan_partition(
+        self,
+        context: ScanContext,
+        partitions: Partitions,
+        target: TargetPartition,
+        kind: str,
+        now_ms: int,
+    ) -> PartitionScan | FailedScan:
+        name, known = target.name, target.config
+        by_job = 0 if (before := self._seen.get(name)) is None else before.jobs_ended
+        # Looked at again next time, unless this look says otherwise.
+        self._seen[name] = DirectorySnapshot(-1, -1, known, kind, False, 0, None, jobs_ended=by_job)
+        try:
+            reading = partitions.read(name)
+            if context.forgiven:
+                self._forget_quarantine(context, reading)
+            look = scan_partition(reading, context.store, now_ms)
+        except (CleanerdError, OSError) as error:
+            return FailedScan(name, _describe(error), as_cleanerd_error(error, str(self.path)).cause)
+        except Exception as error:  # noqa: BLE001 - a bug that one partition brings out: the others go on
+            _log.exception("a look failed", partition=str(name))
+            return FailedScan(name, f"unexpected error: {type(error).__name__}: {error}", Cause.LOG)
+        seen = DirectorySnapshot.of(look, reading, known, kind, reading.log.listed)
+        # Where nobody takes what this look tells, what came since the job is for the next one to see.
+        seen.settled, seen.jobs_ended = seen.settled and by_job <= context.jobs_ended, by_job
+        seen.inherit_since(before)
+        self._seen[name] = seen
+        return look
+
+    def _forget_quarantine(self, context: ScanContext, reading: PartitionSnapshot) -> None:
+        """Once: of looks that wait for each other, the second must not forget what went wrong since the first."""
+        name = reading.log.name
+        number = context.forgiven.get((self._path_text, name), 0)
+        if number > self._forgot.get(name, 0):
+            forget_quarantine(context.store, reading.log_dir, reading.log)
+            self._forgot[name] = number
+
+    def _away_ms(self, choice: ModeChoice, now_ms: int) -> int:
+        if choice.mode != "offline":
+            self._away_since_ms = None
+            return 0
+        if self._away_since_ms is None or self._away_since_ms > now_ms:
+            self._away_since_ms = now_ms
+        return now_ms - self._away_since_ms
+
+    def _choice(
+        self, context: ScanContext, log_dir: LogDir, others: Sequence[Path], before: _Known | None
+    ) -> ModeChoice:
+        """As :func:`choose_mode`. While the agent has no free connection: as it was.
+
+        Raises:
+            AgentRefusalError: the agent has no free connection, and it was not asked before.
+        """
+        configured = context.settings.daemon.cleanerd_agent_socket
+        try:
+            return choose_mode(log_dir, others, configured, context.agents, self._patience)
+        except AgentRefusalError:
+            if before is None or before.choice.mode != "live":
+                raise
+            return before.choice
+
+    @contextlib.contextmanager
+    def _partitions(
+        self, context: ScanContext, log_dir: LogDir, choice: ModeChoice, facts: BrokerFacts
+    ) -> Iterator[Partitions]:
+        if choice.mode == "live" and choice.socket is not None:
+            with LiveBroker(choice.socket, self._patience, context.agents) as broker:
+                yield LivePartitions(log_dir, facts, broker, resolved=self._resolved)
+        elif choice.mode == "on-start":
+            # Of a log that got shorter just now, or was not there, no checkpoint is known to be younger than that.
+            ends = {
+                name: seen.active
+                for name, seen in self._seen.items()
+                if seen.active is not None and is_separate_write(seen.since, self._read_at, self._limits.settle_seconds)
+            }
+            yield BesideBrokerPartitions(log_dir, facts, self._readings.earlier(ends))
+        else:
+            yield OfflinePartitions(log_dir, facts)
+
+
+def _targets(
+    partitions: Partitions, choice: ModeChoice, before: _Known | None
+) -> Mapping[TopicPartition, TargetPartition]:
+    """Those of the last look, where they come from the same names and the same configuration.
+
+    Raises:
+        CleanerdError: see :meth:`Partitions.targets`.
+    """
+    # What a running broker says has to be asked for.
+    if before is not None and partitions.kind != "live" and before.choice.mode == choice.mode:
+        same = before.facts is partitions.facts and before.log_dir.partitions is partitions.log_dir.partitions
+        if same:
+            return before.targets
+    return {target.name: target for target in partitions.targets()}
+
+
+def _excluded(settings: Settings, targets: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+    daemon = settings.daemon
+    reasons = {
+        topic: why_excluded(topic, daemon.cleanerd_topics_include, daemon.cleanerd_topics_exclude)
+        for topic in {name.topic for name in targets}
+    }
+    return {name: reasons[name.topic] for name in targets if reasons[name.topic]}
+
+
+def _space(path: Path) -> tuple[int, int]:
+    status = os.statvfs(path)
+    return status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
+
+
+def _suspects(
+    marks: InFlightMarkers | None, log_dir: LogDir, looks: Iterable[PartitionScan | FailedScan], now_ms: int
+) -> dict[TopicPartition, CrashSuspect]:
+    """Those that a process was killed at (U-35); where nothing is left to do it had done its work before."""
+    if marks is None:
+        return {}
+    suspects = marks.suspects(log_dir)
+    for look in looks:
+        if look.name in suspects and isinstance(look, PartitionScan) and look.has_nothing_to_do(now_ms):
+            marks.outlived(log_dir, look.name)
+            del suspects[look.name]
+    return suspects
+
+
+def _links(log_dir: LogDir) -> tuple[str, ...]:
+    return tuple(f"{log_dir.path / str(name)}: is a symbolic link and not followed" for name in log_dir.linked)
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
+def _require_all_seen(context: ScanContext, choice: ModeChoice) -> None:
+    """A replica that is being moved is not cleaned. A running broker with its agent says so itself; else one must look.
+
+    Raises:
+        RefusedError: another log directory does not answer.
+    """
+    if context.silent and choice.mode != "live":
+        raise RefusedError(
+            "does not answer, so nobody can tell which replicas are being moved there",
+            where=str(min(context.silent)),
+            hint="nothing is cleaned in the other log directories either until it does",
+        )

@@ -1,0 +1,101 @@
+"""A broker's metadata log, read once for all of its log directories that are looked at together.
+
+Each of them has a look thread of its own and goes by the same log, which has a record for each partition of the
+cluster. What another thread has begun to read since a look was asked for is as young as that look wants it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.segments.cluster_metadata import read_cluster_metadata
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cleanerd.segments.cluster_metadata import ClusterMetadata
+
+PATIENCE_SECONDS: Final = 20.0
+"""Who waits for another's reading for longer reads himself: a disk that hung may be another one by now, and one that
+gives errors takes its time for each."""
+
+Files = tuple[tuple[str, int, int], ...]
+"""Name, bytes and time of each file of a metadata log."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataReading:
+    """What was read, and how long that took. ``files``: those of the log just before; None: it was not there."""
+
+    found: ClusterMetadata
+    files: Files | None
+    began_at: float
+    took_seconds: float
+
+
+@dataclass(slots=True, eq=False)
+class _LastReading:
+    """The last reading of one log; who holds the lock reads, or asks whether that is young enough."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    reading: MetadataReading | None = None
+
+
+class MetadataReadings:
+    """Shared by look threads. One that waits for another's reading would have read the same files, on the same disk."""
+
+    def __init__(
+        self,
+        read: Callable[..., ClusterMetadata] = read_cluster_metadata,
+        *,
+        patience_seconds: float = PATIENCE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``read``: as :func:`read_cluster_metadata`. ``patience_seconds``: for another's reading."""
+        self._read_log = read
+        self._patience_seconds = patience_seconds
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._kept: dict[tuple[Path, bool], _LastReading] = {}
+
+    def read(self, directory: Path, *, only_before_ms: int | None, since: float) -> MetadataReading:
+        """As :func:`read_cluster_metadata`.
+
+        ``since``: monotonic seconds. Another's reading that began at that time or later serves: of the same files, or
+        where the youngest batches, those from ``only_before_ms`` on, do not count anyway.
+
+        Raises:
+            CorruptionError, UnsupportedLogError, CleanerdError: as that does.
+        """
+        with self._lock:
+            kept = self._kept.setdefault((directory, only_before_ms is None), _LastReading())
+        if not kept.lock.acquire(timeout=self._patience_seconds):
+            return self._read(directory, only_before_ms, files_of(directory))
+        try:
+            reading, files = kept.reading, files_of(directory)
+            serves = reading is not None and reading.began_at >= since
+            if reading is None or not serves or (only_before_ms is None and files != reading.files):
+                kept.reading = None
+                kept.reading = reading = self._read(directory, only_before_ms, files)
+            return reading
+        finally:
+            kept.lock.release()
+
+    def _read(self, directory: Path, only_before_ms: int | None, files: Files | None) -> MetadataReading:
+        began_at = self._clock()
+        found = self._read_log(directory, only_before_ms=only_before_ms)
+        return MetadataReading(found, files, began_at, self._clock() - began_at)
+
+
+def files_of(directory: Path) -> Files | None:
+    """The files of a metadata log, to tell whether it changed; None where there is none."""
+    try:
+        with os.scandir(directory) as entries:
+            return tuple(sorted((each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in entries))
+    except OSError:
+        return None

@@ -1,0 +1,254 @@
+"""Who looks: a thread for each log directory, so that a disk that hangs holds up nobody but itself.
+
+What a look finds is given to ``merge`` on the event loop. One that does not come back in time is given up for the
+moment: its directory counts as one that cannot be read, nothing is begun there, and it is asked nothing more until it
+answers; then it is as before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import structlog
+
+from cleanerd.daemon.discovery.agent_probe import AgentProbe
+from cleanerd.daemon.discovery.facts_cache import FactsCache
+from cleanerd.daemon.discovery.log_dir_scan import LogDirScan, failed_scan
+from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
+from cleanerd.daemon.discovery.metadata_readings import MetadataReadings
+from cleanerd.daemon.discovery.state_sweep import StateSweeper
+from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
+from cleanerd.daemon.workers import WorkerDiedError, WorkerPool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from pathlib import Path
+
+    from cleanerd.daemon.directory_snapshot import DirectorySnapshot
+    from cleanerd.daemon.discovery.log_dir_scan import ScanContext
+    from cleanerd.format.names import TopicPartition
+
+MakeLooker: TypeAlias = "Callable[[Path, FactsCache, DaemonLimits], LogDirScanner]"
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Attended:
+    """What belongs to a log directory's thread, and the thread."""
+
+    looker: LogDirScanner
+    sweeper: StateSweeper
+    thread: WorkerPool
+
+    def scan(self, context: ScanContext, names: Collection[TopicPartition] | None) -> LogDirScan:
+        context.store.recheck()
+        return replace(self.looker.scan(context, names), jobs_ended=context.jobs_ended)
+
+    def sweep(self, context: ScanContext, look: LogDirScan) -> None:
+        """After ``look`` was told: with thousands of partitions this takes as long as to look at many of them."""
+        self.sweeper.after(look, context.store, all_seen=not context.silent, log_dirs=context.log_dirs)
+
+
+class ScanThreads:
+    """``merge`` gets what was found, ``warn`` what went wrong, ``wake`` is called when somebody answers again.
+
+    ``looker`` and ``sweeper`` make those of a log directory. ``caught_up`` is called when a look that was left behind
+    has been merged: it may be somebody's turn.
+    """
+
+    def __init__(
+        self,
+        merge: Callable[[LogDirScan], None],
+        warn: Callable[[str], None],
+        wake: Callable[[], None],
+        limits: DaemonLimits = DAEMON_LIMITS,
+        *,
+        looker: MakeLooker = LogDirScanner,
+        sweeper: Callable[[], StateSweeper] = StateSweeper,
+        caught_up: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._limits = limits
+        self._make_looker = looker
+        self._make_sweeper = sweeper
+        self._merge = merge
+        self._warn = warn
+        self._wake = wake
+        self._caught_up_with = caught_up
+        self._lookers: dict[Path, _Attended] = {}
+        self._readings = MetadataReadings()
+        self._context: ScanContext | None = None
+        self.late: set[Path] = set()
+        """Those that do not answer."""
+        self.silent: frozenset[Path] = frozenset()
+        """Those of them that nobody reads in for the sake of another: not even a small question was answered."""
+        self._answering = AgentProbe(self._answers, limits)
+        self._missed: set[Path] = set()
+        self._live: set[Path] = set()
+        self._behind: dict[Path, asyncio.Future[None]] = {}
+        """Looks that nobody waits for any more, and that are not given up yet."""
+
+    def attend(self, log_dirs: Collection[Path]) -> list[Path]:
+        """These and no others from now on; returns those that are given up."""
+        gone = [path for path in self._lookers if path not in log_dirs]
+        for path in gone:
+            self._end(path, self._lookers.pop(path))
+            self.late.discard(path)
+            self._answering.forget(path)
+        for path in log_dirs:
+            if path not in self._lookers:
+                looker = self._make_looker(path, FactsCache(self._readings), self._limits)
+                thread = WorkerPool(1, f"cleanerd-look-{path.name}")
+                self._lookers[path] = _Attended(looker, self._make_sweeper(), thread)
+        return gone
+
+    async def scan(
+        self,
+        context: ScanContext,
+        wanted: Mapping[Path, Collection[TopicPartition] | None],
+        *,
+        wait_for_all: bool = True,
+    ) -> None:
+        """At these directories, or these partitions of them; returns when all have answered that do.
+
+        Without ``wait_for_all`` those that take long are left behind after a moment, and merged when they come: one of
+        many that hangs holds up nobody else.
+        """
+        before = [self._behind[path] for path in wanted if path in self._behind]
+        if before and wait_for_all:
+            await asyncio.wait(before)
+        # By its agent's word a directory can be looked at whether the others answer or not.
+        soon = self._limits.together_seconds if self._live.issuperset(wanted) else None
+        mute = await self._answering.silent(tuple(self._lookers), soon)
+        for path in mute - self.late:
+            if path not in self._lookers:
+                continue  # a reload has given it up since it was asked
+            self.late.add(path)
+            self._merge(_hanging(path, self._limits.probe_seconds))
+        self.silent = mute = mute | self._answering.pending(tuple(self._lookers))
+        context = self._context = replace(context, silent=mute)
+        self._missed |= self._behind.keys() & wanted.keys()
+        away = mute | self.late | self._behind.keys()
+        asked = [path for path in wanted if path in self._lookers and path not in away]
+        looks = {path: asyncio.ensure_future(self._scan_directory(path, context, wanted[path])) for path in asked}
+        try:
+            if looks:
+                await asyncio.wait(looks.values(), timeout=None if wait_for_all else self._limits.together_seconds)
+        except asyncio.CancelledError:
+            for each in looks.values():
+                each.cancel()
+            raise
+        for path, each in looks.items():
+            if each.done():
+                each.result()
+            else:
+                self._behind[path] = each
+                each.add_done_callback(partial(self._caught_up, path))
+
+    def note(self, path: Path, name: TopicPartition, seen: DirectorySnapshot) -> None:
+        """A worker has looked at a partition itself: see :meth:`LogDirScanner.note`."""
+        if path in self._lookers:
+            self._lookers[path].looker.note(name, seen)
+
+    async def run(self, path: Path, question: Callable[[LogDirScanner], Any]) -> Any:
+        """Something else that is for the thread of a directory.
+
+        Raises:
+            WorkerDiedError: the directory is nobody's any more, or does not answer; or what ``question`` raised.
+        """
+        if path not in self._lookers or path in self.late:
+            raise WorkerDiedError(f"{path} does not answer")
+        attended = self._lookers[path]
+        answer = attended.thread.submit(lambda: question(attended.looker))
+        await asyncio.wait([answer], timeout=self._limits.look_seconds)
+        if not answer.done():
+            answer.cancel()  # an error that comes of it later is nobody's, and asyncio would tell it with a traceback
+            raise WorkerDiedError(f"{path} does not answer")
+        return answer.result()
+
+    def close(self) -> None:
+        """No more looks; who hangs is not waited for."""
+        self._answering.close()
+        for each in tuple(self._behind.values()):
+            each.cancel()
+        for path, attended in self._lookers.items():
+            self._end(path, attended)
+
+    def _end(self, path: Path, attended: _Attended) -> None:
+        """By a thread of its own, which comes back when the disk answers: this one has all directories to serve."""
+        attended.thread.close()
+        giving = threading.Thread(target=attended.looker.release, name="cleanerd-give-back", daemon=True)
+        try:
+            giving.start()
+        except RuntimeError:  # at a limit
+            attended.looker.release()
+        else:
+            giving.join(0.0 if path in self.late else self._limits.give_back_seconds)
+
+    async def _scan_directory(self, path: Path, context: ScanContext, names: Collection[TopicPartition] | None) -> None:
+        attended = self._lookers.get(path)
+        if attended is None:
+            return  # a reload has given it up since it was asked for
+        found = attended.thread.submit(lambda: attended.scan(context, names))
+        await asyncio.wait([found], timeout=self._limits.look_seconds)
+        if found.done():
+            self._deliver(attended, context, found)
+        elif self._lookers.get(path) is attended:
+            if path not in self.late:
+                self.late.add(path)
+                self._merge(_hanging(path, self._limits.look_seconds))
+            # Of several that wait each is taken: the looker does not say twice what it has found.
+            found.add_done_callback(partial(self._came_back, attended, context))
+
+    def _caught_up(self, path: Path, look: asyncio.Future[None]) -> None:
+        self._behind.pop(path, None)
+        missed = path in self._missed
+        self._missed.discard(path)
+        if look.cancelled() or path in self.late:
+            return
+        look.result()
+        self._caught_up_with()
+        if missed:
+            self._wake()
+
+    def _answers(self, path: Path) -> None:
+        self.late.discard(path)
+        self._wake()
+
+    def _came_back(self, attended: _Attended, context: ScanContext, found: asyncio.Future[LogDirScan]) -> None:
+        if self._lookers.get(attended.looker.path) is attended:
+            self.late.discard(attended.looker.path)
+            self._deliver(attended, context, found)
+            self._wake()
+
+    def _deliver(self, attended: _Attended, context: ScanContext, found: asyncio.Future[LogDirScan]) -> None:
+        path = attended.looker.path
+        try:
+            look = found.result()
+        except WorkerDiedError as error:
+            _log.exception("a look failed", log_dir=str(path))
+            self._warn(f"a look at {path} failed: {error}")
+            return
+        # By other settings it is looked at anew, whatever has changed.
+        is_outdated = self._context is not None and self._context.settings is not context.settings
+        if self._lookers.get(path) is attended and not is_outdated:
+            is_live = look.choice is not None and look.choice.mode == "live"
+            (self._live.add if is_live else self._live.discard)(path)
+            self._merge(look)
+            if look.present is not None:
+                attended.thread.submit(partial(attended.sweep, context, look)).add_done_callback(self._swept)
+
+    def _swept(self, ended: asyncio.Future[None]) -> None:
+        error = None if ended.cancelled() else ended.exception()
+        if error is not None:
+            _log.error("what is remembered of partitions that are gone was not looked through", exc_info=error)
+            self._warn(f"what is remembered of partitions that are gone was not looked through: {error}")
+
+
+def _hanging(path: Path, seconds: float) -> LogDirScan:
+    error = f"{path}: did not answer within {seconds:.0f} s: does its disk hang? (see the kernel's log)"
+    return failed_scan(path, error)

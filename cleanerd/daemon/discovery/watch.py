@@ -1,0 +1,179 @@
+"""The file system's word that something happened: inotify on log directories and partition directories.
+
+Only a hint that makes the next look come sooner. Nothing depends on it: the service looks at everything every
+``log.cleaner.backoff.ms`` anyway, and where watches cannot be had that is all there is, until they can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import math
+import time
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from inotify_simple import INotify, flags
+
+from cleanerd.broker.agent_transport import SOCKET
+from cleanerd.broker.lock_file import LOCK_FILE
+from cleanerd.format.names import SEGMENT_SUFFIX, TopicPartition, parse_topic_partition_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+    from pathlib import Path
+
+    from inotify_simple import Event
+
+_log = structlog.get_logger()
+
+_MASK: Final = flags.CREATE | flags.DELETE | flags.MOVED_FROM | flags.MOVED_TO | flags.MOVE_SELF | flags.ONLYDIR
+_FULL: Final = frozenset({errno.ENOSPC, errno.EMFILE, errno.ENOMEM})
+
+PAUSE_SECONDS: Final = 0.1
+"""A swap makes some dozens of events one after the other: they are read together, and most wait for no look."""
+
+RETRY_SECONDS: Final = 600.0
+"""Where a limit of the system was reached that is asked again so often: somebody may have raised it."""
+
+
+class Watcher:
+    """Watches directories and says which partition changed; None: the log directory itself, or nobody knows what."""
+
+    def __init__(
+        self,
+        changed: Callable[[Path, TopicPartition | None], None],
+        *,
+        rest_seconds: float = PAUSE_SECONDS,
+        again_seconds: float = RETRY_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+        make: Callable[[], INotify] = INotify,
+    ) -> None:
+        """``again_seconds``: after so long a limit of the system is tried again. ``make``: raises OSError."""
+        self._changed = changed
+        self._rest_seconds = rest_seconds
+        self._again_seconds = again_seconds
+        self._clock = clock
+        self._make = make
+        self._inotify: INotify | None = None
+        # By path as text: there are thousands, and what Path does for each costs more than the watch.
+        self._watches: dict[str, int] = {}
+        self._paths: dict[int, str] = {}
+        self._partitions: dict[str, tuple[Path, TopicPartition]] = {}
+        self._log_dirs: dict[str, Path] = {}
+        self.warning = ""
+        self._lost = self._unsure = False
+        self._again_at = math.inf
+
+    @property
+    def has_lost_watches(self) -> bool:
+        """Whether something is to be followed that is not: it may be there again by now, or a limit be raised."""
+        return self._lost or self._clock() >= self._again_at
+
+    async def run(self) -> None:
+        """Follow them until cancelled; without inotify, from when there is some."""
+        while True:
+            try:
+                self._inotify = self._make()
+                break
+            except OSError as error:
+                self._disable(error)
+                await asyncio.sleep(self._again_seconds)
+        self._lost = True  # of what is to be followed nothing is yet
+        with self._inotify as events:
+            while True:
+                await _is_readable(events.fileno())
+                for event in events.read(timeout=0):
+                    self._handle_event(event)
+                await asyncio.sleep(self._rest_seconds)
+
+    def follow(self, log_dirs: Collection[Path], partitions: Iterable[tuple[Path, TopicPartition]]) -> None:
+        """Watch these log directories, and these partitions in them, and no others."""
+        if self._inotify is None or (self.warning and self._clock() < self._again_at):
+            return
+        self._partitions = {f"{log_dir}/{name}": (log_dir, name) for log_dir, name in partitions}
+        self._log_dirs = {str(path): path for path in log_dirs}
+        wanted = self._log_dirs.keys() | self._partitions.keys()
+        for path in self._watches.keys() - wanted:
+            self._forget(path)
+        missing = wanted if self._unsure else wanted - self._watches.keys()
+        self.warning, self._again_at = "", math.inf
+        self._lost = self._unsure = False
+        for path in missing:
+            try:
+                self._add(self._inotify, path)
+            except OSError as error:
+                if error.errno in _FULL:
+                    self._disable(error)
+                    return
+                self._lost = True  # it went away: the next look tells
+
+    def _add(self, inotify: INotify, path: str) -> None:
+        """Where it is watched already nothing changes; raises OSError."""
+        # What the operator named may be a link; a partition is none.
+        watch = inotify.add_watch(path, _MASK if path in self._log_dirs else _MASK | flags.DONT_FOLLOW)
+        if self._watches.get(path) != watch:
+            if path in self._watches:
+                self._forget(path)
+            self._watches[path], self._paths[watch] = watch, path
+
+    def _handle_event(self, event: Event) -> None:
+        if event.mask & flags.Q_OVERFLOW:
+            # That a directory went, and its watch with it, may be among what was dropped.
+            self._lost = self._unsure = True
+            for each in self._log_dirs.values():
+                self._changed(each, None)
+            return
+        path = self._paths.get(event.wd)
+        if path is None:
+            return  # told before it was followed no longer
+        if event.mask & flags.IGNORED:
+            del self._paths[event.wd]
+            if self._watches.get(path) == event.wd:
+                del self._watches[path]
+                self._lost = True
+        elif event.mask & flags.MOVE_SELF:
+            self._moved(path)
+        elif path in self._partitions:
+            # Indexes and snapshots come with a segment; what is staged is ours.
+            if SEGMENT_SUFFIX in event.name:
+                self._changed(*self._partitions[path])
+        elif event.name in {LOCK_FILE, SOCKET} or parse_topic_partition_dir(event.name) is not None:
+            self._changed(self._log_dirs[path], None)
+
+    def _moved(self, path: str) -> None:
+        """The directory has another name: a topic that is deleted. Another one may have this name by now."""
+        self._forget(path)
+        self._lost = True
+        if path in self._log_dirs:
+            for each in [each for each in self._watches if each.startswith(f"{path}/")]:
+                self._forget(each)
+            self._changed(self._log_dirs[path], None)
+
+    def _forget(self, path: str) -> None:
+        watch = self._watches.pop(path)
+        self._paths.pop(watch, None)
+        if self._inotify is not None:
+            try:
+                self._inotify.rm_watch(watch)
+            except OSError:
+                return  # the directory is gone, and the watch with it
+
+    def _disable(self, error: OSError) -> None:
+        self.warning = (
+            f"inotify: {error.strerror}: changes are noticed every log.cleaner.backoff.ms only (raise "
+            "fs.inotify.max_user_watches or max_user_instances; it is tried again every ten minutes)"
+        )
+        self._again_at = self._clock() + self._again_seconds
+        _log.warning("not watching", reason=self.warning)
+
+
+async def _is_readable(descriptor: int) -> None:
+    """Wait until something can be read."""
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(descriptor, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(descriptor)

@@ -1,0 +1,223 @@
+"""What the daemon finds when it looks at one partition: a survey, boiled down to what it has to remember."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cleanerd.cleaner.manifest import STAGING
+from cleanerd.cleaner.staged_plan import staged_plan
+from cleanerd.cleaner.survey import CleaningOptions
+from cleanerd.config.fingerprint import fingerprint
+from cleanerd.policy.cleanable import LimitedBy
+from cleanerd.policy.replicas import BY_CLOCK
+from cleanerd.segments.log_dir import LogDir
+from cleanerd.state.cleaner_checkpoint import last_closed
+from cleanerd.state.quarantine import is_outdated
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Mapping
+
+    from cleanerd.broker.partition_snapshot import PartitionSnapshot
+    from cleanerd.cleaner.staged_plan import StagedPlan
+    from cleanerd.cleaner.survey import Survey
+    from cleanerd.config.topic_config import TopicConfig
+    from cleanerd.errors import Cause
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.policy.replicas import ExpiryBound
+    from cleanerd.state.cleaner_checkpoint import LastSegment, PartitionState, Retry, StateStore
+
+
+Key = tuple[str, "TopicPartition"]
+"""A log directory and a partition in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionScan:
+    """One compacted partition at one moment.
+
+    ``log_dir`` is what the reading that it was looked at with says of it, ``config`` its topic's configuration.
+    ``eligible``: it is to be cleaned by Kafka's rules (C-08..C-11; by our own values where it is delegated, U-9); else
+    ``reason`` says why not, ``changes`` when that may change, ``forceable`` that only its being clean enough speaks
+    against it, and ``refused`` that somebody has to do something about it.
+    ``settled``: until a segment is rolled nothing but time can change the answer. ``again_ms``: when time does.
+    ``purge_known``: ``next_purge_ms`` is what a cleaning, or a look at every batch, has told. ``has_clean_part``: there
+    is something that tombstones can lie in although nothing is dirty. ``leftover``: a staging directory, but no
+    plan in it that ``cleanerd apply`` would take. ``closed``: the last segment but the active one.
+    ``expiry``: up to which delete horizon tombstones may go (U-70).
+    ``quarantine_outdated``: what ``quarantine`` is about is no longer what it was. ``open_since_ms``: when the open
+    transaction began that limits the cleaning (OP-14). ``has_wrong_times``: no deadline can be known (OP-18).
+    ``may_purge``: see `Survey`.
+    """
+
+    name: TopicPartition
+    log_dir: LogDir
+    config: TopicConfig
+    topic_id: uuid.UUID | None
+    looked_ms: int
+    eligible: bool
+    refused: bool
+    forceable: bool
+    rule: str
+    reason: str
+    changes: str
+    strategy: str
+    fingerprint: str
+    fingerprint_changed: bool
+    delegated: bool | None
+    clean_offset: int
+    bound_offset: int
+    size_bytes: int
+    clean_bytes: int
+    dirty_bytes: int
+    dirty_ratio: float
+    overdue_ms: int
+    overdue_at_ms: int | None
+    settled: bool
+    again_ms: int | None
+    next_purge_ms: int | None
+    purge_known: bool
+    has_clean_part: bool
+    quarantine: str | None
+    retry: Retry | None
+    staged: StagedPlan | None
+    leftover: bool
+    notes: tuple[str, ...] = ()
+    closed: LastSegment | None = None
+    quarantine_outdated: bool = False
+    open_since_ms: int | None = None
+    has_wrong_times: bool = False
+    may_purge: bool = True
+    expiry: ExpiryBound = BY_CLOCK
+
+    def purge_is_held(self, next_purge_ms: int | None, now_ms: int) -> bool:
+        """Whether tombstones past their delete horizon wait for a replica (U-70)."""
+        return self.has_clean_part and self.expiry.holds(next_purge_ms, now_ms)
+
+    def has_nothing_to_do(self, now_ms: int) -> bool:
+        """Whether all work on it is done: nothing to clean, to purge, to put in place or to look through waits."""
+        purge_is_due = self.next_purge_ms is not None and self.next_purge_ms <= self.expiry.expiry_ms(now_ms)
+        return (
+            self.dirty_bytes == 0
+            and (self.purge_known or not self.has_clean_part)
+            and not purge_is_due
+            and self.staged is None
+            and not self.leftover
+            and self.quarantine is None
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FailedScan:
+    """A partition that could not be looked at; ``cause`` says what follows from that (`cleanerd.errors`)."""
+
+    name: TopicPartition
+    reason: str
+    cause: Cause
+
+
+def scan_partition(reading: PartitionSnapshot, store: StateStore, now_ms: int) -> PartitionScan:
+    """The partition that was read, surveyed, with what is remembered of it and what lies staged.
+
+    Raises:
+        CorruptionError, CleanerdError: it cannot be read.
+    """
+    found = reading.survey(store, CleaningOptions(now_ms, unclean=True, indexes_only=True))
+    leftover = os.path.isdir(f"{reading.log.path}/{STAGING}")
+    staged = staged_plan(reading.log.path) if leftover else None
+    return scan_result(found, reading.log_dir, found.state, staged, now_ms, leftover=leftover)
+
+
+def scan_result(
+    found: Survey,
+    log_dir: LogDir,
+    state: PartitionState | None,
+    staged: StagedPlan | None,
+    now_ms: int,
+    *,
+    leftover: bool,
+) -> PartitionScan:
+    """The survey of one partition, with what is remembered of it."""
+    bounds, verdict, config = found.bounds, found.verdict, found.config
+    # A cleaning by somebody else sets horizons that nobody here has seen.
+    purge_known = state is not None and state.purge_as_of == bounds.first_dirty_offset
+    mark = fingerprint(config)
+    return PartitionScan(
+        name=found.log.name,
+        log_dir=_of_one(log_dir, found.log.name),
+        config=config,
+        topic_id=found.log.topic_id,
+        looked_ms=now_ms,
+        eligible=verdict is None,
+        refused=verdict is not None and verdict.is_refusal,
+        forceable=verdict is None or verdict.rule in {*bounds.bound.limits, "min.cleanable.dirty.ratio"},
+        rule="" if verdict is None else verdict.rule,
+        reason=found.refusal,
+        changes="" if verdict is None else verdict.changes,
+        strategy=config.compaction_strategy,
+        fingerprint=mark,
+        fingerprint_changed=state is not None and state.cleaned_by not in (None, mark),
+        delegated=None if config.delegation.state == "not needed" else config.delegation.permits,
+        clean_offset=bounds.first_dirty_offset,
+        bound_offset=bounds.bound.offset,
+        size_bytes=sum(segment.size_bytes for segment in found.log.segments),
+        clean_bytes=bounds.dirtiness.clean_bytes,
+        dirty_bytes=bounds.dirtiness.cleanable_bytes,
+        dirty_ratio=bounds.dirtiness.ratio,
+        overdue_ms=bounds.overdue_ms if bounds.dirtiness.cleanable_bytes else 0,
+        overdue_at_ms=bounds.overdue_at_ms,
+        settled=bounds.bound.limited_by is LimitedBy.ACTIVE_SEGMENT,
+        again_ms=_next_change_ms(found, now_ms),
+        next_purge_ms=state.next_purge_ms if state is not None and purge_known else None,
+        purge_known=purge_known,
+        has_clean_part=any(
+            segment.size_bytes and segment.base < bounds.first_dirty_offset for segment in found.log.segments[:-1]
+        ),
+        quarantine=None if state is None else state.quarantine,
+        retry=None if state is None else state.retry,
+        staged=staged,
+        leftover=leftover and staged is None,
+        notes=(*found.notes, *config.warnings),
+        closed=last_closed(found.log),
+        quarantine_outdated=state is not None and is_outdated(state, found.log),
+        has_wrong_times=bounds.wrong_time is not None,
+        open_since_ms=None if found.holds is None else found.holds.since_ms,
+        may_purge=found.may_purge,
+        expiry=found.expiry,
+    )
+
+
+def _of_one(log_dir: LogDir, name: TopicPartition) -> LogDir:
+    """What a reading says of one partition: kept for each, whole readings would fill the memory."""
+    if log_dir.partitions == (name,) and not log_dir.linked:
+        return log_dir
+
+    def only(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        found = offsets.get(name)
+        return {} if found is None else {name: found}
+
+    return LogDir(
+        path=log_dir.path,
+        place=log_dir.place,
+        meta=log_dir.meta,
+        partitions=(name,),
+        cleaner_offsets=only(log_dir.cleaner_offsets),
+        recovery_points=only(log_dir.recovery_points),
+        log_start_offsets=only(log_dir.log_start_offsets),
+        high_watermarks=only(log_dir.high_watermarks),
+        has_high_watermarks=log_dir.has_high_watermarks,
+        clean_shutdown=log_dir.clean_shutdown,
+    )
+
+
+def _next_change_ms(found: Survey, now_ms: int) -> int | None:
+    """When the clock alone changes the answer: a lag ends."""
+    bounds = found.bounds
+    young = bounds.young_since_ms
+    times = (
+        None if young is None else young + found.config.min_compaction_lag_ms + 1,
+        bounds.overdue_at_ms if bounds.dirtiness.cleanable_bytes else None,
+    )
+    return min((at_ms for at_ms in times if at_ms is not None and at_ms > now_ms), default=None)

@@ -1,0 +1,87 @@
+"""Who is next, without a pass over all partitions for each one that was cleaned.
+
+A pass finds who may be cleaned and puts them in their order. Between two passes the last one's order counts, and only
+whoever comes first in it is judged anew. So with thousands of partitions a worker that is free costs as little as with
+a hundred; with a hundred, nearly every time is a pass.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.daemon.duty_cycle import OF_THE_LOOP, pause_seconds
+from cleanerd.daemon.registry.schedule import Candidate, ordered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from cleanerd.daemon.partition_scan import Key
+    from cleanerd.daemon.registry.partition_entry import PartitionEntry
+    from cleanerd.daemon.registry.partition_registry import PartitionRegistry
+    from cleanerd.daemon.work.job import Kind
+
+FIRST: Final = 8
+"""So many are judged anew at once: enough for all threads, unless the log directories of all of these are busy."""
+
+
+class CleaningQueue:
+    """``clock`` gives seconds that never go back, ``work`` those that this thread has worked.
+
+    A pass costs what it worked for: a machine that stood still meanwhile would put off the next one for hours.
+    """
+
+    def __init__(
+        self,
+        fleet: PartitionRegistry,
+        clock: Callable[[], float] = time.monotonic,
+        work: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self._fleet = fleet
+        self._clock = clock
+        self._work = work
+        self._until = clock()
+        self._order: deque[Key] = deque()
+        self._spare: deque[tuple[Key, Kind]] = deque()
+        self.has_suspects = False
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the last pass counts yet. Where a suspect is, none does: it comes last, so all have to be judged."""
+        return self._clock() < self._until and not self.has_suspects
+
+    def pass_over_all(self, now_ms: int) -> list[Candidate]:
+        """Who may be cleaned now, in the order of their turns."""
+        began = self._work()
+        found = ordered(self._fleet.candidates(now_ms))
+        self.has_suspects = any(each.is_suspect for each in found)
+        self._order = deque((each.log_dir, each.name) for each in found)
+        self._spare.clear()
+        if not found:  # a suspect last: were it what kills the process, the others are done before
+            spare = sorted(self._fleet.spare_work(now_ms), key=lambda each: each[0].suspect is not None)
+            self._spare.extend((tracked.key, kind) for tracked, kind in spare)
+        self._until = self._clock() + pause_seconds(self._work() - began, OF_THE_LOOP)
+        return found
+
+    def first(self, now_ms: int) -> list[Candidate]:
+        """The first ones of the last pass that may still be cleaned."""
+        partitions, found = self._fleet.partitions, list[Candidate]()
+        while self._order and not found:
+            keys = [self._order.popleft() for _ in range(min(FIRST, len(self._order)))]
+            found = self._fleet.candidates(now_ms, [partitions[key] for key in keys if key in partitions])
+            still = {(each.log_dir, each.name) for each in found}
+            self._order.extendleft(key for key in reversed(keys) if key in still)
+        self.has_suspects = self.has_suspects or any(each.is_suspect for each in found)
+        return found
+
+    def spare_work(self, now_ms: int, running: Collection[Key]) -> tuple[PartitionEntry, Kind] | None:
+        """Something to do beside the ``running`` ones while nobody is to be cleaned; each is given once a pass."""
+        while self._spare:
+            key, kind = self._spare.popleft()
+            tracked = self._fleet.partitions.get(key)
+            if tracked is None or key in running or (tracked.suspect is not None and running):
+                continue
+            if self._fleet.is_spare_work(tracked, kind, now_ms):
+                return tracked, kind
+        return None

@@ -1,0 +1,42 @@
+"""Time in which nobody's turn can come is no waiting: outside of ``cleanerd.windows`` most partitions do not age.
+
+Else all that had waited through a day were late in the evening, and ``max.compaction.lag.ms``, a promise, would come
+after them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cleanerd.daemon.registry.schedule import is_urgent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from cleanerd.daemon.partition_scan import Key
+    from cleanerd.daemon.registry.partition_entry import PartitionEntry
+    from cleanerd.daemon.registry.schedule import Candidate
+
+
+class ClosedWindows:
+    """Told of each pass over all partitions; no clock of its own."""
+
+    def __init__(self) -> None:
+        self._closed_ms: int | None = None
+
+    def passed(
+        self,
+        candidates: Iterable[Candidate],
+        partitions: Mapping[Key, PartitionEntry],
+        now_ms: int,
+        *,
+        window_open: bool,
+    ) -> None:
+        """``candidates``: who of ``partitions`` would be cleaned; their wait since the last pass does not count."""
+        before, self._closed_ms = self._closed_ms, None if window_open else now_ms
+        if before is None:
+            return
+        for candidate in candidates:
+            tracked = partitions[candidate.log_dir, candidate.name]
+            if not is_urgent(candidate) and tracked.waiting_since_ms is not None:
+                tracked.waiting_since_ms = min(now_ms, tracked.waiting_since_ms + max(0, now_ms - before))

@@ -1,0 +1,97 @@
+"""Why a partition is to be cleaned now, and whether anything would come of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.daemon.registry.partition_entry import RESTAGE_AFTER_MS, is_overdue, is_past, was_staged_lately
+
+if TYPE_CHECKING:
+    from cleanerd.daemon.discovery.modes import Work
+    from cleanerd.daemon.partition_scan import PartitionScan
+    from cleanerd.daemon.registry.partition_entry import PartitionEntry
+    from cleanerd.daemon.view import Trigger
+
+GREW: Final = 10
+"""In observe mode a partition is worked out again when one part in so many more is dirty."""
+
+
+ESTIMATE_GREW: Final = 2
+ESTIMATE_INTERVAL_MS: Final = 3_600_000
+"""A partition is estimated anew when so many times as much is dirty, and no sooner than after so long."""
+
+
+def trigger_of(
+    tracked: PartitionEntry, work: Work, now_ms: int, *, is_full: bool, plan_max_age_ms: int
+) -> Trigger | None:
+    """Why a worker should do its ``work`` on the partition now; None: nothing is to be done.
+
+    ``is_full``: only the reserve is free on its disk. ``plan_max_age_ms``: how old a staged plan may become.
+    """
+    look = tracked.look
+    if look is None:
+        return None
+    if tracked.asked:
+        return "asked"
+    trigger: Trigger
+    if is_full and work != "observe":
+        return None
+    if look.forceable and is_overdue(look, now_ms):
+        trigger = "overdue"
+    elif look.eligible:
+        trigger = "ratio"
+    elif (
+        look.forceable
+        and look.has_clean_part
+        and look.may_purge
+        and is_past(tracked.next_purge_ms, look.expiry.expiry_ms(now_ms))
+    ):
+        trigger = "purge"
+    elif look.leftover and work == "live":
+        trigger = "purge"  # a cleaning that was killed: another one tidies up and moves the clean point
+    else:
+        return None
+    if work == "stage":
+        return None if _is_staged(tracked, look, trigger, now_ms, plan_max_age_ms) else trigger
+    return None if work == "observe" and _is_worked_out(tracked, look) else trigger
+
+
+def is_to_be_estimated(tracked: PartitionEntry, now_ms: int) -> bool:
+    """Whether nobody knows what a cleaning would save, or the dirty part has doubled since; once an hour."""
+    look, saving, before = tracked.look, tracked.saving, tracked.estimated_ms
+    if look is None or not look.dirty_bytes or tracked.suspect is not None or tracked.quarantine is not None:
+        return False
+    # A clock that jumped back puts nothing off.
+    if before is not None and 0 <= now_ms - before < ESTIMATE_INTERVAL_MS:
+        return False
+    if saving is None or saving.now(look) is None:
+        return True
+    return look.dirty_bytes >= ESTIMATE_GREW * saving.dirty_bytes
+
+
+def has_nothing_to_stage(tracked: PartitionEntry, work: Work | None) -> bool:
+    """Whether a worker found that nothing of the log as it is would go."""
+    look = tracked.look
+    return look is not None and look.staged is None and work == "stage" and tracked.done_to == look.bound_offset
+
+
+def _is_staged(
+    tracked: PartitionEntry, look: PartitionScan, trigger: Trigger, now_ms: int, plan_max_age_ms: int
+) -> bool:
+    """Whether nothing has changed since it was staged, or was found to have nothing to stage."""
+    plan = look.staged
+    if plan is not None and 0 <= now_ms - plan.created_ms < plan_max_age_ms // 2:
+        return now_ms - plan.created_ms < RESTAGE_AFTER_MS or plan.bound_offset >= look.bound_offset
+    # Nobody can read it, or its age goes by a wall clock that is not believed: another one would be no better.
+    if (plan is None or plan.created_ms > now_ms) and was_staged_lately(tracked, now_ms):
+        return True
+    return trigger != "purge" and has_nothing_to_stage(tracked, "stage")
+
+
+def _is_worked_out(tracked: PartitionEntry, look: PartitionScan) -> bool:
+    """Whether it is known what a cleaning would save, of the log as it is or nearly so."""
+    saving = tracked.saving
+    if saving is None or (saving.reclaimable.method != "exact" and tracked.observed_to != look.bound_offset):
+        return False
+    grown = GREW * (look.dirty_bytes - saving.dirty_bytes) >= saving.dirty_bytes
+    return look.clean_offset == saving.clean_offset and (look.bound_offset == saving.bound_offset or not grown)

@@ -1,0 +1,91 @@
+"""What a job that ended means for its partition: what is known of it now, and whether it is left alone for a while."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cleanerd.daemon.backoff import Backoff
+from cleanerd.daemon.registry.partition_entry import (
+    HOLD_BACKOFF,
+    IN_VAIN,
+    OperatorOutcome,
+    clean_view,
+    is_in_vain,
+    quarantine_after,
+)
+from cleanerd.errors import RetryLaterError
+
+if TYPE_CHECKING:
+    from cleanerd.cleaner.result import CleaningResult
+    from cleanerd.daemon.registry.partition_entry import PartitionEntry
+    from cleanerd.daemon.view import CleanView
+    from cleanerd.daemon.work.job import JobDone
+
+
+def note_done(
+    tracked: PartitionEntry, done: JobDone, backoff: Backoff, hold: Backoff = HOLD_BACKOFF
+) -> CleanView | None:
+    """Note it. ``backoff``: after failures; ``hold``: after what passes by itself.
+
+    Returns what goes into the history, if anything does.
+    """
+    job, result = done.job, done.result
+    asked = job.trigger == "asked"
+    tracked.had_part = result is not None and result.is_partial
+    if asked and tracked.had_part:
+        tracked.asked = True  # that is answered when all of it is cleaned
+    elif asked:
+        tracked.answered = OperatorOutcome.of(done)
+    tracked.waiting_since_ms = None
+    if done.horizons:
+        tracked.purge_known, tracked.next_purge_ms = True, done.next_purge_ms
+        tracked.purge_to = max(tracked.purge_to, job.look.clean_offset)
+    if done.saving is not None:
+        tracked.saving = done.saving
+        if job.kind == "observe":
+            tracked.observed_to = job.look.bound_offset
+    if done.failed:
+        tracked.quarantine = quarantine_after(done, backoff)
+    elif done.passing:
+        tracked.hold = tracked.hold.extended(done.passing, done.ended_ms, hold, asked=asked)
+    elif result is None or result.is_done:
+        tracked.quarantine = None
+        if is_in_vain(tracked, job):
+            tracked.hold = tracked.hold.extended(IN_VAIN, done.ended_ms, hold)
+        else:
+            tracked.release()
+    return None if result is None else _note_result(tracked, done, result, backoff, hold)
+
+
+def _note_result(
+    tracked: PartitionEntry, done: JobDone, result: CleaningResult, backoff: Backoff, hold: Backoff
+) -> CleanView | None:
+    if not (result.is_done or done.failed):
+        # Without an error the look was just outdated.
+        reason = "" if result.error is None else result.reason
+        waits = hold if result.error is None or result.error.consequence.passes else backoff
+        if isinstance(result.error, RetryLaterError):
+            wait_ms = min(int(result.error.seconds * 1000) + 1, hold.longest_ms)
+            waits = Backoff(wait_ms, wait_ms)
+        asked = done.job.trigger == "asked" and bool(reason)
+        tracked.hold = tracked.hold.extended(reason, done.ended_ms, waits, asked=asked)
+        if result.moved_on or (asked and result.outcome != "failed"):
+            return clean_view(done, result)
+        if result.outcome != "failed":
+            return None
+    elif not done.failed:
+        _note_cleaned(tracked, done, result)
+    tracked.last_clean = clean_view(done, result)
+    return tracked.last_clean
+
+
+def _note_cleaned(tracked: PartitionEntry, done: JobDone, result: CleaningResult) -> None:
+    look = done.job.look
+    saved = max(0, result.bytes_before - result.bytes_after)
+    tracked.share = min(1.0, saved / look.dirty_bytes) if look.dirty_bytes else tracked.share
+    # What is staged goes at the next start of the broker, and not before.
+    if result.outcome != "staged":
+        tracked.purge_known, tracked.next_purge_ms = True, result.next_purge_ms
+        tracked.done_to = result.end_offset if result.is_partial else look.bound_offset
+        if done.job.kind == "live":
+            tracked.purge_to = max(tracked.purge_to, tracked.done_to)

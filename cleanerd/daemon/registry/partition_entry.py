@@ -1,0 +1,257 @@
+"""What is known of one compacted partition between two looks at it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.cleaner.reclaimable import Reclaimable
+from cleanerd.daemon.backoff import Backoff
+from cleanerd.daemon.view import CleanView
+from cleanerd.state.cleaner_checkpoint import Retry
+
+if TYPE_CHECKING:
+    from cleanerd.cleaner.result import CleaningResult
+    from cleanerd.daemon.partition_scan import FailedScan, Key, PartitionScan
+    from cleanerd.daemon.view import PartitionView, Trigger
+    from cleanerd.daemon.work.job import CleaningJob, JobDone, JobReclaimable
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.state.in_progress import CrashSuspect
+
+RESTAGE_AFTER_MS: Final = 3_600_000
+"""A plan that waits for a restart is made anew no sooner, however much was written since."""
+
+IN_VAIN: Final = "not cleaned a third time without new records: its clean point cannot be stored (see the warnings)"
+
+FIRST_SHARE: Final = 0.5
+"""Of the dirty bytes so much is expected to go, until a cleaning has told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """Why a partition is left alone, since when, after how many failures, until when. ``by_look``: a look found it.
+
+    ``by_death``: a process was killed at it, more than once.
+    """
+
+    reason: str
+    since_ms: int
+    failures: int
+    retry_at_ms: int
+    by_look: bool = False
+    by_death: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RetryDelay:
+    """A partition is left alone for a while after something that passes: how often in a row, until when, and why.
+
+    ``asked``: an operator asked for what failed (OP-12), so the reason is shown until the partition is cleaned.
+    """
+
+    times: int = 0
+    until_ms: int = 0
+    reason: str = ""
+    asked: bool = False
+
+    def extended(self, reason: str, now_ms: int, backoff: Backoff, *, asked: bool = False) -> RetryDelay:
+        """Once more, and longer than before."""
+        return RetryDelay(self.times + 1, now_ms + backoff.wait_ms(self.times + 1), reason, asked=asked)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorOutcome:
+    """OP-12: what came of a cleaning that an operator asked for; ``code``: the exit code of ``trigger --wait``."""
+
+    outcome: str
+    reason: str
+    code: int
+
+    @classmethod
+    def of(cls, done: JobDone) -> OperatorOutcome:
+        """By what the worker says."""
+        result = done.result
+        if done.saving is not None:
+            return cls("observed", f"a cleaning would save {done.saving.reclaimable.describe()}", 0)
+        if result is None:
+            return cls("failed" if done.failed else "skipped", done.failed or done.passing, 4)
+        if result.error is not None:
+            return cls(result.outcome, done.failed or result.reason, result.error.exit_code)
+        return cls(result.outcome, result.reason, 0)
+
+
+NO_HOLD: Final = RetryDelay()
+
+HOLD_BACKOFF: Final = Backoff(15_000, 300_000)
+"""After something that passes by itself: the broker was busy, or the log changed while it was read."""
+
+
+@dataclass(slots=True)
+class PartitionEntry:
+    """One compacted partition.
+
+    ``purge_known``: a worker or the state directory has told when tombstones below ``purge_to`` go;
+    ``purge_remembered`` is what the state directory said last. ``suspect``: a process was killed at it.
+    ``saving``: what a cleaning would save, worked out or estimated; ``estimated_ms``: when that was tried last.
+    ``done_to``: up to there a worker has cleaned, or found nothing to stage; ``observed_to``: up to there it was
+    observed, however roughly. ``had_part``: its last cleaning ended early for the sake of others (D-11). ``answered``:
+    what came of the last trigger, None while that is not known.
+    """
+
+    name: TopicPartition
+    path: str
+    look: PartitionScan | None = None
+    failed: FailedScan | None = None
+    failed_in_a_row: int = 0
+    excluded: str = ""
+    paused: bool = False
+    asked: bool = False
+    trigger: Trigger | None = None
+    queued: bool = False
+    waiting_since_ms: int | None = None
+    quarantine: Quarantine | None = None
+    suspect: CrashSuspect | None = None
+    hold: RetryDelay = NO_HOLD
+    next_purge_ms: int | None = None
+    purge_known: bool = False
+    purge_to: int = 0
+    purge_remembered: tuple[int, int | None] | None = None
+    done_to: int | None = None
+    observed_to: int | None = None
+    had_part: bool = False
+    saving: JobReclaimable | None = None
+    estimated_ms: int | None = None
+    share: float = FIRST_SHARE
+    last_clean: CleanView | None = None
+    answered: OperatorOutcome | None = None
+    view: PartitionView | None = None
+
+    @property
+    def key(self) -> Key:
+        """What it is known by."""
+        return self.path, self.name
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a failure keeps it from being cleaned: there is something to try again."""
+        return self.is_quarantined or self.hold != NO_HOLD
+
+    @property
+    def is_quarantined(self) -> bool:
+        """Whether it is left alone for a failure, or the state directory remembers one, as of a verb."""
+        return self.quarantine is not None or (self.look is not None and self.look.quarantine is not None)
+
+    def for_new_topic(self) -> PartitionEntry:
+        """Another topic of that name: of what is known only what people asked for stays."""
+        return PartitionEntry(self.name, self.path, paused=self.paused, asked=self.asked)
+
+    def clear_failures(self) -> None:
+        """No failure counts any more, nor does what the state directory is about to forget."""
+        self.quarantine = None
+        if self.look is not None:
+            self.look = replace(self.look, quarantine=None, retry=None, quarantine_outdated=False)
+        self.release()
+        self.done_to = None
+        self.touch()
+
+    def release(self) -> None:
+        """It is held no longer."""
+        self.hold = NO_HOLD
+
+    def touch(self) -> None:
+        """It is to be shown anew."""
+        self.view = None
+
+
+def reclaimable_of(tracked: PartitionEntry) -> Reclaimable | None:
+    """What a cleaning would save: worked out or estimated for the log as it is; else by experience, a guess."""
+    look, saving = tracked.look, tracked.saving
+    if look is None:
+        return None
+    known = None if saving is None else saving.now(look)
+    if known is None:
+        most = look.clean_bytes + look.dirty_bytes if look.dirty_bytes else 0
+        known = Reclaimable(int(tracked.share * look.dirty_bytes), 0, most, "guess")
+    return known.at_most(look.size_bytes)
+
+
+def reclaimable_bytes(tracked: PartitionEntry) -> int:
+    """What a cleaning is expected to save."""
+    reclaimable = reclaimable_of(tracked)
+    return 0 if reclaimable is None else reclaimable.bytes
+
+
+def quarantine_after(done: JobDone, backoff: Backoff) -> Quarantine:
+    """Of a job that failed, by what the worker wrote down; by itself, if it could not."""
+    retry = done.retry or Retry(done.ended_ms, 1, done.ended_ms + backoff.first_ms)
+    return Quarantine(done.failed, retry.since_ms, retry.failures, retry.at_ms)
+
+
+def note_suspect(tracked: PartitionEntry, suspect: CrashSuspect | None, backoff: Backoff) -> None:
+    """What the marks say of it; who is at work has one that says nothing yet."""
+    if tracked.trigger is not None:
+        return
+    if suspect != tracked.suspect:
+        tracked.suspect = suspect
+        tracked.touch()
+    if suspect is not None and suspect.is_too_much:
+        failures = suspect.deaths - 1
+        retry_at_ms = suspect.noticed_ms + backoff.wait_ms(failures)
+        tracked.quarantine = Quarantine(suspect.reason, suspect.noticed_ms, failures, retry_at_ms, by_death=True)
+    elif tracked.quarantine is not None and tracked.quarantine.by_death:
+        tracked.quarantine = None
+
+
+def note_next_purge(tracked: PartitionEntry, look: PartitionScan, now_ms: int) -> None:
+    """When tombstones go, by what the state directory remembers."""
+    if look.purge_known:
+        remembered = (look.clean_offset, look.next_purge_ms)
+        is_waited_for = tracked.purge_known and is_past(tracked.next_purge_ms, look.expiry.expiry_ms(now_ms))
+        # Said again it is no news: what a worker found out since may be what could not be written down.
+        if remembered != tracked.purge_remembered and not is_waited_for:
+            tracked.next_purge_ms = look.next_purge_ms
+        tracked.purge_known, tracked.purge_to, tracked.purge_remembered = True, look.clean_offset, remembered
+    elif look.clean_offset > tracked.purge_to:
+        tracked.purge_known = False  # somebody else cleaned, and set horizons
+
+
+def retry_of(quarantine: Quarantine | None) -> Retry | None:
+    """What of it the state directory remembers."""
+    if quarantine is None:
+        return None
+    return Retry(quarantine.since_ms, quarantine.failures, quarantine.retry_at_ms)
+
+
+def is_past(at_ms: int | None, now_ms: int) -> bool:
+    """Whether it has come; None never comes."""
+    return at_ms is not None and at_ms <= now_ms
+
+
+def is_overdue(look: PartitionScan, now_ms: int) -> bool:
+    """C-11: ``max.compaction.lag.ms`` has passed, and there is something to clean."""
+    return is_past(look.overdue_at_ms, now_ms) and look.dirty_bytes > 0
+
+
+def is_in_vain(tracked: PartitionEntry, job: CleaningJob) -> bool:
+    """Whether the broker's log was cleaned up to where it had been cleaned before, not for tombstones' sake."""
+    return job.kind == "live" and job.trigger in {"ratio", "overdue"} and tracked.done_to == job.look.bound_offset
+
+
+def is_news(tracked: PartitionEntry, look: PartitionScan) -> bool:
+    """Whether what it was held for - nothing new, or a look that was outdated - is no longer so."""
+    before = tracked.look
+    if before is None or tracked.hold.reason not in {"", IN_VAIN}:
+        return False
+    return (before.clean_offset, before.bound_offset) != (look.clean_offset, look.bound_offset)
+
+
+def was_staged_lately(tracked: PartitionEntry, now_ms: int) -> bool:
+    """Whether a plan was made that is gone already, or that nobody can read."""
+    last = tracked.last_clean
+    return last is not None and last.result["outcome"] == "staged" and 0 <= now_ms - last.ended_ms < RESTAGE_AFTER_MS
+
+
+def clean_view(done: JobDone, result: CleaningResult) -> CleanView:
+    """What the history keeps of a cleaning that ended."""
+    name, job = done.job.name, done.job
+    return CleanView(name.topic, name.partition, done.began_ms, done.ended_ms, job.trigger, result.to_json())

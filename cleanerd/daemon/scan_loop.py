@@ -1,0 +1,200 @@
+"""Looks at everything every so often, and at what changed as soon as it did; then somebody is cleaned."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from cleanerd.daemon.discovery.daemon_lock import require_free
+from cleanerd.daemon.discovery.log_dir_scan import ScanContext
+from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
+from cleanerd.daemon.discovery.scan_threads import ScanThreads
+from cleanerd.daemon.discovery.watch import Watcher
+from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
+from cleanerd.daemon.status.log_messages import log_scan
+from cleanerd.daemon.with_timeout import within
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from pathlib import Path
+
+    from cleanerd.broker.agent_pool import AgentPool
+    from cleanerd.daemon.configuration import Configuration
+    from cleanerd.daemon.discovery.log_dir_scan import LogDirScan
+    from cleanerd.daemon.discovery.scan_threads import MakeLooker
+    from cleanerd.daemon.partition_scan import Key
+    from cleanerd.daemon.registry.partition_entry import PartitionEntry
+    from cleanerd.daemon.registry.partition_registry import PartitionRegistry
+    from cleanerd.daemon.status.publisher import Publisher
+    from cleanerd.daemon.status.standing_warnings import StandingWarnings
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.host.clock import Clock
+    from cleanerd.state.cleaner_checkpoint import StateStore
+    from cleanerd.state.in_progress import InFlightMarkers
+
+LEAST_BACKOFF_SECONDS: Final = 0.1
+
+IDLE_SECONDS: Final = 30.0
+"""A connection to an agent that was not used for so long is left to others."""
+
+
+class ScanLoop:
+    """``after_look`` is called when something was looked at: it may be somebody's turn."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        fleet: PartitionRegistry,
+        publisher: Publisher,
+        warnings: StandingWarnings,
+        store: StateStore,
+        marks: InFlightMarkers,
+        clock: Clock,
+        *,
+        agents: AgentPool,
+        limits: DaemonLimits = DAEMON_LIMITS,
+        after_look: Callable[[], None],
+        looker: MakeLooker = LogDirScanner,
+        watcher: Callable[[Callable[[Path, TopicPartition | None], None]], Watcher] = Watcher,
+    ) -> None:
+        self._configuration = configuration
+        self._fleet = fleet
+        self._publisher = publisher
+        self._warnings = warnings
+        self._store = store
+        self._marks = marks
+        self._clock = clock
+        self._agents = agents
+        self._after_look = after_look
+        self._limits = limits
+        self.threads = ScanThreads(
+            self._merge, publisher.warn, self.wake, limits, looker=looker, caught_up=self._caught_up
+        )
+        self.threads.attend(configuration.log_dirs)
+        self._watcher = watcher(self._noticed)
+        self._noticed_names: dict[Path, set[TopicPartition] | None] = {}
+        self._wake = asyncio.Event()
+        self._followed: set[Key] = set()
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """For ever. ``ready`` is called when everything was looked at for the first time.
+
+        Raises:
+            RefusedError: another daemon looks after one of the log directories.
+        """
+        next_full = 0.0
+        first = True
+        while True:
+            self._wake.clear()
+            configuration = self._configuration
+            backoff = max(configuration.settings.daemon.log_cleaner_backoff_ms / 1000, LEAST_BACKOFF_SECONDS)
+            generation = configuration.generation
+            if time.monotonic() >= next_full or first or configuration.is_behind:
+                self._noticed_names.clear()
+                # Without a first look, or one by the settings of now, nothing may begin.
+                everything = first or configuration.is_behind
+                await self._scan(dict.fromkeys(configuration.log_dirs), wait_for_all=everything)
+                self._follow()
+                next_full = time.monotonic() + backoff
+                configuration.mark_scanned(generation)
+                self._publisher.round_ended()
+                if first:
+                    require_free(self._fleet.dirs.values())
+                    ready()
+            elif self._noticed_names:
+                noticed, self._noticed_names = self._noticed_names, {}
+                await self._scan(noticed, only_due=True, wait_for_all=False)
+                self._follow()
+            self._after_look()
+            if first:  # who asks whether it is ready is told at once
+                self._publisher.publish()
+                first = False
+            else:
+                self._publisher.soon()
+            with contextlib.suppress(TimeoutError):
+                await within(max(0.0, next_full - time.monotonic()), self._wake.wait())
+                await asyncio.sleep(min(self._limits.debounce_seconds, backoff))
+
+    async def watch(self) -> None:
+        """For ever: have the file system tell what changes."""
+        await self._watcher.run()
+
+    def wake(self) -> None:
+        """Look at everything now."""
+        self._noticed_names.update(dict.fromkeys(self._configuration.log_dirs))
+        self._wake.set()
+
+    async def rescan(self, tracked: PartitionEntry) -> None:
+        """At one partition, now."""
+        if (path := self._path_of(tracked)) is not None:
+            await self._scan({path: {tracked.name}}, wait_for_all=True)
+
+    async def run_in_scanner(self, path: Path, question: Callable[[LogDirScanner, ScanContext], Any]) -> Any:
+        """Something else of the thread of a log directory.
+
+        Raises:
+            WorkerDiedError: the directory is nobody's any more, or does not answer; or what ``question`` raised.
+        """
+        context = self._context()
+        return await self.threads.run(path, lambda looker: question(looker, context))
+
+    def _context(self) -> ScanContext:
+        stale = self._fleet.stale_looks
+        return ScanContext(
+            self._configuration.settings,
+            self._configuration.log_dirs,
+            self._store,
+            self._clock.now_ms,
+            self._agents,
+            jobs_ended=stale.jobs_ended,
+            stale=stale.keys(),
+            marks=self._marks,
+            silent=self.threads.silent,
+            forgiven=dict(stale.forgiven),
+        )
+
+    async def _scan(
+        self,
+        wanted: Mapping[Path, Collection[TopicPartition] | None],
+        *,
+        wait_for_all: bool,
+        only_due: bool = False,
+    ) -> None:
+        await self.threads.scan(replace(self._context(), only_due=only_due), wanted, wait_for_all=wait_for_all)
+        self._agents.close_idle(IDLE_SECONDS)
+
+    def _merge(self, found: LogDirScan) -> None:
+        log_scan(self._fleet.dirs.get(str(found.path)), found, self._fleet.is_full)
+        warned = replace(found, warnings=(*found.warnings, *self._warnings.current()))
+        self._fleet.merge(warned, self._clock.now_ms())
+
+    def _caught_up(self) -> None:
+        self._after_look()
+        self._publisher.soon()
+
+    def _follow(self) -> None:
+        """Have the file system tell of the partitions that there are now; to ask a disk that hangs would hang too."""
+        late = {str(path) for path in self.threads.late}
+        wanted = {key for key in self._fleet.partitions if key[0] not in late}
+        if self._watcher.has_lost_watches or wanted != self._followed:
+            self._followed = wanted
+            dirs = self._fleet.dirs
+            log_dirs = [path for path in self._configuration.log_dirs if str(path) not in late]
+            self._watcher.follow(log_dirs, [(dirs[path].path, name) for path, name in wanted if path in dirs])
+        if self._watcher.warning:
+            self._publisher.warn(self._watcher.warning)
+
+    def _path_of(self, tracked: PartitionEntry) -> Path | None:
+        return None if (found := self._fleet.dirs.get(tracked.path)) is None else found.path
+
+    def _noticed(self, path: Path, name: TopicPartition | None) -> None:
+        names = self._noticed_names.get(path, set())
+        if name is None or names is None:
+            self._noticed_names[path] = None
+        else:
+            names.add(name)
+            self._noticed_names[path] = names
+        self._wake.set()

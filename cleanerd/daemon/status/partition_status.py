@@ -1,0 +1,114 @@
+"""In which state a partition is, why, and what happens to it next: one value, so the three never disagree (OP-11)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.daemon.registry.due import has_nothing_to_stage
+from cleanerd.humanize import human_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cleanerd.daemon.registry.partition_entry import PartitionEntry
+    from cleanerd.daemon.registry.partition_registry import PartitionRegistry
+    from cleanerd.daemon.view import Outlook, PartitionPhase
+
+_STAGED: Final = "staged: cleanerd apply swaps it in before the next start of the broker"
+_TRIGGERS: Final = {
+    "asked": "it was asked for",
+    "overdue": "max.compaction.lag.ms has passed",
+    "purge": "tombstones or markers are past their delete horizon",
+    "ratio": "its dirty ratio is above the limit",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """A partition's state, the reason for it, and its ``outlook``.
+
+    ``rule``: the setting, command or state that decides. ``by_log``: the log itself decides, so `explain` has the
+    numbers; else nothing in the log changes the answer.
+    """
+
+    phase: PartitionPhase
+    outlook: Outlook
+    rule: str
+    reason: str
+    by_log: bool = False
+
+
+def standing_of(fleet: PartitionRegistry, tracked: PartitionEntry) -> PartitionStatus:
+    """OP-11: the first that holds decides state, reason and outlook together."""
+    return next(each for each in _standings(fleet, tracked) if each is not None)
+
+
+def _standings(fleet: PartitionRegistry, tracked: PartitionEntry) -> Iterator[PartitionStatus | None]:
+    if tracked.excluded:
+        yield PartitionStatus("excluded", "no", "cleanerd.topics.include and exclude", tracked.excluded)
+    if tracked.trigger is not None:
+        outlook: Outlook = "observe" if _observes(fleet, tracked) else "now"
+        yield PartitionStatus("cleaning", outlook, tracked.trigger, _TRIGGERS[tracked.trigger])
+    if tracked.paused or fleet.pauses.everything:
+        yield PartitionStatus("paused", "no", "cleanerd pause", "cleaning is paused")
+    if tracked.quarantine is not None:
+        soon = _to_come(fleet, tracked) if tracked.queued else "no"
+        yield PartitionStatus("quarantined", soon, "quarantine", tracked.quarantine.reason)
+    yield _unreadable(fleet, tracked)
+    yield from _by_work(fleet, tracked)
+
+
+def _unreadable(fleet: PartitionRegistry, tracked: PartitionEntry) -> PartitionStatus | None:
+    found = fleet.dirs.get(tracked.path)
+    if found is not None and found.error:
+        return PartitionStatus("idle", "no", "the log directory", found.error)
+    if tracked.failed is not None:
+        return PartitionStatus("idle", "no", "the partition's directory", tracked.failed.reason)
+    if tracked.look is None:
+        return PartitionStatus("idle", "no", "first scan", "not looked at yet")
+    return None
+
+
+def _by_work(fleet: PartitionRegistry, tracked: PartitionEntry) -> Iterator[PartitionStatus | None]:
+    look, found = tracked.look, fleet.dirs.get(tracked.path)
+    if look is not None and look.refused and look.staged is None:
+        yield PartitionStatus("refused", "no", look.rule, look.reason, by_log=True)
+    if tracked.queued:
+        yield PartitionStatus("queued", _to_come(fleet, tracked), "cleaner threads", "waiting for its turn")
+    if look is not None and look.staged is not None:
+        yield PartitionStatus("staged", "restart", "staged plan", _STAGED)
+    if tracked.hold.reason:
+        asked = "the cleaning that was asked for failed: " if tracked.hold.asked else ""
+        yield PartitionStatus("idle", "no", "the last attempt", asked + tracked.hold.reason)
+    if found is not None and found.mode.work is None:
+        yield PartitionStatus("idle", "no", "cleanerd.mode", found.mode.reason)
+    if look is not None and look.reason:
+        yield PartitionStatus("idle", "no", look.rule, look.reason, by_log=True)
+    if found is not None and found.mode.work != "observe" and fleet.is_full(found):
+        reserve = human_bytes(fleet.reserve_of(found))
+        full = f"free space is at the reserve (cleanerd.disk.reserve, {reserve})"
+        yield PartitionStatus(
+            "idle", "no", "cleanerd.disk.reserve", f"{full}: nothing is cleaned here until space is freed"
+        )
+    if has_nothing_to_stage(tracked, fleet.work_of(tracked)):
+        yield PartitionStatus("idle", "no", "staged plan", "cleaning would remove nothing")
+    yield about_to_be_cleaned(fleet, tracked)
+
+
+def about_to_be_cleaned(fleet: PartitionRegistry, tracked: PartitionEntry) -> PartitionStatus:
+    """Nothing speaks against it."""
+    would = "would be cleaned" if _observes(fleet, tracked) else "about to be cleaned"
+    return PartitionStatus("idle", _to_come(fleet, tracked), "min.cleanable.dirty.ratio", would, by_log=True)
+
+
+def _observes(fleet: PartitionRegistry, tracked: PartitionEntry) -> bool:
+    found = fleet.dirs.get(tracked.path)
+    return found is not None and found.mode.mode == "observe"
+
+
+def _to_come(fleet: PartitionRegistry, tracked: PartitionEntry) -> Outlook:
+    """What a cleaning that is about to begin means in its log directory."""
+    if _observes(fleet, tracked):
+        return "observe"
+    return "restart" if fleet.work_of(tracked) == "stage" else "next"

@@ -1,0 +1,211 @@
+"""Makes the :class:`DaemonView`: the one value that metrics, HTTP, ``status`` and ``top`` show."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from cleanerd.daemon.duty_cycle import OF_A_VIEW, pause_seconds
+from cleanerd.daemon.limits import DAEMON_LIMITS, DaemonLimits
+from cleanerd.daemon.status.view_parts import log_dir_view, partition_view, running_view
+from cleanerd.daemon.view import DaemonView
+from cleanerd.host.clock import wall_ms
+from cleanerd.humanize import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from cleanerd.daemon.configuration import Configuration
+    from cleanerd.daemon.discovery.log_dir_scan import LogDirScan
+    from cleanerd.daemon.partition_scan import Key
+    from cleanerd.daemon.registry.partition_registry import PartitionRegistry
+    from cleanerd.daemon.status.counters import Counters
+    from cleanerd.daemon.status.trend import TrendRing
+    from cleanerd.daemon.work.job import CleaningJob
+
+_log = structlog.get_logger()
+
+WARNINGS: Final = 50
+"""The newest ones are shown; all of them are logged."""
+
+SOON_SECONDS: Final = 0.1
+"""Of many changes together one view is made, after so long at the soonest."""
+
+STALE_SECONDS: Final = 30.0
+"""A view is made anew so often even when nothing happens: it says whether the daemon is well."""
+
+STUCK_SECONDS: Final = 120.0
+"""A round that takes longer than this, and four rounds' time, hangs: a disk does not answer."""
+
+
+class Publisher:
+    """Owns the view. ``running``: the jobs that workers have. ``news``: what happened since it was asked for last."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        fleet: PartitionRegistry,
+        running: Mapping[Key, CleaningJob],
+        counters: Counters,
+        news: Callable[[], list[str]],
+        trend: TrendRing,
+        *,
+        version: str,
+        started_ms: int,
+        limits: DaemonLimits = DAEMON_LIMITS,
+    ) -> None:
+        self._limits = limits
+        self._configuration = configuration
+        self._fleet = fleet
+        self._running = running
+        self._counters = counters
+        self._news = news
+        self._trend = trend
+        self._host = socket.gethostname()
+        self._version = version
+        self._started_ms = started_ms
+        self._events: dict[str, float] = {}
+        self._of_settings: tuple[str, ...] = ()
+        self._not_reloaded = ""
+        self._round_ended_at = time.monotonic()
+        self._last_round_ms: int | None = None
+        self.ready = False
+        self._pending: asyncio.TimerHandle | None = None
+        self._took = 0.0
+        self.view = self._make()
+        self._made_at = time.monotonic()
+
+    def publish(self) -> None:
+        """Put a new view in the place of the old one."""
+        if self._pending is not None:
+            self._pending.cancel()
+            self._pending = None
+        told, self._trend.warnings = self._trend.warnings, []
+        for warning in (*self._news(), *told):
+            self.warn(warning)
+        began = time.thread_time()  # a machine that stood still meanwhile did not work for it
+        self.view = self._make()
+        self._took = time.thread_time() - began
+        self._made_at = time.monotonic()
+
+    def soon(self) -> None:
+        """Within a moment: of many changes together one view is made."""
+        if self._pending is None:
+            wait = max(SOON_SECONDS, pause_seconds(self._took, OF_A_VIEW))
+            self._pending = asyncio.get_running_loop().call_later(wait, self.publish)
+
+    def is_stale(self) -> bool:
+        """Whether it says nothing about the last moments."""
+        return time.monotonic() - self._made_at > STALE_SECONDS
+
+    def round_ended(self) -> None:
+        """Everything was looked at."""
+        self._round_ended_at = time.monotonic()
+        self._last_round_ms = wall_ms()
+        self.ready = self.ready or not self._configuration.is_behind
+
+    def reloaded(self, warnings: list[str]) -> None:
+        """Other settings count from now on. Who was ready stays so: work goes on with what is known.
+
+        What was wrong with the file at an earlier try is so no longer.
+        """
+        self._of_settings = tuple(warnings)
+        self._not_reloaded = ""
+        for warning in warnings:
+            _log.warning("setting", reason=warning)
+        self.publish()
+
+    def not_reloaded(self, warning: str) -> None:
+        """The settings that were there before go on counting: said until others do."""
+        self._not_reloaded = warning
+        _log.warning("warning", reason=warning)
+        self.publish()
+
+    def warn(self, text: str) -> None:
+        """Something that an operator should know; the newest come last, each once."""
+        if text not in self._events:
+            _log.warning("warning", reason=text)
+        self._events.pop(text, None)
+        self._events[text] = time.monotonic()
+        while len(self._events) > WARNINGS:
+            self._events.pop(next(iter(self._events)))
+
+    def _about_settings(self) -> list[str]:
+        return [*([self._not_reloaded] if self._not_reloaded else []), *self._of_settings]
+
+    def _of_late(self) -> list[str]:
+        oldest = time.monotonic() - self._limits.event_seconds
+        self._events = {text: at for text, at in self._events.items() if at > oldest}
+        return list(self._events)
+
+    def status_line(self) -> str:
+        """The line that ``systemctl status`` shows: how it is now, and what is wrong with it."""
+        partitions = self._fleet.partitions
+        bad = sum(tracked.quarantine is not None for tracked in partitions.values())
+        return (
+            f"{self._configuration.settings.daemon.cleanerd_mode}: {counted(len(partitions), 'partition')}, "
+            f"{len(self._running)} being cleaned, {bad} quarantined"
+            + (", paused" if self.view.paused else "")
+            + ("" if self.view.healthy else f"; unhealthy: {self.view.unhealthy_reason}")
+        )
+
+    def _make(self) -> DaemonView:
+        fleet, daemon = self._fleet, self._configuration.settings.daemon
+        reason = self._unhealthy_reason()
+        views = tuple([tracked.view or partition_view(fleet, tracked) for tracked in fleet.by_name()])
+        totals, now_ms = self._counters.totals(), wall_ms()
+        held = self._counters.pop_longest_hold()
+        return DaemonView(
+            version=self._version,
+            started_ms=self._started_ms,
+            made_ms=now_ms,
+            ready=self.ready,
+            healthy=not reason,
+            unhealthy_reason=reason,
+            mode=daemon.cleanerd_mode,
+            paused=fleet.pauses.everything,
+            threads=daemon.log_cleaner_threads,
+            window_open=self._configuration.window_is_open(),
+            last_round_ms=self._last_round_ms,
+            map_utilization=max(_utilizations(fleet), default=0.0),
+            settings_generation=self._configuration.generation,
+            log_dirs=tuple(log_dir_view(fleet, found) for found in self._dirs()),
+            partitions=views,
+            running=tuple(running_view(job) for job in self._running.values()),
+            history=self._counters.history,
+            warnings=tuple(dict.fromkeys([*self._about_settings(), *self._of_dirs(), *self._of_late()])),
+            totals=totals,
+            host=self._host,
+            trend=self._trend.observe(now_ms, totals, held, lambda: sum(each.dirty_bytes or 0 for each in views)),
+            round_every_ms=daemon.log_cleaner_backoff_ms,
+        )
+
+    def _unhealthy_reason(self) -> str:
+        silent = time.monotonic() - self._round_ended_at
+        backoff = self._configuration.settings.daemon.log_cleaner_backoff_ms / 1000
+        if silent > max(STUCK_SECONDS, 4 * backoff):
+            return f"looking at the log directories has not ended for {silent:.0f} s: does a disk hang? (kernel log)"
+        dirs = self._dirs()
+        if dirs and not any(found.online for found in dirs):
+            return f"no log directory can be read: {dirs[0].error}"
+        return ""
+
+    def _dirs(self) -> list[LogDirScan]:
+        """In the order of the settings, whoever answered first."""
+        found = self._fleet.dirs
+        return [found[str(path)] for path in self._configuration.log_dirs if str(path) in found]
+
+    def _of_dirs(self) -> Iterable[str]:
+        for found in self._dirs():
+            if found.error:
+                yield f"{found.path}: {found.error}" if str(found.path) not in found.error else found.error
+            yield from found.warnings
+
+
+def _utilizations(fleet: PartitionRegistry) -> Iterable[float]:
+    cleans = (tracked.last_clean for tracked in fleet.partitions.values())
+    return (float(clean.result.get("map_utilization", 0.0)) for clean in cleans if clean is not None)

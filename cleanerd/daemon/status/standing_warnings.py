@@ -1,0 +1,69 @@
+"""What stands in the way of the daemon as a whole: a state directory that takes nothing, a clock that jumped.
+
+Told once when it begins and once when it is over, and shown as a warning for as long as it lasts.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import structlog
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd.host.clock import Clock
+    from cleanerd.state.cleaner_checkpoint import StateStore
+
+_log = structlog.get_logger()
+
+
+class StandingWarnings:
+    """Of one service; asked by its event loop alone."""
+
+    def __init__(self, store: StateStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._known: dict[str, str] = {}
+        self._unshown: dict[str, str] = {}
+
+    def current(self) -> tuple[str, ...]:
+        """The warnings that hold now; new ones and those that ended are logged."""
+        found = {**self._of_state(), **self._of_clock()}
+        for key in found.keys() - self._known.keys():
+            _log.warning("trouble", reason=found[key])
+        for key in self._known.keys() - found.keys():
+            _log.info("trouble is over", reason=self._known[key])
+        self._known = found
+        return tuple(found.values())
+
+    def passed(self) -> list[str]:
+        """What happened to the state directory since the last call and does not last: files that were damaged.
+
+        One that stood when it was asked for and ended before :meth:`current` could show it is told the next time.
+        """
+        happened, self._store.warnings = self._store.warnings, []
+        standing = tuple(self._store.standing.items())
+        texts = {text for _, text in standing}
+        over = [text for key, text in self._unshown.items() if text not in texts and key not in self._known]
+        self._unshown = {
+            str(path.parent): text
+            for path, text in standing
+            if str(path.parent) not in self._known and (text in happened or text in self._unshown.values())
+        }
+        return [*over, *(each for each in happened if each not in texts)]
+
+    def _of_state(self) -> dict[str, str]:
+        """One for each directory: where thousands of files cannot be written, one line says it."""
+        by_directory: dict[Path, list[str]] = defaultdict(list)
+        for path, text in tuple(self._store.standing.items()):
+            by_directory[path.parent].append(text)
+        return {
+            str(directory): texts[0] + ("" if len(texts) == 1 else f" (and {len(texts) - 1} files more there)")
+            for directory, texts in by_directory.items()
+        }
+
+    def _of_clock(self) -> dict[str, str]:
+        warning = self._clock.observe()
+        return {"clock": warning} if warning else {}

@@ -1,0 +1,135 @@
+"""A day of figures, one point for every ten minutes: what the page draws; kept over a restart in ``trend.json``.
+
+A bounded file in the state directory, written when a point is complete and when the daemon ends. Nothing depends on it:
+one that is damaged or cannot be written is said so, and the day begins anew.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from cleanerd.daemon.view import Trend
+from cleanerd.fsio.state_files import entries_of, require_format, try_write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cleanerd.daemon.view import DaemonTotals
+
+    Write = Callable[[Callable[[], str], Callable[[str], None]], None]
+
+EVERY_MS: Final = 10 * 60_000
+POINTS: Final = 144
+"""Of ten minutes each: a day."""
+
+SUM_EVERY_MS: Final = 10_000
+"""Dirty bytes are summed over all partitions no more often."""
+
+FILE_NAME: Final = "trend.json"
+_FORMAT: Final = 1
+_MAX_NUMBER: Final = 2**63 - 1
+
+
+@dataclass(slots=True)
+class _Point:
+    """Ten minutes: sums, the dirty bytes at their end, the longest time that a swap held a partition's lock."""
+
+    slot: int
+    reclaimed_bytes: int = 0
+    cleans: int = 0
+    dirty_bytes: int = 0
+    held_us: int = 0
+
+
+class TrendRing:
+    """The points of the last day, oldest first; called by the daemon's event loop alone.
+
+    ``write``: has the first of its arguments done, a write that a slow disk may hold up, in the order of the calls, and
+    calls the second with what came of it, on the event loop. By default at once.
+    """
+
+    def __init__(self, state_dir: Path, write: Write | None = None) -> None:
+        self._path = state_dir / FILE_NAME
+        self._write = write or _at_once
+        self.warnings: list[str] = []
+        self._points = entries_of(self._path, _read, self.warnings)
+        self._counted = (0, 0)
+        self._summed_ms = -SUM_EVERY_MS
+        self._unwritten = False
+
+    def observe(self, now_ms: int, totals: DaemonTotals, held_seconds: float, dirty_bytes: Callable[[], int]) -> Trend:
+        """Count what happened since the last call, and return the day.
+
+        ``held_seconds``: the longest hold of a lock since then. A clock that goes back adds to the last point.
+        """
+        slot = now_ms // EVERY_MS
+        self._points = [each for each in self._points if slot - POINTS < each.slot <= slot + POINTS]
+        if not self._points or self._points[-1].slot < slot:
+            self.save()
+            self._points.append(_Point(slot, dirty_bytes=self._points[-1].dirty_bytes if self._points else 0))
+            self._summed_ms = now_ms - SUM_EVERY_MS
+        point = self._points[-1]
+        counted = (totals.bytes_before - totals.bytes_after, totals.cleans.get("cleaned", 0))
+        point.reclaimed_bytes += counted[0] - self._counted[0]
+        point.cleans += counted[1] - self._counted[1]
+        self._counted = counted
+        point.held_us = max(point.held_us, round(held_seconds * 1_000_000))
+        if not 0 <= now_ms - self._summed_ms < SUM_EVERY_MS:
+            self._summed_ms = now_ms
+            point.dirty_bytes = dirty_bytes()
+        return self._day(point.slot)
+
+    def save(self) -> None:
+        """Write it down; a state directory that takes nothing is said so once, and costs nothing else."""
+        if not self._points:
+            return
+        document = {"format": _FORMAT, "points": [asdict(point) for point in self._points[-POINTS:]]}
+        self._write(partial(_store, self._path, json.dumps(document).encode()), self._stored)
+
+    def _stored(self, problem: str) -> None:
+        if problem and not self._unwritten:
+            self.warnings.append(problem)
+        self._unwritten = bool(problem)
+
+    def _day(self, last: int) -> Trend:
+        known = {point.slot: point for point in self._points}
+        points = [known.get(slot) for slot in range(last - POINTS + 1, last + 1)]
+        return Trend(
+            every_ms=EVERY_MS,
+            end_ms=(last + 1) * EVERY_MS,
+            reclaimed_bytes=tuple(None if each is None else each.reclaimed_bytes for each in points),
+            dirty_bytes=tuple(None if each is None else each.dirty_bytes for each in points),
+            cleans=tuple(None if each is None else each.cleans for each in points),
+            held_us=tuple(None if each is None else each.held_us for each in points),
+        )
+
+
+def _store(path: Path, data: bytes) -> str:
+    problem = try_write(path, data)
+    return problem and f"{problem}; figures are lost at a restart"
+
+
+def _at_once(work: Callable[[], str], done: Callable[[str], None]) -> None:
+    done(work())
+
+
+def _read(data: bytes) -> list[_Point]:
+    """Raises: one of ``DAMAGE``."""
+    document = json.loads(data)
+    require_format(document, _FORMAT)
+    points = [_point(each) for each in document["points"][-POINTS:]]
+    if any(one.slot >= other.slot for one, other in pairwise(points)):
+        raise ValueError("its points are not in order")
+    return points
+
+
+def _point(document: dict[str, Any]) -> _Point:
+    numbers = {name: document[name] for name in _Point.__dataclass_fields__}
+    if not all(type(value) is int and abs(value) <= _MAX_NUMBER for value in numbers.values()):
+        raise ValueError("a point is made of whole numbers")
+    return _Point(**numbers)

@@ -1,0 +1,149 @@
+"""From what the fleet knows to what is shown: one :class:`PartitionView`, one :class:`LogDirView`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from cleanerd.daemon.registry.partition_entry import reclaimable_of
+from cleanerd.daemon.status.partition_status import about_to_be_cleaned, standing_of
+from cleanerd.daemon.view import LogDirView, PartitionView, QuarantineView, RunningView
+from cleanerd.resolution.kafka_cleaner import kafka_cleaner
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cleanerd.daemon.discovery.log_dir_scan import LogDirScan
+    from cleanerd.daemon.registry.partition_entry import PartitionEntry
+    from cleanerd.daemon.registry.partition_registry import PartitionRegistry
+    from cleanerd.daemon.view import PartitionMode
+    from cleanerd.daemon.work.job import CleaningJob
+
+
+def partition_view(fleet: PartitionRegistry, tracked: PartitionEntry) -> PartitionView:
+    """One partition; the one that was made before, if nothing has changed since."""
+    if tracked.view is None:
+        tracked.view = _partition_view(fleet, tracked)
+    return tracked.view
+
+
+def log_dir_view(fleet: PartitionRegistry, found: LogDirScan) -> LogDirView:
+    """What is shown of one log directory."""
+    info = None if found.choice is None else found.choice.info
+    return LogDirView(
+        path=str(found.path),
+        online=found.online,
+        mode=found.mode.mode,
+        mode_reason=found.mode.reason,
+        total_bytes=found.total_bytes,
+        free_bytes=found.free_bytes,
+        reserve_bytes=fleet.reserve_of(found),
+        agent=None if info is None else asdict(info),
+        error=found.error,
+        kafka_cleaner=kafka_cleaner(found.facts, info).told,
+        node_id=None if found.facts is None else found.facts.node_id,
+    )
+
+
+def explain_answer(fleet: PartitionRegistry, tracked: PartitionEntry, answer: Mapping[str, Any]) -> dict[str, Any]:
+    """OP-11: the answer of ``explain``, which has just read the log, held against what the daemon does with it."""
+    view, standing = partition_view(fleet, tracked), standing_of(fleet, tracked)
+    if not standing.by_log:
+        answer = {**answer, "rule": standing.rule, "reason": view.reason, "changes": None}
+    elif answer["cleaned_now"]:
+        standing = about_to_be_cleaned(fleet, tracked)
+        answer = {**answer, "reason": standing.reason}
+    else:
+        standing = replace(standing, outlook="no", reason=answer["reason"])
+    found = fleet.dirs.get(tracked.path)
+    told = "" if found is None else kafka_cleaner(found.facts, None if found.choice is None else found.choice.info).note
+    if told:
+        answer = {**answer, "notes": [*answer.get("notes", ()), told]}
+    daemon = {
+        "log_dir": tracked.path,
+        "phase": view.phase,
+        "outlook": standing.outlook,
+        "mode": view.mode,
+        "reason": standing.reason,
+        "next_purge_ms": view.next_purge_ms,
+    }
+    return {
+        **answer,
+        "cleaned_now": standing.outlook in {"now", "next"},
+        "daemon": daemon,
+    }
+
+
+def running_view(job: CleaningJob) -> RunningView:
+    """A cleaning that goes on."""
+    progress = job.progress
+    return RunningView(
+        topic=job.name.topic,
+        partition=job.name.partition,
+        log_dir=str(job.path),
+        started_ms=job.started_ms,
+        trigger=job.trigger,
+        phase=progress.current,
+        done_bytes=min(progress.done_bytes, progress.total_bytes),
+        total_bytes=progress.total_bytes,
+    )
+
+
+def _partition_view(fleet: PartitionRegistry, tracked: PartitionEntry) -> PartitionView:
+    standing = standing_of(fleet, tracked)
+    # Settings leave an excluded partition to Kafka: no scan of it counts, nor does a failure of before.
+    excluded = standing.phase == "excluded"
+    look = None if excluded else tracked.look
+    quarantine = None if excluded else tracked.quarantine
+    found = fleet.dirs.get(tracked.path)
+    reclaimable = None if look is None else reclaimable_of(tracked)
+    mode: PartitionMode = "offline" if found is None else found.mode.mode
+    return PartitionView(
+        topic=tracked.name.topic,
+        partition=tracked.name.partition,
+        log_dir=tracked.path,
+        phase=standing.phase,
+        outlook=standing.outlook,
+        mode=mode,
+        reason=standing.reason + _by_whom(fleet, tracked),
+        strategy="" if look is None else look.strategy,
+        fingerprint="" if look is None else look.fingerprint,
+        clean_offset=None if look is None else look.clean_offset,
+        bound_offset=None if look is None else look.bound_offset,
+        size_bytes=None if look is None else look.size_bytes,
+        dirty_bytes=None if look is None else look.dirty_bytes,
+        dirty_ratio=None if look is None else look.dirty_ratio,
+        reclaimable_bytes=None if reclaimable is None else reclaimable.bytes,
+        reclaimable_exact=reclaimable is not None and reclaimable.method == "exact",
+        reclaimable_low_bytes=None if reclaimable is None else reclaimable.low,
+        reclaimable_high_bytes=None if reclaimable is None else reclaimable.high,
+        reclaimable_method=None if reclaimable is None else reclaimable.method,
+        overdue_at_ms=None if look is None or not look.dirty_bytes else look.overdue_at_ms,
+        next_purge_ms=None if look is None else tracked.next_purge_ms,
+        delegated=None if look is None else look.delegated,
+        fingerprint_changed=look is not None and look.fingerprint_changed,
+        quarantine=None
+        if quarantine is None
+        else QuarantineView(quarantine.reason, quarantine.since_ms, quarantine.failures, quarantine.retry_at_ms),
+        last_clean=tracked.last_clean,
+        has_wrong_times=look is not None and look.has_wrong_times,
+        open_transaction_since_ms=None if look is None else look.open_since_ms,
+        waits_for=() if look is None else look.expiry.missing,
+        waits_since_ms=None if look is None or look.expiry.since_ms < 0 else look.expiry.since_ms,
+    )
+
+
+_NOT_BY_SPARK = (
+    "; it may have as many keys as cleanerd.spark.threshold.keys says, but is not handed over: what Spark stages "
+    "cannot be swapped in live"
+)
+
+
+def _by_whom(fleet: PartitionRegistry, tracked: PartitionEntry) -> str:
+    """That it is cleaned live, in spite of its size; by its offsets, of which every key has one of its own."""
+    look, found = tracked.look, fleet.dirs.get(tracked.path)
+    threshold = fleet.settings.spark_threshold_keys
+    if look is None or found is None or found.mode.work != "live" or threshold is None:
+        return ""
+    large = look.bound_offset - look.clean_offset >= threshold
+    return _NOT_BY_SPARK if large and (look.eligible or tracked.trigger is not None) else ""

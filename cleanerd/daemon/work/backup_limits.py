@@ -1,0 +1,115 @@
+"""What the daemon's cleanings replace is kept a while for ``cleanerd undo`` (``cleanerd.keep.replaced.dir``, S-40).
+
+A round asks for its directory before it begins, and for room before it replaces anything. Every minute a thread of its
+own lets go of what is too old: it may be a while before the next cleaning.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.errors import CleanerdError
+from cleanerd.host.clock import steady_ms
+from cleanerd.humanize import human_bytes
+from cleanerd.segments.keep_dir import on_its_file_system
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.swap.backup import BackupPlace, require_keepable
+from cleanerd.swap.backup_limits import ClockReadings, KeepLimits, prune_kept
+from cleanerd.swap.kept_segments import KeptSegments
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from cleanerd.config import Settings
+    from cleanerd.host.clock import Clock
+    from cleanerd.segments.log_dir import LogDir
+    from cleanerd.state.cleaner_checkpoint import StateStore
+    from cleanerd.swap.kept_segments import KeptSize
+
+SWEEP_SECONDS: Final = 60.0
+
+
+class BackupLimits:
+    """Of one service. Its methods may be called by several threads at once."""
+
+    def __init__(self, store: StateStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._size_bytes: dict[Path, int] = {}
+        self._warnings: list[str] = []
+        self._known: dict[str, KeptSize] = {}
+
+    def pop_warnings(self) -> list[str]:
+        """What an operator should know since the last call."""
+        with self._lock:
+            warnings, self._warnings = self._warnings, []
+        return warnings
+
+    def place(self, log_dir: LogDir, settings: Settings) -> BackupPlace | None:
+        """Where what is replaced in ``log_dir`` is kept; None when nothing is to be.
+
+        Raises:
+            CleanerdError: it is to be, and cannot: nothing may be replaced then.
+        """
+        places = settings.daemon.cleanerd_keep_replaced_dir
+        if not places:
+            return None
+        try:
+            path = on_its_file_system(places, log_dir.path)
+            require_keepable(path, [log_dir.path])
+            KeptSegments(self._store.root).require_writable(self._store.owner(log_dir))
+        except CleanerdError as error:
+            self._add_warnings(
+                f"{log_dir.path}: nothing is cleaned, as what a cleaning replaces cannot be kept: {error}"
+            )
+            raise
+        room = partial(self._make_space, log_dir, path, _limits(settings))
+        return BackupPlace(path, room, now_ms=lambda: sum(self._clock.read_ms()))
+
+    def sweep(self, log_dirs: Sequence[Path], settings: Settings) -> None:
+        """Let go of what is too old, or too much; what is in the way is told once a time, and no error."""
+        places = settings.daemon.cleanerd_keep_replaced_dir
+        for path in log_dirs:
+            try:
+                log_dir = read_log_dir(path)
+                self._sweep(log_dir, on_its_file_system(places, path), _limits(settings), 0)
+            except (CleanerdError, OSError) as error:
+                self._add_warnings(f"what is kept of replaced segments of {path} is not looked after: {error}")
+
+    def _make_space(self, log_dir: LogDir, place: Path, limits: KeepLimits, size_bytes: int) -> str:
+        if size_bytes > limits.retention_bytes:
+            return (
+                f"it is {human_bytes(size_bytes)}, and cleanerd.keep.replaced.retention.bytes is "
+                f"{human_bytes(limits.retention_bytes)}"
+            )
+        with self._lock:
+            kept = self._size_bytes.get(log_dir.path)
+        if kept is None or kept + size_bytes > limits.retention_bytes:
+            self._sweep(log_dir, place, limits, size_bytes)
+        with self._lock:
+            self._size_bytes[log_dir.path] = self._size_bytes.get(log_dir.path, 0) + size_bytes
+        return ""
+
+    def _sweep(self, log_dir: LogDir, place: Path, limits: KeepLimits, room_bytes: int) -> None:
+        kept_segments = KeptSegments(self._store.root)
+        now = ClockReadings(self._clock.now_ms(), steady_ms())
+        kept = prune_kept(kept_segments, log_dir, place, limits, now, room_bytes=room_bytes, known=self._known)
+        with self._lock:
+            self._size_bytes[log_dir.path] = kept.size_bytes
+        newer = (f"{error}; it counts for no limit" for error in kept_segments.newer.values())
+        for warning in (*kept_segments.warnings, *newer, *kept.problems):
+            self._add_warnings(warning)
+
+    def _add_warnings(self, text: str) -> None:
+        with self._lock:
+            if text not in self._warnings:
+                self._warnings.append(text)
+
+
+def _limits(settings: Settings) -> KeepLimits:
+    daemon = settings.daemon
+    return KeepLimits(daemon.cleanerd_keep_replaced_retention_ms, daemon.cleanerd_keep_replaced_retention_bytes)

@@ -1,0 +1,1 @@
+"""Files whose owner may be hostile: opened, read, replaced, locked (U-33)."""

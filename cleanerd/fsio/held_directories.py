@@ -1,0 +1,124 @@
+"""Directories below the state directory that stay open: thousands of small partitions ask for them all the time.
+
+To open one a name at a time, as hostile names want it (``safe_open``), takes two calls for each name, and one
+more to close it. Of one that is held each name on the way is asked for in one call: as long as these are directories,
+not links, and the last is what is held, there is nothing to open.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.fsio import safe_open
+from cleanerd.fsio.safe_open import close_quietly
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+MOST_HELD: Final = 32
+"""Descriptors: two for each of more log directories than a broker has disks."""
+
+
+@dataclass(slots=True, eq=False)
+class _Held:
+    """An open directory; ``users`` are at work in it now. It is closed by the last of them once it is ``outdated``."""
+
+    descriptor: int
+    status: os.stat_result
+    users: int = 0
+    outdated: bool = False
+
+
+_lock: Final = threading.Lock()
+_held: Final[dict[str, _Held]] = {}
+
+
+class HeldDirectory:
+    """The directory ``name``, which may be ``a/b``, below ``root``: its descriptor, in the block.
+
+    Others have the same one: who lists it does so by ``safe_open.names_in(".", ...)``, as two would take turns with the
+    names otherwise. No link is followed but on the way to ``root``. Raises OSError as ``open_directory`` does.
+    """
+
+    __slots__ = ("_held", "_name", "_root")
+
+    def __init__(self, root: str, name: str) -> None:
+        self._root = root
+        self._name = name
+
+    def __enter__(self) -> int:
+        path = f"{self._root}/{self._name}"
+        with _lock:
+            held = _held.get(path)
+            if held is not None:
+                held.users += 1
+        if held is not None and not _leads_to(self._root, self._name, held.status):
+            _leave(held, path, outdated=True)
+            held = None
+        self._held = held or _opened(path, self._root, self._name)
+        return self._held.descriptor
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _leave(self._held, f"{self._root}/{self._name}")
+
+
+def close_all() -> None:
+    """Of all: nobody asks for them any more. Who is at work in one closes it."""
+    with _lock:
+        for path in list(_held):
+            _close(path)
+
+
+def _leads_to(root: str, name: str, status: os.stat_result) -> bool:
+    """Whether the name is that directory yet, and by no link, even if one led to it: to open it would be refused."""
+    path, found = root, None
+    try:
+        for each in name.split("/"):
+            path = f"{path}/{each}"
+            found = os.lstat(path)
+            if not stat.S_ISDIR(found.st_mode):
+                return False
+    except OSError:
+        return False  # whoever opens it is told why
+    return found is not None and os.path.samestat(found, status)
+
+
+def _opened(path: str, root: str, name: str) -> _Held:
+    above = safe_open.open_trusted_directory(root)
+    try:
+        descriptor = safe_open.open_directory(name, dir_fd=above)
+    finally:
+        close_quietly(above)
+    with safe_open.closed_on_error(descriptor):
+        found = _Held(descriptor, os.fstat(descriptor), users=1)
+    with _lock:
+        found.outdated = path in _held  # somebody else was faster: this one is for this block alone
+        if not found.outdated:
+            _held[path] = found
+            for old in list(_held)[:-MOST_HELD]:
+                _close(old)
+    return found
+
+
+def _leave(held: _Held, path: str, *, outdated: bool = False) -> None:
+    with _lock:
+        if outdated and _held.get(path) is held:
+            _close(path)
+        held.users -= 1
+        last = held.outdated and held.users == 0
+    if last:
+        close_quietly(held.descriptor)
+
+
+def _close(path: str) -> None:
+    """It is held no longer; the lock is."""
+    held = _held.pop(path)
+    held.outdated = True
+    if held.users == 0:
+        close_quietly(held.descriptor)

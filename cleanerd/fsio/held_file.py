@@ -1,0 +1,220 @@
+"""Who of us works on a log directory: a small file in it that is locked as long as they do.
+
+Kafka's loader passes over plain files in a log directory, so no broker looks at these. Two of them, because both may be
+at work at once: the daemon that looks after the directory, and the verb that holds Kafka's own lock. The file says who
+it is; only the lock says that it is so. It may be opened by its owner alone (0600), so that nobody else on the host can
+hold up a cleaning, and it goes when the work ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.errors import LogDirBusyError
+from cleanerd.fsio.record_lock import query_holder, set_lock
+from cleanerd.fsio.safe_open import (
+    close_quietly,
+    closed_on_error,
+    open_to_read,
+    open_to_write,
+    open_trusted_directory,
+)
+from cleanerd.fsio.small_file import ignore_owner_errors
+from cleanerd.fsio.state_files import DAMAGE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DAEMON_FILE: Final = ".cleanerd-daemon.lock"
+COMMAND_LOCK_FILE: Final = ".cleanerd-verb.lock"
+
+_MODE: Final = 0o600
+_MAX_BYTES: Final = 4096
+_TRIES: Final = 8
+_COMMANDS: Final = frozenset({"run", "clean", "apply", "undo"})
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who has it, by their own word; ``pid`` is 0 when the file does not say."""
+
+    name: str
+    pid: int
+    host: str
+
+    def __str__(self) -> str:
+        where = "" if self.host in {"", socket.gethostname()} else f" on {self.host}"
+        return f"{self.name} (process {self.pid}{where})" if self.pid else self.name
+
+
+class HeldFile:
+    """One of the files, held. Nothing else of the process may be forked meanwhile without ``forget``."""
+
+    def __init__(self, directory: int, name: str, descriptor: int) -> None:
+        """Called by :meth:`take` only."""
+        self._directory = directory
+        self._name = name
+        self._descriptor = descriptor
+
+    @classmethod
+    def acquire(cls, log_dir: Path, name: str) -> HeldFile:
+        """Hold ``name`` in ``log_dir``.
+
+        Raises:
+            LogDirBusyError: another process holds it; says which one.
+            OSError: it cannot be made or locked here: a file system that is read-only, or has no locks.
+        """
+        directory = open_trusted_directory(log_dir)
+        try:
+            return cls(directory, name, _locked(name, directory, log_dir))
+        except BaseException:
+            close_quietly(directory)
+            raise
+
+    def is_in_place(self, log_dir: Path | None = None) -> bool:
+        """Whether the name still leads to the file that is held: else somebody removed it, and others can hold one.
+
+        ``log_dir``: by that path. Another directory may have come there since: a disk that was mounted anew.
+        """
+        if log_dir is not None and not _leads_to(log_dir, self._directory):
+            return False
+        return _is_there(self._name, self._directory, self._descriptor)
+
+    def release(self) -> None:
+        """Give it back and remove it; a second call does nothing."""
+        if self._descriptor < 0:
+            return
+        try:
+            if self.is_in_place():
+                os.unlink(self._name, dir_fd=self._directory)
+        except OSError:
+            pass  # it is empty of meaning once nobody holds it
+        self.forget()
+
+    def forget(self) -> None:
+        """Close this process's copy."""
+        if self._descriptor >= 0:
+            close_quietly(self._descriptor)
+            close_quietly(self._directory)
+            self._descriptor = self._directory = -1
+
+
+def holder_of(log_dir: Path, name: str) -> Holder | None:
+    """Who holds ``name`` now, without taking it; None for nobody, and where it cannot be asked."""
+    try:
+        directory = open_trusted_directory(log_dir)
+    except OSError:
+        return None
+    try:
+        descriptor = open_to_read(name, dir_fd=directory)
+    except OSError:
+        return None
+    finally:
+        close_quietly(directory)
+    try:
+        return None if query_holder(descriptor) is None else _read(descriptor)
+    except OSError:
+        return None
+    finally:
+        close_quietly(descriptor)
+
+
+def _locked(name: str, directory: int, log_dir: Path) -> int:
+    for _ in range(_TRIES):
+        descriptor = _open(name, directory)
+        try:
+            _lock(descriptor, log_dir)
+            if _is_there(name, directory, descriptor):
+                _write_holder(descriptor)
+                return descriptor
+        except BaseException:
+            close_quietly(descriptor)
+            raise
+        close_quietly(descriptor)  # whoever had it has just removed it
+    raise _restless(name)
+
+
+def _open(name: str, directory: int) -> int:
+    for _ in range(_TRIES):
+        try:
+            return open_to_write(name, dir_fd=directory)
+        except FileNotFoundError:
+            pass
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            descriptor = os.open(name, flags, _MODE, dir_fd=directory)
+        except FileExistsError:
+            continue
+        # The next one to hold it may be the broker's user, as the daemon is, and not root.
+        with closed_on_error(descriptor), ignore_owner_errors():
+            owner = os.fstat(directory)
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
+        return descriptor
+    raise _restless(name)
+
+
+def _restless(name: str) -> OSError:
+    return OSError(errno.EAGAIN, "something creates and removes it again and again", name)
+
+
+def _lock(descriptor: int, log_dir: Path) -> None:
+    try:
+        set_lock(descriptor, fcntl.F_OFD_SETLK, fcntl.F_WRLCK)
+    except OSError as error:
+        if error.errno not in {errno.EAGAIN, errno.EACCES}:
+            raise
+        raise LogDirBusyError(
+            f"{_read(descriptor)} works on this directory",
+            where=str(log_dir),
+            hint="stop the other one first; it may use another state directory and another control socket",
+        ) from error
+    if os.fstat(descriptor).st_mode & 0o077:
+        with ignore_owner_errors():
+            os.fchmod(descriptor, _MODE)
+
+
+def _is_there(name: str, directory: int, descriptor: int) -> bool:
+    held = os.fstat(descriptor)
+    try:
+        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except OSError:
+        return False
+    return held.st_nlink >= 1 and (held.st_dev, held.st_ino) == (found.st_dev, found.st_ino)
+
+
+def _leads_to(log_dir: Path, directory: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(log_dir), os.fstat(directory))
+    except OSError:
+        return False
+
+
+def _write_holder(descriptor: int) -> None:
+    verb = sys.argv[1] if len(sys.argv) > 1 and sys.argv[1] in _COMMANDS else ""
+    document = {
+        "name": f"cleanerd {verb}".strip(),
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "since_ms": time.time_ns() // 1_000_000,
+    }
+    # The lock is what counts: on a disk that is full it is held by somebody without a name.
+    with contextlib.suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(document).encode() + b"\n", 0)
+
+
+def _read(descriptor: int) -> Holder:
+    try:
+        document = json.loads(os.pread(descriptor, _MAX_BYTES, 0))
+        return Holder(str(document["name"])[:60], int(document["pid"]), str(document["host"])[:253])
+    except (OSError, *DAMAGE):
+        return Holder("another cleanerd", 0, "")

@@ -1,0 +1,358 @@
+"""Opening what lies below a directory that somebody else owns: names are hostile (U-33).
+
+Whoever owns a log directory may plant a link, a pipe or a second name of another file in it at any moment, and cleanerd
+may run as root. So a directory is opened once, by the path that the operator named, and everything below it goes by
+descriptor, a plain name at a time, also where a function is given ``a/b``. Only the operator's own path is followed:
+all of it by :func:`open_trusted_directory`, all but its last name where ``dir_fd`` is None.
+
+Every function raises OSError; its ``strerror`` says what is wrong: :class:`HostileNameError` when the name is
+there and is not what it must be.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import contextmanager, suppress
+from io import FileIO
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+MAX_SMALL_FILE_BYTES: Final = 256 * 1024 * 1024
+"""No file that is read whole is ever so large; a sparse one of a terabyte would take all memory."""
+
+MAX_MANIFEST_BYTES: Final = 32 * 1024 * 1024
+"""Nor are manifests of staged plans, which take nine times as much memory: room for 97,000 segments (U-35)."""
+
+MAX_KEPT_BYTES: Final = 2 * MAX_MANIFEST_BYTES
+"""Nor is what is remembered of kept segments: of as many as a plan can name, by longer lines."""
+
+MAX_FACTS_BYTES: Final = 16 * 1024 * 1024
+"""Nor are those that every look reads: checkpoints, leader epochs, states of partitions."""
+
+MAX_IDENTITY_BYTES: Final = 64 * 1024
+"""Nor those that say in a few lines whose a directory is; parsed, their lines take thirty times as much memory."""
+
+_BASE: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_TRIES: Final = 8
+_PART_BYTES: Final = 1 << 20
+_PROBE_BYTES: Final = 4096
+
+ROOM_BYTES: Final = 96 * 1024
+"""So many zeros are no entries of an index: a multiple of the sizes of both kinds, and of a page."""
+_ZEROS: Final = bytes(ROOM_BYTES)
+
+
+class HostileNameError(OSError):
+    """The name is there, and is no file or directory that we may open."""
+
+
+class ConcurrentlyCreatedError(HostileNameError, FileExistsError):
+    """A directory that is not as we made it stands at the name: another cleanerd's, or one that was moved there.
+
+    Whoever has to do with the directory, whoever made it, judges it as one that was there before.
+    """
+
+
+def open_trusted_directory(path: Path | str) -> int:
+    """A descriptor of a directory that the operator named; links on the way to it are his own and are followed."""
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def open_named(path: Path | str) -> int:
+    """A descriptor of a directory whose last name may be hostile: a partition's in a log directory of the operator."""
+    above, _, last = os.fspath(path).rstrip("/").rpartition("/")
+    # To go through it is enough; whoever may do that may not always list it.
+    place = os.open(above or ("/" if os.path.isabs(path) else "."), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return open_directory(last or ".", dir_fd=place)
+    finally:
+        close_quietly(place)
+
+
+def open_directory(name: str, *, dir_fd: int) -> int:
+    """A descriptor of the directory ``name`` below ``dir_fd``; no link is followed, on no part of a longer name."""
+    *above, last = name.split("/")
+    place = dir_fd
+    try:
+        for part in (*above, last):
+            try:
+                found = os.open(part, os.O_RDONLY | os.O_DIRECTORY | _BASE, dir_fd=place)
+            except NotADirectoryError as error:
+                raise _planted(part, place, "it is not a directory") from error
+            if place != dir_fd:
+                close_quietly(place)
+            place = found
+    except BaseException:
+        if place != dir_fd:
+            close_quietly(place)
+        raise
+    return place
+
+
+def open_to_read(name: str, *, dir_fd: int | None = None, one_name: bool = False) -> int:
+    """A descriptor to read the plain file ``name``, itself and not what a link leads to.
+
+    ``one_name``: refuse a file that has a second name (a hard link). Segments may have one: backups are made so.
+    """
+    return opened_to_read(name, dir_fd=dir_fd, one_name=one_name)[0]
+
+
+def opened_to_read(name: str, *, dir_fd: int | None = None, one_name: bool = False) -> tuple[int, os.stat_result]:
+    """As :func:`open_to_read`, with what the file was when it was opened: thousands of small ones are asked once."""
+    return _open(name, os.O_RDONLY, dir_fd=dir_fd, one_name=one_name)
+
+
+def open_to_write(name: str, *, dir_fd: int, flags: int = 0) -> int:
+    """A descriptor to write to a plain file that is there and has no other name; it is not cut.
+
+    ``flags``: further ones, such as ``O_APPEND``.
+    """
+    return _open(name, os.O_RDWR | flags, dir_fd=dir_fd, one_name=True)[0]
+
+
+def create(name: str, *, dir_fd: int, mode: int = 0o600) -> int:
+    """A descriptor, to read and write, of a new file.
+
+    A plain file that stood there, left by a run that was killed, goes; anything else is somebody's doing.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with parent(name, dir_fd) as (place, last):
+        for _ in range(_TRIES):
+            with suppress(FileExistsError):
+                return os.open(last, flags, mode, dir_fd=place)
+            with suppress(FileNotFoundError):
+                _require_plain(os.stat(last, dir_fd=place, follow_symlinks=False), name, one_name=True)
+                os.unlink(last, dir_fd=place)
+    raise HostileNameError(errno.EEXIST, "something creates that name again and again", name)
+
+
+def make_directory(name: str, *, dir_fd: int, mode: int) -> int:
+    """A descriptor of the directory ``name``, which comes into being with ``mode`` if need be, whatever the umask."""
+    with parent(name, dir_fd) as (place, last):
+        for _ in range(_TRIES):
+            with suppress(FileNotFoundError):
+                return open_directory(last, dir_fd=place)
+            with suppress(FileExistsError):
+                return new_directory(last, dir_fd=place, mode=mode)
+    raise HostileNameError(errno.EEXIST, "something creates that name again and again", name)
+
+
+def new_directory(name: str, *, dir_fd: int, mode: int) -> int:
+    """A descriptor of a directory that did not exist; FileExistsError when it did.
+
+    :class:`ConcurrentlyCreatedError` when others gave it away or put something in it before we could look.
+    """
+    with parent(name, dir_fd) as (place, last):
+        os.mkdir(last, 0o700, dir_fd=place)
+        descriptor = open_directory(last, dir_fd=place)
+        with closed_on_error(descriptor):
+            others = _others_may_write(os.fstat(place))
+    with closed_on_error(descriptor):
+        status = os.fstat(descriptor)
+        if status.st_uid != os.geteuid():
+            raise ConcurrentlyCreatedError(errno.EEXIST, "something else created it meanwhile", name)
+        if others and os.listdir(descriptor):
+            raise ConcurrentlyCreatedError(errno.EEXIST, "another directory was put in its place", name)
+        if status.st_mode & 0o777 != mode:
+            os.fchmod(descriptor, mode)
+    return descriptor
+
+
+def _others_may_write(directory: os.stat_result) -> bool:
+    """Whether anybody but this user and root may put something else in the place of a name in the directory.
+
+    Where it has an access list, the group's bits of the mode are the most that any user named there may do.
+    """
+    return directory.st_uid not in {0, os.geteuid()} or bool(directory.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+
+
+def require_at(descriptor: int, name: str, *, dir_fd: int) -> None:
+    """Raise :class:`HostileNameError` unless ``name`` still is the file open as ``descriptor``, and its only name."""
+    with parent(name, dir_fd) as (place, last):
+        found = os.stat(last, dir_fd=place, follow_symlinks=False)
+    if not os.path.samestat(found, os.fstat(descriptor)):
+        raise HostileNameError(errno.ESTALE, "another file was put in its place", name)
+    _require_plain(found, name, one_name=True)
+
+
+def read_whole(
+    name: str, *, dir_fd: int | None = None, max_bytes: int = MAX_SMALL_FILE_BYTES, one_name: bool = False
+) -> bytes:
+    """All of the plain file ``name``, at most ``max_bytes``; see :func:`open_to_read`."""
+    return read_and_close(*opened_to_read(name, dir_fd=dir_fd, one_name=one_name), name, max_bytes)
+
+
+def read_and_close(
+    descriptor: int, status: os.stat_result, name: str, max_bytes: int, *, has_room: bool = False
+) -> bytes:
+    """All of the open file, which is ``status``, at most ``max_bytes``; ``name`` is for errors. It is closed anyway.
+
+    ``has_room``: the file may have got its room beforehand, as a broker's index has 10 MiB for some entries. Then
+    nothing is read behind the first ``ROOM_BYTES``, counted from the beginning, that are zeros; they are left out.
+    """
+    try:
+        data = bytearray()
+        if status.st_size > max_bytes:  # before any of it is read
+            raise too_large(name, max_bytes)
+        wanted = status.st_size + 1
+        most = ROOM_BYTES if has_room else max_bytes + 1
+        while len(data) <= max_bytes and (
+            part := os.read(descriptor, min(wanted, max_bytes + 1 - len(data), most - len(data) % most))
+        ):
+            data += part
+            if has_room and len(data) % ROOM_BYTES == 0 and data.endswith(_ZEROS):
+                del data[-ROOM_BYTES:]
+                break
+            # There is hardly ever more than the size said, and asking for a megabyte costs more than a small file.
+            wanted = max(wanted - len(part), min(len(data), _PART_BYTES), _PROBE_BYTES)
+    finally:
+        close_quietly(descriptor)
+    if len(data) > max_bytes:
+        raise too_large(name, max_bytes)
+    return bytes(data)
+
+
+def close_quietly(descriptor: int) -> None:
+    """``os.close`` that does not fail: the descriptor is gone whatever the disk says, so nobody may close it again.
+
+    What was written is flushed before, wherever that matters, and an error of the disk shows there. An error here would
+    take the place of what the caller has to say, and keep him from closing the others.
+
+    Raises:
+        OSError: EBADF, which is a mistake of ours.
+    """
+    try:
+        os.close(descriptor)
+    except OSError as error:
+        if error.errno == errno.EBADF:
+            raise
+
+
+class _QuietFile(FileIO):
+    """A file whose end fails nothing, for the reasons that :func:`close_quietly` has."""
+
+    def close(self) -> None:
+        with suppress(OSError):
+            super().close()
+
+
+@contextmanager
+def closed_on_error(descriptor: int) -> Iterator[None]:
+    """Whatever the block needs before the descriptor is somebody's: when that fails it is closed, and not lost."""
+    try:
+        yield
+    except BaseException:
+        close_quietly(descriptor)
+        raise
+
+
+def raw_file(descriptor: int, mode: Literal["rb", "wb"]) -> FileIO:
+    """An unbuffered file that owns the descriptor, closed also when the disk fails meanwhile.
+
+    ``open`` looks at what it is given, and leaves it open when it cannot.
+    """
+    with closed_on_error(descriptor):
+        return _QuietFile(descriptor, mode)
+
+
+def read_at(descriptor: int, count: int, position: int) -> bytes:
+    """``os.pread`` until there are ``count`` bytes or the file ends: one call may give fewer. Raises OSError."""
+    data = os.pread(descriptor, count, position)
+    while data and len(data) < count and (more := os.pread(descriptor, count - len(data), position + len(data))):
+        data += more
+    return data
+
+
+def write_all(descriptor: int, data: memoryview | bytes) -> None:
+    """``os.write`` until everything is written; raises OSError."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def too_large(name: str, max_bytes: int) -> HostileNameError:
+    """What is said of a file that is larger than ``max_bytes``."""
+    return HostileNameError(errno.EFBIG, f"it is larger than {max_bytes} bytes", name)
+
+
+def names_in(name: str, dir_fd: int) -> list[str]:
+    """The names in the directory ``name``."""
+    directory = open_directory(name, dir_fd=dir_fd)
+    try:
+        return os.listdir(directory)
+    finally:
+        close_quietly(directory)
+
+
+@contextmanager
+def parent(name: str, dir_fd: int) -> Iterator[tuple[int, str]]:
+    """The directory that ``name`` lies in, open in the block, and its last part; no link on the way is followed."""
+    above, slash, last = name.rpartition("/")
+    if not slash:
+        yield dir_fd, last
+        return
+    place = open_directory(above, dir_fd=dir_fd)
+    try:
+        yield place, last
+    finally:
+        close_quietly(place)
+
+
+def plain_name(name: str) -> str:
+    """``name``, which a record names, if it stays in the place where that record lies.
+
+    Raises:
+        ValueError: it leads elsewhere.
+    """
+    if not name or "/" in name or "\0" in name or name in {".", ".."}:
+        raise ValueError(f"{name[:60]!r} is not a plain name")
+    return name
+
+
+def _open(name: str, flags: int, *, dir_fd: int | None, one_name: bool) -> tuple[int, os.stat_result]:
+    if dir_fd is not None and "/" in name:
+        with parent(name, dir_fd) as (place, last):
+            return _open(last, flags, dir_fd=place, one_name=one_name)
+    try:
+        descriptor = os.open(name, flags | _BASE, dir_fd=dir_fd)
+    except OSError as error:
+        # A link, a pipe that nobody reads, a socket, a directory.
+        if error.errno in {errno.ELOOP, errno.ENXIO, errno.EISDIR}:
+            raise _planted(name, dir_fd, error.strerror) from error
+        raise
+    try:  # without a context manager: thousands of small files are opened so
+        # O_NONBLOCK stays: it means something to pipes alone.
+        status = os.fstat(descriptor)
+        _require_plain(status, name, one_name=one_name)
+    except BaseException:
+        close_quietly(descriptor)
+        raise
+    return descriptor, status
+
+
+def _require_plain(status: os.stat_result, name: str, *, one_name: bool) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise HostileNameError(errno.EINVAL, _kind(status), name)
+    if one_name and status.st_nlink > 1:  # 0: it was removed since it was opened
+        raise HostileNameError(errno.EMLINK, f"it has {status.st_nlink} names (hard links)", name)
+
+
+def _planted(name: str, dir_fd: int | None, otherwise: str | None) -> OSError:
+    """What stands at ``name`` in words."""
+    try:
+        status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+    except OSError as error:
+        return error
+    told = otherwise if stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode) else _kind(status)
+    return HostileNameError(errno.EINVAL, told or _kind(status), name)
+
+
+def _kind(status: os.stat_result) -> str:
+    if stat.S_ISLNK(status.st_mode):
+        return "it is a symbolic link"
+    return "Is a directory" if stat.S_ISDIR(status.st_mode) else "it is not a plain file"

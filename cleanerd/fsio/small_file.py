@@ -1,0 +1,81 @@
+"""The small files beside the segments, read whole: checkpoints, indexes, snapshots, identities."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.errors import CleanerdError, kind_of
+from cleanerd.fsio.plain_file import read_plain, read_plain_at
+from cleanerd.fsio.safe_open import MAX_SMALL_FILE_BYTES
+from cleanerd.humanize import user_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_OWNER_ERRNOS: Final = frozenset({errno.EPERM, errno.EACCES, errno.EINVAL})
+
+
+def read_small_file(path: Path | str, *, max_bytes: int = MAX_SMALL_FILE_BYTES, has_room: bool = False) -> bytes | None:
+    """All of ``path``, a file of a log directory or of a directory below one; None when there is no such file.
+
+    ``has_room``: without the zeros behind the entries of an index (:func:`safe_open.read_and_close`).
+
+    Raises:
+        CleanerdError: it cannot be read, is larger than ``max_bytes``, is no plain file (a pipe would keep us waiting
+            with the directory locked), or belongs to somebody else (``plain_file``).
+    """
+    try:
+        return read_plain(path, max_bytes=max_bytes, has_room=has_room)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unreadable("cannot be read", path, error) from error
+
+
+def read_small_file_at(
+    name: str, directory: int, where: Path | str, *, max_bytes: int = MAX_SMALL_FILE_BYTES
+) -> bytes | None:
+    """The same for a file in the directory open as ``directory``; ``where`` is for messages."""
+    try:
+        return read_plain_at(name, directory, max_bytes=max_bytes)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unreadable("cannot be read", where, error) from error
+
+
+def unreadable(what: str, path: Path | str, error: OSError) -> CleanerdError:
+    """What the system refused, with the way out where that is known."""
+    hint = _permission_hint(path) if isinstance(error, PermissionError) else None
+    return kind_of(error)(f"{what}: {error.strerror}", where=str(path), hint=hint)
+
+
+def _permission_hint(path: Path | str) -> str:
+    """What to do where permission is lacking: be somebody else, or, where the file is the odd one, mend the file."""
+    with contextlib.suppress(OSError):
+        own, around = os.lstat(path), os.lstat(os.path.dirname(path))
+        if stat.S_ISREG(own.st_mode) and own.st_uid != around.st_uid:
+            whose = f"{user_name(own.st_uid)}, its directory to {user_name(around.st_uid)}"
+            return f"it belongs to {whose}: chown it to the broker's user"
+        if stat.S_ISREG(own.st_mode) and own.st_uid == os.geteuid():
+            return f"its mode is {stat.filemode(own.st_mode)}: chmod it for the broker's user"
+    return "run cleanerd as the broker's user"
+
+
+@contextlib.contextmanager
+def ignore_owner_errors() -> Iterator[None]:
+    """A change of owner in the block need not succeed.
+
+    Only root gives files away; and nobody can give one to somebody who has no number in this user namespace
+    (``PrivateUsers=yes``, containers): there the answer is EINVAL.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _OWNER_ERRNOS:
+            raise

@@ -1,0 +1,267 @@
+"""Files below the state directory: read, replaced, locked, whoever owns the directory (U-33).
+
+The state directory itself is the operator's word, and may be a link. What lies below it belongs to the broker's user,
+and a run as root must not be led elsewhere by it. Every function but those for entries raises OSError.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BufferedWriter
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from cleanerd.fsio import safe_open
+from cleanerd.fsio.held_directories import HeldDirectory
+from cleanerd.fsio.safe_open import close_quietly
+from cleanerd.fsio.small_file import ignore_owner_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+T = TypeVar("T")
+
+FILE_MODE: Final = 0o640
+DIRECTORY_MODE: Final = 0o750
+DAMAGE: Final = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What reading a JSON file of ours raises when its text is not what we wrote; int() of an infinity included."""
+
+DAMAGED: Final = ".damaged"
+"""The suffix of a file of ours that was set aside."""
+
+LOCK_WAIT_SECONDS: Final = 30.0
+"""Whoever changes a file of ours has it for moments only."""
+
+_LOCK_MODE: Final = 0o600
+_LOCK_RETRY_SECONDS: Final = 0.02
+
+
+class NewerFormatError(ValueError):
+    """A newer release wrote the file: nothing is wrong with it, and it cannot be read here."""
+
+
+def require_format(document: dict[str, Any], known: int) -> None:
+    """Look at the ``format`` that a file of ours names; ``known`` is the one that this release reads.
+
+    Raises:
+        NewerFormatError: a newer release wrote it.
+        Another of :data:`DAMAGE`: it names no format that any release wrote.
+    """
+    found = document["format"]
+    if type(found) is int and found > known:
+        raise NewerFormatError(f"written by a newer cleanerd (format {found}, this one knows {known})")
+    if found != known:
+        raise ValueError(f"its format is {found!r}, not {known}")
+
+
+def describe_damage(error: Exception) -> str:
+    """What ``error``, one of :data:`DAMAGE`, says of the file: it is ..."""
+    return str(error) if isinstance(error, NewerFormatError) else f"damaged ({error})"
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableState:
+    """Where an answer lies that cannot be had, and why not; ``str`` of it says both.
+
+    ``failed``: the system did not let it be read, which may pass; else it was read, and makes no sense.
+    """
+
+    where: str
+    why: str
+    failed: bool = False
+
+    @classmethod
+    def refused(cls, where: Path | str, error: OSError) -> Self:
+        """What the system said when it was to be read."""
+        return cls(str(where), f"cannot be read ({error.strerror})", failed=True)
+
+    def __str__(self) -> str:
+        return f"{self.where} {self.why}"
+
+    @property
+    def warning(self) -> str:
+        """What whoever goes on without it says."""
+        return f"{self.where}: {self.why.removeprefix('is ')}; counts as absent"
+
+
+def read_state_file(path: Path, root: Path | None = None, *, max_bytes: int = safe_open.MAX_SMALL_FILE_BYTES) -> bytes:
+    """All of ``path``, at most ``max_bytes``, which lies below the state directory ``root`` (None: directly in it)."""
+    with held(path.parent, root) as directory:
+        return safe_open.read_whole(path.name, dir_fd=directory, max_bytes=max_bytes)
+
+
+def read_entries(path: Path, parse: Callable[[bytes], list[T]]) -> list[T] | UnreadableState:
+    """What ``parse`` makes of a file of entries; none where there is no file.
+
+    One that cannot be read, or of which ``parse`` raises one of :data:`DAMAGE`, is :class:`UnreadableState`.
+    """
+    try:
+        return parse(read_state_file(path))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        return UnreadableState.refused(path, error)
+    except DAMAGE as error:
+        return UnreadableState(str(path), f"is {describe_damage(error)}")
+
+
+def entries_of(path: Path, parse: Callable[[bytes], list[T]], warnings: list[str]) -> list[T]:
+    """As :func:`read_entries`; a file that cannot be used counts as absent, and ``warnings`` says so."""
+    found = read_entries(path, parse)
+    if isinstance(found, UnreadableState):
+        warnings.append(found.warning)
+        return []
+    return found
+
+
+def write_state_file(path: Path, data: bytes, owner: os.stat_result, root: Path | None = None) -> None:
+    """Replace ``path``: all of it or nothing (tmp, fsync, rename, fsync of the directory)."""
+    temporary = path.with_suffix(".tmp").name
+    with held(path.parent, root) as directory:
+        with BufferedWriter(safe_open.raw_file(safe_open.create(temporary, dir_fd=directory), "wb")) as file:
+            _set_owner(file.fileno(), owner)
+            os.fchmod(file.fileno(), FILE_MODE)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            safe_open.require_at(file.fileno(), temporary, dir_fd=directory)
+        os.rename(temporary, path.name, src_dir_fd=directory, dst_dir_fd=directory)
+        os.fsync(directory)
+
+
+def try_write(path: Path, data: bytes) -> str:
+    """As :func:`write_state_file`, with its directory if need be; why it could not be written, empty when it was."""
+    try:
+        make_directory(path.parent, owner_of(path.parent))
+        write_state_file(path, data, owner_of(path.parent))
+    except OSError as error:
+        return f"{path}: cannot be written ({error.strerror})"
+    return ""
+
+
+def set_aside(path: Path, root: Path | None = None) -> Path:
+    """Give a damaged file the name ``<name>.damaged``, and return that."""
+    aside = path.with_suffix(DAMAGED)
+    with opened(path.parent, root) as directory:
+        os.rename(path.name, aside.name, src_dir_fd=directory, dst_dir_fd=directory)
+    return aside
+
+
+def make_directory(path: Path, owner: os.stat_result, root: Path | None = None) -> None:
+    """Make ``path``, and whatever is missing above it, unless it is there; what is new belongs to ``owner``'s owner.
+
+    ``root``: the state directory that it lies below; None where it is that itself.
+    """
+    if root is None or path == root:
+        if path.is_dir():
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        above, name = safe_open.open_trusted_directory(path.parent), path.name
+    else:
+        above, name = safe_open.open_trusted_directory(root), str(path.relative_to(root))
+    try:
+        try:
+            made = safe_open.new_directory(name, dir_fd=above, mode=DIRECTORY_MODE)
+            with safe_open.closed_on_error(made), safe_open.parent(name, dir_fd=above) as (place, _):
+                os.fsync(place)
+        except FileExistsError:
+            made = safe_open.open_directory(name, dir_fd=above)
+        try:
+            # Empty and ours: made now, or by one who comes at the same moment and has not given it away yet.
+            found = os.fstat(made)
+            strange = (found.st_uid, found.st_gid) != (owner.st_uid, owner.st_gid)
+            if strange and found.st_uid == os.geteuid() and not os.listdir(made):
+                _set_owner(made, owner)
+        finally:
+            close_quietly(made)
+    finally:
+        close_quietly(above)
+
+
+def owner_of(directory: Path) -> os.stat_result:
+    """Of the state directory, or of the nearest directory above it that is there."""
+    for place in (directory, *directory.parents):
+        if place.exists():
+            return place.stat()
+    raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(directory))
+
+
+@contextmanager
+def locked(
+    path: Path, owner: os.stat_result, root: Path | None = None, *, wait_seconds: float = LOCK_WAIT_SECONDS
+) -> Iterator[None]:
+    """Hold the lock file ``path`` in the block, waiting for it a while: its owner could hold it for ever.
+
+    Where a file system has no such locks the block runs all the same, as with every lock of ours.
+    """
+    with opened(path.parent, root) as directory:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            descriptor = os.open(path.name, flags, _LOCK_MODE, dir_fd=directory)
+        except FileExistsError:
+            descriptor = safe_open.open_to_write(path.name, dir_fd=directory)
+        else:
+            with safe_open.closed_on_error(descriptor):
+                _set_owner(descriptor, owner)
+    try:
+        _wait_for(descriptor, path.name, wait_seconds)
+        yield
+    finally:
+        close_quietly(descriptor)
+
+
+@contextmanager
+def opened(directory: Path, root: Path | None = None) -> Iterator[int]:
+    """The ``directory``, open in the block; it is the state directory ``root`` or lies below it."""
+    top = safe_open.open_trusted_directory(directory if root is None else root)
+    try:
+        if root is None or directory == root:
+            yield top
+            return
+        below = safe_open.open_directory(_below(directory, root), dir_fd=top)
+        try:
+            yield below
+        finally:
+            close_quietly(below)
+    finally:
+        close_quietly(top)
+
+
+def held(directory: Path, root: Path | None) -> AbstractContextManager[int]:
+    """As :func:`opened`, for what is asked for again and again: see ``held_directories``, also for how to list it."""
+    if root is None or directory == root:
+        return opened(directory, root)
+    return HeldDirectory(str(root), _below(directory, root))
+
+
+def _below(directory: Path, root: Path) -> str:
+    """What relative_to() does takes longer than to read the file."""
+    return str(directory).removeprefix(f"{root}/")
+
+
+def _wait_for(descriptor: int, name: str, wait_seconds: float) -> None:
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in {errno.EWOULDBLOCK, errno.EACCES}:
+                raise
+            if time.monotonic() >= deadline:
+                told = f"another process has held {name} for {wait_seconds:.0f} seconds"
+                raise OSError(errno.EBUSY, told, name) from error
+            time.sleep(_LOCK_RETRY_SECONDS)
+        else:
+            return
+
+
+def _set_owner(descriptor: int, owner: os.stat_result) -> None:
+    """Make ``owner``'s owner that of an open file; only root can, so failing is no error."""
+    with ignore_owner_errors():
+        os.fchown(descriptor, owner.st_uid, owner.st_gid)

@@ -1,0 +1,161 @@
+"""The time that deletes go by: the wall clock, unless it is not where it should be (U-42).
+
+A wall clock that is put a day ahead - by a hand, by a time server gone wrong, by a machine that starts with a wrong
+one - makes every tombstone of that day look expired, and what is deleted then does not come back when the clock does.
+So a clock that is ahead is believed only after it has been so for an hour, and until then time goes on from where it
+was, as the steady clock counts. One that is behind is gone by at once: whoever waits longer than he has to loses
+nothing. But in both cases either time may be the right one, so what becomes due in future counts from the later of the
+two for that hour: a horizon set by a clock that is behind would have passed too early once it is set right.
+
+Where it should be is known from before a restart too: see ``last_time.py``. While the machine itself was off nobody
+counted, so the time is then at least the last known one, and a clock that is ahead of that need not be wrong. It costs
+nobody anything to delete by the earlier of the two for an hour, so it is told only when that is more than a day.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+STEP_MS: Final = 60_000
+"""What a time server corrects at once is no jump."""
+
+TRUSTED_AFTER_MS: Final = 3_600_000
+"""Who put it ahead by mistake had that long to notice; a machine that began with a wrong clock waits no longer."""
+
+OFF_MS: Final = 86_400_000
+"""A machine that was off for less is not worth a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastTime:
+    """What was known of the time when it was last written down.
+
+    ``boot``: which start of which machine that was, empty where nobody says. ``wall_ms``: the time that was believed
+    when the steady clock showed ``steady_ms``. ``since``: what both clocks showed when they were first seen apart, None
+    while they are not. ``counted``: whether nothing of the time before it passed while the machine was off.
+    """
+
+    boot: str
+    steady_ms: int
+    wall_ms: int
+    since: tuple[int, int] | None = None
+    counted: bool = True
+
+
+def wall_ms() -> int:
+    """Milliseconds since the epoch, as the machine says."""
+    return time.time_ns() // 1_000_000
+
+
+def steady_ms() -> int:
+    """Goes on while the machine sleeps: waking up is no jump."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
+class Clock:
+    """``now_ms`` from any thread; ``observe`` from one, every round. ``jumps`` counts those ahead.
+
+    ``last``: what was known before, None when nothing was; the clock is believed then. ``boot``: as in it.
+    """
+
+    def __init__(
+        self,
+        wall: Callable[[], int] = wall_ms,
+        steady: Callable[[], int] = steady_ms,
+        *,
+        last: LastTime | None = None,
+        boot: str = "",
+    ) -> None:
+        self._wall = wall
+        self._steady = steady
+        self._boot = boot
+        self._mark = (wall(), steady())
+        self._since: tuple[int, int] | None = None
+        self._counted = True
+        self.jumps = 0
+        if last is not None:
+            self._go_on(last)
+            self.observe()
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return self.read_ms()[0]
+
+    def read_ms(self) -> tuple[int, int]:
+        """Milliseconds since the epoch, and how much later it may be; not 0 while the clock is in doubt."""
+        wall, expected = self._now()
+        return (min(wall, expected), abs(wall - expected)) if abs(wall - expected) > STEP_MS else (wall, 0)
+
+    def last(self) -> LastTime:
+        """What is to be known of it after a restart."""
+        wall, expected = self._now()
+        believed = wall if abs(wall - expected) <= STEP_MS else expected
+        return LastTime(self._boot, self._steady(), believed, self._since, self._counted)
+
+    def observe(self) -> str:
+        """Go along with the wall clock; as long as it is not believed, what there is to tell of that."""
+        wall, expected = self._now()
+        steady = self._steady()
+        if abs(wall - expected) <= STEP_MS or self._has_lasted(wall, steady):
+            self._mark, self._since, self._counted = (wall, steady), None, True
+            return ""
+        off = wall - expected
+        if self._since is None:
+            self._since = wall, steady
+            self.jumps += off > (0 if self._counted else OFF_MS)
+        return self._describe(off)
+
+    def _describe(self, off_ms: int) -> str:
+        span = _span(TRUSTED_AFTER_MS)
+        if off_ms < 0:
+            return (
+                f"the clock is behind the last known time by {_span(-off_ms)}: for {span} the tombstones of cleanings "
+                "stay longer, by the later time; set the clock right (timedatectl), or wait if the new time is right"
+            )
+        if self._counted:
+            return (
+                f"the clock jumped ahead by {_span(off_ms)}: for {span} nothing is deleted by the new time; set the "
+                "clock right (timedatectl), or wait if the new time is right"
+            )
+        if off_ms <= OFF_MS:
+            return ""
+        return (
+            f"the machine was started, and its clock is {_span(off_ms)} ahead of the last known time: for {span} "
+            "nothing is deleted by it; if the machine was off for less, set the clock right (timedatectl)"
+        )
+
+    def _go_on(self, last: LastTime) -> None:
+        """From what was known before: by the steady clock where the machine ran on, else from the last known time."""
+        wall, steady = self._mark
+        if last.boot and last.boot == self._boot and last.steady_ms <= steady:
+            self._mark, self._since, self._counted = (last.wall_ms, last.steady_ms), last.since, last.counted
+        elif last.since is None or wall - last.since[0] < TRUSTED_AFTER_MS:
+            self._mark, self._counted = (last.wall_ms, steady), False
+        # Else it was told an hour ago, or longer. Nobody can wait who is started anew each time, on another machine.
+
+    def _has_lasted(self, wall: int, steady: int) -> bool:
+        """Whether it has been as far off as now for long enough; a further jump begins anew."""
+        if self._since is None:
+            return False
+        wall_at, steady_at = self._since
+        off = wall - (wall_at + steady - steady_at)
+        if abs(off) > STEP_MS:
+            self._since = wall, steady
+            self.jumps += off > 0
+            return False
+        return steady - steady_at >= TRUSTED_AFTER_MS
+
+    def _now(self) -> tuple[int, int]:
+        """What the wall clock says, and what it should say by the steady one."""
+        wall_at, steady_at = self._mark
+        return self._wall(), wall_at + self._steady() - steady_at
+
+
+def _span(milliseconds: int) -> str:
+    return str(timedelta(seconds=round(milliseconds / 1000)))

@@ -1,1 +1,0 @@
-"""A partition as found on disk: its files, its bounds, its configuration."""

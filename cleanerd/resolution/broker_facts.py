@@ -1,0 +1,474 @@
+"""What is known of the broker that a log directory belongs to: its configuration, by what lies on the disk."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import uuid
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from cleanerd.broker.command_line import overrides_of
+from cleanerd.cleaner.resources import Resources
+from cleanerd.config.topic_config import (
+    RUNNING_ORIGIN,
+    TOPIC_ORIGIN,
+    TopicConfig,
+    resolve_producer_id_expiration_ms,
+    resolve_topic_config,
+)
+from cleanerd.config.topic_keys import INTERNAL_SEGMENT_BYTES, TOPIC_KEYS
+from cleanerd.errors import CleanerdError, ConfigError, RefusedError
+from cleanerd.format.meta import read_meta_properties
+from cleanerd.format.names import uuid_to_base64
+from cleanerd.fsio.plain_file import read_plain
+from cleanerd.host.memory import measured_lately, share_of
+from cleanerd.policy import legacy
+from cleanerd.policy.replicas import MARGIN_MS, TopicReplicas
+from cleanerd.resolution.log_dirs import log_dirs_in, server_properties
+from cleanerd.resolution.zk_config_cache import (
+    ORIGIN,
+    ReportedTopics,
+    cached_topic_configs,
+    is_zookeeper_mode,
+    was_left_behind,
+)
+from cleanerd.segments.cluster_metadata import ClusterMetadata, read_cluster_metadata
+from cleanerd.state.full_isr import remember_full_isr
+from cleanerd.segments.log_dir import META_PROPERTIES, incoming_replicas
+from cleanerd.state.delegations import Delegations
+from cleanerd.state.last_time import read_clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from typing import Any
+
+    from cleanerd.config import Settings
+    from cleanerd.format.meta import MetaProperties
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.fsio.state_files import UnreadableState
+    from cleanerd.segments.log_dir import LogDir
+    from cleanerd.state.zk_topics import CachedTopic
+
+METADATA_AGE_MS = MARGIN_MS
+"""U-23: younger metadata may be uncommitted while a broker runs."""
+
+_MOST_DIGITS = 300
+
+
+class ReadMetadata(Protocol):
+    """As :func:`read_cluster_metadata`, for what counts now."""
+
+    def __call__(self, directory: Path, *, only_before_ms: int | None) -> ClusterMetadata:
+        """What the metadata log in ``directory`` says."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFacts:
+    """What is known of the broker that a log directory belongs to. ``metadata`` is None when no KRaft log was found.
+
+    ``saved``: by topic the values from before ``cleanerd delegate``; ``saved_unread``: what may have told of others and
+    cannot be read. ``warnings``: what could not be used of the state.
+    ``metadata_dir``: the directory that the metadata log lies in. ``log_dirs``: the broker's, as far as they are known.
+    ``siblings``: those of ``log_dirs`` that the broker uses beside the log directory, which are no copies of it.
+    ``full_isr``: when the ISR of partitions was full last, as the state directory remembers (U-72).
+    ``zookeeper``: its metadata lies in ZooKeeper; then ``told`` is what it said of its topics when it was last asked.
+    """
+
+    metadata: ClusterMetadata | None
+    node_id: int | None
+    server_properties: Mapping[str, str] | None
+    settings: Settings
+    saved: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    saved_unread: UnreadableState | None = None
+    warnings: tuple[str, ...] = ()
+    metadata_dir: Path | None = None
+    log_dirs: tuple[Path, ...] = ()
+    siblings: tuple[Path, ...] = ()
+    zookeeper: bool = False
+    told: Mapping[str, CachedTopic] = field(default_factory=dict)
+    full_isr: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+
+    @property
+    def zk_warnings(self) -> tuple[str, ...]:
+        """Those of ``warnings`` that are about what a broker in ZooKeeper mode says of its topics (U-40)."""
+        unread = None if self.saved_unread is None else self.saved_unread.warning
+        return tuple(warning for warning in self.warnings if warning != unread)
+
+    @property
+    def connect(self) -> str:
+        """Options of Kafka's tools to reach the broker: by our own settings, else by its ``server.properties``."""
+        daemon, words = self.settings.daemon, []
+        if daemon.cleanerd_command_config is not None:
+            words = ["--command-config", str(daemon.cleanerd_command_config)]
+        servers = daemon.bootstrap_servers or _listener(self.server_properties or {}) or "HOST:PORT"
+        return shlex.join([*words, "--bootstrap-server", servers])
+
+    def topic_config(
+        self, topic: str, *, effective: Mapping[str, str] | None = None, segment_bytes: int = 0
+    ) -> TopicConfig:
+        """The effective configuration of ``topic`` (U-24).
+
+        ``effective``: what a running broker says that it goes by, instead of what its files say (U-23), with
+        ``segment_bytes``, its segment size, which a key that it does not show can have changed.
+
+        Raises:
+            ConfigError: a value that Kafka would not take.
+        """
+        config = self._own_config(topic, effective, segment_bytes)
+        replicas = self._replicas_of(topic, config)
+        return config if replicas is None else replace(config, replicas=replicas)
+
+    def _replicas_of(self, topic: str, config: TopicConfig) -> TopicReplicas | None:
+        """What the topic's tombstones wait for; None: for the clock alone, as without a metadata log (U-70)."""
+        if self.metadata is None or config.cleanerd_tombstone_replicated == "ignore":
+            return None
+        facts, topic_id = self.metadata.replicas, self.metadata.topics.get(topic)
+        if topic_id is None:
+            return None
+        return TopicReplicas(facts, facts.topics.get(topic_id, {}), self.full_isr.get(topic_id.hex, {}))
+
+    def _own_config(self, topic: str, effective: Mapping[str, str] | None, segment_bytes: int) -> TopicConfig:
+        if effective is not None:
+            known = {key: value for key, value in effective.items() if key in TOPIC_KEYS}
+            return resolve_topic_config(
+                topic,
+                overrides=self.settings.topic_overrides(topic),
+                topic_configs={**known, INTERNAL_SEGMENT_BYTES: str(segment_bytes)},
+                topic_origin=RUNNING_ORIGIN,
+                settings_defaults=self.settings.broker_defaults(),
+                strategy_exclude=self.settings.daemon.cleanerd_strategy_exclude,
+                saved=self.saved.get(topic),
+                saved_unread=self.saved_unread,
+                connect=self.connect,
+            )
+        return resolve_topic_config(
+            topic,
+            overrides=self.settings.topic_overrides(topic),
+            topic_configs=self._of_topic(topic),
+            topic_origin=ORIGIN if topic in self.told else TOPIC_ORIGIN,
+            settings_defaults=self.settings.broker_defaults(),
+            strategy_exclude=self.settings.daemon.cleanerd_strategy_exclude,
+            saved=self.saved.get(topic),
+            saved_unread=self.saved_unread,
+            assume_delegated=self.settings.daemon.cleanerd_delegation == "assumed",
+            connect=self.connect,
+            **self._broker_layers(),
+        )
+
+    def require_same_topic(self, name: TopicPartition, topic_id: uuid.UUID | None) -> None:
+        """A directory that an older topic of the same name left is not that topic's (U-23: by id).
+
+        Raises:
+            RefusedError: the metadata knows the name with another id than ``topic_id``.
+        """
+        known = self.topic_id(name.topic)
+        if topic_id is not None and known is not None and topic_id != known:
+            raise RefusedError(
+                f"belongs to the topic {uuid_to_base64(topic_id)}, but {name.topic} is now {uuid_to_base64(known)}: "
+                "it was created again, or the metadata log is another cluster's",
+                where=str(name),
+                hint="start the broker once: it removes the directory; or see cleanerd.metadata.log.dir",
+            )
+
+    def moved_to(self, name: TopicPartition) -> Path | None:
+        """The other log directory that the partition's replica is being moved to, as it stands now."""
+        return next((path for path in self.log_dirs if name in incoming_replicas(path)), None)
+
+    def twin_of(self, name: TopicPartition) -> Path | None:
+        """Another log directory of the broker in which the partition is as well (U-60)."""
+        return next((path for path in self.siblings if os.path.isdir(f"{path}/{name}")), None)
+
+    def not_in_place(self, name: TopicPartition) -> RefusedError | None:
+        """Why the partition is not the broker's only replica of it.
+
+        No replica is cleaned while it is moved: what was copied already would come back in its new place. The tombstone
+        that deletes a copied record, and the marker that aborts it, may go here before they are copied. Kafka keeps its
+        own cleaner away for the same reason. Of a partition in two directories you may keep either one (U-60).
+        """
+        place = self.moved_to(name)
+        if place is not None:
+            return left_by_a_move(name, place) if place in self.log_dirs[:1] else being_moved(name, place)
+        twin = self.twin_of(name)
+        if twin is None:
+            return None
+        return RefusedError(
+            f"is in two log directories of the broker, {self.log_dirs[0]} and {twin}: you may keep either of them",
+            where=str(name),
+            hint="the broker does not start with both: move one out of its log directory",
+        )
+
+    def require_in_place(self, name: TopicPartition) -> None:
+        """Refuse a partition of which the broker has more than one replica.
+
+        Raises:
+            RefusedError: see :meth:`not_in_place`.
+        """
+        refused = self.not_in_place(name)
+        if refused is not None:
+            raise refused
+
+    def resources(self, *, inside: bool = True) -> Resources:
+        """What a cleaning may use. ``inside``: several threads may work inside one partition.
+
+        Memory is shared out as it is now (U-35): map and batches may get less than the settings say.
+
+        Raises:
+            ConfigError: ``producer.id.expiration.ms`` has a value that Kafka would not take.
+        """
+        daemon = self.settings.daemon
+        convert_legacy, profile_origin = self._profile()
+        share = share_of(
+            measured_lately(),
+            threads=daemon.log_cleaner_threads,
+            map_bytes=daemon.log_cleaner_dedupe_buffer_size,
+            read_buffer_bytes=daemon.cleanerd_read_buffer_bytes,
+            max_unpacked_bytes=daemon.cleanerd_max_unpacked_bytes,
+            inside=inside,
+        )
+        return Resources(
+            map_bytes=share.map_bytes,
+            map_load=daemon.log_cleaner_io_buffer_load_factor,
+            map_dir="" if daemon.cleanerd_map_dir is None else str(daemon.cleanerd_map_dir),
+            chunk_bytes=daemon.cleanerd_read_buffer_bytes,
+            max_unpacked_bytes=share.batch_bytes,
+            facts_bytes=share.facts_bytes,
+            disk_reserve_bytes=daemon.cleanerd_disk_reserve,
+            producer_id_expiration_ms=self.producer_id_expiration_ms(),
+            lease_required=daemon.cleanerd_lease_probe == "required",
+            plan_max_age_ms=daemon.cleanerd_plan_max_age_ms,
+            convert_legacy=convert_legacy,
+            profile_origin=profile_origin,
+        )
+
+    def producer_id_expiration_ms(self) -> int:
+        """How long the broker remembers a producer that writes nothing (R192-2).
+
+        Raises:
+            ConfigError: ``producer.id.expiration.ms`` has a value that Kafka would not take.
+        """
+        defaults = self.settings.broker_defaults()
+        return resolve_producer_id_expiration_ms(settings_defaults=defaults, **self._broker_layers())[0]
+
+    def topic_id(self, topic: str) -> uuid.UUID | None:
+        """The id of a topic of the cluster, as far as it is known."""
+        if self.metadata is not None:
+            return self.metadata.topics.get(topic)
+        cached = self.told.get(topic)
+        try:
+            return None if cached is None or not cached.topic_id else uuid.UUID(cached.topic_id)
+        except ValueError:
+            return None
+
+    def _profile(self) -> tuple[bool, str]:
+        """Whether batches of message format v0 and v1 become v2, and who says so (U-18)."""
+        metadata = self.metadata
+        registration = None if metadata is None or self.node_id is None else metadata.brokers.get(self.node_id)
+        return legacy.converts(
+            self.settings.daemon.cleanerd_broker_version,
+            None if registration is None else registration.features.get(legacy.METADATA_VERSION),
+            None if metadata is None else metadata.features,
+            zookeeper=self.zookeeper,
+        )
+
+    def _of_topic(self, topic: str) -> Mapping[str, str] | None:
+        if topic in self.told:
+            return self.told[topic].values
+        if self.metadata is None or topic not in self.metadata.topics:
+            return None
+        return self.metadata.topic_configs.get(topic, {})
+
+    def _broker_layers(self) -> dict[str, Any]:
+        metadata = self.metadata
+        own = metadata.broker_configs.get(self.node_id, {}) if metadata is not None and self.node_id is not None else {}
+        return {
+            "broker_configs": own,
+            "broker_defaults": metadata.broker_default_configs if metadata is not None else {},
+            "server_properties": self.server_properties,
+        }
+
+
+def _listener(properties: Mapping[str, str]) -> str | None:
+    """``host:port`` of the first listener that clients use; without a host it is this machine."""
+    roles = {each.strip() for each in properties.get("controller.listener.names", "CONTROLLER").split(",")}
+    for listeners in (properties.get("advertised.listeners", ""), properties.get("listeners", "")):
+        for name, _, place in (each.strip().partition("://") for each in listeners.split(",")):
+            host, _, port = place.rpartition(":")
+            if port.isdecimal() and name not in roles:
+                return f"{host if host not in ('', '0.0.0.0') else 'localhost'}:{port}"  # noqa: S104 - not bound here
+    return None
+
+
+def being_moved(name: TopicPartition, place: Path | None = None) -> RefusedError:
+    """The refusal of a partition whose replica is being moved to another log directory; ``place``: which one."""
+    return RefusedError(
+        "it is being moved to another log directory" + ("" if place is None else f", {place}"),
+        where=str(name),
+        hint="wait until the broker has completed the move",
+    )
+
+
+def left_by_a_move(name: TopicPartition, place: Path) -> RefusedError:
+    """The refusal of a partition that has a ``-future`` directory beside it: no broker moves within a directory."""
+    return RefusedError(
+        f"{place} has both its directory and one that is to replace it (-future), and no broker does that",
+        where=str(name),
+        hint="the broker does not start with both: delete the -future directory",
+    )
+
+
+def broker_facts(
+    settings: Settings,
+    log_dir: LogDir,
+    others: Sequence[Path],
+    *,
+    running: bool = False,
+    younger: bool = False,
+    silent: Collection[Path] = (),
+    read_metadata: ReadMetadata | None = None,
+    ask_topics: Callable[..., ReportedTopics] = cached_topic_configs,
+) -> BrokerFacts:
+    """Find what is known of ``log_dir``'s broker.
+
+    The metadata log may lie in any of its log directories (``others``), or where its server.properties says.
+    Directories of other brokers among ``others`` are passed over. Where two of them hold a metadata log, one was left
+    behind when ``metadata.log.dir`` changed: the one that goes further counts. In ZooKeeper mode none does that was
+    left behind when the cluster went back to that.
+    Beside a ``running`` broker the youngest metadata is left out: it may be uncommitted (U-23). Its command line wins
+    over its server.properties (U-24). ``younger``: it is read
+    as well, beside what counts.
+    ``silent``: directories that do not answer, in which nothing is read.
+    ``read_metadata``: what reads the metadata log for whoever has read it already; not with ``younger``.
+    ``ask_topics``: as :func:`told_topics`.
+
+    Raises:
+        CorruptionError, CleanerdError: the metadata log or server.properties is there and cannot be read.
+        ConfigError: server.properties is another node's, or the metadata log that the settings name another cluster's.
+    """
+    properties_path = settings.daemon.cleanerd_broker_properties
+    properties = None if properties_path is None else _server_properties(properties_path, log_dir, running=running)
+    metadata_path = Path((properties or {}).get("metadata.log.dir", "").strip())
+    listed = [path for path in (metadata_path, *log_dirs_in(properties or {})) if path not in silent]
+    places = dict.fromkeys((*others, *(path for path in listed if path.is_absolute() and path != log_dir.path)))
+    own = [log_dir.path, *(path for path in places if _is_of_broker(log_dir, path))]
+    found = _metadata_logs(settings.daemon.cleanerd_metadata_log_dir, own, log_dir)
+    # By a clock that jumped ahead nothing would be young (U-42); one that cannot be told is told by who cleans.
+    now_ms = read_clock(settings.daemon.cleanerd_state_dir, []).now_ms()
+    only_before_ms = now_ms - METADATA_AGE_MS if running else None
+    read = read_metadata or partial(read_cluster_metadata, younger=younger)
+    copies = [(read(path, only_before_ms=only_before_ms), path.parent) for path in found]
+    metadata, metadata_dir = max(copies, key=lambda copy: copy[0].as_of, default=(None, None))
+    if metadata is not None and was_left_behind(log_dir, metadata.as_of_ms):
+        metadata = metadata_dir = None
+    state_dir = settings.daemon.cleanerd_state_dir
+    delegations = Delegations(state_dir)
+    warnings: list[str] = []
+    full_isr = {} if metadata is None else remember_full_isr(state_dir, metadata.replicas, now_ms, warnings)
+    zookeeper = metadata is None and is_zookeeper_mode(log_dir)
+    reported = ask_topics(settings, log_dir, running=running) if zookeeper else ReportedTopics({}, ())
+    saved = {topic: entry.effective for topic, entry in delegations.of_cluster(log_dir.meta.cluster_id).items()}
+    return BrokerFacts(
+        metadata=metadata,
+        node_id=log_dir.meta.node_id,
+        server_properties=properties,
+        settings=settings,
+        saved=saved,
+        saved_unread=delegations.unread,
+        warnings=(*delegations.warnings, *warnings, *reported.warnings),
+        metadata_dir=metadata_dir,
+        log_dirs=tuple(own),
+        siblings=_siblings(log_dir, own, [*others, *(listed if log_dir.path in listed else ())]),
+        zookeeper=zookeeper,
+        told=reported.topics,
+        full_isr=full_isr,
+    )
+
+
+def _metadata_logs(configured: Path | None, own: Sequence[Path], log_dir: LogDir) -> list[Path]:
+    """Where the metadata log lies: as the settings say, else in any of the broker's ``own`` directories.
+
+    Raises:
+        ConfigError: it does not lie where the settings say, or is another cluster's.
+    """
+    found = [path / "__cluster_metadata-0" for path in (own if configured is None else [configured])]
+    found = [path for path in found if path.is_dir()]
+    if configured is None:
+        return found
+    _require_same_cluster(configured, log_dir)
+    if not found:
+        raise ConfigError(
+            "holds no __cluster_metadata-0",
+            where=f"cleanerd.metadata.log.dir={configured}",
+            hint="give the broker's metadata.log.dir or, when it has none, the first of its log.dirs",
+        )
+    return found
+
+
+def _is_of_broker(log_dir: LogDir, path: Path) -> bool:
+    """Whether ``path`` is a log directory of the broker that ``log_dir`` belongs to."""
+    meta = meta_of(path)
+    own = log_dir.meta
+    return meta is not None and (meta.cluster_id, meta.node_id) == (own.cluster_id, own.node_id)
+
+
+def _siblings(log_dir: LogDir, own: Sequence[Path], together: Sequence[Path]) -> tuple[Path, ...]:
+    """Of the broker's ``own`` directories those that it uses beside ``log_dir``.
+
+    A copy has the directory id of its original, and is not in the ``log.dirs`` that name the original.
+    """
+    found = []
+    for path in own:
+        meta = meta_of(path)
+        known = None if meta is None else meta.directory_id
+        if path != log_dir.path and path in together and (known is None or known != log_dir.meta.directory_id):
+            found.append(path)
+    return tuple(found)
+
+
+def _require_same_cluster(path: Path, log_dir: LogDir) -> None:
+    """The settings may name the metadata log of any of the cluster's nodes, a copy too, which need not say whose it is.
+
+    Topics without an id would go by another cluster's topics of that name, and all by its brokers' settings.
+
+    Raises:
+        ConfigError: it is another cluster's.
+    """
+    meta = meta_of(path)
+    known = log_dir.meta.cluster_id
+    if meta is not None and known is not None and meta.cluster_id not in (None, known):
+        raise ConfigError(
+            f"belongs to cluster {meta.cluster_id}, {log_dir.path} to {known}",
+            where=f"cleanerd.metadata.log.dir={path}",
+            hint="name the metadata.log.dir of a node of that cluster",
+        )
+
+
+def meta_of(path: Path) -> MetaProperties | None:
+    """What a directory says whose it is; None when it does not."""
+    try:
+        return read_meta_properties(read_plain(path / META_PROPERTIES), str(path / META_PROPERTIES))
+    except (OSError, CleanerdError):
+        return None
+
+
+def _server_properties(path: Path, log_dir: LogDir, *, running: bool) -> Mapping[str, str]:
+    """A broker does not start on directories of another node id, so a file with one is not this broker's.
+
+    What a ``running`` one was told on its command line wins over its file.
+    """
+    properties = server_properties(path)
+    if running:
+        properties = {**properties, **overrides_of(log_dir.path)}
+    for key in ("node.id", "broker.id"):
+        text = properties.get(key, "").strip()
+        own = log_dir.meta.node_id
+        # Python makes no number of thousands of digits.
+        if text.isdecimal() and own is not None and (len(text) > _MOST_DIGITS or int(text) != own):
+            raise ConfigError(
+                f"{key} is {text[:40]}, but {log_dir.path} belongs to node {own}",
+                where=str(path),
+                hint="see cleanerd.broker.properties",
+            )
+    return properties

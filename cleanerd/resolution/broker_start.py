@@ -1,0 +1,163 @@
+"""States of a log directory in which its broker does not start, or sets a partition aside (U-60); each tried on one."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.errors import CorruptionError
+from cleanerd.format.meta import read_partition_metadata
+from cleanerd.format.names import TopicPartition, broker_takes_dir, parse_future_dir, uuid_to_base64
+from cleanerd.fsio.plain_file import read_plain
+from cleanerd.humanize import counted
+from cleanerd.resolution.broker_facts import meta_of
+from cleanerd.resolution.log_dirs import log_dirs_in
+from cleanerd.segments.partition import PARTITION_METADATA
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from cleanerd.resolution.broker_facts import BrokerFacts
+    from cleanerd.segments.log_dir import LogDir
+
+_SHOWN: Final = 3
+_MOUNT: Final = (
+    "the root of a file system has this directory: make a directory below the mount point the log directory, and move "
+    "everything else into it; to remove lost+found helps until the next check of the file system"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StartObstacle:
+    """What happens at the broker's next start, where it comes from, and what you can do before.
+
+    ``refused``: a cleaning refuses the partition and says the same.
+    """
+
+    what: str
+    where: Path
+    fix: str
+    refused: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what} ({self.fix})"
+
+
+def start_obstacles(log_dir: LogDir, facts: BrokerFacts | None) -> list[StartObstacle]:
+    """All of them in ``log_dir``. Reads names and the small files that say what belongs to whom.
+
+    ``facts``: None where the broker's configuration cannot be read; then only the names in the directory are judged.
+    A directory or file that cannot be read is passed over: reading the log reports it.
+    """
+    if facts is None:
+        return list(_directories(log_dir))
+    return [
+        *_directories(log_dir),
+        *_identities(log_dir, facts),
+        *_other_owners(log_dir, facts),
+        *_twins(log_dir, facts),
+    ]
+
+
+def start_warnings(log_dir: LogDir, facts: BrokerFacts) -> list[str]:
+    """Those that no cleaning says by a refusal, in words: for every command and mode, and for the daemon's page."""
+    return [str(each) for each in start_obstacles(log_dir, facts) if not each.refused]
+
+
+def _directories(log_dir: LogDir) -> Iterator[StartObstacle]:
+    try:
+        with os.scandir(log_dir.path) as entries:
+            names = sorted(entry.name for entry in entries if entry.is_dir())  # the broker follows links
+    except OSError:
+        return
+    there = set(log_dir.partitions)
+    for name in names:
+        path = log_dir.path / name
+        if not broker_takes_dir(name):
+            fix = _MOUNT if name == "lost+found" else "move it out of the log directory"
+            yield StartObstacle(
+                "the broker does not start with a directory that is not named as a partition", path, fix
+            )
+        elif parse_future_dir(name) in there:
+            what = (
+                f"the broker does not start with it beside {parse_future_dir(name)}: no move ends in the same directory"
+            )
+            yield StartObstacle(what, path, "delete it")
+
+
+def _identities(log_dir: LogDir, facts: BrokerFacts) -> Iterator[StartObstacle]:
+    """Only a broker in KRaft mode needs ``partition.metadata``; one in ZooKeeper mode writes it."""
+    if log_dir.meta.version == 0:
+        return
+    missing: dict[str, list[TopicPartition]] = {}
+    damaged: dict[str, list[TopicPartition]] = {}
+    for name in log_dir.partitions:
+        path = log_dir.path / str(name) / PARTITION_METADATA
+        try:
+            read_partition_metadata(read_plain(path), str(path))
+        except FileNotFoundError:
+            missing.setdefault(name.topic, []).append(name)
+        except CorruptionError:
+            damaged.setdefault(name.topic, []).append(name)
+        except OSError:
+            continue
+    for what, found, refused in (
+        ("is missing: the broker takes it for stray, renames it and begins with an empty log", missing, False),
+        ("is damaged: the broker does not start with it", damaged, True),
+    ):
+        for topic, names in found.items():
+            where = log_dir.path / str(names[0]) / PARTITION_METADATA
+            others = "" if len(names) == 1 else f" (so it is in {_some(names[1:])})"
+            yield StartObstacle(what + others, where, _write_identity(facts, topic), refused)
+
+
+def _write_identity(facts: BrokerFacts, topic: str) -> str:
+    known = facts.topic_id(topic)
+    if known is None:
+        return "write the lines 'version: 0' and 'topic_id: ID' into it; kafka-topics.sh --describe shows the ID"
+    return f"write the lines 'version: 0' and 'topic_id: {uuid_to_base64(known)}' into it"
+
+
+def _other_owners(log_dir: LogDir, facts: BrokerFacts) -> Iterator[StartObstacle]:
+    listed = log_dirs_in(facts.server_properties or {})
+    if log_dir.path not in listed:
+        return
+    own = log_dir.meta
+    for path in listed:
+        meta = None if path == log_dir.path else meta_of(path)
+        if meta is None:
+            continue
+        if meta.directory_id is not None and meta.directory_id == own.directory_id:
+            what = f"has the directory.id of {path}: the broker does not start with both"
+            yield StartObstacle(what, log_dir.path, "take the copy out of log.dirs")
+        for what, theirs, ours in (
+            ("cluster", meta.cluster_id, own.cluster_id),
+            ("node", meta.node_id, own.node_id),
+        ):
+            if theirs is not None and ours is not None and theirs != ours:
+                yield StartObstacle(
+                    f"belongs to {what} {ours}, {path} to {what} {theirs}: the broker does not start with both",
+                    log_dir.path,
+                    "take the other's directory out of log.dirs",
+                )
+
+
+def _twins(log_dir: LogDir, facts: BrokerFacts) -> Iterator[StartObstacle]:
+    by_place: dict[Path, list[TopicPartition]] = {}
+    for name in log_dir.partitions if facts.siblings else ():
+        twin = facts.twin_of(name)
+        if twin is not None:
+            by_place.setdefault(twin, []).append(name)
+    for place, names in by_place.items():
+        yield StartObstacle(
+            f"has {_some(names)}, and {place} has it as well: the broker does not start with both",
+            log_dir.path,
+            "move one of the two out of its log directory; if a disk failed during a move, the one on that disk",
+        )
+
+
+def _some(names: Sequence[TopicPartition]) -> str:
+    shown = ", ".join(map(str, names[:_SHOWN]))
+    return shown if len(names) <= _SHOWN else f"{shown} and {counted(len(names) - _SHOWN, 'other partition')}"

@@ -1,0 +1,178 @@
+"""Why a partition is or is not cleaned now, with every number that the answer rests on: what ``explain`` says."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from cleanerd.cleaner.staged_plan import staged_json
+from cleanerd.cleaner.verdict import NotCleanedReason
+from cleanerd.config.fingerprint import fingerprint
+from cleanerd.errors import Cause, CleanerdError, CorruptionError, NoSpaceError, RefusedError, as_cleanerd_error
+from cleanerd.humanize import counted
+from cleanerd.resolution.obstacles import refuse_obstacles
+from cleanerd.segments.message_format import Formats, glance
+from cleanerd.segments.reading import SegmentReader
+
+if TYPE_CHECKING:
+    from cleanerd.broker.partition_snapshot import PartitionSnapshot
+    from cleanerd.cleaner.resources import Resources
+    from cleanerd.cleaner.survey import CleaningOptions, Survey
+    from cleanerd.config.topic_config import TopicConfig
+    from cleanerd.errors import NotCompactedError
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.state.cleaner_checkpoint import PartitionState, StateStore
+
+GLANCE_BYTES: Final = 4096
+
+POLICY_RULE: Final = "cleanup.policy"
+POLICY_CHANGES: Final = "when the topic's cleanup.policy contains compact"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why one partition is or is not cleaned now. ``running``: a broker has the log directory."""
+
+    found: Survey
+    formats: Formats | None
+    state: PartitionState | None
+    running: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry of ``explain --json``."""
+        return _json(self)
+
+
+def explain(
+    reading: PartitionSnapshot, store: StateStore, options: CleaningOptions, resources: Resources | None = None
+) -> Explanation:
+    """Look at a partition, and at what is remembered of it; with ``resources`` also at what else would be in the way.
+
+    Raises:
+        CleanerdError: it cannot be read.
+    """
+    found = reading.survey(store, options)
+    if found.to_clean and resources is not None:
+        try:
+            refuse_obstacles(reading, resources)
+        except (CleanerdError, OSError) as caught:
+            found = replace(found, verdict=_verdict_of(as_cleanerd_error(caught, str(found.log.path))))
+    formats, told = formats_of(found)
+    state = store.load(reading.log_dir, found.log)
+    return Explanation(replace(found, notes=(*found.notes, *told)), formats, state, reading.running)
+
+
+def _verdict_of(error: CleanerdError) -> NotCleanedReason:
+    if isinstance(error, NoSpaceError):
+        rule = "free space"
+    elif isinstance(error, RefusedError):
+        rule = "the partition is in use"
+    else:
+        rule = "the machine" if error.cause is Cause.WORLD else "the partition's directory"
+    changes = error.hint or "once that is mended"
+    return NotCleanedReason(rule, f"{error.where}: {error.message}", changes, is_refusal=True)
+
+
+def formats_of(found: Survey) -> tuple[Formats | None, tuple[str, ...]]:
+    """What a glance tells (R192-4), and how tombstones without a horizon are timed if there may be any (R534-4)."""
+    try:
+        with SegmentReader.open(str(found.log.path), chunk_bytes=GLANCE_BYTES) as reader:
+            formats = glance(found.log, reader)
+    except CorruptionError as error:
+        return None, (str(error),)
+    if not formats.legacy_segments:
+        return formats, ()
+    told = (
+        f"{counted(formats.legacy_segments, 'segment', 'begins')} with message format v0 or v1, which has no delete "
+        "horizon: how long its tombstones stay is estimated from the modification times of the segments"
+    )
+    return formats, (told,)
+
+
+def _json(answer: Explanation) -> dict[str, Any]:
+    found, formats, state = answer.found, answer.formats, answer.state
+    verdict = found.verdict
+    return {
+        "topic": found.log.name.topic,
+        "partition": found.log.name.partition,
+        "broker_running": answer.running,
+        "cleaned_now": found.to_clean,
+        "rule": None if verdict is None else verdict.rule,
+        "reason": found.refusal,
+        "changes": None if verdict is None else verdict.changes,
+        "first_dirty_offset": found.bounds.first_dirty_offset,
+        "first_dirty_origin": found.first_dirty_origin,
+        "end_offset": found.end_offset,
+        "limits": dict(found.bounds.bound.limits),
+        "limited_by": found.bounds.bound.limited_by,
+        "clean_bytes": found.bounds.dirtiness.clean_bytes,
+        "cleanable_bytes": found.bounds.dirtiness.cleanable_bytes,
+        "dirty_ratio": found.bounds.dirtiness.ratio,
+        "waits_for_replicas": list(found.expiry.missing),
+        "waits_since_ms": None if found.expiry.since_ms < 0 else found.expiry.since_ms,
+        "overdue_ms": found.bounds.overdue_ms,
+        "overdue_at_ms": found.bounds.overdue_at_ms,
+        "quarantine": None if state is None else state.quarantine,
+        "retry": None if state is None or state.retry is None else asdict(state.retry),
+        "next_purge_ms": None
+        if state is None or state.purge_as_of != found.bounds.first_dirty_offset
+        else state.next_purge_ms,
+        "staged": staged_json(found.log.path),
+        "notes": list(found.notes),
+        "warnings": list(found.config.warnings),
+        "delegation": found.config.delegation.state,
+        "fingerprint": fingerprint(found.config),
+        "cleaned_by_fingerprint": None if state is None else state.cleaned_by,
+        "lowest_magic": None if formats is None else formats.lowest,
+        "highest_magic": None if formats is None else formats.highest,
+        "settings": {key: {"value": value, "origin": origin} for key, value, origin in settings_of(found)},
+    }
+
+
+def explanation_of_policy(name: TopicPartition, reason: NotCompactedError, *, running: bool) -> dict[str, Any]:
+    """The answer for a topic that is not compacted: the fields that mean something then."""
+    return {
+        "topic": name.topic,
+        "partition": name.partition,
+        "broker_running": running,
+        "cleaned_now": False,
+        "rule": POLICY_RULE,
+        "reason": reason.message,
+        "changes": POLICY_CHANGES,
+        "notes": [reason.hint],
+    }
+
+
+def settings_of(found: Survey) -> list[tuple[str, object, str]]:
+    """The topic's settings that cleaning goes by: key, value, where it came from."""
+    config = found.config
+    values: dict[str, object] = {
+        "cleanup.policy": ",".join(sorted(config.cleanup_policy)),
+        **_strategy_settings(config),
+        "min.cleanable.dirty.ratio": config.min_cleanable_dirty_ratio,
+        "min.compaction.lag.ms": config.min_compaction_lag_ms,
+        "max.compaction.lag.ms": config.max_compaction_lag_ms,
+        "delete.retention.ms": config.delete_retention_ms,
+        "segment.bytes": config.segment_bytes,
+        "segment.ms": config.segment_ms,
+        "segment.index.bytes": config.segment_index_bytes,
+        "index.interval.bytes": config.index_interval_bytes,
+        "max.message.bytes": config.max_message_bytes,
+        "retention.ms": config.retention_ms,
+    }
+    return [(key, value, config.origins[key]) for key, value in values.items()]
+
+
+def _strategy_settings(config: TopicConfig) -> dict[str, object]:
+    """The strategy, and what of the rest of its settings says something."""
+    values: dict[str, object] = {"compaction.strategy": config.compaction_strategy}
+    if config.compaction_strategy == "header":
+        values["compaction.strategy.header"] = config.compaction_strategy_header
+        values["compaction.strategy.header.encoding"] = config.compaction_strategy_header_encoding
+    values["tombstone.mode"] = config.tombstone_mode
+    if config.tombstone_mode == "header":
+        values["tombstone.header"] = config.tombstone_header
+    if config.compaction_strategy != "offset":
+        values["tombstone.guard"] = config.tombstone_guard
+        values["compaction.winner.retention"] = config.compaction_winner_retention
+    return values

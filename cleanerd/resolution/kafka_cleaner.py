@@ -1,0 +1,79 @@
+"""Whether Kafka's own cleaner works in the broker of a log directory, by settings and agent (OP-13)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.humanize import counted, human_ms
+
+if TYPE_CHECKING:
+    from cleanerd.broker.agent_facts import AgentInfo
+    from cleanerd.resolution.broker_facts import BrokerFacts
+
+KEY: Final = "log.cleaner.enable"
+THREADS: Final = "log.cleaner.threads"
+IDLE_MS: Final = 6 * 3_600_000
+"""Kafka's cleaner looks for work every 15 s, but not while each of its threads cleans a large partition."""
+
+_NO_CLEANER: Final = (
+    "so nothing compacts the topics that cleanerd does not clean, and none while cleanerd only observes"
+)
+_SET_ASIDE: Final = "so these are compacted only if cleanerd cleans them"
+_FIX_OFF: Final = (
+    f"set {KEY}=true in server.properties and restart the broker, or let cleanerd clean all compacted topics"
+)
+_FIX_DEAD: Final = "the broker's log has the error (LogCleaner); remove its cause and restart the broker"
+_FIX_SET_ASIDE: Final = "run cleanerd verify on them; the broker's log has the error, and a restart tries them again"
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaCleaner:
+    """``runs``: None where neither settings nor agent say so. ``told``: a sentence without its subject.
+
+    ``consequence`` and ``fix``: empty where nothing is wrong.
+    """
+
+    runs: bool | None
+    told: str
+    consequence: str = ""
+    fix: str = ""
+
+    @property
+    def note(self) -> str:
+        """What an operator who asks why a topic is not compacted has to know; empty where nothing is wrong."""
+        return f"Kafka's own cleaner {self.told}, {self.consequence}" if self.consequence else ""
+
+
+def kafka_cleaner(facts: BrokerFacts | None, info: AgentInfo | None) -> KafkaCleaner:
+    """OP-13: off by its setting, else what the agent sees in the broker.
+
+    ``facts``, ``info``: None where the configuration is not known, or no agent answers.
+    """
+    properties = (None if facts is None else facts.server_properties) or {}
+    if properties.get(KEY, "true").strip().lower() == "false":
+        return KafkaCleaner(False, f"is off ({KEY} is false)", _NO_CLEANER, _FIX_OFF)
+    if info is None or not info.ready:
+        return KafkaCleaner(None, "is not known to run: no agent answers, and no setting switches it off")
+    if not info.cleaner:
+        return KafkaCleaner(False, "is off in this broker, as its agent reports", _NO_CLEANER, _FIX_OFF)
+    return _in_broker(info, properties.get(THREADS, "1"))
+
+
+def _in_broker(info: AgentInfo, threads: str) -> KafkaCleaner:
+    """By its own figures. ``threads``: how many it was started with."""
+    state = info.kafka_cleaner
+    if state is None:
+        return KafkaCleaner(True, "was started in this broker")
+    if dead := state.dead_threads or 0:
+        left = max(int(threads) - dead, 0) if threads.strip().isdecimal() else 0
+        return KafkaCleaner(
+            left > 0, f"lost {counted(dead, 'thread')} to an error, {left} left", _NO_CLEANER, _FIX_DEAD
+        )
+    if state.uncleanable:
+        names = ", ".join(state.uncleanable_names[:5]) + (", ..." if state.uncleanable > 5 else "")
+        told = f"set {counted(state.uncleanable, 'partition')} aside after an error: {names}"
+        return KafkaCleaner(True, told, _SET_ASIDE, _FIX_SET_ASIDE)
+    if (idle_ms := state.since_last_run_ms or 0) > IDLE_MS:
+        return KafkaCleaner(True, f"has not looked for work for {human_ms(idle_ms)}", _NO_CLEANER, _FIX_DEAD)
+    return KafkaCleaner(True, "runs in this broker")

@@ -1,0 +1,143 @@
+"""Which log directories the daemon looks after."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.errors import ConfigError, CorruptionError
+from cleanerd.format.properties import read_properties
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from cleanerd.config import Settings
+
+_HINT: Final = "see cleanerd.broker.properties"
+_ANSWER_SECONDS: Final = 2.0
+"""All directories together have so long to say where they lead; the daemon's event loop may be waiting."""
+
+
+def log_dirs_of(settings: Settings, known: Collection[Path] = ()) -> tuple[Path, ...]:
+    """``cleanerd.log.dirs``, else ``log.dirs`` or ``log.dir`` of the broker's ``server.properties``.
+
+    Each directory once, by its first name: one that is named by a link as well would be looked after twice.
+    ``known``: are not looked at, because they may lie on a disk that hangs by now.
+
+    Raises:
+        ConfigError: neither says anything, what the broker's file says depends on where the broker was started, or the
+            state directory lies in one of them.
+    """
+    daemon = settings.daemon
+    found = daemon.cleanerd_log_dirs or _of_broker(daemon.cleanerd_broker_properties)
+    if not found:
+        raise ConfigError(
+            "no log directory is named",
+            where="cleanerd.log.dirs",
+            hint="set it, or set cleanerd.broker.properties to the broker's server.properties",
+        )
+    real = _resolved([path for path in found if path not in known])
+    _require_outside(daemon.cleanerd_state_dir, real)
+    real |= {path: os.path.abspath(path) for path in known}
+    first: dict[str, Path] = {}
+    for path in found:
+        first.setdefault(real[path], path)
+    return tuple(first.values())
+
+
+def configured_log_dirs(settings: Settings) -> tuple[Path, ...]:
+    """As :func:`log_dirs_of`; none where the settings name none, or what they name makes no sense."""
+    try:
+        return log_dirs_of(settings)
+    except ConfigError:
+        return ()
+
+
+def require_outside(state_dir: Path, log_dirs: Sequence[Path]) -> None:
+    """A broker does not start on a log directory that holds a directory which is no partition's.
+
+    Of a directory that does not answer (a disk that hangs) the name alone is compared: nobody waits for it.
+
+    Raises:
+        ConfigError: the state directory lies in one of ``log_dirs``.
+    """
+    _require_outside(state_dir, _resolved(log_dirs))
+
+
+def _require_outside(state_dir: Path, log_dirs: Mapping[Path, str]) -> None:
+    place = Path(os.path.realpath(state_dir))
+    for path, real in log_dirs.items():
+        if place.is_relative_to(real) or place.is_relative_to(Path(os.path.abspath(path))):
+            raise ConfigError(
+                f"lies in the log directory {path}, where only the broker makes directories",
+                where=f"cleanerd.state.dir={state_dir}",
+                hint="name a directory of cleanerd's own",
+            )
+
+
+def _resolved(paths: Sequence[Path]) -> dict[Path, str]:
+    """Where each leads; its own name for one that did not say so in time. A thread each: links lie on the disk too."""
+    found = {path: os.path.abspath(path) for path in paths}
+
+    def resolve(path: Path) -> None:
+        found[path] = os.path.realpath(path)
+
+    threads = [threading.Thread(target=resolve, args=(path,), daemon=True) for path in found]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + _ANSWER_SECONDS
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return dict(found)
+
+
+def _of_broker(file: Path | None) -> tuple[Path, ...]:
+    if file is None:
+        return ()
+    properties = server_properties(file)
+    if unclear := relative_log_dirs_in(properties):
+        raise ConfigError(
+            f"log.dirs names {unclear[0]}, which is relative to the directory that the broker is started in, and "
+            "nothing here says which one that is",
+            where=str(file),
+            hint="write whole paths there, or name the log directories in cleanerd.log.dirs",
+        )
+    return log_dirs_in(properties)
+
+
+def server_properties(file: Path) -> Mapping[str, str]:
+    """What a broker's ``server.properties`` says.
+
+    Raises:
+        ConfigError: it cannot be read, is no properties file, or holds a NUL, which no setting of a broker has.
+    """
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}", where=str(file), hint=_HINT) from error
+    try:
+        properties = read_properties(data, str(file))
+    except CorruptionError as error:
+        # Nothing of a log is damaged: no broker starts with such a file.
+        raise ConfigError(error.message, where=str(file), hint="Kafka would not read it either: correct it") from error
+    if any("\0" in text for text in properties.values()):
+        raise ConfigError("holds a NUL: it is no file of settings", where=str(file), hint=_HINT)
+    return properties
+
+
+def log_dirs_in(properties: Mapping[str, str]) -> tuple[Path, ...]:
+    """What a broker's ``server.properties`` names as its log directories, by whole paths: see the next one."""
+    return tuple(path for path in _named(properties) if path.is_absolute())
+
+
+def relative_log_dirs_in(properties: Mapping[str, str]) -> tuple[Path, ...]:
+    """Those that depend on where the broker was started: for a process that was started elsewhere they name nothing."""
+    return tuple(path for path in _named(properties) if not path.is_absolute())
+
+
+def _named(properties: Mapping[str, str]) -> Iterator[Path]:
+    text = properties.get("log.dirs", "").strip() or properties.get("log.dir", "").strip()
+    return (Path(word.strip()) for word in text.split(",") if word.strip())

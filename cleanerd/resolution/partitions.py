@@ -1,0 +1,286 @@
+"""The partitions of a log directory as they are to be judged: whoever looks at one, or cleans it, reads it here.
+
+* :class:`OfflinePartitions`: nobody runs on the directory, and what its files say counts;
+* :class:`BesideBrokerPartitions`: a broker runs; the lower of two readings of its checkpoints counts (S-03);
+* :class:`LivePartitions`: the running broker says what counts (U-23).
+
+What keeps a partition from being cleaned although it is compacted is refused here, in the same words for all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cleanerd.broker.live_broker import LiveBroker
+from cleanerd.broker.live_log import read_live
+from cleanerd.broker.mode import SINGLE_TRY, ModeChoice
+from cleanerd.broker.partition_snapshot import PartitionSnapshot
+from cleanerd.config.topic_config import INTERNAL_TOPICS, NEVER_CLEANED, TopicConfig
+from cleanerd.errors import AgentUnavailableError, CleanerdError, RefusedError
+from cleanerd.resolution.broker_facts import METADATA_AGE_MS, BrokerFacts, being_moved, broker_facts
+from cleanerd.resolution.selection import EVERYTHING, PartitionSelection
+from cleanerd.resolution.targets import TargetPartition, require_compacted, topic_id_of
+from cleanerd.segments.partition import read_partition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+    from typing import Literal
+
+    from cleanerd.broker.agent_facts import LogFacts
+    from cleanerd.config import Settings
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.resolution.checkpoint_pair import EarlierReading, FirstReadings
+    from cleanerd.segments.log_dir import LogDir
+
+
+class Partitions(ABC):
+    """The partitions of one log directory. ``facts``: what is known of its broker's configuration."""
+
+    kind: Literal["disk", "beside", "live"]
+
+    def __init__(self, log_dir: LogDir, facts: BrokerFacts) -> None:
+        self.log_dir = log_dir
+        self.facts = facts
+
+    @abstractmethod
+    def targets(self, wanted: PartitionSelection = EVERYTHING) -> list[TargetPartition]:
+        """Those that are ``wanted``, or all that are compacted; cheap: no partition is opened.
+
+        Of those that a pattern found only the compacted ones are meant.
+
+        Raises:
+            AgentUnavailableError, AgentRefusalError: the broker does not say which there are.
+        """
+
+    @abstractmethod
+    def read(self, name: TopicPartition) -> PartitionSnapshot:
+        """One of them as it is now.
+
+        Raises:
+            NotCompactedError: its topic is not compacted.
+            ConfigError: its topic's configuration is wrong or unknown.
+            RefusedError: it is being moved or deleted, is tiered, or belongs to an older topic of that name.
+            StalePlanError: the broker changed it meanwhile.
+            AgentUnavailableError, AgentRefusalError: the broker does not say.
+            CorruptionError, CleanerdError: it cannot be read.
+        """
+
+
+class OfflinePartitions(Partitions):
+    """A broker that is down left everything on the disk."""
+
+    kind: Literal["disk", "beside", "live"] = "disk"
+
+    def __init__(self, log_dir: LogDir, facts: BrokerFacts) -> None:
+        super().__init__(log_dir, facts)
+        self._configs: dict[str, TopicConfig | CleanerdError] = {}
+
+    def targets(self, wanted: PartitionSelection = EVERYTHING) -> list[TargetPartition]:
+        """By the metadata log and settings."""
+        found = []
+        for name in self.log_dir.partitions:
+            if name.topic in NEVER_CLEANED or (wanted and name not in wanted):
+                continue
+            config = self._config(name.topic)
+            if isinstance(config, CleanerdError):
+                found.append(TargetPartition(name, None, config))
+            elif name in wanted.named or config.is_compacted:
+                found.append(TargetPartition(name, config, None))
+        return found
+
+    def read(self, name: TopicPartition) -> PartitionSnapshot:
+        """By its files and the checkpoint files."""
+        reading = self._read(name, self._require_cleanable(name))
+        self.facts.require_same_topic(name, reading.log.topic_id)
+        return reading
+
+    def admitted(self, wanted: PartitionSelection = EVERYTHING) -> list[TargetPartition]:
+        """The targets, with an error those that are refused whatever their logs hold."""
+        return [self._admitted(target.name) for target in self.targets(wanted)]
+
+    def _admitted(self, name: TopicPartition) -> TargetPartition:
+        try:
+            config = self._require_cleanable(name)
+            self.facts.require_same_topic(name, topic_id_of(self.log_dir, name))
+        except CleanerdError as error:
+            return TargetPartition(name, None, error.without_frames())
+        return TargetPartition(name, config, None)
+
+    def _require_cleanable(self, name: TopicPartition) -> TopicConfig:
+        config = self._config(name.topic)
+        if isinstance(config, CleanerdError):
+            raise config.without_frames()  # of the last one who met it: a topic may have thousands of partitions
+        if not config.policy_known:
+            self._require_old_enough(config.topic)
+        require_compacted(config)
+        self.facts.require_in_place(name)
+        return config
+
+    def _require_old_enough(self, topic: str) -> None:
+        metadata = self.facts.metadata
+        if metadata is not None and metadata.younger is not None and topic in metadata.younger.topics:
+            raise RefusedError(
+                f"the topic is younger than {METADATA_AGE_MS // 60_000} minutes: beside a running broker its "
+                "configuration does not count yet",
+                where=topic,
+                hint="try again later",
+            )
+
+    def _read(self, name: TopicPartition, config: TopicConfig) -> PartitionSnapshot:
+        return PartitionSnapshot(self.log_dir, read_partition(self.log_dir, name), config)
+
+    def _config(self, topic: str) -> TopicConfig | CleanerdError:
+        if topic not in self._configs:
+            try:
+                self._configs[topic] = self.facts.topic_config(topic)
+            except CleanerdError as error:
+                self._configs[topic] = error.without_frames()
+        return self._configs[topic]
+
+
+class BesideBrokerPartitions(OfflinePartitions):
+    """A broker runs, and nobody asks it: the lower of two readings of its checkpoints counts (S-03)."""
+
+    kind = "beside"
+
+    def __init__(self, log_dir: LogDir, facts: BrokerFacts, earlier: EarlierReading) -> None:
+        super().__init__(log_dir, facts)
+        self._earlier = earlier
+
+    def _read(self, name: TopicPartition, config: TopicConfig) -> PartitionSnapshot:
+        # Where the log ends has to be known first: whether it became shorter decides which offsets count.
+        active = read_partition(self.log_dir, name).active
+        log_dir = self._earlier.lower_of(self.log_dir, name, (active.base, active.size_bytes))
+        log = read_partition(log_dir, name)
+        return PartitionSnapshot(log_dir, log, config, running=True, settled=self._earlier.knows(name))
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedTopics:
+    """A topic's configuration, and what it was made of: what is known of the broker, and what the broker said."""
+
+    facts: BrokerFacts
+    effective: Mapping[str, str]
+    segment_bytes: int
+    config: TopicConfig
+
+
+class LivePartitions(Partitions):
+    """As the running broker says (U-23); ``passed_over``: topics that only count when they are asked for (U-11).
+
+    ``resolved``: by topic what was resolved last, for whoever reads many partitions, one after the other or again and
+    again. A topic's partitions have the same configuration: it is worked out, and kept, once.
+    """
+
+    kind = "live"
+
+    def __init__(
+        self,
+        log_dir: LogDir,
+        facts: BrokerFacts,
+        broker: LiveBroker,
+        passed_over: frozenset[str] = frozenset(),
+        resolved: dict[str, ResolvedTopics] | None = None,
+    ) -> None:
+        super().__init__(log_dir, facts)
+        self._broker = broker
+        self._resolved = {} if resolved is None else resolved
+        self._passed_over = passed_over | NEVER_CLEANED
+        self._silent: AgentUnavailableError | None = None
+
+    def targets(self, wanted: PartitionSelection = EVERYTHING) -> list[TargetPartition]:
+        """By the policy that the broker goes by. Their configurations, from the files, show changes only."""
+        meant = wanted.named
+        if wanted.names - meant or not wanted:
+            compacted = {log.name for log in self._broker.logs() if "compact" in log.policy}
+            usual = {name for name in compacted if name.topic not in self._passed_over}
+            meant |= usual & wanted.names if wanted else usual
+        names = [name for name in self.log_dir.partitions if name in meant]
+        known = {topic: self._hint(topic) for topic in {name.topic for name in names}}
+        return [TargetPartition(name, known[name.topic], None) for name in names]
+
+    def read(self, name: TopicPartition) -> PartitionSnapshot:
+        """By the broker's own offsets."""
+        facts = self._fetch(name)
+        _refuse_unfit(name, facts)
+        config = self._config(name.topic, facts)
+        require_compacted(config)
+        log_dir, log = read_live(self.log_dir, name, facts, self._broker.patience.replacement_seconds)
+        return PartitionSnapshot(log_dir, log, config, running=True, broker=facts)
+
+    def _config(self, topic: str, facts: LogFacts) -> TopicConfig:
+        known = self._resolved.get(topic)
+        made_of = (facts.settings, facts.segment_size)
+        if known is None or known.facts is not self.facts or (known.effective, known.segment_bytes) != made_of:
+            config = self.facts.topic_config(topic, effective=facts.settings, segment_bytes=facts.segment_size)
+            known = self._resolved[topic] = ResolvedTopics(self.facts, *made_of, config)
+        return known.config
+
+    def _fetch(self, name: TopicPartition) -> LogFacts:
+        """Who tries once only waits once: after an answer that was waited for in vain nothing else is asked for."""
+        if self._silent is not None:
+            raise self._silent.without_frames()
+        started = time.monotonic()
+        try:
+            return self._broker.log(name)
+        except AgentUnavailableError as error:
+            patience = self._broker.patience
+            if patience.tries == 1 and time.monotonic() - started >= patience.answer_seconds:
+                self._silent = error.without_frames()
+            raise
+
+    def _hint(self, topic: str) -> TopicConfig | None:
+        try:
+            return self.facts.topic_config(topic)
+        except CleanerdError:
+            return None
+
+
+def _refuse_unfit(name: TopicPartition, facts: LogFacts) -> None:
+    """A-13, as far as it can be said before anything is read.
+
+    Raises:
+        RefusedError: the partition is on its way to another place.
+    """
+    if facts.future:
+        raise being_moved(name)
+    if facts.remote:
+        raise RefusedError("it keeps segments in remote storage", where=str(name))
+    if facts.deleted:
+        raise RefusedError("it is being deleted", where=str(name))
+
+
+@contextlib.contextmanager
+def partitions_of(
+    settings: Settings,
+    log_dir: LogDir,
+    others: Sequence[Path],
+    choice: ModeChoice,
+    say: Callable[[str], None],
+    first: FirstReadings,
+) -> Iterator[Partitions]:
+    """The partitions of ``log_dir``, by what ``choice`` says of its broker.
+
+    ``others``: log directories of the same broker. ``say`` gets a line when two readings have to be waited for (S-03).
+    ``first``: one for all log directories, which then wait together.
+
+    Raises:
+        CleanerdError: the broker's configuration cannot be read, or its directory not a second time.
+    """
+    if choice.mode == "on-start":
+        earlier, log_dir = first.read_twice(log_dir.path, say, others)
+        yield BesideBrokerPartitions(
+            log_dir, broker_facts(settings, log_dir, others, running=True, younger=True), earlier
+        )
+        return
+    facts = broker_facts(settings, log_dir, others, running=choice.mode == "live")
+    if choice.mode == "live" and choice.socket is not None:
+        with LiveBroker(choice.socket, SINGLE_TRY) as broker:
+            yield LivePartitions(log_dir, facts, broker, INTERNAL_TOPICS)
+    else:
+        yield OfflinePartitions(log_dir, facts)

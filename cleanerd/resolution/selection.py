@@ -1,0 +1,162 @@
+"""Which partitions the words of an operator mean: ``orders-0``, a topic, or a pattern such as ``orders-*``.
+
+The one place that resolves names, for every verb and for the daemon. Several words are taken together: either each of
+them means something, or what means nothing is named and nothing is selected.
+"""
+
+from __future__ import annotations
+
+import difflib
+import heapq
+from collections.abc import Collection
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.config.names import matches
+from cleanerd.config.topic_config import INTERNAL_TOPICS, NEVER_CLEANED
+from cleanerd.errors import ConfigError, RefusedError
+from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+METAVAR: Final = "TOPIC[-N]"
+"""How a help text calls such a word."""
+
+_PATTERN: Final = frozenset("*?[")
+
+_MOST_NAMED: Final = 20
+"""Words that mean nothing which an error repeats; the others are counted."""
+
+_MAX_NAMES_COMPARED: Final = 3
+_MOST_NAMES_COMPARED: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSelection(Collection[TopicPartition]):
+    """The partitions of ``words``. Without words it is false, and means that everybody is.
+
+    ``named``: those of ``names`` that a word names itself or by their topic, and that are meant whatever they are. A
+    pattern means only what would be worked on anyway: compacted topics that no setting excludes.
+    """
+
+    words: tuple[str, ...] = ()
+    names: frozenset[TopicPartition] = frozenset()
+    named: frozenset[TopicPartition] = frozenset()
+
+    def __bool__(self) -> bool:
+        # Words that mean nothing in the directories that could be read must not turn into everything.
+        return bool(self.words)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(sorted(self.names))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+EVERYTHING: Final = PartitionSelection()
+
+
+def select(
+    words: Sequence[str], known: Iterable[TopicPartition], *, what: str, hint: str, partial: bool = False
+) -> PartitionSelection:
+    """What ``words`` mean among the ``known`` partitions.
+
+    A word is a partition's name, else a topic's, else a pattern for either. ``what``: what the error calls whatever is
+    unknown. ``partial``: not all partitions are known, so a word that means none of the known is no error.
+
+    Raises:
+        ConfigError: words that mean nothing: the first ones, and how many there are, with names that are near.
+        RefusedError: a word names a topic that is never cleaned.
+    """
+    if not words:
+        return EVERYTHING
+    by_text = {str(name): name for name in known}
+    by_topic: dict[str, set[TopicPartition]] = {}
+    for name in by_text.values():
+        by_topic.setdefault(name.topic, set()).add(name)
+    named: set[TopicPartition] = set()
+    matching: set[TopicPartition] = set()
+    unknown: list[str] = []
+    for word in dict.fromkeys(words):
+        _refuse_never_cleaned(word)
+        if word in by_text:
+            named.add(by_text[word])
+        elif word in by_topic:
+            named |= by_topic[word]
+        elif found := _matching(word, by_text):
+            matching |= found
+        else:
+            unknown.append(word)
+    if unknown and not partial:
+        near = _nearest(unknown, [*by_topic, *by_text])
+        raise ConfigError(what, where=_listed(unknown), hint=f"did you mean {near}? {hint}" if near else hint)
+    return PartitionSelection(tuple(words), frozenset(named | matching), frozenset(named))
+
+
+def _refuse_never_cleaned(word: str) -> None:
+    name = parse_topic_partition_dir(word)
+    if word in NEVER_CLEANED or (name is not None and name.topic in NEVER_CLEANED):
+        raise RefusedError("is never cleaned: Kafka's own raft layer looks after it", where=word)
+
+
+def _matching(word: str, by_text: dict[str, TopicPartition]) -> set[TopicPartition]:
+    if _PATTERN.isdisjoint(word):
+        return set()
+    return {name for text, name in by_text.items() if fnmatchcase(name.topic, word) or fnmatchcase(text, word)}
+
+
+def _listed(unknown: Sequence[str]) -> str:
+    more = len(unknown) - _MOST_NAMED
+    return ", ".join(unknown[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _nearest(unknown: Sequence[str], names: Sequence[str]) -> str:
+    """What some of the words may have been meant to be: each costs a look at all names, and the daemon waits for it."""
+    near = dict.fromkeys(
+        match
+        for word in unknown[:_MAX_NAMES_COMPARED]
+        for match in difflib.get_close_matches(word, _likely(word, names), n=1)
+    )
+    return ", ".join(near)
+
+
+def _likely(word: str, names: Sequence[str]) -> Sequence[str]:
+    """Those that begin and end most like it; of few names all. An exact comparison takes ten times as long."""
+    if len(names) <= _MOST_NAMES_COMPARED:
+        return names
+    backwards = word[::-1]
+
+    def alike(name: str) -> int:
+        return _common(word, name) + _common(backwards, name[::-1])
+
+    return heapq.nlargest(_MOST_NAMES_COMPARED, names, key=alike)
+
+
+def _common(one: str, other: str) -> int:
+    """How many characters both begin with."""
+    at = 0
+    for mine, theirs in zip(one, other, strict=False):
+        if mine != theirs:
+            return at
+        at += 1
+    return at
+
+
+def why_excluded(topic: str, include: tuple[str, ...], exclude: tuple[str, ...]) -> str:
+    """Why settings leave the topic to Kafka; empty when they do not (U-11).
+
+    Globs never mean an internal topic: only its own name does.
+    """
+    if topic in INTERNAL_TOPICS and topic not in include:
+        return f"an internal topic of Kafka, and cleanerd.topics.include does not name {topic}"
+    if not any(matches(pattern, topic) for pattern in include):
+        return "cleanerd.topics.include leaves it out"
+    if any(matches(pattern, topic) for pattern in exclude):
+        return "cleanerd.topics.exclude names it"
+    return ""

@@ -1,0 +1,177 @@
+"""Topics of a broker in ZooKeeper mode: what it says of their configuration, now or when it was last asked.
+
+Up to 3.9 a broker may keep its topics' configuration in ZooKeeper, and none of it on its disks. So it is asked while it
+runs, and what it said counts when it does not - unless it ran on for long without being asked (U-40).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.config.topic_keys import TOPIC_KEYS
+from cleanerd.errors import CleanerdError
+from cleanerd.host.clock import wall_ms
+from cleanerd.humanize import human_ms
+from cleanerd.segments.log_dir import (
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+)
+from cleanerd.segments.places import DirectoryPlaces
+from cleanerd.state.zk_topics import CachedTopic, CachedTopics, TopicCache
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from cleanerd.admin.client_config import ClientConfig
+    from cleanerd.admin.cluster import Cluster
+    from cleanerd.config import Settings
+    from cleanerd.segments.log_dir import LogDir
+
+QUERY_INTERVAL_MS: Final = 5 * 60_000
+"""A running broker is not asked more often, but for topics that it has said nothing of."""
+
+UNASKED_MS: Final = 60 * 60_000
+"""A broker that ran on for longer than this after it was last asked may go by a configuration that nobody knows."""
+
+ORIGIN: Final = "the broker, when it was last asked"
+
+NEVER_QUERIED: Final = (
+    "ZooKeeper mode: the broker has never been asked for its topics, "
+    "so they are compacted only where the settings say so"
+)
+QUERY_HINT: Final = "set bootstrap.servers, and run cleanerd plan or the daemon while the broker runs: it is asked then"
+
+_SECONDS: Final = 5.0
+# Written while a broker runs, at least once a minute, and by nobody else.
+_SIGNS_OF_LIFE: Final = (HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedTopics:
+    """``topics`` by name, empty when nothing is known that may be believed; ``warnings``: why, or how old it is."""
+
+    topics: Mapping[str, CachedTopic]
+    warnings: tuple[str, ...]
+
+
+def is_zookeeper_mode(log_dir: LogDir) -> bool:
+    """Whether the log directory is one of a broker that keeps its cluster's metadata in ZooKeeper."""
+    return log_dir.meta.version == 0
+
+
+def was_left_behind(log_dir: LogDir, as_of_ms: int) -> bool:
+    """Whether the metadata log of a broker in ZooKeeper mode ends ``as_of_ms``, long before the broker last ran.
+
+    While a cluster moves to KRaft its controllers write there all the time. A cluster that went back leaves it as it
+    was, and the broker goes by ZooKeeper.
+    """
+    return is_zookeeper_mode(log_dir) and _last_alive_ms(log_dir) - as_of_ms > UNASKED_MS
+
+
+def cached_topic_configs(
+    settings: Settings,
+    log_dir: LogDir,
+    *,
+    running: bool,
+    clock_ms: Callable[[], int] = wall_ms,
+    connect: Callable[..., Cluster] | None = None,
+) -> ReportedTopics:
+    """What is known of the topics of a broker in ZooKeeper mode. Never fails: what is in the way is a warning.
+
+    ``connect``: as `Cluster`.
+    """
+    cluster_id, node_id = log_dir.meta.cluster_id, log_dir.meta.node_id
+    if cluster_id is None or node_id is None:
+        return ReportedTopics({}, ())
+    memory = TopicCache(settings.daemon.cleanerd_state_dir)
+    place = DirectoryPlaces(settings.daemon.cleanerd_state_dir).name_of(log_dir.place)
+    known = memory.of(cluster_id, node_id, place)
+    now_ms = clock_ms()
+    warnings: list[str] = []
+    daemon = settings.daemon
+    nameless = daemon.bootstrap_servers is None and daemon.cleanerd_command_config is None
+    if running and nameless:
+        warnings.append(
+            f"{log_dir.path}: ZooKeeper mode keeps no topic configuration on the disk; to have the broker asked for it "
+            "set bootstrap.servers=HOST:PORT"
+        )
+    names = sorted({name.topic for name in log_dir.partitions})
+    if running and not nameless and (known is None or not _is_fresh(known, names, now_ms)):
+        # Passwords, key stores and TLS, which only ZooKeeper mode needs here: every start would pay for them.
+        from cleanerd.admin.client_config import read_client_config  # noqa: PLC0415
+
+        try:
+            client = read_client_config(daemon.cleanerd_command_config)
+            warnings += client.warnings
+            servers = daemon.bootstrap_servers
+            topics = _query_broker(client, servers, names, cluster_id, node_id, now_ms=now_ms, connect=connect)
+            known = memory.save(CachedTopics(cluster_id, node_id, place, now_ms, topics))
+        except CleanerdError as error:
+            warnings.append(f"{log_dir.path}: the broker was not asked for its topics' configuration: {error}")
+    warnings += memory.warnings
+    if known is None:
+        return ReportedTopics({}, tuple(warnings))
+    alive_ms = _last_alive_ms(log_dir)
+    own = [known.topics[name].asked_ms for name in names if name in known.topics]
+    ran_on_ms = alive_ms - max(own, default=known.asked_ms)
+    if ran_on_ms > UNASKED_MS:
+        warnings.append(
+            f"{log_dir.path}: the broker ran on for {human_ms(ran_on_ms)} after it was last asked for its topics' "
+            "configuration, so what it said does not count; start it and run cleanerd plan with bootstrap.servers set, "
+            "or say cleanup.policy in cleanerd's settings"
+        )
+        return ReportedTopics({}, tuple(warnings))
+    topics = {name: topic for name, topic in known.topics.items() if alive_ms - topic.asked_ms <= UNASKED_MS}
+    return ReportedTopics(topics, tuple(warnings))
+
+
+def _is_fresh(known: CachedTopics, names: Sequence[str], now_ms: int) -> bool:
+    """Whether all of these topics were asked for a moment ago: the broker's other log directories hold other ones."""
+    asked = (known.topics[name].asked_ms if name in known.topics else None for name in names)
+    return all(asked_ms is not None and 0 <= now_ms - asked_ms < QUERY_INTERVAL_MS for asked_ms in asked)
+
+
+def _query_broker(
+    client: ClientConfig,
+    servers: str | None,
+    names: Sequence[str],
+    cluster_id: str,
+    node_id: int,
+    *,
+    now_ms: int,
+    connect: Callable[..., Cluster] | None,
+) -> dict[str, CachedTopic]:
+    """Raises: CleanerdError: nobody is named or answers, or the cluster is another one."""
+    # A client library that only ZooKeeper mode needs here.
+    from cleanerd.admin.cluster import Cluster, require_bootstrap  # noqa: PLC0415
+
+    servers = require_bootstrap(servers, client)
+    with (connect or Cluster)(servers, client, connect_seconds=_SECONDS) as cluster:
+        found = cluster.cluster_id()
+        if found != cluster_id:
+            raise CleanerdError(
+                f"the log directory belongs to cluster {cluster_id}, that one is {found}",
+                where=f"bootstrap.servers={servers}",
+            )
+        told = cluster.topics(list(names), node_id)
+    return {
+        name: CachedTopic(
+            str(facts.topic_id or ""),
+            {key: value.effective for key, value in facts.values.items() if key in TOPIC_KEYS},
+            now_ms,
+        )
+        for name, facts in told.items()
+    }
+
+
+def _last_alive_ms(log_dir: LogDir) -> int:
+    times = [0]
+    for name in _SIGNS_OF_LIFE:
+        try:
+            times.append(os.stat(log_dir.path / name).st_mtime_ns // 1_000_000)
+        except OSError:
+            continue
+    return max(times)

@@ -1,0 +1,238 @@
+"""From where to where a partition may be cleaned, read from what the broker left on disk (S-01, S-02, C-02..C-11)."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.errors import CleanerdError, CorruptionError
+from cleanerd.format.index import read_offset_index, read_time_index
+from cleanerd.format.names import INDEX_SUFFIX, SEGMENT_SUFFIX, TIMEINDEX_SUFFIX, file_name
+from cleanerd.policy.cleanable import (
+    Dirtiness,
+    FirstUncleanableOffset,
+    LimitedBy,
+    dirtiness,
+    due_at_ms,
+    first_uncleanable_offset,
+    segment_range,
+    too_young,
+    wrong_unit,
+)
+from cleanerd.segments.producers import read_producers
+from cleanerd.segments.same_file import read_companion
+from cleanerd.segments.torn_tail import decided_below
+
+if TYPE_CHECKING:
+    from cleanerd.segments.partition import PartitionLog
+    from cleanerd.segments.reading import SegmentReader
+    from cleanerd.segments.segment import Segment
+
+
+LONG_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class WrongTime:
+    """A batch whose ``timestamp`` is in another ``unit`` than milliseconds (OP-18)."""
+
+    path: str
+    offset: int
+    producer_id: int
+    timestamp: int
+    unit: str
+
+    @property
+    def note(self) -> str:
+        """Where, by whom, what follows from it, and what to do."""
+        whose = "without a producer id" if self.producer_id < 0 else f"of producer {self.producer_id}"
+        return (
+            f"{self.path}: the batch at offset {self.offset} {whose} has the timestamp {self.timestamp}, which is in "
+            f"{self.unit}: neither max.compaction.lag.ms nor min.compaction.lag.ms can be kept here, and retention by "
+            "time is wrong, too. Correct the producer, or set message.timestamp.type=LogAppendTime for new records"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CleanableRange:
+    """What may be cleaned and how much of it there is.
+
+    ``young_since_ms`` is the largest timestamp of the segment that ``min.compaction.lag.ms`` holds back, None when it
+    holds back none; ``overdue_at_ms`` when ``max.compaction.lag.ms`` makes the log due, None when it never does.
+    ``wrong_time``: a batch of the dirty part by whose time neither can be known, of those that were read.
+    """
+
+    first_dirty_offset: int
+    bound: FirstUncleanableOffset
+    dirtiness: Dirtiness
+    overdue_ms: int
+    young_since_ms: int | None
+    overdue_at_ms: int | None
+    wrong_time: WrongTime | None = None
+
+
+def read_bounds(
+    log: PartitionLog,
+    reader: SegmentReader,
+    *,
+    first_dirty_offset: int,
+    now_ms: int,
+    min_lag_ms: int,
+    max_lag_ms: int,
+    may_be_torn: bool = False,
+    reads_batches: bool = False,
+) -> CleanableRange:
+    """Put the limits of S-01 together.
+
+    A segment is too young for ``min.compaction.lag.ms`` when its time index says so, as with Kafka, or when one of its
+    batches does (U-51). ``reads_batches``: the headers of segments that are old by their index are read, once in the
+    life of the process; otherwise only what is known of them from before counts.
+
+    The last stable offset is the running broker's; without one it is worked out from the producer state at the high
+    watermark (S-04): a transaction counts as open when its marker does not lie below it. ``may_be_torn``: no clean
+    shutdown, or a broker is writing; then nothing from the recovery point on is believed either (U-32).
+
+    Raises:
+        CorruptionError: a time index or a first batch that has to be read is damaged.
+        CleanerdError: a file cannot be read.
+    """
+    bases = [segment.base for segment in log.segments]
+    sealed = log.segments[:-1]
+    limits = {
+        LimitedBy.ACTIVE_SEGMENT: log.active.base,
+        LimitedBy.HIGH_WATERMARK: log.high_watermark,
+        LimitedBy.RECOVERY_POINT: log.recovery_point,
+    }
+    # The broker's is the high watermark where no transaction below that is open.
+    open_offset = None if log.last_stable_offset == log.high_watermark else log.last_stable_offset
+    if log.last_stable_offset is None:
+        torn_from = log.recovery_point if may_be_torn else None
+        below = decided_below(log, may_be_torn=may_be_torn)
+        open_offset = read_producers(log, reader, below=below, torn_from=torn_from).first_open_offset()
+    if open_offset is not None:
+        limits[LimitedBy.OPEN_TRANSACTION] = open_offset
+    rows = segment_range(bases[:-1], first_dirty_offset, log.active.base)
+    dirty = [sealed[row] for row in rows]
+    young = None
+    if min_lag_ms > 0:
+        # What lies above another limit is not cleaned, and may be torn.
+        readable_end = min(limits.values()) if reads_batches else -1
+        ages = (
+            (
+                bases[row],
+                _largest_timestamp_ms(
+                    log, sealed[row], reader if bases[row + 1] <= readable_end else None, old_ms=now_ms - min_lag_ms
+                ),
+            )
+            for row in rows
+        )
+        young = too_young(ages, now_ms, min_lag_ms)
+        if young is not None:
+            limits[LimitedBy.MIN_COMPACTION_LAG] = young[0]
+    firsts = [] if max_lag_ms == LONG_MAX else [_first_timestamp_ms(reader, segment) for segment in dirty]
+    due_ms = due_at_ms(firsts, max_lag_ms)
+    times = list(zip(dirty, firsts, strict=False))
+    if young is not None:
+        times += [(each, young[1]) for each in dirty if each.base == young[0]]
+    limit = first_uncleanable_offset(limits, bases, first_dirty_offset)
+    return CleanableRange(
+        first_dirty_offset=first_dirty_offset,
+        bound=limit,
+        dirtiness=dirtiness(bases[:-1], [segment.size_bytes for segment in sealed], first_dirty_offset, limit.offset),
+        overdue_ms=0 if due_ms is None else max(0, now_ms - due_ms),
+        young_since_ms=None if young is None else young[1],
+        overdue_at_ms=due_ms,
+        wrong_time=next((_wrong_time(log, reader, each, now_ms) for each, ms in times if wrong_unit(ms, now_ms)), None),
+    )
+
+
+def _wrong_time(log: PartitionLog, reader: SegmentReader, segment: Segment, now_ms: int) -> WrongTime | None:
+    """The first batch of a segment whose time is in another unit; of a long one only the beginning is read."""
+    with suppress(CleanerdError):  # a torn one is for others to report
+        for batches in islice(reader.headers(segment), 1):
+            columns = (batches.base_offset, batches.producer_id, batches.max_timestamp)
+            for offset, producer_id, timestamp in zip(*(column.tolist() for column in columns), strict=True):
+                unit = wrong_unit(timestamp, now_ms)
+                if unit is not None:
+                    path = f"{log.path}/{file_name(segment.base, SEGMENT_SUFFIX)}"
+                    return WrongTime(path, offset, producer_id, timestamp, unit)
+    return None
+
+
+def log_end_offset(log: PartitionLog, reader: SegmentReader, *, may_be_torn: bool = False) -> int:
+    """One past the last offset of the log: a running broker's word, else from the active segment's batches (C-86).
+
+    ``may_be_torn``: no clean shutdown, or a broker is writing. Damage in the active segment then is its end.
+
+    Raises:
+        CorruptionError: the active segment is damaged after its last index entry.
+    """
+    if log.told_end_offset is not None:
+        return log.told_end_offset
+    end = log.active.base
+    start = _last_indexed_position(log, log.active, may_be_torn=may_be_torn)
+    read = reader.headers_until_damage if may_be_torn else reader.headers
+    for batches in read(log.active, start=start):
+        if len(batches):
+            end = max(end, int(batches.last_offset[-1]) + 1)
+    return end
+
+
+def _last_indexed_position(log: PartitionLog, segment: Segment, *, may_be_torn: bool) -> int:
+    data = _read(log, segment, INDEX_SUFFIX)
+    if not data:
+        return 0
+    try:
+        entries = read_offset_index(data, f"{log.path}/{file_name(segment.base, INDEX_SUFFIX)}")
+    except CorruptionError:
+        if not may_be_torn:
+            raise
+        return 0
+    position = int(entries["position"][-1]) if len(entries) else 0
+    return position if 0 <= position < segment.size_bytes else 0
+
+
+def _largest_timestamp_ms(log: PartitionLog, segment: Segment, reader: SegmentReader | None, *, old_ms: int) -> int:
+    """The largest timestamp of the time index and the batches, else the file's modification time (C-05, U-51).
+
+    ``old_ms``: a segment that is younger by its index is not read. ``reader``: None where no segment is to be read.
+    """
+    found_ms = -1
+    data = _read(log, segment, TIMEINDEX_SUFFIX)
+    if data is not None:
+        entries = read_time_index(data, f"{log.path}/{file_name(segment.base, TIMEINDEX_SUFFIX)}")
+        found_ms = int(entries["timestamp"][-1]) if len(entries) else -1
+    if found_ms <= old_ms:
+        found_ms = max(found_ms, _largest_of_batches_ms(segment, reader))
+    return found_ms if found_ms >= 0 else segment.mtime_ns // 1_000_000
+
+
+_BATCH_TIMES: dict[tuple[int, ...], int] = {}
+"""By what tells a sealed file from every other: the largest timestamp of its batches, -1 for none."""
+_MOST_BATCH_TIMES: Final = 100_000
+
+
+def _largest_of_batches_ms(segment: Segment, reader: SegmentReader | None) -> int:
+    """-1 when no batch has a time, or nobody has read them."""
+    file = (segment.dev, segment.inode, segment.size_bytes, segment.mtime_ns, segment.ctime_ns)
+    known = _BATCH_TIMES.get(file)
+    if known is not None or reader is None:
+        return -1 if known is None else known
+    largest = max((int(batches.max_timestamp.max(initial=-1)) for batches in reader.headers(segment)), default=-1)
+    if len(_BATCH_TIMES) >= _MOST_BATCH_TIMES:
+        _BATCH_TIMES.clear()
+    _BATCH_TIMES[file] = largest
+    return largest
+
+
+def _first_timestamp_ms(reader: SegmentReader, segment: Segment) -> int:
+    """The largest timestamp of the segment's first batch (C-10), -1 when it is empty."""
+    for batches in reader.headers(segment):
+        return int(batches.max_timestamp[0]) if len(batches) else -1
+    return -1
+
+
+def _read(log: PartitionLog, segment: Segment, suffix: str) -> bytes | None:
+    return read_companion(log.path, segment, suffix)

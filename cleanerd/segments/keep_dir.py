@@ -1,0 +1,74 @@
+"""Whether a directory will do for ``--keep-replaced``, as far as can be told without writing there (S-40)."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING
+
+from cleanerd.errors import ConfigError, RefusedError
+from cleanerd.segments.log_dir import META_PROPERTIES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+def require_keep_dir(kept: Path, log_dirs: Sequence[Path]) -> None:
+    """Refuse a directory that replaced segments cannot be kept in. Reads only.
+
+    Raises:
+        ConfigError: it is missing, as with every path (exit code 3).
+        RefusedError: it lies in a log directory, or on another file system.
+    """
+    # Before whether it is there: nobody is to be told to create it where it must not be.
+    place = kept.resolve()
+    inside = [path.resolve() for path in log_dirs if place.is_relative_to(path.resolve())]
+    inside += [path for path in (place, *place.parents) if (path / META_PROPERTIES).exists()]
+    if inside:
+        raise RefusedError(
+            f"lies in the log directory {inside[0]}",
+            where=str(kept),
+            hint="a broker takes any directory there for a partition; name one outside of every log directory",
+        )
+    if not kept.is_dir():
+        if kept.exists():
+            raise ConfigError("is not a directory", where=str(kept), hint="replaced segments are kept in a directory")
+        raise ConfigError("does not exist", where=str(kept), hint="create it: replaced segments are kept there")
+    for path in log_dirs:
+        if path.is_dir() and path.stat().st_dev != place.stat().st_dev:
+            raise not_linkable(path, kept, os.strerror(errno.EXDEV))
+
+
+def on_its_file_system(places: Sequence[Path], log_dir: Path) -> Path:
+    """The first of ``places`` that lies where files of ``log_dir`` can get a second name.
+
+    Raises:
+        ConfigError: there is none of them.
+        RefusedError: none does, or one that may be it is missing.
+    """
+    device = log_dir.stat().st_dev
+    for place in places:
+        if place.is_dir() and place.stat().st_dev == device:
+            return place
+    if not any(place.exists() for place in places):
+        raise ConfigError(
+            "does not exist",
+            where=f"cleanerd.keep.replaced.dir={','.join(map(str, places))}",
+            hint=f"make it on the file system of {log_dir}, outside of every log directory",
+        )
+    told = ", ".join(map(str, places))
+    raise RefusedError(
+        f"cleanerd.keep.replaced.dir={told}: none of it is a directory on the file system of {log_dir}",
+        where=str(log_dir),
+        hint="make one there, outside of every log directory, and name it too",
+    )
+
+
+def not_linkable(log_dir: Path, kept: Path, reason: str) -> RefusedError:
+    """The refusal of ``kept``, where nothing of ``log_dir`` can get a second name."""
+    return RefusedError(
+        f"files of {log_dir} cannot be linked here: {reason}",
+        where=str(kept),
+        hint="name a directory on the same file system and mount, and run as the files' owner",
+    )

@@ -1,0 +1,259 @@
+"""One entry of a broker's ``log.dirs``: identity, checkpoints, partitions."""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cleanerd.errors import ConfigError, CorruptionError, system_error
+from cleanerd.format import meta
+from cleanerd.format.checkpoint import offset_in_checkpoint, read_offset_checkpoint
+from cleanerd.format.meta import MetaProperties, read_meta_properties
+from cleanerd.format.names import TopicPartition, parse_future_dir, parse_topic_partition_dir
+from cleanerd.fsio.directory_time import directory_time
+from cleanerd.fsio.safe_open import MAX_FACTS_BYTES, MAX_IDENTITY_BYTES, close_quietly
+from cleanerd.fsio.small_file import read_small_file, unreadable
+from cleanerd.segments.places import DirectoryPlace
+from cleanerd.segments.remote import RemotePath
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
+HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
+CHECKPOINTS = (CLEANER_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
+"""What Kafka writes down of all partitions of a log directory: four files of one form."""
+META_PROPERTIES = meta.META_PROPERTIES
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+
+_WITHOUT_CHECKPOINT = {
+    CLEANER_CHECKPOINT: "it starts without it, and each log is dirty from its start",
+    RECOVERY_POINT_CHECKPOINT: "it starts without it, and reads its logs again where they are not known to be flushed",
+    LOG_START_CHECKPOINT: "it starts without it, but records that DeleteRecords removed from a segment are back",
+    HIGH_WATERMARK_CHECKPOINT: "it starts without it, and learns the high watermarks anew",
+}
+"""What follows when a damaged checkpoint is deleted: tried on brokers."""
+
+METADATA_TOPIC = "__cluster_metadata"
+
+_CACHED_DIRS = 16
+"""As many log directories as a broker has, and then some."""
+
+_INCOMING_REPLICAS: dict[Path, tuple[tuple[int, ...], frozenset[TopicPartition]]] = {}
+"""What :func:`moved_here` found, and when: it is asked for every partition."""
+
+_CACHED_CHECKPOINTS = 2 * _CACHED_DIRS
+"""Two of each are asked for one partition at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogDir:
+    """A log directory at one moment.
+
+    The four mappings are Kafka's checkpoint files; a missing file reads as an empty mapping (C-86, S-02: no high
+    watermark and no recovery point means that nothing is cleanable). ``partitions`` leaves out ``__cluster_metadata``
+    and all that is being moved or deleted (``-future``, ``-delete``, ``-stray``; S-21). ``linked`` are partitions
+    whose directory is a symbolic link: it may lead out of what the lock covers, so it is not followed.
+    """
+
+    path: Path
+    place: DirectoryPlace
+    meta: MetaProperties
+    partitions: tuple[TopicPartition, ...]
+    cleaner_offsets: Mapping[TopicPartition, int]
+    recovery_points: Mapping[TopicPartition, int]
+    log_start_offsets: Mapping[TopicPartition, int]
+    high_watermarks: Mapping[TopicPartition, int]
+    has_high_watermarks: bool
+    clean_shutdown: bool
+    linked: tuple[TopicPartition, ...] = ()
+
+
+@dataclass(slots=True)
+class LogDirMemory:
+    """What was read of one log directory before, for whoever reads it again and again, in one thread.
+
+    What is still the same, byte for byte and name for name, is not parsed anew: it is the same object.
+    """
+
+    checkpoints: dict[Path, tuple[bytes, dict[TopicPartition, int]]] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
+    partitions: tuple[TopicPartition, ...] = ()
+
+    def checkpoint(self, path: Path, data: bytes) -> dict[TopicPartition, int]:
+        """The offsets of the file ``path``, which holds ``data``; not to be changed by who gets them."""
+        known = self.checkpoints.get(path)
+        if known is None or known[0] != data:
+            known = self.checkpoints[path] = data, read_offset_checkpoint(data, str(path))
+        return known[1]
+
+    def partitions_of(self, names: list[str]) -> tuple[TopicPartition, ...]:
+        """The partitions among the directories of these ``names``."""
+        if names != self.names:
+            self.names, self.partitions = names, _partitions(names)
+        return self.partitions
+
+
+def read_log_dir(path: Path, memory: LogDirMemory | None = None) -> LogDir:
+    """Read what a log directory says of itself; opens no partition. ``memory``: of the same directory.
+
+    Raises:
+        ConfigError: not a log directory of a broker.
+        CorruptionError: a checkpoint or ``meta.properties`` does not parse.
+        CleanerdError: a file cannot be read.
+    """
+    try:
+        is_directory = path.is_dir()
+    except OSError as error:  # a directory on the way may not be searched
+        raise system_error("cannot be looked at", str(path), error) from error
+    if not is_directory:
+        what = "is not a directory" if path.exists() else "does not exist"
+        raise ConfigError(what, where=str(path), hint="name a directory from the broker's log.dirs")
+    meta_bytes = read_small_file(path / META_PROPERTIES, max_bytes=MAX_IDENTITY_BYTES)
+    if meta_bytes is None:
+        raise ConfigError(
+            f"has no {META_PROPERTIES}, so it is not a broker's log directory",
+            where=str(path),
+            hint="name a directory from the broker's log.dirs, not a partition inside it",
+        )
+    known = memory or LogDirMemory()
+    entries = _scan(path)
+    identity = read_meta_properties(meta_bytes, str(path / META_PROPERTIES))
+    high_watermarks = _checkpoint(path / HIGH_WATERMARK_CHECKPOINT, known)
+    return LogDir(
+        path=path,
+        place=_place(path, identity),
+        meta=identity,
+        partitions=known.partitions_of(_dirs(entries)),
+        cleaner_offsets=_checkpoint(path / CLEANER_CHECKPOINT, known) or {},
+        recovery_points=_checkpoint(path / RECOVERY_POINT_CHECKPOINT, known) or {},
+        log_start_offsets=_checkpoint(path / LOG_START_CHECKPOINT, known) or {},
+        high_watermarks=high_watermarks or {},
+        has_high_watermarks=high_watermarks is not None,
+        clean_shutdown=_is_there(path / CLEAN_SHUTDOWN),
+        linked=_partitions(entry.name for entry in entries if entry.is_symlink()),
+    )
+
+
+def _place(path: Path, identity: MetaProperties) -> DirectoryPlace:
+    try:
+        return DirectoryPlace.of(path, identity.directory_id)
+    except OSError as error:
+        raise unreadable("cannot be looked at", path, error) from error
+
+
+def _is_there(path: Path) -> bool:
+    """Whether anything has that name; a disk that does not say so is no answer."""
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise unreadable("cannot be looked at", path, error) from error
+    return True
+
+
+def partition_names(path: Path) -> tuple[TopicPartition, ...]:
+    """The partitions of a log directory by the names in it: nothing else is read.
+
+    Raises:
+        CleanerdError: it cannot be listed.
+    """
+    if isinstance(path, RemotePath):
+        return _partitions(place.name for place in path.dirs())
+    return _partitions(_dirs(_scan(path)))
+
+
+def incoming_replicas(log_dir: Path, clock_ns: Callable[[], int] | None = None) -> frozenset[TopicPartition]:
+    """The partitions whose replicas are on their way into this log directory, as it stands now (``-future``, S-21).
+
+    None of them where it cannot be read: nothing comes to life there, and the other directories are not held up by it.
+    """
+    try:
+        # Another disk may be mounted there: its time, its names and whose they are come from one opened directory.
+        descriptor = os.open(log_dir, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return frozenset()
+    try:
+        written = directory_time(descriptor, clock_ns)
+        state, known = (*written.of, written.changed_ns), _INCOMING_REPLICAS.get(log_dir)
+        if known is not None and known[0] == state and written.tells_changes:
+            return known[1]
+        found = frozenset(name for name in map(parse_future_dir, os.listdir(descriptor)) if name is not None)
+    except OSError:
+        return frozenset()
+    finally:
+        close_quietly(descriptor)
+    if written.tells_changes:  # else a broker begins to move many at once
+        if len(_INCOMING_REPLICAS) >= _CACHED_DIRS:
+            _INCOMING_REPLICAS.clear()
+        _INCOMING_REPLICAS[log_dir] = state, found
+    return found
+
+
+def cleaner_offset(log_dir: Path, name: TopicPartition) -> int | None:
+    """The first dirty offset of one partition by Kafka's cleaner as it stands now; None: it names none.
+
+    Raises:
+        CorruptionError: what it says of this partition does not parse.
+        CleanerdError: it cannot be read.
+    """
+    return _offset_in(f"{log_dir}/{CLEANER_CHECKPOINT}", name)
+
+
+def lasting_start_offset(log_dir: Path, name: TopicPartition) -> int:
+    """The log start offset that a broker which is killed now starts with, unless its first segment begins above that.
+
+    Raises:
+        CorruptionError: what it says of this partition does not parse.
+        CleanerdError: it cannot be read.
+    """
+    return _offset_in(f"{log_dir}/{LOG_START_CHECKPOINT}", name) or 0
+
+
+def _offset_in(path: str, name: TopicPartition) -> int | None:
+    """The file is read again when it is another one: for many partitions this is a look at its time each."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unreadable("cannot be looked at", path, error) from error
+    data = _bytes_of(path, (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    return None if data is None else offset_in_checkpoint(data, path, name)
+
+
+@functools.lru_cache(maxsize=_CACHED_CHECKPOINTS)
+def _bytes_of(path: str, _file: tuple[int, ...]) -> bytes | None:
+    return read_small_file(path, max_bytes=MAX_FACTS_BYTES)
+
+
+def _dirs(entries: Iterable[os.DirEntry[str]]) -> list[str]:
+    return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+
+
+def _partitions(names: Iterable[str]) -> tuple[TopicPartition, ...]:
+    parsed = map(parse_topic_partition_dir, names)
+    return tuple(sorted(name for name in parsed if name is not None and name.topic != METADATA_TOPIC))
+
+
+def _checkpoint(path: Path, memory: LogDirMemory) -> dict[TopicPartition, int] | None:
+    data = read_small_file(path, max_bytes=MAX_FACTS_BYTES)
+    try:
+        return None if data is None else memory.checkpoint(path, data)
+    except CorruptionError as error:
+        error.hint = f"stop the broker and delete it: {_WITHOUT_CHECKPOINT[path.name]}"
+        raise
+
+
+def _scan(path: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(path) as entries:
+            return list(entries)
+    except OSError as error:
+        raise unreadable("cannot be listed", path, error) from error

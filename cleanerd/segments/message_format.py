@@ -1,0 +1,33 @@
+"""Which message formats a log holds, as far as a glance tells (R192-4, R534-4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cleanerd.segments.partition import PartitionLog
+    from cleanerd.segments.reading import SegmentReader
+
+
+@dataclass(frozen=True, slots=True)
+class Formats:
+    """Of the segments' first batches: lowest and highest magic (None: the log is empty), and how many are v0 or v1."""
+
+    lowest: int | None
+    highest: int | None
+    legacy_segments: int
+
+
+def glance(log: PartitionLog, reader: SegmentReader) -> Formats:
+    """The format that each segment begins with; nothing behind its first chunk is read.
+
+    Raises:
+        CorruptionError: a segment does not begin with batches.
+    """
+    magics = []
+    for segment in log.segments:
+        first = next(iter(reader.headers(segment)), None)
+        if first is not None and len(first):
+            magics.append(int(first.magic[0]))
+    return Formats(min(magics, default=None), max(magics, default=None), sum(magic < 2 for magic in magics))

@@ -1,0 +1,86 @@
+"""What a cleaning leaves of itself in the page cache: nothing that was not there before it came.
+
+A cleaning reads whole logs once; a broker serves its consumers from the cache. So segments that were not cached when
+the cleaning began are dropped from it afterwards, and those that were are left alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.format.names import SEGMENT_SUFFIX, file_name
+from cleanerd.fsio.plain_file import open_plain
+from cleanerd.fsio.safe_open import close_quietly
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from cleanerd.segments.segment import Segment
+
+SMALL_BYTES: Final = 16 * 1024
+"""A log of less is left where it is: to ask what of it was cached costs more than its pages are worth."""
+
+_SAMPLES: Final = 8
+_PAGE: Final = 4096
+
+
+def cold_segments(
+    path: Path, segments: Iterable[Segment], is_cold: Callable[[Path, Segment], bool] | None = None
+) -> list[Segment]:
+    """Those of which less than half is in the cache, by a few samples; all of them where the kernel does not tell.
+
+    None of a log that is small. ``is_cold`` tells it of one; None: by samples.
+    """
+    segments = list(segments)
+    if sum(segment.size_bytes for segment in segments) < SMALL_BYTES:
+        return []
+    return [segment for segment in segments if (is_cold or _is_cold)(path, segment)]
+
+
+def drop(path: Path, segments: Iterable[Segment]) -> None:
+    """Let the cache forget them, as far as they are still there. Never fails."""
+    for segment in segments:
+        descriptor = _open(path, segment)
+        if descriptor < 0:
+            continue
+        try:
+            if os.fstat(descriptor).st_ino == segment.inode:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        except OSError:
+            continue  # it is advice
+        finally:
+            close_quietly(descriptor)
+
+
+def _is_cold(path: Path, segment: Segment) -> bool:
+    descriptor = _open(path, segment)
+    if descriptor < 0:
+        return False
+    try:
+        pages = max(1, segment.size_bytes // _PAGE)
+        places = {pages * sample // _SAMPLES for sample in range(_SAMPLES)}
+        cached = sum(_is_cached(descriptor, page * _PAGE) for page in places)
+        return 2 * cached < len(places)
+    except OSError as error:
+        return error.errno in {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
+    finally:
+        close_quietly(descriptor)
+
+
+def _is_cached(descriptor: int, position: int) -> bool:
+    """Whether the byte can be had without the disk; asking does not bring it in."""
+    try:
+        os.preadv(descriptor, [bytearray(1)], position, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _open(path: Path, segment: Segment) -> int:
+    try:
+        return open_plain(path / file_name(segment.base, SEGMENT_SUFFIX))
+    except OSError:
+        return -1

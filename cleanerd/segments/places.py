@@ -1,0 +1,258 @@
+"""Which log directory a state belongs to: a place, not an id that every copy shares (U-46).
+
+A copy of a log directory has the original's ``directory.id`` and topic ids. So cleanerd keeps its state by place:
+directory id, path, inode and file system. ``partitions/PLACE/place`` in the state directory describes one.
+
+A directory that was renamed, or mounted elsewhere, keeps its state: it is the same inode, or holds a file that a
+cleaning left, and nothing with its id and inode is left where it was. A copy starts without state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cleanerd.errors import CleanerdError
+from cleanerd.format.meta import META_PROPERTIES, read_meta_properties
+from cleanerd.format.names import SEGMENT_SUFFIX, TopicPartition, file_name, uuid_to_base64
+from cleanerd.fsio.directory_time import directory_time
+from cleanerd.fsio.json_text import document_bytes
+from cleanerd.fsio.safe_open import MAX_FACTS_BYTES, MAX_IDENTITY_BYTES, names_in, plain_name, read_whole
+from cleanerd.fsio.small_file import read_small_file
+from cleanerd.fsio.state_files import DAMAGE, held, require_format, write_state_file
+
+if TYPE_CHECKING:
+    import uuid
+    from typing import Self
+
+PARTITIONS: Final = "partitions"
+"""The directory of the state directory that has a directory for each place."""
+
+_FILE: Final = "place"
+_FORMAT: Final = 1
+_MAX_BYTES: Final = 64 * 1024
+_CLOCK_REALTIME_COARSE: Final = 5
+"""The clock that Linux takes the times of files from: a file that is made later is never older."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryPlace:
+    """Where a log directory is. ``path`` is resolved; ``file_system`` is the file system's id (``statvfs``).
+
+    ``directory_id``: ``directory.id`` as Kafka writes it; None where the broker is too old to have one.
+    """
+
+    directory_id: str | None
+    path: str
+    inode: int
+    file_system: int
+
+    @classmethod
+    def of(cls, path: Path, directory_id: uuid.UUID | None) -> Self:
+        """The place of the log directory at ``path``. Raises OSError."""
+        written_id = None if directory_id is None else uuid_to_base64(directory_id)
+        return cls(written_id, os.path.realpath(path), os.stat(path).st_ino, os.statvfs(path).f_fsid)
+
+    @property
+    def name(self) -> str:
+        """What its directory is called when it gets one."""
+        place = json.dumps([self.path, self.inode, self.file_system])
+        digest = hashlib.sha256(place.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        return f"{self.directory_id or 'path'}-{digest}"
+
+    def may_have_been(self, before: DirectoryPlace) -> bool:
+        """Whether the ids allow that this is the same directory; a broker that is upgraded gives it an id."""
+        return before.directory_id in {None, self.directory_id}
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPlace:
+    """A place that the state directory knows.
+
+    ``since_ns``: when it got its first state, by the file systems' clock; 0 where that clock has been set back since.
+    """
+
+    place: DirectoryPlace
+    since_ns: int
+
+
+class DirectoryPlaces:
+    """The places of one state directory. Reading never fails: what cannot be read is not known."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._path = root / PARTITIONS
+        self._names: dict[DirectoryPlace, str] = {}
+        self._elsewhere: dict[DirectoryPlace, tuple[int, tuple[list[str], dict[str, KnownPlace]]]] = {}
+
+    def name_of(self, place: DirectoryPlace) -> str:
+        """The name of the directory that has the state of ``place``, whether it exists or not."""
+        found = self._names.get(place)
+        if found is None:  # asked for at every look
+            try:
+                found = self._names[place] = self._find(place, self._all())
+            except OSError:
+                return place.name
+        return found
+
+    def other_places(self, place: DirectoryPlace) -> tuple[list[str], dict[str, KnownPlace]]:
+        """The other places that may know a topic's rules: those of other directories, and those of the same id.
+
+        A place of the same id is a copy of this one, the original, or where this one was copied from. Of several
+        places with another id those count that still exist. A place without a description may be anything, and counts.
+        """
+        try:
+            changed_ns = directory_time(self._path)
+            known = self._elsewhere.get(place)
+            if known is not None and known[0] == changed_ns.changed_ns:
+                return known[1]
+            places = self._all()
+        except OSError:
+            return [], {}
+        own = self.name_of(place)
+        found = _others(place, {name: each for name, each in places.items() if name != own})
+        if None not in places.values():  # one that is being made has no description yet
+            self._elsewhere[place] = changed_ns.to_compare_ns, found
+        return found
+
+    def _all(self) -> dict[str, KnownPlace | None]:
+        """Every place by its directory's name; None: its description is missing, damaged or of another format.
+
+        Raises OSError.
+        """
+        try:
+            with held(self._path, self._root) as directory:
+                names = sorted(names_in(".", directory))
+        except FileNotFoundError:
+            return {}
+        return {name: self._read(name) for name in names}
+
+    def register(self, place: DirectoryPlace, owner: os.stat_result) -> None:
+        """Describe ``place`` in its directory, which exists, unless that is done. Raises OSError."""
+        name = self.name_of(place)
+        known = self._read(name)
+        if known is not None and known.place == place:
+            return
+        since_ns = _now_ns() if known is None else known.since_ns
+        document = {"format": _FORMAT, **asdict(place), "since_ns": since_ns}
+        write_state_file(self._path / name / _FILE, document_bytes(document), owner, self._root)
+
+    def _find(self, place: DirectoryPlace, places: dict[str, KnownPlace | None]) -> str:
+        known = {name: found.place for name, found in places.items() if found is not None}
+        exact = next((name for name, found in known.items() if found == place), None)
+        if exact is not None:
+            return exact
+        for name, found in known.items():
+            if place.may_have_been(found) and self._was_moved(name, found, place):
+                return name
+        name = place.name
+        while name in known:  # a directory that was moved away keeps its name, and this one is where it was
+            name += "-again"
+        return name
+
+    def _was_moved(self, name: str, before: DirectoryPlace, now: DirectoryPlace) -> bool:
+        """Whether the directory that was ``before`` is ``now``: it is no longer there, and inodes prove it."""
+        if _is_there(before, now):
+            return False
+        is_same = (before.inode, before.file_system) == (now.inode, now.file_system)
+        return is_same or self._left_a_segment_in(name, Path(now.path))
+
+    def _left_a_segment_in(self, name: str, log_dir: Path) -> bool:
+        """Whether a segment that a cleaning left is in ``log_dir``: the same file, not a copy."""
+        try:
+            with held(self._path / name, self._root) as directory:
+                files = [each for each in names_in(".", directory) if each.endswith(".json")]
+                return any(_has_segment(_document(each, directory), log_dir) for each in files)
+        except OSError:
+            return False
+
+    def _read(self, name: str) -> KnownPlace | None:
+        try:
+            with held(self._path / name, self._root) as directory:
+                document = json.loads(read_whole(_FILE, dir_fd=directory, max_bytes=_MAX_BYTES))
+            require_format(document, _FORMAT)
+            written_id = document["directory_id"]
+            place = DirectoryPlace(
+                None if written_id is None else str(written_id),
+                str(document["path"]),
+                int(document["inode"]),
+                int(document["file_system"]),
+            )
+            since_ns = int(document["since_ns"])
+            return KnownPlace(place, since_ns if since_ns <= _now_ns() else 0)
+        except (OSError, *DAMAGE):
+            return None
+
+
+def _now_ns() -> int:
+    return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
+
+
+def _others(place: DirectoryPlace, others: dict[str, KnownPlace | None]) -> tuple[list[str], dict[str, KnownPlace]]:
+    same = {name: known for name, known in others.items() if known is not None and _same_id(known.place, place)}
+    beside = {name: known for name, known in others.items() if name not in same}
+    ids = [known.place.directory_id for known in beside.values() if known is not None]
+    return [
+        name
+        for name, known in beside.items()
+        if known is None or ids.count(known.place.directory_id) == 1 or _is_there(known.place, None)
+    ], same
+
+
+def _same_id(one: DirectoryPlace, other: DirectoryPlace) -> bool:
+    return one.directory_id is not None and one.directory_id == other.directory_id
+
+
+def _is_there(before: DirectoryPlace, now: DirectoryPlace | None) -> bool:
+    """Whether the directory ``before`` is still in its place, as another one than ``now``.
+
+    A disk that does not answer may have it. A bind mount shows one directory at two paths: that is no other one.
+    """
+    try:
+        found = os.stat(before.path)
+        if now is not None and os.path.samestat(found, os.stat(now.path)):
+            return False
+        if found.st_ino != before.inode:
+            return False
+        path = Path(before.path) / META_PROPERTIES
+        data = read_small_file(path, max_bytes=MAX_IDENTITY_BYTES)
+        if data is None:
+            return False
+        directory_id = read_meta_properties(data, str(path)).directory_id
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError, CleanerdError):
+        return True
+    return before.directory_id in {None, directory_id and uuid_to_base64(directory_id)}
+
+
+def _document(file: str, directory: int) -> dict[str, Any]:
+    try:
+        document = json.loads(read_whole(file, dir_fd=directory, max_bytes=MAX_FACTS_BYTES))
+    except (OSError, *DAMAGE):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _has_segment(state: dict[str, Any], log_dir: Path) -> bool:
+    try:
+        name = TopicPartition(plain_name(str(state["topic"])), int(state["partition"]))
+        point = state["clean_point"] or {}
+        segments = [point[key] for key in ("last_segment", "last_output") if point.get(key) is not None]
+        return any(_is_file(log_dir / str(name), each) for each in segments)
+    except DAMAGE:
+        return False
+
+
+def _is_file(partition: Path, segment: dict[str, Any]) -> bool:
+    try:
+        status = os.lstat(partition / file_name(int(segment["base"]), SEGMENT_SUFFIX))
+    except OSError:
+        return False
+    found = (status.st_ino, status.st_size, status.st_mtime_ns)
+    return found == (segment["inode"], segment["size"], segment["mtime_ns"])

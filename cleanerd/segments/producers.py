@@ -1,0 +1,285 @@
+"""The producer state of a partition, as its broker would rebuild it (C-85, F-10, R192-2).
+
+Kafka keeps this state in memory and writes it to ``<offset>.snapshot`` when a segment rolls and when it stops. Newest
+snapshot plus the batches after it gives the same state again: at the end of the log it says which batches producers'
+sequences hang on, at the high watermark which transactions are open.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from cleanerd.errors import CleanerdError, LogTooLargeError
+from cleanerd.format.batch import CONTROL, TRANSACTIONAL
+from cleanerd.format.control import ControlType
+from cleanerd.format.names import MAX_OFFSET, SNAPSHOT_SUFFIX, file_name
+from cleanerd.format.snapshot import read_snapshot
+from cleanerd.fsio.small_file import read_small_file
+from cleanerd.host.memory import facts_bytes
+from cleanerd.policy.producer import LastRecords
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from cleanerd import _kernel
+    from cleanerd.segments.partition import PartitionLog
+    from cleanerd.segments.reading import SegmentReader
+
+NONE = -1
+
+PRODUCER_BYTES: Final = 720
+"""What is known of one producer takes so much memory, twice while the log may be torn, with what is made of it."""
+
+
+@dataclass(slots=True)
+class ProducerEntry:
+    """One producer. ``timestamp_ms`` is the largest of its last batch.
+
+    ``last_data_offset`` is -1 when only markers are known of its epoch, ``open_from`` when no transaction is open.
+    """
+
+    epoch: int
+    last_data_offset: int
+    timestamp_ms: int
+    open_from: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerState:
+    """All producers by what lies below the offset ``below``, by id.
+
+    ``snapshot_offset`` is where the replay began: -1 when there was no usable snapshot and the whole log was read.
+    ``damaged_snapshots`` says which ones were passed over, and why.
+    """
+
+    producers: dict[int, ProducerEntry]
+    snapshot_offset: int
+    end_offset: int
+    damaged_snapshots: tuple[str, ...]
+    below: int
+
+    def active(self, *, now_ms: int, expiration_ms: int) -> dict[int, ProducerEntry]:
+        """Those that have not expired (C-43): wrote within ``expiration_ms``, or have a transaction open."""
+        return {
+            producer_id: producer
+            for producer_id, producer in self.producers.items()
+            if producer.open_from != NONE or now_ms - producer.timestamp_ms < expiration_ms
+        }
+
+    def first_open_offset(self) -> int | None:
+        """Where the oldest open transaction began, None when none is open."""
+        return min((p.open_from for p in self.producers.values() if p.open_from != NONE), default=None)
+
+
+def read_last_records(
+    log: PartitionLog,
+    reader: SegmentReader,
+    *,
+    now_ms: int,
+    expiration_ms: int,
+    torn_from: int | None = None,
+    memory_bytes: int | None = None,
+) -> tuple[LastRecords, tuple[str, ...]]:
+    """What retention protects for the active producers, and which snapshots were passed over.
+
+    ``torn_from`` is the recovery point when the broker was not stopped cleanly. Its recovery will cut the log at the
+    first damage from there on and removes the snapshots above. So damage there ends the replay, which begins with a
+    snapshot from below, and the last batches below it are as good as the last of all (U-32). ``memory_bytes``: see
+    :func:`read_producers`.
+
+    Raises:
+        CorruptionError: the log itself is damaged after the snapshot (and below ``torn_from``).
+        LogTooLargeError: see :func:`read_producers`.
+    """
+    states = [read_producers(log, reader, torn_from=torn_from, memory_bytes=memory_bytes)]
+    if torn_from is not None and torn_from < states[0].end_offset:  # else the same batches would be read twice
+        states.append(read_producers(log, reader, below=torn_from, torn_from=torn_from, memory_bytes=memory_bytes))
+    active = [
+        (producer_id, producer)
+        for state in states
+        for producer_id, producer in state.active(now_ms=now_ms, expiration_ms=expiration_ms).items()
+    ]
+    last_records = LastRecords.of(
+        data_offsets={p.last_data_offset for _, p in active if p.last_data_offset >= 0},
+        marker_epochs={(producer_id, p.epoch) for producer_id, p in active if p.last_data_offset < 0},
+        known=set[int]().union(*(state.producers for state in states)),
+    )
+    return last_records, states[0].damaged_snapshots
+
+
+def read_producers(
+    log: PartitionLog,
+    reader: SegmentReader,
+    *,
+    below: int = MAX_OFFSET,
+    torn_from: int | None = None,
+    after: ProducerState | None = None,
+    memory_bytes: int | None = None,
+) -> ProducerState:
+    """Rebuild the producer state from the batches below the offset ``below``, by default all of the log.
+
+    A damaged snapshot is passed over for the next older one, as the broker does (F-10). ``torn_from``: see
+    :func:`read_last_records`. ``after``: what this has told for a lower offset that a segment begins with, and for the
+    same ``torn_from``; it is taken forward, so that asking for one segment after the other reads each of them once.
+    ``memory_bytes``: what they may take (U-35); None: what a program may that reads with one thread.
+
+    Raises:
+        CorruptionError: the log itself is damaged after the snapshot (and below ``torn_from``).
+        LogTooLargeError: there are so many producers that they take more memory than they may.
+    """
+    damaged: list[str] = []
+    room = _Room(log, facts_bytes() if memory_bytes is None else memory_bytes)
+    read = NONE if after is None else after.below
+    for offset, producers in _snapshots(room, damaged, read, below if torn_from is None else min(below, torn_from)):
+        end = _replay(room, reader, producers, (offset, below), torn_from)
+        if offset <= end:
+            return ProducerState(producers, offset, end, tuple(damaged), below)
+        # The log was cut after the snapshot was written, so it speaks of batches that are no more.
+        damaged.append(f"{log.path / file_name(offset, SNAPSHOT_SUFFIX)}: lies beyond the log end offset {end}")
+    if after is None:
+        after = ProducerState({}, NONE, 0, (), NONE)
+    end = after.end_offset
+    if end >= min(log.active.base, read):  # else the broker cuts the log there
+        end = _replay(room, reader, after.producers, (read, below), torn_from)
+    return ProducerState(after.producers, after.snapshot_offset, end, (*after.damaged_snapshots, *damaged), below)
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """How much memory the producers of ``log`` may take."""
+
+    log: PartitionLog
+    memory_bytes: int
+
+    def require(self, producers: int) -> None:
+        """Raises LogTooLargeError: so many are too many."""
+        if producers * PRODUCER_BYTES > self.memory_bytes:
+            raise LogTooLargeError(
+                f"{producers} producers wrote to the log, which takes {producers * PRODUCER_BYTES} bytes of memory, "
+                f"and cleanerd may use {self.memory_bytes}; find out who makes so many producers, or let the broker "
+                "forget them sooner (producer.id.expiration.ms)",
+                where=str(self.log.path),
+            )
+
+
+def _snapshots(
+    room: _Room, damaged: list[str], above: int, below: int
+) -> Iterator[tuple[int, dict[int, ProducerEntry]]]:
+    """Offset and content of the usable snapshots ``above`` an offset and up to ``below``, newest first."""
+    log = room.log
+    for row in range(bisect_right(log.snapshots, below) - 1, -1, -1):
+        offset = log.snapshots[row]
+        if offset < log.segments[0].base or offset <= above:
+            break
+        try:
+            yield offset, _load(log.path / file_name(offset, SNAPSHOT_SUFFIX), room)
+        except LogTooLargeError:
+            raise
+        except CleanerdError as error:
+            damaged.append(str(error))
+
+
+def _load(path: Path, room: _Room) -> dict[int, ProducerEntry]:
+    data = read_small_file(path)
+    if data is None:
+        raise CleanerdError("is gone", where=str(path))
+    entries = read_snapshot(data, str(path))
+    room.require(len(entries))
+    return {
+        int(entry["producer_id"]): ProducerEntry(
+            epoch=int(entry["producer_epoch"]),
+            last_data_offset=int(entry["last_offset"]),
+            timestamp_ms=int(entry["timestamp"]),
+            open_from=int(entry["current_txn_first_offset"]),
+        )
+        for entry in entries
+    }
+
+
+def _replay(
+    room: _Room,
+    reader: SegmentReader,
+    producers: dict[int, ProducerEntry],
+    span: tuple[int, int],
+    torn_from: int | None,
+) -> int:
+    """Bring ``producers`` forward over the batches in ``span`` (from, below); returns where the log ended in it."""
+    log, (since, below) = room.log, span
+    named_end = min(log.active.base, below)
+    end = 0
+    first = max(0, bisect_right(log.segments, since, key=attrgetter("base")) - 1)
+    for index in range(first, len(log.segments)):
+        segment = log.segments[index]
+        following = log.end_of(index) if index + 1 < len(log.segments) else MAX_OFFSET
+        if segment.base >= below:
+            break
+        if following <= since:
+            continue
+        may_be_torn = torn_from is not None and following > torn_from
+        position = 0
+        for batches in reader.headers_until_damage(segment) if may_be_torn else reader.headers(segment):
+            position += batches.consumed
+            if len(batches):
+                end = max(end, min(int(batches.last_offset[-1]) + 1, below))
+                rows = np.flatnonzero((batches.base_offset >= since) & (batches.last_offset < below))
+                _add_batches(batches, rows, producers)
+                room.require(len(producers))
+        if position < segment.size_bytes:
+            return max(end, segment.base)  # the broker cuts the log here: later segments go, whatever they are named
+    return max(end, named_end)
+
+
+def _add_batches(batches: _kernel.Batches, rows: NDArray[np.int64], state: dict[int, ProducerEntry]) -> None:
+    """Take the batches in ``rows`` of one chunk into the state.
+
+    Of each producer only a few facts of the chunk matter: its last data batch, its last marker, and the first
+    transactional batch after that. They are found for all producers at once.
+    """
+    control = (batches.attributes & CONTROL) != 0
+    is_marker = (batches.control_type == ControlType.COMMIT) | (batches.control_type == ControlType.ABORT)
+    # An emptied control batch means that the whole transaction was cleaned away; it says nothing (F-10).
+    rows = rows[(batches.producer_id[rows] >= 0) & (~control[rows] | is_marker[rows])]
+    if len(rows) == 0:
+        return
+    order = rows[np.argsort(batches.producer_id[rows], kind="stable")]
+    ids = batches.producer_id[order]
+    starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
+    for mine in np.split(order, starts[1:]):
+        _add_producer(batches, mine, is_marker[mine], state)
+
+
+def _add_producer(
+    batches: _kernel.Batches,
+    rows: NDArray[np.int64],
+    is_marker: NDArray[np.bool_],
+    state: dict[int, ProducerEntry],
+) -> None:
+    """One producer's batches of a chunk, ascending."""
+    producer_id = int(batches.producer_id[rows[0]])
+    known = state.get(producer_id)
+    data = np.flatnonzero(~is_marker)
+    last_marker = int(np.flatnonzero(is_marker)[-1]) if is_marker.any() else NONE
+    epoch = int(batches.producer_epoch[rows[-1]])
+    if len(data):
+        last_data = rows[data[-1]]
+        data_epoch, data_offset = int(batches.producer_epoch[last_data]), int(batches.last_offset[last_data])
+    else:
+        data_epoch = known.epoch if known is not None else NONE
+        data_offset = known.last_data_offset if known is not None else NONE
+    # Another epoch clears what was known of the sequences, be it a batch's or a marker's (transaction version 2).
+    epochs_after = batches.producer_epoch[rows[data[-1] + 1 :]] if len(data) else batches.producer_epoch[rows]
+    if (epochs_after != data_epoch).any():
+        data_offset = NONE
+    opened = data[(data > last_marker) & ((batches.attributes[rows[data]] & TRANSACTIONAL) != 0)]
+    open_from = known.open_from if known is not None and last_marker == NONE else NONE
+    if open_from == NONE and len(opened):
+        open_from = int(batches.base_offset[rows[opened[0]]])
+    state[producer_id] = ProducerEntry(epoch, data_offset, int(batches.max_timestamp[rows[-1]]), open_from)

@@ -1,0 +1,71 @@
+"""Whether a file is still the one that was listed: asked at every open, in every phase, whoever reads (D-06, U-3).
+
+A broker's own cleaner puts other files under the same names at any time. Thousands of segments cannot all be held open
+from the listing on (``RLIMIT_NOFILE``), so each is opened when it is needed, and its descriptor compared with what was
+listed. What is decided about one file is never carried out on another.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from cleanerd.errors import SegmentChangedError
+from cleanerd.format.names import SEGMENT_SUFFIX, TXNINDEX_SUFFIX, file_name
+from cleanerd.fsio.small_file import read_small_file, unreadable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd.segments.segment import Segment, StatResult
+
+
+def require_same(descriptor: int, segment: Segment, where: str) -> None:
+    """Refuse a file, open as ``descriptor``, that is not the listed ``.log`` of ``segment``.
+
+    Raises:
+        SegmentChangedError: it is another one, or was cut or written to.
+        OSError: it cannot be asked.
+    """
+    require_unchanged(os.fstat(descriptor), segment, where)
+
+
+def require_unchanged(found: StatResult, segment: Segment, where: str) -> None:
+    """The same for a file of which is known what it is.
+
+    Raises:
+        SegmentChangedError: it is another one, or was cut or written to.
+    """
+    change = segment.change(found)
+    if change:
+        raise changed(change, where)
+
+
+def changed(what: str, where: str) -> SegmentChangedError:
+    """The error to raise for a file of which ``what`` is true."""
+    return SegmentChangedError(f"the log changed while it was read: {what}", where=where, hint="try again")
+
+
+def read_companion(path: Path, segment: Segment, suffix: str) -> bytes | None:
+    """All of an index of ``segment`` in the directory ``path``; None when the segment has none.
+
+    The broker gives an index of the active segment its whole room beforehand, 10 MiB: that is not read.
+
+    A broker that replaces a segment takes the old ``.log`` away before the indexes, and brings the new ``.log`` before
+    them: while the ``.log`` is the listed one, so were they.
+
+    Raises:
+        SegmentChangedError: the segment is no longer the listed one.
+        CleanerdError: it cannot be read.
+    """
+    data = read_small_file(f"{path}/{file_name(segment.base, suffix)}", has_room=suffix != TXNINDEX_SUFFIX)
+    log = f"{path}/{file_name(segment.base, SEGMENT_SUFFIX)}"
+    try:
+        change = segment.change(os.stat(log, follow_symlinks=False))
+    except FileNotFoundError:
+        change = "it is gone"
+    except OSError as error:
+        raise unreadable("cannot be read", log, error) from error
+    if change:
+        raise changed(change, log)
+    return data

@@ -1,5 +1,0 @@
-"""cleanerd's own settings, with Kafka's names and units: from TOML files, the environment and ``--set``."""
-
-from cleanerd.settings.load import Settings, TopicTable, load_settings, read_settings
-
-__all__ = ["Settings", "TopicTable", "load_settings", "read_settings"]

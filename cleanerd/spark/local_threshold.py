@@ -1,0 +1,71 @@
+"""What is so small that a Spark session costs more than the work: this process does it by itself.
+
+A session takes some ten seconds of CPU before its first record. So on a local master, where it would run on this very
+machine, a verb that finds little to read starts none; where it has to, Java is told that it will not live long.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.format.names import SEGMENT_SUFFIX
+from cleanerd.host.memory import MIB, measured_lately
+from cleanerd.segments.remote import RemotePath
+from cleanerd.verify.listing import size_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+LOCAL_BYTES: Final = 512 << 20
+"""Of segments: so much one core reads in a few seconds."""
+
+SHORT_BYTES: Final = 2 << 30
+"""Of segments: below, Java's second compiler costs more than what it makes faster."""
+
+_LEAST_ROWS: Final = 1 << 16
+_ROW_BYTES: Final = 512
+"""A row of some 100 bytes, while it is joined to others, sorted and added up."""
+_OVERHEAD_BYTES: Final = 160 * MIB
+"""What Python and its libraries take, and read buffers."""
+
+
+def local_rows(most: int) -> int:
+    """How many rows of records or keys this process has at once when it is alone: ``most``, or what memory there is.
+
+    Fewer cost more walks over the log, nothing else.
+    """
+    fit = (measured_lately().bytes - _OVERHEAD_BYTES) // _ROW_BYTES
+    return min(max(fit, _LEAST_ROWS), most)
+
+
+def bytes_below(directories: Iterable[Path]) -> int:
+    """Bytes of all files below ``directories`` that may hold records; of what cannot be listed, 0.
+
+    Raises:
+        CleanerdError: a store cannot be asked.
+    """
+    found = 0
+    for directory in directories:
+        if isinstance(directory, RemotePath):
+            found += sum(size_of(each) for each in directory.files_below() if SEGMENT_SUFFIX in each.name)
+            continue
+        for root, _, names in os.walk(directory):
+            for name in names:
+                if SEGMENT_SUFFIX in name:
+                    try:
+                        found += os.stat(os.path.join(root, name), follow_symlinks=False).st_size
+                    except OSError:
+                        continue  # gone meanwhile: whoever reads it tells
+    return found
+
+
+def is_little(read_bytes: int | None) -> bool:
+    """Whether one process does it before Spark has started; None: not on this machine."""
+    return read_bytes is not None and read_bytes <= LOCAL_BYTES
+
+
+def is_short(read_bytes: int | None) -> bool:
+    """Whether a session for so much is over before Java has warmed up; None: not on this machine."""
+    return read_bytes is not None and read_bytes <= SHORT_BYTES

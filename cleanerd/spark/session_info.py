@@ -1,0 +1,108 @@
+"""What a session is asked for beside DataFrames, whether Java runs below this process or behind Spark Connect.
+
+Connect has no ``sparkContext``: what a session of this process knows of its cluster is asked for in other ways there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
+
+from cleanerd.errors import ConfigError
+from cleanerd.spark.watch import ConnectSession, ProgressWatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark import SparkContext
+    from pyspark.accumulators import Accumulator
+    from pyspark.sql import SparkSession
+
+_MORE_THAN_CORES: Final = 1 << 20
+_OF_A_GROUP: Final = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
+_cores: Final[WeakKeyDictionary[SparkSession, int]] = WeakKeyDictionary()
+"""Of sessions of Connect, as it takes a job to know."""
+
+
+def is_connect(session: SparkSession) -> bool:
+    """Whether it is one of Spark Connect; asked without the libraries of Connect, which need not be there."""
+    return type(session).__module__.startswith("pyspark.sql.connect.")
+
+
+def cores_of(session: SparkSession) -> int:
+    """How many tasks run at once, at least 1.
+
+    Raises:
+        PySparkException: a server of Connect does not answer.
+    """
+    if not is_connect(session):
+        return max(int(session.sparkContext.defaultParallelism), 1)
+    if session not in _cores:
+        # A server tells nobody. A range has as many parts, if nobody says how many.
+        parts = session.range(_MORE_THAN_CORES).selectExpr("spark_partition_id()").distinct()
+        _cores[session] = max(parts.count(), 1)
+    return _cores[session]
+
+
+@contextlib.contextmanager
+def job_group(context: SparkContext, group: str, said: str) -> Iterator[None]:
+    """Jobs of the block are of this group, called ``said``; those of this thread that follow are what they were before.
+
+    After a signal, when Java may be gone or slow, nobody waits to tell it that.
+    """
+    before = {key: context.getLocalProperty(key) for key in _OF_A_GROUP}
+
+    def put_back() -> None:
+        for key, value in before.items():
+            context.setLocalProperty(key, value)  # type: ignore[arg-type]  # None: there was none
+
+    context.setJobGroup(group, said, interruptOnCancel=False)
+    try:
+        yield
+    except Exception:
+        with contextlib.suppress(Exception):
+            put_back()
+        raise
+    put_back()
+
+
+@contextlib.contextmanager
+def named_jobs(
+    session: SparkSession, said: str, advance: Callable[[int], None], work_bytes: int, steps: int
+) -> Iterator[Accumulator[int] | None]:
+    """Jobs of the block are called ``said`` on Spark's pages; ``advance`` is told how far they are, in ``work_bytes``.
+
+    ``work_bytes`` are gone through ``steps`` times. To what the block gets, tasks add the bytes that they have read: a
+    job alone knows nothing of those that follow it. Connect has neither groups nor accumulators: there the name is a
+    tag, the block gets None, and each operation counts as a step.
+    """
+    name = f"cleanerd-{uuid.uuid4().hex}"
+    if not is_connect(session):
+        read = session.sparkContext.accumulator(0)
+        share = lambda: read.value / max(steps * work_bytes, 1)  # noqa: E731 - asked for again and again
+        with job_group(session.sparkContext, name, said), ProgressWatch(share, advance, work_bytes):
+            yield read
+        return
+    tag = f"{said} ({name})".replace(",", ";")  # no tag may have a comma
+    session.addTag(tag)
+    try:
+        with ConnectSession(session, advance, work_bytes, steps):
+            yield None
+    finally:
+        session.removeTag(tag)
+
+
+def require_driver_java(session: SparkSession, what: str) -> None:
+    """Of ``what`` the driver does to the logs themselves, with executors that it can end.
+
+    Raises:
+        ConfigError: it is a session of Spark Connect.
+    """
+    if is_connect(session):
+        raise ConfigError(
+            f"{what} needs a Spark session of this process, and this is one of Spark Connect",
+            where="Logs",
+            hint="run it with cleanerd spark clean, or in a session without .remote(...)",
+        )

@@ -1,0 +1,152 @@
+"""A partition whose keys fit one map: all of it by one task, with the local engine, up to staged files.
+
+Nothing is shuffled, so it costs what ``cleanerd stage`` takes, and partitions are cleaned side by side. An attempt
+stages in a directory of its own; the driver moves the files of the one that ended well.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from cleanerd.cleaner.cleaner import Cleaning, NoProgress
+from cleanerd.cleaner.decide import Decision
+from cleanerd.cleaner.index import ChunkDecoding
+from cleanerd.cleaner.purge import purged_keys
+from cleanerd.cleaner.record_anomalies import RecordAnomalies
+from cleanerd.errors import DisorderedLogError, LogTooLargeError
+from cleanerd.spark.cleaning import SparkCleaning, results_of
+from cleanerd.spark.decisions import decision_summary, stored_decision
+from cleanerd.spark.plan import SPLIT_BYTES, first_sizes, plan_of, readers_of
+from cleanerd.spark.rewrite import StagedByTask, group_summary
+from cleanerd.spark.rows import RESULT, Row, error_row
+from cleanerd.spark.scan import DEFINITE
+from cleanerd.spark.work import AttemptStaging, new_attempt, read_file, write_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from cleanerd.cleaner.decide import SegmentDecision
+    from cleanerd.cleaner.manifest import StagedGroup
+    from cleanerd.cleaner.plan import CleaningPlan
+    from cleanerd.cleaner.stage import Staging
+    from cleanerd.segments.pool import ReaderPool
+
+_SUMMARY_KEYS: Final = (
+    "shards", "map_note", "map_entries", "index_seconds", "decide_seconds", "purge_note", "disorder_note",
+    "next_purge_ms", "map_utilization", "index_note",
+)  # fmt: skip
+"""Of a :class:`Decision`, as it is."""
+
+
+def fits_one_map(plan: CleaningPlan) -> bool:
+    """Whether one map is expected to hold all keys that count."""
+    return first_sizes(plan, shards=None, cores=1, split_bytes=SPLIT_BYTES).shards == 1
+
+
+class SingleTaskCleaning(SparkCleaning):
+    """One plan up to staged files, by one task or by a shuffle. A context: its work directory lives as long.
+
+    A log with so many batches and records that no task may know of all of them is shuffled after all (U-35), one whose
+    offsets go back is one task's (U-45).
+    """
+
+    def __init__(self, *arguments: Any, is_whole: bool, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._is_whole = is_whole
+
+    def _decide(self) -> Decision:
+        if not self._is_whole:
+            try:
+                return super()._decide()
+            except DisorderedLogError:
+                self._is_whole = True
+        function = functools.partial(clean_in_one_task, self._text, self._reserve_bytes)
+        try:
+            (found,) = results_of(self._jobs.run("clean", [None], function, work_bytes=self._bytes)).values()
+        except LogTooLargeError:
+            self._is_whole = False
+            return super()._decide()
+        self._told, self._groups_told = found["segments"], found["groups"]
+        oddities = RecordAnomalies(self.plan.rules, self.plan.now_ms)
+        oddities.load(found["oddities"])
+        segments = tuple(stored_decision(self.plan, summary, bits=False) for summary in self._told)
+        return Decision(segments=segments, oddities=oddities, **found["decision"])
+
+    def staged_groups(self, staging: Staging) -> Iterator[tuple[StagedGroup, list[SegmentDecision]]]:
+        """As of :class:`Cleaning`: the task has staged them; here they are moved to where they belong."""
+        if not self._is_whole:
+            yield from super().staged_groups(staging)
+            return
+        by_base = {segment.source.base: segment for segment in self.decision.segments}
+        for summary in self._groups_told:
+            each = StagedByTask.of_json(summary)
+            members = [by_base[base] for base in each.group.sources]
+            self._work.move(each.attempt, each.names, staging.directory)
+            self.count(each.group, members, each.oversized, summary["seconds"])
+            yield each.group, members
+
+    def purged_keys(self) -> Iterator[NDArray[np.uint64]]:
+        """As of :class:`Cleaning`; the task has found them."""
+        if not self._is_whole:
+            yield from super().purged_keys()
+            return
+        for summary in self._told:
+            if summary["purged"] is not None:
+                yield np.frombuffer(read_file(self.plan, summary["purged"]), "<u8").astype(np.uint64)
+
+
+def clean_in_one_task(plan_text: str, reserve_bytes: int, _task: None) -> Iterator[Row]:
+    """Decide and stage all of the plan; nothing is staged where segments have to be split first (C-67)."""
+    plan = plan_of(plan_text)
+    attempt = new_attempt()
+    with readers_of(plan) as pool:
+        cleaning = Cleaning(plan, pool, NoProgress())
+        try:
+            decision = cleaning.decision
+            groups = [] if cleaning.overflowed() else _staged(cleaning, attempt, reserve_bytes)
+            summary = {
+                "decision": {name: getattr(decision, name) for name in _SUMMARY_KEYS},
+                "oddities": decision.oddities.to_json(),
+                "segments": [
+                    {**decision_summary(row, each), "purged": _purged(plan, pool, each, attempt)}
+                    for row, each in enumerate(decision.segments)
+                ],
+                "groups": groups,
+            }
+        except DEFINITE as error:
+            yield error_row(error)
+            return
+        yield Row(0, RESULT, payload=json.dumps(summary).encode())
+
+
+def _staged(cleaning: Cleaning, attempt: str, reserve_bytes: int) -> list[dict[str, Any]]:
+    summary = []
+    totals = cleaning.totals
+    with AttemptStaging(
+        cleaning.plan, cleaning.pool.reader.directory, attempt=attempt, reserve_bytes=reserve_bytes
+    ) as staging:
+        try:
+            oversized, seconds = 0, 0.0
+            for group, _ in cleaning.staged_groups(staging):
+                more = totals.oversized - oversized, totals.rewrite_seconds - seconds
+                summary.append(group_summary(group, attempt, *more))
+                oversized, seconds = totals.oversized, totals.rewrite_seconds
+        except BaseException:
+            staging.discard()
+            raise
+    return summary
+
+
+def _purged(plan: CleaningPlan, pool: ReaderPool, decision: SegmentDecision, attempt: str) -> str | None:
+    """The file with the key hashes of the segment's tombstones that go, if any does."""
+    if decision.purged is None:
+        return None
+    hashes = purged_keys(ChunkDecoding(plan, pool, lambda _: None), decision.source, decision.purged)
+    data = b"".join(each.astype("<u8").tobytes() for each in hashes)
+    return write_file(plan, f"{decision.source.base:020d}.{attempt}.keys", data)

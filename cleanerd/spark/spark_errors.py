@@ -1,0 +1,79 @@
+"""When Spark gives a job up: what it raises then, and why in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import TYPE_CHECKING, Final
+
+from cleanerd import __version__
+from cleanerd.errors import MachineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_JAVAS_BY_CONNECT: Final = frozenset({"SparkConnectGrpcException", "SparkException", "UnknownException"})
+"""What a client of Spark Connect makes of errors that it has no class for; by name, as its libraries may be away."""
+
+_OF_A_CHANNEL: Final = re.compile(r'^\s*details = "(.+)"$', re.MULTILINE)
+"""What a call to a server of Connect came to, among lines about the call."""
+
+_IS_OTHER_RELEASE: Final = re.compile(r"a plan of format .* this is|No module named 'cleanerd")
+_OTHER_RELEASE: Final = f"install cleanerd {__version__} on the executors too, or set PYSPARK_PYTHON; see docs/spark.md"
+
+
+@contextlib.contextmanager
+def require_java() -> Iterator[None]:
+    """In the block Java is asked for something, and no file is read: what a socket says is not about a log.
+
+    Raises:
+        MachineError: Java is gone.
+    """
+    from py4j.protocol import Py4JNetworkError  # noqa: PLC0415
+
+    try:
+        yield
+    except (Py4JNetworkError, OSError) as error:
+        raise MachineError(
+            f"Spark's Java does not answer any more: {reason_of(error)}", hint="-v shows more"
+        ) from error
+
+
+def spark_errors() -> tuple[type[Exception], ...]:
+    """What a job raises: Spark's own errors; and Java's, of a worker that was killed or an executor that was lost.
+
+    Asked for where there is a session: what this process does alone needs no pyspark.
+    """
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    return PySparkException, Py4JJavaError
+
+
+def is_javas(error: BaseException) -> bool:
+    """Whether it is none of Spark's own errors: pages of Java, or of a server's channel, that tell a user nothing."""
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415
+
+    of_connect = type(error).__module__.endswith("errors.exceptions.connect")
+    return isinstance(error, Py4JJavaError) or (of_connect and type(error).__name__ in _JAVAS_BY_CONNECT)
+
+
+def reason_of(error: BaseException) -> str:
+    """The last line of a Python traceback in the error's text, or its first line that is not about the call."""
+    text = str(error)
+    channel = _OF_A_CHANNEL.search(text)
+    if channel:
+        return channel[1][:400]
+    lines = [line.strip() for line in (text.partition("\n: ")[2] or text).splitlines() if line.strip()]
+    errors = [line for line in lines if "Error: " in line and not line.startswith(("at ", "File "))]
+    return (errors or lines or ["no reason"])[-1 if errors else 0][:400]
+
+
+def hint_of(reason: str) -> str:
+    """What to do about that ``reason``."""
+    return _OTHER_RELEASE if is_other_release(reason) else "-v shows more"
+
+
+def is_other_release(reason: str) -> bool:
+    """Whether the executors have another cleanerd than the driver, or none."""
+    return _IS_OTHER_RELEASE.search(reason) is not None

@@ -1,0 +1,198 @@
+"""Work dealt out to Python workers: items with a weight, packed into tasks, and what each task says as Arrow batches.
+
+A Python task costs some 80 ms even when it does nothing, so small segments share one; a segment is never cut.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import json
+import re
+from contextvars import ContextVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from cleanerd import errors
+from cleanerd.spark.session_info import cores_of, named_jobs
+from cleanerd.spark.spark_errors import hint_of, is_javas, is_other_release, reason_of, spark_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.accumulators import Accumulator
+    from pyspark.sql import DataFrame, SparkSession
+
+TASK_BYTES: Final = 128 * 1024 * 1024
+"""About as much one task reads, when there is enough for all."""
+
+Item: TypeAlias = "Mapping[str, Any]"
+"""One piece of work, as JSON has it."""
+Worker: TypeAlias = "Callable[[Item], Iterator[pa.RecordBatch]]"
+"""What a task does with a piece."""
+
+ROWS_AN_ARROW_BATCH: Final = 8
+"""For rows that are blocks of up to some megabytes: Spark's default of 10 000 of them would not fit any memory."""
+
+NUMBERED_COLUMNS: Final = "number int, found string"
+"""Of what :func:`numbered_row` makes a row."""
+
+_RAISED: Final = re.compile(r"^cleanerd\.errors\.(\w+): (.*)$", re.MULTILINE)
+_SETTINGS: Final = {
+    "spark.sql.adaptive.enabled": "true",  # few keys need few tasks
+}
+
+
+def ignore_progress(_bytes: int) -> None:
+    """Progress that nobody looks at."""
+
+
+_read_bytes: Final[ContextVar[Accumulator[int] | None]] = ContextVar("read_bytes", default=None)
+"""Where the tasks of the block of :func:`queries` count."""
+
+
+@contextlib.contextmanager
+def queries(
+    session: SparkSession | None,
+    what: str,
+    size_bytes: int,
+    advance: Callable[[int], None] = ignore_progress,
+    *,
+    steps: int = 2,
+    rows_a_batch: int = 65536,
+) -> Iterator[None]:
+    """Settings for jobs of our own; the session's own come back afterwards. Told is how far they are.
+
+    ``what`` is what Spark's pages call the jobs: the verb, and of what. ``size_bytes`` is what is read, ``advance``
+    gets as many bytes while the jobs of the block run; ``steps``: how often that is gone through, by tasks that read it
+    or by those that get what these send on. ``rows_a_batch``: that many rows reach a task at once. Without a session
+    there are no jobs, and nothing of this.
+
+    Raises:
+        CleanerdError: what a task raised, as it was said there, and not as Spark wraps it.
+    """
+    if session is None:
+        yield
+        return
+    try:
+        with (
+            _settings(session, size_bytes, rows_a_batch),
+            named_jobs(session, f"cleanerd {what}", advance, size_bytes, steps) as read,
+        ):
+            counted = _read_bytes.set(read)
+            try:
+                yield
+            finally:
+                _read_bytes.reset(counted)
+    except spark_errors() as error:
+        raised = _RAISED.search(str(error))
+        if raised is None:
+            reason = reason_of(error)
+            if is_javas(error) or is_other_release(reason):
+                raise errors.CleanerdError(f"Spark gave up: {reason}", hint=hint_of(reason)) from error
+            raise
+        kind = getattr(errors, raised[1], errors.CleanerdError)
+        raise (kind if issubclass(kind, errors.CleanerdError) else errors.CleanerdError)(raised[2]) from error
+
+
+@contextlib.contextmanager
+def _settings(session: SparkSession, size_bytes: int, rows_a_batch: int) -> Iterator[None]:
+    wanted = {
+        **_SETTINGS,
+        "spark.sql.shuffle.partitions": str(max(cores_of(session), -(-size_bytes // TASK_BYTES))),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(rows_a_batch),
+    }
+    before = {key: session.conf.get(key, None) for key in wanted}
+    for key, value in wanted.items():
+        session.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                session.conf.unset(key)
+            else:
+                session.conf.set(key, old)
+
+
+def spread(
+    session: SparkSession, items: Sequence[tuple[int, Item]], worker: Worker, schema: pa.Schema, columns: str
+) -> DataFrame:
+    """Call ``worker`` with each of ``items`` (bytes, work) in some task; its batches, of ``schema``, as a DataFrame.
+
+    ``columns`` is the schema in Spark's words. ``worker`` must be importable on the executors.
+    """
+    packed = _pack(items, tasks_for(session, [size for size, _ in items]))
+    bins = tuple((sum(size for size, _ in each), json.dumps([item for _, item in each])) for each in packed)
+    # The work goes with the function: a DataFrame made of a list would start a second Python daemon.
+    numbers = session.range(0, len(bins), 1, max(len(bins), 1))
+    return numbers.mapInArrow(partial(_run, worker, schema, bins, _read_bytes.get()), columns)
+
+
+def numbered(
+    session: SparkSession | None,
+    items: Sequence[tuple[int, Item]],
+    worker: Worker,
+    advance: Callable[[int], None] = ignore_progress,
+) -> dict[int, Any]:
+    """What ``worker`` tells of each of ``items`` in a row of :func:`numbered_row`, by number.
+
+    Without a ``session`` this process does it, one item after the other, and tells ``advance`` how far it is.
+    """
+    if session is not None:
+        schema = numbered_row(0, None).schema
+        return dict(numbered_rows(spread(session, items, worker, schema, NUMBERED_COLUMNS)))
+    found = {}
+    for size_bytes, item in items:
+        for batch in worker(item):
+            numbers, texts = (column.to_pylist() for column in batch.columns)
+            found.update({number: json.loads(text) for number, text in zip(numbers, texts, strict=True)})
+        advance(size_bytes)
+    return found
+
+
+def numbered_rows(told: DataFrame) -> list[tuple[int, Any]]:
+    """What tasks tell by rows of :func:`numbered_row`, of ``NUMBERED_COLUMNS``."""
+    return [(row.number, json.loads(row.found)) for row in told.collect()]
+
+
+def numbered_row(number: int, document: Any) -> pa.RecordBatch:
+    """What a task tells of the item with that ``number``: what JSON takes."""
+    import pyarrow as pa  # noqa: PLC0415 - who starts no task of these needs none
+
+    columns = [pa.array([number], pa.int32()), pa.array([json.dumps(document)], pa.string())]
+    return pa.RecordBatch.from_arrays(columns, ["number", "found"])
+
+
+def tasks_for(session: SparkSession, sizes: Sequence[int]) -> int:
+    """How many tasks are worth their cost for pieces of ``sizes`` bytes: no more than pieces, 0 without any."""
+    return min(len(sizes), max(cores_of(session), -(-sum(sizes) // TASK_BYTES)))
+
+
+def _pack(items: Sequence[tuple[int, Item]], count: int) -> list[list[tuple[int, Item]]]:
+    """The largest first into the emptiest of ``count``: at least one item in each."""
+    bins: list[list[tuple[int, Item]]] = [[] for _ in range(count)]
+    heap = [(0, number) for number in range(count)]
+    for size, item in sorted(items, key=lambda each: -each[0]):
+        filled, number = heapq.heappop(heap)
+        bins[number].append((size, item))
+        heapq.heappush(heap, (filled + size + 1, number))
+    return bins
+
+
+def _run(
+    worker: Worker,
+    schema: pa.Schema,
+    bins: Sequence[tuple[int, str]],
+    read_bytes: Accumulator[int] | None,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            size_bytes, items = bins[number]
+            for item in json.loads(items):
+                for found in worker(item):
+                    yield found.cast(schema)
+            if read_bytes is not None:
+                read_bytes.add(size_bytes)

@@ -1,0 +1,363 @@
+"""cleanerd's own record of a partition: how far it is clean, and what would show that this is no longer so (U-10).
+
+One JSON file a partition under ``cleanerd.state.dir``. How far it is clean is advisory: a missing, damaged or outdated
+file costs work, never data. By which rules it was cleaned is not: a file that cannot be read is not the same as none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cleanerd import __version__
+from cleanerd.config.fingerprint import KAFKAS_FINGERPRINT, describe_fingerprint
+from cleanerd.errors import machine_error
+from cleanerd.format.names import TopicPartition, uuid_to_base64
+from cleanerd.fsio.json_text import document_bytes
+from cleanerd.fsio.safe_open import MAX_FACTS_BYTES
+from cleanerd.fsio.state_files import (
+    DAMAGE,
+    NewerFormatError,
+    UnreadableState,
+    make_directory,
+    read_state_file,
+    require_format,
+    set_aside,
+    write_state_file,
+)
+from cleanerd.segments.places import PARTITIONS, DirectoryPlaces
+from cleanerd.state.last_settings import LastSettings, by_name
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cleanerd.segments.log_dir import LogDir
+    from cleanerd.segments.partition import PartitionLog
+    from cleanerd.segments.segment import Segment
+
+T = TypeVar("T")
+
+STATE_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LastSegment:
+    """The segment that ended the last cleaning; any other file in its place means that the log went its own way.
+
+    The number of the device tells nothing: the same disk may have another one after a reboot, or on another host.
+    """
+
+    base: int
+    dev: int = field(compare=False)
+    inode: int
+    size: int
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, segment: Segment) -> LastSegment:
+        """What identifies ``segment`` as it lies there now."""
+        return cls(segment.base, segment.dev, segment.inode, segment.size_bytes, segment.mtime_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerdCheckpoint:
+    """Everything below ``offset`` is clean under the rules that ``fingerprint`` stands for.
+
+    ``last_output``: the last segment that a cleaning wrote. Of a log that was put back to what it was before that, as a
+    volume is, all that follows may be the same. ``checkpoint``: what Kafka's said until then. None: it is not known.
+    ``log_start``: by versions, where the log began. What lies below was no candidate (U-2), and is there again where
+    a broker was killed before it wrote down that it had deleted it. None: what lies there was cleaned too.
+    ``unproven_below``: below this offset only Kafka's checkpoint says that the log is clean. None: it is not known.
+    """
+
+    offset: int
+    leader_epoch: int
+    fingerprint: str
+    last_segment: LastSegment
+    last_output: LastSegment | None = None
+    checkpoint: int | None = None
+    log_start: int | None = None
+    unproven_below: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Of a quarantine: since when, after how many failures in a row, and when the daemon tries again."""
+
+    since_ms: int
+    failures: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """What is remembered of a partition between runs. ``quarantine`` is the reason why it was not cleaned, or None.
+
+    ``next_purge_ms`` is when tombstones or markers of the clean part reach their delete horizon, None when none waits
+    for one. ``purge_as_of``: of the part below this offset it is known; None: nobody has looked. ``rules`` is the
+    fingerprint of the last cleaning where that moved no clean point. ``quarantined_segment``: what that is about.
+    """
+
+    clean_point: CleanerdCheckpoint | None
+    quarantine: str | None
+    last_result: dict[str, Any] | None
+    retry: Retry | None = None
+    next_purge_ms: int | None = None
+    purge_as_of: int | None = None
+    rules: str | None = None
+    quarantined_segment: LastSegment | None = None
+
+    @property
+    def cleaned_by(self) -> str | None:
+        """The fingerprint of the rules of the last cleaning; None when none is remembered."""
+        return self.rules if self.rules is not None or self.clean_point is None else self.clean_point.fingerprint
+
+
+class StateStore:
+    """The state directory. Reading never fails: what cannot be used counts as absent, see ``warnings``.
+
+    ``keeps_damaged``: a damaged file stays where it is, for a reader that may change nothing. ``write``: as
+    :func:`write_state_file`.
+    ``standing`` are the warnings about files that could not be read or written, by file, as long as that is so;
+    ``failures`` counts what could not be read, was damaged, or could not be written.
+    """
+
+    def __init__(self, root: Path, *, keeps_damaged: bool = False, write: Callable[..., None] | None = None) -> None:
+        self.root = root
+        self._write_file = write
+        self._keeps_damaged = keeps_damaged
+        self.warnings: list[str] = []
+        self.standing: dict[Path, str] = {}
+        self.failures = 0
+        self._newer: set[Path] = set()
+        self.rules = LastSettings(root)
+        self.places = DirectoryPlaces(root)
+        self._made: set[Path] = set()
+        self._directories: dict[str, Path] = {}
+
+    def path(self, log_dir: LogDir, log: PartitionLog) -> Path:
+        """Where the partition's file is: by place (U-46) and topic id; a re-created topic starts anew (S-51)."""
+        return self.directory(log_dir) / state_file_name(log.name, log.topic_id)
+
+    def directory_name(self, log_dir: LogDir) -> str:
+        """What the directory with the state of ``log_dir`` is called here."""
+        return self.places.name_of(log_dir.place)
+
+    def directory(self, log_dir: LogDir) -> Path:
+        """Where the files of ``log_dir``'s partitions are."""
+        name = self.directory_name(log_dir)
+        found = self._directories.get(name)
+        if found is None:  # asked for at every look
+            found = self._directories[name] = self.root / PARTITIONS / name
+        return found
+
+    def load(self, log_dir: LogDir, log: PartitionLog) -> PartitionState | None:
+        """The partition's state, or None.
+
+        A damaged file is set aside as ``<name>.damaged``; one of a newer release stays where it is.
+        """
+        if self.rules.is_empty():
+            return None
+        path = self.path(log_dir, log)
+        try:
+            found = state_in(json.loads(read_state_file(path, self.root, max_bytes=MAX_FACTS_BYTES)))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            # One directory that is closed to us is one warning, however many partitions it knows.
+            is_closed = isinstance(error, PermissionError) and not os.access(self.root, os.R_OK | os.X_OK)
+            where = self.root if is_closed else path
+            self._failed(where, f"{where}: cannot be read ({error.strerror}); counts as absent")
+        except NewerFormatError as error:
+            # It stays where it is: nothing is wrong with it, and it may still tell by which rules was cleaned.
+            self._failed(path, f"{path}: {error}; counts as absent until the next cleaning")
+            self._newer.add(path)
+        except DAMAGE as error:
+            self.failures += 1
+            if self._keeps_damaged:
+                self.warnings.append(f"{path}: damaged ({error}); counts as absent")
+                return None
+            self.warnings.append(f"{path}: damaged ({error}); set aside, counts as absent")
+            try:
+                set_aside(path, self.root)
+            except OSError as problem:
+                self.warnings.append(f"{path}: cannot be set aside ({problem.strerror})")
+        else:
+            if path in self._newer:
+                self._stands_no_longer(path)
+            return found
+        return None
+
+    def save(self, log_dir: LogDir, log: PartitionLog, state: PartitionState) -> None:
+        """Replace the partition's state: all of it or nothing (tmp, fsync, rename, fsync of the directory)."""
+        path = self.path(log_dir, log)
+        try:
+            self._write(path, log_dir, log, state)
+        except OSError as error:
+            warning = f"cannot be written ({error.strerror}); Kafka's checkpoint alone tells how far the log is clean"
+            self._failed(path, f"{path}: {warning}")
+        else:
+            self._stands_no_longer(path)
+
+    def require_rules(self, log_dir: LogDir, log: PartitionLog, rules: str) -> None:
+        """On the disk, when this returns: the partition is cleaned by ``rules``, a fingerprint (U-6).
+
+        Before its first segment is replaced, for whoever is killed after that remembers nothing. Kafka's rules need no
+        memory: they are what everybody takes who knows of no others.
+
+        Raises:
+            MachineError: it cannot be written down.
+        """
+        if rules == KAFKAS_FINGERPRINT:
+            return
+        state = self.load(log_dir, log) or PartitionState(None, None, None)
+        if rules == state.cleaned_by:
+            return
+        path = self.path(log_dir, log)
+        try:
+            self._write(path, log_dir, log, replace(state, rules=rules))
+        except OSError as error:
+            what = (
+                "nothing was cleaned: it cannot be written down that the topic is cleaned by "
+                f"{describe_fingerprint(rules)}: {error.strerror}"
+            )
+            hint = "make room in the state directory, or make it writable"
+            self._failed(path, f"{path}: cannot be written ({error.strerror})")
+            raise machine_error(error)(what, where=str(path), hint=hint) from error
+        self._stands_no_longer(path)
+
+    def _write(self, path: Path, log_dir: LogDir, log: PartitionLog, state: PartitionState) -> None:
+        """All of it or nothing, with the directories above it that are missing; raises OSError."""
+        owner = self.owner(log_dir)
+
+        def write() -> None:
+            self.places.register(log_dir.place, owner)
+            if state.cleaned_by is None:
+                self._set_aside_unreadable(path)
+            write_file = self._write_file or write_state_file
+            write_file(path, document_bytes(state_document(log.name, state)), owner, self.root)
+
+        self.in_place(path.parent, owner, write)
+
+    def in_place(self, directory: Path, owner: os.stat_result, work: Callable[[], T]) -> T:
+        """What ``work`` does in ``directory``, two levels below the root, which comes into being if need be.
+
+        Whether it is there is looked up once in the life of this store, and when it is missing. Raises OSError.
+        """
+        if directory in self._made:
+            with suppress(FileNotFoundError):
+                return work()
+        for each in (self.root, directory.parent, directory):
+            make_directory(each, owner, self.root)
+        self._made.add(directory)
+        return work()
+
+    def _set_aside_unreadable(self, path: Path) -> None:
+        """What nobody could read is not replaced by what knows less (U-6). Raises OSError."""
+        state = self.rules.of_partition(path.parent.name, path.stem)
+        if isinstance(state, UnreadableState) and state.where == str(path):
+            set_aside(path, self.root)
+
+    def _failed(self, path: Path, warning: str) -> None:
+        self.failures += 1
+        if warning not in self.warnings:
+            self.warnings.append(warning)
+        self.standing[path] = warning
+
+    def _stands_no_longer(self, path: Path) -> None:
+        self.standing.pop(path, None)
+        self._newer.discard(path)
+
+    def recheck(self) -> None:
+        """Forget what stands no longer: somebody has seen to it. A newer release's file stands while it is there."""
+        for path in list(self.standing):
+            if path in self._newer and os.path.exists(path):
+                continue
+            directory = next(each for each in path.parents if each == self.root.parent or os.path.exists(each))
+            if os.access(directory, os.W_OK | os.X_OK) and (not os.path.exists(path) or os.access(path, os.R_OK)):
+                self.standing.pop(path, None)
+
+    def owner(self, log_dir: LogDir) -> os.stat_result:
+        """Whoever owns the state directory; one that comes into being belongs to the broker's user.
+
+        Otherwise a cleaning by root would leave what the daemon, which runs as that user, cannot read or replace.
+        """
+        try:
+            return os.stat(self.root)
+        except (FileNotFoundError, NotADirectoryError):
+            return os.stat(log_dir.path)
+
+
+def last_closed(log: PartitionLog) -> LastSegment | None:
+    """The last segment but the active one."""
+    return LastSegment.of(log.segments[-2]) if len(log.segments) > 1 else None
+
+
+def state_file_name(name: TopicPartition, topic_id: uuid.UUID | None) -> str:
+    """What the partition's state file is called."""
+    return f"{topic_part(name.topic, topic_id)}-{name.partition}.json"
+
+
+def topic_part(topic: str, topic_id: uuid.UUID | None) -> str:
+    """What the names of a topic's state files begin with."""
+    return by_name(topic) if topic_id is None else uuid_to_base64(topic_id)
+
+
+def state_document(name: TopicPartition, state: PartitionState) -> dict[str, Any]:
+    """What a partition's state file holds, for ``document_bytes``."""
+    return {
+        "format": STATE_FORMAT,
+        "cleanerd": __version__,
+        "topic": name.topic,
+        "partition": name.partition,
+        **{field.name: getattr(state, field.name) for field in fields(state)},
+    }
+
+
+def last_below(log: PartitionLog, offset: int) -> Segment | None:
+    """The last segment that begins below ``offset``; None when there is none."""
+    return next((segment for segment in reversed(log.segments) if segment.base < offset), None)
+
+
+def segment_at(log: PartitionLog, base: int) -> LastSegment | None:
+    """What identifies the segment ``base`` as it lies there now; None when there is none."""
+    return next((LastSegment.of(each) for each in log.segments if each.base == base), None)
+
+
+def state_in(document: dict[str, Any]) -> PartitionState:
+    """The state that a file of ours holds; raises one of ``DAMAGE``."""
+    require_format(document, STATE_FORMAT)
+    return PartitionState(
+        clean_point=None if (point := document["clean_point"]) is None else clean_point_in(point),
+        quarantine=document["quarantine"],
+        last_result=document["last_result"],
+        # What releases before the daemon did not write.
+        retry=None if (retry := document.get("retry")) is None else Retry(**{k: int(v) for k, v in retry.items()}),
+        next_purge_ms=None if (purge := document.get("next_purge_ms")) is None else int(purge),
+        purge_as_of=None if (offset := document.get("purge_as_of")) is None else int(offset),
+        rules=None if (rules := document.get("rules")) is None else str(rules),
+        quarantined_segment=None if (about := document.get("quarantined_segment")) is None else _segment(about),
+    )
+
+
+def clean_point_in(document: dict[str, Any]) -> CleanerdCheckpoint:
+    """The clean point that a file of ours holds; raises one of ``DAMAGE``."""
+    return CleanerdCheckpoint(
+        offset=int(document["offset"]),
+        leader_epoch=int(document["leader_epoch"]),
+        fingerprint=str(document["fingerprint"]),
+        last_segment=_segment(document["last_segment"]),
+        last_output=None if (output := document.get("last_output")) is None else _segment(output),
+        checkpoint=None if (stored := document.get("checkpoint")) is None else int(stored),
+        log_start=None if (start := document.get("log_start")) is None else int(start),
+        unproven_below=None if (below := document.get("unproven_below")) is None else int(below),
+    )
+
+
+def _segment(document: dict[str, Any]) -> LastSegment:
+    return LastSegment(**{name: int(value) for name, value in document.items()})

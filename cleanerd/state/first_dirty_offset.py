@@ -1,0 +1,116 @@
+"""How far a log is clean, by our own clean point and by Kafka's checkpoint beside it (U-10)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cleanerd.state.cleaner_checkpoint import CleanerdCheckpoint, LastSegment, last_below, segment_at
+
+if TYPE_CHECKING:
+    from cleanerd.segments.partition import PartitionLog
+
+
+def clean_below(point: CleanerdCheckpoint | None, kafka_offset: int | None, *, is_valid: bool) -> int | None:
+    """The offset up to which a log is clean; None: nobody says so, and all of it is dirty.
+
+    ``is_valid``: ``point`` describes the log. ``kafka_offset``: Kafka's checkpoint, None where that does not count: it
+    names none, or the topic goes by other rules than Kafka's. It counts where it is news.
+    """
+    if point is None:
+        return kafka_offset
+    news = kafka_offset if is_news(kafka_offset, point) else None
+    if not is_valid:
+        return news
+    # Under `offset` the broker's cleaner proves as much as ours, so the further of the two is right.
+    return point.offset if news is None else max(news, point.offset)
+
+
+def is_news(kafka_offset: int | None, point: CleanerdCheckpoint) -> bool:
+    """Whether Kafka's checkpoint says else than when ``point`` was remembered.
+
+    What we said there ourselves, or what stood there before, tells nothing of a log that went its own way since, and a
+    broker whose cleaner is off does not take it back when the log is truncated.
+    """
+    return kafka_offset not in {point.offset, point.checkpoint}
+
+
+def unproven_below(point: CleanerdCheckpoint | None, clean_offset: int) -> int:
+    """Below which offset only Kafka's checkpoint says that the log, clean up to ``clean_offset``, is clean (U-50).
+
+    ``point``: cleanerd's own clean point, None where none describes the log. One that does not say how far it relies on
+    Kafka's checkpoint proves nothing.
+    """
+    if point is None or point.offset < clean_offset:
+        return clean_offset
+    return clean_offset if point.unproven_below is None else point.unproven_below
+
+
+def unproven_after(before: int, first_dirty_offset: int, end_offset: int) -> int:
+    """The same after a cleaning from ``first_dirty_offset`` up to ``end_offset``; ``before`` was the one before it.
+
+    A tombstone that was dirty has nothing left below it that it deletes.
+    """
+    return before if end_offset < before else min(before, first_dirty_offset)
+
+
+def still_valid(point: CleanerdCheckpoint, log: PartitionLog, log_end_offset: int) -> str | None:
+    """Why ``point`` no longer describes this log, or None when it does (U-10)."""
+    if not log.log_start_offset <= point.offset <= log_end_offset:
+        return f"offset {point.offset} lies outside the log {log.log_start_offset}..{log_end_offset}"
+    if not _begins_as_then(point, log):
+        return (
+            f"it began at {point.log_start}, and what was deleted below is there again from {log.log_start_offset} on"
+        )
+    if log.leader_epoch_at(point.offset - 1) != point.leader_epoch:
+        return f"the leader epoch at offset {point.offset} is no longer {point.leader_epoch}"
+    changed = next((known for known, found in _compared(point, log) if found != known), None)
+    return None if changed is None else f"segment {changed.base} is not the file that was cleaned"
+
+
+def may_be_about(point: CleanerdCheckpoint, log: PartitionLog) -> bool:
+    """Whether ``log`` may be a copy of what ``point`` describes: inodes and times are the copy's own."""
+    return (
+        _begins_as_then(point, log)
+        and log.leader_epoch_at(point.offset - 1) == point.leader_epoch
+        and all(
+            found is not None and (found.base, found.size) == (known.base, known.size)
+            for known, found in _compared(point, log)
+        )
+    )
+
+
+def may_descend_from(point: CleanerdCheckpoint | None, log: PartitionLog, since_ns: int) -> bool:
+    """Whether ``log`` may be a copy of what cleanings left in a place that they began in at ``since_ns`` (U-46).
+
+    ``point``: what they remember of this partition, None: nothing. No copy has a file that is older than what it was
+    copied from, but the original of that place has. A log whose segments are not listed may be anything.
+    """
+    changed_ns = {each.base: each.ctime_ns for each in log.segments if not each.is_active}
+    if point is None or not log.segments:
+        return all(each >= since_ns for each in changed_ns.values())
+    if not may_be_about(point, log):
+        return False
+    found = _compared(point, log)
+    if any(known == now for known, now in found):
+        return True  # the same file: a copy of the whole disk
+    return all(changed_ns.get(known.base, since_ns) >= since_ns for known, _ in found)
+
+
+def _begins_as_then(point: CleanerdCheckpoint, log: PartitionLog) -> bool:
+    """Whether nothing that was no candidate, because it was deleted, can be seen again."""
+    return point.log_start is None or log.log_start_offset >= point.log_start
+
+
+def _compared(point: CleanerdCheckpoint, log: PartitionLog) -> list[tuple[LastSegment, LastSegment | None]]:
+    """What was cleaned, and what lies there now; what nothing is left of, because the broker deleted it, is left out.
+
+    In the place of the last cleaned segment is the last one below the clean point: after a truncation another one may
+    have begun there, beside a file that is as it was, or in whose place there is none any more.
+    """
+    pairs: list[tuple[LastSegment, LastSegment | None]] = []
+    last, output = last_below(log, point.offset), point.last_output
+    if last is not None:
+        pairs.append((point.last_segment, LastSegment.of(last)))
+    if output is not None and output.base >= log.segments[0].base:
+        pairs.append((output, segment_at(log, output.base)))
+    return pairs

@@ -1,0 +1,99 @@
+"""The last full ISR of partitions whose ISR is short now: ``replicas.json`` in the state directory (U-72).
+
+A metadata snapshot has the ISR, not when it was full last. Of partitions whose ISR is full the metadata log shows it.
+One JSON file, by topic id, and each number only grows. Without it tombstones wait until the ISR is full again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from cleanerd import __version__
+from cleanerd.fsio.json_text import document_bytes
+from cleanerd.fsio.state_files import entries_of, locked, require_format, write_state_file
+from cleanerd.policy.replicas import MARGIN_MS, UNKNOWN_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from cleanerd.policy.replicas import ReplicaFacts
+
+FORMAT: Final = 1
+FILE_NAME: Final = "replicas.json"
+KEPT_MS: Final = 90 * 24 * 60 * 60_000
+"""A topic without a full ISR for so long is deleted, or of a cluster that is gone."""
+
+FullIsr = dict[str, dict[int, int]]
+"""By topic id (32 hex digits) and partition: milliseconds."""
+
+
+def remember_full_isr(
+    state_dir: Path, facts: ReplicaFacts, now_ms: int, warnings: list[str]
+) -> Mapping[str, Mapping[int, int]]:
+    """What is remembered of the partitions in ``facts``, after what these show was added to it.
+
+    Nothing is read or written where every ISR is full. Nothing is added while the controllers' clock is ahead, and
+    where the state directory does not exist or cannot be written.
+    """
+    short = {
+        topic_id.hex: {number: facts.full_ms(each) for number, each in partitions.items() if _is_short(each)}
+        for topic_id, partitions in facts.topics.items()
+    }
+    short = {topic_id: partitions for topic_id, partitions in short.items() if partitions}
+    is_ahead = facts.newest_ms > now_ms + MARGIN_MS
+    if not (short or is_ahead or facts.unread):
+        return {}
+    path = state_dir / FILE_NAME
+    known = _load(path, warnings)
+    if is_ahead or facts.unread or not os.access(state_dir, os.W_OK) or not _grows(known, short):
+        return known
+    try:
+        with locked(path.with_suffix(".lock"), state_dir.stat()):
+            known = _merged(_load(path, warnings), short, now_ms - KEPT_MS)
+            document = {"format": FORMAT, "cleanerd": __version__, "topics": known}
+            write_state_file(path, document_bytes(document), state_dir.stat())
+    except OSError as error:
+        warnings.append(
+            f"{path}: cannot be written ({error.strerror}): tombstones may wait longer than their replicas need"
+        )
+    return known
+
+
+def _is_short(replicas: Any) -> bool:
+    return not replicas.is_alone and not replicas.is_full()
+
+
+def _grows(known: FullIsr, short: FullIsr) -> bool:
+    return any(
+        full_ms > known.get(topic_id, {}).get(number, UNKNOWN_MS)
+        for topic_id, partitions in short.items()
+        for number, full_ms in partitions.items()
+    )
+
+
+def _merged(known: FullIsr, short: FullIsr, since_ms: int) -> FullIsr:
+    merged: FullIsr = {}
+    for topic_id in known.keys() | short.keys():
+        ours, theirs = known.get(topic_id, {}), short.get(topic_id, {})
+        times = {each: max(ours.get(each, UNKNOWN_MS), theirs.get(each, UNKNOWN_MS)) for each in ours.keys() | theirs}
+        kept = {number: full_ms for number, full_ms in times.items() if full_ms > since_ms}
+        if kept:
+            merged[topic_id] = kept
+    return merged
+
+
+def _load(path: Path, warnings: list[str]) -> FullIsr:
+    return dict(entries_of(path, _read, warnings))
+
+
+def _read(data: bytes) -> list[tuple[str, dict[int, int]]]:
+    """Raises one of ``DAMAGE``: it is no such file."""
+    document = json.loads(data)
+    require_format(document, FORMAT)
+    return [
+        (str(topic_id), {int(number): int(full_ms) for number, full_ms in partitions.items()})
+        for topic_id, partitions in document["topics"].items()
+    ]

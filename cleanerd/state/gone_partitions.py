@@ -1,0 +1,135 @@
+"""What is remembered of partitions goes with them (S-51), but for the rules of a topic that lives on (U-6).
+
+A partition that moved to another log directory is gone from its old one, and nothing is remembered in its new one until
+it is cleaned there. Until then the old directory's file is all that tells by which rules its winners were chosen.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cleanerd.config.fingerprint import KAFKAS_FINGERPRINT
+from cleanerd.errors import CleanerdError
+from cleanerd.format.meta import read_partition_metadata
+from cleanerd.format.names import TopicPartition
+from cleanerd.fsio.json_text import document_bytes
+from cleanerd.fsio.safe_open import MAX_FACTS_BYTES, MAX_IDENTITY_BYTES, plain_name, read_whole
+from cleanerd.fsio.small_file import read_small_file
+from cleanerd.fsio.state_files import DAMAGE, opened, write_state_file
+from cleanerd.segments.log_dir import LogDir, incoming_replicas, read_log_dir
+from cleanerd.segments.partition import PARTITION_METADATA
+from cleanerd.state.cleaner_checkpoint import PartitionState, StateStore, state_document, state_file_name
+from cleanerd.state.last_settings import LastSettings, rules_in
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class OtherPlacesOfTopic:
+    """Where a topic may live on: in ``log_dirs``, the broker's others, or in the cluster, which ``topic_id`` asks.
+
+    ``all_seen``: no log directory is silent, and the cluster's topics are known; else every topic may be there.
+    """
+
+    log_dirs: tuple[Path, ...] = ()
+    topic_id: Callable[[str], uuid.UUID | None] = lambda _: None
+    all_seen: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SweepResult:
+    """How many files were removed, and of how many partitions that are gone the rules stay."""
+
+    removed: int = 0
+    kept: int = 0
+
+
+def delete_gone_state(store: StateStore, log_dir: LogDir, elsewhere: OtherPlacesOfTopic) -> SweepResult:
+    """Remove what is remembered of partitions that are gone from ``log_dir``.
+
+    Gone is one whose directory is not there, or belongs to a topic with another id (S-51): topic ids are never used
+    again. What cannot be read stays. Of a topic that lives on, a file that names other rules than Kafka's is cut down
+    to these, and goes when the partition's new log directory has a file that names its rules (U-6). A topic without an
+    id cannot be told from one that was created after it: nothing of it stays.
+    """
+    sweep = _StateSweep(store, elsewhere)
+    removed = kept = 0
+    place = store.directory(log_dir)
+    try:
+        with opened(place, store.root) as directory:
+            for file in sorted(name for name in os.listdir(directory) if name.endswith(".json")):
+                try:
+                    document = json.loads(read_whole(file, dir_fd=directory, max_bytes=MAX_FACTS_BYTES))
+                    name = TopicPartition(plain_name(str(document["topic"])), int(document["partition"]))
+                    if not _is_gone(log_dir.path, name, file):
+                        continue
+                    if sweep.has_to_stay(name, file, document):
+                        kept += 1
+                        _cut_down(store, log_dir, place / file, name, document)
+                    else:
+                        os.unlink(file, dir_fd=directory)
+                        removed += 1
+                except (OSError, CleanerdError, *DAMAGE):
+                    continue
+    except OSError:
+        pass  # it is not there yet
+    return SweepResult(removed, kept)
+
+
+class _StateSweep:
+    """What one sweep asks of the other log directories; each is read once."""
+
+    def __init__(self, store: StateStore, elsewhere: OtherPlacesOfTopic) -> None:
+        self._store = store
+        self._memory = LastSettings(store.root)
+        self._elsewhere = elsewhere
+        self._names: dict[Path, str] = {}
+
+    def has_to_stay(self, name: TopicPartition, file: str, document: dict[str, Any]) -> bool:
+        """Whether nothing else tells what the state file of a partition that is gone tells of its rules."""
+        if rules_in(document) in {None, KAFKAS_FINGERPRINT} or file == state_file_name(name, None):
+            return False
+        found = False
+        for path in self._elsewhere.log_dirs:
+            try:
+                is_gone = _is_gone(path, name, file)
+                if not is_gone and self._is_listed_in(path, file):
+                    return False
+                found = found or not is_gone or name in incoming_replicas(path)
+            except (OSError, CleanerdError):
+                found = True  # nobody can tell
+        topic_id = self._elsewhere.topic_id(name.topic)
+        return found or not self._elsewhere.all_seen or file == state_file_name(name, topic_id)
+
+    def _is_listed_in(self, path: Path, file: str) -> bool:
+        if path not in self._names:
+            self._names[path] = self._store.directory(read_log_dir(path)).name
+        return isinstance(self._memory.of_partition(self._names[path], os.path.splitext(file)[0]), str)
+
+
+def _cut_down(store: StateStore, log_dir: LogDir, path: Path, name: TopicPartition, document: dict[str, Any]) -> None:
+    """Leave the rules: the rest is about a log that is not there any more. Raises OSError."""
+    state = PartitionState(None, None, None, rules=rules_in(document))
+    cut = state_document(name, state)
+    if document != cut | {"cleanerd": document.get("cleanerd")}:
+        write_state_file(path, document_bytes(cut), store.owner(log_dir), store.root)
+
+
+def _is_gone(log_dir: Path, name: TopicPartition, file: str) -> bool:
+    """Whether ``log_dir`` has no partition that the state file ``file`` is about."""
+    partition = log_dir / str(name)
+    try:
+        os.stat(partition)  # Path.exists() hides, from Python 3.14 on, that a disk does not let itself be asked
+    except FileNotFoundError:
+        return True
+    metadata = read_small_file(partition / PARTITION_METADATA, max_bytes=MAX_IDENTITY_BYTES)
+    if metadata is None:
+        return False
+    topic_id = read_partition_metadata(metadata, str(partition / PARTITION_METADATA))
+    return file not in {state_file_name(name, topic_id), state_file_name(name, None)}

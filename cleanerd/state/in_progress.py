@@ -1,0 +1,294 @@
+"""What is being worked on, as marks in the state directory: a process that is killed cannot say what killed it (U-35).
+
+A mark is a file below ``at-work/``, locked as long as the process that made it lives: the kernel gives the lock back
+however it ends. So a mark that nobody holds was left by one that was killed while it worked on that partition. Whoever
+finds it counts that, once, and the partition is tried last and alone; when that process is killed too, it is left alone
+for a while. A machine that went down says nothing about a partition and is not counted, nor is an end that was asked
+for.
+
+Marks are advisory: one that cannot be written or read costs that knowledge, never a cleaning.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import threading
+import time
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.format.names import parse_topic_partition_dir
+from cleanerd.fsio.safe_open import close_quietly, create, names_in, open_to_read, read_whole, write_all
+from cleanerd.fsio.small_file import ignore_owner_errors
+from cleanerd.fsio.state_files import DAMAGE, held, require_format
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.segments.log_dir import LogDir
+    from cleanerd.state.cleaner_checkpoint import StateStore
+
+PLACE: Final = "at-work"
+TOO_MANY_DEATHS: Final = 2
+"""After so many in a row a partition is left alone: the first may have been another's fault, the second was alone."""
+
+SAME_BOOT_SECONDS: Final = 120.0
+"""How far off the time of the last boot may be told by a clock that is set right meanwhile."""
+
+_FORMAT: Final = 1
+_MODE: Final = 0o600
+_MOST_BYTES: Final = 64 * 1024
+_TEMPORARY: Final = ".tmp"
+
+
+@dataclass(frozen=True, slots=True)
+class CrashSuspect:
+    """A partition that was worked on when a process was killed.
+
+    ``deaths``: how many in a row, the last one noticed at ``noticed_ms``.
+    """
+
+    deaths: int
+    noticed_ms: int
+
+    @property
+    def is_too_much(self) -> bool:
+        """Whether it is to be left alone for a while, and not only tried last."""
+        return self.deaths >= TOO_MANY_DEATHS
+
+    @property
+    def reason(self) -> str:
+        """What is told of it."""
+        if not self.is_too_much:
+            return "cleanerd was killed while it worked on this partition: it is tried last, with nothing beside it"
+        return (
+            f"cleanerd was killed {self.deaths} times in a row while it worked on this partition, the last time on "
+            "nothing else: it may need more memory than cleanerd has (see its memory limit and the kernel's log; to "
+            "try again: cleanerd retry, or cleanerd clean --partition)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlightMarker:
+    """What stands in the file. ``left``: its death is counted already, at ``at_ms``; else work began then."""
+
+    deaths: int
+    at_ms: int
+    boot_seconds: float
+    left: bool
+    format: int = _FORMAT
+
+
+class InFlightMarkers:
+    """The marks of one state directory; from any thread."""
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._held: dict[int, tuple[LogDir, str]] = {}
+        self._stuck: dict[int, tuple[LogDir, str]] = {}
+        self._ends = False
+
+    @contextlib.contextmanager
+    def working(self, log_dir: LogDir, name: TopicPartition) -> Iterator[None]:
+        """Leave a mark for as long as the block runs; however it ends, this process has survived it."""
+        lock = self._begin(log_dir, str(name))
+        try:
+            yield
+        finally:
+            if lock is not None:
+                self._end(lock)
+
+    def begin_shutdown(self) -> None:
+        """An end that was asked for begins: whoever is still at work may be cut short, and is not to blame."""
+        self._ends = True
+        for lock in list(self._held):
+            self._end(lock)
+
+    def _begin(self, log_dir: LogDir, name: str) -> int | None:
+        if self._ends:
+            return None
+        try:
+            path, owner = self._path(log_dir), self._store.owner(log_dir)
+            lock = self._store.in_place(path, owner, lambda: self._leave(log_dir, name))
+        except OSError:
+            return None
+        with self._lock:
+            self._held[lock] = (log_dir, name)
+        return lock
+
+    def _leave(self, log_dir: LogDir, name: str) -> int:
+        with self._place(log_dir) as place:
+            found = _read(name, place)
+            mark = _InFlightMarker(0 if found is None else found.deaths, _now_ms(), _booted_seconds(), left=False)
+            return _write(name, place, mark, self._store.root.stat(), lock=True)
+
+    def _end(self, lock: int) -> None:
+        with self._lock:
+            held = self._held.pop(lock, None)
+        if held is None:
+            return  # it was let go
+        self._finish(lock, held)
+
+    def _finish(self, lock: int, held: tuple[LogDir, str]) -> None:
+        """Remove the mark, and let go of it then: whoever found one that nobody holds would say that we were killed.
+
+        One that cannot be removed, as on a file system that is read-only by now, is held until it can be.
+        """
+        log_dir, name = held
+        try:
+            with self._place(log_dir) as place:
+                if _is_file(name, place, lock):
+                    os.unlink(name, dir_fd=place)
+        except FileNotFoundError:
+            pass
+        except OSError:
+            with self._lock:
+                self._stuck[lock] = held
+            return
+        close_quietly(lock)
+
+    def _finish_stuck(self) -> None:
+        with self._lock:
+            stuck, self._stuck = self._stuck, {}
+        for lock, mark in stuck.items():
+            self._finish(lock, mark)
+
+    def suspects(self, log_dir: LogDir) -> dict[TopicPartition, CrashSuspect]:
+        """Whose mark nobody holds; a death that is found is counted once, whoever looks again."""
+        self._finish_stuck()
+        found: dict[TopicPartition, CrashSuspect] = {}
+        try:
+            with self._place(log_dir) as place:
+                for name in names_in(".", place):
+                    partition = parse_topic_partition_dir(name)
+                    if partition is not None and (suspect := self._suspect(name, place)) is not None:
+                        found[partition] = suspect
+                    elif name.endswith(_TEMPORARY):
+                        _sweep(name, place)
+        except OSError:
+            pass  # there are none, or nobody may look
+        return found
+
+    def _suspect(self, name: str, place: int) -> CrashSuspect | None:
+        with contextlib.suppress(OSError), _locked(name, place) as free:
+            mark = _read(name, place) if free else None
+            if mark is None:
+                return None
+            if mark.left:
+                return CrashSuspect(mark.deaths, mark.at_ms)
+            same_boot = abs(_booted_seconds() - mark.boot_seconds) <= SAME_BOOT_SECONDS
+            deaths = mark.deaths + (1 if same_boot else 0)
+            if not deaths:
+                os.unlink(name, dir_fd=place)
+                return None
+            counted = _InFlightMarker(deaths, _now_ms(), mark.boot_seconds, left=True)
+            close_quietly(_write(name, place, counted, self._store.root.stat(), lock=False))
+            return CrashSuspect(deaths, counted.at_ms)
+        return None
+
+    def outlived(self, log_dir: LogDir, name: TopicPartition) -> None:
+        """The work was done when its process was killed: that death says nothing about the partition."""
+        with contextlib.suppress(OSError), self._place(log_dir) as place, _locked(str(name), place) as free:
+            if free:
+                os.unlink(str(name), dir_fd=place)
+
+    def clear_failures(self, log_dir: LogDir, name: TopicPartition) -> CrashSuspect | None:
+        """Somebody wants it tried again: it is, last and alone, and one more death is too much."""
+        with contextlib.suppress(OSError), self._place(log_dir) as place, _locked(str(name), place) as free:
+            mark = _read(str(name), place) if free else None
+            if mark is None or not mark.left:
+                return None
+            eased = replace(mark, deaths=min(mark.deaths, TOO_MANY_DEATHS - 1))
+            close_quietly(_write(str(name), place, eased, self._store.root.stat(), lock=False))
+            return CrashSuspect(eased.deaths, eased.at_ms)
+        return None
+
+    def _place(self, log_dir: LogDir) -> AbstractContextManager[int]:
+        return held(self._path(log_dir), self._store.root)
+
+    def _path(self, log_dir: LogDir) -> Path:
+        return self._store.root / PLACE / self._store.directory_name(log_dir)
+
+
+def _write(name: str, place: int, mark: _InFlightMarker, owner: os.stat_result, *, lock: bool) -> int:
+    """Replace the file, which is locked before it can be seen under its name; returns its descriptor.
+
+    Nothing waits for the disk: a machine that goes down need not find it.
+    """
+    temporary = f"{secrets.token_hex(8)}{_TEMPORARY}"
+    descriptor = create(temporary, dir_fd=place, mode=_MODE)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with ignore_owner_errors():
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
+        write_all(descriptor, json.dumps(asdict(mark)).encode())
+        if not lock:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.rename(temporary, name, src_dir_fd=place, dst_dir_fd=place)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary, dir_fd=place)
+        close_quietly(descriptor)
+        raise
+    return descriptor
+
+
+def _read(name: str, place: int) -> _InFlightMarker | None:
+    """None: there is none, or nobody can make sense of it."""
+    try:
+        document = json.loads(read_whole(name, dir_fd=place, max_bytes=_MOST_BYTES, one_name=True))
+        require_format(document, _FORMAT)
+        return _InFlightMarker(
+            int(document["deaths"]), int(document["at_ms"]), float(document["boot_seconds"]), bool(document["left"])
+        )
+    except (OSError, *DAMAGE):
+        return None
+
+
+@contextlib.contextmanager
+def _locked(name: str, place: int) -> Iterator[bool]:
+    """Whether nobody else holds the file of that name; it is ours in the block."""
+    descriptor = open_to_read(name, dir_fd=place, one_name=True)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield _is_file(name, place, descriptor)
+    finally:
+        close_quietly(descriptor)
+
+
+def _is_file(name: str, place: int, descriptor: int) -> bool:
+    """Whether the name still is that of the open file."""
+    try:
+        found = os.stat(name, dir_fd=place, follow_symlinks=False)
+    except OSError:
+        return False
+    own = os.fstat(descriptor)
+    return (found.st_dev, found.st_ino) == (own.st_dev, own.st_ino)
+
+
+def _sweep(name: str, place: int) -> None:
+    """A temporary file whose maker is gone."""
+    with contextlib.suppress(OSError), _locked(name, place) as free:
+        if free:
+            os.unlink(name, dir_fd=place)
+
+
+def _booted_seconds() -> float:
+    """When this machine was started, by the wall clock."""
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

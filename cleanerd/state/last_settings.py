@@ -1,0 +1,184 @@
+"""By which rules a topic was last cleaned, as far as the state directory remembers any of its partitions (U-6).
+
+Reads the partitions' state files and changes none. What is not there says nothing. What is there and cannot be read, or
+is damaged, may have said anything: that is an answer of its own, ``UnreadableState``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from cleanerd.format.names import uuid_to_base64
+from cleanerd.fsio.directory_time import directory_time
+from cleanerd.fsio.safe_open import MAX_FACTS_BYTES, names_in, read_whole
+from cleanerd.fsio.state_files import DAMAGE, DAMAGED, UnreadableState, describe_damage, held
+from cleanerd.segments.places import PARTITIONS
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+T = TypeVar("T")
+
+SUFFIX: Final = ".json"
+
+_LONGEST_NAME: Final = 255 - len("name-") - len("-2147483647") - len(DAMAGED)
+_NAME_KEPT: Final = 180
+_MOST_TOPICS: Final = 20_000
+"""Answers are kept of so many, each once for each log directory; a cluster makes and deletes topics for years."""
+
+
+def by_name(topic: str) -> str:
+    """What the state files of a topic without an id begin with.
+
+    A name may be so long that no file can be called by it and a partition's number; ``=`` is in no topic's name.
+    """
+    if len(topic) <= _LONGEST_NAME:
+        return f"name-{topic}"
+    return f"name-{topic[:_NAME_KEPT]}={hashlib.sha256(topic.encode()).hexdigest()[:32]}"
+
+
+class LastSettings:
+    """Answers for one state directory; a directory in it is listed once while nothing in it changes.
+
+    Of ``most_topics`` the answers are kept.
+    """
+
+    def __init__(self, root: Path, *, most_topics: int = _MOST_TOPICS) -> None:
+        self._most_topics = most_topics
+        self._root = root / PARTITIONS
+        self._root_text = str(self._root)
+        self._may_be_empty = True
+        self._top = root
+        self._names: dict[str, tuple[int, list[str]]] = {}
+        self._rules: dict[tuple[str, str], tuple[int, str | None]] = {}
+
+    def is_empty(self) -> bool:
+        """Whether nothing was ever remembered, looked up as long as it was so: a first start asks of thousands."""
+        if self._may_be_empty:
+            try:
+                os.lstat(self._root_text)
+            except FileNotFoundError:
+                return True
+            except OSError:
+                pass  # whoever reads there is told why he cannot
+            self._may_be_empty = False
+        return False
+
+    def of_partition(self, directory: str, stem: str) -> str | UnreadableState | None:
+        """The fingerprint that one partition's state file tells; ``stem`` is its name without the suffix."""
+        place = self._root / directory
+        return self._in(place, lambda opened: _read_state(place, stem, opened))
+
+    def of_topic(self, directory: str, topic: str) -> str | UnreadableState | None:
+        """The fingerprint of the first partition that has one; None when no cleaning is remembered.
+
+        ``directory`` and ``topic`` are as in the names of state files: a log directory's, and a topic's without the
+        partition.
+        """
+        place = self._root / directory
+
+        def look(opened: int) -> str | UnreadableState | None:
+            written = directory_time(opened)
+            known = self._rules.get((directory, topic))
+            if known is None or known[0] != written.changed_ns:
+                found = first(_read_state(place, stem, opened) for stem in self._stems(directory, topic, opened))
+                if isinstance(found, UnreadableState):
+                    return found  # whoever mends it may leave the directory's time as it is
+                if len(self._rules) >= self._most_topics:
+                    self._rules.clear()
+                known = self._rules[directory, topic] = written.to_compare_ns, found
+            return known[1]
+
+        return self._in(place, look)
+
+    def of_name(self, topic: str, topic_id: uuid.UUID | None) -> list[str | UnreadableState]:
+        """What a topic's partitions tell in all log directories, each answer once."""
+        listed = self._directories()
+        if isinstance(listed, UnreadableState):
+            return [listed]
+        found: dict[str | UnreadableState, None] = {}
+        for directory in listed:
+            place = self._root / directory
+
+            def look(opened: int, directory: str = directory, place: Path = place) -> None:
+                topics = [by_name(topic)] if topic_id is None else [uuid_to_base64(topic_id), by_name(topic)]
+                stems = [stem for each in topics for stem in self._stems(directory, each, opened)]
+                told = (_read_state(place, stem, opened) for stem in stems)
+                found.update(dict.fromkeys(each for each in told if each is not None))
+
+            if unread := self._in(place, look):
+                found[unread] = None
+        return list(found)
+
+    def _directories(self) -> list[str] | UnreadableState:
+        return self._in(self._root, lambda opened: sorted(names_in(".", opened))) or []
+
+    def _stems(self, directory: str, topic: str, opened: int) -> list[str]:
+        """Of a topic's state files in ``directory``, which is open, ascending; also of those that were set aside."""
+        written = directory_time(opened)
+        known = self._names.get(directory)
+        if known is None or known[0] != written.changed_ns:
+            known = self._names[directory] = written.to_compare_ns, sorted(names_in(".", opened))
+        names, begin = known[1], f"{topic}-"
+        first, end = bisect_left(names, begin), bisect_left(names, f"{topic}.")  # "." comes after "-"
+        split = [os.path.splitext(name) for name in names[first:end]]
+        return sorted({stem for stem, suffix in split if suffix in {SUFFIX, DAMAGED} and "-" not in stem[len(begin) :]})
+
+    def _in(self, place: Path, look: Callable[[int], T]) -> T | UnreadableState | None:
+        """What ``look`` finds in the directory ``place``, of which it gets a descriptor; None where there is none."""
+        if self.is_empty():
+            return None
+        try:
+            with held(place, self._top) as descriptor:
+                return look(descriptor)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return UnreadableState.refused(place, error)
+
+
+def rules_in(document: dict[str, Any]) -> str | None:
+    """The fingerprint of the last cleaning that a state file tells; raises one of ``DAMAGE``."""
+    rules, point = document.get("rules"), document["clean_point"]
+    if rules is None and point is not None:
+        rules = point["fingerprint"]
+    return None if rules is None else str(rules)
+
+
+def first(answers: Iterable[str | UnreadableState | None]) -> str | UnreadableState | None:
+    """The first fingerprint; without any, the first that could not be had."""
+    unread = None
+    for answer in answers:
+        if isinstance(answer, str):
+            return answer
+        unread = unread or answer
+    return unread
+
+
+def _read_state(place: Path, stem: str, directory: int) -> str | UnreadableState | None:
+    """By the state file; where that tells nothing, one that was set aside may have."""
+    try:
+        told = rules_in(json.loads(read_whole(stem + SUFFIX, dir_fd=directory, max_bytes=MAX_FACTS_BYTES)))
+    except FileNotFoundError:
+        told = None
+    except OSError as error:
+        return UnreadableState.refused(place / (stem + SUFFIX), error)
+    except DAMAGE as error:
+        return UnreadableState(str(place / (stem + SUFFIX)), f"is {describe_damage(error)}")
+    if told is None and _is_there(stem + DAMAGED, directory):
+        return UnreadableState(str(place / (stem + DAMAGED)), "is damaged (it was set aside)")
+    return told
+
+
+def _is_there(name: str, directory: int) -> bool:
+    try:
+        os.lstat(name, dir_fd=directory)
+    except FileNotFoundError:
+        return False
+    return True

@@ -1,0 +1,66 @@
+"""What a state directory knows of a log besides its own state: from other partitions, places and copies (U-6, U-46)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from cleanerd.fsio.safe_open import MAX_FACTS_BYTES
+from cleanerd.fsio.state_files import DAMAGE, UnreadableState, read_state_file
+from cleanerd.segments.places import PARTITIONS
+from cleanerd.state.cleaner_checkpoint import state_in, topic_part
+from cleanerd.state.first_dirty_offset import may_descend_from
+from cleanerd.state.last_settings import first
+
+if TYPE_CHECKING:
+    from cleanerd.segments.log_dir import LogDir
+    from cleanerd.segments.partition import PartitionLog
+    from cleanerd.state.cleaner_checkpoint import CleanerdCheckpoint, PartitionState, StateStore
+
+
+def rules_of(
+    store: StateStore, log_dir: LogDir, log: PartitionLog, state: PartitionState | None
+) -> str | UnreadableState | None:
+    """The fingerprint of the rules that the topic was last cleaned by; None when no cleaning is remembered.
+
+    ``state`` is what is remembered of the partition itself. If that is nothing, another partition of the topic tells,
+    in another log directory if need be: a topic has the same rules everywhere. Of a place with the same directory id
+    only what this log may be a copy of counts (U-46). State that cannot be read is ``UnreadableState``.
+    """
+    if state is not None and state.cleaned_by is not None:
+        return state.cleaned_by
+    rules, stem, topic = store.rules, store.path(log_dir, log).stem, topic_part(log.name.topic, log.topic_id)
+    place = store.directory_name(log_dir)
+    own = rules.of_partition(place, stem)
+    if own is None:
+        own = rules.of_topic(place, topic)
+    elif not isinstance(own, str):
+        return own
+    if isinstance(own, str) or rules.is_empty():
+        return own
+    beside, same = store.places.other_places(log_dir.place)
+    answers: list[str | UnreadableState | None] = [own]
+    if log.topic_id is not None:  # without ids another topic may have the name there
+        answers += [rules.of_topic(each, topic) for each in beside]
+    for name, known in same.items():
+        if may_descend_from(_point_in(store, name, stem), log, known.since_ns):
+            answers.append(rules.of_partition(name, stem) or rules.of_topic(name, topic))
+    return first(answers)
+
+
+def copied_point(store: StateStore, log_dir: LogDir, log: PartitionLog) -> CleanerdCheckpoint | None:
+    """The clean point of the log that ``log``, which has no state of its own, may be a copy of; None: of none."""
+    stem = store.path(log_dir, log).stem
+    for name, known in store.places.other_places(log_dir.place)[1].items():
+        point = _point_in(store, name, stem)
+        if point is not None and may_descend_from(point, log, known.since_ns):
+            return point
+    return None
+
+
+def _point_in(store: StateStore, place: str, stem: str) -> CleanerdCheckpoint | None:
+    path = store.root / PARTITIONS / place / f"{stem}.json"
+    try:
+        return state_in(json.loads(read_state_file(path, store.root, max_bytes=MAX_FACTS_BYTES))).clean_point
+    except (OSError, *DAMAGE):
+        return None

@@ -1,0 +1,53 @@
+"""What is remembered of a partition that could not be cleaned, and when that counts no more (OP-10)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.format.names import parse_file_name
+from cleanerd.state.cleaner_checkpoint import PartitionState, segment_at
+
+if TYPE_CHECKING:
+    from cleanerd.errors import CleanerdError
+    from cleanerd.segments.log_dir import LogDir
+    from cleanerd.segments.partition import PartitionLog
+    from cleanerd.state.cleaner_checkpoint import LastSegment, StateStore
+
+_POSITION: Final = " at byte "
+
+
+def quarantined(
+    reason: str, error: CleanerdError | None, log: PartitionLog, before: PartitionState | None
+) -> PartitionState:
+    """The state of a partition that could not be cleaned for ``error``; its clean point stays what it was."""
+    state = PartitionState(None, None, None) if before is None else before
+    return replace(state, quarantine=reason, quarantined_segment=_segment_of(error, log))
+
+
+def is_outdated(state: PartitionState, log: PartitionLog) -> bool:
+    """Whether the segment that the quarantine is about is no longer what it was: repaired, cleaned or deleted since.
+
+    Nobody knows whether anything is wrong then, so there is no reason to wait.
+    """
+    about = state.quarantined_segment
+    return state.quarantine is not None and about is not None and segment_at(log, about.base) != about
+
+
+def forget_quarantine(store: StateStore, log_dir: LogDir, log: PartitionLog) -> None:
+    """What was wrong with the partition is so no more, although its clean point stays what it was."""
+    state = store.load(log_dir, log)
+    if state is not None and (state.quarantine is not None or state.retry is not None):
+        store.save(log_dir, log, replace(state, quarantine=None, retry=None, quarantined_segment=None))
+
+
+def _segment_of(error: CleanerdError | None, log: PartitionLog) -> LastSegment | None:
+    """The segment that ``error`` names, by whichever of its files; the active one changes with every record."""
+    if error is None or error.where is None:
+        return None
+    path = Path(error.where.partition(_POSITION)[0])
+    parsed = parse_file_name(path.name)
+    if parsed is None or path.parent != log.path or parsed[0] == log.active.base:
+        return None
+    return segment_at(log, parsed[0])

@@ -1,0 +1,305 @@
+"""The swaps of one plan, asked of the agent group by group: witnesses, repeats, lost answers (A-14, A-25, U-3).
+
+An answer that does not come says nothing. The same request is then sent again - the agent remembers what it did - and
+when it does not remember, because the broker was started anew, the log itself tells: the output has the inode of the
+file that was staged, whatever names it went through.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from cleanerd.broker.agent_client import AgentLostError
+from cleanerd.broker.agent_facts import BrokerSegment
+from cleanerd.broker.live_broker import UNCERTAIN, is_offline_log_dir
+from cleanerd.broker.live_log import RESTART
+from cleanerd.cleaner.manifest import Manifest, staged_name, write_manifest
+from cleanerd.cleaner.refusals import refuse_deletions
+from cleanerd.errors import (
+    LATER,
+    LOG_DIR_FAILED,
+    NO_EVIDENCE,
+    NO_LOG,
+    AgentRefusalError,
+    AgentUnavailableError,
+    MachineError,
+    RefusedError,
+    StalePlanError,
+)
+from cleanerd.format.index import TXN_ENTRY
+from cleanerd.format.names import MAX_OFFSET, file_name
+from cleanerd.policy.transaction import AbortedTransactions
+from cleanerd.swap.signals import signals_wait
+from cleanerd.swap.swapping_broker import SWAP_SOURCES, SwapSources
+from cleanerd.swap.unfinished import refuse_unfinished
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from cleanerd.broker.agent_facts import LogFacts, SwapDone
+    from cleanerd.cleaner.cleaner import Cleaning
+    from cleanerd.cleaner.decide import SegmentDecision
+    from cleanerd.cleaner.manifest import StagedGroup
+    from cleanerd.cleaner.resources import Resources
+    from cleanerd.cleaner.stage import Staging
+    from cleanerd.errors import CleanerdError
+    from cleanerd.swap.files import PartitionFiles
+    from cleanerd.swap.swapping_broker import SwappingBroker
+
+_PAUSE_FACTOR: Final = 10
+"""R-9: after a swap that kept appends waiting for a time, none begins for so many times that."""
+_MAX_PAUSE_SECONDS: Final = 1.0
+_COMFORTABLE_SECONDS: Final = 0.002
+"""So long a swap may hold the partition's lock by intention; a disk that is busy doubles it easily."""
+
+
+class Swapper:
+    """Has the groups of one plan swapped, in the order in which they come.
+
+    ``held_seconds`` is the longest time that appends to the partition had to wait for a swap. ``in_doubt``: nobody can
+    say whether the swap that was asked for last was made.
+    """
+
+    def __init__(
+        self, broker: SwappingBroker, files: PartitionFiles, facts: LogFacts, cleaning: Cleaning, resources: Resources
+    ) -> None:
+        self._broker = broker
+        self._files = files
+        self._facts = facts
+        self._cleaning = cleaning
+        self._plan = cleaning.plan
+        self._resources = resources
+        # U-3: every segment that the decision rests on, as it must be at the next swap.
+        self._evidence = {
+            witness.base: BrokerSegment(witness.base, witness.size, witness.mtime_ns // 1_000_000, witness.inode)
+            for witness in (segment.witness for segment in cleaning.decision.segments)
+        }
+        # What was clean before, above where this cleaning ends (--up-to), as it was when that was seen.
+        end = max(self._evidence, default=-1)
+        self._above = {each.base: each for each in facts.segments[:-1] if each.base > end}
+        self._agent_has_evidence = False
+        self._paused_until = 0.0
+        cleaning.most_sources = broker.sources.first
+        # U-32: likewise the entries of all transaction indexes that it rests on.
+        self._aborted = cleaning.plan.aborted.entries
+        self.held_seconds = 0.0
+        self.in_doubt = False
+        self._is_whole = True
+        self.notes: tuple[str, ...] = ()
+
+    def wait_for_deletions(self, file_delete_delay_ms: int) -> None:
+        """D-04: a segment that was replaced a moment ago is not replaced again while its old files still go.
+
+        Raises:
+            LaterError: that takes longer than a round can wait.
+        """
+        deadline = time.monotonic() + self._broker.patience.deletion_seconds
+        while refuse_deletions(self._cleaning, self._files.stat, file_delete_delay_ms, deadline - time.monotonic()):
+            time.sleep(0.1)
+
+    def swap(self, staging: Staging, staged: StagedGroup, members: Sequence[SegmentDecision]) -> None:
+        """One group; it is in the log when this returns.
+
+        Raises:
+            AgentRefusalError, StalePlanError, AgentUnavailableError, MachineError: it is not, or nobody knows; groups
+                before it are.
+        """
+        witnesses = tuple(member.witness for member in members)
+        manifest = Manifest.of(self._plan, (staged,), witnesses, self._resources.plan_max_age_ms)
+        # Whoever finds a swap that was cut short before the broker starts again reads it; the broker itself does not.
+        write_manifest(staging.directory, manifest, where=staging.path, lasting=False)
+        output = self._staged_as(staging, staged)
+        time.sleep(max(self._paused_until - time.monotonic(), 0.0))
+        with signals_wait():
+            done = self._request_swap(self._request(staged), staged, output)
+        self.in_doubt = False
+        for base in staged.sources:
+            del self._evidence[base]
+        self._evidence[staged.base] = output
+        self._aborted = _with_output(self._aborted, staged, members)
+        self._agent_has_evidence = done is not None and done.witnesses_kept
+        if done is not None:
+            held_seconds = max((us / 1_000_000 for us in done.held_us), default=0.0)
+            self._paused_until = time.monotonic() + min(held_seconds * _PAUSE_FACTOR, _MAX_PAUSE_SECONDS)
+            before, limits = self._cleaning.most_sources, self._broker.sources
+            self._cleaning.most_sources = sources_for(held_seconds, len(staged.sources), before, limits)
+            self.held_seconds = max(self.held_seconds, held_seconds)
+            self.notes += tuple(f"the broker's agent: {warning[:600]}" for warning in done.warnings[:5])
+            self._is_whole = not done.warnings
+
+    def require_no_half_swap(self, staged: StagedGroup) -> None:
+        """U-34: of a swap that stopped half-way, with the group in, the broker's next start makes an end.
+
+        Raises:
+            RefusedError: the one that was asked for last is such a swap; none may begin on top of it.
+        """
+        if self._is_whole:
+            return
+        try:
+            refuse_unfinished(self._files, self._files.names())
+        except RefusedError as error:
+            raise RefusedError(
+                f"group {staged.base} was swapped, but not all of its files have their names: {'; '.join(self.notes)}",
+                where=error.where,
+                hint=RESTART,
+            ) from error
+
+    def segment_below(self, offset: int) -> BrokerSegment | None:
+        """The last segment that begins below ``offset``, as it must be now."""
+        known = {**self._evidence, **self._above}
+        bases = [base for base in known if base < offset]
+        return known[max(bases)] if bases else None
+
+    def _staged_as(self, staging: Staging, staged: StagedGroup) -> BrokerSegment:
+        """The output as the broker will hold it: renames keep inode and modification time."""
+        try:
+            status = staging.stat(staged.base)
+        except FileNotFoundError as error:
+            where = self._files.where(staged_name(self._plan.plan_id, staged.base, "log"))
+            raise StalePlanError("the staged log vanished", where=where) from error
+        return BrokerSegment(staged.base, status.st_size, status.st_mtime_ns // 1_000_000, status.st_ino)
+
+    def _request(self, staged: StagedGroup) -> dict[str, Any]:
+        plan, facts = self._plan, self._facts
+        group = {
+            "base": staged.base,
+            "end": staged.end,
+            "sources": [self._evidence[base].to_json() for base in staged.sources],
+            "files": {kind: file_name(staged.base, f".{kind}") for kind in staged.kinds()},
+            "sizes": {kind: staged.files[kind].bytes for kind in staged.kinds()},
+            "crc32c": {kind: staged.files[kind].crc32c for kind in staged.kinds()},
+        }
+        request = {
+            "plan": plan.plan_id,
+            "topic": plan.name.topic,
+            "partition": plan.name.partition,
+            "topic_id": facts.topic_id,
+            "dir": facts.dir,
+            "log_start": plan.log_start_offset if plan.rules.versioned else None,
+            "groups": [group],
+            "checkpoint": None,
+            "recovery_point": False,
+        }
+        return request if self._agent_has_evidence else self._with_witnesses(request)
+
+    def _with_witnesses(self, request: dict[str, Any]) -> dict[str, Any]:
+        """U-3: named once a connection; the agent keeps them, and knows what it has put in their place since."""
+        evidence: dict[str, Any] = {"witnesses": [self._evidence[base].to_json() for base in sorted(self._evidence)]}
+        if self._facts.compares_aborted:
+            aborted = AbortedTransactions(self._aborted)
+            evidence["aborted"] = {"below": self._plan.bound_offset, "sha256": aborted.digest(0, MAX_OFFSET)}
+        return {**request, **evidence}
+
+    def _request_swap(self, request: dict[str, Any], staged: StagedGroup, output: BrokerSegment) -> SwapDone | None:
+        """Send it until there is an answer that counts; None when the log itself had to tell."""
+        doubtful = over = False
+        self.in_doubt = True
+        problem: CleanerdError | None = None
+        failure: CleanerdError | None = None
+        for wait in (0.0, *self._broker.patience.waits()):
+            time.sleep(wait)
+            try:
+                if isinstance(problem, AgentUnavailableError):
+                    self._broker.reconnect()
+                if doubtful and self._is_swapped(staged, output):
+                    return None
+                if over:
+                    break
+                return self._checked(self._sent(request, staged.files["log"].bytes), staged, output)
+            except AgentUnavailableError as error:
+                doubtful = doubtful or isinstance(error, AgentLostError)
+                problem = error
+            except AgentRefusalError as error:
+                if error.code == LOG_DIR_FAILED:
+                    # Half-way in: only a start of the broker makes an end of it, and who undoes it later needs the old.
+                    self.in_doubt = doubtful or staged.base in error.done
+                    raise self._gave_up_error(error) from error
+                if staged.base in error.done:
+                    return None
+                # A try before may have taken what was staged.
+                lost = problem is not None and error.code == "no_staged_file"
+                doubtful = doubtful or lost or error.code in UNCERTAIN
+                problem = error
+                if error.code in UNCERTAIN:
+                    failure = error
+                if error.code not in LATER | UNCERTAIN:
+                    if not doubtful:
+                        self.in_doubt = False
+                        raise
+                    # Whatever became of the first request, what was staged for it may be gone; or it is swapped.
+                    problem = failure or StalePlanError(f"the swap was not made: {error}", where=self._plan.path)
+                    problem.plan_again = over = True
+        self.in_doubt = doubtful
+        self._require_log_dir(problem)
+        raise problem or StalePlanError("the broker was asked for no swap: no attempt was left", where=self._plan.path)
+
+    def _require_log_dir(self, problem: CleanerdError | None) -> None:
+        """A partition that the broker does not have any more may lie in a log directory that it has given up.
+
+        Raises:
+            MachineError: so it is; that does not pass by itself.
+        """
+        if not isinstance(problem, AgentRefusalError) or problem.code != NO_LOG:
+            return
+        with suppress(AgentUnavailableError):
+            if is_offline_log_dir(self._broker.info(), self._facts):
+                raise self._gave_up_error(problem) from problem
+
+    def _gave_up_error(self, problem: AgentRefusalError) -> MachineError:
+        return MachineError(
+            f"the broker has given up the log directory of {self._plan.name}: {problem}",
+            where=self._plan.path,
+            hint="its log says what failed there; the broker takes the directory again when it is restarted",
+        )
+
+    def _sent(self, request: dict[str, Any], staged_bytes: int) -> SwapDone:
+        """As ``SwappingBroker.swap``; with the witnesses when the agent does not have them (any more)."""
+        try:
+            return self._broker.swap(request, staged_bytes)
+        except AgentRefusalError as error:
+            if error.code != NO_EVIDENCE:
+                raise
+        request.update(self._with_witnesses(request))
+        return self._broker.swap(request, staged_bytes)
+
+    def _checked(self, done: SwapDone, staged: StagedGroup, output: BrokerSegment) -> SwapDone:
+        """Raises StalePlanError when something else is in the log now."""
+        told = [each for each in done.outputs if each.get("base") == staged.base]
+        doubtful = staged.base not in done.done or (told and told[0] != output.to_json())
+        if doubtful and not self._is_swapped(staged, output):
+            raise StalePlanError(
+                f"the broker says that group {staged.base} is swapped, and holds another segment", where=self._plan.path
+            )
+        return done
+
+    def _is_swapped(self, staged: StagedGroup, output: BrokerSegment) -> bool:
+        """A-25: the output is in the log, and the other sources are not."""
+        segments = {segment.base: segment for segment in self._broker.log(self._plan.name).segments}
+        return segments.get(staged.base) == output and not set(staged.sources[1:]) & segments.keys()
+
+
+def sources_for(held_seconds: float, sources: int, before: int, limits: SwapSources = SWAP_SOURCES) -> int:
+    """How many sources the next swap may have, after one of ``sources`` held the lock for ``held_seconds``.
+
+    Below the 200 of a group (U-36), so that a rename that is slow once does not hold it for long. Half-way to what
+    would have taken just as long as is comfortable: one slow fsync is no reason to crawl.
+    """
+    wanted = sources * _COMFORTABLE_SECONDS / max(held_seconds, 1e-6)
+    if wanted > before and sources < before:  # a small group says nothing of large ones
+        return before
+    return round(min(max((before + wanted) / 2, limits.fewest), limits.most))
+
+
+def _with_output(
+    aborted: NDArray[np.void], staged: StagedGroup, members: Sequence[SegmentDecision]
+) -> NDArray[np.void]:
+    """The entries of all transaction indexes, once the output stands for its sources."""
+    markers = aborted["last_offset"]
+    others = aborted[(markers < staged.base) | (markers >= staged.end)]
+    return np.concatenate([others, *(member.txn_entries for member in members)], dtype=TXN_ENTRY)

@@ -1,0 +1,307 @@
+"""``--keep-replaced DIR``: the segments that a swap replaces get a second name outside of the log directories (S-40).
+
+Links cost no space and no time, but they change a file's ctime: they are made when the plan's witnesses have been
+compared, and before the first rename, whoever makes that: we, or the broker whose agent is asked for it. The entry in
+``trash/`` comes before the swap as well: what it promises that never came to pass, ``undo`` can see.
+
+Beside a running broker a source can be replaced by somebody else before it gets its link. So a link counts only if it
+is one to the segment that was decided on; and what was kept for a swap that was refused is let go again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.cleaner.manifest import KINDS, FileKind, staged_name
+from cleanerd.errors import CleanerdError, RefusedError, StalePlanError
+from cleanerd.format.names import file_name, parse_file_name
+from cleanerd.fsio.state_files import opened
+from cleanerd.host.clock import wall_ms
+from cleanerd.segments.keep_dir import not_linkable, require_keep_dir
+from cleanerd.segments.log_dir import META_PROPERTIES
+from cleanerd.swap.files import PartitionFiles
+from cleanerd.swap.kept_place import agree, delete_kept
+from cleanerd.swap.kept_segments import (
+    FileMark,
+    KeptEntry,
+    KeptGroup,
+    KeptSegment,
+    KeptSegments,
+    add_group,
+    groups_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+    from typing import Self
+
+    from cleanerd.cleaner.manifest import StagedGroup
+    from cleanerd.cleaner.plan import CleaningPlan
+    from cleanerd.cleaner.survey import Survey
+    from cleanerd.policy.transaction import AbortedTransactions
+    from cleanerd.segments.log_dir import LogDir
+    from cleanerd.segments.partition import PartitionLog
+    from cleanerd.state.cleaner_checkpoint import StateStore
+
+_PROBE: Final = ".cleanerd-link-probe"
+
+
+def require_keepable(kept: Path, log_dirs: Sequence[Path]) -> None:
+    """Refuse a directory that replaced segments cannot be kept in, before anything is done; makes a link there to see.
+
+    Raises:
+        CleanerdError: as :func:`require_keep_dir`, or links cannot be made there.
+    """
+    require_keep_dir(kept, log_dirs)
+    for path in log_dirs:
+        _try_link(kept.resolve(), path)
+
+
+def _try_link(kept: Path, log_dir: Path) -> None:
+    """Only a link shows whether links can be made: bind mounts and access rules count too."""
+    probe = f"{_PROBE}-{os.getpid()}"
+    try:
+        with opened(log_dir) as source, opened(kept) as place:
+            with suppress(FileNotFoundError):
+                os.unlink(probe, dir_fd=place)  # of one that was killed; in a container all have the same number
+            os.link(META_PROPERTIES, probe, src_dir_fd=source, dst_dir_fd=place, follow_symlinks=False)
+            with suppress(OSError):
+                os.unlink(probe, dir_fd=place)
+    except OSError as error:
+        raise not_linkable(log_dir, kept, error.strerror or str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class BackupPlace:
+    """Where what is replaced is kept.
+
+    ``room``: makes room for so many bytes more, and returns why there is none; empty when there is. ``require`` refuses
+    the directory, by raising, whenever it was opened; None: the operator named it. ``now_ms``: what time it is, the
+    later one where the clock is in doubt, for what is kept goes by its age (U-42).
+    """
+
+    path: Path
+    room: Callable[[int], str] = lambda _bytes: ""
+    require: Callable[[PartitionFiles], None] | None = None
+    now_ms: Callable[[], int] = wall_ms
+
+
+class Backup:
+    """Keeps what one plan replaces. A plan whose apply was cut short goes on with the entry that it has."""
+
+    def __init__(
+        self,
+        log_dir: LogDir,
+        store: StateStore,
+        place: BackupPlace,
+        files: PartitionFiles,
+        log: PartitionLog,
+        plan_id: str,
+        *,
+        end_offset: int,
+        sources: Mapping[int, FileMark],
+        aborted: AbortedTransactions,
+    ) -> None:
+        """Nothing is written yet.
+
+        ``sources`` are the logs of all segments that the cleaning covers. ``aborted``: the transactions that count as
+        aborted.
+
+        Raises:
+            CleanerdError: what is remembered of the plan cannot be read.
+        """
+        self._log_dir = log_dir
+        self._store = store
+        self._files = files
+        self._directory = f"{plan_id}/{log.name}"
+        self._place = place.path.resolve() if place.require is None else place.path
+        self._require = place.require
+        self._kept_segments = KeptSegments(store.root)
+        self._is_put = False
+        state = store.load(log_dir, log)
+        before = None if state is None or state.clean_point is None else asdict(state.clean_point)
+        entry = self._kept_segments.entry(plan_id)
+        self._entry = (
+            self._resume(entry)
+            if entry is not None
+            else KeptEntry(
+                plan=plan_id,
+                topic=log.name.topic,
+                partition=log.name.partition,
+                topic_id=log.topic_id,
+                place=store.directory_name(log_dir),
+                log_dir=str(log_dir.path.resolve()),
+                kept=str(self._place / self._directory),
+                cleaned_ms=place.now_ms(),
+                end_offset=max(end_offset, log.cleaner_offset or 0),
+                checkpoint=log.cleaner_offset,
+                clean_point=before,
+                rules=None if state is None else state.rules,
+                sources=dict(sources),
+                groups=(),
+                aborted=_reaching_out(log, max(sources), aborted),
+            )
+        )
+        self._groups = groups_of(self._entry)
+
+    @classmethod
+    def of_plan(
+        cls,
+        place: BackupPlace,
+        log_dir: LogDir,
+        store: StateStore,
+        files: PartitionFiles,
+        found: Survey,
+        plan: CleaningPlan,
+    ) -> Self:
+        """For a plan that was made just now."""
+        return cls(
+            log_dir,
+            store,
+            place,
+            files,
+            found.log,
+            plan.plan_id,
+            end_offset=max(plan.end_offset, found.proven_offset),
+            sources={
+                source.base: FileMark(source.segment.size_bytes, source.segment.inode, source.segment.mtime_ns)
+                for source in plan.sources
+            },
+            aborted=plan.aborted,
+        )
+
+    def _resume(self, entry: KeptEntry) -> KeptEntry:
+        """What was kept of the plan before it was cut short. ``undo`` looks for all of it in one place.
+
+        Raises:
+            RefusedError: it is in another directory than what is to be kept now, or is about another log directory.
+        """
+        if not self._kept_segments.is_of(entry, self._log_dir):
+            raise RefusedError(
+                f"this plan was begun in {entry.log_dir}: {self._log_dir.path} is a copy of that, or the original",
+                where=str(self._files.path),
+                hint="stage it again here",
+            )
+        kept = str(self._place / self._directory)
+        if os.path.realpath(kept) != os.path.realpath(entry.kept) and os.path.isdir(entry.kept):
+            raise RefusedError(
+                f"what this plan has replaced so far is kept in {entry.kept}",
+                where=str(self._place),
+                hint="name the directory that it was kept in",
+            )
+        return replace(entry, kept=kept)
+
+    def keep(self, staged: StagedGroup) -> None:
+        """Link the sources of ``staged``, which is about to be swapped in. On the disk when this returns.
+
+        Raises:
+            StalePlanError: a source is no longer the segment that was decided on.
+            CleanerdError: they cannot be linked, or the entry cannot be written. The log is as it was.
+        """
+        plan_id = self._entry.plan
+        with self._opened() as place:
+            agree(place, plan_id, self._log_dir.path)
+            _make(place, self._directory)
+            place.fsync_directory(plan_id)
+            segments = tuple(self._link(place, base) for base in staged.sources)
+            place.fsync_directory(self._directory)
+        output = self._files.stat(staged_name(plan_id, staged.base, "log"))
+        if output is None:
+            raise CleanerdError("the staged log vanished", where=str(self._files.path))
+        group = KeptGroup(staged.base, staged.end, segments, staged.files, FileMark.of(output))
+        add_group(self._groups, group)
+        if self._is_put:
+            self._kept_segments.add(plan_id, group)
+        else:
+            self._save_entry()
+
+    def release(self, staged: StagedGroup) -> None:
+        """Forget ``staged``, which was surely not swapped in: its sources lose the name that they got for it.
+
+        What goes wrong here is told by nobody: ``undo`` sees what never came to pass.
+        """
+        with suppress(CleanerdError):
+            bases = set(staged.sources)
+            with self._opened() as place:
+                for name in sorted(place.names(self._directory)):
+                    parsed = parse_file_name(name)
+                    if parsed is not None and parsed[0] in bases:
+                        place.unlink(f"{self._directory}/{name}")
+                self._groups.pop(staged.base, None)
+                if not self._groups:
+                    delete_kept(place, self._entry, self._log_dir.path)
+            if not self._groups:
+                self._kept_segments.remove(self._entry)
+                self._is_put = False
+            elif self._is_put:
+                self._save_entry()
+
+    def _save_entry(self) -> None:
+        entry = replace(self._entry, groups=tuple(self._groups.values()))
+        self._kept_segments.save(entry, self._store.owner(self._log_dir))
+        self._is_put = True
+
+    def linked(self) -> frozenset[int]:
+        """Bases of segments that got their second name already: an apply was cut short, and their ctime is not old."""
+        with self._opened() as place:
+            return frozenset(
+                parsed[0]
+                for name in place.names(self._directory)
+                if (parsed := parse_file_name(name)) is not None and self._is_kept(place, name)
+            )
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[PartitionFiles]:
+        with PartitionFiles(self._place) as place:
+            if self._require is not None:
+                self._require(place)
+            yield place
+
+    def _link(self, place: PartitionFiles, base: int) -> KeptSegment:
+        """Raises StalePlanError when the log is not that of the cleaning; U-33: nor is a file that is no plain one."""
+        marks: dict[FileKind, FileMark] = {}
+        for kind in KINDS:
+            name = file_name(base, f".{kind}")
+            if self._files.stat(name) is None:
+                continue
+            if not self._is_kept(place, name):
+                if place.stat(f"{self._directory}/{name}") is not None:
+                    # An apply was cut short, and a broker made this one anew. Its segment is not swapped yet.
+                    self._require_decided(base, self._files.stat(file_name(base, ".log")))
+                    place.unlink(f"{self._directory}/{name}")
+                place.link_from(self._files, name, f"{self._directory}/{name}")
+            status = place.stat(f"{self._directory}/{name}")
+            if status is None or not stat.S_ISREG(status.st_mode):
+                raise RefusedError("is not a plain file: it is not kept", where=self._files.where(name))
+            marks[kind] = FileMark.of(status)
+        self._require_decided(base, place.stat(f"{self._directory}/{file_name(base, '.log')}"))
+        return KeptSegment(base, marks)
+
+    def _require_decided(self, base: int, found: os.stat_result | None) -> None:
+        """Raises StalePlanError when ``found`` is not the log of the segment that was decided on."""
+        if found is None or FileMark.of(found) != self._entry.sources.get(base):
+            raise StalePlanError(f"segment {base} was replaced before it could be kept", where=str(self._files.path))
+
+    def _is_kept(self, place: PartitionFiles, name: str) -> bool:
+        """Whether ``name`` is the same file in the log and in the place."""
+        one, two = place.stat(f"{self._directory}/{name}"), self._files.stat(name)
+        return one is not None and two is not None and os.path.samestat(one, two)
+
+
+def _reaching_out(log: PartitionLog, last_base: int, aborted: AbortedTransactions) -> tuple[tuple[int, int, int], ...]:
+    """Of ``aborted`` those with data up to the segment ``last_base`` and a marker above it; see :class:`KeptEntry`."""
+    end = next(segment.base for segment in log.segments if segment.base > last_base)
+    rows = aborted.entries[(aborted.entries["first_offset"] < end) & (aborted.entries["last_offset"] >= end)]
+    return tuple((int(row["producer_id"]), int(row["first_offset"]), int(row["last_offset"])) for row in rows)
+
+
+def _make(place: PartitionFiles, name: str) -> None:
+    """A directory of ``place``'s owner, unless it is there."""
+    if not place.is_directory(name):
+        place.mkdir(name)

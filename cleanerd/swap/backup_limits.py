@@ -1,0 +1,99 @@
+"""How long, and how much, is kept of what the daemon's cleanings replace (S-40): the oldest goes first.
+
+Only what lies in the directory that the operator named is ever removed, and of it only segments' files: what an entry
+says of other places counts for nothing here (U-33). A partition at which somebody is at work, an ``undo`` say, waits.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cleanerd.errors import CleanerdError, LogDirBusyError
+from cleanerd.swap.files import PartitionFiles
+from cleanerd.swap.kept_place import delete_kept, open_kept
+
+if TYPE_CHECKING:
+    from cleanerd.segments.log_dir import LogDir
+    from cleanerd.swap.kept_segments import KeptEntry, KeptSegments, KeptSize
+
+
+@dataclass(frozen=True, slots=True)
+class KeepLimits:
+    """The most that is kept of one log directory."""
+
+    retention_ms: int
+    retention_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClockReadings:
+    """What time it is: by the clock that deletes go by (U-42), and by the steady one."""
+
+    believed_ms: int
+    steady_ms: int
+
+
+@dataclass(slots=True)
+class BackupSweep:
+    """What is kept of one log directory after a sweep; ``problems``: what could not be removed, and why."""
+
+    size_bytes: int
+    forgotten: int
+    problems: tuple[str, ...]
+
+
+def prune_kept(
+    kept_segments: KeptSegments,
+    log_dir: LogDir,
+    place: Path,
+    limits: KeepLimits,
+    now: ClockReadings,
+    *,
+    room_bytes: int = 0,
+    known: dict[str, KeptSize] | None = None,
+) -> BackupSweep:
+    """Forget what is too old, and the oldest until ``room_bytes`` more are within the limits.
+
+    ``known``: see :meth:`KeptSegments.sizes`; for whoever calls it again and again. What was kept in a time that has
+    not come yet is too old when it is in there for as long.
+
+    Raises:
+        CleanerdError: what is kept cannot be listed.
+    """
+    place = place.resolve()
+    left_bytes, forgotten, problems = limits.retention_bytes - room_bytes, 0, []
+    size_bytes, is_full = 0, False
+    sizes = kept_segments.sizes({} if known is None else known, now.steady_ms)
+    for one in reversed(sizes):  # the newest first: nothing below one that went can be put back
+        entry = one.entry
+        if not kept_segments.is_of(entry, log_dir) or Path(entry.kept).parent.parent != place:
+            continue
+        is_full = is_full or size_bytes + one.size_bytes > left_bytes
+        age_ms = max(now.believed_ms - entry.cleaned_ms, now.steady_ms - one.seen_ms)
+        is_old = age_ms > limits.retention_ms
+        try:
+            if (is_full or is_old) and _forget(kept_segments, log_dir, place, entry):
+                forgotten += 1
+                continue
+        except CleanerdError as error:
+            problems.append(str(error))
+        size_bytes += one.size_bytes
+    return BackupSweep(size_bytes, forgotten, tuple(problems))
+
+
+def _forget(kept_segments: KeptSegments, log_dir: LogDir, place: Path, entry: KeptEntry) -> bool:
+    """False when somebody is at work there. The files, then the entry: what is left of a kill goes the next time."""
+    with ExitStack() as stack:
+        try:
+            if entry.name in log_dir.partitions:
+                stack.enter_context(PartitionFiles(log_dir.path / str(entry.name))).claim()
+        except LogDirBusyError:
+            return False
+        kept = stack.enter_context(open_kept(entry, log_dir.path, place))
+        if kept is not None:
+            delete_kept(kept, entry, log_dir.path)
+        kept_segments.remove(entry)
+    return True

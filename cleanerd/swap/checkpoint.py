@@ -1,0 +1,65 @@
+"""Kafka's own ``cleaner-offset-checkpoint``, written for the broker after the last group (S-50, F-11, U-10).
+
+A damaged file takes the broker's whole log directory offline (H-23), and a lost line makes it clean a partition again
+from its start. So the lines of other partitions are kept, and the file is replaced as a whole, the way the broker does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.broker.lock_file import FileOwner, neighbour_owner
+from cleanerd.errors import system_error
+from cleanerd.format.checkpoint import read_offset_checkpoint, write_offset_checkpoint
+from cleanerd.swap.files import PartitionFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from cleanerd.format.names import TopicPartition
+
+CHECKPOINT: Final = "cleaner-offset-checkpoint"
+
+
+def write_cleaner_checkpoint(log_dir: Path, partition: TopicPartition, offset: int) -> None:
+    """Set the first dirty offset of one partition; as :func:`merge_cleaner_checkpoint`."""
+    merge_cleaner_checkpoint(log_dir, {partition: offset})
+
+
+def merge_cleaner_checkpoint(log_dir: Path, offsets: Mapping[TopicPartition, int]) -> None:
+    """Set the first dirty offsets of some partitions, keep the others; a missing file comes into being.
+
+    Call it with ``log_dir`` locked, after the data it speaks of is on the disk. On the disk when this returns.
+
+    Raises:
+        CorruptionError: the file that is there is damaged; it stays as it is.
+        CleanerdError: it cannot be read or written; it is as before, or as it shall be.
+    """
+    with PartitionFiles(log_dir, trusted=True) as files:
+        merge_into(files, offsets)
+
+
+def merge_into(files: PartitionFiles, offsets: Mapping[TopicPartition, int]) -> None:
+    """As :func:`merge_cleaner_checkpoint`, in a log directory that is open already."""
+    data = files.read(CHECKPOINT)
+    entries = read_offset_checkpoint(data or b"", files.where(CHECKPOINT))
+    merged = {**entries, **offsets}
+    if data is not None and merged == entries:
+        return
+    temporary = f"{CHECKPOINT}.tmp"
+    files.write(temporary, write_offset_checkpoint(merged), _owner(files))
+    files.fsync(temporary)
+    files.rename(temporary, CHECKPOINT)
+    files.fsync_directory()
+
+
+def _owner(files: PartitionFiles) -> FileOwner:
+    """That of the file which is replaced, else that of its neighbours."""
+    status = files.stat(CHECKPOINT)
+    if status is not None:
+        return FileOwner(status.st_uid, status.st_gid, status.st_mode & 0o777)
+    try:
+        return neighbour_owner(files.path)
+    except OSError as error:
+        raise system_error("cannot be looked at", str(files.path), error) from error

@@ -1,0 +1,149 @@
+"""Staging ahead of a broker's restart: everything but the swap, also beside a running broker (U-15).
+
+::
+
+    all groups: stage, verify -> are the sources what was read? -> ready.json -> manifest
+
+Nothing of the log is touched. Witnesses show at the end, and again before the swap, whether the broker deleted,
+truncated or cleaned what the decision rests on; appended segments do not matter, but for the keys of tombstones that
+go (``swap/purged_keys.py``).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cleanerd.broker.lock_file import FileOwner
+from cleanerd.broker.partition_snapshot import PartitionSnapshot
+from cleanerd.cleaner.manifest import READY, Manifest, aborted_witnesses, staging_path, write_manifest
+from cleanerd.cleaner.result import worked_out
+from cleanerd.errors import Cause, CleanerdError, StalePlanError
+from cleanerd.segments.partition import PartitionLog, read_partition
+from cleanerd.state.quarantine import forget_quarantine
+from cleanerd.swap.group_swap import drop_plans, drop_work, names_staged
+from cleanerd.swap.purged_keys import stage_purged_keys
+from cleanerd.swap.ready_file import ReadyFile
+from cleanerd.swap.strategy import SwapStrategy
+from cleanerd.swap.unfinished import refuse_strange_staging, refuse_unfinished
+from cleanerd.swap.validate import CurrentFacts, validate_plan
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd.cleaner.cleaner import Cleaning
+    from cleanerd.cleaner.plan import CleaningPlan
+    from cleanerd.cleaner.resources import Resources
+    from cleanerd.cleaner.result import CleaningResult
+    from cleanerd.cleaner.survey import CleaningOptions, Survey
+    from cleanerd.config.topic_config import TopicConfig
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.segments.log_dir import LogDir
+    from cleanerd.segments.reading import SegmentReader
+    from cleanerd.state.cleaner_checkpoint import StateStore
+    from cleanerd.swap.files import PartitionFiles
+
+
+class DeferredSwap(SwapStrategy):
+    """One partition, staged for ``cleanerd apply``, which is to keep what it replaces in ``keep_replaced``."""
+
+    def __init__(
+        self,
+        log_dir: LogDir,
+        store: StateStore,
+        resources: Resources,
+        name: TopicPartition,
+        config: TopicConfig,
+        options: CleaningOptions,
+        keep_replaced: Path | None,
+    ) -> None:
+        super().__init__(log_dir, store, resources, name, options)
+        self._config = config
+        self._keep_replaced = keep_replaced
+        # The plan's age counts from here: its horizons do, however long staging takes.
+        self._started_ms = time.time_ns() // 1_000_000
+        self._is_read = False
+        self._listed: PartitionLog | None = None
+
+    def enter(self, files: PartitionFiles) -> None:
+        """A broker may be at work, but not half-way through a replacement."""
+        self._is_read, self._listed = False, None
+        refuse_strange_staging(files)
+        files.claim()
+        refuse_unfinished(files, files.names())
+        drop_work(files, names_staged(files))
+
+    def read(self) -> PartitionSnapshot:
+        """The log as it lies there, with the offsets of the checkpoint files."""
+        self._is_read = True
+        self._listed = read_partition(self.log_dir, self.name)
+        return PartitionSnapshot(self.log_dir, self._listed, self._config)
+
+    def plan(self, reading: PartitionSnapshot, found: Survey, reader: SegmentReader) -> CleaningPlan:
+        """U-15: the old values stay readable until the plan is applied, at the latest when it is too old for that."""
+        plan = super().plan(reading, found, reader)
+        return replace(plan, delete_retention_ms=plan.delete_retention_ms + self.resources.plan_max_age_ms)
+
+    def record_settings(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
+        """By ``apply``: so far nothing is cleaned by them."""
+
+    def swap_groups(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
+        """All groups; ``ready.json``, then the manifest, which alone makes them count."""
+        plan = cleaning.plan
+        # At most one ready plan. The claim is ours and nothing is half swapped, so nobody needs what is there.
+        drop_plans(files, names_staged(files))
+        with self._staging(files, found, cleaning) as staging:
+            groups = tuple(staged for staged, _ in cleaning.staged_groups(staging))
+            witnesses = tuple(segment.witness for segment in cleaning.decision.segments)
+            manifest = replace(
+                Manifest.of(plan, groups, witnesses, self.resources.plan_max_age_ms),
+                created_ms=self._started_ms,
+                aborted=aborted_witnesses(plan.aborted, groups),
+            )
+            validate_plan(files, manifest, CurrentFacts.as_planned(plan), checksums=False)
+            ready = ReadyFile(
+                max(plan.end_offset, found.proven_offset) if found.moves_clean_point else None,
+                plan.rules.strategy,
+                replace(worked_out(found, str(self.log_dir.path), cleaning), outcome="staged").to_json(),
+                None if self._keep_replaced is None else str(self._keep_replaced.resolve()),
+                stage_purged_keys(files, cleaning, _owner(files)),
+                self.options.change_strategy,
+            )
+            name = f"{staging_path(plan.plan_id)}/{READY}"
+            files.write(name, ready.to_json(), _owner(files))
+            files.fsync(name)
+            write_manifest(staging.directory, manifest, where=staging.path)
+
+    def record_result(self, found: Survey, cleaning: Cleaning, result: CleaningResult) -> CleaningResult:
+        """No clean point before it is applied; only that nothing is wrong with it any more."""
+        forget_quarantine(self.store, self.log_dir, found.log)
+        return replace(result, outcome="staged") if cleaning.groups() else result
+
+    def translate_error(self, error: CleanerdError) -> CleanerdError:
+        """A file that could not be read, or made no sense, may just have been replaced by the broker (D-06)."""
+        met = error.cause is Cause.LOG and self._is_read
+        if not met or not has_changed(self.log_dir, self.name, self._listed):
+            return error
+        return StalePlanError(f"the broker changed the log meanwhile ({error})", where=error.where)
+
+
+def has_changed(log_dir: LogDir, name: TopicPartition, before: PartitionLog | None) -> bool:
+    """Whether the broker changed closed segments since they were listed as ``before``; None: they could not be."""
+    try:
+        after = read_partition(log_dir, name)
+    except CleanerdError:
+        return False
+    if before is None or before.unfinished or after.unfinished:
+        return True
+    # A segment that was rolled since is no change: the damage lies in what was listed.
+    return not _closed(after).issuperset(_closed(before))
+
+
+def _closed(log: PartitionLog) -> set[tuple[int, int, int]]:
+    return {(segment.base, segment.inode, segment.size_bytes) for segment in log.segments[:-1]}
+
+
+def _owner(files: PartitionFiles) -> FileOwner:
+    status = files.stat(".")
+    return FileOwner(-1, -1, 0o644) if status is None else FileOwner(status.st_uid, status.st_gid, 0o644)

@@ -1,0 +1,354 @@
+"""The seam: one directory descriptor, and the only code that changes what lies under it (S-23).
+
+Each change of a file is a :class:`FileOperation` and goes through :meth:`PartitionFiles.perform`. A test
+that overrides this one method can record a swap, fail its i-th step, or stop after it; nothing can be changed behind
+its back.
+
+Names are relative to the directory and may lead through ``.kstage``; no link is followed on the way (U-33). The path
+with which the directory was opened is used for messages only: a partition directory that the broker renames away
+meanwhile stays the same one, and none is created in its place (H-18).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from cleanerd.broker.claim import Claim, is_claimed
+from cleanerd.cleaner.stage import copy_owner, require_owner
+from cleanerd.closeable import Closeable
+from cleanerd.errors import CleanerdError, RefusedError
+from cleanerd.fsio.safe_open import (
+    HostileNameError,
+    close_quietly,
+    create,
+    new_directory,
+    open_directory,
+    open_named,
+    open_to_read,
+    open_to_write,
+    open_trusted_directory,
+    parent,
+    read_whole,
+    write_all,
+)
+from cleanerd.fsio.small_file import ignore_owner_errors, unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from cleanerd.broker.lock_file import FileOwner
+
+HERE: Final = "."
+
+# What a rename onto a directory says of a file that could be renamed.
+_COULD_BE_RENAMED: Final = frozenset({errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST})
+
+
+@dataclass(frozen=True, slots=True)
+class FileOperation:
+    """One change. ``target`` belongs to ``rename``; ``data`` to ``append`` and ``write``; ``owner`` to ``write``.
+
+    ``link`` gives the file ``target``, which lies in ``directory`` (a descriptor), the further name ``name`` here;
+    ``origin`` is its path, for messages.
+
+    ``append`` creates the file if need be, ``write`` replaces its contents; neither is on the disk before ``fsync``,
+    and no name is before ``fsync_directory`` of the directory it stands in.
+    """
+
+    kind: Literal["rename", "unlink", "rmdir", "append", "write", "fsync", "fsync_directory", "link", "mkdir"]
+    name: str
+    target: str = ""
+    data: bytes = b""
+    owner: FileOwner | None = None
+    directory: int = -1
+    origin: str = ""
+
+
+class PartitionFiles(Closeable):
+    """The files of one partition directory (or log directory), by one descriptor.
+
+    Every method raises :class:`CleanerdError` with the file's path when the system refuses, and ValueError for a name
+    that leads out of the directory.
+    """
+
+    def __init__(self, path: Path, *, trusted: bool = False) -> None:
+        """Open ``path``. ``trusted``: the operator named it, and if it is a link he means where that leads.
+
+        Raises:
+            CleanerdError: it is no directory, or not ours to open.
+        """
+        self.path = path
+        self._claim: Claim | None = None
+        try:
+            self._fd = open_trusted_directory(path) if trusted else open_named(path)
+        except OSError as error:
+            raise unreadable("cannot be opened", path, error) from error
+
+    def close(self) -> None:
+        """Give claim and descriptor back; a second call does nothing."""
+        if self._claim is not None:
+            self._claim.release()
+            self._claim = None
+        if self._fd >= 0:
+            close_quietly(self._fd)
+            self._fd = -1
+
+    def claim(self) -> None:
+        """Keep other cleanerds out of this directory until it is closed; the broker takes no notice.
+
+        Raises:
+            LogDirBusyError: another one has it.
+            CleanerdError: see :meth:`Claim.acquire`.
+        """
+        if self._claim is None:
+            self._claim = Claim.acquire(self._fd, self.path)
+
+    def keeps_others_out(self) -> bool:
+        """Whether we have the claim, and it is one: not every file system has such locks."""
+        return self._claim is not None and is_claimed(self._fd)
+
+    def forget_old_claim(self) -> None:
+        """Remove what a claim left behind whose holder was killed; nothing when it is held, by whomever."""
+        if self._claim is None:
+            with suppress(CleanerdError):
+                Claim.acquire(self._fd, self.path).release()
+
+    def where(self, name: str) -> str:
+        """The path of ``name``, for people."""
+        return str(self.path if name == HERE else self.path / name)
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    def open(self, name: str) -> int:
+        """A descriptor to read the plain file ``name`` with; the caller closes it."""
+        try:
+            return open_to_read(_checked(name), dir_fd=self._fd)
+        except OSError as error:
+            raise self._failure("cannot be opened", name, error) from error
+
+    def read(self, name: str) -> bytes | None:
+        """All of the plain file ``name``; None when there is no such file."""
+        try:
+            return read_whole(_checked(name), dir_fd=self._fd)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._failure("cannot be read", name, error) from error
+
+    def stat(self, name: str) -> os.stat_result | None:
+        """What stands at ``name`` itself, a symbolic link included; None when nothing does."""
+        try:
+            with parent(_checked(name), self._fd) as (place, last):
+                return os.stat(last, dir_fd=place, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise self._failure("cannot be looked at", name, error) from error
+
+    def require_renamable(self, name: str, directory: str) -> None:
+        """Refuse a file that the system would not let us rename; ``directory`` is one in this directory.
+
+        A rename onto a directory never happens, and the system says so only after it has looked whether the file could
+        be renamed: it knows of immutable files, sticky directories and security modules.
+
+        Raises:
+            CleanerdError: it cannot be renamed.
+        """
+        try:
+            os.rename(_checked(name), _checked(directory), src_dir_fd=self._fd, dst_dir_fd=self._fd)
+        except OSError as error:
+            if error.errno not in _COULD_BE_RENAMED:
+                raise self._failure("cannot be renamed", name, error) from error
+
+    def is_directory(self, name: str) -> bool:
+        """Whether ``name`` is a directory and not a link to one."""
+        status = self.stat(name)
+        return status is not None and stat.S_ISDIR(status.st_mode)
+
+    def names(self, directory: str = HERE) -> frozenset[str]:
+        """Names in ``directory``; none when it is missing or no directory."""
+        try:
+            descriptor = open_directory(_checked(directory), dir_fd=self._fd)
+        except (FileNotFoundError, NotADirectoryError, HostileNameError):
+            return frozenset()
+        except OSError as error:
+            raise self._failure("cannot be listed", directory, error) from error
+        try:
+            return frozenset(os.listdir(descriptor))
+        except OSError as error:
+            raise self._failure("cannot be listed", directory, error) from error
+        finally:
+            close_quietly(descriptor)
+
+    # -- changing -----------------------------------------------------------------------------------------------------
+
+    def rename(self, source: str, target: str) -> None:
+        """Move ``source`` to ``target``, in the place of what stands there."""
+        self.perform(FileOperation("rename", source, target=target))
+
+    def unlink(self, name: str) -> None:
+        """Remove the file ``name``."""
+        self.perform(FileOperation("unlink", name))
+
+    def rmdir(self, name: str) -> None:
+        """Remove the empty directory ``name``."""
+        self.perform(FileOperation("rmdir", name))
+
+    def mkdir(self, name: str) -> None:
+        """Make the directory ``name``, owned as this one is as far as this process may."""
+        self.perform(FileOperation("mkdir", name))
+
+    def link_from(self, other: PartitionFiles, source: str, name: str) -> None:
+        """Give ``source``, a file of ``other`` on the same file system, the further name ``name`` here."""
+        self.perform(FileOperation("link", name, target=source, directory=other._fd, origin=other.where(source)))
+
+    def append(self, name: str, data: bytes) -> None:
+        """Add ``data`` at the end of ``name``, which comes into being if need be."""
+        self.perform(FileOperation("append", name, data=data))
+
+    def write(self, name: str, data: bytes, owner: FileOwner) -> None:
+        """Make ``data`` the contents of ``name``, owned by ``owner``."""
+        self.perform(FileOperation("write", name, data=data, owner=owner))
+
+    def fsync(self, name: str) -> None:
+        """Barrier for the contents of the file ``name``."""
+        self.perform(FileOperation("fsync", name))
+
+    def fsync_directory(self, directory: str = HERE) -> None:
+        """Barrier for the names in ``directory``."""
+        self.perform(FileOperation("fsync_directory", directory))
+
+    def perform(self, operation: FileOperation) -> None:
+        """Do it. The one place in `apply` that changes a file."""
+        _checked(operation.name)
+        try:
+            self._system_call(operation)
+        except OSError as error:
+            what = f"cannot {_OPERATION_TEXTS[operation.kind]}" + (
+                f" to {operation.origin}" if operation.origin else ""
+            )
+            raise self._failure(what, operation.name, error) from error
+
+    def _system_call(self, operation: FileOperation) -> None:
+        name = operation.name
+        match operation.kind:
+            case "fsync":
+                self._sync(open_to_read(name, dir_fd=self._fd))
+            case "fsync_directory":
+                self._sync(open_directory(name, dir_fd=self._fd))
+            case _:
+                with self._place(name) as (place, last):
+                    self._change_name(operation, place, last)
+
+    def _change_name(self, operation: FileOperation, place: int, name: str) -> None:
+        match operation.kind:
+            case "mkdir":
+                self._make(name, place)
+            case "append":
+                _append(operation, place, name)
+            case "write":
+                # A new file in the place of what stands there: nothing that is open elsewhere is written to.
+                _write_and_sync(create(name, dir_fd=place), operation)
+            case "rename":
+                with self._place(_checked(operation.target)) as (there, target):
+                    os.rename(name, target, src_dir_fd=place, dst_dir_fd=there)
+            case "unlink":
+                os.unlink(name, dir_fd=place)
+            case "rmdir":
+                os.rmdir(name, dir_fd=place)
+            case "link":
+                with parent(_checked(operation.target), operation.directory) as (there, source):
+                    os.link(source, name, src_dir_fd=there, dst_dir_fd=place, follow_symlinks=False)
+
+    @contextmanager
+    def _place(self, name: str) -> Iterator[tuple[int, str]]:
+        """As :func:`parent`, to change something there: what somebody else's directory holds is not ours to touch.
+
+        Its owner can move a directory that he could not empty himself to where we tidy up.
+        """
+        with parent(name, self._fd) as (place, last):
+            if place != self._fd:
+                self._require_owner(place, name)
+            yield place, last
+
+    def _require_owner(self, place: int, name: str) -> None:
+        try:
+            require_owner(self._fd, place, name)
+        except HostileNameError as error:
+            hint = "look at it, then remove it"
+            told = f"its directory does not belong to cleanerd: {error.strerror}"
+            raise RefusedError(told, where=self.where(name), hint=hint) from error
+
+    def _make(self, name: str, place: int) -> None:
+        descriptor = new_directory(name, dir_fd=place, mode=os.fstat(self._fd).st_mode & 0o755)
+        try:
+            copy_owner(self._fd, descriptor)
+        finally:
+            close_quietly(descriptor)
+
+    def _sync(self, descriptor: int) -> None:
+        try:
+            os.fsync(descriptor)
+        finally:
+            close_quietly(descriptor)
+
+    def _failure(self, what: str, name: str, error: OSError) -> CleanerdError:
+        return unreadable(what, self.where(name), error)
+
+
+_OPERATION_TEXTS: Final = {
+    "rename": "be renamed",
+    "unlink": "be removed",
+    "rmdir": "be removed",
+    "append": "be written",
+    "write": "be written",
+    "fsync": "be flushed to disk",
+    "fsync_directory": "be flushed to disk",
+    "link": "be linked",
+    "mkdir": "be made",
+}
+
+
+def _append(operation: FileOperation, place: int, name: str) -> None:
+    try:
+        descriptor = open_to_write(name, dir_fd=place, flags=os.O_APPEND)
+    except FileNotFoundError:
+        descriptor = create(name, dir_fd=place, mode=0o644)
+    _write_and_sync(descriptor, operation)
+
+
+def _write_and_sync(descriptor: int, operation: FileOperation) -> None:
+    """Write the operation's bytes, flush them, and close the file."""
+    try:
+        if operation.owner is not None:
+            set_owner(descriptor, operation.owner)
+        write_all(descriptor, operation.data)
+    finally:
+        close_quietly(descriptor)
+
+
+def set_owner(descriptor: int, owner: FileOwner) -> None:
+    """Set owner and mode of an open file, as far as this process may: only root can give files away."""
+    status = os.fstat(descriptor)
+    if (status.st_uid, status.st_gid) != (owner.uid, owner.gid):
+        with ignore_owner_errors():
+            os.fchown(descriptor, owner.uid, owner.gid)
+    if status.st_mode & 0o7777 != owner.mode:
+        os.fchmod(descriptor, owner.mode)
+
+
+def _checked(name: str) -> str:
+    """``name``, unless it leads out of the directory: an absolute path would go past the descriptor.
+
+    Raises:
+        ValueError: it does.
+    """
+    if not name or name.startswith("/") or ".." in name.split("/"):
+        raise ValueError(f"{name!r} leads out of the directory")
+    return name

@@ -1,0 +1,355 @@
+"""The swap of one group: a crash between any two steps leaves exactly the old or exactly the new (S-31 .. S-39).
+
+Kafka's loader is the judge of every state between the steps, and it is also the one who finishes them if the broker
+starts first. It knows three suffixes:
+
+* while one ``.cleaned`` file of a base offset is there, it throws that base's ``.cleaned`` and ``.swap`` files away:
+  *old*;
+* with ``.swap`` files alone it removes everything in their range of offsets and gives them their names: *new*;
+* ``.deleted`` files it removes.
+
+So the last rename from ``.cleaned`` to ``.swap`` is the commit point. Between two barriers the disk may hold any subset
+of the renames; the order of the steps is such that every subset reads as one of the two.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import stat
+from typing import TYPE_CHECKING, Final, Protocol
+
+from cleanerd.broker.claim import CLAIM
+from cleanerd.cleaner.manifest import (
+    MANIFEST,
+    PLAN_ID,
+    READY,
+    RESTORE,
+    STAGING,
+    WORK,
+    FileKind,
+    staged_name,
+    staging_path,
+)
+from cleanerd.errors import CleanerdError, RefusedError, StalePlanError
+from cleanerd.format.names import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    SEGMENT_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    TIMEINDEX_SUFFIX,
+    TXNINDEX_SUFFIX,
+    file_name,
+    parse_file_name,
+)
+from cleanerd.swap.files import HERE
+from cleanerd.swap.unfinished import refuse_unfinished, require_retirable
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from cleanerd.cleaner.manifest import ManifestGroup
+    from cleanerd.swap.files import PartitionFiles
+    from cleanerd.swap.journal import Journal
+
+_DEEPEST: Final = 8
+"""Slashes in what is removed: ours is not deeper than ``.kstage/PLAN/FILE``, and a tree may be as deep as its owner
+likes."""
+
+_MOST_STAGED: Final = 500
+"""Entries of ``.kstage``: one or two plans, and what killed runs left, which the next one settles."""
+
+SOURCE_SUFFIXES: Final = frozenset({SEGMENT_SUFFIX, INDEX_SUFFIX, TIMEINDEX_SUFFIX, TXNINDEX_SUFFIX})
+
+_DIGITS: Final = 20
+"""Of a base offset in a file's name."""
+
+# S-31: the log comes last, so that a directory in between never shows a whole segment.
+MOVE_ORDER: Final[tuple[FileKind, ...]] = ("timeindex", "index", "txnindex", "log")
+
+
+class CommitGuard(Protocol):
+    """What says, just before the commit point, that the directory is still ours (S-33): a held `LogDirLock`."""
+
+    def check(self) -> None:
+        """Raise LogDirBusyError when it is not."""
+
+
+class SwapFiles(Protocol):
+    """The files of one base offset that a swap puts in."""
+
+    @property
+    def base(self) -> int:
+        """The base offset in the names of these files."""
+
+    def kinds(self) -> tuple[FileKind, ...]:
+        """The kinds of files that there are, the log first."""
+
+
+def swap_group(
+    files: PartitionFiles,
+    plan_id: str,
+    group: ManifestGroup,
+    journal: Journal,
+    lock: CommitGuard,
+    *,
+    source_files: Mapping[int, Collection[str]],
+) -> None:
+    """Put the staged ``group`` in the place of its sources. Groups are swapped in ascending order only (S-30).
+
+    ``source_files``: for every source base the names that were found for it when the plan was made.
+
+    Raises:
+        StalePlanError: other source files are there now. Nothing was touched.
+        RefusedError: another swap is in doubt, or a source cannot be taken away (U-34). Nothing was touched.
+        LogDirBusyError: the lock is gone. Touch nothing any more, not even to tidy up.
+        CleanerdError: the system refused a step. The directory is in a state of the crash matrix: :func:`recover` makes
+            it old or new, and so does the next start of the broker.
+    """
+    # Once for each group: beside its files lie those of thousands of others, and nobody else is at work here (S-10).
+    names = files.names()
+    _check_sources(files, group, source_files, names)
+    refuse_unfinished(files, names)  # U-34
+    names |= {swap_name(group.base, kind) for kind in group.files}
+    require_retirable(files, retired_names(group, names))
+    for kind in MOVE_ORDER:  # S-31
+        if kind in group.files:
+            files.rename(staged_name(plan_id, group.base, kind), cleaned_name(group.base, kind))
+    files.fsync_directory()
+    journal.begin(group)  # S-32
+    lock.check()  # S-33
+    for kind in group.kinds():  # S-34, the log first
+        files.rename(cleaned_name(group.base, kind), swap_name(group.base, kind))
+    files.fsync_directory()
+    complete_group(files, group, names)
+    journal.done(group)
+
+
+def complete_group(files: PartitionFiles, group: ManifestGroup, names: frozenset[str] | None = None) -> None:
+    """S-35 .. S-38 from wherever a committed group stands; the names up to here must be on the disk.
+
+    ``names``: those in the directory, for whoever knows them already.
+
+    Raises:
+        CleanerdError: the system refused a step; call again.
+    """
+    names = files.names() if names is None else names
+    log_swap = swap_name(group.base, "log")
+    if log_swap in names:
+        retired = retired_names(group, names)
+        for name in retired:  # S-35
+            files.rename(name, name + DELETED_SUFFIX)
+        names |= {name + DELETED_SUFFIX for name in retired}
+        files.fsync_directory()
+        files.rename(log_swap, final_name(group.base, "log"))  # S-36
+        files.fsync_directory()
+    for kind in group.kinds():  # S-37
+        if kind != "log" and swap_name(group.base, kind) in names:
+            files.rename(swap_name(group.base, kind), final_name(group.base, kind))
+    files.fsync_directory()
+    for name in _deleted_names(group, names):  # S-38
+        files.unlink(name)
+    files.fsync_directory()
+
+
+def retired_names(group: ManifestGroup, names: Collection[str]) -> list[str]:
+    """Files of the sources that S-35 takes out of the log, given the ``names`` in the directory.
+
+    A file of the output that already has its final name is no source's: a loader that was cut short can have renamed
+    an index before its log (X-19). Snapshots go with the segments that go, never the newest of the log (S-45).
+    """
+    arrived = {final_name(group.base, kind) for kind in group.files if swap_name(group.base, kind) not in names}
+    snapshots = (parse_file_name(name) for name in names if name.endswith(SNAPSHOT_SUFFIX))
+    newest_snapshot = max((place[0] for place in snapshots if place is not None), default=-1)
+    return sorted(
+        name
+        for name, (base, suffix) in files_of(group, names)
+        if (suffix in SOURCE_SUFFIXES and name not in arrived)
+        or (suffix == SNAPSHOT_SUFFIX and base not in {group.base, newest_snapshot})
+    )
+
+
+def finish_plan(files: PartitionFiles, plan_id: str, *, lasting: bool = True) -> None:
+    """S-39: remove what lies staged under ``plan_id``, the manifest first; also ``.kstage`` when nothing else is in it.
+
+    Call it when every group that was begun is old or new on the disk. A plan that is gone already is no error.
+    ``lasting``: it may not come back after a crash of the machine, nor the manifest without what it names.
+
+    Raises:
+        CleanerdError: the system refused a step; call again.
+    """
+    directory = staging_path(plan_id)
+    if files.is_directory(directory):
+        for ready in sorted({MANIFEST, READY, RESTORE} & files.names(directory)):
+            files.unlink(f"{directory}/{ready}")
+            if lasting:
+                files.fsync_directory(directory)
+        remove_tree(files, directory)
+        if lasting:
+            files.fsync_directory(STAGING)
+    remove_staging_if_empty(files)
+
+
+def drop_plans(files: PartitionFiles, staged: Iterable[str], *, keep_ready: bool = False) -> bool:
+    """Remove every plan of ours that lies staged. For whoever has the claim, when nothing is half swapped.
+
+    ``staged``: :func:`names_staged`. ``keep_ready``: but for those that ``cleanerd stage`` made, which wait for
+    ``cleanerd apply``; returns whether there is one.
+
+    Raises:
+        CleanerdError: the system refused a step; call again.
+    """
+    kept = False
+    for name in staged:
+        if PLAN_ID.fullmatch(name) is None:
+            continue
+        if keep_ready and files.stat(f"{staging_path(name)}/{READY}") is not None:
+            kept = True
+            continue
+        finish_plan(files, name)
+    return kept
+
+
+def drop_work(files: PartitionFiles, staged: Iterable[str]) -> None:
+    """Remove what drivers of Spark left that were killed, before anything else is done to the partition.
+
+    One that is at work has the claim, and now we have it. An attempt of theirs that is still at work finds its
+    directory gone and fails. What cannot be removed is in nobody's way, and is swept later. ``staged``: `names_staged`.
+    """
+    left = [name for name in staged if WORK.fullmatch(name) is not None]
+    if not left or not files.keeps_others_out():
+        return
+    for name in left:
+        with contextlib.suppress(CleanerdError):
+            remove_tree(files, f"{STAGING}/{name}")
+            files.fsync_directory(STAGING)
+    remove_staging_if_empty(files)
+
+
+def names_staged(files: PartitionFiles) -> list[str]:
+    """What lies in ``.kstage``, without the claim; ascending.
+
+    Raises:
+        RefusedError: so much that whoever owns the directory must have put it there. Each is settled with several
+            fsyncs, and other partitions wait meanwhile.
+    """
+    names = files.names(STAGING) - {CLAIM}
+    if len(names) > _MOST_STAGED:
+        raise RefusedError(
+            f"holds {len(names)} entries, more than cleanerd ever leaves there",
+            where=files.where(STAGING),
+            hint="look at it, then remove it",
+        )
+    return sorted(names)
+
+
+def force_rebuild_if_torn(files: PartitionFiles, segment: SwapFiles, names: frozenset[str]) -> None:
+    """An output index was lost to a loader that was cut short twice (X-19): then drop the offset index as well.
+
+    The broker rebuilds all three indexes of a segment that has no ``.index``; of one that only lacks its ``.txnindex``
+    it would show aborted records.
+    """
+    base = segment.base
+    lost = [kind for kind in segment.kinds() if not names & {swap_name(base, kind), final_name(base, kind)}]
+    if not lost or swap_name(base, "log") not in names:
+        return
+    for name in (swap_name(base, "index"), final_name(base, "index")):
+        if name in names:
+            files.unlink(name)
+    files.fsync_directory()
+
+
+def remove_staging_if_empty(files: PartitionFiles) -> None:
+    """Remove ``.kstage`` when nothing is in it; whoever holds the claim does that by giving it back.
+
+    Raises:
+        CleanerdError: the system refused.
+    """
+    if not files.is_directory(STAGING):
+        return
+    names = files.names(STAGING)
+    if names == {CLAIM}:
+        files.forget_old_claim()
+    elif not names:
+        files.rmdir(STAGING)
+        files.fsync_directory(HERE)
+
+
+def remove_tree(files: PartitionFiles, name: str) -> None:
+    """Remove ``name`` and what is under it, following no link; nothing there is no error.
+
+    Raises:
+        RefusedError: directories lie in it deeper than cleanerd makes any.
+        CleanerdError: the system refused a step, or a directory belongs to somebody else.
+    """
+    if name.count("/") > _DEEPEST:
+        raise RefusedError(
+            "holds more nested directories than cleanerd makes",
+            where=files.where("/".join(name.split("/")[:2])),
+            hint="look at it, then remove it",
+        )
+    status = files.stat(name)
+    if status is None:
+        return
+    if not stat.S_ISDIR(status.st_mode):
+        files.unlink(name)
+        return
+    for inner in sorted(files.names(name)):
+        remove_tree(files, f"{name}/{inner}")
+    files.rmdir(name)
+
+
+def cleaned_name(base: int, kind: FileKind) -> str:
+    """Name of an output before the commit point."""
+    return file_name(base, f".{kind}{CLEANED_SUFFIX}")
+
+
+def swap_name(base: int, kind: FileKind) -> str:
+    """Name of an output after the commit point."""
+    return file_name(base, f".{kind}{SWAP_SUFFIX}")
+
+
+def final_name(base: int, kind: FileKind) -> str:
+    """Name of an output in the log."""
+    return file_name(base, f".{kind}")
+
+
+def _check_sources(
+    files: PartitionFiles,
+    group: ManifestGroup,
+    source_files: Mapping[int, Collection[str]],
+    names: Collection[str],
+) -> None:
+    """Refuse a group whose source files are not those that were planned with (S-29)."""
+    planned = {name for source in group.sources for name in source_files[source] if _is_segment_file(name)}
+    found = {name for name, (_, suffix) in files_of(group, names) if suffix in SOURCE_SUFFIXES}
+    if planned != found:
+        changed = ", ".join(sorted(planned ^ found))
+        raise StalePlanError(
+            f"files of the segments to be replaced appeared or vanished: {changed}",
+            where=str(files.path),
+            hint="plan again",
+        )
+
+
+def _is_segment_file(name: str) -> bool:
+    place = parse_file_name(name)
+    return place is not None and place[1] in SOURCE_SUFFIXES
+
+
+def _deleted_names(group: ManifestGroup, names: Collection[str]) -> list[str]:
+    """Files of the sources that S-35 renamed: ``.deleted`` files of others are the broker's to remove."""
+    ours = {suffix + DELETED_SUFFIX for suffix in (*SOURCE_SUFFIXES, SNAPSHOT_SUFFIX)}
+    return sorted(name for name, (_, suffix) in files_of(group, names) if suffix in ours)
+
+
+def files_of(group: ManifestGroup, names: Iterable[str]) -> Iterator[tuple[str, tuple[int, str]]]:
+    """Those of ``names`` that are files of the sources, with base and suffix.
+
+    Beside them lie the files of thousands of other segments, once more for each group: only these are taken apart.
+    """
+    digits = {file_name(base, "") for base in group.sources}
+    for name in names:
+        if name[:_DIGITS] in digits and (place := parse_file_name(name)) is not None:
+            yield name, place

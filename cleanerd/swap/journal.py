@@ -1,0 +1,109 @@
+"""How far a swap got: ``.kstage/<plan id>/journal``, lines that are only ever appended (S-32, S-38).
+
+::
+
+    begin <plan id> <base> <end> <crc>
+    done <plan id> <base> <end> <crc>
+
+The files in the partition directory say by themselves whether a group is old or new; the journal says that its
+``.deleted`` files are ours, and which groups need no look any more. A line counts only if its CRC-32 is right, so the
+torn tail of a crash is no line; the next append starts on a line of its own. A checksum keeps nobody from writing one:
+what is no line of ours is passed over like the torn one (U-33).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+from cleanerd.cleaner.manifest import STAGING, staging_path
+from cleanerd.errors import system_error
+from cleanerd.fsio.safe_open import close_quietly
+
+if TYPE_CHECKING:
+    from cleanerd.swap.files import PartitionFiles
+
+JOURNAL: Final = "journal"
+
+_LINE: Final = re.compile(rb"(begin|done) ([0-9a-z-]+) ([0-9]{1,19}) [0-9]{1,19}")
+
+
+class Span(Protocol):
+    """What a line is about: a group that is put in, or one that is put back."""
+
+    @property
+    def base(self) -> int:
+        """Its first base offset."""
+
+    @property
+    def end(self) -> int:
+        """The base offset of the segment after it."""
+
+
+@dataclass(slots=True)
+class JournalEntries:
+    """What the journal of one plan says: base offsets of groups that began and of groups that are done."""
+
+    begun: set[int] = field(default_factory=set)
+    done: set[int] = field(default_factory=set)
+
+
+class Journal:
+    """The journal of one plan. Every method raises CleanerdError when the file cannot be read or written."""
+
+    def __init__(self, files: PartitionFiles, plan_id: str) -> None:
+        """Nothing is read or written yet."""
+        self._files = files
+        self._plan_id = plan_id
+        self._directory = staging_path(plan_id)
+        self._name = f"{self._directory}/{JOURNAL}"
+
+    def begin(self, group: Span) -> None:
+        """S-32: before the commit point of ``group``. On the disk when this returns, the way to it included."""
+        self._append(f"begin {self._plan_id} {group.base} {group.end}")
+        self._files.fsync_directory(self._directory)
+        self._files.fsync_directory(STAGING)
+
+    def done(self, group: Span) -> None:
+        """S-38: nothing is left to do for ``group``. On the disk when this returns."""
+        self._append(f"done {self._plan_id} {group.base} {group.end}")
+
+    def entries(self) -> JournalEntries:
+        """All whole lines of this plan."""
+        entries = JournalEntries()
+        for line in (self._files.read(self._name) or b"").split(b"\n"):
+            word, plan, base = _parse_line(line)
+            if plan == self._plan_id:
+                (entries.begun if word == "begin" else entries.done).add(base)
+        return entries
+
+    def _append(self, line: str) -> None:
+        text = line.encode("ascii")
+        self._files.append(self._name, (b"\n" if self._is_torn() else b"") + text + b" %08x\n" % zlib.crc32(text))
+        self._files.fsync(self._name)
+
+    def _is_torn(self) -> bool:
+        """Whether the last line has no end. Only that is read: thousands of groups are thousands of lines."""
+        status = self._files.stat(self._name)
+        if status is None or not status.st_size:
+            return False
+        descriptor = self._files.open(self._name)
+        try:
+            return os.pread(descriptor, 1, status.st_size - 1) != b"\n"
+        except OSError as error:
+            raise system_error("cannot be read", self._files.where(self._name), error) from error
+        finally:
+            close_quietly(descriptor)
+
+
+def _parse_line(line: bytes) -> tuple[str, str, int]:
+    """What a line says, of which plan and base; of plan "" when it is none of ours, or its CRC is wrong."""
+    text, _, crc = line.rpartition(b" ")
+    found = _LINE.fullmatch(text)
+    if found is None or crc != b"%08x" % zlib.crc32(text):
+        return "", "", -1
+    word, plan, base = found.groups()
+    return word.decode(), plan.decode(), int(base)

@@ -1,0 +1,359 @@
+"""``trash/PLAN.json`` in the state directory: what ``--keep-replaced`` put where, for ``undo`` (S-40).
+
+An entry is one cleaning of one partition, in a file of its own. It says how everything below the end of that cleaning
+looked before and what came in its place, so that ``undo`` can tell whether the log went its own way since.
+
+Its first line is the entry, every further one a group that is swapped next: a cleaning of thousands of segments writes
+each of them once. A last line without an end was never followed by a swap, and counts as not written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator
+
+from cleanerd import __version__
+from cleanerd.cleaner.manifest import PLAN_ID, FileFact, FileKind
+from cleanerd.errors import UnsupportedLogError, system_error
+from cleanerd.format.adapters import Long, Offset, adapter_of
+from cleanerd.format.names import TopicPartition, uuid_from_base64, uuid_to_base64
+from cleanerd.fsio.safe_open import MAX_KEPT_BYTES, close_quietly, open_to_write, write_all
+from cleanerd.fsio.state_files import (
+    DAMAGE,
+    make_directory,
+    opened,
+    read_state_file,
+    set_aside,
+    write_state_file,
+)
+from cleanerd.segments.places import DirectoryPlaces
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd.segments.log_dir import LogDir
+
+FORMAT: Final = 2
+KEPT_DIR: Final = "trash"
+
+_Moment = Annotated[int, Field(ge=0, le=253_402_300_799_999)]
+"""Milliseconds; up to the year 9999, which is as far as they can be shown."""
+_Path = Annotated[str, Field(pattern=r"^[^\x00]*$")]
+"""No system call takes a NUL."""
+_STRICT = ConfigDict(strict=True, extra="forbid")
+
+
+def _uuid(value: object) -> uuid.UUID:
+    return value if isinstance(value, uuid.UUID) else uuid_from_base64(str(value))
+
+
+_KafkaUuid = Annotated[uuid.UUID, PlainValidator(_uuid), PlainSerializer(uuid_to_base64)]
+
+
+@dataclass(frozen=True, slots=True)
+class FileMark:
+    """A file as it was; renames and links keep all of it."""
+
+    bytes: Offset
+    inode: int
+    mtime_ns: int
+
+    __pydantic_config__ = _STRICT
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> FileMark:
+        """The mark of the file with this ``stat``."""
+        return cls(status.st_size, status.st_ino, status.st_mtime_ns)
+
+    def is_of(self, found: FileMark | None) -> bool:
+        """Whether ``found`` is this file; a broker that swapped it in set its time anew, to whole milliseconds."""
+        java = replace(self, mtime_ns=self.mtime_ns // 1_000_000 * 1_000_000)
+        return found in (self, java)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSegment:
+    """A replaced segment; its files lie in the entry's directory under their own names."""
+
+    base: Offset
+    files: dict[FileKind, FileMark]
+
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class KeptGroup:
+    """What was replaced, and by what: the ``output`` files, of which ``output_log`` is the ``.log``'s mark."""
+
+    base: Offset
+    end: Offset
+    segments: tuple[KeptSegment, ...]
+    output: dict[FileKind, FileFact]
+    output_log: FileMark
+
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class KeptEntry:
+    """One cleaning of one partition. ``kept`` is the directory with the replaced files.
+
+    ``place``: the log directory that was cleaned, by the name of its directory in the state directory (U-46).
+    ``sources`` are the logs of all segments that the cleaning covered, by base offset, as they were before it.
+    ``checkpoint``, ``clean_point`` and ``rules`` are what stood in Kafka's checkpoint and in cleanerd's state before;
+    ``end_offset`` is the highest that either may say as long as nobody cleaned again. ``aborted``: the aborted
+    transactions that reach beyond the sources, as (producer, first offset, offset of the ABORT marker); None: format 1
+    did not say.
+    """
+
+    plan: str
+    topic: str
+    partition: int
+    topic_id: _KafkaUuid | None
+    place: str
+    log_dir: _Path
+    kept: _Path
+    cleaned_ms: _Moment
+    end_offset: Offset
+    checkpoint: Long | None
+    clean_point: dict[str, Any] | None
+    sources: Annotated[dict[Offset, FileMark], Field(min_length=1)]
+    groups: tuple[KeptGroup, ...]
+    rules: str | None = None
+    aborted: tuple[tuple[Long, Offset, Offset], ...] | None = None
+
+    __pydantic_config__ = _STRICT
+
+    @property
+    def name(self) -> TopicPartition:
+        """Topic and partition as one value."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def kept_bytes(self) -> int:
+        """What the kept files take."""
+        return sum(f.bytes for group in self.groups for segment in group.segments for f in segment.files.values())
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSize:
+    """One cleaning: its entry without groups and sources, and what is kept of it. ``file`` tells whether it changed.
+
+    ``seen_ms``: what the steady clock said when it was met first.
+    """
+
+    entry: KeptEntry
+    size_bytes: int
+    file: tuple[int, ...]
+    seen_ms: int
+
+
+_SUFFIX: Final = ".json"
+
+
+class KeptSegments:
+    """The files. Every method raises CleanerdError when one cannot be read or written."""
+
+    def __init__(self, root: Path) -> None:
+        """``root`` is the state directory."""
+        self._root = root
+        self._places = DirectoryPlaces(root)
+        self.path = root / KEPT_DIR
+        self.warnings: list[str] = []
+        self.newer: dict[str, UnsupportedLogError] = {}
+        """By plan: what a newer release wrote. It stays, and stands in nobody's way."""
+
+    def is_of(self, entry: KeptEntry, log_dir: LogDir) -> bool:
+        """Whether ``entry`` is about ``log_dir``, not about a copy of it or the original (U-46)."""
+        return entry.place == self._places.name_of(log_dir.place)
+
+    def entries(self) -> tuple[KeptEntry, ...]:
+        """All of them, the oldest first by the clock. A damaged file is set aside with a warning and counts as absent.
+
+        So does one of a newer release, which is told in :attr:`newer`.
+        """
+        found = (self._find_entry(plan) for plan in self._plans())
+        return tuple(sorted((e for e in found if e is not None), key=lambda entry: (entry.cleaned_ms, entry.plan)))
+
+    def _find_entry(self, plan: str) -> KeptEntry | None:
+        try:
+            return self.entry(plan)
+        except UnsupportedLogError as error:
+            self.newer[plan] = error.without_frames()
+            return None
+
+    def _plans(self) -> list[str]:
+        try:
+            with opened(self.path, self._root) as directory:
+                names = os.listdir(directory)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise system_error("cannot be read", str(self.path), error) from error
+        plans = (name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX))
+        return [plan for plan in plans if PLAN_ID.fullmatch(plan)]
+
+    def _signature(self, plan: str) -> tuple[int, ...]:
+        path = self._file(plan)
+        try:
+            with opened(self.path, self._root) as directory:
+                status = os.stat(path.name, dir_fd=directory, follow_symlinks=False)
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            raise system_error("cannot be read", str(path), error) from error
+        return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+    def sizes(self, known: dict[str, KeptSize], steady_ms: int) -> tuple[KeptSize, ...]:
+        """Of all cleanings, the oldest first. ``known`` has those that were read before, and is brought up to date.
+
+        ``steady_ms``: what the steady clock says now.
+        Only entries that are new, or have changed, are read: one of thousands of segments takes seconds.
+        """
+        before, found = dict(known), []
+        for plan in self._plans():
+            file = self._signature(plan)
+            one = before.get(plan)
+            if one is None or one.file != file:
+                entry = self._find_entry(plan)
+                if entry is None:
+                    continue
+                seen_ms = steady_ms if one is None else one.seen_ms
+                one = KeptSize(replace(entry, groups=(), sources={}), entry.kept_bytes, file, seen_ms)
+            found.append(one)
+        known.clear()
+        known.update((one.entry.plan, one) for one in found)
+        return tuple(sorted(found, key=lambda one: (one.entry.cleaned_ms, one.entry.plan)))
+
+    def entry(self, plan: str) -> KeptEntry | None:
+        """That of one cleaning; None when there is none. A damaged file is set aside, as above."""
+        path = self._file(plan)
+        try:
+            return _parse(read_state_file(path, self._root, max_bytes=MAX_KEPT_BYTES), plan, str(path))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise system_error("cannot be read", str(path), error) from error
+        except DAMAGE:
+            self._set_aside(path)
+            return None
+
+    def require_writable(self, owner: os.stat_result) -> None:
+        """Fail now rather than when segments have been rewritten; any number of threads may ask at once."""
+        probe = self.path / f"probe-{secrets.token_hex(8)}"
+        self._write(probe, b"", owner)
+        self._unlink(probe)
+
+    def save(self, entry: KeptEntry, owner: os.stat_result) -> None:
+        """Add ``entry``, in the place of one with its plan id. On the disk when this returns."""
+        head = {
+            "format": FORMAT,
+            "cleanerd": __version__,
+            "entry": adapter_of(KeptEntry).dump_python(_bare(entry), mode="json"),
+        }
+        lines = [json.dumps(head).encode(), *(adapter_of(KeptGroup).dump_json(group) for group in entry.groups)]
+        self._write(self._file(entry.plan), b"".join(line + b"\n" for line in lines), owner)
+
+    def add(self, plan: str, group: KeptGroup) -> None:
+        """Add ``group`` to the entry of ``plan``, which this process has put. On the disk when this returns."""
+        path = self._file(plan)
+        try:
+            with opened(self.path, self._root) as directory:
+                descriptor = open_to_write(path.name, dir_fd=directory, flags=os.O_APPEND)
+                try:
+                    write_all(descriptor, adapter_of(KeptGroup).dump_json(group) + b"\n")
+                    os.fsync(descriptor)
+                finally:
+                    close_quietly(descriptor)
+        except OSError as error:
+            raise system_error("cannot be written", str(path), error) from error
+
+    def remove(self, entry: KeptEntry) -> None:
+        """Forget the entry with this plan id."""
+        self._unlink(self._file(entry.plan))
+
+    def _file(self, plan: str) -> Path:
+        return self.path / f"{plan}{_SUFFIX}"
+
+    def _set_aside(self, path: Path) -> None:
+        try:
+            aside = set_aside(path, self._root)
+        except OSError as error:
+            raise system_error("damaged, and cannot be set aside", str(path), error) from error
+        self.warnings.append(f"{path}: damaged; set aside as {aside.name}, what it lists cannot be undone")
+
+    def _write(self, path: Path, data: bytes, owner: os.stat_result) -> None:
+        try:
+            make_directory(self._root, owner)
+            make_directory(self.path, owner, self._root)
+            write_state_file(path, data, owner, self._root)
+        except OSError as error:
+            raise system_error("cannot be written", str(path), error) from error
+
+    def _unlink(self, path: Path) -> None:
+        try:
+            with opened(self.path, self._root) as directory:
+                with suppress(FileNotFoundError):
+                    os.unlink(path.name, dir_fd=directory)
+                os.fsync(directory)
+        except OSError as error:
+            raise system_error("cannot be removed", str(path), error) from error
+
+
+def _bare(entry: KeptEntry) -> KeptEntry:
+    return replace(entry, groups=())
+
+
+def _parse(data: bytes, plan: str, where: str) -> KeptEntry:
+    """The entry in ``data``.
+
+    Raises:
+        UnsupportedLogError: a newer cleanerd wrote it.
+        One of ``DAMAGE``: it is no such file.
+    """
+    first, *more = data.split(b"\n")
+    document = json.loads(first)
+    version = int(document["format"])
+    if version > FORMAT:
+        hint = "a newer cleanerd kept segments: undo that with the newer one"
+        raise UnsupportedLogError(f"format {version} is unknown, only {FORMAT} is", where=where, hint=hint)
+    entry = adapter_of(KeptEntry).validate_json(json.dumps(document["entry"]))
+    if entry.plan != plan:
+        raise ValueError("it is another plan's")
+    groups = groups_of(entry)
+    for line in more[:-1]:
+        add_group(groups, adapter_of(KeptGroup).validate_json(line))
+    entry = replace(entry, groups=tuple(groups.values()))
+    _check(entry)
+    return entry
+
+
+def _check(entry: KeptEntry) -> None:
+    """What ties the parts together, so far that whoever undoes it meets with no surprise; raises ValueError."""
+    for group in entry.groups:
+        bases = [segment.base for segment in group.segments]
+        if bases[:1] != [group.base] or any(low >= high for low, high in pairwise([*bases, group.end])):
+            raise ValueError(f"the segments of group {group.base} do not ascend to its end")
+        if not entry.sources.keys() >= set(bases):
+            raise ValueError(f"group {group.base} replaced what the cleaning did not cover")
+        if "log" not in group.output or any("log" not in segment.files for segment in group.segments):
+            raise ValueError(f"a segment of group {group.base} lacks its log")
+
+
+def groups_of(entry: KeptEntry) -> dict[int, KeptGroup]:
+    """The groups of ``entry`` by base, in their order."""
+    return {group.base: group for group in entry.groups}
+
+
+def add_group(groups: dict[int, KeptGroup], group: KeptGroup) -> None:
+    """One more, at the end, in the place of one with its base. There may be thousands: none is looked at again."""
+    groups.pop(group.base, None)
+    groups[group.base] = group

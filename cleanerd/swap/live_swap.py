@@ -1,0 +1,304 @@
+"""A cleaning is put by the agent in a running broker, which swaps the segments itself.
+
+::
+
+    ask the broker -> list -> survey -> ... -> per group: ask for the swap -> clean point -> the broker's own checkpoint
+
+Nothing of the log is touched here: this side writes below ``.kstage`` and asks, the agent in the broker checks and
+swaps. A refusal is an ordinary outcome: the log moved on, and the partition is planned again, a few times in a round.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from cleanerd.broker.live_log import held_as, read_live
+from cleanerd.broker.partition_snapshot import PartitionSnapshot
+from cleanerd.cleaner.refusals import refuse_live
+from cleanerd.config.fingerprint import KAFKAS_FINGERPRINT
+from cleanerd.errors import (
+    LATER,
+    AgentRefusalError,
+    AgentUnavailableError,
+    Cause,
+    CleanerdError,
+    RefusedError,
+    StalePlanError,
+)
+from cleanerd.format.names import SEGMENT_SUFFIX, file_name
+from cleanerd.swap.agent_swap import Swapper
+from cleanerd.swap.backup import Backup
+from cleanerd.swap.group_swap import drop_plans, drop_work, finish_plan, names_staged
+from cleanerd.swap.record_outcome import record_settings_only, require_below, save_clean_point
+from cleanerd.swap.strategy import SwapStrategy
+from cleanerd.swap.unfinished import refuse_strange_staging
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cleanerd.broker.agent_facts import BrokerSegment, LogFacts
+    from cleanerd.cleaner.cleaner import Cleaning
+    from cleanerd.cleaner.manifest import StagedGroup
+    from cleanerd.cleaner.plan import CleaningPlan
+    from cleanerd.cleaner.resources import Resources
+    from cleanerd.cleaner.result import CleaningResult
+    from cleanerd.cleaner.survey import CleaningOptions, Survey
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.segments.log_dir import LogDir
+    from cleanerd.segments.partition import PartitionLog
+    from cleanerd.segments.reading import SegmentReader
+    from cleanerd.state.cleaner_checkpoint import StateStore
+    from cleanerd.swap.backup import BackupPlace
+    from cleanerd.swap.files import PartitionFiles
+    from cleanerd.swap.swapping_broker import SwappingBroker
+
+
+@dataclass(frozen=True, slots=True)
+class LiveDir:
+    """A log directory of a running broker, and what a cleaning in it may use.
+
+    ``read`` gives a partition by the broker's word, or refuses it (U-23): ``resolution/partitions.py: ByBroker``.
+    ``keep``: where segments that the broker replaces are kept for ``undo`` (S-40); None: nowhere.
+    ``read_after`` gets the partition as it was read when it was clean, with the checkpoint that the broker was told.
+    """
+
+    log_dir: LogDir
+    store: StateStore
+    resources: Resources
+    broker: SwappingBroker
+    read: Callable[[TopicPartition], PartitionSnapshot]
+    keep: BackupPlace | None = None
+    read_after: Callable[[PartitionSnapshot], None] = lambda _reading: None
+
+
+class LiveSwap(SwapStrategy):
+    """One partition beside its broker.
+
+    What is staged is the agent's to take, at once: of a cleanerd that died nobody takes it up.
+    """
+
+    lasting: ClassVar[bool] = False
+
+    def __init__(self, live: LiveDir, name: TopicPartition, options: CleaningOptions) -> None:
+        super().__init__(live.log_dir, live.store, live.resources, name, options)
+        self._live = live
+        self._broker = live.broker
+        self._is_read = False
+        self._some_wait = False
+        self._facts: LogFacts | None = None
+        self._swapper: Swapper | None = None
+        self._keep: Backup | None = None
+
+    def waits(self) -> Iterator[float]:
+        """As long as a round has patience with a broker."""
+        return self._broker.patience.waits_to_plan()
+
+    def enter(self, files: PartitionFiles) -> None:
+        """The broker looks after the rest."""
+        self._is_read, self._facts = False, None
+        refuse_strange_staging(files)
+        files.claim()
+        left = names_staged(files)
+        self._some_wait = drop_plans(files, left, keep_ready=True)  # the others are of a cleanerd that was killed
+        drop_work(files, left)
+
+    def read(self) -> PartitionSnapshot:
+        """By the broker's own offsets and settings."""
+        self._is_read = True
+        reading = self._live.read(self.name)
+        self._facts = reading.broker
+        return reading
+
+    def plan(self, reading: PartitionSnapshot, found: Survey, reader: SegmentReader) -> CleaningPlan:
+        """What the broker knows of producers counts too (R192-1)."""
+        plan = super().plan(reading, found, reader)
+        brokers = self._broker.producers(self.name, plan.last_records.known)
+        return replace(plan, last_records=plan.last_records.also(brokers))
+
+    def check(self, files: PartitionFiles, cleaning: Cleaning) -> None:
+        """What only the offline way can do is refused."""
+        refuse_live(cleaning, proves_by_markers=self._fetch_facts().proves_by_markers)
+        self._swapper = Swapper(self._broker, files, self._fetch_facts(), cleaning, self.resources)
+
+    def record_settings(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
+        """What ``undo`` will set back is what was remembered before."""
+        self._keep = self._keeper(files, found, cleaning)
+        super().record_settings(files, found, cleaning)
+
+    def swap_groups(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
+        """Group by group: staged, verified, asked for, then the next one (U-16)."""
+        swapper = self._swaps()
+        swapper.wait_for_deletions(found.config.file_delete_delay_ms)
+        _flush(files, found.log, self._fetch_facts().recovery_point)
+        if self._some_wait:
+            drop_plans(files, names_staged(files))  # what `cleanerd stage` made: outdated now
+        with self._staging(files, found, cleaning) as staging:
+            for staged, members in cleaning.staged_groups(staging):
+                with _keep_sources(self._keep, staged, swapper):
+                    swapper.swap(staging, staged, members)
+                self.swapped_group(staged, members)
+                swapper.require_no_half_swap(staged)
+            # All of it is in the log. What a crash of the machine brings back is thrown away by whoever comes next.
+            emptied = staging.empty()
+        if not emptied:
+            finish_plan(files, cleaning.plan.plan_id, lasting=False)
+
+    def _keeper(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> Backup | None:
+        place = self._live.keep
+        if place is None:
+            return None
+        segments = cleaning.decision.segments
+        size_bytes = sum(segments[row].source.segment.size_bytes for rows in cleaning.groups() for row in rows)
+        no_room = place.room(size_bytes)
+        if no_room:
+            self._swaps().notes += (f"what was replaced is not kept, and cannot be undone: {no_room}",)
+            return None
+        return Backup.of_plan(place, self.log_dir, self.store, files, found, cleaning.plan)
+
+    def record_result(self, found: Survey, cleaning: Cleaning, result: CleaningResult) -> CleaningResult:
+        """The clean point, then the broker's checkpoint (U-10, A-20). Work that it spares is all that can be lost."""
+        swapper = self._swaps()
+        seconds = {**result.seconds, "held": swapper.held_seconds}
+        result = replace(result, seconds=seconds, notes=(*result.notes, *swapper.notes))
+        return replace(result, notes=(*result.notes, *self._record_checkpoints(found, cleaning.plan, swapper, result)))
+
+    def translate_error(self, error: CleanerdError) -> CleanerdError:
+        """With what was swapped before it, as those groups stay."""
+        translated = self._by_the_broker(error)
+        if self.swapped.groups:
+            translated.message += f"; {self.swapped.groups} groups were swapped before that"
+        return translated
+
+    def before_retry(self, error: CleanerdError) -> None:
+        """A broker that went away is looked for."""
+        if isinstance(error, AgentUnavailableError):
+            self._broker.reconnect()
+
+    def _by_the_broker(self, error: CleanerdError) -> CleanerdError:
+        """A file that could not be read, or made no sense, may just have been replaced by the broker (D-06).
+
+        Then planning again is the answer.
+        """
+        if not self._is_read or error.cause is not Cause.LOG or isinstance(error, AgentRefusalError):
+            return error
+        before = self._facts
+        try:
+            now = self._live.read(self.name).broker
+            if before is not None and now is not None and now.segments[:-1] == before.segments[:-1]:
+                return error
+        except StalePlanError:
+            pass
+        except RefusedError as unknown:
+            return unknown
+        except CleanerdError:
+            return error
+        return StalePlanError(f"the broker changed the log meanwhile ({error})", where=error.where)
+
+    def _fetch_facts(self) -> LogFacts:
+        if self._facts is None:
+            raise AssertionError("the broker was not asked")
+        return self._facts
+
+    def _swaps(self) -> Swapper:
+        if self._swapper is None:
+            raise AssertionError("nothing was decided")
+        return self._swapper
+
+    def _record_checkpoints(
+        self, found: Survey, plan: CleaningPlan, swapper: Swapper, result: CleaningResult
+    ) -> tuple[str, ...]:
+        if not found.moves_clean_point:
+            self._record_settings_only(found, plan, swapper)
+            return ()
+        offset = max(plan.end_offset, found.proven_offset)
+        try:
+            facts = self._broker.log(self.name)
+            log_dir, after = read_live(self.log_dir, self.name, facts, self._broker.patience.replacement_seconds)
+            last = require_below(after, offset)
+            if held_as(last) != swapper.segment_below(offset):
+                return (f"the broker changed segment {last.base} after the swap: the clean point was not moved",)
+            save_clean_point(
+                self.store,
+                log_dir,
+                after,
+                offset,
+                plan.fingerprint,
+                result,
+                last_base=self.last_base,
+                unproven_below=found.unproven_below,
+            )
+            if plan.fingerprint == KAFKAS_FINGERPRINT and _should_send_checkpoint(offset, found.log, after):
+                self._send_checkpoint(facts, offset, held_as(last))
+                log_dir = replace(log_dir, cleaner_offsets={self.name: offset})
+                after = replace(after, cleaner_offset=offset)
+            before = self._fetch_facts()
+            if (facts.settings, facts.segment_size) == (before.settings, before.segment_size):
+                self._live.read_after(PartitionSnapshot(log_dir, after, found.config, running=True, broker=facts))
+        except CleanerdError as error:
+            return (f"the clean point, or the broker's checkpoint, was not moved: {error}",)
+        return ()
+
+    def _record_settings_only(self, found: Survey, plan: CleaningPlan, swapper: Swapper) -> None:
+        """The clean point stays what it was, if the broker's segments below it are those that it was told of."""
+        after, standing = found.log, found.standing
+        if standing is not None:
+            try:
+                _, after = read_live(self.log_dir, self.name, self._broker.log(self.name))
+                if held_as(require_below(after, standing.offset)) != swapper.segment_below(standing.offset):
+                    standing = None
+            except CleanerdError:
+                standing = None
+        record_settings_only(self.store, self.log_dir, after, plan.fingerprint, standing, last_base=self.last_base)
+
+    def _send_checkpoint(self, facts: LogFacts, offset: int, clean: BrokerSegment) -> None:
+        """A-20; the broker's cleaner glances at every compacted log now and then, and is asked again.
+
+        Raises:
+            AgentUnavailableError, AgentRefusalError: the broker's checkpoint stays.
+        """
+        for wait in (*self._broker.patience.waits(), None):
+            try:
+                self._broker.checkpoint(self.name, facts, offset, clean)
+            except AgentRefusalError as error:
+                if wait is None or error.code not in LATER:
+                    raise
+                time.sleep(wait)
+            else:
+                return
+
+
+def _flush(files: PartitionFiles, log: PartitionLog, recovery_point: int) -> None:
+    """Flush the closed segments that the broker has not flushed: a winner outlasts a power cut (U-49).
+
+    Kafka's cleaner rewrites them all, and flushes what it writes. Ours leaves segments that nothing changes in.
+    """
+    for number, segment in enumerate(log.segments[:-1]):
+        if log.end_of(number) > recovery_point:
+            files.fsync(file_name(segment.base, SEGMENT_SUFFIX))
+
+
+def _should_send_checkpoint(offset: int, before: PartitionLog, after: PartitionLog) -> bool:
+    """Whether Kafka's checkpoint is to say ``offset``: it says less, or what was not believed ``before`` (S-50).
+
+    What it says beyond that since then is the broker's cleaner's own word.
+    """
+    stored = after.cleaner_offset
+    return stored is None or stored < offset or offset < stored == before.cleaner_offset
+
+
+@contextmanager
+def _keep_sources(keep: Backup | None, staged: StagedGroup, swapper: Swapper) -> Iterator[None]:
+    """The sources of ``staged`` are kept while the block has them swapped; let go when that surely came to nothing."""
+    if keep is None:
+        yield
+        return
+    try:
+        keep.keep(staged)
+        yield
+    except CleanerdError:
+        if not swapper.in_doubt:
+            keep.release(staged)
+        raise

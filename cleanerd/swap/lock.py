@@ -1,0 +1,238 @@
+"""The log directory's ``.lock``, held the way a broker holds it (S-10 .. S-16).
+
+The lock alone is no proof: a broker of 3.8 or later removes the file *after* it has unlocked it, so a lock can be won
+on an inode that no path leads to while the next broker locks a new file. Hence the comparison of inode and path, once
+when the lock is won, once a while later, and before every commit; and besides the lock, the lease probe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import time
+import weakref
+from typing import TYPE_CHECKING, Final, Self
+
+from cleanerd.broker.lock_file import LOCK_FILE, held_by, neighbour_owner
+from cleanerd.errors import CleanerdError, LogDirBusyError
+from cleanerd.fsio.held_file import COMMAND_LOCK_FILE, HeldFile, holder_of
+from cleanerd.fsio.record_lock import query_holder, set_lock
+from cleanerd.fsio.safe_open import close_quietly, closed_on_error
+from cleanerd.fsio.small_file import unreadable
+from cleanerd.swap.files import set_owner
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+MAX_WAIT_SECONDS: Final = 10.0
+"""S-15: a held lock is not waited for longer than this, whatever the caller asks."""
+SETTLE_SECONDS: Final = 1.0
+"""S-13: the inode is compared again no sooner than this after the lock was won."""
+
+_RETRY_SECONDS: Final = 0.1
+
+# S-12: a forked child inherits the open file and with it the lock; it must not keep it when we are gone.
+_open_locks: weakref.WeakSet[LogDirLock] = weakref.WeakSet()
+
+
+class LogDirLock:
+    """A held lock of one log directory; a context manager that gives it back. Never deletes the file (S-15)."""
+
+    def __init__(self, log_dir: Path, descriptor: int, command: int, settle_seconds: float) -> None:
+        """Called by :meth:`acquire` only."""
+        self.log_dir = log_dir
+        self._descriptor = descriptor
+        self._command = command
+        self._settled_at = time.monotonic() + settle_seconds
+        self._said = _write_holder(log_dir)
+        _open_locks.add(self)
+
+    @classmethod
+    def acquire(
+        cls,
+        log_dir: Path,
+        wait_seconds: float = 0.0,
+        *,
+        settle_seconds: float = SETTLE_SECONDS,
+        max_wait_seconds: float = MAX_WAIT_SECONDS,
+    ) -> LogDirLock:
+        """Lock ``log_dir`` as a broker would, waiting at most ``wait_seconds``, never over ``max_wait_seconds``.
+
+        Raises:
+            LogDirBusyError: somebody holds it, or the file is being replaced all the time.
+            CleanerdError: ``.lock`` cannot be opened or created.
+        """
+        deadline = time.monotonic() + min(wait_seconds, max_wait_seconds)
+        while True:
+            _refuse_second_record_lock(log_dir)
+            descriptor = _open(log_dir)
+            try:
+                command, holder = _try_lock(descriptor, log_dir)
+                if holder is None and _is_at_path(descriptor, log_dir):
+                    return cls(log_dir, descriptor, command, settle_seconds)
+            except BaseException:
+                close_quietly(descriptor)
+                raise
+            close_quietly(descriptor)
+            if time.monotonic() >= deadline:
+                raise _busy(log_dir, holder)
+            time.sleep(_RETRY_SECONDS)
+
+    def check(self) -> None:
+        """Compare inode and path once more (S-13, S-33); call it before every commit.
+
+        The first call waits until a second has passed since the lock was won: a broker that was just going down removes
+        the file within that time.
+
+        Raises:
+            LogDirBusyError: the lock is no longer the one that a broker would meet. Touch nothing any more.
+        """
+        if self._descriptor < 0:
+            raise LogDirBusyError("the lock was given back", where=str(self.log_dir / LOCK_FILE))
+        time.sleep(max(0.0, self._settled_at - time.monotonic()))
+        if not _is_at_path(self._descriptor, self.log_dir):
+            raise LogDirBusyError(
+                "was removed or replaced while cleanerd held it",
+                where=str(self.log_dir / LOCK_FILE),
+                hint="a broker was stopping or starting; clean when it is down",
+            )
+
+    def release(self) -> None:
+        """Give the lock back, in forked children too; a second call does nothing."""
+        if self._descriptor >= 0:
+            if self._said is not None:
+                self._said.release()
+            # Closing it gives it back too, unless a forked child has it; the work is done and is not to fail here.
+            with contextlib.suppress(OSError):
+                set_lock(self._descriptor, self._command, fcntl.F_UNLCK)
+            self.forget()
+
+    @property
+    def is_record_lock(self) -> bool:
+        """Whether it is the old kind, which any close of ``.lock`` in this process would drop (S-10)."""
+        return self._descriptor >= 0 and self._command == fcntl.F_SETLK
+
+    def forget(self) -> None:
+        """Close this process's copy of the lock without unlocking those of others."""
+        if self._descriptor >= 0:
+            close_quietly(self._descriptor)
+            self._descriptor = -1
+        if self._said is not None:
+            self._said.forget()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def _write_holder(log_dir: Path) -> HeldFile | None:
+    """For whoever finds ``.lock`` held; where it cannot be said they take us for a broker."""
+    try:
+        return HeldFile.acquire(log_dir, COMMAND_LOCK_FILE)
+    except (OSError, LogDirBusyError):
+        return None
+
+
+def _forget_all() -> None:
+    for lock in list(_open_locks):
+        lock.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
+
+
+def _open(log_dir: Path) -> int:
+    """``.lock``, created with the owner and mode of its neighbours if it is missing (S-11)."""
+    path = log_dir / LOCK_FILE
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        while True:
+            try:
+                descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o644)
+            except FileExistsError:
+                try:
+                    return os.open(path, flags)
+                except FileNotFoundError:  # removed in between by a broker that stops
+                    continue
+            with closed_on_error(descriptor):
+                set_owner(descriptor, neighbour_owner(log_dir))
+            return descriptor
+    except OSError as error:
+        raise unreadable("cannot be opened", path, error) from error
+
+
+def _refuse_second_record_lock(log_dir: Path) -> None:
+    """S-10: with a record lock held, ``.lock`` must not even be opened again.
+
+    Raises:
+        LogDirBusyError: this process holds such a lock on ``log_dir``.
+    """
+    for lock in list(_open_locks):
+        if lock.is_record_lock and os.path.samefile(lock.log_dir, log_dir):
+            raise _busy(log_dir, os.getpid())
+
+
+def _try_lock(descriptor: int, log_dir: Path) -> tuple[int, int | None]:
+    """The lock family that the kernel knows, and None when the lock is won, else who has it (0 or less: not known)."""
+    for command in (fcntl.F_OFD_SETLK, fcntl.F_SETLK):
+        try:
+            set_lock(descriptor, command, fcntl.F_WRLCK)
+        except OSError as error:
+            if error.errno in {errno.EAGAIN, errno.EACCES}:
+                return command, _holder(descriptor)
+            if error.errno == errno.EINVAL and command == fcntl.F_OFD_SETLK:
+                continue
+            raise CleanerdError(
+                f"cannot be locked: {error.strerror}",
+                where=str(log_dir / LOCK_FILE),
+                hint="cleanerd needs a file system with POSIX record locks",
+            ) from error
+        return command, None
+    raise AssertionError("unreachable")
+
+
+def _holder(descriptor: int) -> int:
+    try:
+        return query_holder(descriptor) or 0
+    except OSError:
+        return 0
+
+
+def _is_at_path(descriptor: int, log_dir: Path) -> bool:
+    """Whether the path still leads to the locked inode.
+
+    Raises:
+        CleanerdError: that cannot be found out.
+    """
+    path = log_dir / LOCK_FILE
+    try:
+        held, found = os.fstat(descriptor), os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise unreadable("cannot be looked at", path, error) from error
+    return held.st_nlink >= 1 and (held.st_dev, held.st_ino) == (found.st_dev, found.st_ino)
+
+
+def _busy(log_dir: Path, holder: int | None) -> LogDirBusyError:
+    worker = holder_of(log_dir, COMMAND_LOCK_FILE)
+    if worker is not None:
+        return held_by(worker, log_dir)
+    if holder is None:
+        message = "is being removed and created again"
+    elif holder > 0:
+        message = f"is held by process {holder}"
+    else:
+        message = "is held by another process"
+    return LogDirBusyError(
+        message,
+        where=str(log_dir / LOCK_FILE),
+        hint="stop the broker first; beside it only stage and clean --live work; cleanerd never breaks a held lock",
+    )

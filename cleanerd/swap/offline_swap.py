@@ -1,0 +1,124 @@
+"""A cleaning is put by renames: the broker is down, and its log directory's lock is ours.
+
+Kafka's ``cleaner-offset-checkpoint`` comes last: an entry that is too low costs work, one that is too high hides
+duplicates (S-50).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cleanerd.broker.partition_snapshot import PartitionSnapshot
+from cleanerd.cleaner.manifest import Manifest, write_manifest
+from cleanerd.format.names import SEGMENT_SUFFIX, file_name
+from cleanerd.segments.partition import read_partition
+from cleanerd.swap.backup import Backup, BackupPlace
+from cleanerd.swap.enter import enter_partition
+from cleanerd.swap.group_swap import finish_plan, swap_group
+from cleanerd.swap.journal import Journal
+from cleanerd.swap.record_outcome import record_checkpoints
+from cleanerd.swap.recover import abandon
+from cleanerd.swap.signals import signals_wait
+from cleanerd.swap.split import split_segments
+from cleanerd.swap.strategy import SwapStrategy
+from cleanerd.swap.validate import CurrentFacts, validate_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cleanerd.cleaner.cleaner import Cleaning
+    from cleanerd.cleaner.decide import SegmentDecision
+    from cleanerd.cleaner.plan import CleaningPlan
+    from cleanerd.cleaner.result import CleaningResult
+    from cleanerd.cleaner.survey import CleaningOptions, Survey
+    from cleanerd.config.topic_config import TopicConfig
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.swap.files import PartitionFiles
+    from cleanerd.swap.session import LockedDir
+
+
+class OfflineSwap(SwapStrategy):
+    """One partition of a log directory that is locked."""
+
+    can_split = True
+
+    def __init__(self, locked: LockedDir, name: TopicPartition, config: TopicConfig, options: CleaningOptions) -> None:
+        super().__init__(locked.log_dir, locked.store, locked.resources, name, options)
+        self._locked = locked
+        self._config = config
+        self._keep: Backup | None = None
+
+    def enter(self, files: PartitionFiles) -> None:
+        """What a crash left is finished or undone (S-28)."""
+        enter_partition(self._locked, files)
+
+    def read(self) -> PartitionSnapshot:
+        """The log as it lies there, with the offsets of the checkpoint files."""
+        return PartitionSnapshot(self.log_dir, read_partition(self.log_dir, self.name), self._config)
+
+    def split(
+        self,
+        files: PartitionFiles,
+        found: Survey,
+        cleaning: Cleaning,
+        overflowed: Sequence[SegmentDecision],
+        *,
+        grows: bool = False,
+    ) -> tuple[str, ...]:
+        """Nobody else has the segments."""
+        return split_segments(self._locked, files, cleaning, overflowed, found.config, grows=grows)
+
+    def record_settings(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
+        """What ``undo`` will set back is what was remembered before."""
+        self._keep = self._keeper(files, found, cleaning)
+        super().record_settings(files, found, cleaning)
+
+    def _keeper(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> Backup | None:
+        kept = self._locked.keep_replaced
+        if kept is None:
+            return None
+        return Backup.of_plan(BackupPlace(kept), self.log_dir, self.store, files, found, cleaning.plan)
+
+    def swap_groups(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
+        """Group by group: validated and swapped, then the next one is staged (U-16)."""
+        plan = cleaning.plan
+        journal = Journal(files, plan.plan_id)
+        first = True
+        with self._staging(files, found, cleaning) as staging:
+            for staged, members in cleaning.staged_groups(staging):
+                # The lock keeps everybody else out, so what the whole plan rests on is checked before the first swap
+                # only; and a group that the journal calls done needs no manifest any more. All groups in each would be
+                # quadratic.
+                witnesses = tuple(segment.witness for segment in (cleaning.decision.segments if first else members))
+                first = False
+                manifest = Manifest.of(plan, (staged,), witnesses, self.resources.plan_max_age_ms)
+                write_manifest(staging.directory, manifest, where=staging.path)
+                validate_plan(files, manifest, CurrentFacts.as_planned(plan), checksums=False)
+                if self._keep is not None:
+                    self._keep.keep(staged)
+                with signals_wait():
+                    swap_group(
+                        files, plan.plan_id, staged, journal, self._locked.lock, source_files=_source_files(members)
+                    )
+                self.swapped_group(staged, members)
+        finish_plan(files, plan.plan_id)
+
+    def _roll_back(self, files: PartitionFiles, plan: CleaningPlan) -> None:  # noqa: ARG002
+        """Before the commit point of the first group nothing of the log has changed; after it recovery tidies up."""
+        abandon(files)
+
+    def record_result(self, found: Survey, cleaning: Cleaning, result: CleaningResult) -> CleaningResult:
+        """The clean point, then Kafka's checkpoint (U-10)."""
+        after = read_partition(self.log_dir, self.name)
+        record_checkpoints(self._locked, found, cleaning.plan, after, result, last_base=self.last_base)
+        return result
+
+
+def _source_files(members: Sequence[SegmentDecision]) -> dict[int, list[str]]:
+    return {
+        member.source.base: [
+            file_name(member.source.base, suffix)
+            for suffix in (SEGMENT_SUFFIX, *sorted(member.source.segment.suffixes))
+        ]
+        for member in members
+    }

@@ -1,0 +1,173 @@
+"""Records that arrive between ``stage`` and ``apply``, of keys whose tombstones the plan lets go (U-1).
+
+Such a tombstone goes because nothing else of its key is left, all that follows included. That was so when the plan
+was made. The broker has written since, and as a follower it may have cut that part and fetched another; so the keys are
+remembered beside the plan, by their hashes, and held against all of it as it is when the plan is to be applied. A
+record of one of them would become the newest of its key: the plan is stale.
+"""
+
+from __future__ import annotations
+
+from io import BufferedReader
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from cleanerd._kernel import FLAG_HAS_KEY, Chunk, OffsetMap, crc32c, decode_chunk
+from cleanerd.cleaner.manifest import FileFact, staging_path
+from cleanerd.cleaner.map_size import MAP_ENTRY_BYTES, MIN_MAP_BYTES
+from cleanerd.cleaner.plan import HASH_KEY_BYTES, uncleanable_sources
+from cleanerd.errors import CleanerdError, StalePlanError
+from cleanerd.fsio.safe_open import raw_file
+from cleanerd.segments.reading import SegmentReader, by_chunk, until_damage
+from cleanerd.swap.validate import has_fact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from cleanerd.broker.lock_file import FileOwner
+    from cleanerd.cleaner.cleaner import Cleaning
+    from cleanerd.cleaner.manifest import Manifest
+    from cleanerd.cleaner.plan import Source
+    from cleanerd.cleaner.resources import Resources
+    from cleanerd.segments.partition import PartitionLog
+    from cleanerd.swap.files import PartitionFiles
+
+PURGED: Final = "purged.keys"
+"""In the plan's directory: its hash key of 16 bytes, then 16 bytes a key, two little-endian words as the kernel's."""
+
+KEY_BYTES: Final = 16
+_PORTION_KEYS: Final = 1 << 16
+
+
+def stage_purged_keys(files: PartitionFiles, cleaning: Cleaning, owner: FileOwner) -> FileFact | None:
+    """Write :data:`PURGED` into the plan's directory, on the disk when this returns; None when no tombstone goes.
+
+    Raises:
+        CleanerdError: it cannot be written, or a segment cannot be read any more.
+    """
+    plan = cleaning.plan
+    if not plan.rules.versioned:
+        return None  # by offset a record that comes late wins over any tombstone
+    name = _name(plan.plan_id)
+    fact = FileFact(0, 0)
+    for hashes in cleaning.purged_keys():
+        if not fact.bytes:
+            files.write(name, plan.hash_key, owner)
+            fact = FileFact(len(plan.hash_key), crc32c(np.frombuffer(plan.hash_key, np.uint8)))
+        data = hashes.astype("<u8").tobytes()
+        files.append(name, data)
+        fact = FileFact(fact.bytes + len(data), crc32c(np.frombuffer(data, np.uint8), fact.crc32c))
+    if not fact.bytes:
+        return None
+    files.fsync(name)
+    return fact
+
+
+def refuse_late_records(
+    files: PartitionFiles,
+    manifest: Manifest,
+    purged: FileFact | None,
+    log: PartitionLog,
+    resources: Resources,
+    *,
+    torn_from: int | None,
+) -> None:
+    """Refuse the plan when a later record has a key whose tombstone goes, whatever becomes of its transaction.
+
+    Later are the segments after the witnessed ones, unchanged themselves. ``torn_from``: in the segment of this
+    offset and after it damage is the end of what counts.
+
+    Raises:
+        StalePlanError: it does, or nobody can tell.
+        CleanerdError: the file cannot be read.
+    """
+    if purged is None:
+        return
+    last = manifest.witnesses[-1].base if manifest.witnesses else -1
+    later = [source for source in uncleanable_sources(log, 0) if source.base > last and source.segment.size_bytes > 0]
+    try:
+        found = _first_late(files, manifest.plan, purged, str(log.path), later, resources, torn_from)
+    except StalePlanError:
+        raise
+    except CleanerdError as error:
+        raise _stale(files, f"the end of the log cannot be read ({error})") from error
+    if found is not None:
+        raise _stale(
+            files, f"the record at offset {found}, which came later, has a key whose tombstone the plan removes"
+        )
+
+
+def _first_late(
+    files: PartitionFiles,
+    plan_id: str,
+    purged: FileFact,
+    path: str,
+    later: list[Source],
+    resources: Resources,
+    torn_from: int | None,
+) -> int | None:
+    hash_key = _checked(files, plan_id, purged)
+    keys = (purged.bytes - HASH_KEY_BYTES) // KEY_BYTES
+    wanted = int(keys * MAP_ENTRY_BYTES / resources.map_load) + MIN_MAP_BYTES
+    offset_map = OffsetMap(max(MIN_MAP_BYTES, min(resources.map_bytes, wanted)), load=resources.map_load)
+
+    def decoded(data: NDArray[np.uint8], position: int) -> Chunk:
+        return decode_chunk(data, position, hash_key=hash_key, max_unpacked=resources.max_unpacked_bytes)
+
+    shard, shards = 0, max(1, -(-keys // offset_map.capacity))
+    with SegmentReader.open(
+        path, chunk_bytes=resources.chunk_bytes, largest_batch_bytes=resources.max_unpacked_bytes
+    ) as reader:
+        while shard < shards:
+            offset_map.clear()
+            if not _add_keys(files, plan_id, offset_map, shard, shards):
+                shard, shards = 0, 2 * shards  # keys fall into shards unevenly
+                continue
+            for source in later:
+                torn = torn_from is not None and source.end > torn_from
+                reading = until_damage(by_chunk(decoded)) if torn else by_chunk(decoded)
+                for chunk in reading(reader, source.segment, 0):
+                    records = chunk.records
+                    mask = (records.flags & FLAG_HAS_KEY) != 0
+                    late = offset_map.contains(records.key_hash, mask, shard=shard, shards=shards)
+                    if late.any():
+                        return int(records.offset[int(np.argmax(late))])
+            shard += 1
+    return None
+
+
+def _add_keys(files: PartitionFiles, plan_id: str, offset_map: OffsetMap, shard: int, shards: int) -> bool:
+    """Whether all keys of the shard fit."""
+    for hashes in _portions(files, plan_id):
+        everything = np.ones(len(hashes) // 2, dtype=np.bool_)
+        if offset_map.put_max(hashes, 0, everything, shard=shard, shards=shards) < len(everything):
+            return False
+    return True
+
+
+def _portions(files: PartitionFiles, plan_id: str) -> Iterator[NDArray[np.uint64]]:
+    with BufferedReader(raw_file(files.open(_name(plan_id)), "rb")) as file:
+        file.seek(HASH_KEY_BYTES)
+        while data := file.read(KEY_BYTES * _PORTION_KEYS):
+            yield np.frombuffer(data, "<u8").astype(np.uint64)
+
+
+def _checked(files: PartitionFiles, plan_id: str, purged: FileFact) -> bytes:
+    """The hash key of a file that is what was written: that, and whole hashes of one key at least."""
+    name = _name(plan_id)
+    is_whole = purged.bytes > HASH_KEY_BYTES and (purged.bytes - HASH_KEY_BYTES) % KEY_BYTES == 0
+    if not is_whole or not has_fact(files, name, purged):
+        raise _stale(files, f"{name} is missing or not what was written")
+    with BufferedReader(raw_file(files.open(name), "rb")) as file:
+        return file.read(HASH_KEY_BYTES)
+
+
+def _name(plan_id: str) -> str:
+    return f"{staging_path(plan_id)}/{PURGED}"
+
+
+def _stale(files: PartitionFiles, reason: str) -> StalePlanError:
+    return StalePlanError(f"the plan no longer fits: {reason}", where=str(files.path), hint="stage again")

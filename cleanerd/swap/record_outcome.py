@@ -1,0 +1,210 @@
+"""What is remembered of a partition after a cleaning: clean point, quarantine, Kafka's checkpoint (U-10, S-50)."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cleanerd.cleaner.result import CleaningResult
+from cleanerd.config.fingerprint import KAFKAS_FINGERPRINT, parts_of
+from cleanerd.errors import CleanerdError, RefusedError, StalePlanError, as_cleanerd_error
+from cleanerd.segments.partition import PartitionLog, read_partition
+from cleanerd.state.cleaner_checkpoint import (
+    CleanerdCheckpoint,
+    LastSegment,
+    PartitionState,
+    last_below,
+    segment_at,
+)
+from cleanerd.state.first_dirty_offset import unproven_after
+from cleanerd.state.quarantine import quarantined
+from cleanerd.swap.checkpoint import write_cleaner_checkpoint
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd.cleaner.plan import CleaningPlan
+    from cleanerd.cleaner.survey import Survey
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.segments.log_dir import LogDir
+    from cleanerd.segments.segment import Segment
+    from cleanerd.state.cleaner_checkpoint import StateStore
+    from cleanerd.swap.session import LockedDir
+
+
+def record_checkpoints(
+    locked: LockedDir,
+    found: Survey,
+    plan: CleaningPlan,
+    after: PartitionLog,
+    result: CleaningResult,
+    *,
+    last_base: int | None,
+) -> None:
+    """The clean point, then Kafka's checkpoint, in this order (U-10). ``last_base``: see :func:`save_clean_point`."""
+    if found.moves_clean_point:
+        # What was clean beyond the end of this cleaning (--up-to) still is.
+        offset = max(plan.end_offset, found.proven_offset)
+        record_clean(
+            locked, after, offset, plan.fingerprint, result, last_base=last_base, unproven_below=found.unproven_below
+        )
+    else:
+        record_settings_only(locked.store, locked.log_dir, after, plan.fingerprint, found.standing, last_base=last_base)
+
+
+def record_clean(
+    locked: LockedDir,
+    after: PartitionLog,
+    offset: int,
+    fingerprint: str,
+    result: CleaningResult,
+    *,
+    last_base: int | None,
+    unproven_below: int,
+) -> None:
+    """The log is clean up to ``offset`` by the rules that ``fingerprint`` stands for.
+
+    ``last_base``, ``unproven_below``: see :func:`save_clean_point`. Kafka's checkpoint is about Kafka's rules: it stays
+    what it is when others were used (U-10).
+    """
+    save_clean_point(
+        locked.store,
+        locked.log_dir,
+        after,
+        offset,
+        fingerprint,
+        result,
+        last_base=last_base,
+        unproven_below=unproven_below,
+    )
+    if fingerprint == KAFKAS_FINGERPRINT:
+        with locked.checkpoint_lock:
+            write_cleaner_checkpoint(locked.log_dir.path, after.name, offset)
+
+
+def require_below(log: PartitionLog, offset: int) -> Segment:
+    """The last segment that begins below ``offset``.
+
+    Raises:
+        StalePlanError: there is none: the broker deleted all of it meanwhile, by retention or on request.
+    """
+    found = last_below(log, offset)
+    if found is None:
+        raise StalePlanError(f"nothing is left below offset {offset}", where=str(log.path))
+    return found
+
+
+def save_clean_point(
+    store: StateStore,
+    log_dir: LogDir,
+    after: PartitionLog,
+    offset: int,
+    fingerprint: str,
+    result: CleaningResult,
+    *,
+    last_base: int | None,
+    unproven_below: int,
+) -> None:
+    """Our own record of it (U-10); Kafka's checkpoint is not touched.
+
+    ``last_base``: the last segment that was put. ``unproven_below``: as the survey before the cleaning says (U-50).
+
+    Raises:
+        StalePlanError: nothing that was cleaned is there any more.
+    """
+    last = require_below(after, offset)
+    point = CleanerdCheckpoint(
+        offset=offset,
+        leader_epoch=after.leader_epoch_at(offset - 1),
+        fingerprint=fingerprint,
+        last_segment=LastSegment.of(last),
+        last_output=_earlier_output(store, log_dir, after) if last_base is None else segment_at(after, last_base),
+        checkpoint=after.cleaner_offset,
+        log_start=None if parts_of(fingerprint).get("strategy") == "offset" else after.log_start_offset,
+        unproven_below=unproven_after(unproven_below, result.first_dirty_offset, result.end_offset),
+    )
+    state = PartitionState(
+        clean_point=point,
+        quarantine=None,
+        last_result={**result.to_json(), "finished_ms": time.time_ns() // 1_000_000},
+        next_purge_ms=result.next_purge_ms,
+        # Of what is clean above the end of this cleaning nothing is known.
+        purge_as_of=offset if result.end_offset >= offset else None,
+    )
+    store.save(log_dir, after, state)
+
+
+def _earlier_output(store: StateStore, log_dir: LogDir, after: PartitionLog) -> LastSegment | None:
+    """Where nothing was put: what an earlier cleaning wrote last, if it is there yet."""
+    state = store.load(log_dir, after)
+    known = None if state is None or state.clean_point is None else state.clean_point.last_output
+    return known if known is not None and segment_at(after, known.base) == known else None
+
+
+def record_settings_only(
+    store: StateStore,
+    log_dir: LogDir,
+    after: PartitionLog,
+    fingerprint: str,
+    standing: CleanerdCheckpoint | None,
+    *,
+    last_base: int | None,
+) -> None:
+    """A cleaning that moves no clean point chose winners all the same (U-6).
+
+    ``standing``: the clean point that described the log before. It is known by its files, and these may have been put
+    anew; without them the next cleaning would begin at the log's start. ``last_base``: see :func:`save_clean_point`.
+    """
+    state = store.load(log_dir, after) or PartitionState(None, None, None)
+    if standing is not None and state.clean_point == standing:
+        state = replace(state, clean_point=_with_files_of(after, standing, last_base))
+    # It set horizons, and they are not known here.
+    store.save(log_dir, after, replace(state, rules=fingerprint, next_purge_ms=None, purge_as_of=None))
+
+
+def _with_files_of(log: PartitionLog, point: CleanerdCheckpoint, last_base: int | None) -> CleanerdCheckpoint:
+    """What is clean stays so, whichever files it lies in; a segment above it may have been put last."""
+    last, output = last_below(log, point.offset), point.last_output
+    if last is None:
+        return point
+    if last_base is None and output is not None:
+        last_base = output.base
+    output = None if last_base is None else segment_at(log, last_base)
+    return replace(point, last_segment=LastSegment.of(last), last_output=output)
+
+
+def not_cleaned(
+    store: StateStore, log_dir: LogDir, name: TopicPartition, caught: CleanerdError | OSError
+) -> CleaningResult:
+    """What comes of a partition that could not be cleaned: the cause decides, whatever was to be done with it.
+
+    Whatever goes wrong before a group's commit leaves that group as it was (OP-10).
+    """
+    error = as_cleanerd_error(caught, str(log_dir.path))
+    if _is_gone(log_dir.path / str(name)):
+        why = f"it left this log directory: it was moved, or its topic was deleted ({error})"
+        error = RefusedError(why, where=str(log_dir.path))
+    if error.consequence.remembered:
+        _record_quarantine(store, log_dir, name, error)
+    return CleaningResult.of_error(name, str(log_dir.path), error)
+
+
+def _is_gone(path: Path) -> bool:
+    """Whether there is no such directory any more; a disk that does not answer says nothing."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _record_quarantine(store: StateStore, log_dir: LogDir, name: TopicPartition, met: CleanerdError) -> None:
+    """Why the partition could not be cleaned; its clean point stays what it was."""
+    try:
+        log = read_partition(log_dir, name)
+    except CleanerdError:
+        return
+    store.save(log_dir, log, quarantined(str(met), met, log, store.load(log_dir, log)))

@@ -1,0 +1,297 @@
+"""One segment goes, several come: replaced segments are put back (S-40), an overflowed one is split (C-67) (F-12).
+
+It is a swap with several outputs, as Kafka itself makes one when it splits a segment, with the barriers that it leaves
+out. Told here for an undo; the other case is in :mod:`cleanerd.swap.split`. What the loader makes of every state in
+between:
+
+1. All files arrive as ``.cleaned``: *not yet*.
+2. Those of the later segments become ``.swap``. The first segment's are ``.cleaned`` still, and they have the smallest
+   base offset, so the loader throws everything away: *not yet*. Barrier.
+3. Those of the first segment become ``.swap``. While one ``.cleaned`` is left: *not yet*; with the last rename: *put
+   back*. This is the commit point. Barrier.
+4. The files of the segment that goes become ``.deleted``, or the loader removes them itself. Barrier.
+5. The logs get their names, ascending, with a barrier after each: the loader removes whatever lies between the first
+   and the last ``.log.swap``, so one that has its name already must lie below all that have not.
+6. The indexes get theirs. Barrier.
+
+Groups go in *descending* order: a tombstone is back before the older values that it hides (the reverse of S-30).
+
+What no order of ours can help: a loader that is past the commit point and is itself cut short between its renames,
+which it does in no particular order. Then its next start can remove a segment that had its name already. Kafka has that
+hole wherever it replaces one segment by several; it opens only when the broker is started on an undo that was cut
+short, and that start is cut short too. ``cleanerd undo`` and ``clean`` close it before they do anything else, and the
+kept segments are removed last of all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from pydantic import ConfigDict
+
+from cleanerd.broker.lock_file import FileOwner
+from cleanerd.cleaner.manifest import (
+    KINDS,
+    PLAN_ID,
+    RESTORE,
+    FileFact,
+    FileKind,
+    read_document,
+    staged_name,
+    staging_path,
+    write_document,
+)
+from cleanerd.errors import CorruptionError
+from cleanerd.format.adapters import Offset, adapter_of
+from cleanerd.format.names import DELETED_SUFFIX
+from cleanerd.swap.group_swap import (
+    MOVE_ORDER,
+    CommitGuard,
+    cleaned_name,
+    final_name,
+    force_rebuild_if_torn,
+    swap_name,
+)
+from cleanerd.swap.journal import Journal
+from cleanerd.swap.unfinished import refuse_unfinished, require_retirable
+from cleanerd.swap.validate import has_fact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cleanerd.swap.files import PartitionFiles
+
+FORMAT: Final = 1
+
+_STRICT = ConfigDict(strict=True, extra="forbid")
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredSegment:
+    """One segment to be put back; ``files`` always has ``log``."""
+
+    base: Offset
+    files: dict[FileKind, FileFact]
+
+    __pydantic_config__ = _STRICT
+
+    def kinds(self) -> tuple[FileKind, ...]:
+        """The kinds of file it has, in the order of ``KINDS``."""
+        return tuple(kind for kind in KINDS if kind in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreGroup:
+    """``segments``, ascending, come in the place of the segment ``base``; ``end`` is where the next one begins."""
+
+    base: Offset
+    end: Offset
+    segments: tuple[RestoredSegment, ...]
+
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePlan:
+    """``.kstage/<plan id>/restore.json``: all files named in it lie there, on the disk. Groups descend."""
+
+    plan: str
+    groups: tuple[RestoreGroup, ...]
+
+    __pydantic_config__ = _STRICT
+
+    def to_json(self) -> bytes:
+        """The bytes of the file that :meth:`from_json` reads."""
+        return write_document(self, adapter_of(RestorePlan), version=FORMAT)
+
+    @classmethod
+    def from_json(cls, data: bytes, where: str) -> RestorePlan:
+        """The plan in ``data``, checked so far that its numbers can be used as names of files.
+
+        Raises:
+            UnsupportedLogError: a newer cleanerd wrote it.
+            CorruptionError: anything else that is no such plan.
+        """
+        plan = read_document(data, where, adapter_of(RestorePlan), newest=FORMAT)
+        _check(plan, where)
+        return plan
+
+
+def _check(plan: RestorePlan, where: str) -> None:
+    """What ties the parts together; raises CorruptionError."""
+    if PLAN_ID.fullmatch(plan.plan) is None:
+        raise CorruptionError(f"{plan.plan[:60]!r} is not a plan id", where=where)
+    if any(later.base < earlier.end for later, earlier in pairwise(plan.groups)):
+        raise CorruptionError("the groups do not descend", where=where)
+    for group in plan.groups:
+        edges = (*(segment.base for segment in group.segments), group.end)
+        if not group.segments or edges[0] != group.base or any(left >= right for left, right in pairwise(edges)):
+            raise CorruptionError(f"the segments of group {group.base} do not ascend to its end", where=where)
+        if any("log" not in segment.files for segment in group.segments):
+            raise CorruptionError(f"a segment of group {group.base} lacks its log", where=where)
+
+
+def write_restore(files: PartitionFiles, plan: RestorePlan) -> None:
+    """``restore.json``, last of what is staged: all that it names is on the disk, and so is this when it returns.
+
+    Raises:
+        CleanerdError: it cannot be written.
+    """
+    directory = staging_path(plan.plan)
+    owner = files.stat(".")
+    temporary = f"{directory}/{RESTORE}.tmp"
+    files.write(
+        temporary, plan.to_json(), FileOwner(owner.st_uid, owner.st_gid, 0o644) if owner else FileOwner(-1, -1, 0o644)
+    )
+    files.fsync(temporary)
+    files.rename(temporary, f"{directory}/{RESTORE}")
+    files.fsync_directory(directory)
+
+
+def restore_group(
+    files: PartitionFiles, plan_id: str, group: RestoreGroup, journal: Journal, lock: CommitGuard
+) -> None:
+    """Put the staged segments of ``group`` in the place of the one that replaced them. Groups go in descending order.
+
+    Before the first of them the caller has made sure that nothing unfinished lies there (U-34), which takes a look at
+    every name in the directory. Here, with thousands of groups, only the group's own are looked at.
+
+    Raises:
+        RefusedError: another swap is in doubt, or what goes cannot be taken away (U-34). Nothing was touched.
+        LogDirBusyError: the lock is gone. Touch nothing any more, not even to tidy up.
+        CleanerdError: the system refused a step: :func:`~cleanerd.swap.recover.recover` makes it one or the other.
+    """
+    names = _existing_names(files, group)
+    refuse_unfinished(files, names)  # U-34
+    require_retirable(files, sorted({final_name(group.base, kind) for kind in KINDS} & names))
+    for segment in group.segments:
+        for kind in MOVE_ORDER:
+            if kind in segment.files:
+                files.rename(staged_name(plan_id, segment.base, kind), cleaned_name(segment.base, kind))
+    files.fsync_directory()
+    journal.begin(group)
+    lock.check()
+    first, *later = group.segments
+    if later:
+        _to_swap(files, reversed(later))
+        files.fsync_directory()
+    _to_swap(files, [first])
+    files.fsync_directory()
+    complete_restore(files, group)
+    journal.done(group)
+
+
+def complete_restore(files: PartitionFiles, group: RestoreGroup) -> None:
+    """Steps 4 to 6 from wherever a committed group stands; the names up to here must be on the disk.
+
+    Raises:
+        CleanerdError: the system refused a step; call again.
+    """
+    names = _existing_names(files, group)
+    base, first = group.base, group.segments[0]
+    if swap_name(base, "log") in names:
+        for kind in KINDS:
+            # One that has no .swap file beside it and ought to is the right one already: a loader renamed it.
+            arrived = kind in first.files and swap_name(base, kind) not in names
+            if final_name(base, kind) in names and not arrived:
+                files.rename(final_name(base, kind), final_name(base, kind) + DELETED_SUFFIX)
+        files.fsync_directory()
+    for segment in group.segments:
+        if swap_name(segment.base, "log") in names:
+            files.rename(swap_name(segment.base, "log"), final_name(segment.base, "log"))
+            files.fsync_directory()
+    for segment in group.segments:
+        for kind in segment.kinds():
+            if kind != "log" and swap_name(segment.base, kind) in names:
+                files.rename(swap_name(segment.base, kind), final_name(segment.base, kind))
+    files.fsync_directory()
+    names = _existing_names(files, group)
+    for kind in KINDS:
+        if final_name(base, kind) + DELETED_SUFFIX in names:
+            files.unlink(final_name(base, kind) + DELETED_SUFFIX)
+    files.fsync_directory()
+
+
+def _existing_names(files: PartitionFiles, group: RestoreGroup) -> set[str]:
+    """Which of the names that the files of ``group`` can have there are."""
+    bases = {group.base, *(segment.base for segment in group.segments)}
+    names = (name(base, kind) for base in bases for kind in KINDS for name in (final_name, cleaned_name, swap_name))
+    deleted = (final_name(group.base, kind) + DELETED_SUFFIX for kind in KINDS)
+    return {name for name in (*names, *deleted) if files.stat(name) is not None}
+
+
+def restore_names(files: PartitionFiles, plan: RestorePlan, unfinished: set[str]) -> set[str]:
+    """Those of the ``unfinished`` files that hold what was staged for ``plan``."""
+    candidates = (
+        (name(segment.base, kind), fact)
+        for group in plan.groups
+        for segment in group.segments
+        for kind, fact in segment.files.items()
+        for name in (cleaned_name, swap_name)
+    )
+    return {name for name, fact in candidates if name in unfinished and has_fact(files, name, fact)}
+
+
+def resolve_restore(files: PartitionFiles, plan: RestorePlan) -> tuple[list[int], list[int]]:
+    """Make every group of an interrupted undo one or the other: bases put back, bases left as they were.
+
+    Raises:
+        CleanerdError: the system refused a step; call again.
+    """
+    journal = Journal(files, plan.plan).entries()
+    completed: list[int] = []
+    rolled_back: list[int] = []
+    for group in plan.groups:
+        if group.base in journal.done:
+            continue
+        names = files.names()
+        if _is_committed(files, group, names, begun=group.base in journal.begun):
+            for segment in group.segments:
+                force_rebuild_if_torn(files, segment, names)
+            complete_restore(files, group)
+            completed.append(group.base)
+        elif names & {name(s.base, k) for s in group.segments for k in s.files for name in (cleaned_name, swap_name)}:
+            _roll_back(files, group)
+            rolled_back.append(group.base)
+    return completed, rolled_back
+
+
+def _is_committed(files: PartitionFiles, group: RestoreGroup, names: frozenset[str], *, begun: bool) -> bool:
+    """Whether the group is past step 3, however much of the rest is done."""
+    first, *later = group.segments
+    wanted = [(segment.base, kind) for segment in group.segments for kind in segment.files]
+    if not begun or any(cleaned_name(base, kind) in names for base, kind in wanted):
+        return False
+    if any(final_name(segment.base, "log") in names for segment in later):
+        return True  # step 5, ours or a loader's: such a file comes after the commit point only
+    if swap_name(group.base, "log") in names:
+        # Nothing went yet, or what goes is on its way. A loader that was undoing and lost its power can have left a
+        # part of the .swap files; with all of them there it is the commit point.
+        whole = all(swap_name(base, kind) in names for base, kind in wanted)
+        return whole or final_name(group.base, "log") not in names
+    return has_fact(files, final_name(group.base, "log"), first.files["log"])
+
+
+def _roll_back(files: PartitionFiles, group: RestoreGroup) -> None:
+    """Undo the undo. The first segment's ``.cleaned`` files protect the rest, so they go last."""
+    first, *later = group.segments
+    names = files.names()
+    for step in (
+        [swap_name(s.base, kind) for s in group.segments for kind in s.kinds() if kind != "log"],
+        [swap_name(s.base, "log") for s in reversed(group.segments)],
+        [cleaned_name(s.base, kind) for s in later for kind in s.kinds()],
+        [cleaned_name(first.base, kind) for kind in first.kinds()],
+    ):
+        present = [name for name in step if name in names]
+        for name in present:
+            files.unlink(name)
+        if present:
+            files.fsync_directory()
+
+
+def _to_swap(files: PartitionFiles, segments: Iterable[RestoredSegment]) -> None:
+    for segment in segments:
+        for kind in segment.kinds():
+            files.rename(cleaned_name(segment.base, kind), swap_name(segment.base, kind))

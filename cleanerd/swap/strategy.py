@@ -1,0 +1,174 @@
+"""What differs between the ways in which a cleaning gets into a log; all else of a round is ``swap/round.py``.
+
+``put_by_rename.py``: the broker is down. ``put_by_agent.py``: it runs, and its agent swaps. ``put_staged.py``: nothing
+is put yet, the plan waits for ``cleanerd apply``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from cleanerd.cleaner.planning import make_plan
+from cleanerd.cleaner.refusals import refuse_split
+from cleanerd.cleaner.resources import disk_reserve_bytes
+from cleanerd.errors import CleanerdError
+from cleanerd.swap.group_swap import finish_plan
+from cleanerd.swap.recover import rollback_on_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from cleanerd.broker.partition_snapshot import PartitionSnapshot
+    from cleanerd.cleaner.cleaner import Cleaning
+    from cleanerd.cleaner.decide import SegmentDecision
+    from cleanerd.cleaner.manifest import StagedGroup
+    from cleanerd.cleaner.plan import CleaningPlan
+    from cleanerd.cleaner.resources import Resources
+    from cleanerd.cleaner.result import CleaningResult
+    from cleanerd.cleaner.stage import Staging
+    from cleanerd.cleaner.survey import CleaningOptions, Survey
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.segments.log_dir import LogDir
+    from cleanerd.segments.reading import SegmentReader
+    from cleanerd.state.cleaner_checkpoint import StateStore
+    from cleanerd.swap.files import PartitionFiles
+
+TRIES: Final = 4
+"""So often a partition is planned in a round when its log changes while it is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwappedGroups:
+    """OP-12: the groups that a round has put into the log so far, in all its tries; they stay when the round fails."""
+
+    groups: int = 0
+    segments: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+
+    def plus(self, staged: StagedGroup, members: Sequence[SegmentDecision]) -> SwappedGroups:
+        """With one more group."""
+        return SwappedGroups(
+            self.groups + 1,
+            self.segments + len(members),
+            self.bytes_before + sum(member.source.segment.size_bytes for member in members),
+            self.bytes_after + staged.files["log"].bytes,
+        )
+
+    def in_failed(self, result: CleaningResult) -> CleaningResult:
+        """A round that failed, with what it has swapped before that."""
+        return replace(
+            result,
+            groups=self.groups,
+            segments_rewritten=self.segments,
+            bytes_before=self.bytes_before,
+            bytes_after=self.bytes_after,
+        )
+
+    def in_done(self, result: CleaningResult) -> CleaningResult:
+        """A round that ended well, in which these were swapped by tries before the last one."""
+        return replace(
+            result,
+            outcome="cleaned" if self.groups else result.outcome,
+            groups=result.groups + self.groups,
+            segments_rewritten=result.segments_rewritten + self.segments,
+            bytes_before=result.bytes_before + self.bytes_before - self.bytes_after,
+        )
+
+
+class SwapStrategy(ABC):
+    """One partition's turn. Methods are called in the order in which they stand here, from :meth:`enter` on every try.
+
+    Each may raise CleanerdError: then the partition is not cleaned, and ``errors.CONSEQUENCES`` says what follows.
+    ``lasting``: what is staged may be taken up after a crash of the machine. ``can_split``: see :meth:`split`.
+    """
+
+    lasting: ClassVar[bool] = True
+    can_split: ClassVar[bool] = False
+
+    def __init__(
+        self, log_dir: LogDir, store: StateStore, resources: Resources, name: TopicPartition, options: CleaningOptions
+    ) -> None:
+        self.log_dir = log_dir
+        self.store = store
+        self.resources = resources
+        self.name = name
+        self.options = options
+        self.last_base: int | None = None
+        """The segment that was put last, in whichever try."""
+        self.swapped = SwappedGroups()
+
+    def waits(self) -> Iterator[float]:
+        """Seconds before each further try."""
+        return iter([0.0] * (TRIES - 1))
+
+    @abstractmethod
+    def enter(self, files: PartitionFiles) -> None:
+        """Claim the partition; nothing in it may be half done."""
+
+    @abstractmethod
+    def read(self) -> PartitionSnapshot:
+        """The partition as it is now."""
+
+    def plan(self, reading: PartitionSnapshot, found: Survey, reader: SegmentReader) -> CleaningPlan:
+        """What is to be done."""
+        return make_plan(reading.log_dir, found, self.resources, self.options, reader)
+
+    def split(
+        self,
+        files: PartitionFiles,
+        found: Survey,
+        cleaning: Cleaning,
+        overflowed: Sequence[SegmentDecision],
+        *,
+        grows: bool = False,
+    ) -> tuple[str, ...]:
+        """Split segments that no index or no file can hold (C-67, U-55); then it is planned anew. Returns notes."""
+        del files, found, overflowed, grows
+        refuse_split(cleaning)
+        return ()
+
+    def check(self, files: PartitionFiles, cleaning: Cleaning) -> None:  # noqa: B027 - mostly there is nothing
+        """Refuse what cannot be put."""
+
+    def record_settings(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
+        """Before the first group is put: whoever is killed after that remembers nothing (U-6)."""
+        del files
+        self.store.require_rules(self.log_dir, found.log, cleaning.plan.fingerprint)
+
+    @abstractmethod
+    def swap_groups(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
+        """Stage the groups, of which there is at least one, and put them into the log, ascending."""
+
+    @abstractmethod
+    def record_result(self, found: Survey, cleaning: Cleaning, result: CleaningResult) -> CleaningResult:
+        """Remember how far the log is clean now; the result, completed."""
+
+    def swapped_group(self, staged: StagedGroup, members: Sequence[SegmentDecision]) -> None:
+        """It is in the log now, whatever becomes of the groups after it."""
+        self.last_base = staged.base
+        self.swapped = self.swapped.plus(staged, members)
+
+    def translate_error(self, error: CleanerdError) -> CleanerdError:
+        """Why the try failed, when that is something else than what was met."""
+        return error
+
+    def before_retry(self, error: CleanerdError) -> None:  # noqa: B027 - mostly there is nothing
+        """After ``error`` another try begins now."""
+
+    @contextmanager
+    def _staging(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> Iterator[Staging]:
+        """Where the groups are staged; :meth:`_take_back` when the block fails."""
+        reserve_bytes = disk_reserve_bytes(self.resources, found.config, cleaning.plan.path)
+        back = partial(self._roll_back, files, cleaning.plan)
+        with cleaning.staging(reserve_bytes, lasting=self.lasting) as staging, rollback_on_error(back):
+            yield staging
+
+    def _roll_back(self, files: PartitionFiles, plan: CleaningPlan) -> None:
+        """Tidy up; groups that were put stay."""
+        with suppress(CleanerdError):
+            finish_plan(files, plan.plan_id)

@@ -1,0 +1,87 @@
+"""What a settings file may be, and what is said of one that is none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.config.loading import LISTS, NO_TOML, TWICE, load, refused
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.slow
+def test_files_that_are_none(tmp_path: Path, toml: Path) -> None:
+    assert "No such file" in refused(files=(tmp_path / "missing.toml",))
+    toml.write_text("a = \n")
+    assert "not a TOML file" in refused(files=(toml,))
+    assert "line 1" in refused(files=(toml,))
+    toml.write_bytes(b"a = '\xff'")
+    assert "no UTF-8 at byte 5" in refused(files=(toml,))
+    toml.write_text("# " + "x" * (1 << 20))
+    assert "larger than 1 MiB" in refused(files=(toml,))
+    toml.write_text("a" + ".a" * 5000 + " = 1")
+    assert str(toml) in refused(files=(toml,))
+
+
+def test_a_file_with_a_byte_order_mark(toml: Path) -> None:
+    """Editors of Windows write one; it was "Invalid statement (at line 1, column 1)", about a line that looks right."""
+    toml.write_bytes(b'\xef\xbb\xbf"log.segment.bytes" = 100\r\n"log.segment.byte" = 5\r\n')
+    assert refused(files=(toml,)).startswith(f"{toml}:2: unknown key log.segment.byte (")
+    toml.write_bytes(b'\xef\xbb\xbf"log.segment.bytes" = 100\r\n')
+    assert load(files=(toml,)).daemon.log_segment_bytes == 100
+
+
+@pytest.mark.parametrize(("document", "said", "hint"), NO_TOML)
+def test_what_is_no_toml_says_what_to_do(toml: Path, document: str, said: str, hint: str) -> None:
+    """To a file that was torn, or that has a key twice, it was said that text is written in quotes.
+
+    And int() refuses thousands of digits with a ValueError that is none of TOML's: that got out of everything.
+    """
+    toml.write_text(document)
+    message = refused(files=(toml,))
+    assert message.startswith(f"{toml}: not a TOML file: ")
+    assert said in message
+    assert hint in message
+
+
+@pytest.mark.parametrize("number", ["0x" + "f" * 5000, "1" * 100, "-" + "1" * 100])
+def test_a_number_of_any_length_is_a_value_like_any_other(toml: Path, number: str) -> None:
+    toml.write_text(f'"log.cleaner.threads" = {number}\n')
+    assert refused(files=(toml,)).startswith(f"{toml}:1: log.cleaner.threads is '")
+
+
+@pytest.mark.parametrize(("document", "said"), LISTS)
+def test_a_list_where_one_value_goes(toml: Path, document: str, said: str) -> None:
+    """The words were put together with a comma: state lay in the directory "/a,/b"."""
+    toml.write_text(document)
+    assert said in refused(files=(toml,))
+
+
+def test_a_list_where_several_words_go(toml: Path) -> None:
+    toml.write_text(
+        '"cleanerd.log.dirs" = ["/a", "/b"]\n"cleanerd.topics.exclude" = ["x-*"]\n"cleanerd.http.hosts" = ["h", "i"]\n'
+        '"bootstrap.servers" = ["a:1", "b:2"]\n"log.cleanup.policy" = ["compact", "delete"]\n'
+    )
+    daemon = load(files=(toml,)).daemon
+    assert (len(daemon.cleanerd_log_dirs), daemon.cleanerd_topics_exclude) == (2, ("x-*",))
+    assert (daemon.cleanerd_http_hosts, daemon.bootstrap_servers) == (("h", "i"), "a:1,b:2")
+    assert daemon.log_cleanup_policy == {"compact", "delete"}
+
+
+@pytest.mark.parametrize(("document", "line", "key", "other"), TWICE)
+def test_a_key_that_a_file_sets_in_two_ways_of_writing(
+    toml: Path, document: str, line: int, key: str, other: str
+) -> None:
+    """TOML lets both stand, and the last one won without a word: of a generated file that observes, the mode below."""
+    toml.write_text(document)
+    assert refused(files=(toml,)) == f"{toml}:{line}: {key} is set twice, here and as {other}"
+
+
+def test_the_same_key_of_two_topics_or_two_files_is_set_once_each(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.toml", tmp_path / "b.toml"
+    first.write_text('"log.segment.bytes" = 100\n[topics.a]\n"cleanup.policy" = "compact"\n')
+    second.write_text('log.segment.bytes = 200\n[topics.b]\n"cleanup.policy" = "compact"\n')
+    assert load(files=(first, second)).daemon.log_segment_bytes == 200

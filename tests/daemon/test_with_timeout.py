@@ -1,0 +1,51 @@
+"""cleanerd.daemon.with_timeout: a wait with an end, and a task that can be ended at any moment of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from cleanerd.daemon.with_timeout import within
+
+
+def test_a_result_in_time_is_returned() -> None:
+    async def story() -> None:
+        assert await within(60, asyncio.sleep(0, "it")) == "it"
+
+    asyncio.run(story())
+
+
+def test_a_wait_that_takes_too_long_is_cancelled() -> None:
+    async def story() -> None:
+        late = asyncio.get_running_loop().create_future()
+        with pytest.raises(TimeoutError):
+            await within(0.01, late)
+        assert late.cancelled()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3])
+def test_a_task_ends_although_what_it_waits_for_comes_at_that_moment(turns: int) -> None:
+    """As the daemon, stopped when the file system has just told of a change: it went on for ever, on Python 3.11."""
+
+    async def looks(woken: asyncio.Event) -> None:
+        while True:
+            woken.clear()
+            with contextlib.suppress(TimeoutError):
+                await within(3600, woken.wait())
+
+    async def story() -> None:
+        woken = asyncio.Event()
+        task = asyncio.create_task(looks(woken))
+        await asyncio.sleep(0.01)
+        woken.set()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task], timeout=5)
+        assert task.cancelled()
+
+    asyncio.run(story())

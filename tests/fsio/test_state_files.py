@@ -1,0 +1,67 @@
+"""U-33: files of the state directory are locked, and their owner, who may be anybody, cannot keep others for ever."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.daemon.registry.pauses import NO_PAUSES, load_pauses
+from cleanerd.errors import CleanerdError
+from cleanerd.fsio import state_files
+from cleanerd.state.delegations import Delegations
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def change(root: Path, wait_seconds: float = state_files.LOCK_WAIT_SECONDS) -> None:
+    with Delegations(root).changing(wait_seconds):
+        pass
+
+
+def test_a_lock_that_is_never_given_back(tmp_path: Path) -> None:
+    """It is waited for a while, and then said who is in the way."""
+    with (tmp_path / "delegations.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(CleanerdError, match=r"another process has held delegations\.lock for"):
+            change(tmp_path, wait_seconds=0.2)
+    change(tmp_path)
+
+
+def test_a_lock_that_is_released_is_taken(tmp_path: Path) -> None:
+    """Others that change the file are waited for."""
+    descriptor = os.open(tmp_path / "x.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    given_back: list[bool] = []
+
+    def give_back() -> None:
+        given_back.append(True)
+        os.close(descriptor)
+
+    timer = threading.Timer(0.3, give_back)
+    timer.start()
+    with state_files.locked(tmp_path / "x.lock", tmp_path.stat()):
+        assert given_back
+    timer.join()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"format": 2, "paused": true}', "written by a newer cleanerd (format 2, this one knows 1)"),
+        ('{"format": 0}', "damaged (its format is 0, not 1)"),
+        ('{"format": true, "paused": true}', "damaged ('paused_partitions')"),
+        ('{"format": "2"}', "damaged (its format is '2', not 1)"),
+        ("[]", "damaged ("),
+    ],
+)
+def test_a_newer_release_is_told_from_damage(tmp_path: Path, text: str, told: str) -> None:
+    """U-10: whoever steps back to an older release is not sent to look for a broken disk; here by what is paused."""
+    (tmp_path / "daemon.json").write_text(text)
+    pauses, warning = load_pauses(tmp_path)
+    assert pauses == NO_PAUSES
+    assert warning.startswith(f"{tmp_path / 'daemon.json'}: {told}")

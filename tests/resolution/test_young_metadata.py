@@ -1,0 +1,42 @@
+"""What is too young in the metadata log, by a clock that may have jumped (U-23, U-42)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.config import load_settings
+from cleanerd.host.clock import LastTime, steady_ms, wall_ms
+from cleanerd.resolution.broker_facts import METADATA_AGE_MS, broker_facts
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.state.last_time import boot_id, save_time
+from tests.cli.clean_log_dirs import good, write_metadata
+from tests.support.format_bytes import config as config_record
+from tests.support.format_bytes import metadata_batch
+from tests.support.log_dirs import make_log_dir
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MINUTE_MS = 60_000
+DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize("ahead_ms", [0, DAY_MS])
+def test_a_clock_that_jumped_ahead(tmp_path: Path, ahead_ms: int) -> None:
+    """By the new time nothing would be young any more, and what was never committed would count."""
+    path = make_log_dir(tmp_path / "logs", {"orders-0": good()})
+    log = write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}}) / f"{0:020d}.log"
+    now = wall_ms() - ahead_ms
+    old, young = now - METADATA_AGE_MS - MINUTE_MS, now - METADATA_AGE_MS + MINUTE_MS
+    log.write_bytes(
+        log.read_bytes()
+        + metadata_batch(2, config_record(2, "orders", "segment.bytes", "77"), timestamp=old)
+        + metadata_batch(3, config_record(2, "orders", "cleanup.policy", "delete"), timestamp=young)
+    )
+    assert save_time(tmp_path / "state", LastTime(boot_id(), steady_ms(), now)) == ""
+    settings = load_settings(assignments=[f"cleanerd.state.dir={tmp_path / 'state'}"])
+    facts = broker_facts(settings, read_log_dir(path), [], running=True)
+    assert facts.metadata is not None
+    assert facts.metadata.topic_configs == {"orders": {"cleanup.policy": "compact", "segment.bytes": "77"}}

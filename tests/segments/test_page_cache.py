@@ -1,0 +1,66 @@
+"""What was not in the page cache before a cleaning is not left there; what was, stays."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.segments.page_cache import cold_segments, drop
+from cleanerd.segments.segment import Segment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def segment(path: Path, base: int, size: int = 1 << 20) -> Segment:
+    file = path / f"{base:020d}.log"
+    with file.open("wb") as out:
+        out.write(os.urandom(size))
+        os.fsync(out.fileno())
+    return Segment.from_stat(base, file.stat(), frozenset())
+
+
+def evict(path: Path, found: Segment) -> None:
+    descriptor = os.open(path / f"{found.base:020d}.log", os.O_RDONLY)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
+
+
+def test_cold_ones_are_dropped_and_warm_ones_stay(tmp_path: Path) -> None:
+    """Page-cache friendly."""
+    cold, warm = segment(tmp_path, 0), segment(tmp_path, 5)
+    evict(tmp_path, cold)
+    found = cold_segments(tmp_path, [cold, warm])
+    if found != [cold]:
+        pytest.skip("this file system does not say, or keeps everything in memory")
+    # A kernel that needs memory, or one page that is just in use, gives another answer now and then.
+    right = {"all are read": [], "dropped": [cold]}
+    seen = {}
+    for _ in range(10):
+        for each in (cold, warm):
+            (tmp_path / f"{each.base:020d}.log").read_bytes()
+        seen = {"all are read": cold_segments(tmp_path, [cold, warm])}
+        drop(tmp_path, found)
+        seen["dropped"] = cold_segments(tmp_path, [cold, warm])
+        if seen == right:
+            break
+    assert seen == right
+
+
+def test_nobody_asks_about_a_small_log(tmp_path: Path) -> None:
+    """Two opened files and as many questions cost more than four pages are worth; from 16 KiB on it counts."""
+    below = [segment(tmp_path, 0, 8192), segment(tmp_path, 5, 8191)]
+    assert cold_segments(tmp_path, below, lambda *_: True) == []
+    at_it = [below[0], segment(tmp_path, 7, 8192)]
+    assert cold_segments(tmp_path, at_it, lambda *_: True) == at_it
+
+
+def test_files_that_went_away_or_changed_are_nobodys_business(tmp_path: Path) -> None:
+    gone, other = segment(tmp_path, 0), segment(tmp_path, 5)
+    (tmp_path / f"{0:020d}.log").unlink()
+    (tmp_path / f"{5:020d}.log").rename(tmp_path / "kept")
+    segment(tmp_path, 5)
+    drop(tmp_path, [gone, other])
+    assert cold_segments(tmp_path, [gone]) == []

@@ -1,0 +1,267 @@
+"""Marks of what is being worked on, and what is made of those that a killed process left (U-35)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.format.names import TopicPartition
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.state import in_progress
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.state.in_progress import CrashSuspect, InFlightMarkers
+from tests.cleaner.driver import scratch
+from tests.support.log_dirs import Partition, make_log_dir
+from tests.support.logs import keyed_batch
+from tests.support.root import SOMEBODY, as_somebody, needs_root
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd.segments.log_dir import LogDir
+
+NAME = TopicPartition("orders", 0)
+OTHER = TopicPartition("orders", 1)
+
+_WORKER = """
+import sys, time
+from pathlib import Path
+from cleanerd.format.names import TopicPartition
+from cleanerd.state.in_progress import InFlightMarkers
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.segments.log_dir import read_log_dir
+marks = InFlightMarkers(StateStore(Path(sys.argv[1])))
+log_dir = read_log_dir(Path(sys.argv[2]))
+marks.suspects(log_dir)
+with marks.working(log_dir, TopicPartition("orders", 0)):
+    print("at work", flush=True)
+    time.sleep(60)
+"""
+
+
+class Scene:
+    """A state directory and a log directory."""
+
+    def __init__(self, root: Path) -> None:
+        self.state = root / "state"
+        self.path = make_log_dir(root / "logs", {"orders-0": Partition({0: keyed_batch(0, [("k", "v")])})})
+        self.store = StateStore(self.state)
+        self.log_dir: LogDir = read_log_dir(self.path)
+
+    def marks(self) -> InFlightMarkers:
+        """As another process finds them."""
+        return InFlightMarkers(StateStore(self.state))
+
+    def suspects(self) -> dict[TopicPartition, int]:
+        """How many died at each."""
+        return {name: suspect.deaths for name, suspect in self.marks().suspects(self.log_dir).items()}
+
+    def worker(self) -> subprocess.Popen[str]:
+        """A process that is at work."""
+        words = [sys.executable, "-c", _WORKER, str(self.state), str(self.path)]
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "at work\n"
+        return process
+
+    def killed(self, number: int = signal.SIGKILL) -> None:
+        """One that is killed at work."""
+        process = self.worker()
+        process.send_signal(number)
+        process.wait()
+
+    @property
+    def mark(self) -> Path:
+        """The file."""
+        return self.state / in_progress.PLACE / self.store.directory_name(self.log_dir) / str(NAME)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    """One a test."""
+    return Scene(tmp_path)
+
+
+def test_a_live_process_leaves_no_mark(scene: Scene) -> None:
+    """Neither while it is at work, nor when it has ended, with an error or without."""
+    with scene.marks().working(scene.log_dir, NAME):
+        assert scene.mark.exists()
+        assert scene.suspects() == {}
+    with pytest.raises(KeyError), scene.marks().working(scene.log_dir, NAME):
+        raise KeyError
+    assert list(scene.mark.parent.iterdir()) == []
+    assert scene.suspects() == {}
+
+
+def test_a_killed_one_is_counted_once(scene: Scene) -> None:
+    """However often somebody looks, and whoever is at work on something else meanwhile."""
+    scene.killed()
+    assert [scene.suspects() for _ in range(3)] == [{NAME: 1}] * 3
+    with scene.marks().working(scene.log_dir, OTHER):
+        assert scene.suspects() == {NAME: 1}
+    assert not next(iter(scene.marks().suspects(scene.log_dir).values())).is_too_much
+    scene.killed()
+    assert scene.suspects() == {NAME: 2}
+    (found,) = scene.marks().suspects(scene.log_dir).values()
+    assert found.is_too_much
+    assert "killed 2 times in a row" in found.reason
+    assert abs(found.noticed_ms / 1000 - time.time()) < 60
+
+
+def test_one_that_is_alive_is_no_suspect(scene: Scene) -> None:
+    """Another cleanerd at work, as a process of its own, also where it tries a suspect again."""
+    scene.killed()
+    process = scene.worker()
+    try:
+        assert scene.suspects() == {}
+    finally:
+        process.kill()
+        process.wait()
+    assert scene.suspects() == {NAME: 2}
+
+
+def test_a_good_end_forgets(scene: Scene) -> None:
+    """What killed it was not the partition."""
+    scene.killed()
+    assert scene.suspects() == {NAME: 1}
+    with scene.marks().working(scene.log_dir, NAME):
+        pass
+    assert scene.suspects() == {}
+
+
+def test_a_machine_that_went_down_is_not_counted(scene: Scene) -> None:
+    """A power cut, as told by the time of the last boot: any number of them puts nothing in quarantine."""
+    for _ in range(3):
+        scene.killed()
+        document = json.loads(scene.mark.read_text())
+        scene.mark.write_text(json.dumps({**document, "boot_seconds": document["boot_seconds"] - 100_000}))
+        assert scene.suspects() == {}
+    scene.killed()
+    assert scene.suspects() == {NAME: 1}
+
+
+def test_an_end_that_was_asked_for_is_not_counted(scene: Scene) -> None:
+    """A daemon that is told to stop lets go of its marks; whoever kills it then kills nobody's partition."""
+    marks = scene.marks()
+    with marks.working(scene.log_dir, NAME):
+        marks.begin_shutdown()
+        assert not scene.mark.exists()
+        with marks.working(scene.log_dir, OTHER):
+            assert list(scene.mark.parent.iterdir()) == []
+    assert scene.suspects() == {}
+
+
+@pytest.mark.long
+def test_forgiven_it_has_one_more_try(scene: Scene) -> None:
+    """``cleanerd retry``: again last and alone, and again left alone after one more death."""
+    assert scene.marks().clear_failures(scene.log_dir, NAME) is None
+    for _ in range(2):
+        scene.killed()
+        scene.suspects()
+    assert scene.suspects() == {NAME: 2}
+    forgiven = scene.marks().clear_failures(scene.log_dir, NAME)
+    assert forgiven is not None
+    assert not forgiven.is_too_much
+    assert scene.suspects() == {NAME: 1}
+    scene.killed()
+    assert scene.suspects() == {NAME: 2}
+
+
+@pytest.mark.long
+def test_a_death_after_the_work_says_nothing(scene: Scene) -> None:
+    """Nothing is left to do there: it is forgotten, unless somebody works on it again."""
+    scene.killed()
+    assert scene.suspects() == {NAME: 1}
+    process = scene.worker()
+    try:
+        scene.marks().outlived(scene.log_dir, NAME)
+        assert scene.mark.exists()
+    finally:
+        process.kill()
+        process.wait()
+    assert scene.suspects() == {NAME: 2}
+    scene.marks().outlived(scene.log_dir, NAME)
+    assert scene.suspects() == {}
+    assert not scene.mark.exists()
+    scene.marks().outlived(scene.log_dir, NAME)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rubbish", [b"", b"{", b"[]", b'{"format": 2}', b'{"format": 1, "deaths": "x"}', b"\xff" * 9])
+def test_rubbish_is_nobody(scene: Scene, rubbish: bytes) -> None:
+    """A damaged mark costs what it said."""
+    scene.killed()
+    scene.mark.write_bytes(rubbish)
+    assert scene.suspects() == {}
+    with scene.marks().working(scene.log_dir, NAME):
+        pass
+    assert not scene.mark.exists()
+
+
+def test_names_are_hostile(scene: Scene, tmp_path: Path) -> None:
+    """U-33: what is planted at a mark's name is neither followed nor changed, and nobody waits for a pipe."""
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    for plant in (
+        lambda: scene.mark.symlink_to(victim),
+        lambda: os.link(victim, scene.mark),
+        lambda: os.mkfifo(scene.mark),
+    ):
+        scene.mark.parent.mkdir(parents=True, exist_ok=True)
+        scene.mark.unlink(missing_ok=True)
+        plant()
+        assert scene.suspects() == {}
+        with scene.marks().working(scene.log_dir, NAME):
+            assert scene.suspects() == {}
+        assert victim.read_text() == "mine"
+        assert not scene.mark.exists()
+    (scene.state / in_progress.PLACE).rename(scene.state / "elsewhere")
+    (scene.state / in_progress.PLACE).symlink_to(scene.state / "elsewhere")
+    with scene.marks().working(scene.log_dir, NAME):
+        assert list((scene.state / "elsewhere").rglob(str(NAME))) == []
+
+
+def test_a_state_directory_that_cannot_be_used_costs_no_cleaning(tmp_path: Path) -> None:
+    """Marks are advisory."""
+    scene = Scene(tmp_path)
+    scene.state.write_text("a file")
+    with scene.marks().working(scene.log_dir, NAME):
+        pass
+    assert scene.suspects() == {}
+
+
+@pytest.mark.slow
+@needs_root
+def test_a_mark_that_cannot_be_removed_blames_nobody() -> None:
+    """The state directory became read-only meanwhile: the mark was let go of, and a death at it counted later."""
+    with scratch() as root:
+        os.chown(root, SOMEBODY, SOMEBODY)
+
+        def story() -> list[int]:
+            os.umask(0o022)
+            scene = Scene(root)
+            marks = scene.marks()
+            with marks.working(scene.log_dir, NAME):
+                scene.mark.parent.chmod(0o500)
+            left = scene.mark.exists()
+            scene.mark.parent.chmod(0o700)
+            found = [len(each.suspects(scene.log_dir)) for each in (scene.marks(), marks, scene.marks())]
+            return [left, *found, len(list(scene.mark.parent.iterdir()))]
+
+        assert as_somebody(story) == [True, 0, 0, 0, 0]
+
+
+def test_half_a_mark_is_swept(scene: Scene) -> None:
+    """What a process left that was killed while it made one."""
+    scene.killed()
+    (scene.mark.parent / "0123.tmp").write_text("half")
+    assert scene.suspects() == {NAME: 1}
+    assert [path.name for path in scene.mark.parent.iterdir()] == [str(NAME)]
+    assert CrashSuspect(1, 0).reason.startswith("cleanerd was killed while")

@@ -1,0 +1,68 @@
+"""What time it was when cleanerd last ran (U-42)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.host.clock import LastTime, wall_ms
+from cleanerd.state.last_time import FILE_NAME, boot_id, read_clock, save_time
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DAY_MS = 86_400_000
+
+
+def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
+    """U-42: who starts a day ahead of what was written down a moment ago does not believe it."""
+    clock = read_clock(tmp_path, [])
+    assert clock.read_ms()[1] == 0
+    now = clock.last()
+    for last in (LastTime(now.boot, now.steady_ms, now.wall_ms - DAY_MS, (7, 8), counted=False), now):
+        assert save_time(tmp_path / "made", last) == ""
+        warnings: list[str] = []
+        read = read_clock(tmp_path / "made", warnings)
+        assert warnings == []
+        kept = read.last()
+        assert (kept.boot, kept.since is None, kept.counted) == (last.boot, last.since is None, last.counted)
+        assert wall_ms() - read.now_ms() - (now.wall_ms - last.wall_ms) < 5000
+
+
+def test_the_machine_says_which_start_it_is(tmp_path: Path) -> None:
+    """And where it does not, that is no error: services are kept from most of /proc."""
+    assert boot_id() == boot_id()
+    assert boot_id(tmp_path / "none") == ""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": 2},
+        {"wall_ms": -1},
+        {"wall_ms": 1e300},
+        {"steady_ms": True},
+        {"steady_ms": 2**53},
+        {"since": [1]},
+        {"since": [1, -2]},
+        {"boot": None, "wall_ms": None},
+    ],
+)
+def test_a_damaged_file_counts_as_absent(tmp_path: Path, change: dict[str, object]) -> None:
+    """It is told, and the clock is believed."""
+    clock = read_clock(tmp_path, [])
+    save_time(tmp_path, clock.last())
+    path = tmp_path / FILE_NAME
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    warnings: list[str] = []
+    assert read_clock(tmp_path, warnings).read_ms()[1] == 0
+    assert len(warnings) == 1
+    assert str(path) in warnings[0]
+
+
+def test_where_nothing_can_be_written_it_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    told = save_time(tmp_path / "file" / "below", read_clock(tmp_path, []).last())
+    assert "cannot be written" in told

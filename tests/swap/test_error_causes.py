@@ -1,0 +1,290 @@
+"""An error's cause decides what becomes of its partition, and nothing else does: not who works, nor the way (U-38)."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from cleanerd import errors
+from cleanerd.broker import partition_snapshot
+from cleanerd.broker.agent_pool import AgentPool
+from cleanerd.cleaner.result import CleaningResult, exit_code
+from cleanerd.config import load_settings
+from cleanerd.daemon.backoff import Backoff
+from cleanerd.daemon.work import run_job
+from cleanerd.daemon.work.job import CleaningJob
+from cleanerd.daemon.work.spark_offload import SparkOffload
+from cleanerd.errors import CONSEQUENCES, AgentRefusalError, Cause, CleanerdError, ReportedError
+from cleanerd.format.names import TopicPartition
+from cleanerd.host.clock import Clock
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.swap import apply_staged as ready
+from cleanerd.swap.apply_staged import apply_partition
+from cleanerd.swap.lock import LogDirLock
+from cleanerd.swap.round import stage_partition
+from cleanerd.swap.session import LockedDir
+from tests.cleaner.driver import NAME, Silent, clean, resources, scratch
+from tests.support.log_dirs import make_log_dir, tree
+from tests.swap.live_round import clean_beside, held, running
+from tests.swap.offline_round import NOW, TOPIC, force, two_groups
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cleanerd.daemon.partition_scan import PartitionScan
+    from cleanerd.daemon.work.job import JobDone, Kind
+    from cleanerd.daemon.work.progress import JobProgress
+    from cleanerd.resolution.broker_facts import BrokerFacts
+
+FAILURES = Path(__file__).resolve().parents[2] / "docs" / "failures.md"
+PARTITION = TopicPartition("orders", 0)
+
+# class (and the agent's word): cause, outcome, whether the reason is remembered, exit code when nothing else was done
+TABLE: dict[str, tuple[str, str, bool, int]] = {
+    "CleanerdError": ("log", "quarantined", True, 1),
+    "KernelError": ("log", "quarantined", True, 1),
+    "CorruptionError": ("log", "quarantined", True, 5),
+    "UnsupportedLogError": ("log", "quarantined", True, 4),
+    "BatchTooLargeError": ("log", "quarantined", True, 4),
+    "TooManyPassesError": ("log", "quarantined", True, 1),
+    "LogTooLargeError": ("log", "quarantined", True, 4),
+    "DisorderedLogError": ("log", "quarantined", True, 4),
+    "SegmentGrowsError": ("log", "quarantined", True, 4),
+    "AgentRefusalError bad_log": ("log", "quarantined", True, 4),
+    "MachineError": ("world", "failed", False, 1),
+    "NoSpaceError": ("world", "failed", False, 1),
+    "ConfigError": ("operator", "skipped", False, 3),
+    "NotCompactedError": ("operator", "skipped", False, 3),
+    "RefusedError": ("operator", "skipped", False, 4),
+    "OutOfRangeError": ("operator", "skipped", False, 4),
+    "LogGrowsError": ("operator", "skipped", False, 4),
+    "LogDirBusyError": ("busy", "busy", False, 4),
+    "StalePlanError": ("moment", "skipped", False, 0),
+    "LaterError": ("moment", "skipped", False, 4),
+    "SegmentChangedError": ("moment", "skipped", False, 0),
+    "AgentUnavailableError": ("moment", "skipped", False, 4),
+    "AgentRefusalError io_error": ("world", "failed", False, 4),
+    "AgentRefusalError busy": ("moment", "skipped", False, 4),
+    "AgentRefusalError stopped": ("moment", "skipped", False, 4),
+    "AgentRefusalError log_changed": ("moment", "skipped", False, 0),
+    "AgentRefusalError io_error at log": ("moment", "skipped", False, 4),
+}
+
+
+def made(named: str) -> CleanerdError:
+    """An error of that class, as it may be raised anywhere."""
+    name, _, code = named.partition(" ")
+    if code:
+        code, _, operation = code.partition(" at ")
+        return AgentRefusalError("no", operation=operation or "swap", code=code)
+    if name == "SegmentGrowsError":
+        return errors.SegmentGrowsError(0, 100, where="as it is")
+    if name == "TooManyPassesError":
+        return errors.TooManyPassesError("as it is", 1, where="somewhere", hint="a larger map")
+    if name == "LaterError":
+        return errors.RetryLaterError("as it is", where="somewhere", seconds=1)
+    error: CleanerdError = getattr(errors, name)("as it is")
+    return error
+
+
+@contextmanager
+def raised(named: str, module: Any, name: str) -> Iterator[None]:
+    """``module.name`` raises it, every time."""
+
+    def raises(*_: object, **_more: object) -> None:
+        raise made(named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, name, raises)  # a table of errors, which no log brings out all of
+        yield
+
+
+def offline(root: Path, named: str) -> CleaningResult:
+    make_log_dir(root, {NAME: two_groups()})
+    with raised(named, partition_snapshot, "survey_log"):
+        return clean(root, force(), TOPIC)
+
+
+def stage(root: Path, named: str) -> CleaningResult:
+    make_log_dir(root, {NAME: two_groups()})
+    with raised(named, partition_snapshot, "survey_log"):
+        return staged(root)
+
+
+def staged(root: Path) -> CleaningResult:
+    store = StateStore(root.parent / "state")
+    return stage_partition(read_log_dir(root), store, resources(), PARTITION, TOPIC, force(), Silent())
+
+
+def apply(root: Path, named: str) -> CleaningResult:
+    make_log_dir(root, {NAME: two_groups()})
+    assert staged(root).outcome == "staged"
+    with LogDirLock.acquire(root, settle_seconds=0) as lock, raised(named, ready, "validate_plan"):
+        locked = LockedDir(read_log_dir(root), lock, StateStore(root.parent / "state"), resources())
+        return apply_partition(locked, PARTITION, TOPIC, force())
+
+
+def live(root: Path, named: str) -> CleaningResult:
+    with running(root) as agent, raised(named, partition_snapshot, "survey_log"):
+        return clean_beside(agent)
+
+
+def job_of(root: Path, kind: Kind, socket: Path | None = None) -> CleaningJob:
+    log_dir = read_log_dir(root)
+    facts = {
+        "resources": lambda **_inside: resources(),
+        "settings": load_settings([], [], {}),
+        "metadata_dir": None,
+        "topic_config": lambda *_, **_more: TOPIC,
+    }
+    return CleaningJob(
+        name=PARTITION,
+        path=root,
+        kind=kind,
+        trigger="asked",
+        look=cast(
+            "PartitionScan",
+            SimpleNamespace(log_dir=log_dir, config=TOPIC, fingerprint_changed=False, dirty_bytes=1, size_bytes=1),
+        ),
+        facts=cast("BrokerFacts", SimpleNamespace(**facts)),
+        socket=socket,
+        store=StateStore(root.parent / "state"),
+        progress=cast("JobProgress", SimpleNamespace(check=lambda: None, phase=lambda *_: None)),
+        started_ms=NOW,
+        threads=1,
+        before=None,
+        backoff=Backoff(1000, 8000),
+        clock=Clock(wall=lambda: NOW, steady=lambda: 0),
+    )
+
+
+def of_job(done: JobDone, named: str) -> CleaningResult:
+    """Its result; the daemon goes by the same: what is remembered is a failed job, with a time to try again."""
+    assert done.result is not None
+    assert bool(done.failed) == TABLE[named][2]
+    assert (done.retry is not None) == TABLE[named][2]
+    return done.result
+
+
+def daemon_stages(root: Path, named: str) -> CleaningResult:
+    make_log_dir(root, {NAME: two_groups()})
+    with held(root), raised(named, partition_snapshot, "survey_log"):
+        return of_job(run_job.run(job_of(root, "stage")), named)
+
+
+def daemon_cleans_live(root: Path, named: str) -> CleaningResult:
+    with running(root) as agent, raised(named, partition_snapshot, "survey_log"), AgentPool() as agents:
+        return of_job(run_job.run(job_of(root, "live", agent.socket_path), agents=agents), named)
+
+
+def daemon_hands_over(root: Path, named: str) -> CleaningResult:
+    """What ``spark clean --json`` says of it, in a process of its own, comes to the same here."""
+    make_log_dir(root, {NAME: two_groups()})
+
+    def command(_job: CleaningJob, settings: Path) -> list[str]:
+        with raised(named, partition_snapshot, "survey_log"):
+            told = staged(root)
+        answer = settings.with_name("answer")
+        answer.write_text(json.dumps({"schema": 1, "partitions": [told.to_json()]}))
+        return ["sh", "-c", f"cat {answer}; exit {exit_code([told])}"]
+
+    settings = load_settings([], ["cleanerd.spark.threshold.keys=1"], {})
+    job = job_of(root, "stage")
+    facts = SimpleNamespace(resources=lambda **_: resources(), settings=settings, metadata_dir=None)
+    job = replace(job, facts=cast("BrokerFacts", facts), hand_over=SparkOffload(command=command))
+    result = of_job(run_job.run(job), named)
+    assert result.reason.startswith("by Spark: ")
+    assert isinstance(result.error, ReportedError)
+    return result
+
+
+MODES: list[Callable[[Path, str], CleaningResult]] = [
+    offline, stage, apply, live, daemon_stages, daemon_cleans_live, daemon_hands_over,
+]  # fmt: skip
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with scratch() as path:
+        yield path / "logs"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.__name__)
+@pytest.mark.parametrize("named", TABLE)
+def test_every_error_in_every_mode(mode: Callable[[Path, str], CleaningResult], named: str) -> None:
+    """OP-10: cause, outcome, memory and exit code are the same wherever it is raised; the log is as it was."""
+    cause, outcome, remembered, code = TABLE[named]
+    with scratch() as path:
+        root = path / "logs"
+        result = mode(root, named)
+        quarantines = [
+            json.loads(each.read_text())["quarantine"] for each in (path / "state" / "partitions").rglob("*.json")
+        ]
+        assert [name for name in tree(root / NAME) if name.endswith((".swap", ".cleaned"))] == []
+    assert result.error is not None
+    assert (result.outcome, str(result.error.cause)) == (outcome, cause)
+    assert bool(quarantines) == remembered
+    assert all("as it is" in said or "no" in said for said in quarantines)
+    if mode is not daemon_hands_over:  # only the words of that process come over, and its cause
+        assert exit_code([result]) == code
+    assert result.to_json()["cause"] == cause
+
+
+@pytest.mark.parametrize("kind", ["observe", "horizons", "drop"])
+@pytest.mark.parametrize("named", TABLE)
+def test_jobs_that_clean_nothing(root: Path, kind: Kind, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is remembered of a cleaning is a failure of a look too; anything else passes."""
+    make_log_dir(root, {NAME: two_groups()})
+    name = "refuse_unfinished" if kind == "drop" else "survey_log"
+    with raised(named, run_job, name):
+        done = run_job.run(job_of(root, kind))
+    assert bool(done.failed) == TABLE[named][2]
+    assert bool(done.passing) != bool(done.failed)
+
+
+def test_every_class_is_in_the_table() -> None:
+    """A class that comes new has to say what it means."""
+
+    def below(kind: type[CleanerdError]) -> set[type[CleanerdError]]:
+        return {kind}.union(*(below(each) for each in kind.__subclasses__()))
+
+    ours = {kind.__name__ for kind in below(CleanerdError) if kind.__module__ == errors.__name__}
+    assert {named.partition(" ")[0] for named in TABLE} == ours - {"ReportedError"}  # which is of any cause
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_the_page_says_the_same(cause: Cause) -> None:
+    """docs/failures.md has a row a cause: outcome, whether it is remembered, how soon it is tried again."""
+    rows = [re.split(r"\s*\|\s*", line.strip("| \n")) for line in FAILURES.read_text().splitlines()]
+    (row,) = [row for row in rows if row[0] == f"`{cause}`"]
+    expected = CONSEQUENCES[cause]
+    assert row[1] == f"`{expected.outcome}`"
+    assert row[2] == ("yes" if expected.remembered else "no")
+    assert row[3].startswith("soon" if expected.passes else "later each time")
+    assert {named: row[:2] for named, row in TABLE.items()} == {
+        named: (str(made(named).cause), made(named).consequence.outcome) for named in TABLE
+    }
+
+
+def test_a_held_claim_is_busy(root: Path) -> None:
+    """Another cleanerd has the partition: nothing is wrong with it, and nothing is remembered."""
+    from cleanerd.swap.files import PartitionFiles  # noqa: PLC0415 - here only
+
+    make_log_dir(root, {NAME: two_groups()})
+    with PartitionFiles(root / NAME) as files:
+        files.claim()
+        for result in (clean(root, force(), TOPIC), staged(root)):
+            assert result.outcome == "busy"
+            assert "another cleanerd works on this partition" in result.reason
+            assert exit_code([result]) == 4
+    assert not (root.parent / "state").exists()
+    assert clean(root, force(), TOPIC).outcome == "cleaned"

@@ -1,0 +1,124 @@
+"""What an undo would hide of records that were written since the cleaning (S-52)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd.cleaner.survey import CleaningOptions
+from cleanerd.errors import RefusedError
+from cleanerd.format.names import TopicPartition
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.swap.kept_segments import KeptSegments
+from cleanerd.swap.lock import LogDirLock
+from cleanerd.swap.round import clean_partition
+from cleanerd.swap.session import LockedDir
+from cleanerd.swap.undo import UndoResult, entries_of, undo_cleaning
+from tests.cleaner.driver import NAME, Silent, config, resources
+from tests.cleaner.strategy_cases import BY_HEADER, MARKED, NOW, batches, offsets, rec
+from tests.support.log_dirs import (
+    HIGH_WATERMARKS,
+    RECOVERY_POINTS,
+    Partition,
+    make_log_dir,
+    write_checkpoint,
+    write_segment,
+)
+from tests.support.logs import Record, encode_batch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MANY = 300
+BY_VERSION: dict[str, Any] = {**BY_HEADER, "segment_bytes": 150}
+
+
+class World:
+    """A log whose expired tombstones of version 10 go in a cleaning that is kept; records come after it."""
+
+    def __init__(self, root: Path, topic: dict[str, Any], dead: list[Record], load: float = 0.85) -> None:
+        self.root, self.load = root, load
+        self.path = root / "logs"
+        end = len(dead) + 1
+        segments = {0: encode_batch(dead, delete_horizon=NOW - 1), len(dead): batches(rec("z", 1), first=len(dead))}
+        make_log_dir(self.path, {NAME: Partition({**segments, end: b""})})
+        self.end = end
+        (root / "kept").mkdir()
+        with LogDirLock.acquire(self.path, settle_seconds=0) as lock:
+            locked = self._locked(lock)
+            options = CleaningOptions(NOW, force=True, from_start=True)
+            result = clean_partition(locked, TopicPartition("orders", 0), config(**topic), options, Silent())
+        self.gone = result.dropped.tombstone
+        assert self.gone, result.reason
+
+    def _locked(self, lock: LogDirLock) -> LockedDir:
+        return LockedDir(
+            read_log_dir(self.path),
+            lock,
+            StateStore(self.root / "state"),
+            resources(map_bytes=1, map_load=self.load),
+            keep_replaced=self.root / "kept",
+        )
+
+    def write(self, *records: Record) -> None:
+        write_segment(self.path / NAME, self.end, batches(*records, first=self.end))
+        for name in (HIGH_WATERMARKS, RECOVERY_POINTS):
+            write_checkpoint(self.path / name, {NAME: self.end + len(records)})
+
+    def undo(self, *, hide_later: bool = False) -> UndoResult:
+        kept = KeptSegments(self.root / "state")
+        with LogDirLock.acquire(self.path, settle_seconds=0) as lock:
+            locked = self._locked(lock)
+            return undo_cleaning(locked, kept, entries_of(kept, locked.log_dir)[0], hide_later=hide_later)
+
+
+@pytest.mark.parametrize(
+    ("topic", "dead"),
+    [
+        (BY_VERSION, rec("k", 10, value=None)),
+        ({**BY_VERSION, **MARKED}, rec("k", 10, mark=b"true")),
+    ],
+    ids=["null", "header"],
+)
+def test_an_undo_that_hides_a_later_record_is_refused(tmp_path: Path, topic: dict[str, Any], dead: Record) -> None:
+    """S-52: undo says so before it puts anything back. The wrong rule loses the record at the next cleaning."""
+    world = World(tmp_path, topic, [dead])
+    world.write(rec("other", 1), rec("k", 5))
+    before = offsets(world.path / NAME, 100)
+    result = world.undo()
+    assert result.outcome == "refused"
+    assert isinstance(result.error, RefusedError)
+    assert "hide 1 record written since, the first at offset 3" in result.reason
+    assert "--hide-later" in str(result.error)
+    assert offsets(world.path / NAME, 100) == before
+    assert world.undo(hide_later=True).outcome == "undone"
+    assert offsets(world.path / NAME, 100) == [0, *before]
+
+
+def test_what_hides_nothing_is_undone(tmp_path: Path) -> None:
+    """S-52: a later record of a higher version wins anyway, one of an equal version as well, others have other keys."""
+    for number, later in enumerate(
+        ([rec("k", 11)], [rec("k", 10)], [rec("k", 5), rec("k", 12)], [rec("other", 1)], [])
+    ):
+        root = tmp_path / str(number)
+        root.mkdir()
+        world = World(root, BY_VERSION, [rec("k", 10, value=None)])
+        world.write(*later)
+        assert world.undo().outcome == "undone", number
+
+
+def test_by_offset_a_later_record_wins_whatever_comes_back(tmp_path: Path) -> None:
+    """S-52: no version, nothing to hide."""
+    world = World(tmp_path, {"segment_bytes": 150}, [rec("k", 10, value=None)])
+    world.write(rec("k", 5))
+    assert world.undo().outcome == "undone"
+
+
+def test_keys_that_do_not_fit_the_map_are_looked_at_in_shards(tmp_path: Path) -> None:
+    """S-52: whatever shard its key is in. Records that a tombstone in the log hides by now do not count."""
+    world = World(tmp_path, BY_VERSION, [rec(f"k{n}", 10, value=None) for n in range(MANY)], load=0.001)
+    world.write(*(rec(f"k{n}", 5) for n in range(MANY)))
+    assert 100 < world.gone < MANY, "some stayed, as their keys did not fit the cleaning's map"
+    assert f"hide {world.gone} records written since" in world.undo().reason

@@ -1,0 +1,396 @@
+"""A round beside a running broker: what is asked of its agent, and what is done with what it says of the log."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from cleanerd.broker import agent_client
+from cleanerd.config.delegation import Delegation
+from cleanerd.format.index import TXN_ENTRY
+from cleanerd.policy.transaction import AbortedTransactions
+from cleanerd.segments.partition import read_partition
+from cleanerd.swap.files import FileOperation, PartitionFiles
+from tests.cleaner.driver import NAME, config, resources, scratch
+from tests.support.log_dirs import Partition, read_segments, tree
+from tests.support.logs import Record, encode_batch, encode_legacy, encode_marker
+from tests.support.patience import PATIENCE_SECONDS
+from tests.swap.live_round import QUICK, clean_beside, content, leftovers, offline_twin, running
+from tests.swap.offline_round import NOW, batch, force, state_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import Any
+
+    from tests.support.fake_agent import FakeAgent
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with scratch() as path:
+        yield path / "logs"
+
+
+def test_a_round(root: Path) -> None:
+    """U-16, A-20, U-10: group by group, ascending; the same log as offline; clean point and checkpoint at the end."""
+    expected = offline_twin(root)
+    with running(root) as agent:
+        before = content(root)
+        result = clean_beside(agent)
+        assert (result.outcome, result.reason) == ("cleaned", "")
+        assert content(root) == expected != before
+        assert [request["groups"][0]["base"] for request in agent.asked("swap")] == [0, 5]
+        assert all(len(request["groups"]) == 1 for request in agent.asked("swap"))
+        assert agent.checkpoints == {NAME: 8}
+        assert result.dropped.superseded == 3
+        assert result.segments_rewritten == 2
+        assert result.bytes_after == sum(segment.size_bytes for segment in _log(agent).segments[:-1])
+        state = json.loads(state_file(root).read_text())
+        assert state["clean_point"]["offset"] == 8
+        assert state["clean_point"]["last_segment"]["inode"] == (root / NAME / f"{5:020d}.log").stat().st_ino
+        assert not leftovers(root)
+        assert clean_beside(agent, force()).reason.startswith("nothing to clean: dirty from offset 8")
+
+
+def test_a_round_that_moves_no_clean_point(root: Path) -> None:
+    """U-6: its rules are remembered, the clean point and the broker's checkpoint stay."""
+    with running(root) as agent:
+        assert clean_beside(agent, force(first_dirty_offset=5)).outcome == "cleaned"
+        state = json.loads(state_file(root).read_text())
+        assert (state["clean_point"], state["rules"]) == (None, "strategy=offset;tombstone.mode=null")
+        assert not agent.checkpoints
+
+
+def test_a_clean_part_below_a_gap_stays_clean(root: Path) -> None:
+    """U-10: --first-dirty above the clean point puts a segment below it anew; the next round begins where it did."""
+    with running(root) as agent:
+        assert clean_beside(agent, force(up_to_offset=4)).end_offset == 4
+        assert clean_beside(agent, force(first_dirty_offset=5)).segments_rewritten == 2
+        point = json.loads(state_file(root).read_text())["clean_point"]
+        assert point["offset"] == 4
+        assert point["last_segment"]["inode"] == (root / NAME / f"{0:020d}.log").stat().st_ino
+        assert clean_beside(agent, force()).first_dirty_offset == 4
+
+
+@pytest.mark.parametrize("base", [0, 4])
+def test_the_broker_changes_what_was_clean_below_a_gap(root: Path, base: int) -> None:
+    """U-10: between the last swap and the look after it: its clean point is void; above it nothing is."""
+
+    def changes(agent: FakeAgent, _request: dict[str, Any]) -> bytes | None:
+        path = agent.log_dir / NAME / f"{base:020d}.log"
+        data = path.read_bytes()
+        path.unlink()
+        path.write_bytes(data)
+        return None
+
+    with running(root) as agent:
+        assert clean_beside(agent, force(up_to_offset=4)).end_offset == 4
+        agent.fail("log", lambda _agent, _request: None, changes)
+        assert clean_beside(agent, force(first_dirty_offset=5)).segments_rewritten == 2
+        assert clean_beside(agent, force()).first_dirty_offset == (0 if base == 0 else 4)
+
+
+def test_segments_deleted_right_after_the_last_swap(root: Path) -> None:
+    """Retention, or DeleteRecords, between the last swap and the clean point: the worker died of it."""
+
+    def deletes(agent: FakeAgent, _request: dict[str, Any]) -> bytes | None:
+        for path in (agent.log_dir / NAME).iterdir():
+            if path.is_file() and path.stem.isdigit() and int(path.stem) < 8:
+                path.unlink()
+        return None
+
+    with running(root) as agent:
+        agent.fail("log", lambda _agent, _request: None, deletes)
+        result = clean_beside(agent)
+        assert result.outcome == "cleaned", result.reason
+        assert any("nothing is left below offset 8" in note for note in result.notes)
+        assert not agent.checkpoints
+
+
+def _log(agent: FakeAgent) -> Any:
+    from cleanerd.segments.log_dir import read_log_dir  # noqa: PLC0415
+
+    found = read_log_dir(agent.log_dir)
+    return read_partition(found, found.partitions[0])
+
+
+def test_every_request_has_witnesses_of_everything(root: Path) -> None:
+    """U-3: from log start to the bound, each as it is before this request; an output stands for its sources."""
+    with running(root) as agent:
+        first = {row[0]: row for row in agent.do_log({"topic": "orders", "partition": 0})["segments"]}
+        clean_beside(agent)
+        one, two = agent.asked("swap")
+        for base in (0, 4, 5):
+            assert [one["witnesses"][[0, 4, 5].index(base)][key] for key in ("base", "size", "mtime_ms", "ino")] == (
+                first[base]
+            )
+        now = {row[0]: row for row in agent.do_log({"topic": "orders", "partition": 0})["segments"]}
+        told = {witness["base"]: witness for witness in two["witnesses"]}
+        assert [told[0][key] for key in ("base", "size", "mtime_ms", "ino")] == now[0] != first[0]
+        assert told[5]["ino"] == first[5][3]
+        assert one["topic_id"] is not None
+        assert one["log_start"] is None, "Kafka's own cleaner does not mind under offset"
+
+
+def _with_transactions() -> Partition:
+    """``good`` is committed, ``bad`` aborted behind the bound; an aborted one in a segment that changes twice."""
+    first = batch(0, ("k", "good"), ("x", "1")) + _data(2, 8, "y") + _marker(3, 8)
+    logs = {0: first, 4: _data(4, 7, "k") + batch(5, ("x", "2")), 6: batch(6, ("x", "3")) + _marker(7, 7), 8: b""}
+    # What is open from 6 on holds the bound, so that the marker of 7 lies behind it (U-12).
+    logs[6] = _data(6, 9, "z") + _marker(7, 7)
+    return Partition(logs, aborted={0: [(8, 2, 3, 3)], 6: [(7, 4, 7, 6)]})
+
+
+def _data(offset: int, producer: int, key: str) -> bytes:
+    records = [Record(key.encode(), b"bad", NOW - 1000)]
+    return encode_batch(
+        records, base_offset=offset, producer_id=producer, producer_epoch=0, base_sequence=0, transactional=True
+    )
+
+
+def _marker(offset: int, producer: int) -> bytes:
+    return encode_marker(offset, commit=False, producer_id=producer, timestamp=NOW - 1000)
+
+
+def test_a_transaction_index_that_was_empty_for_a_moment(root: Path) -> None:
+    """U-44, U-32: the log's markers decide, and the agent compares the index with the one that was read."""
+    with running(root, _with_transactions()) as agent:
+        agent.facts = {"hw": 8, "lso": 6}
+        (root / NAME / f"{6:020d}.txnindex").write_bytes(b"")
+        result = clean_beside(agent)
+        assert result.outcome == "cleaned", result.reason
+        assert (0, b"k", b"good") in content(root)
+        assert (4, b"k", b"bad") not in content(root)
+        assert any("an ABORT marker at offset 7" in note for note in result.notes)
+        (below,) = {request["aborted"]["sha256"] for request in agent.asked("swap") if "aborted" in request}
+        assert below == AbortedTransactions(np.array([(0, 0, 8, 2, 3, 3)], TXN_ENTRY)).digest(0, 8), "as it was read"
+
+
+@pytest.mark.parametrize("index", [{}, {0: [(8, 2, 3, 3)]}, {0: [(8, 1, 3, 1)], 4: [(8, 4, 5, 4)]}])
+def test_a_wrong_transaction_index(root: Path, index: dict[int, list[tuple[int, int, int, int]]]) -> None:
+    """A-40: live cleaning corrects an index by the markers; files as offline, transaction indexes included."""
+    logs = {
+        0: batch(0, ("k", "good"), ("x", "1")) + _data(2, 8, "k") + _marker(3, 8),
+        4: _data(4, 7, "x") + _marker(5, 7),
+        6: batch(6, ("y", "1"), ("y", "2")),
+        8: b"",
+    }
+    partition = Partition(logs, aborted=index)
+    expected = offline_twin(root, partition)
+    with running(root, partition) as agent:
+        agent.facts = {"hw": 8, "lso": 8}
+        result = clean_beside(agent)
+        assert result.outcome == "cleaned", result.reason
+    assert content(root) == expected
+    assert (0, b"k", b"good") in expected
+    assert _files(root) == _files(root.parent / "twin")
+    assert any(name.endswith("txnindex") for name in _files(root))
+
+
+def _files(root: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (root / NAME).iterdir() if path.suffix in {".log", ".txnindex"}}
+
+
+def test_an_agent_of_an_earlier_release(root: Path) -> None:
+    """U-32, S-50: it would refuse what it does not know, and is asked as before."""
+    with running(root, _with_transactions()) as agent:
+        agent.facts = {"hw": 8, "lso": 6, "compares_aborted": False, "compares_clean": False}
+        result = clean_beside(agent)
+        assert (result.outcome, result.notes) == ("cleaned", ())
+        assert all("aborted" not in request for request in agent.asked("swap"))
+        (told,) = agent.asked("checkpoint")
+        assert "clean" not in told
+
+
+def test_cleaned_again_below_its_clean_point(root: Path) -> None:
+    """U-10: what lies between is as it was read, not changed by the broker; the log is clean up to where it was."""
+    with running(root) as agent:
+        first = clean_beside(agent)
+        assert first.end_offset == 8
+        again = clean_beside(agent, force(from_start=True, up_to_offset=5))
+        assert (again.end_offset, again.notes) == (5, ())
+
+
+def test_the_log_start_is_compared_under_a_versioned_strategy(root: Path) -> None:
+    """U-2."""
+    topic = replace(config(segment_bytes=3000, compaction_strategy="timestamp"), delegation=Delegation("delegated"))
+    with running(root) as agent:
+        assert clean_beside(agent, topic=topic).outcome == "cleaned"
+        assert {request["log_start"] for request in agent.asked("swap")} == {0}
+        assert agent.checkpoints == {}, "U-10: Kafka's checkpoint is about Kafka's rules"
+
+
+@pytest.mark.parametrize("recovery_point", [0, 3, 5, 8])
+def test_a_recovery_point_that_stays_behind(root: Path, monkeypatch: pytest.MonkeyPatch, recovery_point: int) -> None:
+    """U-49: after an unclean stop it stays until a segment is rolled, which an idle log never does.
+
+    Closed segments behind it are flushed before the first swap, also one in which nothing changes.
+    """
+    flushed: list[tuple[str, int]] = []
+    perform = PartitionFiles.perform
+
+    def seen(files: PartitionFiles, operation: FileOperation) -> None:
+        if operation.kind == "fsync" and operation.name.endswith(".log") and "/" not in operation.name:
+            flushed.append((operation.name, len(agent.asked("swap"))))
+        perform(files, operation)
+
+    monkeypatch.setattr(PartitionFiles, "perform", seen)
+    expected = offline_twin(root)
+    flushed.clear()
+    with running(root) as agent:
+        log = _log(agent)
+        closed = [(f"{segment.base:020d}.log", log.end_of(row)) for row, segment in enumerate(log.segments[:-1])]
+        agent.facts = {"recovery_point": recovery_point}
+        result = clean_beside(agent)
+        assert (result.outcome, result.end_offset, content(root)) == ("cleaned", 8, expected)
+        assert all(request["recovery_point"] is False for request in agent.asked("swap"))
+        behind = [name for name, end in closed if end > recovery_point]
+        assert flushed[: len(behind)] == [(name, 0) for name in behind]
+
+
+@pytest.mark.parametrize("facts", [{"hw": 5, "lso": 5}, {"lso": 5}])
+def test_the_brokers_offsets_count(root: Path, facts: dict[str, int]) -> None:
+    """U-23, S-01: its high watermark and last stable offset, not those of the checkpoint files."""
+    with running(root) as agent:
+        agent.facts = dict(facts)
+        result = clean_beside(agent, force(from_start=True))
+        assert result.end_offset == 5
+        assert all(request["groups"][0]["end"] <= 5 for request in agent.asked("swap"))
+
+
+def test_segments_that_the_broker_does_not_have(root: Path) -> None:
+    """D-06: the directory and the broker disagree: looked at again, and then skipped."""
+    with running(root) as agent:
+        before = tree(root / NAME)
+        rows = agent.do_log({"topic": "orders", "partition": 0})["segments"]
+        agent.facts = {"segments": [[*rows[0][:3], rows[0][3] + 1], *rows[1:]]}
+        result = clean_beside(agent)
+        assert (result.outcome, len(agent.asked("log"))) == ("skipped", QUICK.plans)
+        assert "segment 0 is not the one that the broker has" in result.reason
+        assert tree(root / NAME) == before
+
+
+def test_a_segment_rolled_meanwhile_is_not_looked_at(root: Path) -> None:
+    """The active segment is the broker's: what begins after it was not there when the broker spoke."""
+    with running(root) as agent:
+        rows = agent.do_log({"topic": "orders", "partition": 0})["segments"]
+        agent.facts = {"segments": rows[:3], "hw": 8, "lso": 8}
+        result = clean_beside(agent)
+        assert result.end_offset == 5
+        assert [request["groups"][0]["base"] for request in agent.asked("swap")] == []
+
+
+def test_replaced_a_moment_ago(root: Path) -> None:
+    """D-04: while the old files of a base offset are still there it is not swapped again."""
+    expected = offline_twin(root)
+    with running(root) as agent:
+        old = root / NAME / f"{5:020d}.log.deleted"
+        old.write_bytes(b"")
+        result = clean_beside(agent)
+        assert (result.outcome, agent.asked("swap")) == ("skipped", [])
+        assert "file.delete.delay.ms" in result.reason
+        assert len(agent.asked("log")) == 1, "not decided again and again"
+        threading.Timer(0.15, old.unlink).start()
+        soon = config(segment_bytes=3000, file_delete_delay_ms=100)
+        patient = replace(QUICK, deletion_seconds=PATIENCE_SECONDS)
+        assert clean_beside(agent, topic=soon, patience=patient).outcome == "cleaned", "a moment can be waited for"
+        assert content(root) == expected
+
+
+@pytest.mark.parametrize(("producers", "stays"), [([], False), ([[7, 1, 0]], True), ([[7, None, 0]], False)])
+def test_an_active_producers_last_batch(root: Path, producers: list[list[Any]], stays: bool) -> None:
+    """R192-1: what the broker holds on to stays, even where we would take the producer for long gone."""
+    record = Record(key=b"a", value=b"1", timestamp=NOW - 5000)
+    mine = encode_batch([record, record], base_offset=0, producer_id=7, producer_epoch=0, base_sequence=0)
+    partition = Partition({0: mine + batch(2, ("b", "1")), 3: batch(3, ("a", "2"), ("b", "2")), 5: b""})
+    with running(root, partition) as agent:
+        agent.producers = producers
+        assert clean_beside(agent, with_resources=resources(expiration_ms=1)).outcome == "cleaned"
+        headers = [stored.header for found in read_segments(root / NAME).values() for stored in found]
+        assert (7 in {header.producer_id for header in headers}) is stays
+        assert b"1" not in {value for _, _, value in content(root)}
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [({"future": True}, "moved"), ({"remote": True}, "remote storage"), ({"deleted": True}, "deleted")],
+)
+def test_partitions_on_their_way(root: Path, facts: dict[str, Any], reason: str) -> None:
+    """A-13."""
+    with running(root) as agent:
+        agent.facts = facts
+        result = clean_beside(agent)
+        assert (result.outcome, len(agent.asked("swap"))) == ("skipped", 0)
+        assert reason in result.reason
+
+
+def test_plans_of_a_killed_cleanerd_go(root: Path) -> None:
+    """Staged files without a process; a ready plan of `cleanerd stage` stays until something is swapped."""
+    with running(root) as agent:
+        staging = root / NAME / ".kstage"
+        for plan, ready in (("20261121t001400-0123abcd", False), ("20261121t001401-0123abcd", True)):
+            (staging / plan).mkdir(parents=True)
+            (staging / plan / f"{0:020d}.log").write_bytes(b"half")
+            if ready:
+                (staging / plan / "ready.json").write_bytes(b"{}")
+        agent.facts = {"lso": 0}
+        assert clean_beside(agent).outcome == "skipped"
+        assert [path.name for path in staging.iterdir()] == ["20261121t001401-0123abcd"]
+        agent.facts = {}
+        assert clean_beside(agent).outcome == "cleaned"
+        assert not staging.exists()
+
+
+def test_old_message_formats_are_refused(root: Path) -> None:
+    """U-18: v2 only beside a running broker; offline it is cleaned."""
+    old = b"".join(encode_legacy(offset, b"a", b"1") for offset in range(3))
+    partition = Partition({0: old, 3: batch(3, ("a", "9")), 4: b""})
+    offline_twin(root, partition)
+    with running(root, partition) as agent:
+        before = tree(root / NAME)
+        result = clean_beside(agent)
+        assert (result.outcome, agent.asked("swap")) == ("skipped", [])
+        assert "v0 or v1" in result.reason
+        assert tree(root / NAME) == before
+
+
+def test_an_agent_that_hung_up_meanwhile(root: Path) -> None:
+    """Deciding took so long that the connection is taken for dead: a new one, and no doubt about any answer."""
+    with running(root) as agent:
+        assert clean_beside(agent, patience=replace(QUICK, idle_seconds=0.0)).outcome == "cleaned"
+        assert len(agent.asked("swap")) == 2
+
+
+@pytest.mark.parametrize(("limit", "most"), [("MAX_REQUEST_BYTES", 700), ("MAX_REQUEST_VALUES", 50)])
+def test_more_segments_than_a_request_can_name(
+    root: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+) -> None:
+    """Nothing is sent, and nothing tried twice."""
+    # A log of so many segments that the real limits are met takes minutes to make.
+    monkeypatch.setattr(agent_client, limit, most)
+    with running(root) as agent:
+        before = tree(root / NAME)
+        result = clean_beside(agent)
+        assert (result.outcome, agent.asked("swap"), len(agent.asked("log"))) == ("skipped", [], 1)
+        assert "too many segments" in result.reason
+        assert tree(root / NAME) == before
+
+
+def test_a_full_disk_is_not_the_logs_fault(root: Path) -> None:
+    """U-16: failed with the reason, nothing quarantined, nothing left; a later round works."""
+    with running(root) as agent:
+        before = tree(root / NAME)
+        result = clean_beside(agent, with_resources=resources(disk_reserve_bytes=1 << 60))
+        assert result.outcome == "failed"
+        assert "not enough free space" in result.reason
+        assert result.error is not None
+        assert result.error.exit_code == 1
+        assert tree(root / NAME) == before
+        assert not (root.parent / "state").exists()
+        assert clean_beside(agent).outcome == "cleaned"

@@ -1,0 +1,152 @@
+"""Kafka's checkpoint beside a broker whose cleaner is off: nobody takes it back when the log is truncated (U-10, S-50).
+
+Whoever believed it would keep both records of a key in the part that was written anew, and when the tombstone there has
+gone, the deleted key would be back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cleaner.driver import NAME, clean, config, scratch
+from tests.support.fake_agent import refuse
+from tests.support.log_dirs import (
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARKS,
+    RECOVERY_POINTS,
+    Partition,
+    make_log_dir,
+    read_checkpoint,
+    write_checkpoint,
+    write_segment,
+)
+from tests.swap.live_round import clean_beside, content, running
+from tests.swap.offline_round import NOW, TOPIC, batch, force
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import Any
+
+    from tests.support.fake_agent import FakeAgent
+
+BY_TIMESTAMP = config(segment_bytes=3000, compaction_strategy="timestamp")
+DELETED = (("x", "old"), ("x", None), ("y", "1"))
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with scratch() as path:
+        yield path / "logs"
+
+
+def three_groups(cleaner_offset: int | None = None) -> Partition:
+    """Cleanable up to 11; the segment in the middle is too large to be merged."""
+    logs = {
+        0: batch(0, ("a", "1"), ("b", "1"), ("c", "1")),
+        4: batch(4, ("big", "x" * 3000)),
+        5: batch(5, ("a", "2"), ("b", "2"), ("a", "3")),
+        8: batch(8, ("large", "x" * 3000), ("a", "4"), ("b", "3")),
+        11: b"",
+    }
+    return Partition(logs, cleaner_offset=cleaner_offset)
+
+
+def truncate(root: Path, *, high_watermark: int = 12) -> None:
+    """A new leader has nothing from offset 5 on, and writes something else there, up to offset 11."""
+    for base in (5, 8, 11):
+        for file in (root / NAME).glob(f"{base:020d}.*"):
+            file.unlink()
+    write_segment(root / NAME, 5, batch(5, *DELETED))
+    write_segment(root / NAME, 8, batch(8, ("large", "y" * 3000), ("z", "old"), ("z", None)))
+    write_segment(root / NAME, 11, batch(11, ("end", "1")))
+    follow(root, high_watermark)
+
+
+def follow(root: Path, high_watermark: int) -> None:
+    for name in (HIGH_WATERMARKS, RECOVERY_POINTS):
+        write_checkpoint(root / name, {NAME: high_watermark})
+
+
+def switch_cleaner_off(agent: FakeAgent) -> None:
+    agent.fail("checkpoint", *[refuse("not_eligible")] * 9)
+
+
+def offsets_of(root: Path, key: bytes) -> list[int]:
+    return [offset for offset, found, _ in content(root) if found == key]
+
+
+def test_an_old_checkpoint_of_a_disabled_cleaner_is_not_believed(root: Path) -> None:
+    """It said 8, and the log was cut at 5: its word is older than our clean point, which no longer holds either."""
+    with running(root, three_groups(cleaner_offset=8)) as agent:
+        switch_cleaner_off(agent)
+        assert clean_beside(agent).end_offset == 11
+        truncate(root)
+        assert read_checkpoint(root / CLEANER_CHECKPOINT) == {NAME: 8}
+        result = clean_beside(agent)
+        assert (result.outcome, result.first_dirty_offset) == ("cleaned", 0)
+        assert any("all of the log is dirty" in note for note in result.notes)
+        assert (offsets_of(root, b"x"), offsets_of(root, b"z")) == ([6], [10])
+
+
+def test_a_disbelieved_checkpoint_stays_disbelieved(root: Path) -> None:
+    """We said 11; after the truncation we came to 8 again, and could not take the 11 back."""
+    with running(root, three_groups()) as agent:
+        assert clean_beside(agent).end_offset == 11
+        switch_cleaner_off(agent)
+        truncate(root, high_watermark=9)
+        result = clean_beside(agent)
+        assert (result.first_dirty_offset, result.end_offset) == (0, 8)
+        assert read_checkpoint(root / CLEANER_CHECKPOINT) == {NAME: 11}
+        follow(root, 12)
+        result = clean_beside(agent)
+        assert (result.first_dirty_offset, result.end_offset) == (8, 11)
+        assert (offsets_of(root, b"x"), offsets_of(root, b"z")) == ([6], [10])
+
+
+def test_a_disbelieved_checkpoint_entry_is_lowered(root: Path) -> None:
+    """S-50: the broker's cleaner is on again, and would believe the 11."""
+    with running(root, three_groups()) as agent:
+        assert clean_beside(agent).end_offset == 11
+        truncate(root, high_watermark=9)
+        result = clean_beside(agent)
+        assert (result.first_dirty_offset, result.end_offset) == (0, 8)
+        assert read_checkpoint(root / CLEANER_CHECKPOINT) == {NAME: 8}
+
+
+def test_a_checkpoint_raised_during_the_round_stays(root: Path) -> None:
+    """U-10: it came further than this round while this one was at work."""
+
+    def goes_on(agent: FakeAgent, _request: dict[str, Any]) -> bytes | None:
+        write_checkpoint(agent.log_dir / CLEANER_CHECKPOINT, {NAME: 11})
+        return None
+
+    with running(root, three_groups()) as agent:
+        follow(root, 9)
+        agent.fail("swap", goes_on)
+        assert clean_beside(agent).end_offset == 8
+        assert (agent.asked("checkpoint"), read_checkpoint(root / CLEANER_CHECKPOINT)) == ([], {NAME: 11})
+
+
+def test_a_checkpoint_from_before_a_strategy_change_is_old(root: Path) -> None:
+    """We said 8, then cleaned by timestamps up to 11: when offsets decide again, that is an old word."""
+    make_log_dir(root, {NAME: three_groups()})
+    assert clean(root, force(up_to_offset=8), TOPIC).end_offset == 8
+    assert clean(root, force(), BY_TIMESTAMP).end_offset == 11
+    truncate(root)
+    assert read_checkpoint(root / CLEANER_CHECKPOINT) == {NAME: 8}
+    result = clean(root, force(change_strategy=True), TOPIC)
+    assert (result.outcome, result.first_dirty_offset) == ("cleaned", 0)
+    assert (offsets_of(root, b"x"), offsets_of(root, b"z")) == ([6], [10])
+
+
+def test_a_checkpoint_of_an_enabled_cleaner_is_believed(root: Path) -> None:
+    """It is on: cut with the log, or further than it was, its checkpoint is as good as ever."""
+    with running(root, three_groups(cleaner_offset=8)) as agent:
+        switch_cleaner_off(agent)
+        clean_beside(agent)
+        truncate(root)
+        write_checkpoint(root / CLEANER_CHECKPOINT, {NAME: 5})
+        assert clean_beside(agent, force(NOW)).first_dirty_offset == 5
