@@ -36,9 +36,9 @@ from cleanerd.resolution.zk_config_cache import (
     was_left_behind,
 )
 from cleanerd.segments.cluster_metadata import ClusterMetadata, read_cluster_metadata
-from cleanerd.state.full_isr import remember_full_isr
 from cleanerd.segments.log_dir import META_PROPERTIES, incoming_replicas
 from cleanerd.state.delegations import Delegations
+from cleanerd.state.full_isr import remember_full_isr
 from cleanerd.state.last_time import read_clock
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@
 The driver holds the plan, and of each segment a handful of numbers; records and winners never come here. All else is
 ``stage_partition``: the same survey, plan, grouping, checks and manifest as of ``cleanerd stage``.
 
-So it goes where the keys fit no map. Otherwise one task does all of it with the local engine (``spark/single_task.py``),
+So it goes where the keys fit no map. Otherwise one task does all with the local engine (``spark/single_task.py``),
 and partitions are cleaned side by side: a round of each in a thread here, its task on some executor.
 """
 

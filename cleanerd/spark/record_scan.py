@@ -91,7 +91,7 @@ _POSITION_BITS: Final = 32
 class SegmentWork:
     """One segment to read: what the task gets, as :meth:`to_item` sends it.
 
-    ``part`` and ``file`` are the caller's numbers. ``sides``: bits of :class:`RecordFact`; records from ``both_from`` on
+    ``part`` and ``file`` : the caller's numbers. ``sides``: bits of :class:`RecordFact`; records from ``both_from`` on
     count for both. ``hidden``: [n][3] producer, first offset, end of what is not committed. ``clean_end`` and
     ``now_ms`` are None when not known. Nothing is visible from ``bound`` on. ``strict``: damaged bytes are an error.
     """
@@ -181,7 +181,7 @@ def scan(item: Item, schema: pa.Schema = SCHEMA) -> Iterator[pa.RecordBatch]:
 
     ``schema``: ``SCHEMA``, ``WITH_TIMESTAMP`` or ``KEYS``.
 
-    A damaged place is a row with ``RecordFact.DAMAGED`` and a negative offset (:func:`place_of`). Checksums are verified.
+    A damaged place is a row with ``RecordFact.DAMAGED`` and a negative offset (:func:`place_of`). It checks checksums.
 
     Raises:
         CorruptionError: there is one, and the work is ``strict``.
