@@ -83,5 +83,7 @@ def settings(common: Common) -> None:
 if __name__ == "__main__":
     from cleanerd.cli import main as main_module
 
-    vars(main_module)["VERBS"] = {verb: (f"tests.cli.verbs:{verb}", "") for verb in ("end", "say", "ask", "settings")}
+    vars(main_module)["COMMANDS"] = {
+        verb: (f"tests.cli.verbs:{verb}", "") for verb in ("end", "say", "ask", "settings")
+    }
     sys.exit(main_module.run(sys.argv[1:]))

@@ -100,7 +100,7 @@ class ListSource:
         self._position = max(self._position, self.log_start)
         return {0: ReadingStart(self.log_start, again=first)}
 
-    def read_again(self, partition: int) -> None:  # noqa: ARG002
+    def reread(self, partition: int) -> None:  # noqa: ARG002
         self._position = self.log_start
 
     def records(self, timeout_s: float) -> Iterator[ConsumedRecord]:  # noqa: ARG002

@@ -108,7 +108,7 @@ class TwoPartitions:
             starts[1] = ReadingStart(0, again=self.rounds == 2)
         return starts
 
-    def read_again(self, partition: int) -> None:  # noqa: ARG002
+    def reread(self, partition: int) -> None:  # noqa: ARG002
         raise AssertionError
 
     def records(self, timeout_s: float) -> Iterator[ConsumedRecord]:  # noqa: ARG002

@@ -56,7 +56,7 @@ class Disk:
         disk = self
 
         class Looker(LogDirScanner):
-            def look(self, *arguments: Any) -> Any:
+            def scan(self, *arguments: Any) -> Any:
                 if self.path == path:
                     disk.looks += 1
                     disk.works.wait(PATIENCE_SECONDS)
@@ -168,7 +168,7 @@ def test_a_bug_in_a_look_is_told(root: Path) -> None:
     bugs = [ZeroDivisionError("a bug")]
 
     class Buggy(LogDirScanner):
-        def look(self, *arguments: Any) -> Any:
+        def scan(self, *arguments: Any) -> Any:
             if bugs:
                 raise bugs.pop()
             return super().scan(*arguments)
@@ -208,7 +208,7 @@ def test_the_end_does_not_wait_for_a_look_after_a_clean(root: Path) -> None:
     works = threading.Event()
 
     class Hangs(LogDirScanner):
-        def look(self, context: ScanContext, only: Any = None) -> Any:
+        def scan(self, context: ScanContext, only: Any = None) -> Any:
             if only is not None:
                 works.wait(PATIENCE_SECONDS)
                 raise ZeroDivisionError("nobody listens any more")
@@ -260,7 +260,7 @@ class Scene:
         scene = self
 
         class Looker(LogDirScanner):
-            def look(self, context: ScanContext, only: Any = None) -> LogDirScan:
+            def scan(self, context: ScanContext, only: Any = None) -> LogDirScan:
                 return scene._look(context, only)
 
             def release(self) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cleanerd.daemon.service import Service
     from tests.kafka.fixtures import StartBroker
 
-HOLD = "hold = HeldFile.take(path, DAEMON_FILE)"
+HOLD = "hold = HeldFile.acquire(path, DAEMON_FILE)"
 
 
 async def nothing(_service: Service) -> None:

@@ -39,7 +39,7 @@ def test_nothing_is_begun_after_a_part_of_the_daemon_died(root: Path, monkeypatc
 
     class Broken(Watcher):
         @property
-        def lost(self) -> bool:
+        def has_lost_watches(self) -> bool:
             if services[0].dispatcher.running:
                 assert one_runs.wait(PATIENCE_SECONDS)
                 raise ZeroDivisionError("a bug in a round")

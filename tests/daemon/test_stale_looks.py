@@ -162,7 +162,7 @@ def test_a_look_at_everything_surveys_what_nobody_has_seen(root: Path) -> None:
         return done
 
     class Hangs(LogDirScanner):
-        def _look_at(self, *arguments: Any) -> Any:
+        def _scan_partition(self, *arguments: Any) -> Any:
             found = super()._scan_partition(*arguments)
             if worked.is_set() and not hung.is_set():
                 hung.set()

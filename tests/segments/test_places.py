@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 VERSIONS = "strategy=timestamp;tombstone.mode=null"
 KAFKAS = "strategy=offset"
+CLOCK_REALTIME_COARSE = 5
 SEGMENTS = {0: keyed_batch(0, [("a", "1")] * 5), 5: keyed_batch(5, [("a", "1")] * 5), 10: b""}
 
 
@@ -236,9 +238,13 @@ def test_a_clock_that_was_set_back(tmp_path: Path, store: StateStore) -> None:
 
 
 def wait_a_tick(tmp_path: Path) -> None:
-    """Until the clock of the file systems goes on."""
+    """Until the clock of the file systems is past every change so far.
+
+    A kernel may give a changed file a finer, later time than that clock shows at the moment.
+    """
     probe = tmp_path / "probe"
     probe.touch()
-    first = os.stat(probe).st_ctime_ns
-    while os.stat(probe).st_ctime_ns == first:
-        probe.chmod(0o600)
+    probe.chmod(0o600)
+    changed_ns = os.stat(probe).st_ctime_ns
+    while time.clock_gettime_ns(CLOCK_REALTIME_COARSE) <= changed_ns:
+        time.sleep(0.001)

@@ -68,7 +68,7 @@ TABLE: dict[str, tuple[str, str, bool, int]] = {
     "LogGrowsError": ("operator", "skipped", False, 4),
     "LogDirBusyError": ("busy", "busy", False, 4),
     "StalePlanError": ("moment", "skipped", False, 0),
-    "LaterError": ("moment", "skipped", False, 4),
+    "RetryLaterError": ("moment", "skipped", False, 4),
     "SegmentChangedError": ("moment", "skipped", False, 0),
     "AgentUnavailableError": ("moment", "skipped", False, 4),
     "AgentRefusalError io_error": ("world", "failed", False, 4),
@@ -89,7 +89,7 @@ def made(named: str) -> CleanerdError:
         return errors.SegmentGrowsError(0, 100, where="as it is")
     if name == "TooManyPassesError":
         return errors.TooManyPassesError("as it is", 1, where="somewhere", hint="a larger map")
-    if name == "LaterError":
+    if name == "RetryLaterError":
         return errors.RetryLaterError("as it is", where="somewhere", seconds=1)
     error: CleanerdError = getattr(errors, name)("as it is")
     return error

@@ -28,7 +28,7 @@ NOBODY = 65_534
 
 def test_one_at_a_time(tmp_path: Path) -> None:
     """U-39: the second one is told who the first is; when that one ends, killed or not, it is free."""
-    with other_process(tmp_path, "hold = HeldFile.take(path, DAEMON_FILE)") as pid:
+    with other_process(tmp_path, "hold = HeldFile.acquire(path, DAEMON_FILE)") as pid:
         with pytest.raises(LogDirBusyError, match=rf"cleanerd clean \(process {pid}\) works on this directory"):
             HeldFile.acquire(tmp_path, DAEMON_FILE)
         assert str(holder_of(tmp_path, DAEMON_FILE)) == f"cleanerd clean (process {pid})"

@@ -335,7 +335,7 @@ def test_a_disk_that_takes_no_entry(root: Path, monkeypatch: pytest.MonkeyPatch)
 def test_each_group_is_written_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """13,000 segments are some hundred groups: the whole entry for each of them would be quadratic."""
     calls: list[str] = []
-    for name in ("put", "add"):
+    for name in ("save", "add"):
         real = getattr(KeptSegments, name)
         # How often it is written shows nowhere else.
         monkeypatch.setattr(
@@ -343,7 +343,7 @@ def test_each_group_is_written_once(root: Path, monkeypatch: pytest.MonkeyPatch)
         )
     with beside(root) as agent:
         clean(agent)
-    assert calls == ["put", "add"]
+    assert calls == ["save", "add"]
 
 
 def test_a_last_line_that_was_cut_short(root: Path) -> None:

@@ -55,6 +55,7 @@ _SCHEMA: Final = pa.schema([
     ("superseded_share", pa.float64()),
     ("dirty_share", pa.float64()),
     ("damaged", pa.list_(pa.string())),
+    ("elsewhere", _NUMBER),
 ])  # fmt: skip
 
 
