@@ -302,9 +302,14 @@ def _newest_ms(directory: Path, base: int) -> int:
 
 @dataclass(slots=True)
 class _ReplicaHistory:
-    """Which replicas were in the ISR, as the log is read. What comes after :meth:`end` does not count."""
+    """Which replicas were in the ISR, as the log is read.
+
+    Records after :meth:`end` may be uncommitted. Only whether a partition has a single replica depends on them: such a
+    partition waits for no other, and one that may have a second does (``young``: replicas that they assign).
+    """
 
     topics: dict[uuid.UUID, dict[int, Replicas]] = field(default_factory=dict)
+    young: dict[tuple[uuid.UUID, int], frozenset[int]] = field(default_factory=dict)
     as_of_ms: int = UNKNOWN_MS
     newest_ms: int = UNKNOWN_MS
     unread: str = ""
@@ -320,6 +325,10 @@ class _ReplicaHistory:
     def apply(self, record: MetadataRecord, at_ms: int) -> None:
         """Take in a change of ``at_ms``."""
         if self.ended:
+            if isinstance(record, PartitionRecord | PartitionChangeRecord):
+                place = record.topic_id, record.partition
+                assigned = frozenset((*(record.replicas or ()), *(record.adding_replicas or ())))
+                self.young[place] = self.young.get(place, frozenset()) | assigned
             return
         match record:
             case PartitionRecord():
@@ -362,6 +371,12 @@ class _ReplicaHistory:
 
     def finish(self) -> ReplicaFacts:
         """As the value that others get."""
+        for (topic_id, number), assigned in self.young.items():
+            before = self.topics.get(topic_id, {}).get(number)
+            if before is None and len(assigned) == 1:
+                self.topics.setdefault(topic_id, {})[number] = Replicas(assigned, frozenset())
+            elif before is not None and before.is_alone and assigned - before.assigned:
+                self.topics[topic_id][number] = before.changed(before.assigned | assigned, before.isr, self.as_of_ms)
         return ReplicaFacts(self.topics, self.as_of_ms, self.newest_ms, self.unread)
 
 

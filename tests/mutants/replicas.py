@@ -13,6 +13,22 @@ WAITS = "tests/cleaner/test_replicas.py::test_old_formats"
 
 REPLICAS = (
     Mutant(
+        "a-young-partition-of-one-replica-waits",
+        "U-71",
+        "cleanerd/segments/cluster_metadata.py",
+        "if before is None and len(assigned) == 1:",
+        "if before is None and not assigned:",
+        ("tests/segments/test_replica_history.py::test_one_replica_in_the_last_minutes",),
+    ),
+    Mutant(
+        "a-second-replica-of-the-last-minutes-is-overlooked",
+        "U-71",
+        "cleanerd/segments/cluster_metadata.py",
+        "before.is_alone and assigned - before.assigned:",
+        "before.is_alone and not assigned:",
+        ("tests/segments/test_replica_history.py::test_one_replica_in_the_last_minutes",),
+    ),
+    Mutant(
         "tombstones-wait-for-no-replica",
         "U-70",
         RULE,

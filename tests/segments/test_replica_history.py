@@ -69,6 +69,25 @@ def test_the_last_full_isr(tmp_path: Path, batches: list[tuple[float, tuple[byte
     assert full_minute(read(log_of(tmp_path / "m", CREATED, *batches)).replicas) == expected
 
 
+@pytest.mark.parametrize(
+    ("batches", "alone"),
+    [
+        pytest.param([(97, (partition(ID1, 5, [1], [1]),))], True, id="a young partition of one replica"),
+        pytest.param([(97, (partition(ID1, 5, [1, 2], [1, 2]),))], None, id="of two"),
+        pytest.param([(97, (partition(ID1, 5, [1], [1]), change(ID1, 5, adding=[2])))], None, id="one to be added"),
+        pytest.param([(9, (partition(ID1, 5, [1], [1]),))], True, id="an old one"),
+        pytest.param([(9, (partition(ID1, 5, [1], [1]),)), (97, (change(ID1, 5, adding=[2]),))], False, id="joined"),
+        pytest.param([(9, (partition(ID1, 5, [1], [1]),)), (97, (change(ID1, 5, isr=[]),))], True, id="no ISR"),
+    ],
+)
+def test_one_replica_in_the_last_minutes(
+    tmp_path: Path, batches: list[tuple[float, tuple[bytes, ...]]], alone: bool | None
+) -> None:
+    """U-71: with one replica nothing waits from the beginning; a second one that may come is waited for."""
+    found = read(log_of(tmp_path / "m", CREATED, *batches)).replicas.topics[ID1].get(5)
+    assert (None if found is None else found.is_alone) == alone
+
+
 def test_a_deleted_topic(tmp_path: Path) -> None:
     facts = read(log_of(tmp_path / "m", CREATED, (1, (remove_topic(ID1),)), (90, (NO_OP,)))).replicas
     assert ID1 not in facts.topics
