@@ -1,1 +1,1 @@
-"""What cleanerd asks of a running cluster, and sets there, through Kafka's admin protocol."""
+"""Reads and changes topic configurations of a running cluster, by Kafka's admin protocol."""

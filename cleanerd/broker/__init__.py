@@ -1,4 +1,4 @@
-"""A broker and its log directories, asked only: who holds the lock or works there, what does its agent say.
+"""A broker on this host, queried only: who holds its lock, what runs there, what its agent reports.
 
-Nothing here changes a file that a broker may read; the agent is asked to swap by ``apply/``.
+Nothing here changes a file of a broker; ``swap/`` asks the agent to swap.
 """

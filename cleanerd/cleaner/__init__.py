@@ -1,1 +1,1 @@
-"""One cleaning: plan, index, decide, rewrite, stage, verify."""
+"""One cleaning: survey, plan, index, decide, rewrite, stage, verify."""

@@ -1,4 +1,4 @@
-"""The command line: one verb a file; ``output.py`` is the only module that prints."""
+"""The command line: one module per command; only ``output.py`` prints."""
 
 import os
 

@@ -1,5 +1,5 @@
-"""Producers, consumers and a latest-state view that follow a topic's strategy and its kind of tombstones.
+"""Producers, consumers and a latest-state view that follow a topic's strategy and tombstone mode.
 
-``producer`` and ``consumer`` are on confluent-kafka, ``kafka_flag`` is on kafka-python, which alone can write and read
-the bit of KIP-87 (U-25); ``latest_state`` compares as the cleaner does, over a broker or on a log directory.
+``producer`` and ``consumer`` use confluent-kafka. ``kafka_flag`` uses kafka-python, the only client that can write and
+read the tombstone bit of KIP-87 (U-25). ``latest_state`` compares records as the cleaner does.
 """

@@ -1,4 +1,4 @@
-"""cleanerd's own settings, with Kafka's names and units: from TOML files, the environment and ``--set``."""
+"""Settings and topic configuration: keys, defaults, sources (TOML, environment, ``--set``), and origins."""
 
 from cleanerd.config.load import Settings, TopicTable, load_settings, read_settings
 

@@ -1,5 +1,5 @@
-"""The daemon: one asyncio process that watches log directories and cleans what is worth it.
+"""The daemon: one asyncio process that watches log directories, chooses partitions and cleans them.
 
-``service`` puts it together. Its rooms: ``looking`` (what there is), ``fleet`` (what is known, and who is next),
-``work`` (what a worker does), ``showing`` (makes the view) and ``http`` (serves it).
+``service`` connects the packages: ``discovery`` scans, ``registry`` keeps what is known and chooses, ``work`` cleans,
+``status`` builds the view, ``http`` serves it.
 """

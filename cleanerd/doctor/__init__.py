@@ -1,1 +1,1 @@
-"""What of a host keeps cleanerd from its work: checks, and what they find. Reads only; ``cli/doctor.py`` shows it."""
+"""Checks of a host, and their results. Read only; ``cli/doctor.py`` prints them."""

@@ -1,1 +1,1 @@
-"""Kafka's bytes <-> values. Pure: no file, no clock."""
+"""Kafka's bytes to values and back. Pure: no file, no clock."""

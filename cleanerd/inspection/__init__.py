@@ -1,1 +1,1 @@
-"""Decodes any file that a broker keeps into facts and tables. Reads only; ``cli/inspect.py`` shows them."""
+"""Decodes each file of a broker into facts and tables. Read only; ``cli/inspect.py`` prints them."""

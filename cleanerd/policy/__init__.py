@@ -1,1 +1,1 @@
-"""What may go, and what is worth cleaning. Pure: columns in, columns out, time comes in as ``now_ms``."""
+"""Which records stay, and which partitions are worth a cleaning. Pure: columns in, columns out, time as ``now_ms``."""

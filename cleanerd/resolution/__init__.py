@@ -1,1 +1,1 @@
-"""Which partitions there are, and by whose configuration: settings, metadata and delegations put together."""
+"""Which partitions exist, which an operator means, and which configuration each has."""

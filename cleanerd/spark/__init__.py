@@ -1,6 +1,6 @@
-"""Spark: cleaning what one machine cannot, and reading logs as DataFrames. Needs the extra ``spark``.
+"""Spark jobs that clean large logs, and readers of logs as DataFrames. Needs the extra ``spark``.
 
-Only :mod:`cleanerd.spark.launch` and what stands on this page import without it.
+Without PySpark, only this module and :mod:`cleanerd.spark.launch` can be imported.
 """
 
 from __future__ import annotations

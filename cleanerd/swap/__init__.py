@@ -1,1 +1,1 @@
-"""Putting staged segments in: the only room that changes files which a broker may read."""
+"""Swaps staged segments in: the only package that changes files of a broker."""

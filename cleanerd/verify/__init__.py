@@ -1,1 +1,1 @@
-"""Is this log right? Says so from the bytes alone: no code of what decides or writes is used here (U-28)."""
+"""Checks a log from its bytes alone. Shares no code with what decides or writes (U-28)."""
