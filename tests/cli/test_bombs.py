@@ -36,9 +36,9 @@ sys.exit(code)
 """
 
 _LITTLE = """
-from cleanerd.segments import memory
+from cleanerd.host import memory
 memory.measure = lambda: memory.Memory(256 * 1024 * 1024, "a test")
-memory.measured_lately = memory.Lately(memory.measure)
+memory.measured_lately = memory.RecentMeasurement(memory.measure)
 """
 
 _KILLS = """

@@ -20,7 +20,7 @@ PAIRS = {f"pair {seed}": Pair(seed).case() for seed in range(60)}
 GONE_TAIL = "was_seen & is_cleaned & ~is_below & ~is_seen"
 MUTANTS = {
     "the first version wins": ('rows["win_version"], rows["win_offset"]', '-rows["win_version"], rows["win_offset"]'),
-    "no version wins over one": ('(rows["win_flags"] & Fact.HAS_VERSION) != 0', '(rows["win_flags"] & 128) == 0'),
+    "no version wins over one": ('(rows["win_flags"] & RecordFact.HAS_VERSION) != 0', '(rows["win_flags"] & 128) == 0'),
     "equal versions: the lowest offset": ('rows["win_offset"]], rows', '-rows["win_offset"]], rows'),
     "aborted records win": ("rows = np.flatnonzero(pairs", "was_seen = pairs.was\n    rows = np.flatnonzero(pairs"),
     "the tail wins": ("competes, left = was_seen & is_below,", "competes, left = was_seen,"),
@@ -29,15 +29,21 @@ MUTANTS = {
         '"rivals": was_seen.astype',
         '"rivals": (was_seen & is_below).astype',
     ),
-    "a tombstone goes whatever else there is (U-1)": (' & ~(((flags & Fact.ALONE) != 0) & (keys["rivals"] > 1))', ""),
+    "a tombstone goes whatever else there is (U-1)": (
+        ' & ~(((flags & RecordFact.ALONE) != 0) & (keys["rivals"] > 1))',
+        "",
+    ),
     "a tombstone may never go": ("is_missing & (left == 0) & ~may_go", "is_missing & (left == 0)"),
-    "any tombstone may go": ("may_go = ((flags & Fact.MAY_GO) != 0)", "may_go = ((flags & Fact.TOMBSTONE) != 0)"),
+    "any tombstone may go": (
+        "may_go = ((flags & RecordFact.MAY_GO) != 0)",
+        "may_go = ((flags & RecordFact.TOMBSTONE) != 0)",
+    ),
     "what nobody reads is there": ('"win_stands": is_seen.', '"win_stands": pairs.stands[rows].'),
     "digests do not count": ('"altered": is_altered |', '"altered":'),
     "attributes do not count": ("is_altered | (has_other_attributes & ~may_lose_attributes)", "is_altered"),
     "attributes always count": ("(has_other_attributes & ~may_lose_attributes)", "has_other_attributes"),
-    "zeroed flags are as with Kafka": (" & ((b_flags & Fact.ATTRIBUTES) == 0)", ""),
-    "open is aborted": (" | (((b_flags & Fact.OPEN) != 0) & is_seen)", ""),
+    "zeroed flags are as with Kafka": (" & ((b_flags & RecordFact.ATTRIBUTES) == 0)", ""),
+    "open is aborted": (" | (((b_flags & RecordFact.OPEN) != 0) & is_seen)", ""),
     "back from the dead is fine": ('tell("resurrected", is_missing', 'tell("resurrected", False & is_missing'),
     "an older one is as good": ('tell("stale", is_missing', 'tell("stale", False & is_missing'),
     "losers are never looked for": ("twice = dirty &", "twice = False & dirty &"),
@@ -46,7 +52,7 @@ MUTANTS = {
     "the tail may go": (GONE_TAIL, f"{GONE_TAIL} & False"),
     "keyless may stay": ("== 0) & is_below & is_cleaned,", "== 0) & False,"),
     "aborted may be read": ("is_seen & was & ~was_seen", "is_seen & False"),
-    "anybody may write": ("stands & ~was & ~is_damaged", "stands & False"),
+    "anybody may write": ("present & ~was & ~is_damaged", "present & False"),
     "twice is once": ("(pairs.afters > 1)", "(pairs.afters > 9)"),
     "damage is nothing": ('"damaged": is_damaged,', '"damaged": is_damaged & False,'),
 }
