@@ -8,6 +8,7 @@ Times are milliseconds since the epoch, sizes bytes, ratios 0 to 1; None where n
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     from cleanerd.cleaner.reclaimable import Method
-    from cleanerd.format.names import TopicPartition
+
+_PARTITION_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 
 PartitionMode = Literal["live", "on-start", "offline", "observe"]
 PartitionPhase = Literal["idle", "queued", "cleaning", "staged", "paused", "refused", "quarantined", "excluded"]
@@ -300,9 +302,12 @@ class DaemonView:
     trend: Trend | None = None
     round_every_ms: int = 15_000
 
-    def named(self, name: TopicPartition) -> PartitionView | None:
-        """The partition, found without a scan (D-15): ``partitions`` ascend by topic, partition and log directory."""
-        wanted = (name.topic, name.partition)
+    def named(self, name: str) -> PartitionView | None:
+        """``TOPIC-N``, found without a scan (D-15): ``partitions`` ascend by topic, partition and log directory."""
+        topic, _, number = name.rpartition("-")
+        if not _PARTITION_NUMBER.fullmatch(number):
+            return None
+        wanted = (topic, int(number))
         place = bisect_left(self.partitions, wanted, key=lambda each: (each.topic, each.partition))
         found = self.partitions[place] if place < len(self.partitions) else None
         return found if found is not None and (found.topic, found.partition) == wanted else None

@@ -33,7 +33,6 @@ from cleanerd.daemon.http.page_files import PageFile, PageFiles
 from cleanerd.daemon.http.status_body import StatusBody, encode
 from cleanerd.daemon.with_timeout import within
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
-from cleanerd.format.names import parse_topic_partition_dir
 from cleanerd.humanize import as_utf8
 
 if TYPE_CHECKING:
@@ -222,8 +221,8 @@ class HttpServer:
             return _file(request, self._page.index(depth=1))
         if room not in ("status", "explain"):
             return _nothing()
-        view, wanted = self._view(), parse_topic_partition_dir(name)
-        partition = None if wanted is None else view.named(wanted)
+        view = self._view()
+        partition = view.named(name)
         if partition is None:
             return _error(404, "no compacted partition of this name", hint="/status lists those that there are")
         if room == "explain":
