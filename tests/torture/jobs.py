@@ -252,7 +252,7 @@ def impatient() -> Iterator[None]:
     for module in modules:
         vars(module)["LogDirLock"] = QuickLock
     vars(checkpoint_pair)["SETTLE_SECONDS"] = 0.0
-    vars(run_job)["SwappingBroker"] = lambda socket: real_broker(socket, QUICK)
+    vars(run_job)["SwappingBroker"] = lambda socket, _policy, *, pool: real_broker(socket, QUICK, pool=pool)
     try:
         yield
     finally:
