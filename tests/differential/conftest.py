@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.cleaner import survey
+from tests.differential.seeds import kafkas_checkpoint_is_believed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,9 +20,10 @@ ROOM_BYTES = 256 << 20
 
 
 @pytest.fixture(autouse=True)
-def kafkas_checkpoint_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both sides of a duel clean by Kafka's rules: U-50, which Kafka lacks, has tests of its own in tests/cleaner."""
-    monkeypatch.setattr(survey, "unproven_below", lambda _point, _clean_offset: 0)  # no setting turns U-50 off
+def by_kafkas_rules() -> Iterator[None]:
+    """Both sides believe Kafka's checkpoint."""
+    with kafkas_checkpoint_is_believed():
+        yield
 
 
 @pytest.fixture

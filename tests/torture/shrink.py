@@ -21,6 +21,7 @@ from tests.differential.history import last_offset
 from tests.differential.random_history import random_history
 from tests.differential.random_oddities import random_oddities
 from tests.differential.random_transactions import random_transactions
+from tests.differential.seeds import kafkas_checkpoint_is_believed
 from tests.kafka.judge import Judge
 
 if TYPE_CHECKING:
@@ -142,7 +143,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--release", default="4.3")
     options = parser.parse_args(arguments)
     history = without(MAKERS[options.maker](options.seed), parsed(options.without.strip("-")))
-    with tempfile.TemporaryDirectory(prefix="cleanerd-shrink-") as work, Judge(options.release) as judge:
+    with (
+        tempfile.TemporaryDirectory(prefix="cleanerd-shrink-") as work,
+        Judge(options.release) as judge,
+        kafkas_checkpoint_is_believed(),
+    ):
         error = play(judge, Path(work), history)
     told = "all is well" if error is None else f"{asserted_at(error)}\n{error}"
     sys.stdout.write(f"{history}\n{told}\n")
