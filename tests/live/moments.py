@@ -34,7 +34,7 @@ def happens_once(monkeypatch: pytest.MonkeyPatch, rounds: Rounds, moment: str, a
         return
     place, name = {
         "index": (DirtyIndex, "build"),
-        "decide": (decide, "_settle"),
+        "decide": (decide, "_make_decision"),
         "stage": (cleaner, "verify_staged"),
     }[moment]
     real = getattr(place, name)

@@ -7,5 +7,6 @@ import java.util.List;
 final class StagedCheck {
     private StagedCheck() {}
 
-    static void check(Group group, Staging staging, List<Path> sources, int indexIntervalBytes) {}
+    static void check(Group group, Staging staging, List<Path> sources, int indexIntervalBytes, long logStart,
+            MarkerProof.Earlier earlier) {}
 }
