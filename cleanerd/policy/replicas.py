@@ -122,13 +122,14 @@ class ReplicaFacts:
     """What a metadata log shows of all replicas, up to its batch of ``as_of_ms``; -1: it shows nothing.
 
     ``newest_ms``: the time of its last batch, which need not be committed. ``unread``: a record that this version
-    cannot read, so that nothing is known for certain; "" for none.
+    cannot read, so that nothing is known for certain; "" for none. ``margin_ms``: what clocks may differ by.
     """
 
     topics: Mapping[uuid.UUID, Mapping[int, Replicas]]
     as_of_ms: int = UNKNOWN_MS
     newest_ms: int = UNKNOWN_MS
     unread: str = ""
+    margin_ms: int = MARGIN_MS
 
     def full_ms(self, replicas: Replicas, ignored: frozenset[int] = frozenset()) -> int:
         """The latest moment at which the log shows that the ISR equalled the replicas; -1: none."""
@@ -143,14 +144,13 @@ class TopicReplicas:
     partitions: Mapping[int, Replicas]
     remembered: Mapping[int, int] = field(default_factory=dict)
 
-    def bound(
-        self, partition: int, now_ms: int, ignored: frozenset[int] = frozenset(), margin_ms: int = MARGIN_MS
-    ) -> ExpiryBound:
+    def bound(self, partition: int, now_ms: int, ignored: frozenset[int] = frozenset()) -> ExpiryBound:
         """Up to which horizon a partition's tombstones and markers may expire (U-70).
 
         ``ignored``: brokers that never return, which are not waited for.
         """
         replicas, facts = self.partitions.get(partition), self.facts
+        margin_ms = facts.margin_ms
         if replicas is not None and replicas.is_alone and not facts.unread:
             return BY_CLOCK
         full_ms = self.remembered.get(partition, UNKNOWN_MS)

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from cleanerd.state.zk_topics import CachedTopic
 
 METADATA_AGE_MS = MARGIN_MS
-"""U-23: younger metadata may be uncommitted while a broker runs."""
+"""U-23, U-71: younger metadata may be uncommitted."""
 
 _MOST_DIGITS = 300
 
@@ -357,7 +357,7 @@ def broker_facts(
     # By a clock that jumped ahead nothing would be young (U-42); one that cannot be told is told by who cleans.
     now_ms = read_clock(settings.daemon.cleanerd_state_dir, []).now_ms()
     only_before_ms = now_ms - METADATA_AGE_MS if running else None
-    read = read_metadata or partial(read_cluster_metadata, younger=younger)
+    read = read_metadata or partial(read_cluster_metadata, younger=younger, margin_ms=METADATA_AGE_MS)
     copies = [(read(path, only_before_ms=only_before_ms), path.parent) for path in found]
     metadata, metadata_dir = max(copies, key=lambda copy: copy[0].as_of, default=(None, None))
     if metadata is not None and was_left_behind(log_dir, metadata.as_of_ms):

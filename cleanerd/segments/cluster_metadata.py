@@ -86,13 +86,16 @@ class ClusterMetadata:
     replicas: ReplicaFacts = field(default=ReplicaFacts({}), compare=False)
 
 
-def read_cluster_metadata(directory: Path, *, only_before_ms: int | None, younger: bool = False) -> ClusterMetadata:
+def read_cluster_metadata(
+    directory: Path, *, only_before_ms: int | None, younger: bool = False, margin_ms: int = MARGIN_MS
+) -> ClusterMetadata:
     """Newest complete snapshot in ``__cluster_metadata-0`` plus the log after it (U-23).
 
     The log's high watermark is not on disk, so its tail may never have been committed. ``only_before_ms`` stops at the
     first batch of the log that is not older than that (on-start); None takes everything (offline). Snapshots hold
     committed records only. A transaction of metadata records counts once it has ended. ``younger``: what comes after
     that is read as well, beside it; as far as it can be read, for a running broker may be about to write it.
+    ``margin_ms``: how long the end of the log may be uncommitted, for the replicas (U-71).
 
     Raises:
         CorruptionError: damaged files, a gap between snapshot and log or in the log, transaction records out of order.
@@ -101,7 +104,7 @@ def read_cluster_metadata(directory: Path, *, only_before_ms: int | None, younge
     """
     for attempt in range(_ATTEMPTS):
         try:
-            return _read(directory, only_before_ms, younger=younger)
+            return _read(directory, only_before_ms, younger=younger, margin_ms=margin_ms)
         except FileNotFoundError as error:
             # A running broker deletes snapshots and segments that a newer snapshot covers.
             if attempt == _ATTEMPTS - 1 or not directory.is_dir():
@@ -121,9 +124,9 @@ def _unreadable(directory: Path, error: OSError) -> CleanerdError:
     )
 
 
-def _read(directory: Path, only_before_ms: int | None, *, younger: bool) -> ClusterMetadata:
+def _read(directory: Path, only_before_ms: int | None, *, younger: bool, margin_ms: int) -> ClusterMetadata:
     names = _names_in(directory)
-    image = _Image()
+    image = _Image(margin_ms=margin_ms)
     start = _replay_snapshot(directory, names, image)
     image.as_of = start
     history = image.replicas
@@ -141,7 +144,7 @@ def _read(directory: Path, only_before_ms: int | None, *, younger: bool) -> Clus
         return image.finish()
     history.newest_ms = _newest_ms(directory, bases[-1])
     # Whatever the clock says: the end of the log may be uncommitted, of a broker that was stopped as well.
-    settled_ms = history.newest_ms - MARGIN_MS
+    settled_ms = history.newest_ms - margin_ms
     believed: ClusterMetadata | None = None
     transaction: list[MetadataRecord] | None = None
     try:
@@ -392,6 +395,7 @@ class _Image:
     as_of: int = 0
     as_of_ms: int = -1
     replicas: _ReplicaHistory = field(default_factory=_ReplicaHistory)
+    margin_ms: int = MARGIN_MS
 
     def apply(self, record: MetadataRecord, at_ms: int) -> None:
         """Change the state as a broker does, by a record of ``at_ms``."""
@@ -446,5 +450,5 @@ class _Image:
             brokers=self.brokers,
             as_of=self.as_of,
             as_of_ms=self.as_of_ms,
-            replicas=self.replicas.finish(),
+            replicas=replace(self.replicas.finish(), margin_ms=self.margin_ms),
         )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cleanerd import __version__
 from cleanerd.fsio.json_text import document_bytes
 from cleanerd.fsio.state_files import entries_of, locked, require_format, write_state_file
-from cleanerd.policy.replicas import MARGIN_MS, UNKNOWN_MS
+from cleanerd.policy.replicas import UNKNOWN_MS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +43,7 @@ def remember_full_isr(
         for topic_id, partitions in facts.topics.items()
     }
     short = {topic_id: partitions for topic_id, partitions in short.items() if partitions}
-    is_ahead = facts.newest_ms > now_ms + MARGIN_MS
+    is_ahead = facts.newest_ms > now_ms + facts.margin_ms
     if not (short or is_ahead or facts.unread):
         return {}
     path = state_dir / FILE_NAME

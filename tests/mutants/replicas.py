@@ -93,7 +93,7 @@ REPLICAS = (
         "assigned -= frozenset(record.adding_replicas)",
         (FULL,),
     ),
-    Mutant("the-end-of-the-log-is-committed", "U-71", FACTS, ".newest_ms - MARGIN_MS", ".newest_ms", (FULL,)),
+    Mutant("the-end-of-the-log-is-committed", "U-71", FACTS, ".newest_ms - margin_ms", ".newest_ms", (FULL,)),
     Mutant(
         "a-time-that-went-back-counts",
         "U-71",

@@ -152,12 +152,12 @@ class World:
 
     def bound(self) -> TopicReplicas:
         as_of = self.as_of + self.controller_skew
-        return TopicReplicas(ReplicaFacts({}, as_of, as_of), {0: self.seen})
+        return TopicReplicas(ReplicaFacts({}, as_of, as_of, margin_ms=MARGIN_MS), {0: self.seen})
 
     def clean(self, number: int) -> None:
         broker = self.brokers[number]
         now = self.now + broker.skew
-        expiry = self.bound().bound(0, now, margin_ms=MARGIN_MS).expiry_ms(now)
+        expiry = self.bound().bound(0, now).expiry_ms(now)
         below = {at: each for at, each in sorted(broker.log.items()) if at < broker.high}
         ends = {each.txn: each.marker for each in below.values() if each.marker}
         stable = min((at for at, each in below.items() if each.txn and each.txn not in ends), default=broker.high)
