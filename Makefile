@@ -190,9 +190,10 @@ deb: wheel ## dist/: a Debian package with cleanerd, what it needs, units, users
 
 # ---- checks -----------------------------------------------------------------------------------------------------------
 
-check: setup .cache/.test-tools ## linters, types, layers, shell scripts, alert rules, units
+check: setup .cache/.test-tools ## linters, the glossary's words, types, layers, shell scripts, alert rules, units
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tools/glossary_check.py
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest cleanerd._kernel
 	$(BIN)/lint-imports --no-cache
