@@ -188,6 +188,14 @@ docs: $(VENV)/.dev ## .cache/site: the pages as a site, built offline; every lin
 deb: wheel ## dist/: a Debian package with cleanerd, what it needs, units, users, directories, completion
 	$(BIN)/python tools/deb.py dist dist
 
+$(VENV)/.release: $(VENV)/.core
+	$(call PIP,release)
+	@touch $@
+
+.PHONY: release
+release: $(VENV)/.release ## dist/release/: all that a release has, by RELEASING.md; the same bytes from the same commit in every folder
+	$(BIN)/python tools/release.py dist/release
+
 # ---- checks -----------------------------------------------------------------------------------------------------------
 
 check: setup .cache/.test-tools ## linters, the glossary's words, types, layers, shell scripts, alert rules, units

@@ -58,17 +58,21 @@ Description: independent log cleaner for Apache Kafka
 """
 
 
-def stage(wheel: Path, tree: Path) -> None:
-    """Everything that the package installs, below ``tree``."""
+def stage(wheel: Path, tree: Path, python: str = "/usr/bin/python3") -> None:
+    """Everything that the package installs, below ``tree``; ``python`` is the interpreter of the installed system."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--ignore-installed"]
     where = ["--root", str(tree), "--prefix", f"/{PREFIX}", "--no-compile", "--no-warn-script-location"]
     subprocess.run([*pip, *where, "-c", str(ROOT / "constraints.txt"), str(wheel)], check=True)
     prefix = tree / PREFIX
     shutil.rmtree(prefix / "bin")
     (prefix / "bin").mkdir()
-    (prefix / "bin" / "python3").symlink_to("/usr/bin/python3")
+    (prefix / "bin" / "python3").symlink_to(python)
     (prefix / "pyvenv.cfg").write_text(f"home = /usr/bin\ninclude-system-site-packages = false\nversion = {PYTHON}\n")
     _write(prefix / "bin" / "cleanerd", PROGRAM, 0o755)
+    # pip's notes of where it found the wheel and of scripts that were removed above: they name this build's folders.
+    for note in ("RECORD", "direct_url.json"):
+        for path in prefix.glob(f"lib/python*/site-packages/*.dist-info/{note}"):
+            path.unlink()
     for source, target in COPIES.items():
         (tree / target).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / source, tree / target)
@@ -76,15 +80,22 @@ def stage(wheel: Path, tree: Path) -> None:
     (tree / "usr/bin/cleanerd").symlink_to(f"/{PREFIX}/bin/cleanerd")
     site = prefix / "lib" / f"python{PYTHON}" / "site-packages"
     for shell, target in COMPLETION.items():
-        environment = {**os.environ, "PYTHONPATH": str(site), "_CLEANERD_COMPLETE": f"{shell}_source"}
-        script = "import sys; sys.argv[0] = 'cleanerd'; from cleanerd.cli.main import main; sys.exit(main())"
-        told = subprocess.run(
-            [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
-        )
-        _write(tree / target, told.stdout, 0o644)
+        call = "from cleanerd.cli.main import main; sys.argv[0] = 'cleanerd'; sys.exit(main())"
+        _write(tree / target, _printed(site, call, _CLEANERD_COMPLETE=f"{shell}_source"), 0o644)
+    subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "man.py"), str(tree / "usr/share/man/man1")],
+        env={**os.environ, "PYTHONPATH": str(site)},
+        check=True,
+    )
     # Bytecode that Python believes without a look at the source's time: dpkg sets that.
     options = ["-q", "-s", str(tree), "-p", "/", "--invalidation-mode", "unchecked-hash"]
     subprocess.run([sys.executable, "-m", "compileall", *options, str(site)], check=True)
+
+
+def _printed(site: Path, code: str, **environment: str) -> str:
+    environment = {**os.environ, **environment, "PYTHONPATH": str(site)}
+    command = [sys.executable, "-c", f"import sys; {code}"]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
 
 def describe(tree: Path, wheel: Path) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 
-from cleanerd import __version__
+from cleanerd import __version__, commit
 from cleanerd.cli.commands import CommandGroup, VerbTable
 from cleanerd.cli.complete import VARIABLE as COMPLETE
 from cleanerd.cli.complete import complete
@@ -98,8 +98,24 @@ class RootCommand(CommandGroup):
         return verbs + click.Command.shell_complete(self, ctx, incomplete)
 
 
+def _print_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's call
+    if wanted and not context.resilient_parsing:
+        from cleanerd.broker.agent_jar import build_of_jar  # noqa: PLC0415 - no other command pays for it
+
+        facts = f"commit {commit() or 'not recorded'}, agent {build_of_jar() or 'missing'}"
+        click.echo(f"cleanerd, version {__version__} ({facts})")
+        context.exit()
+
+
 @click.group(cls=RootCommand, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(__version__, prog_name="cleanerd")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_print_version,
+    help="Show the version, the commit and the agent's build, and exit.",
+)
 def cli() -> None:
     """Clean Apache Kafka's compacted logs, strategy by strategy, on the files of an unmodified broker."""
 

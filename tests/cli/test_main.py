@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd import __version__
+from cleanerd.broker.agent_jar import build_of_jar
 from cleanerd.cli import main as main_module
 from cleanerd.cli.main import COMMANDS, run
 from tests.support.patience import PATIENCE_SECONDS
@@ -106,12 +107,14 @@ def test_groups_call_them_verbs_too(group: str, capsys: pytest.CaptureFixture[st
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """Version, commit and agent, on one line; a clone has no commit on record."""
     assert run(["--version"]) == 0
-    assert capsys.readouterr().out == f"cleanerd, version {__version__}\n"
+    agent = build_of_jar() or "missing"
+    assert capsys.readouterr().out == f"cleanerd, version {__version__} (commit not recorded, agent {agent})\n"
 
 
 def test_python_m_cleanerd_is_the_same_command() -> None:
-    assert python("-m", "cleanerd", "--version").stdout == f"cleanerd, version {__version__}\n"
+    assert python("-m", "cleanerd", "--version").stdout.startswith(f"cleanerd, version {__version__} (")
 
 
 def test_a_misspelt_verb_gets_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:

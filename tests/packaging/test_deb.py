@@ -132,7 +132,7 @@ def test_installed_used_removed_purged(package: Path, system: Root, tmp_path: Pa
     assert not list(system.path.glob("*/systemd/system/kafka.service.d")), "the broker's unit is its operator's"
     for shell, path in tool.COMPLETION.items():
         assert "_CLEANERD_COMPLETE" in (system.path / path).read_text(), shell
-    assert system.run("--version").stdout.split()[-1] == __version__
+    assert system.run("--version").stdout.split()[2] == __version__
 
     logs = make(tmp_path)
     options = ["--set", f"cleanerd.state.dir={tmp_path / 'state'}", "--set", "cleanerd.disk.reserve=0", "--no-config"]
