@@ -124,14 +124,20 @@ def test_a_hard_link_is_no_change(log: PartitionLog) -> None:
     assert offsets(log, 0) == [0, 1]
 
 
-def test_it_changes_while_it_is_read(log: PartitionLog) -> None:
-    """Damage that is found in a file that changed meanwhile is none; nor do its bytes count when none is found."""
-    with SegmentReader.open(str(log.path), chunk_bytes=len(BATCHES[0])) as reader:
+@pytest.mark.parametrize(
+    "written", [b"\xff" * 100, keyed_batch(1, [("k", "v" * 100)])], ids=["damage", "a batch above the limit"]
+)
+def test_it_changes_while_it_is_read(tmp_path: Path, written: bytes) -> None:
+    """D-06: a file that changed while it was read has changed, whatever its new bytes look like."""
+    held = Partition({0: BATCHES[0] + keyed_batch(1, [("k", "w" * 100)]), 2: BATCHES[2]})
+    log = listed(make_log_dir(tmp_path / "logs", {"orders-0": held}))
+    size = len(BATCHES[0])
+    with SegmentReader.open(str(log.path), chunk_bytes=size, largest_batch_bytes=size) as reader:
         chunks = reader.headers(log.segments[0])
         next(chunks)
-        path = file_of(log, 0)
-        with path.open("r+b") as file:
-            file.write(b"\xff" * (len(BATCHES[0]) * 2))
+        with file_of(log, 0).open("r+b") as file:
+            file.seek(size)
+            file.write(written)
         with pytest.raises(SegmentChangedError, match="written to"):
             list(chunks)
 
