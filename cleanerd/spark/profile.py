@@ -81,8 +81,8 @@ class Profile:
     ``bytes_a_key`` are the values at SHARES of the keys, and the largest. ``unseen``: aborted, open, below log start.
     ``overtaken``: keys whose winner is not the record with the highest offset, which is what Kafka keeps.
 
-    ``elsewhere``: keys that have a value here and in another partition of the topic (OP-19); None: too many to compare
-    without Spark.
+    ``elsewhere``: keys that have a value here and in another partition of the topic (OP-19); None: the topic has
+    several partitions here, and too many keys to compare without Spark.
 
     ``keys_by_records`` are rows (least number of records, keys), each up to the next power of two, and
     ``keys_by_missing`` the same by versions between the lowest and the highest that no record has, of keys with several
@@ -261,39 +261,39 @@ def _count_locally(
     most_keys: int,
     added_records: int,
 ) -> _Counted:
-    """As :func:`_counted`, a partition after the other."""
+    """As :func:`_counted`, one partition after the other; ``elsewhere`` is None where keys are too many to compare."""
     totals: dict[int, RecordTotals] = {}
     summaries: list[Mapping[str, Any]] = []
-    live: list[Keys] = []
+    live: list[Keys] | None = []
+    partitions = Counter(topics)
     for part, of_part in groupby(items, key=lambda each: each[1]["part"]):
         mine = list(of_part)
         shards = 1
         while (found := _tallied(part, mine, shards, local_rows(most_keys), added_records)) is None:
             shards *= 4
         counts, damage, own = found
-        if sum(len(each["high"]) for each in live) <= local_rows(most_keys):  # else they are too many already
+        if live is not None and partitions[topics[part]] > 1:
             live.append(own)
+            if sum(len(each["high"]) for each in live) > local_rows(most_keys):
+                live = None
         totals[part] = counts
         summaries += damage
         advance(sum(size for size, _ in mine))
     keys = folded(summaries)
-    _note_elsewhere(keys, live, topics, local_rows(most_keys))
+    in_others = _count_elsewhere(live or (), topics)
+    for part, counts in keys.items():
+        counts["elsewhere"] = None if live is None and partitions[topics[part]] > 1 else in_others[part]
     return totals, keys
 
 
-def _note_elsewhere(
-    found: dict[int, dict[str, Any]], live: Sequence[Keys], topics: Sequence[int], most_keys: int
-) -> None:
-    """Count in ``found`` the keys that several partitions have; None where there are too many for this process."""
-    if sum(len(each["high"]) for each in live) > most_keys:
-        for counts in found.values():
-            counts["elsewhere"] = None
-        return
-    every = {name: np.concatenate([each[name] for each in live]) for name in _LIVE} if live else {}
-    if every:
-        in_others = in_several(np.array(topics, np.int32)[every["part"]], every["high"], every["low"])
-        for part, counts in found.items():
-            counts["elsewhere"] = int(np.count_nonzero(in_others & (every["part"] == part)))
+def _count_elsewhere(live: Sequence[Keys], topics: Sequence[int]) -> list[int]:
+    """By part: how many of its ``live`` keys another partition of its topic has too (OP-19)."""
+    if not live:
+        return [0] * len(topics)
+    part, high, low = (np.concatenate([each[name] for each in live]) for name in _LIVE)
+    in_others = in_several(np.array(topics, np.int32)[part], high, low)
+    counts: list[int] = np.bincount(part[in_others], minlength=len(topics)).tolist()
+    return counts
 
 
 def _tallied(

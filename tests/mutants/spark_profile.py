@@ -23,6 +23,14 @@ SPARK_PROFILE = (
         (f"{TESTS}::test_added_up_in_any_parts",),
     ),
     Mutant(
+        "profile-compares-a-partition-with-none",
+        "OP-19",
+        "cleanerd/spark/profile.py",
+        "        if live is not None and partitions[topics[part]] > 1:\n",
+        "        if live is not None:\n",
+        (f"{TESTS}::test_more_keys_than_fit",),
+    ),
+    Mutant(
         "profile-counts-versions-with-a-sign",
         "R280-8",
         COUNTS,

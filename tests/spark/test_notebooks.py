@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import importlib
 import shutil
 from pathlib import Path
 
@@ -35,6 +36,16 @@ def test_as_it_is_in_git(path: Path) -> None:
         ast.parse(code)
         assert max(map(len, code.splitlines())) <= 120
     assert f"notebooks/{path.name}" in (TOP / "examples" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_imported_names_exist(path: Path) -> None:
+    """A notebook runs only in the long tests; a renamed class or function shows here."""
+    imports = [node for code in code_of(path) for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom)]
+    names = [(node.module or "", each.name) for node in imports for each in node.names]
+    ours = [(module, name) for module, name in names if module.startswith("cleanerd")]
+    assert ours
+    assert [name for module, name in ours if not hasattr(importlib.import_module(module), name)] == []
 
 
 @pytest.mark.long
