@@ -57,16 +57,19 @@ class Run:
         return {Partition(entry["topic"], entry["partition"]): entry for entry in self.document["partitions"]}
 
 
-AGED: Final = (
-    "-c",
-    """
-import sys
-from cleanerd.cli.main import run
-from cleanerd.resolution import broker_facts
-broker_facts.METADATA_AGE_MS = 0
-sys.exit(run(sys.argv[1:]))
-""",
-)
+def aged(age_ms: int) -> tuple[str, str]:
+    """The program of a cleanerd to which metadata of ``age_ms`` are old enough to count, and clocks differ by less."""
+    lines = (
+        "import sys",
+        "from cleanerd.cli.main import run",
+        "from cleanerd.resolution import broker_facts",
+        f"broker_facts.METADATA_AGE_MS = {age_ms}",
+        "sys.exit(run(sys.argv[1:]))",
+    )
+    return "-c", "\n".join(lines)
+
+
+AGED: Final = aged(0)
 """cleanerd as it is once the metadata of a running broker are old enough to count."""
 
 

@@ -47,15 +47,7 @@ def two_brokers(
     one, two = jvm_args or (with_agent(), with_agent())
     given = dict(properties or {})
     first = Broker(jars.libs, work_dir / "first", properties=given, jvm_args=one, **shared)
-    port = free_port()
-    own = {
-        "process.roles": "broker",
-        "node.id": "2",
-        "controller.quorum.voters": first.properties()["controller.quorum.voters"],
-        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
-    }
-    own = {**given, **own}
-    second = Broker(jars.libs, work_dir / "second", port=port, properties=own, jvm_args=two, **shared)
+    second = beside(first, 2, work_dir / "second", properties=given, jvm_args=two, **shared)
     try:
         first.start()
         second.start()
@@ -63,6 +55,18 @@ def two_brokers(
     finally:
         second.kill()
         first.kill()
+
+
+def beside(controller: Broker, node_id: int, work_dir: Path, *, properties: Mapping[str, str], **more: Any) -> Broker:
+    """One more broker of the cluster of ``controller``, with the same jars; not started yet."""
+    port = free_port()
+    own = {
+        "process.roles": "broker",
+        "node.id": str(node_id),
+        "controller.quorum.voters": controller.properties()["controller.quorum.voters"],
+        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+    }
+    return Broker(controller.libs_dir, work_dir, port=port, properties={**properties, **own}, **more)
 
 
 def replicas(broker: Broker, topic: str, partition: int) -> list[int]:
