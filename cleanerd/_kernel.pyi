@@ -1,10 +1,10 @@
 """The contract of the compiled kernel: bytes, keys and bits. No policy, no path, no clock, no configuration.
 
-Every array argument is one-dimensional and contiguous; every column that comes back is read-only. ``n`` is the number
-of records, ``b`` the number of batches, ``w`` the number of written batches. Offsets, timestamps and producer ids are
+Every array argument is one-dimensional and contiguous; every returned column is read-only. ``n`` is the number of
+records, ``b`` the number of batches, ``w`` the number of written batches. Offsets, timestamps and producer ids are
 int64 as in the log. Bitmaps are uint64 words, bit ``i`` of word ``i // 64`` counted from the least significant bit.
 
-Nobody may write into an input array during a call: the GIL is released.
+The caller must not write into an input array during a call: the GIL is released.
 """
 
 from typing import Final, final
@@ -82,7 +82,7 @@ FLAG_TOMBSTONE_HEADER: Final[int]
 """The last header named ``tombstone_header`` has a value other than null, empty, ``0`` and ``false`` (R87-4)."""
 
 class CorruptLogError(Exception):
-    """Bytes that are not what the format says. Never raised for the caller's mistakes."""
+    """The bytes contradict the format. Never raised for the caller's mistakes."""
 
     reason: str
     position: int
@@ -95,19 +95,19 @@ class CorruptLogError(Exception):
 class BatchTooLargeError(CorruptLogError):
     """A batch that would take more memory than ``max_unpacked`` (U-35); nothing else is known to be wrong with it.
 
-    It unpacks to more bytes, or to so many records that their columns would take as much.
+    It decompresses to more bytes, or to so many records that their columns would take as much.
     """
 
 class KernelBugError(Exception):
     """A panic inside the kernel, caught at the boundary. Always a bug of ours."""
 
 class MapLostError(OSError):
-    """A page of an offset map in a file did not come back (EIO): nothing that the map said counts."""
+    """A page of an on-disk offset map was lost (EIO): discard all results from the map."""
 
 class InvalidCallError(ValueError):
-    """What does not fit together: keep bits or actions of another segment, arrays of different lengths.
+    """Arguments contradict each other: keep bits or actions of another segment, arrays of different lengths.
 
-    Wherever a docstring here says ValueError it is this one, but for numbers that are out of range themselves.
+    Where a docstring here says ValueError it is this one, except for numbers that are out of range themselves.
     """
 
 @final
@@ -200,9 +200,8 @@ def scan_headers(data: NDArray[np.uint8], position: int, *, verify_crc: bool = F
     """Headers of all whole batches; nothing is decompressed. ``position`` is the file position of ``data[0]``.
 
     Raises:
-        CorruptLogError: a size below the smallest batch, a magic other than 0, 1, 2, a negative record count, an
-        offset delta
-            below zero, a wrong CRC-32C or CRC-32 (``verify_crc``).
+        CorruptLogError: a size below the smallest batch, a magic other than 0, 1, 2, a negative record count, an offset
+        delta below zero, a wrong CRC-32C or CRC-32 (``verify_crc``).
     """
 
 def decode_chunk(
@@ -259,10 +258,10 @@ def content_digest(
     verify_crc: bool = True,
     max_unpacked: int = 1073741824,
 ) -> Digests:
-    """SipHash-1-3-128 over what each record says: offset, timestamp, key, value, headers. Not the attributes.
+    """SipHash-1-3-128 of each record's offset, timestamp, key, value and headers, without its attributes.
 
-    The timestamp is what a consumer sees. Two records are equal by their fields, whatever batch, codec or message
-    format holds them; in names of headers what is no UTF-8 counts as U+FFFD, as Kafka writes it again (F-2.3).
+    The timestamp is the one that a consumer sees. Two records are equal by their fields, whatever batch, codec or
+    message format contains them; invalid UTF-8 in names of headers becomes U+FFFD, as when Kafka rewrites it (F-2.3).
 
     Raises:
         CorruptLogError: as decode_chunk.
@@ -339,8 +338,8 @@ class OffsetMap:
     def in_file(fd: int, memory_bytes: int, *, load: float = 0.85, versions: bool = False) -> OffsetMap:
         """A map in the first ``memory_bytes`` of the file ``fd``, which the system may write out and read again.
 
-        The file is one that nobody else can open, as long as that, all zeros. ``fd`` may be closed afterwards.
-        From then on each call may raise MapLostError: the system had no such page any more.
+        The file must be private to this process, as long as that, all zeros. ``fd`` may be closed afterwards. From then
+        on each call may raise MapLostError: the system lost a page.
 
         Raises:
             OSError: it cannot be mapped.
@@ -350,7 +349,7 @@ class OffsetMap:
         """Give the memory back now. Every other call of a closed map raises ValueError.
 
         Raises:
-            MapLostError: what it said before does not count.
+            MapLostError: discard all earlier results.
         """
     def put_max(
         self,
@@ -365,7 +364,7 @@ class OffsetMap:
     ) -> int:
         """Record ``i`` has ordinal ``first_ordinal + i``. Rows where ``mask`` is false are passed over.
 
-        ``version``, ``has_version``: [n]; where ``has_version`` is false, ``version`` is not looked at.
+        ``version``, ``has_version``: [n]; ``version`` is ignored where ``has_version`` is false.
 
         Returns the number of rows dealt with: ``n``, or less when the map is full (that row and the rest were not
         put).
@@ -385,7 +384,7 @@ class OffsetMap:
         shard: int = 0,
         shards: int = 1,
     ) -> NDArray[np.bool_]:
-        """As put_max of a map with versions, for the keys that it holds; it takes no new ones (R280-10).
+        """As put_max of a map with versions, for keys that it contains; it adds none (R280-10).
 
         Returns [n]: true where ``mask`` is true, the key belongs to ``shard`` and the map holds it, raised or not.
 
@@ -425,7 +424,7 @@ def store_bits(bits: NDArray[np.uint64], first_bit: int, values: NDArray[np.bool
 
 @final
 class Written:
-    """What rewrite_chunk wrote: the bytes and, per written batch, what the indexes need."""
+    """The result of rewrite_chunk: the bytes and, per written batch, the facts for the indexes."""
 
     @property
     def data(self) -> NDArray[np.uint8]: ...
@@ -465,7 +464,7 @@ def rewrite_chunk(
     verify_crc: bool = True,
     max_unpacked: int = 1073741824,
 ) -> Written:
-    """Do what ``actions`` says with each whole batch in ``data``; ``actions[0]`` and ``first_bit`` belong to the first.
+    """Apply ``actions`` to each whole batch in ``data``; ``actions[0]`` and ``first_bit`` belong to the first.
 
     ``actions`` may be longer than the batches in ``data``. Dropped batches are neither checked nor unpacked. Of
     records that go only the length is looked at: whoever decides has decoded them (F-2.3). Rebuilt
@@ -514,15 +513,15 @@ class ChunkDecoder:
     def full(self) -> bool:
         """It takes no more: there are many records, or what was unpacked is large."""
     def finish(self) -> Chunk:
-        """What was fed, as decode_chunk returns it. Once."""
+        """The result of all fed bytes, as from decode_chunk. Call it once."""
 
 @final
 class ChunkRewriter:
-    """``rewrite_chunk`` fed piece by piece. ``keep_bits`` and ``actions`` are not copied: nobody may write into them.
+    """``rewrite_chunk`` in pieces. ``keep_bits`` and ``actions`` are not copied: do not change them meanwhile.
 
-    ``lead``: less than 4096 bytes that are to stand in front of the output, which then is made so that ``with_lead``
-    begins at a page of memory, for direct I/O; only an output much larger than ``expected_bytes`` may end up elsewhere.
-    ``least_max_timestamps``: one per batch, as ``actions``: a rebuilt v2 batch's largest timestamp is no lower (U-65).
+    ``lead``: less than 4096 bytes for the front of the output. The output is allocated so that ``with_lead`` begins at
+    a page of memory, for direct I/O; an output much larger than ``expected_bytes`` may be elsewhere.
+    ``least_max_timestamps``: one per batch, as ``actions``: a rebuilt v2 batch's largest timestamp is not lower (U-65).
     """
 
     def __new__(
@@ -549,7 +548,7 @@ class ChunkRewriter:
     def full(self) -> bool:
         """It takes no more: the output is large."""
     def finish(self) -> Written:
-        """What was fed, as rewrite_chunk returns it. Once."""
+        """The result of all fed bytes, as from rewrite_chunk. Call it once."""
 
 @final
 class IndexBuilder:

@@ -1,4 +1,4 @@
-"""What is closed at the end of its ``with`` block, for every room that opens something."""
+"""Closes at the end of a ``with`` block, for every package that opens files or connections."""
 
 from __future__ import annotations
 

@@ -3,33 +3,33 @@
 ::
 
     CleanerdError                 exit code 1: anything else (an unreadable file)
-    ├── KernelError                  (1) what was decided does not fit the file that is there, or a mistake of ours
+    ├── KernelError                  (1) the decision does not fit the file, or a fault of cleanerd
     ├── MachineError                 (1) the file system is read-only, or files or memory ran out
-    │   └── NoSpaceError               the disk, or what is kept free of it, has no room for the next segment
+    │   └── NoSpaceError               no free space for the next segment above the reserve
     ├── ConfigError               3: a setting, or a file that holds settings, is wrong
-    │   └── NotCompactedError       nothing is wrong with it, but the topic's cleanup.policy has no compact
+    │   └── NotCompactedError       the topic's cleanup.policy lacks compact
     ├── RefusedError              4: cleanerd will not touch this now
-    │   ├── OutOfRangeError         the command line asks for what this log cannot give
-    │   ├── LogDirBusyError         somebody (a broker) has the log directory or a segment open
+    │   ├── OutOfRangeError         an offset on the command line is out of range
+    │   ├── LogDirBusyError         another process has the log directory or a segment open
     │   ├── LogGrowsError           cleaned, the log would be larger
-    │   ├── UnsupportedLogError     data that this version does not know how to clean
-    │   │   ├── BatchTooLargeError    a batch that takes more memory than there is for it
-    │   │   ├── DisorderedLogError    offsets go back in a way that cannot be cleaned without a loss
+    │   ├── UnsupportedLogError     this version cannot clean the data
+    │   │   ├── BatchTooLargeError    a batch that takes more memory than allowed
+    │   │   ├── DisorderedLogError    offsets go back so that a cleaning would lose data
     │   │   ├── SegmentGrowsError     a segment that is larger than one can be when it is cleaned
-    │   │   └── LogTooLargeError      so many batches and records that there is no memory for them
-    │   ├── LaterError              something of the partition has to pass first, which takes a known time
+    │   │   └── LogTooLargeError      too many batches and records for the memory
+    │   ├── LaterError              try again after a known time
     │   ├── StalePlanError          the log changed under the plan
-    │   │   └── SegmentChangedError   a file of it is no longer the one that was listed
-    │   ├── AgentUnavailableError   nobody in a broker to talk to, or it cannot do what is asked for
-    │   └── AgentRefusalError       the agent in the broker looked at a request and said no
-    ├── ReportedError                (1) what another process of cleanerd ended with
-    └── CorruptionError           5: bytes that do not mean what the format says
+    │   │   └── SegmentChangedError   a listed file was replaced
+    │   ├── AgentUnavailableError   no agent in the broker, or it lacks the function
+    │   └── AgentRefusalError       the agent refused a request
+    ├── ReportedError                (1) the error of another cleanerd process
+    └── CorruptionError           5: bytes contradict the format
 
-Every error says what happened, where, and what to do: ``message`` is the what, ``where`` the file (and
-byte position), ``hint`` the way out. ``str(error)`` is the one line an operator reads.
+An error says what happened, where, and what to do: ``message``, ``where`` (the file and byte position), ``hint``.
+``str(error)`` is the one line that an operator reads.
 
-Every class has a :class:`Cause`, and :data:`CONSEQUENCES` says what follows from it for a partition, whether it was
-cleaned offline, staged, applied, cleaned live, by the daemon or by Spark.
+Every class has a :class:`Cause`, and :data:`CONSEQUENCES` defines what it means for a partition, whether it was cleaned
+offline, staged, applied, cleaned live, by the daemon or by Spark.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ if TYPE_CHECKING:
 
 
 class Cause(StrEnum):
-    """What stands in the way of a cleaning."""
+    """Why a cleaning failed."""
 
     LOG = "log"
-    """What lies in the partition's directory, or what was made of it."""
+    """The files of the partition's directory, or files made from them."""
     WORLD = "world"
     """The machine. Nothing is wrong with the log."""
     OPERATOR = "operator"
-    """Somebody has to set, start or decide something."""
+    """An operator has to set, start or decide something."""
     MOMENT = "moment"
-    """It passes by itself: the log changed meanwhile, or the broker has no time."""
+    """It passes by itself: the log changed meanwhile, or the broker is busy."""
     BUSY = "busy"
     """Another process is at work there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Consequence:
-    """What an error means for its partition.
+    """The meaning of an error for its partition.
 
     ``remembered``: the state directory keeps the reason, and the daemon counts failures. ``passes``: trying again in a
     moment may help; else the daemon waits longer each time.
@@ -95,8 +95,8 @@ def worst_exit_code(codes: Collection[int], *, some_done: bool = False) -> int:
 class CleanerdError(Exception):
     """Root of the tree. ``exit_code`` is the process exit code when this is the worst that happened.
 
-    ``plan_again``: the same partition may be planned once more at once. ``moved_on``: the log is no longer the one that
-    was planned for, which is nobody's failure.
+    ``plan_again``: the same partition may be planned once more at once. ``moved_on``: the log changed since it was
+    planned, which is not a failure.
     """
 
     exit_code = 1
@@ -106,7 +106,7 @@ class CleanerdError(Exception):
 
     @property
     def consequence(self) -> Consequence:
-        """What it means for its partition."""
+        """Its meaning for the partition."""
         return CONSEQUENCES[self.cause]
 
     def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
@@ -116,7 +116,7 @@ class CleanerdError(Exception):
         self.hint = hint
 
     def without_frames(self) -> Self:
-        """The same, to be kept: the calls that it came through would hold their files, buffers and offset maps."""
+        """The error without its traceback, whose frames would keep files, buffers and offset maps alive."""
         chain: list[BaseException] = [self]
         for error in chain:
             error.__traceback__ = None
@@ -145,7 +145,7 @@ class NoSpaceError(MachineError):
 class KernelError(CleanerdError):
     """The kernel was given what does not fit together, as keep bits of another file; or it found a mistake of its own.
 
-    Where the file changed meanwhile that is told instead (:class:`SegmentChangedError`); this is what is left.
+    Where the file changed meanwhile, :class:`SegmentChangedError` is raised instead; this class covers the rest.
     """
 
 
@@ -157,7 +157,7 @@ class ConfigError(CleanerdError):
 
 
 class NotCompactedError(ConfigError):
-    """A topic that is asked for by name is not compacted."""
+    """The topic was named, but is not compacted."""
 
 
 class RefusedError(CleanerdError):
@@ -168,7 +168,7 @@ class RefusedError(CleanerdError):
 
 
 class OutOfRangeError(RefusedError):
-    """An offset on the command line lies outside of what this log allows; nothing is wrong with the log."""
+    """An offset on the command line is outside the allowed range; the log itself is fine."""
 
 
 class LogGrowsError(RefusedError):
@@ -214,7 +214,7 @@ class DisorderedLogError(UnsupportedLogError):
 
 
 class SegmentGrowsError(UnsupportedLogError):
-    """What stays of a segment passes the size of a segment when it is packed again: it is to be split first (U-55)."""
+    """The retained records of a segment exceed the segment size after recompression: split it first (U-55)."""
 
     def __init__(self, base: int, most_bytes: int, *, where: str | None = None) -> None:
         super().__init__(
@@ -237,14 +237,14 @@ class TooManyPassesError(CleanerdError):
 
 
 class LogTooLargeError(UnsupportedLogError):
-    """A log has so many batches or records that what has to be known of them takes more memory than it may (U-35)."""
+    """A log has too many batches or records: their metadata takes more memory than allowed (U-35)."""
 
     def __init__(self, message: str, *, where: str | None = None) -> None:
         super().__init__(message, where=where, hint="raise the memory limit of cleanerd, or lower log.cleaner.threads")
 
 
 class RetryLaterError(RefusedError):
-    """It can be cleaned in ``seconds``: nobody is to wait so long, who has other partitions to clean (D-10)."""
+    """It can be cleaned in ``seconds``; meanwhile clean other partitions (D-10)."""
 
     cause = Cause.MOMENT
 
@@ -254,7 +254,7 @@ class RetryLaterError(RefusedError):
 
 
 class StalePlanError(RefusedError):
-    """The log is no longer what the plan was made for; nothing of the plan may be applied."""
+    """The log changed since the plan; nothing of the plan may be applied."""
 
     cause = Cause.MOMENT
     plan_again = True
@@ -262,14 +262,14 @@ class StalePlanError(RefusedError):
 
 
 class SegmentChangedError(StalePlanError):
-    """A file is no longer the one that was listed: the broker cleaned, cut or deleted it meanwhile.
+    """A file is no longer the listed one: the broker cleaned, cut or deleted it meanwhile.
 
     An ordinary outcome wherever a log is read: it is planned again, and left for the next round when that keeps on.
     """
 
 
 class AgentUnavailableError(RefusedError):
-    """There is no agent that answers, it makes no sense, or it cannot work with this broker: live is not possible."""
+    """No agent answers, its answer is malformed, or it does not support this broker: live is not possible."""
 
     cause = Cause.MOMENT
     plan_again = True
@@ -278,31 +278,32 @@ class AgentUnavailableError(RefusedError):
 NO_LOG: Final = "no_log"
 """The broker does not have the partition: not yet, not any more, or not since its log directory failed."""
 TOO_MANY: Final = "too_many"
-"""The agent serves as many connections as it can. It is there: whoever has to ask it waits."""
+"""The agent serves as many connections as it can. It exists, so callers wait."""
 LATER: Final = frozenset({"busy", "not_ready", NO_LOG, TOO_MANY})
-"""Codes of the agent: somebody has the partition at the moment, and the same request may be sent again."""
+"""The agent's codes for a partition that is busy at the moment; the same request may be sent again."""
 NO_EVIDENCE: Final = "no_evidence"
-"""The connection has not been told what the plan rests on: the same request is sent again with it."""
+"""The connection lacks the plan's evidence: the same request is sent again with it."""
 REPLAN_CODES: Final = frozenset({
     "evidence_changed", "log_changed", "log_start", "not_below_bound", "not_eligible", "not_sealed", "source_changed",
     "source_gone", "topic_id",
 })  # fmt: skip
-"""The log is no longer what the plan was made for."""
+"""The log changed since it was planned."""
 IO_ERROR: Final = "io_error"
 """The broker's disk, or its limits: what was staged is wrong by codes of its own."""
 LOG_DIR_FAILED: Final = "log_dir_failed"
-"""The broker gives up the log directory: the group in ``done``, if any, stopped half-way, and a start makes an end."""
+"""The broker takes the log directory offline. A start completes the group in ``done``, if any.
+"""
 UNAVAILABLE_CODES: Final = frozenset({"incapable", "stopped", "unsupported"})
 """This broker's agent swaps nothing now."""
 
 
 class AgentRefusalError(RefusedError):
-    """The agent said no to ``operation``.
+    """The agent refused ``operation``.
 
-    ``code`` is its word for why, ``done`` are bases of groups that were swapped all the same. For a swap, any other
-    code than those of :data:`LATER`, :data:`PLAN_AGAIN` and :data:`NOT_HERE`, :data:`IO_ERROR` and
-    :data:`LOG_DIR_FAILED`, says that what was staged is wrong, which is a mistake of ours: trying again would make the
-    same. An agent that fails at anything else has looked at nothing of ours: nothing is known to be wrong with the log.
+    ``code`` is its reason, ``done`` the bases of groups that it had swapped. For a swap, any other code than those of
+    :data:`LATER`, :data:`PLAN_AGAIN` and :data:`NOT_HERE`, :data:`IO_ERROR` and :data:`LOG_DIR_FAILED`, means that the
+    staged files are wrong, a fault of cleanerd: another try would repeat it. An agent that fails at anything else has
+    not checked the staged files, so no fault of the log is known.
     """
 
     def __init__(
@@ -316,12 +317,12 @@ class AgentRefusalError(RefusedError):
         is_of_disk = code in {IO_ERROR, LOG_DIR_FAILED}
         self.cause = Cause.MOMENT if passes else Cause.WORLD if is_of_disk else Cause.LOG
         self.moved_on = code in REPLAN_CODES
-        # A swap has been asked for again and again already.
+        # A swap was retried already.
         self.plan_again = self.moved_on or (code in LATER and operation != "swap")
 
 
 class ReportedError(CleanerdError):
-    """What another process of cleanerd ended with, of which only words and the cause are known."""
+    """The error of another cleanerd process, of which only text and cause are known."""
 
     def __init__(self, message: str, *, cause: Cause, where: str | None = None) -> None:
         super().__init__(message, where=where)
@@ -330,7 +331,7 @@ class ReportedError(CleanerdError):
 
 
 class CorruptionError(CleanerdError):
-    """Bytes that do not mean what the format says. ``position`` is the byte position in ``where``, or -1."""
+    """Bytes that contradict the format. ``position`` is the byte position in ``where``, or -1."""
 
     exit_code = 5
 
@@ -363,13 +364,13 @@ def machine_error(error: OSError) -> type[MachineError]:
 
 
 def system_error(what: str, where: str, error: OSError) -> CleanerdError:
-    """What the system refused, as an error of ours: ``what`` could not be done ``where``."""
+    """A system error as cleanerd's: ``what`` could not be done at ``where``."""
     kind = kind_of(error)
     return kind(f"{what}: {error.strerror}", where=where)
 
 
 def as_cleanerd_error(error: CleanerdError | OSError, where: str) -> CleanerdError:
-    """``error``, or what the system refused outside of the places that know better how to tell it."""
+    """``error``, or a system error from code without a better message, as a CleanerdError."""
     if isinstance(error, CleanerdError):
         return error
     kind = kind_of(error)

@@ -6,7 +6,7 @@ import pwd
 from typing import Final
 
 _NO_LIMIT: Final = 2**63 - 1
-"""Kafka's largest number, by which it says that there is no limit."""
+"""Kafka's largest number, which means no limit."""
 
 _MANY: Final = {"batch": "batches", "is": "are", "begins": "begin"}
 
@@ -18,7 +18,7 @@ def counted(count: int, noun: str, verb: str = "") -> str:
 
 
 def as_utf8(text: str) -> str:
-    """What can be sent of a text: a path may hold bytes that are no UTF-8, which are lone surrogates here."""
+    """The text as valid UTF-8: a path may contain other bytes, which are lone surrogates here."""
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
@@ -35,17 +35,17 @@ def human_bytes(count: int) -> str:
 
 def describe_reclaimable(count: int, low: int, high: int, *, exact: bool) -> str:
     """``1.4 GiB``, ``~1.4 GiB ± 0.1``; the error in the same unit."""
-    told = human_bytes(count)
+    text = human_bytes(count)
     if exact:
-        return told
+        return text
     error = max(count - low, high - count, 0)
-    number, unit = told.split()
+    number, unit = text.split()
     of_unit = count / float(number) if float(number) else 1.0
     if not error:
-        return f"~{told}"
+        return f"~{text}"
     if unit == "B" or error > 100 * of_unit:
-        return f"~{told} ± {human_bytes(error)}"
-    return f"~{told} ± {max(error / of_unit, 0.1):.1f}"
+        return f"~{text} ± {human_bytes(error)}"
+    return f"~{text} ± {max(error / of_unit, 0.1):.1f}"
 
 
 def human_change(before: int, after: int) -> str:
@@ -56,7 +56,7 @@ def human_change(before: int, after: int) -> str:
     if not before:
         return f"{first} -> {last}"
     share = round(100 * (after - before) / before)
-    # What is nearly nothing is not called nothing, and what stays is not called all.
+    # Round neither a small amount to nothing nor a large part to all.
     if abs(share) in {0, 100} and after not in {before, 0}:
         return f"{first} -> {last} ({100 * (after - before) / before:+.1f} %)"
     return f"{first} -> {last} ({share:+d} %)" if share else f"{first} -> {last} (0 %)"

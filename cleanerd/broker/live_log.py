@@ -67,7 +67,7 @@ def read_live(
         # The first segment may begin above the checkpointed value, never above the broker's own.
         log_start_offset=facts.log_start,
         last_stable_offset=facts.lso,
-        told_end_offset=facts.leo,
+        reported_end_offset=facts.leo,
         lasting_start_offset=min(max(lasting, segments[0].base), facts.log_start),
         # What was begun after the broker spoke stands in the listing, and nobody has looked at it.
         listed=found.listed if len(segments) == len(found.segments) else None,

@@ -16,7 +16,7 @@ class BitColumn:
     """Bits of the records of one segment, in file order."""
 
     def __init__(self) -> None:
-        # No room beforehand: a log may have thousands of segments, each with a few records or none.
+        # No preallocation: a log may have thousands of segments, each with a few records or none.
         self._words = np.zeros(0, dtype=np.uint64)
         self.count = 0
 

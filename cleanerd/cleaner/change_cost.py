@@ -1,4 +1,4 @@
-"""What a change of a topic's rules costs, in numbers: keys that have another winner than by the rules before (U-6)."""
+"""The effect of a change of strategy: how many keys have another retained record than before (U-6)."""
 
 from __future__ import annotations
 

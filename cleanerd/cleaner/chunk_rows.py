@@ -1,4 +1,4 @@
-"""Which records of a chunk a pass over a segment looks at, and where in the segment a rewrite may begin."""
+"""The records of a chunk that a pass over a segment reads, and the places where a rewrite may begin."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ChunkRows:
-    """Rows ``first`` to ``last`` (exclusive) of a chunk's record table lie in the dirty range.
+    """Rows ``first`` to ``last`` (exclusive) of a chunk's record table are in the dirty range.
 
     Records of the ``excluded`` [b] batches take no part: control batches and aborted data (C-18, C-19).
     """
@@ -35,7 +35,7 @@ class KnownChunk(NamedTuple):
     excluded: NDArray[np.bool_]
 
     def rows(self, first: int, last: int) -> ChunkRows:
-        """Those that lie among the segment's records ``first`` to ``last`` (exclusive)."""
+        """The rows among the segment's records ``first`` to ``last`` (exclusive)."""
         count = len(self.chunk.records)
         return ChunkRows(min(max(first - self.record, 0), count), min(max(last - self.record, 0), count), self.excluded)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class CleanPart:
-    """The segments below the first dirty offset, and the clean front of the one that it lies in.
+    """The segments below the first dirty offset, and the clean front of the segment that contains it.
 
     ``contestants``: under a versioned strategy, the records that competed in the last shard.
     """
@@ -94,13 +94,13 @@ class _VersionedPass:
         self.contestants: list[Contestants] = []
 
     def first_walk(self, chunks: Iterator[Chunk], evidence: SegmentEvidence, room: MetadataBudget) -> None:
-        """A clean segment that nobody has read yet."""
+        """The first pass over a clean segment."""
         superseded = BitColumn()
         for chunk in chunks:
             room.reserve(evidence.source, chunk)
             record = evidence.records
             excluded = evidence.add(chunk).excluded
-            # Records below the log start are no candidates (U-2).
+            # Records below the log start are ignored (U-2).
             below = min(max(evidence.visible_from - record, 0), len(chunk.records))
             superseded.append(self._compete(chunk, record, ChunkRows(below, len(chunk.records), excluded)))
         self._done(evidence, superseded, evidence.records)
@@ -145,7 +145,7 @@ class _VersionedPass:
 def _look_up_front(
     decoder: ChunkDecoding, offset_map: OffsetMap, evidence: SegmentEvidence, shard: int, shards: int
 ) -> None:
-    """As :meth:`Head.walk` looks up, for the records before the first dirty offset in the segment that contains it."""
+    """As :meth:`Head.walk`, for the records before the first dirty offset in the segment that contains it."""
     superseded = BitColumn()
     for chunk in decoder.chunks(evidence.source):
         clean = min(evidence.dirty_from - superseded.count, len(chunk.records))
@@ -157,7 +157,7 @@ def _look_up_front(
 
 
 def _all_of(chunk: Chunk, last: int) -> ChunkRows:
-    """Records before row ``last``. Whether the key of aborted data is in the map does not matter: it goes anyway."""
+    """Records before row ``last``, aborted data included: it is removed anyway."""
     return ChunkRows(0, last, np.zeros(len(chunk.batches), dtype=np.bool_))
 
 
@@ -177,6 +177,6 @@ def newest(evidence: SegmentEvidence, winners: NDArray[np.uint64] | None) -> NDA
         word, bit = divmod(evidence.dirty_from, 64)
         result[:word] = clean[:word]
         if bit:
-            # Winners begin at dirty_from, so the clean bits of the shared word are clear in them.
+            # Retained records begin at dirty_from, so the clean bits of the shared word are clear in them.
             result[word] |= clean[word] & ((np.uint64(1) << np.uint64(bit)) - np.uint64(1))
     return result

@@ -1,4 +1,4 @@
-"""One cleaning, told on one page.
+"""One cleaning, from the index to the staged segments.
 
 ::
 
@@ -7,8 +7,8 @@
     group     outcomes                  -> groups            neighbours that become one segment
     rewrite   a group + its bits        -> a staged segment  fsynced, read back and verified
 
-Whoever iterates over :meth:`Cleaning.staged_groups` puts each group in before asking for the next (U-16), so that no
-more than one group of extra disk space is needed. Nothing here touches a file that a broker may read.
+The caller of :meth:`Cleaning.staged_groups` swaps each group in before it takes the next (U-16), so that a cleaning
+needs extra disk space for one group only. Nothing here touches a file that a broker may read.
 """
 
 from __future__ import annotations
@@ -53,34 +53,31 @@ class CleaningStopped(BaseException):
 
 
 class Progress(Protocol):
-    """Told while a cleaning goes on; for a progress bar, and to end it (:class:`CleaningStopped`)."""
+    """Receives a cleaning's progress: for a progress bar, and to stop it (:class:`CleaningStopped`)."""
 
     def phase(self, name: str, total_bytes: int) -> None:
         """A phase of about ``total_bytes`` begins."""
 
     def advance(self, done_bytes: int) -> None:
-        """So many bytes more were read."""
+        """``done_bytes`` more bytes were read."""
 
     def wrote(self, done_bytes: int) -> None:
-        """So many bytes more were staged."""
+        """``done_bytes`` more bytes were staged."""
 
 
 class NoProgress:
-    """A :class:`Progress` that nobody looks at."""
+    """A :class:`Progress` that ignores all calls."""
 
-    def phase(self, name: str, total_bytes: int) -> None:
-        """Nobody wants to know the phase."""
+    def phase(self, name: str, total_bytes: int) -> None: ...
 
-    def advance(self, done_bytes: int) -> None:
-        """Nobody wants to know the progress."""
+    def advance(self, done_bytes: int) -> None: ...
 
-    def wrote(self, done_bytes: int) -> None:
-        """Nobody wants to know what was written."""
+    def wrote(self, done_bytes: int) -> None: ...
 
 
 @dataclass(slots=True)
 class WrittenTotals:
-    """What a cleaning wrote, and how long that took with verification."""
+    """What a cleaning wrote, and the time for that with verification."""
 
     groups: int = 0
     sources: int = 0
@@ -93,7 +90,7 @@ class WrittenTotals:
 class Cleaning:
     """One plan being carried out up to staged files.
 
-    ``most_sources``: groups of more are cut when their turn comes; who has them swapped may change it as he goes.
+    ``most_sources``: larger groups are cut in their turn; the caller may change it between groups.
     ``may_grow``: it is carried out even if it only makes the log larger. ``passes_bytes``: see `MapSizing`.
     """
 
@@ -124,7 +121,7 @@ class Cleaning:
         return self._decision
 
     def notes(self) -> tuple[str, ...]:
-        """What the operator should know of what was found in the log and of the decision."""
+        """Notes for the operator about the log and the decision."""
         decision = self.decision
         return (
             *(note for note in (decision.map_note, decision.index_note, decision.disorder_note) if note),
@@ -180,7 +177,7 @@ class Cleaning:
         return notes
 
     def _legacy_note(self) -> tuple[str, ...]:
-        """What becomes of message formats v0 and v1, if there are any."""
+        """What the cleaning does with message formats v0 and v1, if there are any."""
         count = sum(segment.legacy_batches for segment in self.decision.segments)
         if not count:
             return ()
@@ -192,7 +189,7 @@ class Cleaning:
         return (parts,)
 
     def _no_drop_note(self) -> tuple[str, ...]:
-        """Why segments are rewritten of which no record goes, if that is so; with ``--up-to`` it can look odd."""
+        """Why segments are rewritten without removing a record, if so; with ``--up-to`` it can look odd."""
         segments = self.decision.segments
         rewritten = [segments[row] for rows in self.groups() for row in rows]
         if not rewritten or any(each.kept < each.records for each in segments):
@@ -208,7 +205,7 @@ class Cleaning:
     def overflowed(self) -> list[SegmentDecision]:
         """Segments that are to be rewritten and whose offsets no index can hold: to be split first (C-67).
 
-        Each is a group of its own, of which the last batch stays: it overflows whatever else goes.
+        Each is a group of its own and retains its last batch: it overflows whatever else is removed.
         """
         segments = self.decision.segments
         rewritten = (segments[row] for rows in self.groups() for row in rows)
@@ -222,10 +219,10 @@ class Cleaning:
         return list(self._groups)
 
     def output_sizes(self) -> list[tuple[int, int]]:
-        """Of each group, as a cleaning writes them, the bytes of its sources and of its output (U-54).
+        """The bytes of each group's sources and of its output, as a cleaning would write it (U-54).
 
-        All is rewritten, to nowhere: what a batch is when it is packed again, nothing else can tell. Of a segment that
-        is split first, the output is an estimate.
+        Everything is rewritten without being stored: only recompression shows a batch's new size. If a segment is split
+        first, its output is an estimate.
 
         Raises:
             CorruptionError, CleanerdError: as :meth:`staged_groups`.
@@ -261,7 +258,7 @@ class Cleaning:
 
     @property
     def is_for_saving(self) -> bool:
-        """Whether nothing but superseded records and records without a key goes, and no horizon begins."""
+        """Whether only superseded records and records without a key are removed, and no horizon begins."""
         return not any(
             each.expired_tombstones or each.aborted or each.markers or each.horizons_begun
             for each in self.decision.segments
@@ -277,7 +274,7 @@ class Cleaning:
         """Stage and verify group after group, ascending; a group of more than ``most_sources`` is cut (U-36, D-02).
 
         Raises:
-            UnsupportedLogError, CorruptionError, CleanerdError: the groups given out before stand.
+            UnsupportedLogError, CorruptionError, CleanerdError: earlier groups stay swapped in.
         """
         waiting = self.groups()
         segments = self.decision.segments
@@ -303,7 +300,7 @@ class Cleaning:
     def _require_saving(self, staged: StagedGroup, members: Sequence[SegmentDecision]) -> None:
         """A cleaning that makes the log larger is not made for saving's sake (U-54).
 
-        Asked of the first group: when one was put all have to be.
+        Checked at the first group: once one is swapped in, all have to be.
 
         Raises:
             LogGrowsError: the log would be larger, and nothing else is gained.
@@ -316,11 +313,11 @@ class Cleaning:
                 f"cleaned, the log would be {human_bytes(grown)} larger: its batches cannot be packed again as well as "
                 "they are",
                 where=self.plan.path,
-                hint="--force cleans it all the same",
+                hint="--force cleans it nevertheless",
             )
 
     def parts(self, rows: Group, source: int) -> list[Group]:
-        """What becomes of a group that is too large: cut before its row number ``source`` (U-17)."""
+        """The parts of a group that is too large: cut before its row number ``source`` (U-17)."""
         segments = self.decision.segments
         parts = split(rows, rows[source])
         return [part for part in parts if len(part) > 1 or segments[part[0]].outcome.changed]
@@ -381,7 +378,7 @@ class _NoOutput:
 
 
 class _ProgressFile:
-    """A staged file whose growth is told."""
+    """A staged file that reports its growth."""
 
     def __init__(self, output: LogFile, progress: Progress) -> None:
         self._output = output

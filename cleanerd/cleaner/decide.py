@@ -47,14 +47,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SegmentDecision:
-    """What stays of one source segment; all that the rewrite needs of the decision.
+    """What is retained of one source segment; all that the rewrite needs of the decision.
 
-    ``marks`` are places where the rewrite can begin. ``actions`` treats the segment as one in the middle of a group;
-    :meth:`actions_at` knows about ends (U-13), where a last batch of which nothing stays gets the action ``closing``,
-    or ``closing_alone`` where the group keeps no other batch. ``last_written_offset`` is where it ends when it ends a
-    group, ``ordered`` says that its offsets rise (U-45). ``legacy_batches``: v0 and v1 ones among its batches,
-    ``horizons_begun``: those that get a delete horizon now; ``next_horizon_ms``: the earliest that is there and still
-    to come. ``shortens_transactions``: data batches of transactions go, so markers may have nothing left to end.
+    ``marks``: places where the rewrite can begin. ``actions`` treats the segment as one in the middle of a group;
+    :meth:`actions_at` handles ends (U-13), where an emptied last batch gets the action ``closing``, or
+    ``closing_alone`` if the group retains no other batch. ``last_written_offset``: its last offset if it ends a group;
+    ``ordered``: its offsets rise (U-45). ``legacy_batches``: the number of its v0 and v1 batches,
+    ``horizons_begun``: batches that get a delete horizon now; ``next_horizon_ms``: the earliest existing future one.
+    ``shortens_transactions``: data batches of transactions are removed, so markers may have nothing left to end.
     ``waits_for_producers``: some stay, emptied, until their producers have expired (R192-1). ``waiting``: tombstones
     past theirs that stay (U-1, U-4). ``purged`` is a bitmap of those that go where not all that expire do, None when
     none does. ``least_max_timestamps`` [b] int64: what the batches' largest timestamps may not sink below (U-65).
@@ -89,7 +89,7 @@ class SegmentDecision:
 
     @property
     def keeps_batches(self) -> bool:
-        """Whether batches of it stay wherever in its group it lies."""
+        """Whether any of its batches is retained, wherever in its group it is."""
         return bool((self.actions != ACTION_DROP).any())
 
     def actions_at(self, *, ends_group: bool, alone: bool = False) -> NDArray[np.uint8]:
@@ -103,18 +103,18 @@ class SegmentDecision:
 
 
 LOG_START_WRITTEN_MS: Final = 120_000
-"""Twice ``log.flush.start.offset.checkpoint.interval.ms`` of a broker that nobody told otherwise."""
+"""Twice the default of ``log.flush.start.offset.checkpoint.interval.ms``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
     """The KeepBitmaps of a plan: one entry per source, in order, and into how many shards the keys were cut.
 
-    ``map_note``: why the map is a file, or is none although one may be; "" where there is nothing to tell.
-    ``index_seconds`` and ``decide_seconds`` are what the two phases took, all shards together. ``purge_note`` says why
-    no tombstone could be shown to be free to go, if that is so. ``next_purge_ms``: when the next tombstones or
-    markers of what stays may go, None when none waits for a time. ``map_utilization``: entries by room of the
-    fullest shard's map, 0 to 1. ``index_note``: what the log's markers corrected in the transaction indexes (U-44).
+    ``map_note``: why the map is on disk, or why not although it may be; "" otherwise. ``index_seconds``,
+    ``decide_seconds``: duration of both phases, all shards together. ``purge_note``: why no tombstone could be proven
+    removable, if so. ``next_purge_ms``: when the next remaining tombstones or markers can be removed, None if none
+    waits for a time. ``map_utilization``: entries by capacity of the fullest shard's map, 0 to 1. ``index_note``:
+    corrections of the transaction indexes by the log's markers (U-44).
     ``disorder_note``: what became of records whose offsets do not rise (U-45).
     """
 
@@ -133,7 +133,7 @@ class Decision:
 
 
 def decide(plan: CleaningPlan, decoder: ChunkDecoding, sizing: MapSizing = SIZING) -> Decision:
-    """Phases 1 and 2, in as many shards as the map's size asks for; the result does not depend on their number (OP-2).
+    """Phases 1 and 2, in as many shards as the map's size requires; their number does not change the result (OP-2).
 
     Raises:
         CorruptionError: a segment is damaged; see ``corrected_by_markers``.
@@ -158,7 +158,7 @@ def _gathered(plan: CleaningPlan, decoder: ChunkDecoding, sizing: MapSizing) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Evidence:
-    """What the two phases gathered, in log order; the map is given back. ``winners`` [s]: None for clean segments."""
+    """The evidence of both phases, in log order; the map is released. ``winners`` [s]: None for clean segments."""
 
     segments: tuple[SegmentEvidence, ...]
     winners: tuple[NDArray[np.uint64] | None, ...]
@@ -238,11 +238,11 @@ def _either(one: NDArray[np.uint64] | None, other: NDArray[np.uint64] | None) ->
 def next_purge_ms(plan: CleaningPlan, decided: Sequence[SegmentDecision], *, for_deleted: bool) -> int | None:
     """The earliest horizon ahead: of those that are there, and of those that this cleaning sets (C-48).
 
-    One that is now, as with ``delete.retention.ms=0``, is due now. A marker whose data goes in this cleaning gets its
-    horizon in the next one, as with Kafka: so that is due as if the horizon were set now. At once where tombstones
-    past theirs wait for another record of their key, and records go now (R534-6). ``for_deleted``: they wait for such
-    that were deleted already, and will be forgotten without a word. Where an emptied batch stays for its producer, its
-    marker stays too: when the producer has expired.
+    A horizon that is now, as with ``delete.retention.ms=0``, is due now. A marker whose data is removed in this
+    cleaning gets its horizon in the next one, as with Kafka, so it is due as if the horizon were set now. Due at once:
+    tombstones past their horizon that wait for another record of their key, if records are removed now (R534-6).
+    ``for_deleted``: they wait for records that were deleted already, whose deletion becomes permanent later. Where an
+    emptied batch stays for its producer, its marker stays too: due when the producer has expired.
     """
     waits = plan.rules.tombstone_guard == "horizon" and any(each.waiting for each in decided)
     if waits and plan.rules.versioned and any(each.kept < each.records for each in decided):
@@ -259,7 +259,7 @@ def next_purge_ms(plan: CleaningPlan, decided: Sequence[SegmentDecision], *, for
 
 
 def record_evidence(evidence: SegmentEvidence, winners: NDArray[np.uint64] | None) -> RecordEvidence:
-    """What retention has to know of a segment's records; ``winners`` as :func:`newest` takes them."""
+    """A segment's facts for retention; ``winners`` as in :func:`newest`."""
     return RecordEvidence(
         keyed=evidence.keyed.words(),
         tombstone=evidence.tombstone.words(),
@@ -272,7 +272,7 @@ def record_evidence(evidence: SegmentEvidence, winners: NDArray[np.uint64] | Non
 def decide_segment(
     evidence: SegmentEvidence, records: RecordEvidence, transactions: OpenTransactions
 ) -> SegmentDecision:
-    """One segment, once every other record of its keys has been looked at; call in log order."""
+    """Decide one segment, after every other record of its keys was read; call in log order."""
     data_batches = evidence.transactional_data()
     txn_entries = evidence.resolve_transactions(transactions)
     least_max_timestamps = evidence.settle_write_times()
@@ -328,7 +328,10 @@ def _at_least(outcome: DecidedSegment, least_ms: NDArray[np.int64] | None, reten
 
 
 def _shortens(actions: NDArray[np.uint8], counts: NDArray[np.uint32], data_batches: NDArray[np.uint32]) -> bool:
-    """Whether one of these batches goes. An empty one at the segment's end does not count: it may stay there (U-13)."""
+    """Whether one of these batches is removed.
+
+    An empty one at the segment's end is ignored: it may stay there (U-13).
+    """
     goes = actions[data_batches] == ACTION_DROP
     goes &= (counts[data_batches] > 0) | (data_batches + 1 < len(actions))
     return bool(goes.any())
@@ -343,11 +346,11 @@ def _waits_for_producers(evidence: SegmentEvidence, retention: Retention, data_b
 def _closing_of_segment(
     evidence: SegmentEvidence, actions: NDArray[np.uint8], counts: NDArray[np.uint32], end: LastBatchAction
 ) -> int:
-    """What the last batch gets where the segment is a group by itself.
+    """The last batch's action where the segment is a group by itself.
 
-    One that was emptied long ago and still has a time is no reason to write the segment again as long as no broker goes
-    by that time, beside records of a later one. Otherwise it would be the segment's largest, by which retention deletes
-    and offsets for times are looked for (U-13, U-37).
+    An earlier cleaning may have emptied it and left its time. That alone is no reason to rewrite the segment while no
+    broker uses that time, beside records of a later one. Otherwise it would be the segment's largest time, which
+    retention and offset lookups by time use (U-13, U-37).
     """
     if not (actions != ACTION_DROP).any():
         return end.alone
@@ -374,7 +377,7 @@ def _outcome(
     *,
     changes_txn_index: bool,
 ) -> DecidedSegment:
-    """What grouping has to know; the size of rebuilt batches is their size times the share of records kept.
+    """The facts for grouping; the size of rebuilt batches is their size times the share of retained records.
 
     A v0 or v1 batch that becomes v2 gets a header for it.
     """

@@ -1,9 +1,10 @@
-"""Logs whose offsets do not rise (U-45): of the records of a key those stay that the last one does not lie above.
+"""Logs whose offsets do not rise (U-45): keep the records of a key whose offset is not below the last one's.
 
 Brokers store such logs and serve them: a batch that was written twice, one that goes back, records whose offsets do not
-fit their batch. A reader of the file takes the last record of a key, another one that with the highest offset. So a
-record goes only where the last one of its key in the log has a higher offset, as in Kafka's cleaner. The offset map
-knows the last one; only records among the disordered offsets can have no lower offset. They are read once more.
+fit their batch. One reader takes the last record of a key in the file, another the one with the highest offset. So a
+record is removed only if the last one of its key in the log has a higher offset, as in Kafka's cleaner. The offset map
+contains the last one; only records among the disordered offsets can have an equal or higher offset. They are read once
+more.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ if TYPE_CHECKING:
 MOST_KEYS: Final = 4_000_000
 """In one pass."""
 KEY_BYTES: Final = 100
-"""What a key takes, with what sorting takes."""
+"""Memory for a key, sorting included."""
 MOST_PASSES: Final = 64
 _LAST: Final = np.dtype([("key", "V16"), ("offset", "<i8"), ("version", "<i8")])
 
 
 @dataclass(frozen=True, slots=True)
 class Disorder:
-    """What the disorder changes: ``records`` as retention takes them; per segment the tombstones that have to stay.
+    """The effect of the disorder: ``records`` for retention; per segment the tombstones that have to stay.
 
     ``note`` is for the operator, "" where offsets rise.
     """
@@ -58,8 +59,8 @@ def resolve_disorder(
     """Keep what the offset map alone would let go.
 
     Raises:
-        DisorderedLogError: transactions take part, or so many keys that memory for them is missing (U-35).
-        CorruptionError, CleanerdError: a segment cannot be read.
+        DisorderedLogError: transactions are involved, or the keys exceed the memory (U-35). CorruptionError,
+        CleanerdError: a segment cannot be read.
     """
     guards: list[NDArray[np.uint64] | None] = [None] * len(segments)
     odd = [evidence for evidence in segments if evidence.disorder]
@@ -107,7 +108,7 @@ def _note(intervals: Intervals, kept: int, held: int) -> str:
 
 
 def _between(segments: Sequence[SegmentEvidence]) -> list[Intervals]:
-    """The offsets at which a segment reaches below what lies before it."""
+    """The offset intervals in which a segment reaches below earlier ones."""
     found, high = [], -1
     for evidence in segments:
         if 0 <= evidence.low_offset <= high:
@@ -127,7 +128,7 @@ def _merged(intervals: Sequence[Intervals]) -> Intervals:
 
 
 def _inside(intervals: Intervals, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """[n] bool: the offset lies in one of the ``intervals``, which are merged."""
+    """[n] bool: the offset is in one of the ``intervals``, which are merged."""
     if not len(intervals):
         return np.zeros(len(offsets), dtype=np.bool_)
     row = np.searchsorted(intervals[:, 0], offsets, side="right") - 1
@@ -143,7 +144,7 @@ def _bits(numbers: NDArray[np.int64], total: int) -> NDArray[np.uint64]:
 
 
 class _Pass:
-    """The keys of one pass. ``records``: what the offset map said."""
+    """The keys of one pass. ``records``: the offset map's answer."""
 
     def __init__(
         self,
@@ -170,7 +171,7 @@ class _Pass:
                 last = np.zeros(len(rows), dtype=_LAST)
                 last["key"] = _keys(chunk, rows)
                 last["offset"], last["version"] = chunk.records.offset[rows], self._versions(chunk)[rows]
-                together = np.concatenate([self._last, last])[::-1]  # of one key the first that is met counts
+                together = np.concatenate([self._last, last])[::-1]  # the first entry of a key is used
                 _, first = np.unique(together["key"], return_index=True)
                 self._last = together[first]
                 if len(self._last) > most_keys:
@@ -200,7 +201,7 @@ class _Pass:
             held[row] |= _bits(numbers[has_value[place]], self._segments[row].records)
 
     def _rows(self, row: int) -> Iterator[tuple[Chunk, int, NDArray[np.intp]]]:
-        """Of a segment's chunks the rows that are judged and take part, with the number of the chunk's first record."""
+        """The rows of a segment's chunks that take part, with the number of the chunk's first record."""
         evidence, facts = self._segments[row], self._records[row]
         reach = (self._intervals[:, 1] >= evidence.low_offset) & (self._intervals[:, 0] <= evidence.high_offset)
         if not reach.any():
@@ -213,7 +214,7 @@ class _Pass:
             yield known.chunk, known.record, np.flatnonzero(mask)
 
     def _versions(self, chunk: Chunk) -> NDArray[np.int64]:
-        """[n]: the version that the strategy goes by; one that is missing is below all others (R280-6)."""
+        """[n]: the version that the strategy uses; a missing one is below all others (R280-6)."""
         if not self._rules.versioned:
             return np.zeros(len(chunk.records), dtype=np.int64)
         version, present = self._rules.ranking.versions(chunk.records)

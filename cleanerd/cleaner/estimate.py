@@ -1,8 +1,8 @@
 """Into how many shards the keys are cut at first, so that phase 1 hardly ever begins again (U-20).
 
-A few stretches of the dirty range are decoded. How many keys they hold together, and how many of these lie in one
-stretch alone or in exactly two, tells how many more the rest will bring (Chao's estimate, and the curve that goes with
-it). It is a guess that costs time when it is wrong, and never changes a result.
+A few ranges of the dirty section are decoded. How many keys they contain, and how many of these occur in exactly one or
+two of them, shows how many more the rest has (Chao's estimate, and its curve). A wrong estimate costs time, and never
+changes a result.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SAMPLES = 32
 LEAST_SAMPLE_BYTES = 4096
 MOST_SAMPLE_BYTES = 512 * 1024
 SHARE_OF_LOG = 16
-"""The samples together are about one in so many of the dirty bytes, unless that is less than a batch each."""
+"""Divisor: the samples are about this part of the dirty bytes, but at least a batch each."""
 
 MARGIN = 1.2
 """A shard too few costs most of a pass, one too many a whole one; the guess itself is a few per cent off."""
@@ -71,7 +71,7 @@ def first_shards(plan: CleaningPlan, capacity: int, keys_of: Callable[[CleaningP
 def distinct_keys(plan: CleaningPlan, *, share: int = SHARE_OF_LOG) -> float:
     """About how many keys the dirty range holds; 0 when no sample of it could be read.
 
-    ``share``: the samples together are about one in so many of the dirty bytes.
+    ``share``: the samples together are about one in ``share`` of the dirty bytes.
 
     Errors are left to phase 1, which reads everything and knows what to make of them.
     """
@@ -93,8 +93,8 @@ def distinct_keys(plan: CleaningPlan, *, share: int = SHARE_OF_LOG) -> float:
 def extrapolate(samples: Sequence[NDArray[np.uint64]], total: float) -> float:
     """Distinct keys in ``total`` stretches of a log like the ``samples``: the distinct key hashes of a few of them.
 
-    Right when all keys are as frequent, and when none ever comes again; what lies between is guessed rather too low.
-    A key that is only met within a short time counts once a stretch, however often it is written there.
+    Exact if all keys are equally frequent, or none recurs; otherwise rather too low. A key that occurs only within a
+    short time is counted once per range, however often it is written there.
     """
     seen = np.diff(np.flatnonzero(_begins(np.sort(np.concatenate(samples)))), append=sum(map(len, samples)))
     once, twice = (int(np.count_nonzero(seen == times)) for times in (1, 2))

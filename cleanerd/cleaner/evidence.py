@@ -1,4 +1,4 @@
-"""What is kept of a segment between the index pass and the decision: a few bits a record, nine bytes a batch.
+"""What the decision needs of a segment after the index pass: a few bits per record, nine bytes per batch.
 
 Kept so that no dirty byte is decoded twice before it is rewritten.
 """
@@ -52,7 +52,7 @@ Intervals: TypeAlias = "NDArray[np.int64]"
 """[k, 2]: first and last offset of each."""
 
 COUNTS: Final = ("visible_from", "lasting_from", "unproven_to", "proven_to", "dirty_from", "dirty_to")
-"""Of a :class:`SegmentEvidence`: records below an offset, so those of its parts add up."""
+"""Fields of a :class:`SegmentEvidence`: numbers of records below an offset, so those of its parts add up."""
 
 _NUMBERS: Final = (
     "first_offset",
@@ -71,17 +71,17 @@ _NUMBERS: Final = (
 class SegmentEvidence:
     """The facts of one source segment, gathered chunk by chunk in file order.
 
-    ``dirty_from`` and ``dirty_to`` are the record numbers where the plan's dirty range begins and ends in this segment,
-    ``visible_from`` is that of the first record at or above the log start offset, ``lasting_from`` that of the first
-    one that a broker that is killed now would have again, ``unproven_to`` that of the first one that more than Kafka's
-    checkpoint shows to be clean (U-50), ``proven_to`` that of the first one that is not known to be clean. Of the
-    records in the clean part ``superseded`` says which have a key that the map holds, ``won`` which of these won it all
-    the same. ``last_batch_offsets`` are the record offsets of the last batch if that is v0 or v1: rewritten it ends
-    with the last record that stays (F-3.2, F-3.3). ``next_horizon_ms``: the earliest delete horizon still to come.
-    ``min_timestamp_ms`` and ``max_timestamp_ms`` are those of batches with records: what else has a time holds a place
-    (U-13, U-17); ``idle_timestamp_ms`` is the largest of those without that stay for their producers. -1 where there
-    are none. ``low_offset`` and ``high_offset`` are the least and the largest of any batch or record; where these do
-    not rise, ``disorder`` has the offsets that it is about, and ``tangles`` those of several batches (U-45).
+    Record numbers in this segment: ``dirty_from`` and ``dirty_to``, where the plan's dirty range begins and ends;
+    ``visible_from``, the first record at or above the log start offset; ``lasting_from``, the first one that would be
+    back after a broker's crash now; ``unproven_to``, the first one that more than Kafka's checkpoint proves clean
+    (U-50); ``proven_to``, the first one not known to be clean. Of the clean section's records, ``superseded`` has those
+    whose key the map contains, ``won`` those of them that are retained nevertheless. ``last_batch_offsets``: the last
+    batch's record offsets if it is v0 or v1: rewritten it ends with the last retained record (F-3.2, F-3.3).
+    ``next_horizon_ms``: the earliest future delete horizon. ``min_timestamp_ms`` and ``max_timestamp_ms`` are those of
+    batches with records: other batches with a time are placeholders (U-13, U-17). ``idle_timestamp_ms`` is the largest
+    of batches without records that stay for their producers. -1 where there are none. ``low_offset`` and
+    ``high_offset`` are the least and largest of any batch or record; where these do not rise, ``disorder`` has the
+    offsets in question, and ``tangles`` those of several batches (U-45).
     """
 
     def __init__(self, plan: CleaningPlan, source: Source) -> None:
@@ -125,7 +125,7 @@ class SegmentEvidence:
 
     @property
     def unjudged_records(self) -> int:
-        """How many records at the segment's beginning are no candidates: below the log start, unless offsets decide."""
+        """How many records at the segment's beginning are ignored: those below the log start, unless offsets decide."""
         return self.visible_from if self._plan.rules.versioned else 0
 
     @property
@@ -147,7 +147,7 @@ class SegmentEvidence:
         """Take in the next chunk; returns which rows of its record table take part in the dirty range.
 
         Raises:
-            DisorderedLogError: a batch that lies below the segment.
+            DisorderedLogError: a batch is below the segment.
         """
         batches, records = chunk.batches, chunk.records
         before = self.high_offset
@@ -158,8 +158,8 @@ class SegmentEvidence:
             self.high_offset = int(batches.last_offset[-1])
         offsets, end_row = records.offset, None
         if self.disorder:
-            # A record lies beyond an offset when something before it does: the log's order counts. Beyond the cleaned
-            # range are batches that a broker would cut off there.
+            # A record is beyond an offset when an earlier one is: the log's order decides. Beyond the cleaned range are
+            # batches that a broker would cut off there.
             offsets = np.maximum(np.maximum.accumulate(offsets), before)
             ends = np.maximum.accumulate(np.concatenate([[self._batch_end], batches.last_offset]))[1:]
             end_row = int(batches.first_record[np.searchsorted(ends, self._plan.end_offset)])
@@ -198,7 +198,7 @@ class SegmentEvidence:
         return rows
 
     def _record_starts(self, batches: _kernel.Batches) -> None:
-        """Places where a rewrite may begin: the chunk's first batch, and then about a read buffer apart."""
+        """Places where a rewrite may begin: the chunk's first batch, and others about a read buffer apart."""
         if len(batches):
             first, last = int(batches.position[0]), int(batches.position[-1])
             at = np.arange(first, last + 1, self._plan.chunk_bytes, dtype=np.uint32)
@@ -276,7 +276,7 @@ class SegmentEvidence:
     def of_columns(
         cls, plan: CleaningPlan, source: Source, numbers: Mapping[str, Any], columns: Mapping[str, NDArray[Any]]
     ) -> SegmentEvidence:
-        """What :meth:`to_columns` was called on."""
+        """The columns' object, the reverse of :meth:`to_columns`."""
         evidence = cls(plan, source)
         for name in (*COUNTS, *_NUMBERS):
             setattr(evidence, name, numbers[name])
@@ -306,7 +306,7 @@ class SegmentEvidence:
         return np.concatenate([np.zeros(0, np.uint32), *rows])
 
     def marker_edges(self) -> Iterator[MarkerEdges]:
-        """What this segment contributes to the comparison of index and markers, in file order (U-44)."""
+        """This segment's part of the comparison of index and markers, in file order (U-44)."""
         counts = np.concatenate(self._record_counts)[1:] if self._events else np.zeros(0, np.uint32)
         for events in self._events:
             yield MarkerEdges.of_events(events, counts, self._plan.judged_span)
@@ -319,7 +319,7 @@ class SegmentEvidence:
         aborted = self._plan.aborted
         kept = [aborted.ended_by(np.zeros(0, np.int64))]
         flags = self.batch_flags()
-        # An emptied control batch has no type any more: its transaction is gone.
+        # An emptied control batch has no type: its transaction is gone.
         first_record = self.first_record()
         control = np.flatnonzero(flags & BATCH_CONTROL)
         flags[control[first_record[control] == first_record[control + 1]]] |= BATCH_ENDS_NOTHING
@@ -381,8 +381,8 @@ class SegmentEvidence:
     def settle_write_times(self) -> NDArray[np.int64] | None:
         """[b] int64: what the largest timestamp of each batch may not sink below; None where records' times decide.
 
-        A batch that took over a time says so no more by its records, so none ever sinks. Those that rise are rebuilt.
-        Call once, when all chunks are in and all keys were looked at.
+        A batch that took a later time does not show it in its records, so no time may fall. Batches with a later time
+        are rebuilt. Call once, when all chunks are in and all keys were looked up.
 
         Raises:
             RefusedError: a batch of a format without a time of its own would have to rise, and keeps its format.

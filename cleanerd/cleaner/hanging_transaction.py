@@ -1,4 +1,4 @@
-"""The transaction that holds a log back: whose it is, since when, how to end it if its producer is gone (OP-14)."""
+"""The transaction that holds a log back: its producer, its age, how to end it if the producer is gone (OP-14)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class OpenTransaction:
     connect: str = CONNECT
 
     def describe(self, now_ms: int) -> str:
-        """Who holds the log back, from where and since when."""
+        """The producer that holds the log back, from which offset and since when."""
         age = human_ms(max(0, now_ms - self.since_ms))
         return (
             f"a transaction of producer {self.producer_id} (epoch {self.epoch}) is open since offset "
@@ -56,7 +56,7 @@ class OpenTransaction:
 def abort_command(name: TopicPartition, which: str, connect: str = CONNECT) -> str:
     """The command line that has the broker write an ABORT marker; ``which``: its options for the transaction.
 
-    ``connect``: the options of Kafka's tools that say how to reach the broker, as a shell takes them.
+    ``connect``: the options of Kafka's tools to reach the broker, in shell syntax.
     """
     topic = shlex.quote(name.topic)
     return f"kafka-transactions.sh {connect} abort --topic {topic} --partition {name.partition} {which}"
@@ -89,7 +89,7 @@ def open_transaction(
             if len(batches) and int(batches.base_offset[-1]) > offset:
                 return None
     except CleanerdError:
-        return None  # who cleans the log reports its damage; this is about whom to name
+        return None  # the cleaning reports the log's damage; this only names a producer
     return None
 
 

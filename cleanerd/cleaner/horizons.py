@@ -1,7 +1,7 @@
 """When tombstones of a clean log may go although nothing new is written: from the horizons in its batch headers.
 
-A cleaning knows it from its decision; this is for logs that somebody else cleaned. Kafka itself never asks: its cleaner
-only looks at a log again when enough of it is dirty.
+A cleaning has it from its decision; this is for logs that another cleaner cleaned. Kafka itself never checks: its
+cleaner returns to a log only when enough of it is dirty.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def next_purge_ms(
 ) -> int | None:
     """The earliest horizon in ``segments``; ``expiry_ms`` if one has passed, None when there is none (C-47..C-49).
 
-    A horizon stays in its batch after what it was for is gone, so one that has passed may mean nothing: a cleaning
-    finds out, once. A marker without a horizon whose transaction has no batch left waits for a cleaning that sets it:
-    that is due now (R534-6).
+    A horizon stays in its batch after its tombstones are gone, so a passed one may mean nothing: a cleaning finds out,
+    once. A marker without a horizon whose transaction has no batch left waits for a cleaning that sets it: that is due
+    now (R534-6).
 
     Raises:
         CorruptionError, CleanerdError: a segment cannot be read.
@@ -57,7 +57,7 @@ def next_purge_ms(
 def _ends_nothing(batches: _kernel.Batches, transactions: OpenTransactions) -> NDArray[np.bool_]:
     """[k] bool: a marker without a horizon that follows no data batch of its producer. Call in log order."""
     events = events_of(batches, AbortedTransactions(np.zeros(0, TXN_ENTRY)), 0)
-    # Data is taken for committed, so every marker is taken for a COMMIT.
+    # Data is treated as committed, so every marker as a COMMIT.
     events = replace(events, kind=np.minimum(events.kind, np.uint8(COMMIT)))
     ended = transactions.ended(events)
     alone: NDArray[np.bool_] = (events.kind == COMMIT) & ~ended & ~has_horizon(batches.attributes[events.batch])

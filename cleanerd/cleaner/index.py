@@ -34,8 +34,10 @@ FIRST_DIRTY_ORDINAL = 2**38
 """Below it are the ordinals of the clean part, whatever its size."""
 
 BUFFERS_A_CHUNK: Final = 4
-"""A chunk is at most so many read buffers long: what is done once a chunk costs as much as thousands of records. With
-several threads a chunk is a part, and those at the end of the log are smaller."""
+"""Limit of a chunk, in read buffers: the fixed cost of a chunk is that of thousands of records.
+
+With several threads a chunk is a part, and those at the end of the log are smaller.
+"""
 
 MOST_TIMED_BYTES: Final = 1024 * 1024
 """A chunk of a pass that is timed: where each record waits for the disk, one of 16 MiB would take a minute."""
@@ -101,7 +103,7 @@ class ChunkDecoding:
         yield from self._translate_errors(self._pool.chunks(segment, parts, lambda _: reading, guessed=part is None))
 
     def segments(self, sources: Sequence[Source]) -> Iterator[Iterator[_kernel.Chunk]]:
-        """Of each segment its chunks, to be taken to the end before the next one's are asked for."""
+        """The chunks of each segment; consume them before the next segment's."""
         for chunks in self._pool.segments(self._stretches(sources)):
             yield self._translate_errors(chunks)
 
@@ -138,7 +140,7 @@ class ChunkDecoding:
 
 
 class DirtyIndex:
-    """The dirty segments of a plan: their evidence, their ordinals, and who won so far."""
+    """The dirty segments of a plan: their evidence, their ordinals, and the retained records so far."""
 
     def __init__(self, plan: CleaningPlan, room: MetadataBudget) -> None:
         self._plan = plan
@@ -150,7 +152,7 @@ class DirtyIndex:
         self._winners: NDArray[np.uint64] = np.zeros(0, dtype=np.uint64)
 
     def build(self, decoder: ChunkDecoding, offset_map: _kernel.OffsetMap, shard: int, shards: int) -> None:
-        """Put every record of the dirty range with a key of this shard; remember the evidence at the first shard.
+        """Put every record of the dirty range with a key of this shard; store the evidence at the first shard.
 
         Raises:
             MapFullError: the keys of this shard do not fit.
@@ -168,7 +170,7 @@ class DirtyIndex:
                 self._put_again(chunks, offset_map, row, shard, shards)
 
     def take_winners(self, offset_map: _kernel.OffsetMap, shard: int) -> None:
-        """Read out who won of this shard's keys, once the clean part has had its say (R280-10)."""
+        """Read this shard's retained records from the map, after the clean section was compared (R280-10)."""
         winners = offset_map.winners(FIRST_DIRTY_ORDINAL, self._end_ordinal - FIRST_DIRTY_ORDINAL)
         self._winners = winners if shard == 0 else self._winners | winners
 
@@ -234,7 +236,7 @@ def put_records(
 
 
 def keyed_rows(chunk: _kernel.Chunk, rows: ChunkRows) -> NDArray[np.bool_]:
-    """[n] bool: the record has a key, lies in ``rows`` and in no excluded batch."""
+    """[n] bool: the record has a key, is in ``rows`` and not in an excluded batch."""
     mask: NDArray[np.bool_] = (chunk.records.flags & _kernel.FLAG_HAS_KEY) != 0
     mask[: rows.first] = False
     mask[rows.last :] = False

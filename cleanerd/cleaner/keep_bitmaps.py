@@ -1,6 +1,6 @@
 """A segment's decision as a file: keep bits and batch actions (KeepBitmaps).
 
-All that the rewrite needs of the records, so it can be done elsewhere: ``CKEP``, format (u16), number of records and of
+All record facts that a rewrite needs, so that it can run elsewhere: ``CKEP``, format (u16), number of records and of
 batches (u64 each), the zstd-compressed keep bits (whole words) and batch actions (a byte each), CRC-32C of all before
 (u32). Little-endian.
 """
@@ -37,7 +37,7 @@ def decode_keep(data: bytes, where: str) -> tuple[NDArray[np.uint64], int, NDArr
     """Keep bits, number of records, batch actions.
 
     Raises:
-        CorruptionError: it is no such file, or damaged.
+        CorruptionError: it is not such a file, or damaged.
     """
     if len(data) < _HEAD.size + _CRC.size or not data.startswith(MAGIC):
         raise CorruptionError("no keep bits", where=where)

@@ -1,7 +1,7 @@
 """A staged ``.log`` that is being written, past the page cache.
 
-Direct writes cost a tenth of the CPU time of buffered ones, leave a broker's cache alone, and the segment is on the
-disk when it is read back for verification. Where a file system has no direct I/O the same bytes go through the cache.
+Direct writes cost a tenth of the CPU time of buffered ones and leave a broker's cache alone. The segment is on the disk
+when it is read back for verification. Where a file system has no direct I/O the same bytes pass through the cache.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ BUFFER_BYTES: Final = 4 * 1024 * 1024
 class WriteBuffer:
     """Memory that direct writes can be made from; one for all files of a staging directory, one after the other.
 
-    ``behind``: a thread writes one half while the other is filled. Whoever rewrites with several threads would have
-    them wait for the disk otherwise.
+    ``behind``: a thread writes one half while the other is filled. Otherwise several rewriting threads would wait for
+    the disk.
     """
 
     def __init__(self, *, behind: bool = False) -> None:
@@ -62,7 +62,7 @@ class WriteBuffer:
         self.wait_for_writes()
         try:
             self._pending = self._writer.submit(call, memory, count)
-        except RuntimeError:  # at a limit of threads; what was submitted has no thread to take it
+        except RuntimeError:  # at the limit of threads; submitted work has no thread
             self._writer = None
             call(memory, count)
             return
@@ -75,7 +75,7 @@ class WriteBuffer:
             CleanerdError: what the last call raised.
         """
         if self._pending is not None:
-            self._pending.exception()  # waits; when a signal ends that, whoever closes the file has to wait again
+            self._pending.exception()  # waits; if a signal ends that, closing the file waits again
             pending, self._pending = self._pending, None
             pending.result()
 
@@ -100,9 +100,9 @@ class LogFile:
         self._direct = direct and set_direct(descriptor, wanted=True)
 
     def lead(self) -> NDArray[np.uint8] | None:
-        """The end of what was written so far, less than a block, to stand in front of what comes next.
+        """The end of the bytes written so far, less than a block, to precede the next ones.
 
-        None when the next bytes may come from anywhere in memory, because they go through the cache.
+        None if the next bytes may be anywhere in memory, because they pass through the cache.
 
         Raises:
             CleanerdError: no space, or the disk failed.
@@ -131,7 +131,7 @@ class LogFile:
             self._collect(block[lead_bytes:])
 
     def finish(self) -> None:
-        """Write everything; nothing may be written afterwards. Who owns the file flushes it.
+        """Write everything; call it last. The file's owner flushes it.
 
         Raises:
             CleanerdError: no space, or the disk failed.

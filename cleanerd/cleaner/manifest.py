@@ -1,7 +1,7 @@
-"""What lies staged for a partition: ``.kstage/<plan id>/manifest.json``.
+"""The description of a staged cleaning: ``.kstage/<plan id>/manifest.json``.
 
-The manifest is the only sign that staged files are whole: it is written after they are on the disk, a group at a time,
-and it carries what must still be true when they are swapped in (S-29, U-3).
+Only the manifest shows that staged files are whole: it is written after they are on the disk, a group at a time, and it
+lists what must still be true at the swap (S-29, U-3).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MANIFEST: Final = "manifest.json"
 READY: Final = "ready.json"
 """Beside the manifest where ``cleanerd stage`` made the plan, to be applied later: ``swap/apply_staged.py``."""
 RESTORE: Final = "restore.json"
-"""In its place where a plan puts back what was replaced: ``swap/restore.py``."""
+"""Its name where a plan restores replaced segments: ``swap/restore.py``."""
 STAGING: Final = ".kstage"
 PLAN_ID: Final = re.compile(r"[0-9]{8}t[0-9]{6}-[0-9a-f]{8}", re.ASCII)
 """``YYYYMMDDThhmmss-`` and 8 hex digits, in lower case."""
@@ -74,9 +74,9 @@ class FileFact:
 class ManifestGroup:
     """One output and the neighbouring segments it replaces.
 
-    ``base`` is the base offset of the output and of its first source (S-07), ``end`` the base offset of the segment
-    that follows the last source, ``sources`` the base offsets of the sources, ascending. ``files`` always has ``log``,
-    ``index`` and ``timeindex`` (S-58), and ``txnindex`` when aborted transactions remain (S-56).
+    ``base`` is the base offset of the output and of its first source (S-07), ``end`` that of the segment after the last
+    source, ``sources`` those of the sources, ascending. ``files`` always has ``log``, ``index`` and ``timeindex``
+    (S-58), and ``txnindex`` when aborted transactions remain (S-56).
     """
 
     base: Offset
@@ -93,7 +93,7 @@ class ManifestGroup:
 
 @dataclass(frozen=True, slots=True)
 class AbortedWitness:
-    """The aborted transactions whose markers lie in ``base`` up to ``end`` (exclusive), if the plan rests on them.
+    """The aborted transactions whose markers are in ``base`` to ``end`` (exclusive), if the plan depends on them.
 
     ``digest`` is :meth:`AbortedTransactions.digest` of those that began below the plan's bound (U-32).
     """
@@ -106,7 +106,7 @@ class AbortedWitness:
 
 
 def aborted_witnesses(aborted: AbortedTransactions, groups: Sequence[ManifestGroup]) -> tuple[AbortedWitness, ...]:
-    """Witnesses from offset 0 to the last: each of ``groups`` is one, and what lies before, between and after them.
+    """Witnesses from offset 0 to the last: one for each of ``groups``, and for the ranges around them.
 
     So they can be compared although some of the groups were swapped, whose outputs hold fewer entries.
     """
@@ -115,16 +115,16 @@ def aborted_witnesses(aborted: AbortedTransactions, groups: Sequence[ManifestGro
 
 
 StagedGroup = ManifestGroup
-"""What staging returns: the group, its files written, fsynced and named ``<base>.<kind>`` in the plan's directory."""
+"""The result of staging: the group, its files written, fsynced and named ``<base>.<kind>`` in the plan's directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """The finished groups of a plan, ascending, and the evidence they rest on.
 
-    ``witnesses`` are those of every segment the decision rests on, from log start to ``bound`` (U-3), ascending.
-    ``aborted`` covers all offsets (U-32); empty where the plan is carried out while nobody else can change the log.
-    ``topic_id`` and ``directory_id`` are None where the log directory has none (written by an old broker).
+    ``witnesses`` are those of every segment that the decision depends on, from log start to ``bound`` (U-3), ascending.
+    ``aborted`` covers all offsets (U-32); it is empty where no other process can change the log. ``topic_id`` and
+    ``directory_id`` are None where the log directory has none (written by an old broker).
     """
 
     plan: str
@@ -147,7 +147,7 @@ class Manifest:
     def of(
         cls, plan: CleaningPlan, groups: tuple[ManifestGroup, ...], witnesses: tuple[Witness, ...], max_age_ms: int
     ) -> Manifest:
-        """What is staged of ``plan`` now, and the evidence that it rests on."""
+        """The staged state of ``plan`` now, and the evidence that it depends on."""
         return cls(
             plan=plan.plan_id,
             topic=plan.name.topic,
@@ -173,7 +173,7 @@ class Manifest:
 
         Raises:
             UnsupportedLogError: a newer cleanerd wrote it.
-            CorruptionError: anything else that is no manifest.
+            CorruptionError: anything else that is not a manifest.
         """
         if len(data) > max_bytes:
             raise CorruptionError(f"{len(data)} bytes are more than a manifest has", where=where)
@@ -183,17 +183,17 @@ class Manifest:
 
 
 def write_document(body: T, adapter: TypeAdapter[T], *, version: int) -> bytes:
-    """``body`` as a file of the staging directory: indented JSON, UTF-8, with its format and who wrote it."""
+    """``body`` as a file of the staging directory: indented JSON, UTF-8, with its format and the writer's version."""
     values = adapter.dump_python(body, mode="json")
     return document_bytes({"format": version, "cleanerd": __version__, **values}) + b"\n"
 
 
 def read_document(data: bytes, where: str, adapter: TypeAdapter[T], *, newest: int) -> T:
-    """What :func:`write_document` wrote, of a format up to ``newest``.
+    """The body from :func:`write_document`, of a format up to ``newest``.
 
     Raises:
         UnsupportedLogError: a newer cleanerd wrote it.
-        CorruptionError: anything else that is no such document.
+        CorruptionError: anything else that is not such a document.
     """
     try:
         body = json.loads(data)
@@ -218,7 +218,7 @@ def read_document(data: bytes, where: str, adapter: TypeAdapter[T], *, newest: i
 
 
 def _check(manifest: Manifest, where: str) -> None:
-    """What ties the parts together; raises CorruptionError."""
+    """Check that the parts fit together; raises CorruptionError."""
     if PLAN_ID.fullmatch(manifest.plan) is None:
         raise CorruptionError(f"{manifest.plan[:60]!r} is not a plan id", where=where)
     bases = [witness.base for witness in manifest.witnesses]
@@ -265,7 +265,7 @@ def write_manifest(
 ) -> None:
     """Replace the manifest in the staging directory ``directory`` (a descriptor): all of the new one, or the old one.
 
-    ``lasting``: also after a crash of the machine. Else nothing is flushed: who finds a part of it takes it for none.
+    ``lasting``: it survives a crash of the machine. Otherwise nothing is flushed: an incomplete file is ignored.
 
     Raises:
         UnsupportedLogError: it would be larger than one that is read.

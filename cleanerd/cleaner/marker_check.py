@@ -1,4 +1,4 @@
-"""What a plan believes of aborted transactions, compared with the log's own markers before anything is decided (U-44).
+"""Compare a plan's aborted transactions with the log's own markers before the decision (U-44).
 
 Phase 1 reads every segment that is cleaned, so the comparison reads nothing but the markers behind them that end what
 is still open there. Only where log and index disagree are the headers read once more.
@@ -40,12 +40,12 @@ class CorrectedTransactions:
 def corrected_by_markers(
     plan: CleaningPlan, reader: SegmentReader, edges: Iterable[MarkerEdges]
 ) -> CorrectedTransactions | None:
-    """What the log's markers say of the plan's transactions, None where the plan says the same.
+    """The plan's transactions as the log's markers show them; None if the plan agrees.
 
     ``edges``: of the plan's sources, in log order.
 
     Raises:
-        CorruptionError: the log does not settle what the index says, or it is damaged behind the sources.
+        CorruptionError: the log cannot confirm or correct the index, or it is damaged after the sources.
         CleanerdError: a segment cannot be read.
     """
     check = MarkerCheck()
@@ -69,7 +69,7 @@ def corrected_by_markers(
 
 
 def _marked(plan: CleaningPlan, reader: SegmentReader, producers: NDArray[np.int64]) -> MarkedTransactions:
-    """What the headers of all the log say of these producers."""
+    """The transactions of these producers by the headers of the whole log."""
     marked = MarkedTransactions(plan.aborted, producers, plan.judged_span)
     for source in plan.sources:
         for batches in reader.headers(source.segment):
@@ -120,7 +120,7 @@ def _describe(found: Disagreement) -> str:
     transaction = found.transaction
     what = f"producer {transaction.producer_id} has a transaction from offset {transaction.first}"
     if found.marker is None:
-        return f"{what} without a marker, and the index says that {found.index_says}"
+        return f"{what} without a marker, but the index says that {found.index_says}"
     kind = "an ABORT" if found.aborts else "a COMMIT"
     return f"{what} to {kind} marker at offset {found.marker}, but the index says that {found.index_says}"
 

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.plan import CleaningPlan, Source
 
 BATCH_BYTES: Final = 14
-"""What is kept of each batch until all segments are decided."""
+"""Memory for each batch until all segments are decided."""
 
 SEGMENT_BATCH_BYTES: Final = 26
-"""What is needed beside that for each batch of the segment that is decided."""
+"""Additional memory for each batch of the segment that is being decided."""
 
 WRITE_TIME_BYTES: Final = 24
 """Beside that, where batches keep write times: their own, those that they take over, and the larger of both."""
@@ -29,7 +29,7 @@ SEGMENT_RECORD_BITS: Final = 7
 
 
 class MetadataBudget:
-    """Counts the batches and records of one cleaning as they come."""
+    """Counts the batches and records of one cleaning as they arrive."""
 
     def __init__(self, plan: CleaningPlan) -> None:
         self._plan = plan
@@ -42,7 +42,7 @@ class MetadataBudget:
         self._largest_bytes = 0
 
     def reserve(self, source: Source, chunk: _kernel.Chunk) -> None:
-        """One more chunk of ``source``; a source's chunks come one behind the other.
+        """One more chunk of ``source``; a source's chunks arrive in order.
 
         Raises:
             LogTooLargeError: what is known by now needs more memory than there is.

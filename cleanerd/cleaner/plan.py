@@ -52,23 +52,23 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class CleaningPlan:
-    """What is to be cleaned and by which rules.
+    """What to clean, and by which compaction settings.
 
-    ``sources`` are all segments from the beginning of the log up to the one that holds ``end_offset - 1`` (C-31),
-    ``uncleanable`` those after them, the active one included: markers in them end transactions of the sources (U-44),
-    and a non-default strategy looks for records there (U-1). Markers at or above ``decided_offset`` end none (U-32).
+    ``sources``: all segments from the beginning of the log to the one with ``end_offset - 1`` (C-31). ``uncleanable``:
+    the later ones, with the active one: markers in them end transactions of the sources (U-44), and a non-default
+    strategy searches records there (U-1). Markers at or above ``decided_offset`` end none (U-32).
     ``torn_from``: the broker's recovery will cut the log at the first damage in the segment of this offset or after it;
-    None: no recovery is to come, or a running broker said how much of the log is there. Up to ``proven_offset`` the log
-    is known to be clean, below ``unproven_below`` by Kafka's checkpoint alone (U-50); ``first_dirty_offset`` lies above
-    it where the operator says so. From ``lasting_start_offset`` on, at most the log start offset, records are there
-    again when the broker is killed. Records from ``first_dirty_offset`` up to ``end_offset`` are indexed; those from
-    ``end_offset`` on stay whatever they are (C-45.1). Horizons up to ``expiry_ms`` count as passed; it lies below
-    ``now_ms`` while tombstones wait for a replica (U-70). ``last_records`` is what active producers' state hangs on; at
-    ``producers_expired_ms`` they have expired unless they write again. ``aborted`` are the aborted transactions up to
-    the end of the log, as its indexes have them. ``legacy_horizon_ms`` is how old a segment file is whose v0 and v1
-    tombstones may go (C-30); ``map_dir``, ``map_reserve_bytes``: where the offset map may be a file, "" for nowhere,
-    and what stays free there, None for a tenth of that disk. ``convert_legacy``: what is kept in these formats becomes
-    v2 (U-18). ``hash_key`` makes the key hash of this plan unpredictable for producers.
+    None: no recovery will follow, or a running broker reported the log's end. Up to ``proven_offset`` the log is known
+    to be clean, below ``unproven_below`` by Kafka's checkpoint alone (U-50); ``first_dirty_offset`` is above it if the
+    operator says so. From ``lasting_start_offset`` on, at most the log start offset, records are back after a broker's
+    crash. Records from ``first_dirty_offset`` to ``end_offset`` are indexed; later ones always stay (C-45.1). Horizons
+    up to ``expiry_ms`` have passed; it is below ``now_ms`` while tombstones wait for a replica (U-70).
+    ``last_records``: the batches with active producers' state; at ``producers_expired_ms`` they have expired unless
+    they write again. ``aborted``: the aborted transactions up to the end of the log, by its indexes.
+    ``legacy_horizon_ms``: segment files older than that may lose their v0 and v1 tombstones (C-30). ``map_dir``,
+    ``map_reserve_bytes``: the directory of an on-disk offset map, "" for none, and its free space to leave, None for a
+    tenth of that disk. ``convert_legacy``: retained batches in these formats become v2 (U-18). ``hash_key`` makes the
+    key hash of this plan unpredictable for producers.
     """
 
     plan_id: str
@@ -112,7 +112,7 @@ class CleaningPlan:
 
     @property
     def judged_span(self) -> tuple[int, int]:
-        """Between these offsets a record's transaction matters: not to deleted records, nor above the bound (U-44)."""
+        """A record's transaction matters between these offsets: not for deleted records, nor above the bound (U-44)."""
         return self.lasting_start_offset, self.bound_offset
 
     def may_be_torn(self, source: Source) -> bool:
@@ -123,7 +123,7 @@ class CleaningPlan:
     def guarding_sources(self) -> tuple[Source, ...]:
         """The segments after the sources whose records keep expired tombstones (U-1).
 
-        None under ``offset`` (U-50): a tombstone deletes records below it, and these lie above it.
+        None under ``offset`` (U-50): a tombstone deletes records below it, and these are above it.
         """
         return self.uncleanable if self.rules.versioned else ()
 
@@ -137,7 +137,7 @@ class CleaningPlan:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> CleaningPlan:
-        """The same plan again, from what :meth:`to_json` gave: what executors on other machines carry out.
+        """The plan from :meth:`to_json`, for executors on other machines.
 
         Raises:
             ValueError: of another release's plan; a plan is carried out by the release that made it.
@@ -243,8 +243,8 @@ def legacy_horizon_ms(
 ) -> int:
     """The plan's, from the segments that begin in the clean part (C-30).
 
-    These formats have no horizon: a segment's last write and the retention stand for it in the bound ``bound_ms``
-    (U-70), None where there is none.
+    These formats have no horizon: a segment's last write and the retention determine the bound ``bound_ms`` (U-70);
+    None if there is none.
     """
     clean = [source for source in sources if source.base < first_dirty_offset]
     times_ms = [source.segment.mtime_ns // 1_000_000 for source in clean]

@@ -70,7 +70,7 @@ def make_plan(
         first_dirty_offset=found.bounds.first_dirty_offset,
         end_offset=found.end_offset,
         bound_offset=bound,
-        # A clean point may have raised the bound: what is below it was decided before.
+        # A checkpoint may have raised the bound: data below it was decided before.
         decided_offset=max(bound, decided_below(log, may_be_torn=may_be_torn)),
         rules=rules,
         fingerprint=fingerprint(config),
@@ -83,7 +83,7 @@ def make_plan(
         legacy_horizon_ms=legacy_horizon_ms(
             sources, found.bounds.first_dirty_offset, config.delete_retention_ms, found.expiry.at_ms
         ),
-        # A v0 or v1 tombstone has no flag: turned into v2 it would be none any more (R87-2).
+        # A v0 or v1 tombstone has no flag: as v2 it would not be one any more (R87-2).
         convert_legacy=resources.convert_legacy and rules.tombstone_mode != "flag",
         max_message_bytes=config.max_message_bytes,
         limits=GroupLimits(

@@ -1,16 +1,16 @@
-"""Which expired tombstones may go: under a versioned strategy those whose key has no other record anywhere (U-1).
+"""Which expired tombstones may be removed: with a non-default strategy those whose key has no other record (U-1).
 
-Under ``offset`` what a tombstone deletes is below it and goes before it, so all may go, with two exceptions. Where only
-Kafka's checkpoint says that the log is clean, the key must have no other record in the cleaned segments (U-50): Kafka's
-cleaner can leave two records of a key below its checkpoint. In a part that ``--first-dirty`` leaves out all stay.
+Under ``offset`` a tombstone's deleted records are below it and are removed first, so all may be removed, with two
+exceptions. Where only Kafka's checkpoint says that the log is clean, the key must have no other record in the cleaned
+segments (U-50): Kafka's cleaner can leave two records of a key below its checkpoint. In a part that ``--first-dirty``
+leaves out all stay.
 
-By version it may lie above: in a later
-group, which a round that stops early never reaches, or above the bound, cleaned another day. Without the tombstone
-such a record would bring its key back for ever. So every record from the log start to the log end is held against the
-keys of the tombstones that could go, and those with another record wait for a later round; what goes in this very round
-counts as well. The rest counts whatever became of its transactions: it can make a tombstone wait, nothing else. So it
-needs no witness (U-3) where nobody writes meanwhile; a plan that waits for a broker's restart looks at it again
-(``swap/purged_keys.py``).
+By version it may be above: in a later group, which a cleaning that stops early never reaches, or above the bound,
+cleaned another day. Without the tombstone such a record would bring its key back permanently. So every record from the
+log start to the log end is compared with the keys of the removable tombstones; those with another record wait for a
+later cleaning, even if this one removes that record. Records after the sources are compared whatever their transactions
+became: they can only make a tombstone wait. So they need no witness (U-3) while no other process writes; a staged
+cleaning checks them again (``swap/purged_keys.py``).
 
 It costs two more walks, over the segments that hold such tombstones and over the log, and only when there are any.
 """
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.plan import CleaningPlan, Source
 
 OTHER_RECORD: Final = 2**38
-"""A key's entry is raised to such an ordinal when another record of it is met; those of tombstones lie below."""
+"""A key's entry gets at least this ordinal when another of its records is read; those of tombstones are below."""
 
 MOST_SHARDS: Final = 64
-"""Each takes a walk over the whole log; what does not fit so many waits for the next round."""
+"""Each is a pass over the whole log; tombstones that do not fit wait for the next cleaning."""
 
 TOO_MANY_KEYS: Final = (
     f"some tombstones past their delete horizon stay for now: their keys do not fit {MOST_SHARDS} shards of the offset "
@@ -68,8 +68,8 @@ class _Candidates:
 class Guards:
     """Per segment the tombstones that may not go yet, as a bitmap; None where the horizon alone decides.
 
-    ``note`` says why nothing could be shown, when the rest cannot be read; then all of them wait. ``for_deleted``: some
-    wait for records that were deleted, as soon as the broker has written down that they were.
+    ``note``: why nothing could be proven, when the rest cannot be read; then all of them wait. ``for_deleted``: some
+    wait for deleted records, until the broker has stored the new log start.
     """
 
     by_segment: tuple[NDArray[np.uint64] | None, ...]
@@ -107,7 +107,7 @@ def guarded(
 def guarded_in_segment(
     plan: CleaningPlan, evidence: SegmentEvidence, facts: RecordEvidence
 ) -> tuple[NDArray[np.uint64] | None, NDArray[np.uint64] | None]:
-    """What one segment shows by itself: its tombstones that may not go, and those that may if no other has their key.
+    """A segment's tombstones that must stay, and those that may go if no other record has their key.
 
     Bitmaps over its records, None for none. Both are None where the horizon alone decides.
     """
@@ -120,7 +120,7 @@ def guarded_in_segment(
 
 
 def candidates_of(plan: CleaningPlan, evidence: SegmentEvidence, facts: RecordEvidence) -> NDArray[np.uint64] | None:
-    """Bitmap: the tombstones of a segment that may go if no other record has their key; None: it has no such part."""
+    """Bitmap: a segment's tombstones that may be removed if no other record has their key; None without such a part."""
     if not plan.rules.versioned and plan.unproven_below <= evidence.source.base:
         return None
     late = expired_winners(facts, evidence.first_record(), evidence.batch_flags())
@@ -137,7 +137,7 @@ def either(one: NDArray[np.uint64] | None, other: NDArray[np.uint64] | None) -> 
 def _left_out(plan: CleaningPlan, evidence: SegmentEvidence, facts: RecordEvidence) -> NDArray[np.uint64] | None:
     """Under ``offset``, a segment's tombstones in the part that ``--first-dirty`` leaves out, between clean and dirty.
 
-    Nothing shows that what they delete went before them, and as clean records nothing in this round supersedes it.
+    Nothing proves that their deleted records were removed first, and as clean records this cleaning supersedes none.
     """
     if not plan.proven_offset < min(evidence.source.end, plan.first_dirty_offset):
         return None
@@ -177,7 +177,7 @@ def _free(
                 shard, shards = 0, min(2 * shards, MOST_SHARDS)
                 continue
             note = TOO_MANY_KEYS
-        # Of several tombstones of one key the map holds the last; the others speak against it.
+        # The map contains the last of a key's tombstones; the others make it wait.
         held = offset_map.winners(0, total)
         for each in candidates:
             proof.hold_against(replace(each, bits=_bitmap(held, each)))
@@ -208,7 +208,7 @@ class _PurgeShard:
         self.for_deleted = False
 
     def put_all(self, candidates: Sequence[_Candidates]) -> bool:
-        """Put the tombstones; of several of one key the last. False: not all fit, and the rest is not free to go."""
+        """Put the tombstones, for each key the last. False: they do not all fit, and the remaining ones stay."""
         fits = True
         for each in candidates:
             if not each.bits.any():
@@ -222,11 +222,11 @@ class _PurgeShard:
         return fits
 
     def hold_against(self, held: _Candidates) -> None:
-        """All records of a segment but the ``held`` tombstones, what goes in this round included.
+        """Compare all records of a segment but the ``held`` tombstones, those removed in this cleaning included.
 
-        Not what nobody sees (U-2), nor will see again: a broker that is killed forgets how far records were deleted in
-        the last minute, and what the tombstone deleted there would be back. Under ``offset`` records above
-        the part of the candidates do not count: what they delete is below them.
+        Except records that no consumer sees (U-2) or will see again: after a crash a broker forgets deletions of the
+        last minute, so records that the tombstone deleted there could be back. Under ``offset`` records above the
+        candidates' part are ignored: a tombstone deletes only records below it.
         """
         evidence = held.evidence
         end = evidence.dirty_to if evidence.is_versioned else evidence.unproven_to
@@ -261,7 +261,7 @@ class _PurgeShard:
 
 
 def visible_rows(chunk: Chunk) -> NDArray[np.bool_]:
-    """[n] bool: the record has a key and lies in no control batch."""
+    """[n] bool: the record has a key and is not in a control batch."""
     mask: NDArray[np.bool_] = (chunk.records.flags & FLAG_HAS_KEY) != 0
     control = (chunk.batches.attributes & CONTROL) != 0
     if control.any():

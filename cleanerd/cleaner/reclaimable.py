@@ -1,9 +1,9 @@
-"""What a cleaning would save: exactly where the log is small, else from a sample, with bounds (U-41).
+"""The bytes that a cleaning would free: exact for a small log, else from a sample with bounds (U-41).
 
-``plan`` and the daemon ask here. A log that is no larger than the budget is decided as a cleaning decides it. Of a
-larger one stretches are drawn by lot. What a drawn stretch supersedes in itself or in another drawn one is
-known to go; how much more goes unseen is bounded whatever the keys are like (``unseen.py``). The interval adds what
-chance does to all of these, by how much stretches differ, and slices of the keys.
+Used by ``plan`` and the daemon. A log within the budget is decided as a cleaning decides it. A larger one is sampled at
+random. Records that a sampled range supersedes in itself or in another one are known to be removed; how many more exist
+unseen is bounded whatever the keys are like (``superseded_bounds.py``). The interval adds the sampling error, from how
+much ranges and slices of the keys differ.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cleanerd.segments.log_dir import LogDir
 
 Method = Literal["exact", "sample", "guess"]
-"""By the decision itself; from a sample; by what other cleanings saved, before anybody has looked."""
+"""By the decision itself; from a sample; by other cleanings' results, before a scan."""
 
 STRETCHES: Final = 2048
 LEAST_STRETCH_BYTES: Final = 16 * 1024
@@ -42,15 +42,15 @@ SURE: Final = 3.0
 """Standard errors on each side."""
 
 SLICES: Final = 16
-"""Of the keys, by their hashes: how much these differ tells what single keys do to the sample."""
+"""Groups of keys, by their hashes: their differences show the effect of single keys on the sample."""
 
 NOT_SEEN: Final = 3.0
-"""What did not happen in ``n`` independent tries has a chance below ``3 / n``: in 19 of 20 cases."""
+"""An event that did not happen in ``n`` independent tries has a probability below ``3 / n``: in 19 of 20 cases."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reclaimable:
-    """What a cleaning would save, in bytes: ``bytes``, and from ``low`` to ``high``; all the same where it is exact.
+    """Bytes that a cleaning would free: ``bytes``, between ``low`` and ``high``; all equal if exact.
 
     0 where the log would grow, because v0 and v1 batches become v2 (U-18).
     ``read_bytes``: how much of the log was read for it.
@@ -96,7 +96,7 @@ def estimate_reclaimable(
     budget_bytes: int,
     advance: Callable[[int], None] = lambda _: None,
 ) -> Reclaimable:
-    """What a cleaning of ``found`` would save, whether it is to be cleaned now or not.
+    """The bytes that a cleaning of ``found`` would free, whether it is to be cleaned now or not.
 
     About ``budget_bytes`` are read of a log that is larger than that.
 
@@ -117,18 +117,17 @@ def estimate_reclaimable(
 
 
 class _Advancing(NoProgress):
-    """Told how far it is."""
+    """Reports its progress to a callback."""
 
     def __init__(self, advance: Callable[[int], None]) -> None:
         self._advance = advance
 
     def advance(self, done_bytes: int) -> None:
-        """So many bytes more were read."""
         self._advance(done_bytes)
 
 
 def of_sample(sample: Sample, *, versioned: bool) -> Reclaimable:
-    """What the records of a sample say of the whole log."""
+    """The estimate for the whole log from a sample's records."""
     by_dirty = by_any = _SampledRecords.of(sample, versioned=versioned, cleans_too=False)
     if versioned:
         by_any = _SampledRecords.of(sample, versioned=True, cleans_too=True)
@@ -144,7 +143,7 @@ def of_sample(sample: Sample, *, versioned: bool) -> Reclaimable:
 
 @dataclass(frozen=True, slots=True)
 class _SampledRecords:
-    """By record [n]: ``goes`` for sure; ``open`` whether others of its key decide; ``matches`` in other stretches."""
+    """By record [n]: ``goes`` for sure; ``open``, other records of its key decide; ``matches`` in other ranges."""
 
     goes: NDArray[np.bool_]
     open: NDArray[np.bool_]
@@ -152,10 +151,10 @@ class _SampledRecords:
 
     @classmethod
     def of(cls, sample: Sample, *, versioned: bool, cleans_too: bool) -> _SampledRecords:
-        """Whom the sample shows to be beaten: in its own stretch, and in how many others.
+        """Find the superseded records: by their own range, and by how many others.
 
-        ``cleans_too``: clean records by clean ones too. They are where the dirty part has their key as well, which may
-        have gone unseen (R280-11).
+        ``cleans_too``: clean records by clean ones too. They are superseded where the dirty section has their key as
+        well, which may have gone unseen (R280-11).
         """
         rows = np.flatnonzero(sample.key_hash)
         best_first = rows[_ranked(sample, rows)]
@@ -195,7 +194,7 @@ def _ranked(sample: Sample, rows: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _before(flags: NDArray[np.bool_], first_of_key: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """[n]: how many ``flags`` of its key stand before each row."""
+    """[n]: the number of ``flags`` of its key before each row."""
     if not len(flags):
         return np.zeros(0, dtype=np.int64)
     count: NDArray[np.int64] = np.cumsum(flags) - flags
@@ -205,7 +204,7 @@ def _before(flags: NDArray[np.bool_], first_of_key: NDArray[np.bool_]) -> NDArra
 
 
 class _SectionEstimate:
-    """The clean or the dirty part, and what of it goes."""
+    """The clean or the dirty section, and what of it is removed."""
 
     def __init__(self, sample: Sample, found: _SampledRecords, *, dirty: bool, versioned: bool) -> None:
         self._sample = sample
@@ -245,7 +244,7 @@ class _SectionEstimate:
         return self._bytes * min(max(gone, 0.0), 1.0)
 
     def _cost(self) -> tuple[float, float]:
-        """What headers of v2 add, as a share of the part, and how far that may be off."""
+        """The bytes that v2 headers add, as a share of the section, and the error of that."""
         rows = self._costs > 0
         if not rows.any():
             return 0.0, 0.0
@@ -255,7 +254,7 @@ class _SectionEstimate:
         return float(weight[goes & self._rows].sum()) / self._read
 
     def _unseen(self, weight: NDArray[np.float64], bound: Callable[..., float]) -> float:
-        """The share of the part that is superseded by what was not drawn, by a ``bound`` of it."""
+        """The share of the section that unsampled records supersede, by a ``bound`` of it."""
         rows = self._found.open & self._rows
         matches = np.minimum(self._found.matches[rows], MOST_MATCHES + 1)
         shares = np.bincount(matches, weight[rows], MOST_MATCHES + 2)[: MOST_MATCHES + 1] / self._read
@@ -273,7 +272,7 @@ class _SectionEstimate:
         share = float(weight[rows].sum()) / self._read
         sums = np.bincount(self._sample.stretch[rows], weight[rows], len(self._sample.stretches))[self._stretches]
         variance = left * drawn / max(drawn - 1, 1) * float(((sums - share * sizes) ** 2).sum())
-        # What is rare comes in lumps: as large as the largest that was seen, or a whole stretch where none was.
+        # Rare events come in lumps: as large as the largest that was seen, or a whole range if none was.
         lump = float((sums / np.maximum(sizes, 1)).max()) if share else 1.0
         rare = NOT_SEEN / drawn * lump
         if not by_key:

@@ -1,4 +1,4 @@
-"""Records that a topic's rules did not expect: treated as the rules say, counted, and told (R280-6, R87-3).
+"""Records that a topic's rules did not expect: handled by these, counted, and reported (R280-6, R87-3).
 
 Each record counts once: in the cleaning that it is dirty in.
 """
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from cleanerd.policy.rules import Rules
 
 MAX_LISTED: Final = 5
-"""Of a partition's malformed headers so many are told in a cleaning with their offsets; the rest as a number."""
+"""Limit of malformed headers that a cleaning of a partition lists with offsets; it only counts the others."""
 
 
 COUNTS: Final = ("records", "malformed_versions", "without_version", "nulls_without_flag", "far_future")
 
 FAR_FUTURE_MS: Final = 3_600_000
-"""What brokers let a producer's clock be ahead by default (``message.timestamp.after.max.ms`` since 4.0)."""
+"""How far brokers let a producer's clock be ahead by default (``message.timestamp.after.max.ms`` since 4.0)."""
 
 
 class RecordAnomalies:
@@ -78,7 +78,7 @@ class RecordAnomalies:
         return {name: getattr(self, name) for name in (*COUNTS, "malformed_at")}
 
     def load(self, counts: Mapping[str, Any]) -> None:
-        """Count what :meth:`to_json` said, in the place of what was counted here."""
+        """Replace all counts by those of :meth:`to_json`."""
         for name in (*COUNTS, "malformed_at"):
             setattr(self, name, counts[name])
 

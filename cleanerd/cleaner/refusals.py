@@ -1,4 +1,4 @@
-"""What cannot be done to a log while it is not locked: refused when it is decided what goes, before any is written.
+"""Operations that need a locked log: refused after the decision, before anything is written.
 
 Offline everything can be done: a segment whose offsets no index can hold is split first (C-67).
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def refuse_live(cleaning: Cleaning, *, proves_by_markers: bool = True) -> None:
-    """A running broker takes segments of message format v2 only, and has no swap that splits one.
+    """A running broker accepts segments of message format v2 only, and has no swap that splits one.
 
     ``proves_by_markers``: its agent accepts a transaction index that the log's markers corrected (A-40).
 
@@ -44,7 +44,7 @@ def refuse_live(cleaning: Cleaning, *, proves_by_markers: bool = True) -> None:
 
 
 def refuse_split(cleaning: Cleaning) -> None:
-    """Only who holds the log directory's lock can split a segment.
+    """Splitting a segment needs the log directory's lock.
 
     Raises:
         RefusedError: one has to be split before it can be cleaned.
@@ -62,8 +62,8 @@ def refuse_deletions(
 ) -> bool:
     """D-04: a segment that was replaced a moment ago is not replaced again while its old files still go.
 
-    ``stat``: of a file of the partition, None where there is none; ``delay_ms``: the topic's file.delete.delay.ms.
-    Returns whether there are such files, all gone within ``wait_seconds``.
+    ``stat``: of a file of the partition, None if it does not exist; ``delay_ms``: the topic's file.delete.delay.ms.
+    Returns whether such files exist and are all deleted within ``wait_seconds``.
 
     Raises:
         LaterError: some stay for longer.

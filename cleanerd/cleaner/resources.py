@@ -1,4 +1,4 @@
-"""What a cleaning may use: memory, threads, room on the disk."""
+"""A cleaning's limits: memory, threads, disk space."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a cleaning may use, the same for every partition; from the settings.
+    """A cleaning's limits, the same for every partition; from the settings.
 
-    ``convert_legacy``: v0 and v1 batches become v2 (U-18), as ``profile_origin`` says. ``workers`` is how many
-    threads read and rewrite inside one partition. ``facts_bytes``: what may be known of a log's batches and records.
-    ``most_segment_bytes``: no segment is larger, whatever the topic says (U-55).
+    ``convert_legacy``: v0 and v1 batches become v2 (U-18), as ``profile_origin`` says. ``workers``: threads that read
+    and rewrite inside one partition. ``facts_bytes``: memory for a log's batches and records.
+    ``most_segment_bytes``: the largest segment to write, whatever the topic says (U-55).
     ``passes_bytes``: how much all passes of a cleaning may read together (D-11); None for no limit.
-    ``map_dir``: where an offset map that does not fit its memory may be a file; "" for nowhere. ``new_plan_id`` and
-    ``new_hash_key`` give what is random in a plan; None: drawn anew for each plan.
+    ``map_dir``: the directory of an on-disk offset map; "" for none. ``new_plan_id`` and ``new_hash_key`` return a
+    plan's random parts; None: random for each plan.
     """
 
     map_bytes: int
@@ -56,7 +56,7 @@ class Resources:
 
 
 def disk_reserve_bytes(resources: Resources, config: TopicConfig, path: str) -> int:
-    """What stays free: the setting, else the larger of a tenth of the disk and two segments (U-16)."""
+    """Bytes to leave free: the setting, else the larger of a tenth of the disk and two segments (U-16)."""
     if resources.disk_reserve_bytes is not None:
         return resources.disk_reserve_bytes
     status = os.statvfs(path)

@@ -1,4 +1,4 @@
-"""What a cleaning did: one value that table, JSON and logs share."""
+"""The result of a cleaning: one value for table, JSON and logs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Outcome = Literal["cleaned", "staged", "unchanged", "skipped", "quarantined", "f
 
 @dataclass(frozen=True, slots=True)
 class RemovedRecords:
-    """How many records went, by reason."""
+    """The number of removed records, by reason."""
 
     superseded: int = 0
     tombstone: int = 0
@@ -32,7 +32,7 @@ class RemovedRecords:
 
     @property
     def total(self) -> int:
-        """Records that went, for whatever reason."""
+        """All removed records."""
         return self.superseded + self.tombstone + self.aborted + self.keyless + self.marker
 
 
@@ -48,7 +48,8 @@ class CleaningResult:
     (R280-6; the former included) and ``nulls_without_flag`` (R87-3) are counts of the dirty part: each record counts in
     one cleaning. ``map_utilization``: entries by room of the offset map. ``next_purge_ms``: when the next tombstones or
     markers of what stays reach their delete horizon. ``bytes_read`` and ``bytes_written`` are those of the rewrite.
-    ``is_partial``: it ended early for the sake of other partitions, and the next one goes on at ``end_offset`` (D-11).
+    ``is_partial``: it ended early so that other partitions can run, and the next one continues at ``end_offset``
+    (D-11).
     """
 
     name: TopicPartition
@@ -90,7 +91,7 @@ class CleaningResult:
 
     @property
     def moved_on(self) -> bool:
-        """Whether the broker changed the log each time that it was planned, which is no failure."""
+        """Whether the broker changed the log at each attempt, which is not a failure."""
         return self.error is not None and self.error.moved_on
 
     @classmethod
@@ -100,7 +101,7 @@ class CleaningResult:
 
     @classmethod
     def from_json(cls, name: TopicPartition, document: Mapping[str, Any]) -> Self:
-        """What :meth:`to_json` gave, of this release or of another one whose fields differ.
+        """The result from :meth:`to_json`, of this release or of another one with other fields.
 
         Raises:
             KeyError, TypeError, ValueError: it is nothing of the kind.
@@ -171,7 +172,7 @@ def exit_code(
 ) -> int:
     """The process exit code for several partitions; log directories that failed count like partitions that failed.
 
-    A log that changed is no failure; with ``must_do_some`` it is one where no partition was dealt with.
+    A log that changed is not a failure; with ``must_do_some`` it is one if no partition was cleaned.
     """
     some_done = any(result.is_done for result in results)
     counts = must_do_some and not some_done
@@ -183,7 +184,7 @@ def exit_code(
 def _checked(field: Field[Any], value: Any) -> Any:
     """``value`` from a JSON text, if it is of the kind of the field's default; raises ValueError.
 
-    Somebody else may have written it: a count of another kind would be met with when the result is shown.
+    Another program may have written it: check the counts' types now, not when the result is shown.
     """
     default = field.default if field.default_factory is MISSING else field.default_factory()
     match default:
@@ -213,7 +214,7 @@ def _is_number(value: object) -> bool:
 
 
 def untouched(found: Survey, log_dir: str) -> CleaningResult:
-    """What is known before anything was done."""
+    """The result before anything was done."""
     refused = found.verdict is not None and found.verdict.is_refusal
     return CleaningResult(
         found.log.name,
@@ -229,7 +230,7 @@ def untouched(found: Survey, log_dir: str) -> CleaningResult:
 
 
 def worked_out(found: Survey, log_dir: str, cleaning: Cleaning) -> CleaningResult:
-    """What the decision drops and the rewrite wrote; ``unchanged`` as long as nothing of it is in the log."""
+    """The decision's and the rewrite's result; ``unchanged`` until something is swapped in."""
     decision, totals = cleaning.decision, cleaning.totals
     before = sum(segment.size_bytes for segment in found.log.segments[:-1])
     blank = untouched(found, log_dir)

@@ -1,4 +1,4 @@
-"""Phase 3: one group of sources into one segment. No policy: keep bits and actions say it all."""
+"""Phase 3: one group of sources into one segment, by keep bits and actions, without any policy."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class SegmentOutput(Protocol):
     """Where the bytes of the new ``.log`` go."""
 
     def lead(self) -> NDArray[np.uint8] | None:
-        """Less than a page that may stand in front of what is written next, and spares a copy."""
+        """Less than a page of bytes that may precede the next output, which saves a copy."""
 
     def write(self, block: NDArray[np.uint8], lead_bytes: int = 0) -> None:
         """Append ``block`` without the ``lead_bytes`` that it begins with."""
@@ -53,11 +53,11 @@ class SegmentOutput(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WrittenSegment:
-    """What was written: the index contents and the facts that verification compares with what it reads back.
+    """What was written: the index contents and the facts that verification compares with the file.
 
-    ``oversized`` counts rebuilt batches larger than both ``max.message.bytes`` and what they were before: they are
-    written all the same (C-55, R534-5). ``time_entries_max`` is how many entries the time index may hold: a full one
-    can lack the closing entry (T-36).
+    ``oversized`` counts rebuilt batches larger than both ``max.message.bytes`` and before: they are written
+    nevertheless (C-55, R534-5). ``time_entries_max``: how many entries the time index may have; a full one can lack the
+    closing entry (T-36).
     """
 
     base: int
@@ -76,7 +76,7 @@ class WrittenSegment:
 
 @dataclass(frozen=True, slots=True)
 class RewrittenChunk:
-    """What became of a chunk; ``oversized`` as in :class:`WrittenSegment`."""
+    """A chunk's result; ``oversized`` as in :class:`WrittenSegment`."""
 
     written: _kernel.Written
     oversized: int
@@ -182,7 +182,7 @@ def _rewritten(
     # Chunks of about the same output: each is one write to the disk.
     chunk_bytes = int(pool.chunk_bytes / share)
     if pool.workers > 1 and member.marks:
-        # Nobody knows what will stand in front of a part's output.
+        # The bytes before a part's output are unknown.
         mark_at, lead = {mark.position: mark for mark in member.marks}, None
         parts = pool.shared_out(np.array(list(mark_at), dtype=np.int64), size_bytes, pool.chunk_bytes, chunk_bytes)
         marks = [mark_at[part.start] for part in parts]
@@ -198,9 +198,9 @@ def _rewritten(
 
 
 class SourcePartRewrite:
-    """The rewrite of a part, chunk by chunk: how far it has come in batches and records.
+    """The rewrite of a part, chunk by chunk: how far it is, in batches and records.
 
-    ``share`` of the bytes about stays. ``lead`` gives what stands in front of a chunk's output.
+    ``share`` of the bytes is retained, about. ``lead`` returns the bytes before a chunk's output.
     """
 
     def __init__(
@@ -226,7 +226,7 @@ class SourcePartRewrite:
         self._lead = lead
 
     def begin(self, expected_bytes: int) -> _Chunk:
-        """The next chunk, of about so many bytes; the one before is finished."""
+        """The next chunk, of about ``expected_bytes``; the one before is finished."""
         least = self._least_max_timestamps
         rewriter = _kernel.ChunkRewriter(
             min(expected_bytes, int(expected_bytes * self._share * HEADROOM)),

@@ -1,11 +1,11 @@
-"""Whether today's settings would clean a topic by other rules than before, and whether somebody said that they should.
+"""Whether today's settings change the rules of a topic's last cleaning, and whether the operator confirmed that.
 
-A verb that is started without its settings file goes by Kafka's rules: it keeps the highest offset of every key. For a
-topic that is cleaned by versions that is the loss of its winners, and nothing brings them back. So a change of rules
-(U-6) needs a word: the topic's settings name what changed, or ``--change-strategy`` says so.
+A command without its settings file uses Kafka's rules: it retains the highest offset of each key. For a versioned topic
+that loses the retained records, permanently. So a change of rules (U-6) needs a confirmation: the topic's settings name
+the changed keys, or ``--change-strategy`` is given.
 
-What is remembered and cannot be read may have been any rules. Only where the broker's own cleaner is not kept away they
-were Kafka's: by others cleanerd does not clean such a topic (U-8).
+Unreadable state may have named any rules. Kafka's rules are certain only if the broker's own cleaner cleans the topic:
+by others cleanerd refuses such a topic (U-8).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _KEYS: Final = {
 """The setting of each part of a fingerprint."""
 
 _ALWAYS: Final = frozenset({"strategy", "tombstone.mode"})
-"""Parts that every fingerprint has. The others come and go with these."""
+"""Parts that every fingerprint has. The others depend on these."""
 
 RULES_NAMED: Final = frozenset(_KEYS[name] for name in _ALWAYS)
 """The settings that name a topic's rules, whatever they were before."""
@@ -51,8 +51,8 @@ RULES_NAMED: Final = frozenset(_KEYS[name] for name in _ALWAYS)
 class RulesChange:
     """The rules that are remembered of a topic and those of today, as fingerprints.
 
-    ``before`` is None when the topic is delegated and was never cleaned, or when what is remembered is ``unread``:
-    of its last cleaning, or of its delegation (``asks_delegation``). ``said``: the settings name the change.
+    ``before`` is None when the topic is delegated and was never cleaned, or when the state is ``unread``: of its last
+    cleaning, or of its delegation (``asks_delegation``). ``said``: the settings name the change.
     """
 
     topic: str
@@ -74,7 +74,7 @@ class RulesChange:
         if self.unread is not None:
             question = "whether {} is delegated" if self.asks_delegation else "by which rules {} was last cleaned"
             return (
-                f"refused: {question.format(self.topic)} cannot be told, because {self.unread}; "
+                f"refused: {question.format(self.topic)} is unknown, because {self.unread}; "
                 f"these settings say {describe_fingerprint(self.now)} "
                 "(restore it, or remove it if these are the rules; or use --change-strategy)"
             )
@@ -88,7 +88,7 @@ class RulesChange:
 
     @property
     def remedy(self) -> str:
-        """What has to be done."""
+        """What the operator has to do."""
         keys = [STRATEGY] if self.unread is None else [STRATEGY, TOMBSTONE_MODE]
         named = " and ".join(f"topics.{self.topic}.{key}" for key in keys)
         read = "" if self.unread is None else f"when {self.unread.where} can be read, "
@@ -99,10 +99,10 @@ class RulesChange:
 
 
 def rules_change(config: TopicConfig, before: str | UnreadableState | None) -> RulesChange | None:
-    """How today's rules stand to ``before``, the fingerprint of the last cleaning; None when nothing changes.
+    """How today's rules differ from ``before``, the fingerprint of the last cleaning; None if they do not.
 
-    Whoever forgets settings ends with Kafka's rules. So a delegated topic by Kafka's rules counts as a change, whatever
-    cleaned it last, and leaving Kafka's rules does not need a word of its own: the settings have said it.
+    Forgotten settings end in Kafka's rules. So Kafka's rules for a delegated topic are a change, whatever cleaned it
+    last. Leaving Kafka's rules needs no confirmation of its own: the settings are explicit.
     """
     now = fingerprint(config)
     unread = _unread(config, before, now)
@@ -122,7 +122,7 @@ def rules_change(config: TopicConfig, before: str | UnreadableState | None) -> R
 
 
 def _unread(config: TopicConfig, before: str | UnreadableState | None, now: str) -> UnreadableState | None:
-    """What would tell of other rules than today's, if it could be read."""
+    """The unreadable state that could name other rules than today's."""
     if not config.may_be_kept_away:
         return None
     if isinstance(before, UnreadableState):

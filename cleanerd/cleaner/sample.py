@@ -1,7 +1,7 @@
-"""A sample of a log: stretches of it, drawn by lot, and what their records say by themselves (U-41).
+"""A random sample of a log's ranges, and what their records show by themselves (U-41).
 
-A stretch is so many bytes of a segment; the batches that begin in it belong to it. All of them are decoded, hashed and
-judged as a cleaning judges them. Where the drawn stretches are all there is, nothing is left to chance.
+A range is a fixed number of bytes of a segment; the batches that begin in it belong to it. All of them are decoded,
+hashed and judged as in a cleaning. If the sampled ranges are all there are, the result is exact.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.plan import CleaningPlan, Source
 
 FAR: Final = 4
-"""An index that leaves out more than so many stretches is of no use: to find a batch would take a walk."""
+"""An index with larger gaps, in ranges, is useless: finding a batch would take too long."""
 
 BYTES_A_RECORD: Final = 200
-"""Of memory that a record of the sample takes, with all that is made of it."""
+"""Memory for a record of the sample, with all results."""
 
 STAYS, GOES, CONTESTS, MAY_GO = range(4)
-"""What a record's own batch says: it stays, it goes, others of its key decide, or these and whether it is guarded."""
+"""What a record's own batch shows: retained, removed, other records of its key decide, or these and its guard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +53,14 @@ class SampledRange:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was read, of ``s`` drawn stretches with ``b`` batches and ``n`` records.
+    """A sample of ``s`` ranges with ``b`` batches and ``n`` records.
 
-    ``stretches`` [s]: it is one of the dirty part; ``sizes`` [s]: bytes of its batches. ``parts``: how many stretches
-    the dirty part and the clean one have in all, and how many bytes. Of a record: ``key_hash``, 0 where it takes no
-    part in the contest of its key; ``present``, ``version`` and ``offset``, by which the records of a key are ranked;
-    ``stretch`` and ``batch``, its rows in the sample; ``fate``, one of STAYS, GOES, CONTESTS, MAY_GO; ``dirty``.
-    A batch that holds none counts as one record. Of a batch: ``batch_emptied``, its header stays when all of its
-    records go; ``batch_rebuilt``, it gets a header of v2 when one of them stays.
+    ``stretches`` [s]: the range is of the dirty section; ``sizes`` [s]: bytes of its batches. ``parts``: the number of
+    ranges and of bytes of the dirty and the clean section. Of a record: ``key_hash``, 0 if it does not compete for its
+    key; ``present``, ``version`` and ``offset``, which rank the records of a key; ``stretch`` and ``batch``, its rows
+    in the sample; ``fate``, one of STAYS, GOES, CONTESTS, MAY_GO; ``dirty``. A batch without records is one record. Of
+    a batch: ``batch_emptied``, its header stays when all of its records are removed; ``batch_rebuilt``, it gets a v2
+    header when one of them is retained.
     """
 
     stretches: NDArray[np.bool_]
@@ -83,8 +83,8 @@ class Sample:
 def draw_sample(plan: CleaningPlan, *, budget_bytes: int, stretch_bytes: int, advance: Callable[[int], None]) -> Sample:
     """Draw and read stretches of about ``budget_bytes`` in all; fewer when their records would fill the memory.
 
-    The dirty part comes first, as what it holds decides about the clean part too. Which stretches are drawn follows
-    from the plan's hash key alone.
+    The dirty section comes first, because it also decides about the clean one. The plan's hash key alone determines the
+    ranges.
 
     Raises:
         CleanerdError: the log is damaged, changed, or its indexes are of no use.
@@ -133,9 +133,9 @@ def _draw(
     *,
     together: bool,
 ) -> list[SampledRange]:
-    """By lot, in the order of the lots; ``together``: of both parts as large a share.
+    """Random ranges, in random order; ``together``: an equal share of both sections.
 
-    Both parts are spread evenly over the order, so that whoever stops early has a part of each.
+    Both sections are spread evenly over the order, so that an early stop has a part of each.
     """
     sizes = [sum(each.end - each.start for each in part) for part in (dirty, clean)]
     if together:
@@ -166,7 +166,7 @@ class _SampleColumns:
 
     @property
     def enough(self) -> bool:
-        """Whether there are so many stretches of each part that chance can be reckoned with."""
+        """Whether each section has enough ranges for statistics."""
         return len(self._dirty) >= 64
 
     def read_range(
@@ -209,7 +209,7 @@ class _SampleColumns:
         before = len(evidence.batch_flags())
         evidence.add(chunk)
         flags = evidence.batch_flags()[before:]
-        # What ends a segment stays as a header too (U-13).
+        # The last batch of a segment stays as a header too (U-13).
         flags[batches.position.astype(np.int64) + batches.size == stretch.source.segment.size_bytes] |= BATCH_PROTECTED
         counts = np.diff(batches.first_record).astype(np.int64)
         inside = (batches.position >= stretch.start) & (batches.position < stretch.end)
@@ -268,7 +268,7 @@ class _SampleColumns:
 def _headers(
     plan: CleaningPlan, offset: NDArray[np.int64], batch: NDArray[np.int64], flags: NDArray[np.uint8]
 ) -> dict[str, NDArray[Any]]:
-    """A row for each batch without records: it goes, unless something hangs on it."""
+    """A row for each batch without records: removed, unless a producer's state depends on it."""
     stays = (flags & BATCH_PROTECTED) != 0
     return {
         "key_hash": np.zeros(len(offset), dtype=np.uint64),
@@ -286,7 +286,7 @@ def _fates(
 ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
     """[n] uint8: what of the decision (``policy/retain.py``) does not depend on other records of the key.
 
-    And [n] bool: whether the record can beat others of its key. A tombstone does that also when it goes itself.
+    And [n] bool: whether the record can supersede others of its key. A removed tombstone can, too.
     """
     records, rules = chunk.records, plan.rules
     everywhere = ChunkRows(0, len(records), np.zeros(len(chunk.batches), dtype=np.bool_))
@@ -308,10 +308,10 @@ def _fates(
 
 
 def weights(sample: Sample, goes: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """[n] twice: the bytes that go with each record, at least and at most, when those of ``goes`` do.
+    """[n] twice: the bytes that are removed with each record, at least and at most, if those of ``goes`` are removed.
 
-    A batch's header goes with the last of its records, so it counts where all of them are known to go; not where a
-    producer's state hangs on it. What becomes v2 is reckoned with the header that it gets (see ``header_costs``).
+    A batch's header is removed with its last record, so it is included where all of them are known to be removed,
+    unless a producer's state depends on it. A batch that becomes v2 has its new header (see ``header_costs``).
     """
     counts = np.maximum(sample.batch_records, 1)
     added = np.where(sample.batch_rebuilt, HEADER_BYTES, 0)
@@ -325,7 +325,7 @@ def weights(sample: Sample, goes: NDArray[np.bool_]) -> tuple[NDArray[np.float64
 
 
 def header_costs(sample: Sample) -> NDArray[np.float64]:
-    """[n]: each record's share of the header that its v0 or v1 batch gets as v2, whatever goes of it."""
+    """[n]: each record's share of the header that its v0 or v1 batch gets as v2, whatever of it is removed."""
     costs = np.where(sample.batch_rebuilt, HEADER_BYTES, 0) / np.maximum(sample.batch_records, 1)
     found: NDArray[np.float64] = costs[sample.batch]
     return found

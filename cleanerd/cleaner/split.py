@@ -1,10 +1,10 @@
 """A segment whose offsets no index can hold, cut into segments that indexes can hold (C-67, KAFKA-6264).
 
 Brokers before KAFKA-5413 wrote segments that span more than 2^31 - 1 offsets. Kafka's cleaner splits such a segment,
-gives up, and cleans in its next attempt; so do we. Batches are copied as they are, only the borders between files are
-new. Each new segment is filled until a batch does not fit, and begins with the base offset of its first batch - but the
-first one, which keeps the base of the segment it comes from: a loader that finishes the swap removes what lies between
-the first and the last of the new files, and that must include the old one.
+gives up, and cleans in its next attempt; cleanerd does the same. Batches are copied unchanged, only the borders between
+files are new. Each new segment is filled until a batch does not fit, and begins with the base offset of its first
+batch. The first one keeps the base of its source, because a loader that finishes the swap removes all files between the
+first and the last new one, and that must include the old one.
 """
 
 from __future__ import annotations

@@ -41,18 +41,18 @@ if TYPE_CHECKING:
 
 PLAN = "plan.json"
 SMALL_BYTES = 64 * 1024
-"""Of a segment that is no larger the disk is waited for once, when it is flushed, and not for the write too."""
+"""For a segment up to this size, wait for the disk only at the flush, not at the write."""
 
 STAGING_MODE = 0o700
-"""Of ``.kstage`` and what is made in it."""
+"""Of ``.kstage`` and its contents."""
 
 
 class Staging:
     """One plan's staging directory, made through the partition directory's descriptor (S-23).
 
-    ``reserve_bytes`` stay free on the file system: staging stops before it would take them (S-25). ``behind``: see
-    :class:`WriteBuffer`. ``lasting``: what lies here may be taken up after a crash of the machine. Else whoever comes
-    next throws it away, so nobody needs the plan's own file, and no name here is flushed.
+    ``reserve_bytes`` stay free on the file system: staging stops before it would use them (S-25). ``behind``: see
+    :class:`WriteBuffer`. ``lasting``: the files may be used after a crash of the machine. Otherwise the next run
+    deletes them, so the plan's own file is not written and no name is flushed.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Staging:
 
     @contextmanager
     def log_file(self, base: int, expected_bytes: int) -> Iterator[LogFile]:
-        """A ``.log`` to write about so many bytes into; removed when the block does not end well.
+        """A ``.log`` for about ``expected_bytes``; removed when the block fails.
 
         It is not flushed before it is :meth:`dressed`, which changes what is to be flushed with it.
 
@@ -176,7 +176,7 @@ class Staging:
         return Segment.from_stat(base, stat, frozenset())
 
     def stat(self, base: int) -> os.stat_result:
-        """The staged ``.log`` as it lies there when it is dressed. Raises OSError."""
+        """The staged ``.log`` before its metadata is set. Raises OSError."""
         return os.stat(file_name(base, ".log"), dir_fd=self.directory, follow_symlinks=False)
 
     def empty(self) -> bool:
@@ -200,7 +200,7 @@ class Staging:
                 os.rmdir(last, dir_fd=place)
 
     def _create(self, name: str) -> int:
-        """A new file that stays open until it is dressed: what it is called then may be another one."""
+        """A new file that stays open until its metadata is set: later its name may belong to another one."""
         with self._translate_errors("cannot be staged"):
             self._open[name] = create(name, dir_fd=self.directory)
         return self._open[name]
@@ -222,7 +222,7 @@ class Staging:
         write_all(self._create(name), content)
 
     def _dress(self, name: str, look: FileMetadata, mtime_ns: int) -> None:
-        """What it shall look like, and the modification time of the last source; then all of it is on the disk."""
+        """Set the metadata, with the modification time of the last source; then flush everything to the disk."""
         descriptor = self._open.pop(name)
         try:
             require_at(descriptor, name, dir_fd=self.directory)
@@ -233,7 +233,7 @@ class Staging:
             close_quietly(descriptor)
 
     def _check_space(self, bytes_needed: int) -> None:
-        with self._translate_errors("its file system cannot be asked for free space"):
+        with self._translate_errors("the free space of its file system cannot be read"):
             status = os.fstatvfs(self.directory)
         require_space(status, bytes_needed, self._reserve_bytes, self.path)
 
@@ -264,11 +264,11 @@ def require_space(status: os.statvfs_result, bytes_needed: int, reserve_bytes: i
 def open_staging(partition: int) -> int:
     """A descriptor of ``.kstage`` below the partition directory open as ``partition``; made if need be. Raises OSError.
 
-    Nobody but its owner looks into it: files in it are not yet what the segments are.
+    Only its owner may read it: its files do not have the segments' permissions yet.
     """
     staging = make_directory(STAGING, dir_fd=partition, mode=STAGING_MODE)
     with closed_on_error(staging):
-        # A run that was killed before it gave it away put nothing in it.
+        # A run that was killed before it changed the owner put nothing in it.
         if _needs_owner_change(partition, staging) and not os.listdir(staging):
             copy_owner(partition, staging)
         require_owner(partition, staging, STAGING)
@@ -284,7 +284,7 @@ def copy_owner(model: int, directory: int) -> None:
 
 
 def _needs_owner_change(model: int, directory: int) -> bool:
-    """Whether ``directory`` is ours, and ``model`` somebody else's."""
+    """Whether ``directory`` is ours, and ``model`` another user's."""
     owner, found = os.fstat(model), os.fstat(directory)
     return found.st_uid == os.geteuid() and (found.st_uid, found.st_gid) != (owner.st_uid, owner.st_gid)
 
@@ -292,7 +292,8 @@ def _needs_owner_change(model: int, directory: int) -> bool:
 def require_owner(model: int, directory: int, name: str) -> None:
     """Raise :class:`HostileNameError` unless a directory belongs to the owner of ``model``, or to us without root.
 
-    Root gives away what it makes. So a directory of root's, or of a third one, was moved here by who owns the place.
+    Root changes the owner of what it creates. So a directory of root's, or of a third user, was moved here by the owner
+    of the place.
     """
     owner, found = os.fstat(model).st_uid, os.fstat(directory).st_uid
     if found != owner and (found == 0 or found != os.geteuid()):

@@ -35,7 +35,7 @@ def staged_plan(partition: Path) -> StagedPlan | None:
         finally:
             close_quietly(directory)
     except (OSError, CleanerdError):
-        return None  # it is being written, or no plan at all: whoever applies it says so
+        return None  # it is being written, or is not a plan: ``apply`` reports that
     return max(plans, key=lambda found: found.created_ms, default=None)
 
 

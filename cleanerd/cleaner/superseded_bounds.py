@@ -1,11 +1,11 @@
-"""How much of what was not seen to be superseded is superseded: bounds that hold whatever the keys are like.
+"""Bounds of how much is superseded by records outside of the sample, whatever the keys are like.
 
-A record of the sample is met again, by one that beats it, in ``m`` other stretches of the log. Each of them is in the
-sample with the chance ``q``, so ``k`` of them are seen, and ``k`` is binomial. Nobody knows how ``m`` is distributed:
-keys may occur once, all alike, or a few of them everywhere. For every distribution at once it holds that, when weights
-``b[k]`` satisfy ``sum(b[k] * P(k | m)) <= P(0 | m)`` for each ``m >= 1`` and ``b[0] <= 0``, the records with ``k``
-matches, weighted by ``b[k]``, are on average no more than those that are superseded unseen. The best such weights are
-the answer of a linear program, and so are those of the bound from above.
+A sampled record is superseded in ``m`` other ranges of the log. Each of them is in the sample with the probability
+``q``, so ``k`` of them are seen, and ``k`` is binomial. The distribution of ``m`` is unknown: keys may occur once, all
+alike, or a few of them everywhere. For every distribution at once: if weights ``b[k]`` satisfy ``sum(b[k] * P(k | m))
+<= P(0 | m)`` for each ``m >= 1`` and ``b[0] <= 0``, the records with ``k`` matches, weighted by ``b[k]``, are on
+average no more than those that are superseded unseen. A linear program finds the best such weights, and so those of the
+upper bound.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST_MATCHES: Final = 8
-"""Records that are met more often than that say nothing about those that are never met again."""
+"""Records with more matches than that say nothing about those without any."""
 
 _EACH_TO: Final = 24
 _MORE: Final = 40
-"""The numbers of stretches that are tried: each one at first, then so many more, further and further apart."""
+"""Increasing numbers of ranges to try: each one at first, then with growing gaps."""
 
 _TINY: Final = 1e-9
 _STEPS: Final = 1000
@@ -82,8 +82,8 @@ def _binomial(stretches: NDArray[np.int64], chance: float) -> NDArray[np.float64
 def _largest(gain: NDArray[np.float64], matrix: NDArray[np.float64], limit: NDArray[np.float64]) -> float:
     """The largest ``gain @ x`` with ``matrix @ x <= limit`` and ``x >= 0``; ``limit`` is not negative.
 
-    The simplex method on a table of some tens of rows. What it has when it gives up is a bound all the same, only not
-    the best. No bound at all, where the shares contradict each other by more than their doubts, is no gain.
+    The simplex method on a table of some tens of rows. If it stops early its result is a valid bound, only not the
+    best. There is no bound where the shares contradict each other by more than their errors.
     """
     rows, columns = matrix.shape
     # Where many limits are equal it could go round in a circle.

@@ -1,4 +1,4 @@
-"""What would be done with a partition, and why or why not: the facts behind ``plan`` and the start of every ``clean``.
+"""What cleanerd would do with a partition, and why: the facts behind ``plan`` and the start of every ``clean``.
 
 Reads only; cheap (listings, small files, the end of the active segment).
 """
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CleaningOptions:
-    """What the user asked for on the command line; the same for every partition.
+    """The options of the command line; the same for every partition.
 
-    ``purge``: the clean part is worth a round although nothing new was written, because tombstones or markers in it are
-    past their delete horizon.
-    ``clock_doubt_ms``: it may be so much later than ``now_ms``. What goes, goes by the earlier time, and a horizon that
-    is set now counts from the later one, so that whichever is right no tombstone goes too early (KIP-534).
-    ``change_strategy``: other rules than those of the last cleaning are meant. ``indexes_only``: no sealed segment is
-    read to see how old it is; for who looks at many partitions and cleans none (U-51).
+    ``purge``: clean the clean section although nothing new was written, because tombstones or markers in it are past
+    their delete horizon.
+    ``clock_doubt_ms``: the time may be so much later than ``now_ms``. Removals use the earlier time, and a new horizon
+    the later one, so that no tombstone is removed too early (KIP-534).
+    ``change_strategy``: a change of rules since the last cleaning is intended. ``indexes_only``: no sealed segment is
+    read to find its age; for scans of many partitions that clean none (U-51).
     ``waits_for_replicas``: False for Kafka's rule, as with an explicit ``--now-ms``. ``ignored_replicas``: brokers that
     never return, for which no tombstone waits (U-70).
     """
@@ -60,15 +60,14 @@ class CleaningOptions:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """One partition, looked at.
+    """The survey of one partition.
 
-    ``proven_offset`` is up to where the log is clean, by cleanerd's own clean point or by Kafka's checkpoint; below
-    ``unproven_below`` it is Kafka's checkpoint alone that says so (U-50). ``moves_clean_point`` is false when
-    ``--first-dirty`` left out a part that nothing shows to be clean: then the log is not clean up to ``end_offset``
-    afterwards, and nobody may be told so. ``verdict`` is what speaks against cleaning now. ``notes`` are things that
-    the operator should know either way (repairs of C-03, state that was outdated). ``change``: it would be cleaned by
-    other rules than before. ``state``: what is remembered of it, None when nothing is. ``standing``: the clean point in
-    it, if that describes the log as it lies there. ``holds``: the open transaction that limits the cleaning (OP-14).
+    Up to ``proven_offset`` the log is clean, by cleanerd's checkpoint or Kafka's; below ``unproven_below`` only by
+    Kafka's (U-50). ``moves_clean_point`` is false when ``--first-dirty`` left out a part that nothing proves clean:
+    then the log is not clean up to ``end_offset`` afterwards, and no checkpoint may say so. ``verdict``: why not to
+    clean now. ``notes`` for the operator in any case (repairs of C-03, outdated state). ``change``: it would be cleaned
+    by other rules than before. ``state``: its stored state, if any. ``standing``: the checkpoint in it, if that
+    describes the log as it is. ``holds``: the open transaction that limits the cleaning (OP-14).
     ``expiry``: up to which delete horizon tombstones may go (U-70).
     """
 
@@ -110,11 +109,11 @@ class Survey:
 def survey(
     log_dir: LogDir, name: TopicPartition, config: TopicConfig, store: StateStore, options: CleaningOptions
 ) -> Survey:
-    """Look at one compacted partition.
+    """Survey one compacted partition.
 
     Raises:
         CorruptionError, CleanerdError: it cannot be read.
-        OutOfRangeError: ``--first-dirty`` or ``--up-to`` lie outside of what is possible.
+        OutOfRangeError: ``--first-dirty`` or ``--up-to`` are outside the possible range.
     """
     return survey_log(log_dir, read_partition(log_dir, name), config, store, options)
 
@@ -130,7 +129,7 @@ def _foreign(log: PartitionLog) -> list[str]:
 def survey_log(
     log_dir: LogDir, log: PartitionLog, config: TopicConfig, store: StateStore, options: CleaningOptions
 ) -> Survey:
-    """As :func:`survey`, of a log that was listed already."""
+    """As :func:`survey`, for a log that was listed already."""
     with SegmentReader.open(str(log.path), chunk_bytes=256 * 1024) as reader:
         may_be_torn = options.unclean and not log_dir.clean_shutdown
         try:
@@ -188,7 +187,7 @@ def survey_log(
         against = replace(against, reason=f"{against.reason}; {holds.describe(options.now_ms)}", changes=holds.remedy)
     elif holds is not None and options.now_ms - holds.since_ms > HANGS_MS:  # younger ones are everyday business
         text = holds.describe(options.now_ms)
-        notes.append(f"nothing from offset {holds.first_offset} on is cleaned: {text}. It goes on {holds.remedy}")
+        notes.append(f"nothing from offset {holds.first_offset} on is cleaned: {text}. It continues {holds.remedy}")
     if bounds.wrong_time is not None:
         notes.append(bounds.wrong_time.note)
     return Survey(
@@ -237,7 +236,7 @@ def _unless_purge_is_due(
 ) -> NotCleanedReason | None:
     """Nothing is dirty: with ``force`` None where tombstones or markers are past their delete horizon (R534-6).
 
-    When that is, the last cleaning remembers. Where another cleaner wrote since, ``force`` looks at all batch headers.
+    The last cleaning stored that time. Where another cleaner wrote since, ``force`` reads all batch headers.
     """
     if state is not None and end_offset >= first_dirty_offset == state.purge_as_of:
         due_ms = state.next_purge_ms
@@ -266,7 +265,7 @@ def _limit_of_clean_section(log: PartitionLog, bounds: CleanableRange) -> int:
 def _requested_limit(offset: int, log: PartitionLog, log_end: int) -> int:
     if not log.log_start_offset <= offset <= log_end:
         raise OutOfRangeError(
-            f"--first-dirty {offset} lies outside the log {log.log_start_offset}..{log_end}", where=str(log.path)
+            f"--first-dirty {offset} is outside the log {log.log_start_offset}..{log_end}", where=str(log.path)
         )
     return offset
 
@@ -280,13 +279,13 @@ def _clean_point(
     *,
     refused: bool,
 ) -> tuple[int, str, list[str]]:
-    """Up to where the log is provably clean, who says so, and notes (C-02, C-03, U-10).
+    """Up to where the log is proven clean, by which checkpoint, and notes (C-02, C-03, U-10).
 
-    ``point``: our own clean point, ``outdated``: why it no longer describes the log. ``refused``: today's rules are, so
-    that nobody needs to know what they would leave as it is.
+    ``point``: cleanerd's checkpoint, ``outdated``: why it no longer describes the log. ``refused``: today's rules are
+    refused, so their effect does not matter.
 
-    Kafka's checkpoint counts where Kafka's own rules do. Other rules than those that the clean part was cleaned by are
-    no reason to clean it again (R280-11).
+    Kafka's checkpoint is used where Kafka's own rules are. A change of rules alone does not make the clean section
+    dirty (R280-11).
     """
     notes: list[str] = []
     theirs = log.cleaner_offset if config.is_kafkas else None

@@ -1,7 +1,7 @@
-"""What another strategy would keep: how many keys of a log have another winner under it. Reads only.
+"""How many keys of a log have another retained record under another strategy. Reads only.
 
-The whole log from its start to the bound is judged by both strategies, as ``clean --from-start`` would: what an earlier
-cleaning took is gone and cannot be counted.
+Both strategies judge the whole log from its start to the bound, as ``clean --from-start`` would: records that an
+earlier cleaning removed are gone and cannot be counted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SwitchCost:
 
 
 def rules_of_fingerprint(text: str) -> Rules:
-    """The rules that a fingerprint stands for (U-6).
+    """The compaction settings of a fingerprint (U-6).
 
     Raises:
         UnsupportedLogError: it is one that this release does not know.
@@ -80,7 +80,7 @@ def compare(
 def _winners(
     plan: CleaningPlan, pool: ReaderPool, advance: Callable[[int], None], sizing: MapSizing
 ) -> tuple[list[NDArray[np.uint64]], RecordAnomalies]:
-    """Of each segment from the log start on, the bitmap of the records that won their key."""
+    """For each segment from the log start on, the bitmap of its retained records."""
 
     def attempt(use: MapUse) -> DirtyIndex:
         index = DirtyIndex(plan, MetadataBudget(plan))

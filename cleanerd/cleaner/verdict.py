@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cleanerd.segments.partition import PartitionLog
 
 NOT_STOPPED_CLEANLY: Final = (
-    "the broker was not stopped cleanly: start and stop it once, or give --unclean to clean what lies below the "
+    "the broker was not stopped cleanly: start and stop it once, or give --unclean to clean the log below the "
     "recovery point"
 )
 
@@ -35,11 +35,10 @@ _MOVES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class NotCleanedReason:
-    """What speaks against cleaning now.
+    """The reason not to clean now.
 
-    ``rule`` is the setting or the state that decides, ``reason`` the sentence with its numbers, ``changes`` when or how
-    it will be otherwise. ``is_refusal``: it is so until somebody does something about it, and a cleaning that was asked
-    for has failed.
+    ``rule``: the deciding setting or state; ``reason``: the sentence with its numbers; ``changes``: when or how that
+    ends. ``is_refusal``: it stays until an operator acts, and a requested cleaning has failed.
     """
 
     rule: str
@@ -74,7 +73,7 @@ def verdict(
 
 
 def _of_leftovers(log: PartitionLog) -> NotCleanedReason | None:
-    """S-21. ``clean`` has dealt with it before it asks; who only looks, sees segments of both sides."""
+    """S-21. ``clean`` has repaired it before; a scan sees segments of both sides."""
     if not log.unfinished:
         return None
     return NotCleanedReason(
@@ -86,7 +85,7 @@ def _of_leftovers(log: PartitionLog) -> NotCleanedReason | None:
 
 
 def of_delegation(config: TopicConfig) -> NotCleanedReason | None:
-    """U-8: cleaned by rules that the broker does not know, and then by the broker's, a topic would be no one's."""
+    """U-8: a topic must not be cleaned by cleanerd's rules and then by the broker's."""
     if config.delegation.permits:
         return None
     told = f"{config.delegation.reason}: {config.delegation.fix}"
@@ -94,7 +93,7 @@ def of_delegation(config: TopicConfig) -> NotCleanedReason | None:
 
 
 def of_rules(change: RulesChange | None) -> NotCleanedReason | None:
-    """U-6: other rules than before, and nobody said that this is meant."""
+    """U-6: the rules changed, and the operator has not confirmed it."""
     if change is None or change.said:
         return None
     return NotCleanedReason("compaction.strategy", change.reason, change.remedy, is_refusal=True)

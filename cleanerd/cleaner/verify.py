@@ -1,6 +1,6 @@
-"""Does the staged segment say what was decided? Read back from disk, before anything is swapped in.
+"""Check a staged segment against the decision: read it back from disk, before the swap.
 
-Independent of the rewrite: it walks headers and checksums of the file as it lies there.
+Independent of the rewrite: it checks headers and checksums of the file itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 PART_BYTES: Final = 4 * 1024 * 1024
-"""What one thread reads at a time when there are several."""
+"""Bytes that one thread reads at a time when there are several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def verify_staged(
 
 
 class _Seen:
-    """What the walk over the staged file found."""
+    """Facts from the pass over the staged file."""
 
     def __init__(self, where: str, max_unpacked_bytes: int, *, ordered: bool) -> None:
         self.where = where

@@ -1,10 +1,10 @@
 """When the keys of a topic that keeps write times were last written (U-65, ``compaction.winner.retention=write-time``).
 
-By version the record that wins may be older than those it supersedes. Retention deletes a segment by the largest
-timestamp of its batches, so the winner's batch takes over the largest of theirs. They may lie anywhere in the log: once
-the offset map knows each winner, one more walk over the log finds what each of them supersedes.
+By version a retained record may be older than those that it supersedes. Retention deletes a segment by the largest
+timestamp of its batches, so the retained record's batch takes the largest of theirs. They may be anywhere in the log:
+once the offset map knows each retained record, one more pass finds those that it supersedes.
 
-A batch counts with its own largest timestamp, not with that of a record: that says what the batch took over before.
+A batch has its own largest timestamp, not that of a record: it shows what the batch took over before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is wrong with settings of which every single value is right: paths that lead nowhere, keys that contradict."""
+"""Checks of settings whose single values are all valid: paths that do not exist, keys that contradict each other."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def missing_paths(settings: Settings) -> Iterator[ConfigError]:
 
 
 def is_missing(path: Path | str) -> bool:
-    """Whether nothing is there. What a disk that fails says is no answer: whoever opens the path tells it."""
+    """Whether ``path`` does not exist. False after a disk error: opening the path reports that."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -47,7 +47,7 @@ def is_missing(path: Path | str) -> bool:
 
 
 def wrong_state_dir(settings: Settings) -> ConfigError | None:
-    """What is wrong with a state directory that is none: nothing could be remembered, and nothing read."""
+    """Why the state directory cannot be used, in words; it has to be a directory that can be read."""
     path = settings.daemon.cleanerd_state_dir
     nearest = nearest_existing(path)
     try:
@@ -71,7 +71,7 @@ def nearest_existing(path: Path) -> Path:
 def contradictions(settings: Settings, warnings: list[str]) -> Iterator[ConfigError]:
     """Settings of one topic that do not go together; ``warnings`` gets those that may surprise (R280-7, R280-13, U-25).
 
-    A glob stands for the topics that match it: its name is taken for one of them.
+    For a glob the result stands for every topic that matches it, with the glob as the topic's name.
     """
     for topic in dict.fromkeys(table.name for table in settings.tables):
         try:

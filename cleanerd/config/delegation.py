@@ -1,9 +1,9 @@
 """Whether the broker's own cleaner is kept away from a topic that it would clean by other rules (U-8).
 
-A stock broker keeps the highest offset of every key and takes every null value, and nothing else, for a delete. A topic
-with another strategy or tombstone mode must never be cleaned by it, not even once, so cleanerd does not touch such a
-topic either before that is proven. The proof is what the *broker* reads: the topic's configuration in the cluster and
-the broker's own; what cleanerd's settings say about the same keys proves nothing.
+A stock broker retains the highest offset of each key, and treats null values, nothing else, as deletes. It must never
+clean a topic with another strategy or tombstone mode, not even once. So cleanerd leaves such a topic alone until the
+delegation is proven, by what the *broker* reads: the topic's configuration in the cluster and its own. cleanerd's
+settings of the same keys prove nothing.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ HINT: Final = (
     "knows of no delegation: these settings clean it by offset (another cleanerd.state.dir? was --config forgotten? "
     "If not, set topics.{topic}.compaction.strategy=offset)"
 )
-"""A ratio of 1 alone is no proof of a delegation: an operator may have set it."""
+"""A ratio of 1 alone does not prove a delegation: an operator may have set it."""
 
 State = Literal["not needed", "delegated", "assumed", "undelegated", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
 class Delegation:
-    """What is known of the broker's own cleaner and one topic. ``reason`` and ``fix`` are empty where nothing is wrong.
+    """Whether the broker's own cleaner skips one topic. ``reason`` and ``fix`` are empty where all is well.
 
     ``not needed``: the broker would decide as cleanerd does. ``assumed``: nothing is known, and the operator vouches.
     """

@@ -14,12 +14,12 @@ KAFKAS_FINGERPRINT: Final = "strategy=offset;tombstone.mode=null"
 
 
 def describe_settings(config: TopicConfig) -> str:
-    """The rules as a word for a table: ``offset``, ``header:version``, ``offset, flag tombstones``."""
+    """The compaction settings in a table cell: ``offset``, ``header:version``, ``offset, flag tombstones``."""
     return describe_fingerprint(fingerprint(config))
 
 
 def describe_fingerprint(text: str) -> str:
-    """The rules that a fingerprint stands for, as :func:`in_words` says them; ``text`` itself when it is none."""
+    """As :func:`describe_settings`, of a fingerprint; ``text`` itself if it is not a fingerprint."""
     parts = parts_of(text)
     if "strategy" not in parts:
         return text or "unknown rules"
@@ -34,16 +34,16 @@ def describe_fingerprint(text: str) -> str:
 
 
 def parts_of(text: str) -> dict[str, str]:
-    """A fingerprint taken apart: name -> value."""
+    """The parts of a fingerprint: name -> value."""
     parts = (part.partition("=")[::2] for part in text.split(";"))
     return {name: value.replace("%3B", ";").replace("%25", "%") for name, value in parts if name}
 
 
 def fingerprint(config: TopicConfig) -> str:
-    """What of the topic's settings decides who wins (U-6); stored with the clean point.
+    """The topic's settings that decide which record is retained (U-6), as text; stored with the cleanerd checkpoint.
 
-    Header name and encoding count for the header strategy only, the tombstones' header for mode ``header`` only: a
-    setting that decides nothing changes nothing. The guard is not in it: it says how long a tombstone stays.
+    Header name and encoding are part of it for the header strategy only, the tombstones' header for mode ``header``
+    only: a setting without effect must not change it. The tombstone guard is not part of it: it only delays removal.
     """
     parts = [f"strategy={config.compaction_strategy}"]
     if config.compaction_strategy == "header":
@@ -56,7 +56,7 @@ def fingerprint(config: TopicConfig) -> str:
 
 
 def fingerprint_differences(before: str, after: str) -> Mapping[str, tuple[str, str]]:
-    """What differs between two fingerprints: name -> (before, after), an empty text where one of them lacks it."""
+    """The differences of two fingerprints: name -> (before, after); "" where one lacks the name."""
     old, new = parts_of(before), parts_of(after)
     names = [*old, *(name for name in new if name not in old)]
     return {name: (old.get(name, ""), new.get(name, "")) for name in names if old.get(name) != new.get(name)}
@@ -69,5 +69,5 @@ def describe_changes(before: str, after: str) -> str:
 
 
 def _escaped(name: str) -> str:
-    """A header's name may hold anything; a semicolon in it must not look like the next part."""
+    """A header's name may contain semicolons, which separate the parts."""
     return name.replace("%", "%25").replace(";", "%3B")

@@ -1,9 +1,8 @@
 """A settings file with every key in it, commented: what it does, what it takes, its default.
 
-Lines that begin with ``# `` are prose; those that begin with ``#"`` or ``#[`` are settings: take the ``#`` away to use
-one. With every one of them in use the broker-level part says nothing but the defaults, except where a key has none that
-could be written down (paths, say): there it shows an example. One key is in use already: the daemon of who takes the
-file as it is observes, and changes nothing.
+Lines that begin with ``# `` are prose; ``#"`` and ``#[`` begin settings: remove the ``#`` to use one. With all of them
+in use, the broker-level part states only defaults; a key without a default that can be written (a path) shows an
+example. One key is in use already: ``cleanerd.mode``, so that the daemon only observes with an unchanged file.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ On the command line: --set topics.orders.v1.cleanup.policy=compact
 """
 
 _IN_USE: Final = frozenset({"cleanerd.mode"})
-"""What the file sets as it is, though it is the default: a daemon that changes nothing should be seen to be one."""
+"""Keys that the file sets although it sets their default, so that a reader sees that the daemon only observes."""
 
 _TOPIC_EXAMPLES: Final = {
     "cleanup.policy": "compact",
@@ -73,8 +72,8 @@ def _lines() -> Iterator[str]:
     for key, field in DAEMON_FIELDS.items():
         yield ""
         yield from _about(field)
-        mark = "" if key in _IN_USE else "#"
-        yield f'{mark}"{key}" = {_toml(_example(field))}'
+        comment = "" if key in _IN_USE else "#"
+        yield f'{comment}"{key}" = {_toml(_example(field))}'
     yield ""
     yield ""
     yield from _prose(_TOPICS_HEAD)

@@ -1,6 +1,6 @@
 """The settings that Kafka documents, of every release since 2.8: a file of a broker may have them, and ours may too.
 
-Most mean nothing to cleanerd. They are no mistakes: whoever copies a block of ``server.properties`` need not sort it.
+cleanerd uses few of them. The others are accepted, so that an operator can copy a block of ``server.properties``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 TABLE: Final = Path(__file__).with_suffix(".txt")
 
 _PREFIXES: Final = ("listener.name.", "rsm.config.", "rlmm.config.", "confluent.")
-"""Of names that go on with what an operator or a vendor chose: a listener's own settings, those of plug-ins."""
+"""Prefixes of names with a part that an operator or a vendor chose: listeners' settings, those of plug-ins."""
 
 INSTEAD: Final = {
     "log.dir": "cleanerd.log.dirs",
@@ -22,7 +22,7 @@ INSTEAD: Final = {
     "listeners": "bootstrap.servers",
     "inter.broker.protocol.version": "cleanerd.broker.version",
 }
-"""Kafka's setting -> the key of ours that says such a thing. What a broker is told is not said to cleanerd by that."""
+"""Kafka's setting -> cleanerd's key for the same purpose. The broker's value does not apply to cleanerd."""
 
 
 @functools.cache
@@ -44,7 +44,7 @@ def is_broker_name(name: str) -> bool:
 
 @functools.cache
 def _table() -> dict[str, frozenset[str]]:
-    # Read only when something is written that is no key of ours.
+    # Read only after an unknown key was found.
     found: dict[str, list[str]] = {}
     for line in TABLE.read_text("ascii").splitlines():
         if line.startswith("["):

@@ -1,8 +1,8 @@
 """How Kafka reads the text of a configuration value, and which values it takes.
 
-A rule's ``read(text)`` gives the typed value or raises ValueError whose text says what is allowed; the caller knows the
-key and where the text came from. Text is what Kafka's own parser takes (plain numbers, no units): the values come from
-KRaft metadata and ``server.properties``.
+A rule's ``read(text)`` returns the typed value or raises ValueError with what is allowed; the caller adds the key and
+the origin. The text has the form that Kafka's own parser takes (plain numbers, no units): it comes from KRaft metadata
+and ``server.properties``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ValueRule(Protocol):
 
     @property
     def valid(self) -> str:
-        """What is allowed, for people."""
+        """The allowed values, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +67,14 @@ class NumberRule:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRetention:
-    """A broker's retention time: at least 1, or any negative number, which means for ever and is read as -1."""
+    """A broker's retention time: at least 1, or any negative number, which means indefinitely and becomes -1."""
 
     most: int
 
     @property
     def valid(self) -> str:
         """The range, in words for a message."""
-        return "a whole number, 1 or more, or -1 (for ever)"
+        return "a whole number, 1 or more, or -1 (indefinitely)"
 
     def read(self, text: str) -> int:
         """The number, or -1. Unlike a topic a broker refuses 0 (tried on 4.3.1)."""
@@ -140,7 +140,7 @@ class PolicyRule:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceRule:
-    """One word of ``choices``. Empty text means ``empty``."""
+    """One of ``choices``. An empty text means ``empty``."""
 
     choices: tuple[str, ...]
     empty: str
@@ -151,7 +151,7 @@ class ChoiceRule:
         return f"one of: {', '.join(self.choices)}"
 
     def read(self, text: str) -> str:
-        """The word (R280-2: missing or empty means the default, anything else unknown is an error)."""
+        """The choice (R280-2: missing or empty means the default, anything else unknown is an error)."""
         word = text.strip()
         if not word:
             return self.empty
@@ -162,7 +162,7 @@ class ChoiceRule:
 
 @dataclass(frozen=True, slots=True)
 class WordRule:
-    """Any word, in lower case: of a key that cleanerd only compares with what it knows."""
+    """Any text, in lower case: for a key that cleanerd only compares with known values."""
 
     @property
     def valid(self) -> str:
@@ -170,7 +170,6 @@ class WordRule:
         return "a word"
 
     def read(self, text: str) -> str:
-        """The word in lower case, without blanks around it."""
         return text.strip().lower()
 
 
@@ -180,7 +179,6 @@ class HeaderNameRule:
 
     @property
     def valid(self) -> str:
-        """What a name may be."""
         return f"the name of a record header, at most {_HEADER_NAME_BYTES} bytes"
 
     def read(self, text: str) -> str:

@@ -1,8 +1,8 @@
 """Every key that this release honours, with its default, its range and what it does.
 
 Two models: :class:`DaemonSettings` for broker-level keys (Kafka's names) and cleanerd's own (``cleanerd.``),
-:class:`TopicSettings` for what can be set for one topic. A field's key is its name with dots. Values come as text (see
-``sources``); the models turn them into what the code uses and check Kafka's ranges.
+:class:`TopicSettings` for keys of one topic. A field's key is its name with dots. The models convert text (see
+``sources``) to typed values and check Kafka's ranges.
 
 A key of a later release is not here, so that setting it is an error and not a wish.
 """
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class DaemonSettings(ServiceSettings):
-    """Broker-level keys. Those of Kafka stand in where neither the topic nor the broker says anything (U-24)."""
+    """Broker-level keys. Kafka's keys apply where neither the topic nor the broker sets them (U-24)."""
 
     log_cleaner_dedupe_buffer_size: Size = Field(
         134_217_728,
@@ -86,7 +86,7 @@ class DaemonSettings(ServiceSettings):
     )
     log_cleaner_compaction_strategy: Strategy = Field(
         default_of("log.cleaner.compaction.strategy"),
-        description="Which record of a key wins where a topic does not say: offset keeps the highest offset, "
+        description="Which record of a key is retained where a topic does not say: offset keeps the highest offset, "
         "timestamp the highest timestamp, header the highest version in a header. Internal topics always use offset.",
     )
     log_cleaner_compaction_strategy_header: Header = Field(
@@ -151,14 +151,14 @@ class DaemonSettings(ServiceSettings):
         default_of("message.max.bytes"),
         ge=0,
         le=INT_MAX,
-        description="Nothing is refused because of it: a rewritten batch that is larger is written all the same, "
+        description="Nothing is refused because of it: a rewritten batch that is larger is written nevertheless, "
         "counted and logged.",
     )
     producer_id_expiration_ms: Milliseconds = Field(
         default_of("producer.id.expiration.ms"),
         ge=1,
         le=INT_MAX,
-        description="A producer that wrote nothing for this long is no longer protected: its last batch may go.",
+        description="A producer that wrote nothing for this long is no longer protected: its last batch can go.",
     )
     log_retention_ms: Retention | None = Field(
         None,
@@ -208,7 +208,7 @@ class DaemonSettings(ServiceSettings):
         "check",
         description="A topic that the broker's own cleaner would clean by other rules is cleaned only when that "
         "cleaner is kept away from it (cleanerd delegate). check: the cluster's metadata and server.properties have "
-        "to say so. assumed: where they are not at hand you vouch for it; where they are they still count.",
+        "to say so. assumed: you guarantee it where their data is not available; where it is, it decides.",
     )
     cleanerd_disk_reserve: Reserve = Field(
         None,
@@ -252,7 +252,7 @@ class DaemonSettings(ServiceSettings):
     )
     cleanerd_lease_probe: Annotated[Literal["auto", "required"], ValueKind("one of: auto, required")] = Field(
         "auto",
-        description="Before an offline swap the kernel is asked whether any process has a segment open. Some file "
+        description="Before an offline swap cleanerd asks the kernel whether any process has a segment open. Some file "
         "systems cannot tell. Then required refuses the swap, and auto relies on the log directory's lock alone.",
     )
 
@@ -296,8 +296,8 @@ class TopicSettings(SettingsModel):
     )
     tombstone_guard: Guard | None = Field(
         None,
-        description="Whether a tombstone of the timestamp and header strategies goes after its delete horizon, or "
-        "stays for ever to guard its key against late data.",
+        description="Whether a tombstone of the timestamp and header strategies is removed after its delete horizon, "
+        "or stays indefinitely to guard its key against late data.",
     )
     cleanerd_tombstone_replicated: Replicated | None = Field(
         None,
@@ -324,7 +324,7 @@ class TopicSettings(SettingsModel):
         None,
         ge=0,
         le=INT_MAX,
-        description="A rewritten batch that is larger is written all the same, counted and logged.",
+        description="A rewritten batch that is larger is written nevertheless, counted and logged.",
     )
     retention_ms: Milliseconds | None = Field(
         None,
@@ -336,7 +336,7 @@ class TopicSettings(SettingsModel):
     remote_storage_enable: Flag | None = Field(
         None,
         description="A tiered topic is not cleaned. Set this for one of which neither its configuration nor its files "
-        "say so; a topic that is tiered stays so whatever is set here.",
+        "say so; this key does not change whether a topic is tiered.",
     )
 
 
@@ -351,7 +351,10 @@ def kind_of(field: FieldInfo) -> ValueKind:
 
 
 def valid_values(field: FieldInfo, said: str | None = None) -> str:
-    """What a key takes, for people; the ends of Java's types are left out. ``said``: instead of the kind's words."""
+    """A key's allowed values, for messages; limits of Java's types are left out.
+
+    ``said`` replaces the kind's own text.
+    """
     least = [mark.ge for mark in field.metadata if isinstance(mark, Ge)]
     most = [mark.le for mark in field.metadata if isinstance(mark, Le)]
     text = said or kind_of(field).valid

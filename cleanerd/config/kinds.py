@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ValueKind:
-    """What sort of value a key has: how to say it to people, and how to write it so that it reads back the same.
+    """How values of one kind are described to people, and written so that they read back the same.
 
-    ``writes_none``: there is a word for "no value" that can be written and read. ``is_list``: of several words.
+    ``writes_none``: "no value" can be written and read. ``is_list``: a list of values.
     """
 
     valid: str
@@ -86,7 +86,7 @@ def _read_retention(text: str, unit_ms: int) -> int:
 
 
 def _retention_hint(unit_ms: int) -> str:
-    return f"{time_hint(unit_ms)}, 1 or more, or -1 (for ever)"
+    return f"{time_hint(unit_ms)}, 1 or more, or -1 (indefinitely)"
 
 
 def _retention_kind(unit_ms: int) -> ValueKind:
@@ -187,7 +187,7 @@ _HOSTS_HINT: Final = "a list of host names, without ports"
 
 
 def _count(text: str) -> int:
-    """As Kafka reads it: neither ``1_0`` nor ``1.0`` is a whole number."""
+    """Read like Kafka: neither ``1_0`` nor ``1.0`` is a whole number."""
     if not re.fullmatch(r"[+-]?[0-9]{1,20}", text.strip(), re.ASCII):
         raise ValueError(_COUNT_HINT)
     return int(text)

@@ -46,7 +46,7 @@ SERVICE_STATE_DIR: Final = Path("/var/lib/cleanerd")
 
 @dataclass(frozen=True, slots=True)
 class TopicTable:
-    """What was set for one topic name or glob: key -> (typed value, origin)."""
+    """The settings of one topic name or glob: key -> (typed value, origin)."""
 
     name: str
     values: Mapping[str, tuple[Any, str]]
@@ -56,8 +56,8 @@ class TopicTable:
 class Settings:
     """The effective settings. ``origins`` has every broker-level key; ``tables`` are in the order of mention.
 
-    What has no effect: ``unused``, settings of Kafka; ``stray``, a sentence for each variable that names no
-    key and each directory without a file.
+    Settings without effect. ``unused``: Kafka's. ``stray``: one sentence for each variable that does not name a key,
+    and each directory without a file.
     """
 
     daemon: DaemonSettings
@@ -71,10 +71,10 @@ class Settings:
         return getattr(self.daemon, key.replace(".", "_"))
 
     def topic_overrides(self, topic: str) -> dict[str, tuple[str, str]]:
-        """What was set for ``topic``: key -> (Kafka's text, origin), for ``resolve_topic_config(overrides=...)``.
+        """The settings of ``topic``: key -> (Kafka's text, origin), for ``resolve_topic_config(overrides=...)``.
 
-        Key by key the table with the longest literal match wins: the topic's own name, then the glob with the most
-        literal characters, then the one mentioned last. Otherwise it does not matter which source a table came from.
+        For each key the table with the longest literal match decides: the topic's own name, then the glob with the most
+        literal characters, then the last one. The kind of source does not matter otherwise.
         """
         overrides: dict[str, tuple[str, str]] = {}
         matching = [table for table in self.tables if matches(table.name, topic)]
@@ -93,10 +93,10 @@ class Settings:
         }
 
     def topic_config(self, topic: str) -> TopicConfig:
-        """The topic's configuration as far as these settings say it; what is set on the topic itself is not known.
+        """The topic's configuration by these settings alone; the topic's own configuration is not read.
 
         Raises:
-            ConfigError: a value that nobody knows.
+            ConfigError: an unknown value.
             RefusedError: the topic is never cleaned.
         """
         return resolve_topic_config(
@@ -116,8 +116,8 @@ def load_settings(
     """The effective settings of files, environment (default: the process's) and ``--set``.
 
     Raises:
-        ConfigError: the first thing that is wrong - a file that cannot be read, an unknown key (with the nearest one),
-            an invalid value (with what is allowed) - and how many there are.
+        ConfigError: the first fault, and how many there are: an unreadable file, an unknown key (with the nearest one),
+            an invalid value (with the allowed ones).
     """
     settings, problems = read_settings(config_paths, assignments, environ)
     if settings is None:
@@ -133,7 +133,7 @@ def read_settings(
     assignments: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> tuple[Settings | None, list[ConfigError]]:
-    """As :func:`load_settings`, but with everything that is wrong; settings only when nothing is."""
+    """As :func:`load_settings`, but with every fault; the settings only if there is none."""
     environment = os.environ if environ is None else environ
     problems: list[ConfigError] = []
     daemon: dict[str, tuple[str, str]] = {_STATE_DIR: (str(default_state_dir(environment)), DEFAULT_ORIGIN)}
@@ -152,7 +152,7 @@ def read_settings(
             elif isinstance(found, Assignment) and found.topic is None:
                 daemon[found.key] = (found.text, found.origin)
             elif isinstance(found, Assignment):
-                # Taken out and put in again: the order of the tables is that of their last mention.
+                # Removed and added again: the tables keep the order of their last mention.
                 topic = str(found.topic)
                 tables[topic] = {**tables.pop(topic, {}), found.key: (value, found.origin)}
     if problems:
@@ -160,7 +160,7 @@ def read_settings(
     try:
         model = DaemonSettings.model_validate({key: text for key, (text, _) in daemon.items()})
     except ValidationError as error:
-        # Each value is fine by itself, so it is how they stand to each other.
+        # Each value is valid by itself, so the combination is wrong.
         return None, [_contradiction(error, daemon)]
     origins = {key: daemon[key][1] if key in daemon else DEFAULT_ORIGIN for key in DAEMON_FIELDS}
     frozen = (TopicTable(name, MappingProxyType(values)) for name, values in tables.items())
@@ -170,7 +170,7 @@ def read_settings(
 def default_state_dir(environ: Mapping[str, str], service_dir: Path = SERVICE_STATE_DIR) -> Path:
     """``$STATE_DIRECTORY`` (systemd; the first of several), that of the service on this host, or in the home directory.
 
-    A command that somebody types has to know what the daemon knows: what is kept, delegated, and how far it is clean.
+    A command at the terminal has to share the daemon's state: replaced segments, delegations, checkpoints.
     """
     systemd = environ.get("STATE_DIRECTORY", "").split(":")[0]
     if systemd:

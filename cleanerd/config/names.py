@@ -1,4 +1,4 @@
-"""From what somebody wrote to a key: the ``topics.NAME.KEY`` cut, topic globs, the nearest key of a misspelt one."""
+"""From an operator's text to a key: the split of ``topics.NAME.KEY``, topic globs, the nearest key of a typo."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 TOPICS: Final = "topics"
-"""The table of topic settings, and the first word of their dotted names."""
+"""The table of topic settings, and the first part of their dotted names."""
 
 _LEGAL_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 _WILDCARDS: Final = re.compile(r"\*|\?|\[[!\]]?[^\]]*\]")
@@ -42,12 +42,12 @@ def _topic_keys_by_length() -> tuple[str, ...]:
 
 
 def is_glob(topic: str) -> bool:
-    """Whether a topic table's name stands for many topics. No legal topic name has a wildcard in it."""
+    """Whether a topic table's name is a glob. No valid topic name contains a wildcard."""
     return any(character in topic for character in "*?[")
 
 
 def bad_topic_name(topic: str) -> str | None:
-    """What is wrong with a topic table's name; None when it can match a topic."""
+    """Why a topic table's name can match no topic; None if it can."""
     literal = _WILDCARDS.sub("", topic) if is_glob(topic) else topic
     if topic in {"", ".", ".."} or (literal and not _LEGAL_TOPIC.fullmatch(literal)):
         return f"{topic!r} cannot be a topic: letters, digits, '.', '_', '-', at most 249 (or a glob of them)"
@@ -65,7 +65,7 @@ def strength(pattern: str) -> tuple[bool, int]:
 
 
 def daemon_key_advice(key: str) -> str:
-    """What an unknown broker-level key may have been meant to be."""
+    """What the operator may have meant by an unknown broker-level key."""
     if key in TOPIC_FIELDS:
         broker_keys = [synonym.name for synonym in TOPIC_RULES[key].synonyms if synonym.name in DAEMON_FIELDS]
         return f"a topic key: {TOPICS}.NAME.{key}, or for all topics {', '.join(broker_keys)}"
@@ -73,7 +73,7 @@ def daemon_key_advice(key: str) -> str:
 
 
 def topic_key_advice(key: str) -> str:
-    """What an unknown key in a topic's table may have been meant to be."""
+    """What the operator may have meant by an unknown key in a topic's table."""
     for topic_key in TOPIC_FIELDS:
         if key in {synonym.name for synonym in TOPIC_RULES[topic_key].synonyms}:
             return f"did you mean {topic_key}?"

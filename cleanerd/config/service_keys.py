@@ -1,4 +1,4 @@
-"""The keys of the daemon: what it looks after, when, how fast, and where it is to be found."""
+"""The daemon's keys: which log directories, when, how fast, and its addresses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Mode = Annotated[Literal["auto", "live", "on-start", "observe"], ValueKind("one 
 
 
 class ServiceSettings(SettingsModel):
-    """What only ``cleanerd run``, and who talks to it, goes by."""
+    """Settings that only ``cleanerd run`` and its clients use."""
 
     cleanerd_mode: Mode = Field(
         "observe",
@@ -73,14 +73,14 @@ class ServiceSettings(SettingsModel):
         15_000,
         ge=0,
         le=LONG_MAX,
-        description="How often the daemon looks at every partition. Where the file system reports a change it looks "
+        description="How often the daemon scans every partition. Where the file system reports a change it looks "
         "at once.",
     )
     log_cleaner_io_max_bytes_per_second: Rate = Field(
         None, description="The most that the daemon's cleanings read and write, added up."
     )
     cleanerd_io_read_max_bytes_per_second: Rate = Field(
-        None, description="The most that the daemon's cleanings read. What comes from the page cache counts too."
+        None, description="The most that the daemon's cleanings read. This includes reads from the page cache."
     )
     cleanerd_io_write_max_bytes_per_second: Rate = Field(
         None, description="The most that the daemon's cleanings write."
@@ -150,20 +150,19 @@ class ServiceSettings(SettingsModel):
         86_400_000,
         ge=0,
         le=LONG_MAX,
-        description="How long replaced segments are kept. Records that somebody deleted on purpose stay readable as "
-        "long.",
+        description="How long replaced segments are kept. Records that were deleted on purpose stay readable as long.",
     )
     cleanerd_keep_replaced_retention_bytes: Size = Field(
         10 << 30,
         ge=0,
         le=LONG_MAX,
-        description="How much is kept for each log directory. The oldest goes first. When one cleaning replaces more "
-        "than that, nothing of it is kept, and its result says so.",
+        description="How much is kept for each log directory. The oldest is deleted first. When one cleaning replaces "
+        "more than that, nothing of it is kept, and its result says so.",
     )
     cleanerd_spark_threshold_keys: KeyThreshold = Field(
         None,
         description="A partition with at least this many keys (estimated) is cleaned by Spark (cleanerd spark clean) "
-        "instead of by the daemon itself. This counts only where the daemon stages: never where it cleans live or "
+        "instead of by the daemon itself. This applies only where the daemon stages: never where it cleans live or "
         "observes. See docs/spark.md.",
     )
     cleanerd_spark_master: Master = Field(

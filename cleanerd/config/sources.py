@@ -1,4 +1,4 @@
-"""Where settings come from: TOML files, the environment, ``--set``. Each source yields assignments, or what is wrong.
+"""Where settings come from: TOML files, the environment, ``--set``. Each source yields assignments, or faults.
 
 All values become text here, so that a value means the same wherever it was written.
 """
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 ENVIRONMENT_PREFIX: Final = "CLEANERD_"
 OWN: Final = "cleanerd."
-"""What cleanerd's own keys begin with: their variables name it twice."""
+"""The prefix of cleanerd's own keys; their variables begin with it twice."""
 
 SCHEMA_REGISTRY: Final = frozenset(
     f"{ENVIRONMENT_PREFIX}SCHEMA_REGISTRY_{name}"
     for name in ("USER", "PASSWORD", "CA", "CERTIFICATE", "KEY", "KEY_PASSWORD", "ANSWER_SECONDS")
 )
-"""No settings: who decodes values (``spark/values/``) asks the environment for them, and imports nothing of this."""
+"""Not settings: ``spark/values/`` reads these variables itself, without importing this module."""
 
 RETRIES: Final = frozenset(f"{ENVIRONMENT_PREFIX}SPARK_{name}" for name in ("TRIES", "PAUSE_SECONDS"))
 """No settings either: ``spark/retries.py`` reads them."""
 
 _MOST_WRONG: Final = 20
-"""Keys of a file that are told: each is compared with all that there are, and its line is looked for."""
+"""Limit of reported keys for each file: each is compared with all keys, and its line is searched."""
 
 _PARSED_FOR_LINES: Final = 1 << 20
 """Characters of a file that are parsed again to find lines: no more than if it were the largest one."""
@@ -51,14 +51,14 @@ _PARSED_FOR_LINES: Final = 1 << 20
 _IS_IT: Final = "is it a file of cleanerd's settings? 'cleanerd config generate' writes one"
 _MAX_FILE_BYTES: Final = 1 << 20
 _MOST_BITS: Final = 4096
-"""Of a number that is written out; no setting takes one that is as large as that."""
+"""Limit of bits of a written number; no setting accepts a larger one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """One key set in one place. ``topic`` is a topic's name or a glob, None for a broker-level key.
 
-    ``origin`` is what ``config show`` says; ``where()`` is for an error and knows the line of a file.
+    ``origin`` is what ``config show`` prints; ``where()`` is for errors and adds the line of a file.
     """
 
     topic: str | None
@@ -78,7 +78,7 @@ class UnsupportedKey:
 
 @dataclass(frozen=True, slots=True)
 class IgnoredVariable:
-    """What looks like settings and sets nothing, say a variable that names no key; ``text`` says so, in one line."""
+    """A text like a setting that sets nothing, say a variable without a key; ``text`` explains it in one line."""
 
     text: str
 
@@ -87,7 +87,7 @@ Found: TypeAlias = Assignment | UnsupportedKey | IgnoredVariable | ConfigError
 
 
 def from_files(paths: Iterable[Path]) -> Iterator[Found]:
-    """The files in the order given; a directory stands for its ``*.toml`` files in sorted order."""
+    """The files in the given order; a directory stands for its ``*.toml`` files in sorted order."""
     for path in paths:
         try:
             files = _toml_files(path) if path.is_dir() else [path]
@@ -95,7 +95,7 @@ def from_files(paths: Iterable[Path]) -> Iterator[Found]:
             yield ConfigError(f"cannot be read: {error.strerror}", where=str(path))
             continue
         if not files:
-            yield IgnoredVariable(f"{path}: there is no .toml file in it, so it sets nothing")
+            yield IgnoredVariable(f"{path}: the directory contains no .toml file, so it sets nothing")
         for file in files:
             yield from _from_file(file)
 
@@ -103,8 +103,8 @@ def from_files(paths: Iterable[Path]) -> Iterator[Found]:
 def from_environment(environ: Mapping[str, str]) -> Iterator[Found]:
     """``CLEANERD_`` + Kafka's Docker rule: lower case, ``_`` is ``.``, ``__`` is ``_``, ``___`` is ``-``.
 
-    A variable that names no key is no error: a host sets variables for reasons of its own (Kubernetes does so for every
-    service, and one may be called cleanerd). An empty one is none: Docker Compose sets those that nobody gave a value.
+    A variable that does not name a key is not an error: Kubernetes sets some for every service, and one may be called
+    cleanerd. An empty variable is ignored: Docker Compose sets empty ones for missing values.
     """
     for variable in sorted(environ):
         if not variable.startswith(ENVIRONMENT_PREFIX) or not environ[variable]:
@@ -114,7 +114,7 @@ def from_environment(environ: Mapping[str, str]) -> Iterator[Found]:
         where = f"environment {variable}"
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
         if "____" in name:
-            # "_____" could be ".__", "_-", "-_": nobody can tell, so nobody has to guess.
+            # "_____" could be ".__", "_-" or "-_", so it is refused instead of guessed.
             yield _stray(
                 ConfigError(
                     "four or more underscores in a row have no meaning", where=where, hint="use --set or a file"
@@ -160,8 +160,8 @@ def _assignment(
 
 
 def _no_key(name: str, origin: str, where: Callable[[], str]) -> UnsupportedKey | ConfigError:
-    """A broker-level name that is no key of ours."""
-    # A topic's key that counts here would count for nobody: whoever wrote it meant something.
+    """Fault: an unknown broker-level name."""
+    # A topic's key here would have no effect, but the operator expects one.
     if is_broker_name(name) or (name in topic_names() and name not in TOPIC_FIELDS):
         return UnsupportedKey(name, origin)
     what = f"{name} is a topic's key" if name in topic_names() else f"unknown key {name}"
@@ -178,7 +178,7 @@ def _of_topic(
         return Assignment(topic, key, text, origin, where)
     if key in topic_names():
         return UnsupportedKey(f"{TOPICS}.{topic}.{key}", origin)
-    what = f"{key} is no topic's key, but a broker's" if is_broker_name(key) else f"unknown key {key} of topic {topic}"
+    what = f"{key} is a broker's key, not a topic's" if is_broker_name(key) else f"unknown key {key} of topic {topic}"
     return ConfigError(what, where=where(), hint=topic_key_advice(key))
 
 
@@ -203,7 +203,7 @@ def _from_file(path: Path) -> Iterator[Found]:
     for parts, value in leaves:
         found = _from_leaf(document, parts, value)
         if isinstance(found, Assignment):
-            # TOML takes "a.b" and [a] b for two things, so it lets both stand; here they are one key.
+            # TOML distinguishes "a.b" from [a] b and accepts both; here they are the same key.
             key, written = (found.topic, found.key), _as_written(parts)
             other = first.setdefault(key, written)
             field = (DAEMON_FIELDS if found.topic is None else TOPIC_FIELDS)[found.key]
@@ -224,14 +224,14 @@ def _as_written(parts: tuple[str, ...]) -> str:
 
 
 def _no_toml(path: Path, error: ValueError | RecursionError) -> ConfigError:
-    """What keeps it from being TOML, and what to do about that."""
+    """Why the text is not valid TOML, and how to fix it."""
     what, hint = str(error), 'keys and text are written in quotes: "cleanerd.log.dirs" = "/var/lib/kafka/data"'
     if isinstance(error, RecursionError):
         what, hint = "its values are nested too deeply", _IS_IT
-    elif not isinstance(error, tomllib.TOMLDecodeError):  # what int() says of thousands of digits
+    elif not isinstance(error, tomllib.TOMLDecodeError):  # int() refuses thousands of digits
         what, hint = "a number in it has thousands of digits", _IS_IT
     elif what.startswith("Cannot "):
-        hint = "a key, and a [table], may stand in a file only once"
+        hint = "a key, and a [table], may appear in a file only once"
     elif what.startswith(("Illegal character", "Unterminated")) or "end of document" in what:
         hint = "was it written to the end? 'cleanerd config check' reads it again"
     return ConfigError(f"not a TOML file: {what}", where=str(path), hint=hint)
@@ -246,7 +246,7 @@ def _read_text(path: Path) -> str:
     if len(data) > _MAX_FILE_BYTES:
         raise ConfigError("larger than 1 MiB, which no settings file is", where=str(path), hint=_IS_IT)
     try:
-        # Editors of Windows begin a file with a byte order mark, which no one sees.
+        # Windows editors begin a file with an invisible byte order mark.
         return data.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise ConfigError(
@@ -275,7 +275,7 @@ def _from_leaf(
         return ConfigError(f"{name} is {shown(str(value))}, must be {allowed}", where=where())
     origin = f"file {document.path}"
     if parts[0] == TOPICS and len(parts) > 2:
-        # A table's name ends where TOML says it ends; the cut from the end is for dotted names only.
+        # TOML marks the end of a table's name; only dotted names are split from the end.
         return _of_topic(parts[1], ".".join(parts[2:]), text, origin, where)
     return _assignment(name, text, origin, where)
 
@@ -299,7 +299,7 @@ class _TomlDocument:
 
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
-        # As TOML has them: a document that is cut between \r and \n is none.
+        # As in TOML; a document cut between \r and \n is not valid.
         self._lines = text.replace("\r\n", "\n").split("\n")
         self._left = _PARSED_FOR_LINES
 
@@ -311,7 +311,7 @@ class _TomlDocument:
     def _line_of(self, parts: tuple[str, ...]) -> int | None:
         """The line (from 1) where the statement that sets ``parts`` ends.
 
-        tomllib does not say; but a document cut after it still parses and has the key, and cut before it has not.
+        tomllib does not report it; but a document cut after the key parses and has it, and cut before it has not.
         """
         low, high, found = 1, len(self._lines), len(self._lines)
         while low <= high:

@@ -1,6 +1,6 @@
 """The keys of a topic's strategy and tombstones (KIP-280, KIP-87): values, what follows from them together, warnings.
 
-Who set them, and which of them count, is known to ``topic_config``; their fingerprint is ``fingerprint``'s.
+``topic_config`` knows their origins and which of them apply; ``fingerprint`` hashes them.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ def is_excluded(topic: str, patterns: tuple[str, ...]) -> bool:
 
 
 def apply_fallbacks(topic: str, values: dict[str, Any], origins: dict[str, str]) -> tuple[str, ...]:
-    """What follows from the strategy's keys together: falls back in place, returns what the operator should know.
+    """Apply the fall-backs that follow from several keys together, in place; return notes for the operator.
 
     ``compaction.strategy=header`` without a header name is ``offset`` (R280-7). ``tombstone.mode=header`` without one
-    is an error: no proposal asks for a fall-back, and a guess would be silent about deletes. With ``null`` instead a
-    record that its producer meant as a delete would be kept as a value for ever.
+    is an error: no proposal defines a fall-back. With ``null`` instead, records meant as deletes would be retained as
+    values indefinitely.
 
     Raises:
         ConfigError: ``tombstone.mode=header`` and ``tombstone.header`` is blank.
@@ -92,15 +92,15 @@ RETENTION_CAUTION: Final = (
 
 
 def cautions(topic: str, values: Mapping[str, Any], origins: Mapping[str, str]) -> tuple[str, ...]:
-    """What may surprise with these settings, although they are allowed.
+    """Warnings for allowed settings that may surprise.
 
-    R280-13: a tombstone that won by version guards its key against late data for ``delete.retention.ms`` only. U-61:
-    retention deletes a winner that is older than what it superseded. U-25: a broker that compresses anew writes the
-    records anew, without KIP-87's flag.
+    R280-13: a tombstone retained by version guards its key against late data for ``delete.retention.ms`` only. U-61:
+    retention may delete a retained record that is older than the ones it superseded. U-25: a broker that recompresses
+    rewrites the records, without KIP-87's flag.
     """
     found = []
     if values[STRATEGY] != "offset" and values[TOMBSTONE_GUARD] == "horizon":
-        # No lag is no time; the other key always is one.
+        # This key may be absent; the other always has a value.
         times = {key: values[key] for key in ("segment.ms", "max.compaction.lag.ms") if values[key] < LONG_MAX}
         longer = [key for key, time_ms in times.items() if values[_DELETE_RETENTION] < time_ms]
         if longer:
@@ -117,6 +117,6 @@ def cautions(topic: str, values: Mapping[str, Any], origins: Mapping[str, str]) 
     if values[TOMBSTONE_MODE] == "flag" and values["compression.type"] != "producer":
         found.append(
             f"{TOMBSTONE_MODE} of {topic} is flag, but compression.type is {values['compression.type']} "
-            f"({origins['compression.type']}): a broker that compresses anew drops the flag; set it to producer"
+            f"({origins['compression.type']}): a broker that compresses again drops the flag; set it to producer"
         )
     return tuple(found)

@@ -1,7 +1,6 @@
-"""The effective configuration of one topic, as its broker would see it, and where each value came from.
+"""The effective configuration of one topic, as its broker sees it, and the origin of each value.
 
-Plain values in, a frozen value out: who read them (KRaft metadata, server.properties, cleanerd's own settings) is not
-known here.
+Plain values in, a frozen value out; the caller reads them (KRaft metadata, server.properties, cleanerd's settings).
 
 Precedence (U-24, OP-7), highest first:
 
@@ -11,8 +10,8 @@ Precedence (U-24, OP-7), highest first:
 6. cleanerd's own broker-level settings, where set explicitly;
 7. Kafka's default.
 
-Layers 3 to 5 are merged first and a key's broker synonyms are looked up in the result, as the broker does it: a
-``log.retention.ms`` in ``server.properties`` beats a dynamic ``log.retention.hours``.
+Layers 3 to 5 are merged first; then a key's broker synonyms are looked up in the result, as the broker does. A
+``log.retention.ms`` in ``server.properties`` therefore beats a dynamic ``log.retention.hours``.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ INTERNAL_TOPICS: Final = frozenset(
 """Cleaned by ``offset`` and null tombstones, whatever is configured (U-11, R280-12)."""
 
 NEVER_CLEANED: Final = frozenset({"__cluster_metadata"})
-"""The controllers' own log: nobody may compact it (U-11)."""
+"""The controllers' own log, which must not be compacted (U-11)."""
 
 DEFAULT_ORIGIN: Final = "Kafka default"
 TOPIC_ORIGIN: Final = "topic configuration"
@@ -61,14 +60,13 @@ SAVED_ORIGIN: Final = "saved by cleanerd delegate"
 
 _PROVIDED: Final = "${"
 _PROVIDED_HINT: Final = (
-    "a config provider fills it in for the broker, and cleanerd asks none: "
-    "name a copy of the file with the value itself"
+    "a config provider fills it in for the broker, and cleanerd cannot: name a copy of the file with the value itself"
 )
 """For a value that a broker's ``config.providers`` give (KIP-297)."""
 
 
 CONNECT: Final = "--bootstrap-server HOST:PORT"
-"""Where no setting says how Kafka's tools reach the broker."""
+"""Used where no setting states how Kafka's tools reach the broker."""
 
 
 class ReplicaBounds(Protocol):
@@ -82,17 +80,17 @@ class ReplicaBounds(Protocol):
 class TopicConfig:
     """The values that decide how a topic's partitions are cleaned.
 
-    ``policy_known`` is False when nothing told about this topic and ``cleanup_policy`` is only a default: such a topic
-    is not cleaned (:func:`require_known_policy`). ``origins`` says for every topic key where its value is from.
-    ``compaction_strategy_header`` and ``tombstone_header`` are empty when no header is named; the first is never empty
-    while the strategy is ``header``, the second never while the mode is. ``warnings`` are what the operator should know
-    of how these values came to be and stand to each other (R280-7, R280-13, U-25). ``delegation``: whether the broker's
-    own cleaner is kept away (U-8). ``named``: the keys of strategy and tombstones that somebody set for this very topic
-    (or a glob that it matches); ``delegated_here``: the state directory remembers that ``cleanerd delegate`` was run;
+    ``policy_known`` is False when no source names this topic and ``cleanup_policy`` is only a default: such a topic is
+    not cleaned (:func:`require_known_policy`). ``origins``: for each topic key the source of its value.
+    ``compaction_strategy_header`` is set whenever the strategy is ``header``, ``tombstone_header`` whenever the mode
+    is; otherwise they may be empty. ``warnings``: notes for the operator about these values and their combination
+    (R280-7, R280-13, U-25). ``delegation``: whether the broker's cleaner skips the topic (U-8). ``named``: the keys of
+    strategy and tombstones that are set for this topic or a glob that matches it; ``delegated_here``: ``cleanerd
+    delegate`` was run, by the state directory;
     ``delegations_unread``: what it remembers of delegations cannot be read, or not all of it.
-    ``may_be_kept_away``: the broker's own cleaner is kept away, or nobody knows. ``connect``: the options by which
+    ``may_be_kept_away``: the broker's cleaner skips the topic, or this is unknown. ``connect``: the options by which
     Kafka's tools reach the broker.
-    ``may_be_kept_away``: the broker's own cleaner is kept away, or nobody knows.
+    ``may_be_kept_away``: the broker's cleaner skips the topic, or this is unknown.
     ``replicas``: what tombstones wait for; None: for their delete horizon only (U-70).
     """
 
@@ -144,7 +142,7 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class _Layers:
-    """What was given about the broker, in the order of precedence, each with its name."""
+    """The broker's configuration, in the order of precedence, each layer with its name."""
 
     broker: tuple[tuple[str, Mapping[str, str]], ...]
     settings: Mapping[str, tuple[str, str]]
@@ -188,17 +186,17 @@ def resolve_topic_config(
     Args:
         topic: the topic's name.
         overrides: cleanerd's own topic keys for this topic: key -> (text, origin).
-        topic_configs: the topic's configuration from KRaft metadata (empty when it sets nothing), None when the topic
-            is unknown there or there is no metadata.
+        topic_configs: the topic's configuration from KRaft metadata, empty when it sets nothing; None without metadata,
+            or if the topic is not in it.
         broker_configs: dynamic configuration of the broker that owns the log directory.
         broker_defaults: cluster-wide dynamic defaults.
         server_properties: the broker's file.
         settings_defaults: cleanerd's broker-level keys that were set explicitly: key -> (text, origin).
         strategy_exclude: globs of topics that a broker-level default strategy does not reach (U-5).
         saved: the effective values of the keys that ``cleanerd delegate`` changed, from before; None when it did not.
-        saved_unread: what may say that it did, and cannot be read.
+        saved_unread: state files that could show a delegation but cannot be read.
         assume_delegated: ``cleanerd.delegation=assumed``.
-        topic_origin: who says ``topic_configs``.
+        topic_origin: the source of ``topic_configs``.
         connect: the options by which Kafka's tools reach the broker, for commands that messages name.
 
     Raises:
@@ -220,7 +218,7 @@ def resolve_topic_config(
     named = frozenset(key for key in strategy_keys.KEYS if key in overrides or key in (topic_configs or {}))
     warnings = strategy_keys.apply_fallbacks(topic, values, origins)
     if warnings:
-        named -= {STRATEGY}  # what counts instead is nobody's word
+        named -= {STRATEGY}  # the fall-back was not set by the operator
     why_needed = _delegation_reason(values)
     verdict = Delegation("not needed")
     if why_needed:
@@ -272,10 +270,10 @@ def resolve_producer_id_expiration_ms(
 
 
 def require_known_policy(config: TopicConfig) -> None:
-    """Refuse to guess: a topic named on the command line must have a policy that somebody stated.
+    """Refuse to guess: a topic named on the command line needs a policy that a source states.
 
     Raises:
-        ConfigError: ``config.policy_known`` is False; names the ways to say it.
+        ConfigError: ``config.policy_known`` is False; the message lists the ways to state it.
     """
     if config.policy_known:
         return
@@ -321,17 +319,18 @@ def _resolve_key(
         text, origin = overrides[key]
         return _read(own, text, origin, topic), origin
     if key == "segment.bytes" and INTERNAL_SEGMENT_BYTES in topic_configs:
-        # 4.x: the topic's internal key wins over both segment.bytes and the broker; it has no synonym and no minimum.
+        # 4.x: the topic's internal key has precedence over segment.bytes and the broker's; it has no synonym and no
+        # minimum.
         own = Synonym(INTERNAL_SEGMENT_BYTES, NumberRule(1, INT_MAX))
     if own.name in topic_configs:
-        # A running broker says this key of every topic, set or not: its name tells nobody anything there.
+        # A running broker reports this key for every topic, set or not, so naming it there would not help.
         is_plain = own.name == key or topic_origin == RUNNING_ORIGIN
         origin = topic_origin if is_plain else f"{topic_origin} {own.name}"
         return _read(own, topic_configs[own.name], topic_origin, topic), origin
     default = layers.first(rule.synonyms)
     if default is None:
         return rule.default, DEFAULT_ORIGIN
-    # The header alone is no strategy: a topic that asks for `header` itself may take its name from the default.
+    # The header alone does not select a strategy: a topic with strategy `header` may take its name from the default.
     return (rule.default, EXCLUDE_KEY) if key == STRATEGY and excluded else default
 
 
@@ -343,7 +342,7 @@ def _apply_tiers(
     values: dict[str, Any],
     origins: dict[str, str],
 ) -> None:
-    """S-49: tiered is a topic of which anything says so: cleanerd's settings, the topic, or a vendor's setting.
+    """S-49: a topic is tiered if any source says so: cleanerd's settings, the topic, or a vendor's setting.
 
     So the settings can call a topic tiered, and cannot call a tiered one something else.
     """
@@ -371,7 +370,7 @@ def _apply_delegated_keys(
     values: dict[str, Any],
     origins: dict[str, str],
 ) -> None:
-    """U-9: ratio and lag of a delegated topic keep the broker's cleaner away and do not say when we clean.
+    """U-9: ratio and lag of a delegated topic make the broker's cleaner skip it; they do not time cleanerd's cleanings.
 
     cleanerd's own settings decide, else what ``delegate`` found before it changed them, else Kafka's defaults.
     ``min.compaction.lag.ms`` stays what it is: delegation leaves it alone, and it promises readers something.
@@ -394,7 +393,7 @@ def _read(synonym: Synonym, text: str, origin: str, topic: str | None = None) ->
         hint = _PROVIDED_HINT if _PROVIDED in text else None
         _reject(f"{synonym.name}{about} is {shown(text)}, must be {error}", origin, hint)
     if synonym.factor != 1 and isinstance(value, int):
-        # -1 means for ever, whatever the unit.
+        # -1 means indefinitely, in every unit.
         value = value * synonym.factor if value >= 0 else -1
     return value
 

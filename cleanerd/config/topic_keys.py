@@ -1,4 +1,4 @@
-"""Every topic key that is looked at: how its text is read, Kafka's default, and its broker synonyms.
+"""Every topic key that cleanerd reads: how its text is parsed, Kafka's default, and its broker synonyms.
 
 Synonyms, types, ranges and defaults are those that Kafka 4.3.1 prints (ServerTopicConfigSynonyms, LogConfig), those of
 KIP-280 and KIP-87, and cleanerd's own.
@@ -34,7 +34,7 @@ INTERNAL_SEGMENT_BYTES: Final = "internal.segment.bytes"
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
-    """A broker key that stands in for a topic key; ``factor`` turns its unit into the topic key's."""
+    """A broker key that applies where the topic key is not set; ``factor`` converts its unit to the topic key's."""
 
     name: str
     value: ValueRule
@@ -55,7 +55,7 @@ def _rule(value: ValueRule, default: object, *names: str) -> KeyRule:
 
 
 def _choice(choices: tuple[str, ...], *names: str) -> KeyRule:
-    """One of ``choices``; the first stands for missing and empty (R280-2)."""
+    """One of ``choices``; missing or empty means the first (R280-2)."""
     return _rule(ChoiceRule(choices, empty=choices[0]), choices[0], *names)
 
 
@@ -113,12 +113,12 @@ BROKER_ONLY_RULES: Final[Mapping[str, KeyRule]] = MappingProxyType({
 })  # fmt: skip
 
 TOPIC_KEYS: Final = frozenset(TOPIC_RULES) | {INTERNAL_SEGMENT_BYTES}
-"""Every topic key that is looked at: the allow-list of U-24 for topics."""
+"""Every topic key that cleanerd reads: the allow-list of U-24 for topics."""
 
 BROKER_KEYS: Final = frozenset(
     synonym.name for rule in (*TOPIC_RULES.values(), *BROKER_ONLY_RULES.values()) for synonym in rule.synonyms
 )
-"""Every broker key that is looked at: the allow-list of U-24 for brokers and ``server.properties``."""
+"""Every broker key that cleanerd reads: the allow-list of U-24 for brokers and ``server.properties``."""
 
 _DEFAULTS: Final = {
     synonym.name: rule.default

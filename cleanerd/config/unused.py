@@ -1,4 +1,4 @@
-"""What is said of settings of Kafka that mean nothing to cleanerd: one note, however many there are."""
+"""One note about all of Kafka's settings that have no effect on cleanerd."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_NAMES: Final = 5
 
 
 def unused_note(settings: Settings) -> str | None:
-    """One sentence, or None when there are none. A key of ours that says such a thing is named."""
+    """One sentence, or None without such settings. It names cleanerd's key for the same purpose where there is one."""
     names = list(dict.fromkeys(each.key for each in settings.unused))
     if not names:
         return None

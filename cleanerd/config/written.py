@@ -1,6 +1,6 @@
-"""Effective settings as a file that says the same again: for a process that is started to go by them.
+"""Effective settings as a file, for a child process that uses the same settings.
 
-A file and not ``--set``: a table's name ends there where TOML says it ends, whatever dots are in it.
+A file instead of ``--set``, because TOML marks the end of a table's name, whatever dots are in it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cleanerd.config.load import Settings
 
 _ALWAYS = frozenset({"cleanerd.state.dir"})
-"""Its default is the environment's to say."""
+"""Their defaults depend on the environment."""
 
 
 def as_toml(settings: Settings, more: Mapping[str, str]) -> str:
@@ -28,7 +28,7 @@ def as_toml(settings: Settings, more: Mapping[str, str]) -> str:
 
 
 def without_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """An environment that says nothing against such a file."""
+    """The environment without variables that would override the file."""
     return {name: value for name, value in environ.items() if not name.startswith(ENVIRONMENT_PREFIX)}
 
 

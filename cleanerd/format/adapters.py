@@ -1,4 +1,4 @@
-"""The checks of what comes from outside: a pydantic adapter for each type, built when it is first needed.
+"""Validation of outside data: a pydantic adapter for each type, built at its first use.
 
 Building one takes milliseconds, and most commands need none of them.
 """
@@ -16,13 +16,13 @@ T = TypeVar("T")
 Offset = Annotated[int, Field(ge=0, le=MAX_OFFSET)]
 """An offset of a log, or as many bytes as a file may have."""
 Long = Annotated[int, Field(ge=-MAX_OFFSET - 1, le=MAX_OFFSET)]
-"""What Java has room for."""
+"""Java's long."""
 
 _BUILT: Final[dict[Any, TypeAdapter[Any]]] = {}
 
 
 def adapter_of(kind: type[T]) -> TypeAdapter[T]:
-    """What reads, checks and writes a ``kind``: the same one each time."""
+    """The adapter that reads, validates and writes a ``kind``: the same one each time."""
     if kind not in _BUILT:
         _BUILT[kind] = TypeAdapter(kind)  # by two threads at once: the same twice
     return _BUILT[kind]

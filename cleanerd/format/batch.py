@@ -57,7 +57,7 @@ _MAX_INT32: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What every batch of any version starts with (F-1)."""
+    """The first fields of every batch of any version (F-1)."""
 
     offset: int
     size_bytes: int
@@ -113,12 +113,12 @@ class BatchHeader:
 
     @property
     def last_offset(self) -> int:
-        """Largest offset that belongs to the batch; compaction keeps it even when its record is gone."""
+        """Largest offset of the batch; compaction keeps it even after its record is removed."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last offset, past 2^31-1 it goes on at 0; -1 when the batch has none (F-2.4)."""
+        """Sequence of the last offset, which wraps after 2^31-1 to 0; -1 if the batch has none (F-2.4)."""
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset_delta) & _MAX_INT32
@@ -145,7 +145,7 @@ class BatchHeader:
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """From this time on tombstones of the batch may go; None when it has no horizon (F-2.2)."""
+        """From this time on the batch's tombstones may be removed; None without a horizon (F-2.2)."""
         return self.base_timestamp if self.attributes & HAS_DELETE_HORIZON else None
 
 

@@ -59,10 +59,10 @@ def read_offset_checkpoint(data: bytes, where: str) -> dict[TopicPartition, int]
 
 
 def offset_in_checkpoint(data: bytes, where: str, place: TopicPartition) -> int | None:
-    """What :func:`read_offset_checkpoint` says of one partition; None: nothing.
+    """:func:`read_offset_checkpoint` for one partition; None if it has no entry.
 
-    In a file as Kafka writes it only the lines of that partition are parsed: others are whoever's who asks for them.
-    While a daemon cleans thousands of partitions the file changes as often, and has a line for each of them.
+    In a file as Kafka writes it only that partition's lines are parsed. While a daemon cleans thousands of partitions
+    the file changes as often, and has a line for each of them.
 
     Raises:
         CorruptionError: see :func:`read_offset_checkpoint`; in such a file that of a line of this partition alone.
@@ -98,7 +98,7 @@ def read_epoch_checkpoint(data: bytes, where: str) -> list[EpochStart]:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line of a checkpoint, which knows how to say what is wrong with it."""
+    """A line of a checkpoint, with its position for errors."""
 
     where: str
     line_number: int
@@ -123,7 +123,7 @@ class _Line:
 def _entry_lines(data: bytes, where: str, *, fields: int) -> Iterator[_Line]:
     """The entries of a checkpoint, each with exactly ``fields`` fields; checks version and count.
 
-    The count is checked after the last entry, so consume the iterator before you use what it gave.
+    The count is checked after the last entry, so consume the iterator before you use its entries.
     """
     lines = list(_split_lines(data, where))
     if not lines:
@@ -144,7 +144,7 @@ def _entry_lines(data: bytes, where: str, *, fields: int) -> Iterator[_Line]:
 def _is_plain(data: bytes) -> bool:
     """Whether a file of offsets is as Kafka writes it: one space between fields, a line feed after each line.
 
-    Thousands of partitions ask for theirs in the same file.
+    Thousands of partitions read the same file.
     """
     lines = data.count(b"\n")
     return (

@@ -1,7 +1,7 @@
 """Which configuration keys of a cluster may be read, shown or logged (U-24).
 
-The metadata log holds every dynamic setting, credentials among them. Only keys that say something about logs and their
-cleaning get through; a key that is not listed here is hidden, whatever it is.
+The metadata log holds every dynamic setting, with credentials. Only keys about logs and their cleaning are shown; all
+others are hidden.
 """
 
 from __future__ import annotations
@@ -84,4 +84,4 @@ ALLOWED_KEYS: Final = READABLE_TOPIC_KEYS | READABLE_BROKER_KEYS
 """Everything else is hidden."""
 
 HIDDEN: Final = "<hidden>"
-"""Stands for a value that is not shown."""
+"""Replaces a hidden value."""

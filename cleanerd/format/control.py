@@ -27,7 +27,7 @@ class ControlType(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ControlRecord:
-    """``type`` is a ControlType or a plain int that this version does not know; ``fields`` are those worth showing."""
+    """``type`` is a ControlType, or an int that this version does not know; ``fields`` are the ones to show."""
 
     type: ControlType | int
     fields: dict[str, int | list[int] | list[str]]
@@ -39,7 +39,7 @@ class ControlRecord:
 
 
 def read_control(record: Record, *, where: str | None = None, position: int = 0) -> ControlRecord:
-    """Decode the one record of a control batch, which lies at ``position`` in the file.
+    """Decode the one record of a control batch at ``position`` in the file.
 
     Raises:
         CorruptionError: a key shorter than 4 bytes or with a negative version, a value too short for its type.

@@ -19,7 +19,7 @@ TIME_ENTRY: Final = np.dtype([("timestamp", ">i8"), ("relative_offset", ">i4")])
 
 TXN_ENTRY: Final = np.dtype(
     [
-        ("version", "i1"),  # Kafka looks at the first byte of the int16 only
+        ("version", "i1"),  # Kafka checks the first byte of the int16 only
         ("version_low", "u1"),
         ("producer_id", ">i8"),
         ("first_offset", ">i8"),
@@ -30,14 +30,14 @@ TXN_ENTRY: Final = np.dtype(
 """34 bytes. An aborted transaction; ``last_offset`` is that of its marker."""
 
 Bytes = bytes | bytearray | memoryview
-"""What the readers take; the arrays they give are views of it."""
+"""The readers' input; the returned arrays are views of it."""
 
 
 def read_offset_index(data: Bytes, where: str = "offset index") -> NDArray[np.void]:
     """Entries of a ``.index`` file, dtype ``OFFSET_ENTRY``; the zero tail of a preallocated file is left out (F-6/7.2).
 
     Raises:
-        CorruptionError: a length that is no multiple of 8, offsets that do not rise, negative or falling positions.
+        CorruptionError: the length is not a multiple of 8, offsets do not rise, positions are negative or fall.
     """
     entries = _entries(data, OFFSET_ENTRY, where)
     _check(entries["relative_offset"][:1] >= 0, OFFSET_ENTRY, where, "a negative offset")
@@ -50,11 +50,10 @@ def read_offset_index(data: Bytes, where: str = "offset index") -> NDArray[np.vo
 def read_time_index(data: Bytes, where: str = "time index") -> NDArray[np.void]:
     """Entries of a ``.timeindex`` file, dtype ``TIME_ENTRY``; the zero tail of a preallocated file is left out.
 
-    An all-zero entry (time 0 at the base offset) cannot be told from padding; a lookup gives the same without it.
+    An all-zero entry (time 0 at the base offset) looks like padding; a lookup without it has the same result.
 
     Raises:
-        CorruptionError: a length that is no multiple of 12, timestamps that do not rise, offsets that fall, a negative
-            value.
+        CorruptionError: the length is not a multiple of 12, timestamps do not rise, offsets fall, a value is negative.
     """
     entries = _entries(data, TIME_ENTRY, where)
     offsets = entries["relative_offset"]
@@ -90,7 +89,7 @@ def _entries(data: Bytes, entry: np.dtype[np.void], where: str) -> NDArray[np.vo
     """All entries up to the last one that is not zero."""
     if len(data) % entry.itemsize:
         raise CorruptionError(
-            f"{len(data)} bytes are no multiple of the entry size {entry.itemsize}",
+            f"{len(data)} bytes are not a multiple of the entry size {entry.itemsize}",
             where=where,
             position=len(data) // entry.itemsize * entry.itemsize,
         )

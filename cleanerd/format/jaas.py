@@ -1,8 +1,8 @@
 """``sasl.jaas.config`` as Kafka reads it: one login module with its options.
 
-Kafka cuts the text into words with Java's ``StreamTokenizer``. So values are quoted or made of letters, digits,
-``_ $ - .``; a word that begins like a number is none; ``//`` and ``/* */`` are comments, and so is the rest of a line
-after a single ``/``. Errors never show the text: it holds a password.
+Kafka splits the text into tokens with Java's ``StreamTokenizer``. So values are quoted or made of letters, digits, ``_
+$ - .``; a token that begins like a number is invalid; ``//`` and ``/* */`` are comments, and so is the rest of a line
+after a single ``/``. Errors never show the text: it contains a password.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})
 _BLANK_OR_COMMENT: Final = re.compile(r"[\x00-\x20]+|/\*.*?(?:\*/|\Z)|/[^\r\n]*", re.DOTALL)
-# Letters, '_', '$' and everything from U+00A0 on begin a word; digits, '.' and '-' only go on in one.
+# Letters, '_', '$' and everything from U+00A0 on begin a token; digits, '.' and '-' only continue one.
 _WORD: Final = re.compile(r"[A-Za-z_$\u00a0-\U0010ffff][A-Za-z0-9_$.\-\u00a0-\U0010ffff]*")
 _OCTAL: Final = re.compile(r"[0-3][0-7]{0,2}|[4-7][0-7]?")
 _ESCAPES: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
@@ -34,7 +34,7 @@ def read_jaas(text: str) -> JaasEntry:
     """The one entry of ``text``.
 
     Raises:
-        ValueError: there is none or more than one, or it is not written as Kafka would take it; says what is wrong.
+        ValueError: none or more than one, or a syntax that Kafka would refuse; the message explains it.
     """
     tokens = list(_tokens(text))
     if not tokens:
@@ -51,7 +51,7 @@ def read_jaas(text: str) -> JaasEntry:
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """A word, or a single character that stands for itself (``text`` None)."""
+    """A quoted or plain text, or a single character (``text`` None)."""
 
     text: str | None
     sign: str = ""

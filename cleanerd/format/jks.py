@@ -21,12 +21,12 @@ _KEY, _CERTIFICATE = 1, 2
 
 
 class JksError(ValueError):
-    """The bytes are no such store, are damaged, or the password is another one."""
+    """The bytes are not such a store, are damaged, or the password is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class JksKey:
-    """A private key (PKCS #8, DER, in clear; empty: nobody asked) and its certificates (DER), its own one first."""
+    """A private key (PKCS #8, DER, in clear; empty if not requested) and its certificates (DER), its own one first."""
 
     alias: str
     key: bytes = field(repr=False)
@@ -35,7 +35,7 @@ class JksKey:
 
 @dataclass(frozen=True, slots=True)
 class JksStore:
-    """What a store holds; ``trusted`` are certificates in DER."""
+    """A store's content; ``trusted`` are certificates in DER."""
 
     trusted: tuple[bytes, ...]
     keys: tuple[JksKey, ...]
@@ -50,7 +50,7 @@ def read_jks(data: bytes, password: str | None, key_password: str | None) -> Jks
         JksError: see there; never with a password in it.
     """
     if data[:4] != JKS_MAGIC or len(data) < 12 + _DIGEST_BYTES:
-        raise JksError("it is no JKS store")
+        raise JksError("it is not a JKS store")
     body, seal = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
     if password is not None and hashlib.sha1(_utf16(password) + _SEAL + body, usedforsecurity=False).digest() != seal:
         raise JksError("the password is wrong, or the store is damaged")
@@ -62,7 +62,7 @@ def read_jks(data: bytes, password: str | None, key_password: str | None) -> Jks
     keys: list[JksKey] = []
     for _ in range(count):
         tag, alias = reader.number(), reader.text()
-        reader.take(8)  # when it was put in
+        reader.take(8)  # the time of the entry's creation
         if tag == _CERTIFICATE:
             trusted.append(reader.certificate(version))
         elif tag == _KEY:

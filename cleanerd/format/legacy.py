@@ -45,7 +45,9 @@ def parse_message(
     """
     frame = parse_frame(data, where=where, origin=position)
     if frame is None or frame.size_bytes != len(data) or frame.magic > 1:
-        raise CorruptionError(f"{len(data)} bytes are no whole message of magic 0 or 1", where=where, position=position)
+        raise CorruptionError(
+            f"{len(data)} bytes are not a whole message of magic 0 or 1", where=where, position=position
+        )
     reader = ByteReader(data, at=FRAME_BYTES, where=where, origin=position)
     crc = reader.int32() & 0xFFFFFFFF
     actual = zlib.crc32(data[_CRC_FROM:])
@@ -103,7 +105,7 @@ def records_of_message(
             )
     append_time = message.magic == 1 and message.attributes & TIMESTAMP_TYPE
     return [
-        # To a consumer a message of magic 0 has no time, whatever is around it.
+        # To a consumer a message of magic 0 has no time, even inside another message.
         _as_record(part, base + part.offset, message.timestamp if append_time and part.magic else part.timestamp)
         for part in inner
     ]
@@ -130,7 +132,7 @@ def _inner_messages(plain: bytes, *, where: str | None, position: int) -> list[L
 
 
 def _message_size(plain: bytes, at: int) -> int | None:
-    """How many bytes the message at ``at`` takes; None when it is cut off, of which its size alone is looked at."""
+    """The size in bytes of the message at ``at``; None if it is cut off. Only its size field is read."""
     left = len(plain) - at
     if left < FRAME_BYTES:
         return None
@@ -150,7 +152,7 @@ def _nullable(reader: ByteReader) -> bytes | None:
 
 
 def _right_header_checksum(frame: bytes) -> bytes:
-    """Put the right header checksum into a magic 0 lz4 frame, where it wrongly covers the frame magic (KAFKA-3160)."""
+    """Set the right header checksum in a magic 0 lz4 frame, where it wrongly covers the frame magic (KAFKA-3160)."""
     if len(frame) < 7 or not frame.startswith(_LZ4_FRAME_MAGIC):
         return frame
     end = 14 if frame[4] & 0x08 else 6

@@ -30,7 +30,7 @@ _WRITE_AGAIN = (
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """Who a log directory belongs to. Version 0 (ZooKeeper) may lack the ids; ``directory_id`` is newer than both."""
+    """The owner of a log directory. Version 0 (ZooKeeper) may lack the ids; ``directory_id`` is newer than both."""
 
     version: int
     cluster_id: str | None
@@ -41,8 +41,7 @@ class MetaProperties:
 def read_meta_properties(data: bytes, where: str) -> MetaProperties:
     """Decode ``meta.properties``; version 0 calls the node ``broker.id``, version 1 ``node.id`` and needs both ids.
 
-    No version is version 0, as for the broker. A file that names neither cluster nor node is no such file: a disk may
-    have left zeros of it.
+    A missing version means 0, as in the broker. A file without cluster and node is refused: a disk may have left zeros.
 
     Raises:
         CorruptionError: another version, an id that is missing or malformed.

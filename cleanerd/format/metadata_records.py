@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ResourceType(enum.IntEnum):
-    """What a ConfigRecord is about."""
+    """The subject of a ConfigRecord."""
 
     TOPIC = 2
     BROKER = 4
@@ -76,7 +76,7 @@ class FeatureLevelRecord:
 
 @dataclass(frozen=True, slots=True)
 class RegisterBrokerRecord:
-    """A broker process came up. ``features``: (lowest, highest) level that it supports, by name."""
+    """A broker process registered. ``features``: (lowest, highest) supported level, by name."""
 
     broker_id: int
     incarnation_id: uuid.UUID
@@ -105,7 +105,7 @@ class PartitionRecord:
 
 @dataclass(frozen=True, slots=True)
 class PartitionChangeRecord:
-    """What changed of a partition; None: as it was."""
+    """A partition's changes; None: unchanged."""
 
     topic_id: uuid.UUID
     partition: int
@@ -116,22 +116,22 @@ class PartitionChangeRecord:
 
 @dataclass(frozen=True, slots=True)
 class BeginTransactionRecord:
-    """What follows counts only once the transaction has ended (KIP-868)."""
+    """The following records take effect only when the transaction has ended (KIP-868)."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndTransactionRecord:
-    """What came since the beginning of the transaction counts."""
+    """The transaction's records take effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class AbortTransactionRecord:
-    """What came since the beginning of the transaction never happened."""
+    """The transaction's records are discarded."""
 
 
 @dataclass(frozen=True, slots=True)
 class OtherRecord:
-    """A record that says nothing about logs, was passed over unread, and may hold secrets."""
+    """A record that does not concern logs; it was not read, and may contain secrets."""
 
     api_key: int
     version: int
@@ -250,7 +250,7 @@ def _partition(reader: ByteReader, version: int) -> PartitionRecord:
 
 
 _CHANGES: Final = {0: "isr", 2: "replicas", 4: "adding_replicas"}
-"""The tagged fields of a PartitionChangeRecord that are read. An array that is null there says nothing."""
+"""The tagged fields of a PartitionChangeRecord that are read. A null array there has no meaning."""
 
 
 def _partition_change(reader: ByteReader, _version: int) -> PartitionChangeRecord:

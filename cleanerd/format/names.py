@@ -19,7 +19,7 @@ CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 
 PASSING_SUFFIXES = ("-delete", "-future", "-stray")
-"""Of directories that a broker deletes, fills or has set aside."""
+"""Suffixes of directories that a broker deletes, fills or has set aside."""
 REMOTE_INDEX_CACHE = "remote-log-index-cache"
 """A directory of the broker beside the partitions."""
 
@@ -45,7 +45,7 @@ def file_name(base: int, suffix: str) -> str:
     """Name of a file of the segment ``base``: 20 digits and ``suffix``.
 
     Raises:
-        ValueError: ``base`` is no offset.
+        ValueError: ``base`` is not an offset.
     """
     if not 0 <= base <= MAX_OFFSET:
         raise ValueError(f"{base} is not a base offset")
@@ -55,7 +55,7 @@ def file_name(base: int, suffix: str) -> str:
 def parse_file_name(name: str) -> tuple[int, str] | None:
     """``(base offset, suffix)`` of a segment's file; the suffix is the whole of it, e.g. ``.log`` or ``.log.swap``.
 
-    None for any other name: checkpoints, temporary files, somebody's copy.
+    None for any other name: checkpoints, temporary files, copies.
     """
     digits, suffix = name[:_BASE_DIGITS], name[_BASE_DIGITS:]
     if suffix not in _FILE_SUFFIXES or not (digits.isdecimal() and digits.isascii()):
@@ -67,8 +67,8 @@ def parse_file_name(name: str) -> tuple[int, str] | None:
 def parse_checkpoint_name(name: str) -> tuple[int, int] | None:
     """``(end offset, leader epoch)`` of a complete KRaft snapshot ``<20 digits>-<10 digits>.checkpoint``, else None.
 
-    The snapshot holds what the metadata log says below the end offset. ``.checkpoint.part`` and
-    ``.checkpoint.deleted`` give None.
+    The snapshot contains the metadata log below the end offset. ``.checkpoint.part`` and ``.checkpoint.deleted`` give
+    None.
     """
     match = _CHECKPOINT_NAME.fullmatch(name)
     if match is None:
@@ -91,8 +91,8 @@ class TopicPartition:
 def parse_topic_partition_dir(name: str) -> TopicPartition | None:
     """The partition whose current log the directory ``name`` holds: what follows the last dash is the number (F-5).
 
-    None for ``-future``, ``-delete`` and ``-stray`` directories and for everything that is no partition directory.
-    A number with leading zeros gives None too, because the partition would be looked for under another name.
+    None for ``-future``, ``-delete`` and ``-stray`` directories and for other directories. A number with leading zeros
+    gives None too, because the partition would be searched under another name.
     """
     match = _PARTITION_DIR.fullmatch(name)
     if match is None or match[1] in {".", ".."}:
@@ -126,7 +126,7 @@ def uuid_from_base64(text: str) -> uuid.UUID:
     """A UUID as Kafka writes it: URL-safe base64, 22 characters (padding is accepted). Topics have few of them.
 
     Raises:
-        ValueError: ``text`` is no such thing.
+        ValueError: ``text`` is malformed.
     """
     if _UUID_TEXT.fullmatch(text) is None:
         raise ValueError(f"{text[:40]!r} is not a base64 UUID of 22 characters")
@@ -135,5 +135,5 @@ def uuid_from_base64(text: str) -> uuid.UUID:
 
 @functools.lru_cache(maxsize=1024)
 def uuid_to_base64(value: uuid.UUID) -> str:
-    """The 22 characters by which Kafka shows ``value``; asked for again and again of the same topics."""
+    """Kafka's form of ``value``, 22 characters; cached, because the same topics recur."""
     return base64.urlsafe_b64encode(value.bytes).decode("ascii").rstrip("=")

@@ -19,9 +19,9 @@ _NATURAL_LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|$)")
 def read_properties(data: bytes, where: str = "properties") -> dict[str, str]:
     r"""Keys and values of a properties file; a key that occurs twice has the later value.
 
-    Comments start with ``#`` or ``!``; a line that ends in an odd number of backslashes goes on in the next one; the
-    key ends at the first unescaped ``=``, ``:`` or blank; ``\t \n \r \f \uXXXX`` are escapes, any other escaped
-    character stands for itself. Blanks at the end of a value belong to it.
+    Comments start with ``#`` or ``!``. A line that ends in an odd number of backslashes continues in the next one. The
+    key ends at the first unescaped ``=``, ``:`` or blank. ``\t \n \r \f \uXXXX`` are escapes; any other escaped
+    character means itself. Blanks at the end of a value belong to it.
 
     Raises:
         CorruptionError: ``\u`` without four hexadecimal digits; the message names the line.
@@ -30,7 +30,7 @@ def read_properties(data: bytes, where: str = "properties") -> dict[str, str]:
 
 
 def located_properties(data: bytes, where: str = "properties") -> dict[str, tuple[str, int]]:
-    """As :func:`read_properties`, each value with the number of the line that it begins in."""
+    """As :func:`read_properties`; each value has the line number of its beginning."""
     properties = {}
     for number, position, line in _logical_lines(data.decode("iso-8859-1")):
         key, value = _split(line)

@@ -17,8 +17,8 @@ _INT64: Final = struct.Struct(">q")
 class ByteReader:
     """A position in ``data[at:end]``.
 
-    ``origin`` is the file position of ``data[0]``; with ``unpacked`` the data never was in the file as it is here, and
-    errors carry ``origin`` (the batch) as position and name the unpacked byte in the message.
+    ``origin`` is the file position of ``data[0]``. With ``unpacked`` the data was decompressed: errors have ``origin``
+    (the batch) as position, and name the decompressed byte in the message.
     """
 
     __slots__ = ("_data", "_origin", "_unpacked", "_where", "at", "end")
@@ -55,7 +55,7 @@ class ByteReader:
         raise CorruptionError(message, where=self._where, position=self._origin + place)
 
     def slice(self, size: int) -> ByteReader:
-        """A reader of the next ``size`` bytes; this one goes on after them."""
+        """A reader of the next ``size`` bytes; this one continues after them."""
         if not 0 <= size <= self.left:
             self.fail(f"{size} bytes announced, {self.left} left")
         part = ByteReader(

@@ -31,7 +31,7 @@ def records_of(
 ) -> list[Record]:
     """The records of the v2 batch ``batch`` (all its bytes), in order.
 
-    ``position`` is where it lies in the file ``where``; ``limit_bytes`` is what the records may unpack to.
+    ``position`` is its place in the file ``where``; ``limit_bytes`` limits the decompressed records.
 
     Raises:
         CorruptionError: what :func:`cleanerd.format.batch.parse_header` and ``check_crc`` raise; an unknown codec or
@@ -102,5 +102,5 @@ def _nullable(reader: ByteReader) -> bytes | None:
 
 
 def _int64(value: int) -> int:
-    """Wrap as a Java long does: a horizon can make deltas that overflow and come back (C-50)."""
+    """Wrap like a Java long: a horizon can make deltas that overflow and come back (C-50)."""
     return (value + 2**63) % 2**64 - 2**63

@@ -1,4 +1,4 @@
-"""What a directory's time tells: that a name in it came, went or was replaced since, unless that was just now."""
+"""A directory's modification time, as evidence of whether a name in it was added, removed or replaced since."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CLOCK_TICK_NS: Final = 10_000_000
-"""A directory's time is that of the kernel's last tick, 10 ms ago at most: two changes in one tick look like one."""
+"""A directory's time is that of the kernel's last tick, at most 10 ms ago: two changes in one tick look the same."""
 
 NEVER: Final = -1
 """No directory's time."""
 
 
 class DirectoryTime(NamedTuple):
-    """``tells_changes``: whatever changes from the moment on that it was asked for gives the directory another time.
+    """``tells_changes``: every later change gives the directory another time.
 
-    ``of``: which directory's it is, by device and inode; another one may be mounted in its place.
+    ``of``: the directory's device and inode; another one may be mounted in its place.
     """
 
     changed_ns: int
@@ -29,19 +29,19 @@ class DirectoryTime(NamedTuple):
 
     @property
     def to_compare_ns(self) -> int:
-        """What its time is compared with later: ``NEVER`` where a later change may leave it as it is."""
+        """The time to compare later ones with: ``NEVER`` where a later change may leave the time as it is."""
         return self.changed_ns if self.tells_changes else NEVER
 
 
 def directory_time(directory: int | str | Path, clock_ns: Callable[[], int] | None = None) -> DirectoryTime:
-    """When a name in it changed last; to be asked for before the names are, however long that takes.
+    """When a name in the directory changed last; call it before listing the names, however long that takes.
 
     ``clock_ns`` gives the time in nanoseconds; None: the wall clock's.
 
     Raises:
-        OSError: it cannot be asked.
+        OSError: the directory cannot be read.
     """
-    now_ns = (clock_ns or time.time_ns)()  # first: what changes between the two calls must not be taken for older
+    now_ns = (clock_ns or time.time_ns)()  # first: a change between the two calls must not appear older
     status = os.stat(directory)
     changed_ns = status.st_mtime_ns
     return DirectoryTime(changed_ns, abs(now_ns - changed_ns) > CLOCK_TICK_NS, (status.st_dev, status.st_ino))

@@ -1,8 +1,7 @@
-"""Directories below the state directory that stay open: thousands of small partitions ask for them all the time.
+"""Directories below the state directory that stay open, because thousands of small partitions use them often.
 
-To open one a name at a time, as hostile names want it (``safe_open``), takes two calls for each name, and one
-more to close it. Of one that is held each name on the way is asked for in one call: as long as these are directories,
-not links, and the last is what is held, there is nothing to open.
+``safe_open`` opens a path name by name, with two calls for each and one to close it. For a held directory one call
+checks each name: if these are still directories, not links, and the last is the held one, nothing has to be opened.
 """
 
 from __future__ import annotations
@@ -40,8 +39,9 @@ _held: Final[dict[str, _Held]] = {}
 class HeldDirectory:
     """The directory ``name``, which may be ``a/b``, below ``root``: its descriptor, in the block.
 
-    Others have the same one: who lists it does so by ``safe_open.names_in(".", ...)``, as two would take turns with the
-    names otherwise. No link is followed but on the way to ``root``. Raises OSError as ``open_directory`` does.
+    Callers share the descriptor. To list it, use ``safe_open.names_in(".", ...)``: two listings of one descriptor would
+    each see a part of the names. No link is followed except on the way to ``root``. Raises OSError as
+    ``open_directory`` does.
     """
 
     __slots__ = ("_held", "_name", "_root")
@@ -69,7 +69,7 @@ class HeldDirectory:
 
 
 def close_all() -> None:
-    """Of all: nobody asks for them any more. Who is at work in one closes it."""
+    """Close all that no block uses; a block that uses one closes it at its end."""
     with _lock:
         for path in list(_held):
             _close(path)
@@ -85,7 +85,7 @@ def _leads_to(root: str, name: str, status: os.stat_result) -> bool:
             if not stat.S_ISDIR(found.st_mode):
                 return False
     except OSError:
-        return False  # whoever opens it is told why
+        return False  # opening it reports the error
     return found is not None and os.path.samestat(found, status)
 
 
@@ -98,7 +98,7 @@ def _opened(path: str, root: str, name: str) -> _Held:
     with safe_open.closed_on_error(descriptor):
         found = _Held(descriptor, os.fstat(descriptor), users=1)
     with _lock:
-        found.outdated = path in _held  # somebody else was faster: this one is for this block alone
+        found.outdated = path in _held  # another thread was faster: this one is for this block alone
         if not found.outdated:
             _held[path] = found
             for old in list(_held)[:-MOST_HELD]:

@@ -1,9 +1,9 @@
-"""Who of us works on a log directory: a small file in it that is locked as long as they do.
+"""A small file in a log directory, locked while a cleanerd process works on that directory.
 
-Kafka's loader passes over plain files in a log directory, so no broker looks at these. Two of them, because both may be
-at work at once: the daemon that looks after the directory, and the verb that holds Kafka's own lock. The file says who
-it is; only the lock says that it is so. It may be opened by its owner alone (0600), so that nobody else on the host can
-hold up a cleaning, and it goes when the work ends.
+Brokers ignore these files, because Kafka's loader skips plain files in a log directory. There are two of them: one for
+the daemon, one for the command that holds Kafka's own lock; both may run at once. The file names the process; only the
+lock proves it. Its mode is 0600, so that no other user can lock it and block a cleaning. It is removed when the work
+ends.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _COMMANDS: Final = frozenset({"run", "clean", "apply", "undo"})
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who has it, by their own word; ``pid`` is 0 when the file does not say."""
+    """The process that a file names; ``pid`` is 0 when the file does not say."""
 
     name: str
     pid: int
@@ -57,7 +57,7 @@ class Holder:
 
 
 class HeldFile:
-    """One of the files, held. Nothing else of the process may be forked meanwhile without ``forget``."""
+    """One of the files, held. Before the process forks anything, call ``forget``."""
 
     def __init__(self, directory: int, name: str, descriptor: int) -> None:
         """Called by :meth:`take` only."""
@@ -70,8 +70,8 @@ class HeldFile:
         """Hold ``name`` in ``log_dir``.
 
         Raises:
-            LogDirBusyError: another process holds it; says which one.
-            OSError: it cannot be made or locked here: a file system that is read-only, or has no locks.
+            LogDirBusyError: another process holds it; the message names it.
+            OSError: it cannot be created or locked: the file system is read-only, or has no locks.
         """
         directory = open_trusted_directory(log_dir)
         try:
@@ -81,9 +81,9 @@ class HeldFile:
             raise
 
     def is_in_place(self, log_dir: Path | None = None) -> bool:
-        """Whether the name still leads to the file that is held: else somebody removed it, and others can hold one.
+        """Whether the name still leads to the held file. If it was removed, another process can hold a new one.
 
-        ``log_dir``: by that path. Another directory may have come there since: a disk that was mounted anew.
+        ``log_dir``: the path to check. Another directory may be mounted there since.
         """
         if log_dir is not None and not _leads_to(log_dir, self._directory):
             return False
@@ -97,7 +97,7 @@ class HeldFile:
             if self.is_in_place():
                 os.unlink(self._name, dir_fd=self._directory)
         except OSError:
-            pass  # it is empty of meaning once nobody holds it
+            pass  # without its lock the file has no meaning
         self.forget()
 
     def forget(self) -> None:
@@ -109,7 +109,7 @@ class HeldFile:
 
 
 def holder_of(log_dir: Path, name: str) -> Holder | None:
-    """Who holds ``name`` now, without taking it; None for nobody, and where it cannot be asked."""
+    """Who holds ``name`` now, without locking it; None if it is not locked, or if that cannot be checked."""
     try:
         directory = open_trusted_directory(log_dir)
     except OSError:
@@ -139,7 +139,7 @@ def _locked(name: str, directory: int, log_dir: Path) -> int:
         except BaseException:
             close_quietly(descriptor)
             raise
-        close_quietly(descriptor)  # whoever had it has just removed it
+        close_quietly(descriptor)  # the holder has just removed it
     raise _restless(name)
 
 
@@ -206,7 +206,7 @@ def _write_holder(descriptor: int) -> None:
         "host": socket.gethostname(),
         "since_ms": time.time_ns() // 1_000_000,
     }
-    # The lock is what counts: on a disk that is full it is held by somebody without a name.
+    # The lock decides: on a full disk a holder's file may be empty.
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(document).encode() + b"\n", 0)

@@ -35,5 +35,5 @@ def document_bytes(document: Any) -> bytes:
     try:
         return to_json(document, indent=1, ensure_ascii=True)
     except PydanticSerializationError:
-        # A path whose bytes are no text is a string with surrogates, which only this one writes.
+        # A path whose bytes are not valid UTF-8 is a string with surrogates, which only this encoder writes.
         return json.dumps(document, indent=1, default=asdict).encode()

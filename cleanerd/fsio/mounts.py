@@ -1,4 +1,4 @@
-"""Which file system something lies on, as the kernel calls it."""
+"""The file system that a path is on, by the kernel's name."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Final
 
 IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
-"""What lies there takes memory, and is gone after a restart of the machine."""
+"""Files there use memory, and are lost when the machine restarts."""
 
 
-# Where fsync, locks or leases may mean less than they say. Kernel names, as in /proc/self/mountinfo.
+# Where fsync, locks or leases may guarantee less. Kernel names, as in /proc/self/mountinfo.
 _REMOTE: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "afs", "lustre", "gfs2", "ocfs2", "virtiofs"})
 
 

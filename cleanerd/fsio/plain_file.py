@@ -1,11 +1,10 @@
-"""Reading what lies below a log directory: nothing that its owner could not have read himself (U-33).
+"""Reading files below a log directory: only files that the directory's owner could have read himself (U-33).
 
-Whoever owns a log directory may plant a link, a pipe or a hard link to somebody else's file in it, and cleanerd may run
-as root. A link or a pipe is refused by ``safe_open``. A second name alone is no reason to refuse a file: backups give
-segments one, and ``--keep-replaced`` does. So what counts is who may read it: the directory's owner, because it is his
-(or he is root), because everybody may, or by the group that file and directory share. Where others may write to the
-directory too, a file of its owner proves nothing unless that is its only name, nor does any in a directory that root
-shares with a group. What this lets through may be shown, in messages too.
+The owner of a log directory may plant a link, a pipe or a hard link to another user's file, and cleanerd may run as
+root. ``safe_open`` refuses links and pipes. Hard links are allowed: backups and ``--keep-replaced`` make them. So the
+check is who may read the file: its owner is the directory's owner or root, everyone may read it, or file and directory
+share a group that may. If others may write to the directory, its owner's file proves nothing unless it has a single
+name; nor does any file in a directory that root shares with a group. A file that passes may be quoted in messages.
 """
 
 from __future__ import annotations
@@ -31,8 +30,11 @@ LOG_DIR_FILES: Final = frozenset({
     ".kafka_cleanshutdown", ".lock", "cleaner-offset-checkpoint", "log-start-offset-checkpoint", "meta.properties",
     "recovery-point-offset-checkpoint", "replication-offset-checkpoint",
 })  # fmt: skip
-"""Files of a log directory itself. Its path is the operator's own, links included; all others lie in a directory below
-it, whose name its owner gives."""
+"""Files of the log directory itself.
+
+Its path is the operator's choice, links included. All other files are in a directory below it, and the owner chose that
+name.
+"""
 
 
 def open_place(path: Path | str) -> int:

@@ -11,7 +11,7 @@ _FLOCK: Final = "hhqqi4x"  # struct flock of 64-bit Linux: type, whence, start, 
 
 
 def set_lock(descriptor: int, command: int, kind: int) -> None:
-    """Lock or unlock the whole file; raises OSError (EAGAIN or EACCES when somebody has it).
+    """Lock or unlock the whole file; raises OSError (EAGAIN or EACCES when another process holds it).
 
     Open file description locks (``F_OFD_SETLK``) see and stop Java's locks, and survive our own opens and closes.
     """
@@ -19,10 +19,10 @@ def set_lock(descriptor: int, command: int, kind: int) -> None:
 
 
 def query_holder(descriptor: int) -> int | None:
-    """Who has the file locked, without taking it: a process id, 0 or less where that is not known, None for nobody.
+    """The process that holds the file's lock, without taking it: 0 or less if its id is unknown, None if it is free.
 
     Raises:
-        OSError: it cannot be asked.
+        OSError: the lock cannot be queried.
     """
     request = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     answer = struct.unpack(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, request))

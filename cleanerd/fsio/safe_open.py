@@ -1,12 +1,12 @@
-"""Opening what lies below a directory that somebody else owns: names are hostile (U-33).
+"""Opening files below a directory of another user, where any name may be hostile (U-33).
 
-Whoever owns a log directory may plant a link, a pipe or a second name of another file in it at any moment, and cleanerd
-may run as root. So a directory is opened once, by the path that the operator named, and everything below it goes by
-descriptor, a plain name at a time, also where a function is given ``a/b``. Only the operator's own path is followed:
-all of it by :func:`open_trusted_directory`, all but its last name where ``dir_fd`` is None.
+The owner of a log directory may plant a link, a pipe or a hard link in it at any moment, and cleanerd may run as root.
+So a directory is opened once, by the operator's path, and everything below it by descriptor, one plain name at a time,
+even for a path ``a/b``. Links are followed in the operator's path only: in all of it by :func:`open_trusted_directory`,
+in all but its last name where ``dir_fd`` is None.
 
-Every function raises OSError; its ``strerror`` says what is wrong: :class:`HostileNameError` when the name is
-there and is not what it must be.
+Every function raises OSError with the reason in ``strerror``; :class:`HostileNameError` if the name exists and is not
+of the required kind.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ MAX_SMALL_FILE_BYTES: Final = 256 * 1024 * 1024
 """No file that is read whole is ever so large; a sparse one of a terabyte would take all memory."""
 
 MAX_MANIFEST_BYTES: Final = 32 * 1024 * 1024
-"""Nor are manifests of staged plans, which take nine times as much memory: room for 97,000 segments (U-35)."""
+"""Limit for manifests of staged cleanings, which take nine times as much memory: 97,000 segments (U-35)."""
 
 MAX_KEPT_BYTES: Final = 2 * MAX_MANIFEST_BYTES
-"""Nor is what is remembered of kept segments: of as many as a plan can name, by longer lines."""
+"""Limit for the description of replaced segments: as many as a manifest can name, with longer lines."""
 
 MAX_FACTS_BYTES: Final = 16 * 1024 * 1024
-"""Nor are those that every look reads: checkpoints, leader epochs, states of partitions."""
+"""Limit for files that every scan reads: checkpoints, leader epochs, partition states."""
 
 MAX_IDENTITY_BYTES: Final = 64 * 1024
-"""Nor those that say in a few lines whose a directory is; parsed, their lines take thirty times as much memory."""
+"""Limit for files that identify a directory in a few lines; parsed, a line takes thirty times as much memory."""
 
 _BASE: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _TRIES: Final = 8
@@ -43,30 +43,30 @@ _PART_BYTES: Final = 1 << 20
 _PROBE_BYTES: Final = 4096
 
 ROOM_BYTES: Final = 96 * 1024
-"""So many zeros are no entries of an index: a multiple of the sizes of both kinds, and of a page."""
+"""That many zeros cannot be entries of an index: a multiple of both kinds' sizes, and of a page."""
 _ZEROS: Final = bytes(ROOM_BYTES)
 
 
 class HostileNameError(OSError):
-    """The name is there, and is no file or directory that we may open."""
+    """The name exists, but is not a file or directory that cleanerd may open."""
 
 
 class ConcurrentlyCreatedError(HostileNameError, FileExistsError):
-    """A directory that is not as we made it stands at the name: another cleanerd's, or one that was moved there.
+    """Another directory exists at the name: one of another cleanerd, or one that was moved there.
 
-    Whoever has to do with the directory, whoever made it, judges it as one that was there before.
+    The caller treats it as a directory that existed before.
     """
 
 
 def open_trusted_directory(path: Path | str) -> int:
-    """A descriptor of a directory that the operator named; links on the way to it are his own and are followed."""
+    """A descriptor of a directory that the operator named; links in its path are followed."""
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def open_named(path: Path | str) -> int:
     """A descriptor of a directory whose last name may be hostile: a partition's in a log directory of the operator."""
     above, _, last = os.fspath(path).rstrip("/").rpartition("/")
-    # To go through it is enough; whoever may do that may not always list it.
+    # Search permission is enough; read permission may be missing.
     place = os.open(above or ("/" if os.path.isabs(path) else "."), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         return open_directory(last or ".", dir_fd=place)
@@ -103,12 +103,12 @@ def open_to_read(name: str, *, dir_fd: int | None = None, one_name: bool = False
 
 
 def opened_to_read(name: str, *, dir_fd: int | None = None, one_name: bool = False) -> tuple[int, os.stat_result]:
-    """As :func:`open_to_read`, with what the file was when it was opened: thousands of small ones are asked once."""
+    """As :func:`open_to_read`, with the file's ``stat`` at opening, which saves a call for thousands of small files."""
     return _open(name, os.O_RDONLY, dir_fd=dir_fd, one_name=one_name)
 
 
 def open_to_write(name: str, *, dir_fd: int, flags: int = 0) -> int:
-    """A descriptor to write to a plain file that is there and has no other name; it is not cut.
+    """A descriptor to write to an existing plain file with a single name; it is not truncated.
 
     ``flags``: further ones, such as ``O_APPEND``.
     """
@@ -118,7 +118,7 @@ def open_to_write(name: str, *, dir_fd: int, flags: int = 0) -> int:
 def create(name: str, *, dir_fd: int, mode: int = 0o600) -> int:
     """A descriptor, to read and write, of a new file.
 
-    A plain file that stood there, left by a run that was killed, goes; anything else is somebody's doing.
+    Removes an existing plain file, left by a killed run; refuses anything else.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with parent(name, dir_fd) as (place, last):
@@ -132,7 +132,7 @@ def create(name: str, *, dir_fd: int, mode: int = 0o600) -> int:
 
 
 def make_directory(name: str, *, dir_fd: int, mode: int) -> int:
-    """A descriptor of the directory ``name``, which comes into being with ``mode`` if need be, whatever the umask."""
+    """A descriptor of the directory ``name``, created with ``mode`` if it does not exist, whatever the umask."""
     with parent(name, dir_fd) as (place, last):
         for _ in range(_TRIES):
             with suppress(FileNotFoundError):
@@ -145,7 +145,7 @@ def make_directory(name: str, *, dir_fd: int, mode: int) -> int:
 def new_directory(name: str, *, dir_fd: int, mode: int) -> int:
     """A descriptor of a directory that did not exist; FileExistsError when it did.
 
-    :class:`ConcurrentlyCreatedError` when others gave it away or put something in it before we could look.
+    :class:`ConcurrentlyCreatedError` when others changed its owner or contents before this function checked it.
     """
     with parent(name, dir_fd) as (place, last):
         os.mkdir(last, 0o700, dir_fd=place)
@@ -157,14 +157,14 @@ def new_directory(name: str, *, dir_fd: int, mode: int) -> int:
         if status.st_uid != os.geteuid():
             raise ConcurrentlyCreatedError(errno.EEXIST, "something else created it meanwhile", name)
         if others and os.listdir(descriptor):
-            raise ConcurrentlyCreatedError(errno.EEXIST, "another directory was put in its place", name)
+            raise ConcurrentlyCreatedError(errno.EEXIST, "another directory took its place", name)
         if status.st_mode & 0o777 != mode:
             os.fchmod(descriptor, mode)
     return descriptor
 
 
 def _others_may_write(directory: os.stat_result) -> bool:
-    """Whether anybody but this user and root may put something else in the place of a name in the directory.
+    """Whether a user other than this one and root may replace a name in the directory.
 
     Where it has an access list, the group's bits of the mode are the most that any user named there may do.
     """
@@ -176,7 +176,7 @@ def require_at(descriptor: int, name: str, *, dir_fd: int) -> None:
     with parent(name, dir_fd) as (place, last):
         found = os.stat(last, dir_fd=place, follow_symlinks=False)
     if not os.path.samestat(found, os.fstat(descriptor)):
-        raise HostileNameError(errno.ESTALE, "another file was put in its place", name)
+        raise HostileNameError(errno.ESTALE, "another file took its place", name)
     _require_plain(found, name, one_name=True)
 
 
@@ -192,8 +192,8 @@ def read_and_close(
 ) -> bytes:
     """All of the open file, which is ``status``, at most ``max_bytes``; ``name`` is for errors. It is closed anyway.
 
-    ``has_room``: the file may have got its room beforehand, as a broker's index has 10 MiB for some entries. Then
-    nothing is read behind the first ``ROOM_BYTES``, counted from the beginning, that are zeros; they are left out.
+    ``has_room``: the file may be preallocated, as a broker's index has 10 MiB for some entries. Then reading stops at
+    the first ``ROOM_BYTES`` of zeros, counted from the beginning; they are left out.
     """
     try:
         data = bytearray()
@@ -208,7 +208,8 @@ def read_and_close(
             if has_room and len(data) % ROOM_BYTES == 0 and data.endswith(_ZEROS):
                 del data[-ROOM_BYTES:]
                 break
-            # There is hardly ever more than the size said, and asking for a megabyte costs more than a small file.
+            # The file is hardly ever larger than its stated size, and a buffer of a megabyte costs more than a small
+            # file.
             wanted = max(wanted - len(part), min(len(data), _PART_BYTES), _PROBE_BYTES)
     finally:
         close_quietly(descriptor)
@@ -218,10 +219,10 @@ def read_and_close(
 
 
 def close_quietly(descriptor: int) -> None:
-    """``os.close`` that does not fail: the descriptor is gone whatever the disk says, so nobody may close it again.
+    """``os.close`` that does not fail: the descriptor is gone even after a disk error, so it must not be closed again.
 
-    What was written is flushed before, wherever that matters, and an error of the disk shows there. An error here would
-    take the place of what the caller has to say, and keep him from closing the others.
+    Data was flushed before, where that matters, and a disk error showed there. An error here would hide the caller's,
+    and keep the caller from closing other descriptors.
 
     Raises:
         OSError: EBADF, which is a mistake of ours.
@@ -243,7 +244,7 @@ class _QuietFile(FileIO):
 
 @contextmanager
 def closed_on_error(descriptor: int) -> Iterator[None]:
-    """Whatever the block needs before the descriptor is somebody's: when that fails it is closed, and not lost."""
+    """Close the descriptor if the block fails, before another object owns it."""
     try:
         yield
     except BaseException:
@@ -252,9 +253,9 @@ def closed_on_error(descriptor: int) -> Iterator[None]:
 
 
 def raw_file(descriptor: int, mode: Literal["rb", "wb"]) -> FileIO:
-    """An unbuffered file that owns the descriptor, closed also when the disk fails meanwhile.
+    """An unbuffered file that owns the descriptor; after a disk error it is closed too.
 
-    ``open`` looks at what it is given, and leaves it open when it cannot.
+    ``open`` checks the descriptor, and leaves it open when it fails.
     """
     with closed_on_error(descriptor):
         return _QuietFile(descriptor, mode)
@@ -276,7 +277,7 @@ def write_all(descriptor: int, data: memoryview | bytes) -> None:
 
 
 def too_large(name: str, max_bytes: int) -> HostileNameError:
-    """What is said of a file that is larger than ``max_bytes``."""
+    """The error for a file that is larger than ``max_bytes``."""
     return HostileNameError(errno.EFBIG, f"it is larger than {max_bytes} bytes", name)
 
 
@@ -291,7 +292,7 @@ def names_in(name: str, dir_fd: int) -> list[str]:
 
 @contextmanager
 def parent(name: str, dir_fd: int) -> Iterator[tuple[int, str]]:
-    """The directory that ``name`` lies in, open in the block, and its last part; no link on the way is followed."""
+    """The directory of ``name``, open in the block, and its last part; no link on the way is followed."""
     above, slash, last = name.rpartition("/")
     if not slash:
         yield dir_fd, last
@@ -304,7 +305,7 @@ def parent(name: str, dir_fd: int) -> Iterator[tuple[int, str]]:
 
 
 def plain_name(name: str) -> str:
-    """``name``, which a record names, if it stays in the place where that record lies.
+    """``name``, taken from a record, if it stays in that record's directory.
 
     Raises:
         ValueError: it leads elsewhere.
@@ -321,7 +322,7 @@ def _open(name: str, flags: int, *, dir_fd: int | None, one_name: bool) -> tuple
     try:
         descriptor = os.open(name, flags | _BASE, dir_fd=dir_fd)
     except OSError as error:
-        # A link, a pipe that nobody reads, a socket, a directory.
+        # A link, a pipe without a reader, a socket, a directory.
         if error.errno in {errno.ELOOP, errno.ENXIO, errno.EISDIR}:
             raise _planted(name, dir_fd, error.strerror) from error
         raise
@@ -343,7 +344,7 @@ def _require_plain(status: os.stat_result, name: str, *, one_name: bool) -> None
 
 
 def _planted(name: str, dir_fd: int | None, otherwise: str | None) -> OSError:
-    """What stands at ``name`` in words."""
+    """What exists at ``name``, in words."""
     try:
         status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
     except OSError as error:

@@ -21,13 +21,13 @@ _OWNER_ERRNOS: Final = frozenset({errno.EPERM, errno.EACCES, errno.EINVAL})
 
 
 def read_small_file(path: Path | str, *, max_bytes: int = MAX_SMALL_FILE_BYTES, has_room: bool = False) -> bytes | None:
-    """All of ``path``, a file of a log directory or of a directory below one; None when there is no such file.
+    """All of ``path``, a file of a log directory or of a directory below one; None if it does not exist.
 
     ``has_room``: without the zeros behind the entries of an index (:func:`safe_open.read_and_close`).
 
     Raises:
-        CleanerdError: it cannot be read, is larger than ``max_bytes``, is no plain file (a pipe would keep us waiting
-            with the directory locked), or belongs to somebody else (``plain_file``).
+        CleanerdError: it cannot be read, is larger than ``max_bytes``, is not a plain file (a pipe would block us while
+            the directory is locked), or belongs to another user (``plain_file``).
     """
     try:
         return read_plain(path, max_bytes=max_bytes, has_room=has_room)
@@ -50,13 +50,13 @@ def read_small_file_at(
 
 
 def unreadable(what: str, path: Path | str, error: OSError) -> CleanerdError:
-    """What the system refused, with the way out where that is known."""
+    """The system's error, with a fix where one is known."""
     hint = _permission_hint(path) if isinstance(error, PermissionError) else None
     return kind_of(error)(f"{what}: {error.strerror}", where=str(path), hint=hint)
 
 
 def _permission_hint(path: Path | str) -> str:
-    """What to do where permission is lacking: be somebody else, or, where the file is the odd one, mend the file."""
+    """What to do when permission is missing: run as another user, or fix the file if only its own owner differs."""
     with contextlib.suppress(OSError):
         own, around = os.lstat(path), os.lstat(os.path.dirname(path))
         if stat.S_ISREG(own.st_mode) and own.st_uid != around.st_uid:
@@ -71,8 +71,8 @@ def _permission_hint(path: Path | str) -> str:
 def ignore_owner_errors() -> Iterator[None]:
     """A change of owner in the block need not succeed.
 
-    Only root gives files away; and nobody can give one to somebody who has no number in this user namespace
-    (``PrivateUsers=yes``, containers): there the answer is EINVAL.
+    Only root can change a file's owner, and only to a user that has a number in this user namespace
+    (``PrivateUsers=yes``, containers): otherwise the result is EINVAL.
     """
     try:
         yield

@@ -1,7 +1,7 @@
-"""Files below the state directory: read, replaced, locked, whoever owns the directory (U-33).
+"""Files below the state directory: read, replaced, locked, whatever user owns the directory (U-33).
 
-The state directory itself is the operator's word, and may be a link. What lies below it belongs to the broker's user,
-and a run as root must not be led elsewhere by it. Every function but those for entries raises OSError.
+The operator names the state directory, and it may be a link. Its contents belong to the broker's user, and must not
+lead a run as root elsewhere. Every function but those for entries raises OSError.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ T = TypeVar("T")
 FILE_MODE: Final = 0o640
 DIRECTORY_MODE: Final = 0o750
 DAMAGE: Final = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
-"""What reading a JSON file of ours raises when its text is not what we wrote; int() of an infinity included."""
+"""Errors of reading a JSON file that cleanerd did not write as it is; int() of an infinity included."""
 
 DAMAGED: Final = ".damaged"
 """The suffix of a file of ours that was set aside."""
 
 LOCK_WAIT_SECONDS: Final = 30.0
-"""Whoever changes a file of ours has it for moments only."""
+"""cleanerd's processes lock such a file for moments only."""
 
 _LOCK_MODE: Final = 0o600
 _LOCK_RETRY_SECONDS: Final = 0.02
@@ -47,7 +47,7 @@ class NewerFormatError(ValueError):
 
 
 def require_format(document: dict[str, Any], known: int) -> None:
-    """Look at the ``format`` that a file of ours names; ``known`` is the one that this release reads.
+    """Check the ``format`` of a state file; ``known`` is the one that this release reads.
 
     Raises:
         NewerFormatError: a newer release wrote it.
@@ -61,13 +61,13 @@ def require_format(document: dict[str, Any], known: int) -> None:
 
 
 def describe_damage(error: Exception) -> str:
-    """What ``error``, one of :data:`DAMAGE`, says of the file: it is ..."""
+    """What ``error``, one of :data:`DAMAGE`, says about the file: it is ..."""
     return str(error) if isinstance(error, NewerFormatError) else f"damaged ({error})"
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadableState:
-    """Where an answer lies that cannot be had, and why not; ``str`` of it says both.
+    """The place of an answer that cannot be read, and why; ``str`` returns both.
 
     ``failed``: the system did not let it be read, which may pass; else it was read, and makes no sense.
     """
@@ -78,7 +78,7 @@ class UnreadableState:
 
     @classmethod
     def refused(cls, where: Path | str, error: OSError) -> Self:
-        """What the system said when it was to be read."""
+        """The system's error when it was read."""
         return cls(str(where), f"cannot be read ({error.strerror})", failed=True)
 
     def __str__(self) -> str:
@@ -86,18 +86,18 @@ class UnreadableState:
 
     @property
     def warning(self) -> str:
-        """What whoever goes on without it says."""
-        return f"{self.where}: {self.why.removeprefix('is ')}; counts as absent"
+        """The warning of a caller that goes on without it."""
+        return f"{self.where}: {self.why.removeprefix('is ')}; ignored"
 
 
 def read_state_file(path: Path, root: Path | None = None, *, max_bytes: int = safe_open.MAX_SMALL_FILE_BYTES) -> bytes:
-    """All of ``path``, at most ``max_bytes``, which lies below the state directory ``root`` (None: directly in it)."""
+    """All of ``path``, at most ``max_bytes``, a file below the state directory ``root`` (None: directly in it)."""
     with held(path.parent, root) as directory:
         return safe_open.read_whole(path.name, dir_fd=directory, max_bytes=max_bytes)
 
 
 def read_entries(path: Path, parse: Callable[[bytes], list[T]]) -> list[T] | UnreadableState:
-    """What ``parse`` makes of a file of entries; none where there is no file.
+    """The result of ``parse`` for a file of entries; none if the file does not exist.
 
     One that cannot be read, or of which ``parse`` raises one of :data:`DAMAGE`, is :class:`UnreadableState`.
     """
@@ -112,7 +112,7 @@ def read_entries(path: Path, parse: Callable[[bytes], list[T]]) -> list[T] | Unr
 
 
 def entries_of(path: Path, parse: Callable[[bytes], list[T]], warnings: list[str]) -> list[T]:
-    """As :func:`read_entries`; a file that cannot be used counts as absent, and ``warnings`` says so."""
+    """As :func:`read_entries`; a file that cannot be used is ignored, with a note in ``warnings``."""
     found = read_entries(path, parse)
     if isinstance(found, UnreadableState):
         warnings.append(found.warning)
@@ -136,7 +136,7 @@ def write_state_file(path: Path, data: bytes, owner: os.stat_result, root: Path 
 
 
 def try_write(path: Path, data: bytes) -> str:
-    """As :func:`write_state_file`, with its directory if need be; why it could not be written, empty when it was."""
+    """As :func:`write_state_file`, and creates the directory if need be; returns why it failed, or ""."""
     try:
         make_directory(path.parent, owner_of(path.parent))
         write_state_file(path, data, owner_of(path.parent))
@@ -156,7 +156,7 @@ def set_aside(path: Path, root: Path | None = None) -> Path:
 def make_directory(path: Path, owner: os.stat_result, root: Path | None = None) -> None:
     """Make ``path``, and whatever is missing above it, unless it is there; what is new belongs to ``owner``'s owner.
 
-    ``root``: the state directory that it lies below; None where it is that itself.
+    ``root``: the state directory above it; None if it is the state directory itself.
     """
     if root is None or path == root:
         if path.is_dir():
@@ -173,7 +173,7 @@ def make_directory(path: Path, owner: os.stat_result, root: Path | None = None) 
         except FileExistsError:
             made = safe_open.open_directory(name, dir_fd=above)
         try:
-            # Empty and ours: made now, or by one who comes at the same moment and has not given it away yet.
+            # Empty and ours: made now, or by another process at the same moment that has not changed its owner yet.
             found = os.fstat(made)
             strange = (found.st_uid, found.st_gid) != (owner.st_uid, owner.st_gid)
             if strange and found.st_uid == os.geteuid() and not os.listdir(made):
@@ -185,7 +185,7 @@ def make_directory(path: Path, owner: os.stat_result, root: Path | None = None) 
 
 
 def owner_of(directory: Path) -> os.stat_result:
-    """Of the state directory, or of the nearest directory above it that is there."""
+    """The owner of the state directory, or of the nearest existing directory above it."""
     for place in (directory, *directory.parents):
         if place.exists():
             return place.stat()
@@ -196,9 +196,9 @@ def owner_of(directory: Path) -> os.stat_result:
 def locked(
     path: Path, owner: os.stat_result, root: Path | None = None, *, wait_seconds: float = LOCK_WAIT_SECONDS
 ) -> Iterator[None]:
-    """Hold the lock file ``path`` in the block, waiting for it a while: its owner could hold it for ever.
+    """Hold the lock file ``path`` in the block; wait a limited time, because its owner could hold it indefinitely.
 
-    Where a file system has no such locks the block runs all the same, as with every lock of ours.
+    Without locks on this file system the block runs nevertheless, as with all of cleanerd's locks.
     """
     with opened(path.parent, root) as directory:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -218,7 +218,7 @@ def locked(
 
 @contextmanager
 def opened(directory: Path, root: Path | None = None) -> Iterator[int]:
-    """The ``directory``, open in the block; it is the state directory ``root`` or lies below it."""
+    """The ``directory``, open in the block: the state directory ``root`` or one below it."""
     top = safe_open.open_trusted_directory(directory if root is None else root)
     try:
         if root is None or directory == root:
@@ -234,14 +234,14 @@ def opened(directory: Path, root: Path | None = None) -> Iterator[int]:
 
 
 def held(directory: Path, root: Path | None) -> AbstractContextManager[int]:
-    """As :func:`opened`, for what is asked for again and again: see ``held_directories``, also for how to list it."""
+    """As :func:`opened`, for directories that are used often: see ``held_directories``, also for how to list it."""
     if root is None or directory == root:
         return opened(directory, root)
     return HeldDirectory(str(root), _below(directory, root))
 
 
 def _below(directory: Path, root: Path) -> str:
-    """What relative_to() does takes longer than to read the file."""
+    """relative_to() takes longer than reading the file."""
     return str(directory).removeprefix(f"{root}/")
 
 
@@ -262,6 +262,6 @@ def _wait_for(descriptor: int, name: str, wait_seconds: float) -> None:
 
 
 def _set_owner(descriptor: int, owner: os.stat_result) -> None:
-    """Make ``owner``'s owner that of an open file; only root can, so failing is no error."""
+    """Give an open file the user and group of ``owner``; only root can, so failing is not an error."""
     with ignore_owner_errors():
         os.fchown(descriptor, owner.st_uid, owner.st_gid)

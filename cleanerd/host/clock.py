@@ -1,15 +1,14 @@
 """The time that deletes go by: the wall clock, unless it is not where it should be (U-42).
 
-A wall clock that is put a day ahead - by a hand, by a time server gone wrong, by a machine that starts with a wrong
-one - makes every tombstone of that day look expired, and what is deleted then does not come back when the clock does.
-So a clock that is ahead is believed only after it has been so for an hour, and until then time goes on from where it
-was, as the steady clock counts. One that is behind is gone by at once: whoever waits longer than he has to loses
-nothing. But in both cases either time may be the right one, so what becomes due in future counts from the later of the
-two for that hour: a horizon set by a clock that is behind would have passed too early once it is set right.
+A clock set a day ahead, by hand, a time server or a faulty start, would make all tombstones of that day look expired,
+and deleted records do not come back. So a clock that is ahead is trusted only after an hour; until then the time
+continues from the last trusted one by the steady clock. A clock that is behind is trusted at once: waiting longer loses
+nothing. In both cases either time may be right, so for that hour future times count from the later one: a horizon set
+by a clock that is behind would pass too early once the clock is corrected.
 
-Where it should be is known from before a restart too: see ``last_time.py``. While the machine itself was off nobody
-counted, so the time is then at least the last known one, and a clock that is ahead of that need not be wrong. It costs
-nobody anything to delete by the earlier of the two for an hour, so it is told only when that is more than a day.
+The trusted time survives a restart: see ``last_time.py``. While the machine was off no clock was watched, so the time
+is then at least the last known one, and a clock ahead of that need not be wrong. Using the earlier time for an hour
+does no harm, so it is reported only if the difference is more than a day.
 """
 
 from __future__ import annotations
@@ -23,22 +22,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 STEP_MS: Final = 60_000
-"""What a time server corrects at once is no jump."""
+"""A time server's immediate correction is not a jump."""
 
 TRUSTED_AFTER_MS: Final = 3_600_000
-"""Who put it ahead by mistake had that long to notice; a machine that began with a wrong clock waits no longer."""
+"""Time to notice a clock set ahead by mistake; a machine that starts with a wrong clock does not wait."""
 
 OFF_MS: Final = 86_400_000
-"""A machine that was off for less is not worth a word."""
+"""A machine that was off for less is not reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastTime:
-    """What was known of the time when it was last written down.
+    """The state of the clock when it was last saved.
 
-    ``boot``: which start of which machine that was, empty where nobody says. ``wall_ms``: the time that was believed
-    when the steady clock showed ``steady_ms``. ``since``: what both clocks showed when they were first seen apart, None
-    while they are not. ``counted``: whether nothing of the time before it passed while the machine was off.
+    ``boot``: identifies the machine's start, empty if unknown. ``wall_ms``: the trusted time when the steady clock
+    showed ``steady_ms``. ``since``: both clocks when they were first seen apart, None while they agree. ``counted``:
+    the machine was not off during the time before.
     """
 
     boot: str
@@ -49,7 +48,6 @@ class LastTime:
 
 
 def wall_ms() -> int:
-    """Milliseconds since the epoch, as the machine says."""
     return time.time_ns() // 1_000_000
 
 
@@ -61,7 +59,7 @@ def steady_ms() -> int:
 class Clock:
     """``now_ms`` from any thread; ``observe`` from one, every round. ``jumps`` counts those ahead.
 
-    ``last``: what was known before, None when nothing was; the clock is believed then. ``boot``: as in it.
+    ``last``: the saved state, None if there is none; then the clock is trusted. ``boot``: as in it.
     """
 
     def __init__(
@@ -93,13 +91,13 @@ class Clock:
         return (min(wall, expected), abs(wall - expected)) if abs(wall - expected) > STEP_MS else (wall, 0)
 
     def last(self) -> LastTime:
-        """What is to be known of it after a restart."""
+        """The state to save for a restart."""
         wall, expected = self._now()
         believed = wall if abs(wall - expected) <= STEP_MS else expected
         return LastTime(self._boot, self._steady(), believed, self._since, self._counted)
 
     def observe(self) -> str:
-        """Go along with the wall clock; as long as it is not believed, what there is to tell of that."""
+        """Follow the wall clock; returns what to report while it is not trusted."""
         wall, expected = self._now()
         steady = self._steady()
         if abs(wall - expected) <= STEP_MS or self._has_lasted(wall, steady):
@@ -137,10 +135,10 @@ class Clock:
             self._mark, self._since, self._counted = (last.wall_ms, last.steady_ms), last.since, last.counted
         elif last.since is None or wall - last.since[0] < TRUSTED_AFTER_MS:
             self._mark, self._counted = (last.wall_ms, steady), False
-        # Else it was told an hour ago, or longer. Nobody can wait who is started anew each time, on another machine.
+        # Otherwise it was reported an hour ago or earlier. A process that runs briefly on another machine cannot wait.
 
     def _has_lasted(self, wall: int, steady: int) -> bool:
-        """Whether it has been as far off as now for long enough; a further jump begins anew."""
+        """Whether it has been as far off as now for long enough; a further jump starts the time again."""
         if self._since is None:
             return False
         wall_at, steady_at = self._since
@@ -152,7 +150,7 @@ class Clock:
         return steady - steady_at >= TRUSTED_AFTER_MS
 
     def _now(self) -> tuple[int, int]:
-        """What the wall clock says, and what it should say by the steady one."""
+        """The wall clock's time, and the expected one by the steady clock."""
         wall_at, steady_at = self._mark
         return self._wall(), wall_at + self._steady() - steady_at
 

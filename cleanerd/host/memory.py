@@ -1,9 +1,8 @@
 """How much memory this process may take, and how large a batch it may unpack with that (U-35).
 
-A small batch can be made to unpack to any size. Whoever is killed for it is killed again at each start, so what one
-batch may take is worked out beforehand: of what the cgroup (v2 or v1, and all above it) or the host leaves goes off
-what Python and the daemon take themselves, then the offset maps, then the read buffers; the rest is shared out among
-all threads.
+A small batch can decompress to any size, and a process that is killed for it is killed at every start. So the limit for
+one batch is computed first: from what the cgroup (v2 or v1, and all above it) or the host leaves, subtract Python and
+the daemon, then the offset maps, then the read buffers; the threads share the rest.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ OWN_BYTES: Final = 96 * MIB
 """Python, its modules, the daemon's thousands of partitions."""
 
 RESERVED_SHARE: Final = 8
-"""One part in so many is for what nobody counts: page tables, free room inside of the heap."""
+"""Part of the memory for what no figure covers: page tables, free space inside the heap."""
 
 MAP_PART: Final = 3
-"""The offset maps take no more than one part in so many of what is left: a smaller map costs passes, nothing else."""
+"""Part of the rest that the offset maps may take: a smaller map only costs passes."""
 
 THREAD_BYTES: Final = 12 * MIB
-"""What a thread takes beside its read buffers, however small its batches are."""
+"""Memory of a thread beside its read buffers, however small its batches are."""
 
 COPIES: Final = 6
 """How many times the limit a thread may take while it works on one batch: as it is stored, unpacked, the decompressor's
@@ -41,12 +40,12 @@ LEAST_BATCH_BYTES: Final = 1 * MIB
 LEAST_FACTS_BYTES: Final = 8 * MIB
 
 MAX_UNPACKED_BYTES: Final = 1024 * MIB
-"""What a batch may unpack to where nobody set anything and there is memory enough."""
+"""Limit of a decompressed batch where no setting names one and memory suffices."""
 
 READ_BUFFER_BYTES: Final = 4 * MIB
 OBJECTS: Final = 8
 RESULTS: Final = 3
-"""With several threads inside a partition what they made waits for its turn: as much as so many threads work on."""
+"""With several threads inside a partition, finished results wait for their turn: as many as there are threads."""
 
 LATELY_SECONDS: Final = 1.0
 
@@ -59,7 +58,7 @@ _V2, _V1 = "cgroup2", "cgroup"
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What the process may take in all, itself included. ``origin``: who says so, as an operator knows it."""
+    """Memory that the process may use in all, itself included. ``origin``: the source of the limit, for operators."""
 
     bytes: int
     origin: str
@@ -67,7 +66,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryShare:
-    """What it comes to. ``map_bytes``: all offset maps together; ``batch_bytes``: what one batch may unpack to.
+    """The shares. ``map_bytes``: all offset maps together; ``batch_bytes``: one decompressed batch.
 
     ``facts_bytes``: what is known of one log's batches and records, which takes the room of large batches.
     ``held_by_memory``: the memory sets that limit, not the setting. ``fits``: it can be kept at all.
@@ -89,7 +88,7 @@ def share_of(
     max_unpacked_bytes: int,
     inside: bool = True,
 ) -> MemoryShare:
-    """Pure: what the settings come to with so much memory, where ``threads`` work at once.
+    """Pure: the shares for these settings and this memory, with ``threads`` at once.
 
     ``inside``: several of them may work inside one partition, where as many results wait for their turn.
     """
@@ -109,7 +108,7 @@ def share_of(
 
 @functools.cache
 def batch_bytes(memory: Memory | None = None) -> int:
-    """What a program that reads with one thread and no map lets one batch unpack to: ``verify``, ``inspect``.
+    """Limit of a decompressed batch for a program with one reading thread and no map: ``verify``, ``inspect``.
 
     ``memory``: None, what this process may take.
     """
@@ -118,7 +117,7 @@ def batch_bytes(memory: Memory | None = None) -> int:
 
 @functools.cache
 def facts_bytes(memory: Memory | None = None) -> int:
-    """What such a program may keep of a segment's batches: half of what there is, as one of them may be large too.
+    """Limit of a segment's batch metadata for such a program: half of the memory, as one batch may be large too.
 
     ``memory``: None, what this process may take.
     """
@@ -132,9 +131,9 @@ def batch_bytes_of_objects() -> int:
 
 @functools.cache
 def worker_share(map_bytes: int = 0) -> MemoryShare:
-    """What a Spark worker may take, beside which others run: as many as ``TASKS_MARK`` says, else as there are cores.
+    """A Spark worker's share; ``TASKS_MARK`` names the number of workers beside it, otherwise the number of cores.
 
-    Where Spark limits its workers (``spark.executor.pyspark.memory``) it says how much each of them gets.
+    Where Spark limits its workers (``spark.executor.pyspark.memory``), each gets that limit.
     ``map_bytes``: the offset map that each of them may have.
     """
     told = os.environ.get("PYSPARK_EXECUTOR_MEMORY_MB", "")
@@ -146,7 +145,7 @@ def worker_share(map_bytes: int = 0) -> MemoryShare:
 
 
 def worker_batch_bytes() -> int:
-    """What a Spark worker lets one batch unpack to."""
+    """Limit of a decompressed batch in a Spark worker."""
     return worker_share().batch_bytes
 
 
@@ -177,7 +176,7 @@ def _reader_share(memory: Memory, threads: int, map_bytes: int = 0) -> MemorySha
 
 
 def measure(proc: Path = Path("/proc")) -> Memory:
-    """What the system leaves to this process now; what it has taken already counts as left.
+    """Memory that the system leaves to this process now, including what it uses already.
 
     Where nothing can be read (no ``/proc``), half of the machine's memory.
     """
@@ -193,7 +192,7 @@ def measure(proc: Path = Path("/proc")) -> Memory:
 
 
 class RecentMeasurement:
-    """What ``measure`` found within the last second: thousands of small partitions ask for it many times in one."""
+    """The result of ``measure`` of the last second: thousands of small partitions use it many times in one."""
 
     def __init__(
         self, measure: Callable[[], Memory] = measure, monotonic: Callable[[], float] = time.monotonic
@@ -213,7 +212,7 @@ measured_lately: Final = RecentMeasurement()
 
 
 def _limits(proc: Path, own: int) -> Iterator[Memory]:
-    """What each cgroup leaves that this process is in, from its own up to the highest that can be seen."""
+    """What each cgroup of this process leaves, from its own up to the highest visible one."""
     try:
         mounts = (proc / "self" / "mountinfo").read_text()
         groups = (proc / "self" / "cgroup").read_text()
@@ -232,7 +231,7 @@ def _limits(proc: Path, own: int) -> Iterator[Memory]:
 
 
 def _others(directory: Path, kind: str, own: int) -> int:
-    """What others in the cgroup hold: not this process, nor what the kernel gives back when it is needed."""
+    """Memory of others in the cgroup: not this process's, nor what the kernel can reclaim."""
     stat = _fields(directory / "memory.stat")
     prefix = "" if kind == _V2 else "total_"
     used = _number(directory / ("memory.current" if kind == _V2 else "memory.usage_in_bytes")) or 0

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 def read_aborted(log: PartitionLog, bound: int) -> AbortedTransactions:
-    """Every entry that began below ``bound``, wherever its marker lies, the active segment included.
+    """Every entry that began below ``bound``, wherever its marker is, the active segment included.
 
-    Of a log that may be torn: ``segments/torn_tail.py``.
+    For a log that may be torn: ``segments/torn_tail.py``.
 
-    Nothing is left out for an entry's last stable offset: an open transaction can hold that back while a later marker
-    aborts data below the bound, and followers write values that are too high (U-12).
+    An entry's last stable offset is not used: an open transaction can hold it back while a later marker aborts data
+    below the bound, and followers write values that are too high (U-12).
 
     Raises:
         SegmentChangedError: a segment was replaced since it was listed.
@@ -56,5 +56,5 @@ def index_entries(log: PartitionLog, segments: Sequence[Segment]) -> NDArray[np.
 
 
 def began_below(entries: NDArray[np.void], bound: int) -> AbortedTransactions:
-    """Those of ``entries`` that began below the offset ``bound``."""
+    """The entries that began below the offset ``bound``."""
     return AbortedTransactions(entries[entries["first_offset"] < bound])

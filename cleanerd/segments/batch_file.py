@@ -26,7 +26,7 @@ _BUFFER_BYTES: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """A whole batch of any magic and where it lies."""
+    """A whole batch of any magic, with its file and position."""
 
     frame: Frame
     data: bytes
@@ -39,7 +39,7 @@ class StoredBatch:
         return self.position + self.frame.size_bytes
 
     def error(self, message: str) -> CorruptionError:
-        """What is wrong with this batch, as an error to raise."""
+        """An error about this batch, with its file and position."""
         return CorruptionError(message, where=self.where, position=self.position)
 
 
@@ -65,7 +65,7 @@ def read_batches(path: Path, *, start: int = 0, cut_tail_ends: bool, limit_bytes
     error. So is a tail of zeros, which a preallocated active segment has (F-1). No batch above ``limit_bytes`` is read.
 
     Raises:
-        CorruptionError: an impossible size or magic, a batch above the limit, a cut tail that is no end.
+        CorruptionError: an impossible size or magic, a batch above the limit, a cut tail that is not the log's end.
         OSError: the file cannot be read.
     """
     where = str(path)

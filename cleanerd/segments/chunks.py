@@ -1,4 +1,4 @@
-"""How far a chunk of whole batches went, whatever was made of it: what every reader of segments goes by."""
+"""How far a chunk of whole batches went, which every reader of segments needs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class CountedChunk(Protocol):
 
 
 class Consumed(CountedChunk, Protocol):
-    """What every chunk call of the kernel returns at least."""
+    """The fields that every chunk call of the kernel returns."""
 
     @property
     def needed(self) -> int:
@@ -22,7 +22,7 @@ class Consumed(CountedChunk, Protocol):
 
 
 class ChunkResult:
-    """What was made of a chunk, together with it: what the chunk used and needs is what this did."""
+    """The result of a chunk, with the bytes that it used and needs."""
 
     __slots__ = ()
 

@@ -46,7 +46,7 @@ class WrongTime:
 
     @property
     def note(self) -> str:
-        """Where, by whom, what follows from it, and what to do."""
+        """The place, the process that left it, the consequence, and what to do."""
         whose = "without a producer id" if self.producer_id < 0 else f"of producer {self.producer_id}"
         return (
             f"{self.path}: the batch at offset {self.offset} {whose} has the timestamp {self.timestamp}, which is in "
@@ -57,7 +57,7 @@ class WrongTime:
 
 @dataclass(frozen=True, slots=True)
 class CleanableRange:
-    """What may be cleaned and how much of it there is.
+    """The range that may be cleaned, and its size.
 
     ``young_since_ms`` is the largest timestamp of the segment that ``min.compaction.lag.ms`` holds back, None when it
     holds back none; ``overdue_at_ms`` when ``max.compaction.lag.ms`` makes the log due, None when it never does.
@@ -84,15 +84,15 @@ def read_bounds(
     may_be_torn: bool = False,
     reads_batches: bool = False,
 ) -> CleanableRange:
-    """Put the limits of S-01 together.
+    """Combine the limits of S-01.
 
     A segment is too young for ``min.compaction.lag.ms`` when its time index says so, as with Kafka, or when one of its
-    batches does (U-51). ``reads_batches``: the headers of segments that are old by their index are read, once in the
-    life of the process; otherwise only what is known of them from before counts.
+    batches does (U-51). ``reads_batches``: read the headers of segments that are old by their index, once for each
+    process; otherwise only headers that were read before are used.
 
-    The last stable offset is the running broker's; without one it is worked out from the producer state at the high
-    watermark (S-04): a transaction counts as open when its marker does not lie below it. ``may_be_torn``: no clean
-    shutdown, or a broker is writing; then nothing from the recovery point on is believed either (U-32).
+    A running broker reports the last stable offset; without one it comes from the producer state at the high watermark
+    (S-04): a transaction is open unless its marker is below it. ``may_be_torn``: no clean shutdown, or a broker is
+    writing; then data from the recovery point on is not trusted (U-32).
 
     Raises:
         CorruptionError: a time index or a first batch that has to be read is damaged.
@@ -117,7 +117,7 @@ def read_bounds(
     dirty = [sealed[row] for row in rows]
     young = None
     if min_lag_ms > 0:
-        # What lies above another limit is not cleaned, and may be torn.
+        # Data above another limit is not cleaned, and may be torn.
         readable_end = min(limits.values()) if reads_batches else -1
         ages = (
             (
@@ -162,15 +162,15 @@ def _wrong_time(log: PartitionLog, reader: SegmentReader, segment: Segment, now_
 
 
 def log_end_offset(log: PartitionLog, reader: SegmentReader, *, may_be_torn: bool = False) -> int:
-    """One past the last offset of the log: a running broker's word, else from the active segment's batches (C-86).
+    """One past the last offset of the log: reported by a running broker, else from the active segment's batches (C-86).
 
     ``may_be_torn``: no clean shutdown, or a broker is writing. Damage in the active segment then is its end.
 
     Raises:
         CorruptionError: the active segment is damaged after its last index entry.
     """
-    if log.told_end_offset is not None:
-        return log.told_end_offset
+    if log.reported_end_offset is not None:
+        return log.reported_end_offset
     end = log.active.base
     start = _last_indexed_position(log, log.active, may_be_torn=may_be_torn)
     read = reader.headers_until_damage if may_be_torn else reader.headers
@@ -210,12 +210,12 @@ def _largest_timestamp_ms(log: PartitionLog, segment: Segment, reader: SegmentRe
 
 
 _BATCH_TIMES: dict[tuple[int, ...], int] = {}
-"""By what tells a sealed file from every other: the largest timestamp of its batches, -1 for none."""
+"""The identity of a sealed file -> the largest timestamp of its batches, -1 for none."""
 _MOST_BATCH_TIMES: Final = 100_000
 
 
 def _largest_of_batches_ms(segment: Segment, reader: SegmentReader | None) -> int:
-    """-1 when no batch has a time, or nobody has read them."""
+    """-1 when no batch has a time, or the batches were not read."""
     file = (segment.dev, segment.inode, segment.size_bytes, segment.mtime_ns, segment.ctime_ns)
     known = _BATCH_TIMES.get(file)
     if known is not None or reader is None:

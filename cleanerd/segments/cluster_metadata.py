@@ -1,4 +1,4 @@
-"""What a cluster knows about its topics and settings, from the KRaft metadata log on this disk (U-23, U-24)."""
+"""The cluster's topics and settings, from the KRaft metadata log on this disk (U-23, U-24)."""
 
 from __future__ import annotations
 
@@ -68,10 +68,11 @@ class BrokerRegistration:
 class ClusterMetadata:
     """The cluster's topics and log settings at one offset of the metadata log.
 
-    Only settings on the allow-list are here (U-24). ``topic_configs`` and ``broker_configs`` lack whoever has set
-    nothing. ``as_of``: the first offset that is not in it; ``as_of_ms``: the time of the last batch that is (-1: none).
+    Contains only settings on the allow-list (U-24). ``topic_configs`` and ``broker_configs`` lack topics and brokers
+    without any. ``as_of``: the first offset that is not in it; ``as_of_ms``: the time of its last batch (-1: none).
     ``replicas``: those of all partitions (U-71).
-    ``younger``: the same with what is too young to be believed; None where that was not asked for, or is not there.
+    ``younger``: the same with metadata that is too young to be trusted; None if it was not requested, or does not
+    exist.
     """
 
     topics: Mapping[str, uuid.UUID]
@@ -92,9 +93,9 @@ def read_cluster_metadata(
     """Newest complete snapshot in ``__cluster_metadata-0`` plus the log after it (U-23).
 
     The log's high watermark is not on disk, so its tail may never have been committed. ``only_before_ms`` stops at the
-    first batch of the log that is not older than that (on-start); None takes everything (offline). Snapshots hold
-    committed records only. A transaction of metadata records counts once it has ended. ``younger``: what comes after
-    that is read as well, beside it; as far as it can be read, for a running broker may be about to write it.
+    first batch of the log that is not older than that (on-start); None reads everything (offline). Snapshots contain
+    committed records only. A transaction of metadata records takes effect at its end. ``younger``: later metadata is
+    read into a second result, as far as it can be read: a running broker may be writing it.
     ``margin_ms``: how long the end of the log may be uncommitted, for the replicas (U-71).
 
     Raises:
@@ -143,7 +144,7 @@ def _read(directory: Path, only_before_ms: int | None, *, younger: bool, margin_
             )
         return image.finish()
     history.newest_ms = _newest_ms(directory, bases[-1])
-    # Whatever the clock says: the end of the log may be uncommitted, of a broker that was stopped as well.
+    # Whatever the clock says: the end of the log may be uncommitted, also after the broker stopped.
     settled_ms = history.newest_ms - margin_ms
     believed: ClusterMetadata | None = None
     transaction: list[MetadataRecord] | None = None
@@ -362,7 +363,7 @@ class _ReplicaHistory:
         self.topics[record.topic_id][record.partition] = before.changed(assigned, isr, at_ms)
 
     def passed(self, at_ms: int) -> None:
-        """All changes of a batch of ``at_ms`` are in. Where time goes back, no time after that counts."""
+        """All changes of a batch of ``at_ms`` are in. After a time that goes back, later times are ignored."""
         if self.ended:
             return
         if at_ms < self.as_of_ms:
@@ -373,7 +374,7 @@ class _ReplicaHistory:
         self.as_of_ms = at_ms
 
     def finish(self) -> ReplicaFacts:
-        """As the value that others get."""
+        """The result, as a frozen value."""
         for (topic_id, number), assigned in self.young.items():
             before = self.topics.get(topic_id, {}).get(number)
             if before is None and len(assigned) == 1:

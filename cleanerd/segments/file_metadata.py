@@ -1,7 +1,7 @@
-"""What a segment's files look like from outside: owner, mode, access list, extended attributes (S-60).
+"""The metadata of a segment's files: owner, mode, access list, extended attributes (S-60).
 
-A cleaned segment replaces its sources, and whoever could read those must be able to read it, and nobody else. With an
-access list the group bits of the mode are its mask: a file with the mode alone would let the group in.
+A cleaned segment must be readable by exactly the users that could read its sources. With an access list the group bits
+of the mode are its mask: a file with the mode alone would let the group in.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class FileMetadata:
 
     @classmethod
     def of_file(cls, directory: int, name: str, segment: Segment, where: str) -> FileMetadata:
-        """Of ``segment``, whose file is ``name`` in the directory open as ``directory``; raises OSError.
+        """The metadata of ``segment``, whose file is ``name`` in the directory open as ``directory``; raises OSError.
 
         Raises:
-            SegmentChangedError: the file is gone, or another one has its name: brokers delete and replace segments.
+            SegmentChangedError: the file is gone or was replaced; brokers delete and replace segments.
         """
         try:
             descriptor, status = opened_to_read(name, dir_fd=directory)
@@ -55,9 +55,9 @@ class FileMetadata:
             close_quietly(descriptor)
 
     def apply(self, descriptor: int) -> None:
-        """Make the open file look like this; raises OSError.
+        """Give the open file this metadata; raises OSError.
 
-        The access list comes before the mode: the other way round the group had the mask's rights for a moment.
+        The access list comes before the mode: in the other order the group would have the mask's rights for a moment.
 
         Raises:
             RefusedError: it cannot be given to the owner, or an attribute cannot be copied.

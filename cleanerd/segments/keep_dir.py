@@ -1,4 +1,4 @@
-"""Whether a directory will do for ``--keep-replaced``, as far as can be told without writing there (S-40)."""
+"""Whether a directory can be used for ``--keep-replaced``, checked without writing there (S-40)."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def require_keep_dir(kept: Path, log_dirs: Sequence[Path]) -> None:
 
     Raises:
         ConfigError: it is missing, as with every path (exit code 3).
-        RefusedError: it lies in a log directory, or on another file system.
+        RefusedError: it is in a log directory, or on another file system.
     """
-    # Before whether it is there: nobody is to be told to create it where it must not be.
+    # Before the check that it exists: the message must not suggest to create it in a wrong place.
     place = kept.resolve()
     inside = [path.resolve() for path in log_dirs if place.is_relative_to(path.resolve())]
     inside += [path for path in (place, *place.parents) if (path / META_PROPERTIES).exists()]
     if inside:
         raise RefusedError(
-            f"lies in the log directory {inside[0]}",
+            f"is in the log directory {inside[0]}",
             where=str(kept),
             hint="a broker takes any directory there for a partition; name one outside of every log directory",
         )
@@ -41,7 +41,7 @@ def require_keep_dir(kept: Path, log_dirs: Sequence[Path]) -> None:
 
 
 def on_its_file_system(places: Sequence[Path], log_dir: Path) -> Path:
-    """The first of ``places`` that lies where files of ``log_dir`` can get a second name.
+    """The first of ``places`` on a file system that allows hard links to files of ``log_dir``.
 
     Raises:
         ConfigError: there is none of them.
@@ -57,9 +57,9 @@ def on_its_file_system(places: Sequence[Path], log_dir: Path) -> Path:
             where=f"cleanerd.keep.replaced.dir={','.join(map(str, places))}",
             hint=f"make it on the file system of {log_dir}, outside of every log directory",
         )
-    told = ", ".join(map(str, places))
+    configured = ", ".join(map(str, places))
     raise RefusedError(
-        f"cleanerd.keep.replaced.dir={told}: none of it is a directory on the file system of {log_dir}",
+        f"cleanerd.keep.replaced.dir={configured}: none of it is a directory on the file system of {log_dir}",
         where=str(log_dir),
         hint="make one there, outside of every log directory, and name it too",
     )

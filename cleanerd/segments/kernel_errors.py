@@ -21,13 +21,13 @@ _MORE_MEMORY: Final = "raise the memory limit of cleanerd, or lower log.cleaner.
 
 @contextlib.contextmanager
 def translated_kernel_errors(where: str) -> Iterator[None]:
-    """What the kernel raises in the block, or the machine's lack of memory, is told as an error about ``where``.
+    """Translate the kernel's errors in the block, and a lack of memory, to errors about ``where``.
 
     Raises:
-        CorruptionError: bytes are not what the format says.
+        CorruptionError: the bytes contradict the format.
         BatchTooLargeError: a batch would take more memory than it may (U-35).
         KernelError: arguments do not fit together, as keep bits of another file; or a panic was caught.
-        MachineError: there is no memory left (U-38).
+        MachineError: no memory is left (U-38).
     """
     try:
         yield
@@ -38,7 +38,7 @@ def translated_kernel_errors(where: str) -> Iterator[None]:
     except _kernel.KernelBugError as error:
         raise KernelError(f"internal error: {error}", where=where, hint=_REPORT) from error
     except MemoryError as error:
-        raise MachineError("there is no memory left", where=where, hint=_MORE_MEMORY) from error
+        raise MachineError("no memory is left", where=where, hint=_MORE_MEMORY) from error
 
 
 def bad_batch(error: _kernel.CorruptLogError, where: str) -> CorruptionError | BatchTooLargeError:

@@ -27,7 +27,7 @@ RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 CHECKPOINTS = (CLEANER_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT)
-"""What Kafka writes down of all partitions of a log directory: four files of one form."""
+"""Kafka's checkpoints of all partitions of a log directory: four files of one form."""
 META_PROPERTIES = meta.META_PROPERTIES
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
@@ -35,20 +35,20 @@ _WITHOUT_CHECKPOINT = {
     CLEANER_CHECKPOINT: "it starts without it, and each log is dirty from its start",
     RECOVERY_POINT_CHECKPOINT: "it starts without it, and reads its logs again where they are not known to be flushed",
     LOG_START_CHECKPOINT: "it starts without it, but records that DeleteRecords removed from a segment are back",
-    HIGH_WATERMARK_CHECKPOINT: "it starts without it, and learns the high watermarks anew",
+    HIGH_WATERMARK_CHECKPOINT: "it starts without it, and learns the high watermarks again",
 }
-"""What follows when a damaged checkpoint is deleted: tried on brokers."""
+"""The consequence of deleting a damaged checkpoint: tried on brokers."""
 
 METADATA_TOPIC = "__cluster_metadata"
 
 _CACHED_DIRS = 16
-"""As many log directories as a broker has, and then some."""
+"""More log directories than a broker usually has."""
 
 _INCOMING_REPLICAS: dict[Path, tuple[tuple[int, ...], frozenset[TopicPartition]]] = {}
-"""What :func:`moved_here` found, and when: it is asked for every partition."""
+"""The last results of :func:`moved_here`, with their time: they are used for every partition."""
 
 _CACHED_CHECKPOINTS = 2 * _CACHED_DIRS
-"""Two of each are asked for one partition at a time."""
+"""One partition at a time needs two of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +76,9 @@ class LogDir:
 
 @dataclass(slots=True)
 class LogDirMemory:
-    """What was read of one log directory before, for whoever reads it again and again, in one thread.
+    """Earlier results for one log directory, for repeated readings in one thread.
 
-    What is still the same, byte for byte and name for name, is not parsed anew: it is the same object.
+    Unchanged content, byte for byte and name for name, is not parsed again: the result is the same object.
     """
 
     checkpoints: dict[Path, tuple[bytes, dict[TopicPartition, int]]] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class LogDirMemory:
     partitions: tuple[TopicPartition, ...] = ()
 
     def checkpoint(self, path: Path, data: bytes) -> dict[TopicPartition, int]:
-        """The offsets of the file ``path``, which holds ``data``; not to be changed by who gets them."""
+        """The offsets of the file ``path`` with the content ``data``; callers must not change them."""
         known = self.checkpoints.get(path)
         if known is None or known[0] != data:
             known = self.checkpoints[path] = data, read_offset_checkpoint(data, str(path))
@@ -100,7 +100,7 @@ class LogDirMemory:
 
 
 def read_log_dir(path: Path, memory: LogDirMemory | None = None) -> LogDir:
-    """Read what a log directory says of itself; opens no partition. ``memory``: of the same directory.
+    """Read a log directory's own files; opens no partition. ``memory``: of the same directory.
 
     Raises:
         ConfigError: not a log directory of a broker.
@@ -110,7 +110,7 @@ def read_log_dir(path: Path, memory: LogDirMemory | None = None) -> LogDir:
     try:
         is_directory = path.is_dir()
     except OSError as error:  # a directory on the way may not be searched
-        raise system_error("cannot be looked at", str(path), error) from error
+        raise system_error("cannot be read", str(path), error) from error
     if not is_directory:
         what = "is not a directory" if path.exists() else "does not exist"
         raise ConfigError(what, where=str(path), hint="name a directory from the broker's log.dirs")
@@ -144,17 +144,17 @@ def _place(path: Path, identity: MetaProperties) -> DirectoryPlace:
     try:
         return DirectoryPlace.of(path, identity.directory_id)
     except OSError as error:
-        raise unreadable("cannot be looked at", path, error) from error
+        raise unreadable("cannot be read", path, error) from error
 
 
 def _is_there(path: Path) -> bool:
-    """Whether anything has that name; a disk that does not say so is no answer."""
+    """Whether the name exists; a disk error is raised."""
     try:
         os.stat(path)
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise unreadable("cannot be looked at", path, error) from error
+        raise unreadable("cannot be read", path, error) from error
     return True
 
 
@@ -170,12 +170,12 @@ def partition_names(path: Path) -> tuple[TopicPartition, ...]:
 
 
 def incoming_replicas(log_dir: Path, clock_ns: Callable[[], int] | None = None) -> frozenset[TopicPartition]:
-    """The partitions whose replicas are on their way into this log directory, as it stands now (``-future``, S-21).
+    """The partitions that are being moved into this log directory now (``-future``, S-21).
 
-    None of them where it cannot be read: nothing comes to life there, and the other directories are not held up by it.
+    Empty if the directory cannot be read: no replica becomes active there, and other directories must not wait for it.
     """
     try:
-        # Another disk may be mounted there: its time, its names and whose they are come from one opened directory.
+        # Another disk may be mounted there: time, names and owners come from one opened directory.
         descriptor = os.open(log_dir, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
         return frozenset()
@@ -197,10 +197,10 @@ def incoming_replicas(log_dir: Path, clock_ns: Callable[[], int] | None = None) 
 
 
 def cleaner_offset(log_dir: Path, name: TopicPartition) -> int | None:
-    """The first dirty offset of one partition by Kafka's cleaner as it stands now; None: it names none.
+    """The first dirty offset of one partition in Kafka's cleaner checkpoint now; None if it has no entry.
 
     Raises:
-        CorruptionError: what it says of this partition does not parse.
+        CorruptionError: this partition's entry does not parse.
         CleanerdError: it cannot be read.
     """
     return _offset_in(f"{log_dir}/{CLEANER_CHECKPOINT}", name)
@@ -210,20 +210,20 @@ def lasting_start_offset(log_dir: Path, name: TopicPartition) -> int:
     """The log start offset that a broker which is killed now starts with, unless its first segment begins above that.
 
     Raises:
-        CorruptionError: what it says of this partition does not parse.
+        CorruptionError: this partition's entry does not parse.
         CleanerdError: it cannot be read.
     """
     return _offset_in(f"{log_dir}/{LOG_START_CHECKPOINT}", name) or 0
 
 
 def _offset_in(path: str, name: TopicPartition) -> int | None:
-    """The file is read again when it is another one: for many partitions this is a look at its time each."""
+    """The file is read again only if it is another one: for many partitions that costs one ``stat`` each."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise unreadable("cannot be looked at", path, error) from error
+        raise unreadable("cannot be read", path, error) from error
     data = _bytes_of(path, (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
     return None if data is None else offset_in_checkpoint(data, path, name)
 

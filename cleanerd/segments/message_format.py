@@ -1,4 +1,4 @@
-"""Which message formats a log holds, as far as a glance tells (R192-4, R534-4)."""
+"""The message formats of a log, by each segment's first batch (R192-4, R534-4)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Formats:
-    """Of the segments' first batches: lowest and highest magic (None: the log is empty), and how many are v0 or v1."""
+    """By the segments' first batches: lowest and highest magic (None: the log is empty), and how many are v0 or v1."""
 
     lowest: int | None
     highest: int | None

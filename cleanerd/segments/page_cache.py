@@ -1,7 +1,7 @@
-"""What a cleaning leaves of itself in the page cache: nothing that was not there before it came.
+"""Restore the page cache after a cleaning: drop pages that were not cached before it.
 
 A cleaning reads whole logs once; a broker serves its consumers from the cache. So segments that were not cached when
-the cleaning began are dropped from it afterwards, and those that were are left alone.
+the cleaning began are dropped from it afterwards; the others are left alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cleanerd.segments.segment import Segment
 
 SMALL_BYTES: Final = 16 * 1024
-"""A log of less is left where it is: to ask what of it was cached costs more than its pages are worth."""
+"""Smaller logs stay in the cache: checking it costs more than their pages are worth."""
 
 _SAMPLES: Final = 8
 _PAGE: Final = 4096
@@ -30,9 +30,9 @@ _PAGE: Final = 4096
 def cold_segments(
     path: Path, segments: Iterable[Segment], is_cold: Callable[[Path, Segment], bool] | None = None
 ) -> list[Segment]:
-    """Those of which less than half is in the cache, by a few samples; all of them where the kernel does not tell.
+    """The segments with less than half in the cache, by a few samples; all of them if the kernel does not report it.
 
-    None of a log that is small. ``is_cold`` tells it of one; None: by samples.
+    Empty for a small log. ``is_cold`` decides for one segment; None: by samples.
     """
     segments = list(segments)
     if sum(segment.size_bytes for segment in segments) < SMALL_BYTES:

@@ -44,10 +44,10 @@ _OF_A_SEGMENT: Final = re.compile(r"[0-9]{20}\.", re.ASCII)
 _UNFINISHED: Final = (SWAP_SUFFIX, CLEANED_SUFFIX)
 _MAX_CACHED: Final = 1024
 _MAX_CACHED_BYTES: Final = 256
-"""Leader epochs of so many partitions, and no longer ones, are kept as they were parsed."""
+"""Limit of cached leader epochs: how many partitions, and how large each may be."""
 
 TIER_SUFFIX = ".tierstate"
-"""Of the file in which Confluent's tiered storage keeps account of a partition's segments."""
+"""The file in which Confluent's tiered storage lists a partition's segments."""
 
 COMPANION_SUFFIXES = (INDEX_SUFFIX, TIMEINDEX_SUFFIX, TXNINDEX_SUFFIX, SNAPSHOT_SUFFIX)
 
@@ -67,14 +67,13 @@ class DirectoryListing:
 class PartitionLog:
     """One partition at one moment. ``segments`` ascend by base offset; the last is the active one (F-5).
 
-    ``unfinished`` names ``.swap`` and ``.cleaned`` files: somebody's replacement that was cut short (S-21).
-    ``last_stable_offset`` is a running broker's; None: to be worked out from the log (S-04).
-    ``foreign`` names files of segments that are no broker's, as far as cleanerd knows (S-49).
-    ``told_end_offset`` is where a running broker says that it ends; None: that is to be read from the log (C-86).
-    ``lasting_start_offset`` is the log start offset that a broker that is killed now would start with: a running one
-    writes its own down once a minute. None: that is ``log_start_offset``.
-    ``listed``: what stood in the directory; None where that is more than the log that a broker told of. A log is the
-    same without it.
+    ``unfinished`` names ``.swap`` and ``.cleaned`` files of an interrupted replacement (S-21). ``last_stable_offset``
+    is a running broker's; None: computed from the log (S-04). ``foreign`` names segment files of another kind than
+    is known from brokers (S-49). ``reported_end_offset`` is the end that a running broker reports; None: read from
+    the log (C-86). ``lasting_start_offset`` is the log start offset that a broker killed now would start with, as a
+    running one writes it once a minute. None: that is ``log_start_offset``.
+    ``listed``: the names in the directory; None if there are more than the log that a broker reported. It takes no part
+    in comparisons.
     """
 
     name: TopicPartition
@@ -89,7 +88,7 @@ class PartitionLog:
     high_watermark: int
     cleaner_offset: int | None
     last_stable_offset: int | None = None
-    told_end_offset: int | None = None
+    reported_end_offset: int | None = None
     lasting_start_offset: int | None = None
     listed: DirectoryListing | None = field(default=None, compare=False, repr=False)
     foreign: tuple[str, ...] = field(default=(), compare=False)
@@ -117,7 +116,7 @@ def read_partition(log_dir: LogDir, name: TopicPartition) -> PartitionLog:
     """List a partition directory and read its small files.
 
     Raises:
-        CorruptionError: ``partition.metadata`` or ``leader-epoch-checkpoint`` does not parse, or there is no segment.
+        CorruptionError: ``partition.metadata`` or ``leader-epoch-checkpoint`` does not parse, or no segment exists.
         CleanerdError: the directory or a file in it cannot be read.
     """
     path = log_dir.path / str(name)
@@ -155,7 +154,7 @@ def read_partition(log_dir: LogDir, name: TopicPartition) -> PartitionLog:
 
 
 def number_of(names: Iterable[tuple[str, int]]) -> int:
-    """A number for what lies in a partition's directory: another one when a file came, went or was replaced.
+    """A hash of the names in a partition's directory: it differs when a file was added, removed or replaced.
 
     ``names``, with inodes; what the broker is about to delete does not count.
     """
@@ -169,7 +168,7 @@ def _epochs_in(data: bytes, where: str) -> tuple[EpochStart, ...]:
     try:
         return _known_epochs(data)
     except CorruptionError:
-        return _read_epochs(data, where)  # it says where
+        return _read_epochs(data, where)  # it adds the place
 
 
 def _read_epochs(data: bytes, where: str) -> tuple[EpochStart, ...]:
@@ -198,10 +197,9 @@ class _Listing:
 
 
 def _list(path: Path, directory: int) -> _Listing:
-    """The files, as they were at one moment: a broker that swaps segments meanwhile has it listed again.
+    """List the files as of one moment: if a broker swaps segments meanwhile, list again.
 
-    Else names from before a swap and from after it could stand side by side, or an index be missing that is only
-    between two names.
+    Otherwise names from before and after a swap could be mixed, or an index be missing while it is renamed.
     """
     for attempt in range(_ATTEMPTS):
         before = directory_time(directory)
@@ -215,7 +213,7 @@ def _list(path: Path, directory: int) -> _Listing:
             found.changed_ns = before.to_compare_ns
             if before.tells_changes:
                 break
-            # A claim that was just taken is such a change. What two listings in a row show stood there in between.
+            # Taking a claim is such a change. Names in two listings in a row existed in between.
             if found.names == _names(directory):
                 break
         time.sleep(CLOCK_TICK_NS / 1e9)

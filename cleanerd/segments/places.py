@@ -60,7 +60,7 @@ class DirectoryPlace:
 
     @property
     def name(self) -> str:
-        """What its directory is called when it gets one."""
+        """The name of its directory, once it has one."""
         place = json.dumps([self.path, self.inode, self.file_system])
         digest = hashlib.sha256(place.encode("utf-8", "surrogateescape")).hexdigest()[:16]
         return f"{self.directory_id or 'path'}-{digest}"
@@ -93,7 +93,7 @@ class DirectoryPlaces:
     def name_of(self, place: DirectoryPlace) -> str:
         """The name of the directory that has the state of ``place``, whether it exists or not."""
         found = self._names.get(place)
-        if found is None:  # asked for at every look
+        if found is None:  # used at every scan
             try:
                 found = self._names[place] = self._find(place, self._all())
             except OSError:
@@ -116,7 +116,7 @@ class DirectoryPlaces:
             return [], {}
         own = self.name_of(place)
         found = _others(place, {name: each for name, each in places.items() if name != own})
-        if None not in places.values():  # one that is being made has no description yet
+        if None not in places.values():  # one that is being created has no description yet
             self._elsewhere[place] = changed_ns.to_compare_ns, found
         return found
 
@@ -156,7 +156,7 @@ class DirectoryPlaces:
         return name
 
     def _was_moved(self, name: str, before: DirectoryPlace, now: DirectoryPlace) -> bool:
-        """Whether the directory that was ``before`` is ``now``: it is no longer there, and inodes prove it."""
+        """Whether the directory that was ``before`` is ``now``: it is gone from there, and inodes prove it."""
         if _is_there(before, now):
             return False
         is_same = (before.inode, before.file_system) == (now.inode, now.file_system)
@@ -209,9 +209,9 @@ def _same_id(one: DirectoryPlace, other: DirectoryPlace) -> bool:
 
 
 def _is_there(before: DirectoryPlace, now: DirectoryPlace | None) -> bool:
-    """Whether the directory ``before`` is still in its place, as another one than ``now``.
+    """Whether the directory ``before`` still exists in its place, and is not ``now``.
 
-    A disk that does not answer may have it. A bind mount shows one directory at two paths: that is no other one.
+    A disk that does not answer may have it. A bind mount shows one directory at two paths: that is the same one.
     """
     try:
         found = os.stat(before.path)

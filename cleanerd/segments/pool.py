@@ -1,8 +1,8 @@
-"""Several threads read one partition: parts of a segment go out to workers, what they made of them comes back in order.
+"""Several threads read one partition: workers take parts of a segment, and their results return in order.
 
-The kernel works without the interpreter's lock, so workers read, unpack and hash (or rewrite) side by side; whoever
-iterates is the one owner of everything that has an order: the offset map, the output file. While
-the owner has nothing to take it works on a part too: as many threads as were asked for, and none of them waits.
+The kernel works without the interpreter's lock, so workers read, decompress and hash (or rewrite) in parallel. The
+iterating thread alone owns everything with an order: the offset map, the output file. While no result is ready it works
+on a part too: all requested threads work, and none waits.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from cleanerd.segments.segment import Segment
 
 AHEAD = 2
-"""Parts that may wait for their turn besides those being worked on: what bounds the memory, with the next."""
+"""Parts that may wait for their turn, besides those in progress; with the next constant it limits the memory."""
 
 LEAST_HANDED_OVER_BYTES = 32 * 1024
 """To have a worker do less takes longer than to do it."""
 
 CHUNKS_AHEAD = 2
-"""Of a part. It seldom has more; one of batches that unpack to very much has its rest read when it is its turn."""
+"""Chunks of a part. A part seldom has more; if its batches decompress to very much, its rest is read in its turn."""
 
 
 class Chunk(Protocol):
-    """What every way to read makes of a stretch of the segment."""
+    """The common fields of every result of a stretch of the segment."""
 
     @property
     def consumed(self) -> int:
@@ -67,7 +67,7 @@ class SegmentRange(Generic[T]):
     """A segment, or some of it: its parts, and how the part of each number is read.
 
     ``guessed``: an index says where the parts begin, and it may be wrong. Then the segment is read on in one go from
-    the last good place; readings must not mind that.
+    the last good place; the results must allow that.
     """
 
     segment: Segment
@@ -77,9 +77,11 @@ class SegmentRange(Generic[T]):
 
 
 class PartReader:
-    """Readers of one directory, one a thread; the first is that of whoever iterates. A single one needs no threads.
+    """Readers of one directory, one for each thread; the first belongs to the iterating thread.
 
-    Neither the readers nor the threads are closed here.
+    One reader needs no threads.
+
+    The caller closes the readers and the threads.
     """
 
     def __init__(self, readers: Sequence[SegmentReader], executor: ThreadPoolExecutor | None = None) -> None:
@@ -110,14 +112,14 @@ class PartReader:
         """
         stretch = SegmentRange(segment, parts, reading_of, guessed)
         if len(parts) < 2:
-            yield from self._read_serially(stretch)  # nobody could be at another one meanwhile
+            yield from self._read_serially(stretch)  # no worker could read another one meanwhile
             return
         with contextlib.closing(self.segments([stretch])) as segments:
             for chunks in segments:
                 yield from chunks
 
     def segments(self, stretches: Iterable[SegmentRange[T]]) -> Generator[Iterator[T], None, None]:
-        """Of each stretch its chunks, in file order, to be taken to the end before the next one's are asked for.
+        """The chunks of each stretch, in file order; consume them before the next stretch's.
 
         Workers are at the next segment while the last parts of one are taken. The chunks raise as :meth:`chunks` does.
         """
@@ -151,7 +153,7 @@ class PartReader:
                 if not stretch.guessed:
                     raise
                 yield from job.reading(self.reader, segment, position)
-                # What was made of the other parts is of no use.
+                # The results of the other parts are useless.
                 deque(itertools.islice(results, len(parts) - number - 1), maxlen=0)
                 return
 
@@ -161,9 +163,9 @@ class PartReader:
         """Parts that begin at 0 or at some of the ascending ``positions``, of at most ``most_bytes`` where these allow.
 
         A part costs something however small it is, so the first ones are large. The last ones are small, about
-        ``least_bytes``: whoever is done with one finds another, and nobody waits long for who has the last. They are
-        the last ones where no ``bytes_behind`` this end are read without a break. All of them are small once one was
-        too much for a worker, because its batches unpack to very much.
+        ``least_bytes``: small parts at the end, so that a thread that is done finds another and waits little for the
+        last. They are the last ones where no ``bytes_behind`` this end are read without a break. All parts are small
+        once one was too large for a worker, because its batches decompress to very much.
         """
         if self._executor is None:
             return [SegmentPart(0, end)]
@@ -180,12 +182,12 @@ class PartReader:
     def _in_order(
         self, executor: ThreadPoolExecutor, jobs: Iterator[_PartTask[T]]
     ) -> Generator[tuple[_PartTask[T], Future[list[T]]], None, None]:
-        """Each job when its turn has come, with what became of it: it is done."""
+        """Each job in its turn, with its result: it is done."""
         waiting: deque[tuple[_PartTask[T], Future[list[T]]]] = deque()
         try:
             while True:
                 for job in jobs:
-                    # One that nobody is given is done by the owner, when its turn has come.
+                    # A job without a worker is done by the owner, in its turn.
                     future: Future[list[T]] = Future()
                     waiting.append((job, future))
                     if job.part.end - job.part.start >= LEAST_HANDED_OVER_BYTES:
@@ -206,7 +208,7 @@ class PartReader:
 
     def _work(self, job: _PartTask[T], future: Future[list[T]]) -> None:
         if not future.set_running_or_notify_cancel():
-            return  # the owner has done it, or nobody wants it any more
+            return  # the owner has done it, or its result is not needed any more
         reader = self._idle.get()
         try:
             job.do(reader, future, BaseException)
@@ -215,7 +217,7 @@ class PartReader:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """In the block no worker reads here. Waits for those whose results nobody has taken, or will."""
+        """In the block no worker reads here. Waits for jobs whose results were not taken, or will not be."""
         idle: list[SegmentReader] = []
         try:
             while len(idle) < self.workers - 1:
@@ -254,7 +256,7 @@ class ReaderPool(PartReader):
     def for_directory(self, path: str, directory: int) -> Iterator[PartReader]:
         """The same threads for another directory, open as ``directory``, and past the page cache.
 
-        Buffers are shared: nothing may be read here meanwhile.
+        Buffers are shared: read nothing here meanwhile.
         """
         with self.paused(), contextlib.ExitStack() as opened:
             readers = [opened.enter_context(reader.for_directory(path, directory)) for reader in self._readers]
@@ -268,7 +270,7 @@ class ReaderPool(PartReader):
     def parts(self, segment: Segment, most_bytes: int, bytes_behind: int = 0) -> list[SegmentPart]:
         """Cut a segment at batches, by its offset index: see :meth:`shared_out`. One part without a usable index.
 
-        The index is only believed as far as it goes: see ``guessed`` of :meth:`chunks`.
+        The index is trusted only as far as it goes: see ``guessed`` of :meth:`chunks`.
         """
         if self.workers == 1:
             return [SegmentPart(0, segment.size_bytes)]
@@ -298,7 +300,7 @@ class _PartTask(Generic[T]):
         started: list[T] = []
         left_bytes = self.part.end - self.part.start
         with contextlib.closing(_read(self.reading, reader, self.segment, self.part, self.part.start)) as chunks:
-            # To the end where there is one: then the file is looked at once more.
+            # To the end, if there is one: then the file is checked once more.
             for chunk in chunks:
                 started.append(chunk)
                 left_bytes -= chunk.consumed
@@ -307,7 +309,7 @@ class _PartTask(Generic[T]):
         return started
 
     def done_by(self, reader: SegmentReader) -> Future[list[T]]:
-        """Run it now; what is wrong with it is told when it is this part's turn."""
+        """Run it now; its error is raised in this part's turn."""
         future: Future[list[T]] = Future()
         self.do(reader, future, Exception)
         return future
@@ -345,7 +347,7 @@ def _not_begun(waiting: Sequence[tuple[_PartTask[T], Future[list[T]]]]) -> int |
 
 
 def index_entries(path: str, segment: Segment) -> NDArray[np.void]:
-    """[n] ``OFFSET_ENTRY``: a segment's offset index as it stands on disk; none when it cannot be used."""
+    """[n] ``OFFSET_ENTRY``: a segment's offset index on disk; empty if it cannot be used."""
     name = Path(path) / file_name(segment.base, INDEX_SUFFIX)
     try:
         return read_offset_index(read_companion(Path(path), segment, INDEX_SUFFIX) or b"", str(name))
@@ -362,12 +364,12 @@ def _read(
 def _read_rest(
     reading: Reading[T], reader: SegmentReader, segment: Segment, part: SegmentPart, started: Sequence[T]
 ) -> Iterator[T]:
-    """What of the part is left behind its first chunks."""
+    """The rest of the part, after its first chunks."""
     start = part.start + sum(chunk.consumed for chunk in started)
     if start < part.end:
         yield from _read(reading, reader, segment, part, start)
 
 
 def _until(segment: Segment, end: int) -> Segment:
-    """The segment up to there. What a broker set aside lies behind all that it wrote: zeros before that are damage."""
+    """The segment up to ``end``. Preallocated space is after all written data: zeros before it are damage."""
     return segment if end == segment.size_bytes else replace(segment, size_bytes=end, is_active=False)

@@ -1,7 +1,7 @@
 """Room that a broker set aside (``preallocate=true``): zeros behind the last batch of its active segment (F-1).
 
-They are the end of that segment, and of no other: a broker gives the room back when it rolls the segment or stops, and
-its recovery takes zeros in a closed segment for damage, as for whatever follows them.
+They are the end of that segment only: a broker releases the space when it rolls the segment or stops, and its recovery
+treats zeros in a closed segment as damage, with all that follows.
 """
 
 from __future__ import annotations

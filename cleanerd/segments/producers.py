@@ -1,8 +1,8 @@
 """The producer state of a partition, as its broker would rebuild it (C-85, F-10, R192-2).
 
-Kafka keeps this state in memory and writes it to ``<offset>.snapshot`` when a segment rolls and when it stops. Newest
-snapshot plus the batches after it gives the same state again: at the end of the log it says which batches producers'
-sequences hang on, at the high watermark which transactions are open.
+Kafka keeps this state in memory and writes it to ``<offset>.snapshot`` when a segment rolls and when it stops. The
+newest snapshot plus the batches after it gives the same state. At the log's end it names the batches with producers'
+last sequences, at the high watermark the open transactions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 NONE = -1
 
 PRODUCER_BYTES: Final = 720
-"""What is known of one producer takes so much memory, twice while the log may be torn, with what is made of it."""
+"""Memory for one producer's state, which is needed twice while the log may be torn, with all results."""
 
 
 @dataclass(slots=True)
@@ -54,10 +54,10 @@ class ProducerEntry:
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """All producers by what lies below the offset ``below``, by id.
+    """All producers' state from data below the offset ``below``, by id.
 
-    ``snapshot_offset`` is where the replay began: -1 when there was no usable snapshot and the whole log was read.
-    ``damaged_snapshots`` says which ones were passed over, and why.
+    ``snapshot_offset`` is where the replay began: -1 without a usable snapshot, when the whole log was read.
+    ``damaged_snapshots`` names the snapshots that were not used, and why.
     """
 
     producers: dict[int, ProducerEntry]
@@ -88,11 +88,11 @@ def read_last_records(
     torn_from: int | None = None,
     memory_bytes: int | None = None,
 ) -> tuple[LastRecords, tuple[str, ...]]:
-    """What retention protects for the active producers, and which snapshots were passed over.
+    """The batches that retention protects for active producers, and the snapshots that were not used.
 
-    ``torn_from`` is the recovery point when the broker was not stopped cleanly. Its recovery will cut the log at the
-    first damage from there on and removes the snapshots above. So damage there ends the replay, which begins with a
-    snapshot from below, and the last batches below it are as good as the last of all (U-32). ``memory_bytes``: see
+    ``torn_from`` is the recovery point if the broker was not stopped cleanly. Its recovery cuts the log at the first
+    damage from there on, and removes later snapshots. So damage there ends the replay, which begins with an earlier
+    snapshot, and the last batches below it are treated as the last of all (U-32). ``memory_bytes``: see
     :func:`read_producers`.
 
     Raises:
@@ -126,14 +126,15 @@ def read_producers(
 ) -> ProducerState:
     """Rebuild the producer state from the batches below the offset ``below``, by default all of the log.
 
-    A damaged snapshot is passed over for the next older one, as the broker does (F-10). ``torn_from``: see
-    :func:`read_last_records`. ``after``: what this has told for a lower offset that a segment begins with, and for the
-    same ``torn_from``; it is taken forward, so that asking for one segment after the other reads each of them once.
+    A damaged snapshot is replaced by the next older one, as in the broker (F-10). ``torn_from``: see
+    :func:`read_last_records`. ``after``: an earlier result of this function for a lower offset that a segment begins
+    with, and for the same ``torn_from``; it is continued, so that calls for one segment after the other read each of
+    them once.
     ``memory_bytes``: what they may take (U-35); None: what a program may that reads with one thread.
 
     Raises:
         CorruptionError: the log itself is damaged after the snapshot (and below ``torn_from``).
-        LogTooLargeError: there are so many producers that they take more memory than they may.
+        LogTooLargeError: the producers take more memory than allowed.
     """
     damaged: list[str] = []
     room = _Room(log, facts_bytes() if memory_bytes is None else memory_bytes)
@@ -142,8 +143,8 @@ def read_producers(
         end = _replay(room, reader, producers, (offset, below), torn_from)
         if offset <= end:
             return ProducerState(producers, offset, end, tuple(damaged), below)
-        # The log was cut after the snapshot was written, so it speaks of batches that are no more.
-        damaged.append(f"{log.path / file_name(offset, SNAPSHOT_SUFFIX)}: lies beyond the log end offset {end}")
+        # The log was cut after the snapshot was written, so it describes batches that no longer exist.
+        damaged.append(f"{log.path / file_name(offset, SNAPSHOT_SUFFIX)}: is beyond the log end offset {end}")
     if after is None:
         after = ProducerState({}, NONE, 0, (), NONE)
     end = after.end_offset
@@ -160,11 +161,11 @@ class _Room:
     memory_bytes: int
 
     def require(self, producers: int) -> None:
-        """Raises LogTooLargeError: so many are too many."""
+        """Raises LogTooLargeError if there are too many."""
         if producers * PRODUCER_BYTES > self.memory_bytes:
             raise LogTooLargeError(
                 f"{producers} producers wrote to the log, which takes {producers * PRODUCER_BYTES} bytes of memory, "
-                f"and cleanerd may use {self.memory_bytes}; find out who makes so many producers, or let the broker "
+                f"and cleanerd may use {self.memory_bytes}; find the client that creates so many, or let the broker "
                 "forget them sooner (producer.id.expiration.ms)",
                 where=str(self.log.path),
             )
@@ -240,12 +241,12 @@ def _replay(
 def _add_batches(batches: _kernel.Batches, rows: NDArray[np.int64], state: dict[int, ProducerEntry]) -> None:
     """Take the batches in ``rows`` of one chunk into the state.
 
-    Of each producer only a few facts of the chunk matter: its last data batch, its last marker, and the first
-    transactional batch after that. They are found for all producers at once.
+    Only a few facts for each producer matter: its last data batch, its last marker, and the first transactional batch
+    after that. They are found for all producers at once.
     """
     control = (batches.attributes & CONTROL) != 0
     is_marker = (batches.control_type == ControlType.COMMIT) | (batches.control_type == ControlType.ABORT)
-    # An emptied control batch means that the whole transaction was cleaned away; it says nothing (F-10).
+    # An emptied control batch means that the whole transaction was cleaned; it has no effect (F-10).
     rows = rows[(batches.producer_id[rows] >= 0) & (~control[rows] | is_marker[rows])]
     if len(rows) == 0:
         return

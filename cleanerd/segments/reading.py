@@ -1,7 +1,7 @@
 """Reading segments chunk by chunk through the kernel.
 
-A chunk is whole batches, read into one reused buffer by ``preadv``. Segments are never mapped: a file that is cut
-while it is mapped kills the process, a short read is an error that can be told.
+A chunk is whole batches, read into one reused buffer by ``preadv``. Segments are never mapped: a file that is cut while
+mapped kills the process, while a short read is an error.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ Reading: TypeAlias = "Callable[[SegmentReader, Segment, int], Iterator[R]]"
 
 DEFAULT_CHUNK_BYTES = 4 * 1024 * 1024
 PIECE_BYTES = 1024 * 1024
-"""What is read at once of a chunk that is gathered: the kernel finds it in the CPU's cache."""
+"""Bytes of one read for a chunk that is gathered: the kernel finds them in the CPU's cache."""
 
 BATCHES_A_PIECE = 16
-"""At least about so many: the batch that a piece cuts is read twice."""
+"""About the smallest number in a read: the batch that a read cuts is read twice."""
 
 DIRECT_ALIGNMENT = 4096
 """Direct I/O begins and ends at multiples of this in file and memory; no less than a logical block of any disk."""
@@ -58,7 +58,7 @@ S_co = TypeVar("S_co", bound=CountedChunk, covariant=True)
 
 
 class ChunkBuilder(Protocol[S_co]):
-    """What becomes of a chunk, fed piece by piece (``ChunkDecoder``, ``ChunkRewriter``)."""
+    """Builds a chunk from pieces (``ChunkDecoder``, ``ChunkRewriter``)."""
 
     def feed(self, data: NDArray[np.uint8], position: int) -> tuple[int, int]:
         """Use the whole batches of ``data``; returns their bytes, and the size of the next if it did not fit."""
@@ -74,7 +74,7 @@ class ChunkBuilder(Protocol[S_co]):
 class SegmentReader(Closeable):
     """Reads the segments of one partition through its directory descriptor.
 
-    Not for two threads at once: the buffer is reused, and the arrays a kernel call got are gone with the next read.
+    Not for two threads at once: the buffer is reused, and the next read overwrites the arrays of a kernel call.
     """
 
     def __init__(self, path: str, directory: int, buffer: _Buffer, *, direct: bool = False) -> None:
@@ -128,14 +128,14 @@ class SegmentReader(Closeable):
         return self.chunks(segment, _kernel.scan_headers, start=start)
 
     def checked_headers(self, segment: Segment) -> Iterator[_kernel.Batches]:
-        """As :meth:`headers`, of the whole segment; a wrong CRC is damage too."""
+        """As :meth:`headers`, for the whole segment; a wrong CRC is damage too."""
         return self.chunks(segment, _checked_headers)
 
     def headers_until_damage(self, segment: Segment, *, start: int = 0) -> Iterator[_kernel.Batches]:
-        """As :meth:`headers`, but the first damage is the end, as for the broker's recovery after a crash (CRCs count).
+        """As :meth:`headers`, but the first damage is the end, as in the broker's recovery after a crash (with CRCs).
 
         Raises:
-            CleanerdError: the file is gone or cannot be read, or has become shorter.
+            CleanerdError: the file is gone, cannot be read, or is shorter than before.
         """
         return until_damage(by_chunk(_checked_headers))(self, segment, start)
 
@@ -144,12 +144,12 @@ class SegmentReader(Closeable):
     ) -> Generator[T, None, None]:
         """Feed the segment to ``call(data, position)`` until its end; yields what the call returns.
 
-        The bytes are those of ``segment.size_bytes`` as it was listed: what came later is not looked at. Of the active
-        segment zeros up to there are no part: room that the broker set aside.
+        The bytes are those of the listed ``segment.size_bytes``: later ones are not read. Zeros at the active segment's
+        end are left out: the broker preallocated them.
 
         Raises:
             CorruptionError: the call found damage, or the segment ends inside a batch.
-            CleanerdError: the file is gone or cannot be read, or has become shorter.
+            CleanerdError: the file is gone, cannot be read, or is shorter than before.
         """
         size, whole_chunk = self.chunk_bytes, lambda _: _Whole(call)
         return self._without_preallocated(
@@ -166,7 +166,7 @@ class SegmentReader(Closeable):
     ) -> Generator[S_co, None, None]:
         """Feed the segment to ``begin(bytes that are expected)`` piece by piece, chunk after chunk; yields the chunks.
 
-        ``chunk_bytes`` is how much goes into a chunk where that is not what is read at once otherwise.
+        ``chunk_bytes`` is the size of a chunk, if it differs from that of a read.
 
         Raises:
             CorruptionError, CleanerdError: as :meth:`chunks`.
@@ -179,7 +179,7 @@ class SegmentReader(Closeable):
         name = file_name(segment.base, SEGMENT_SUFFIX)
         where = f"{self.path}/{name}"
         try:
-            # What is beside is our own, in a staging directory: it is not the broker's before it is finished.
+            # Such a file is cleanerd's own, in a staging directory: it is not the broker's before it is finished.
             opened = opened_to_read if self._direct else opened_plain_at
             descriptor, status = opened(name, dir_fd=self._directory)
         except FileNotFoundError as error:
@@ -223,7 +223,7 @@ class SegmentReader(Closeable):
                     segment = replace(segment, size_bytes=error.position)
                 elif error.position <= failed_at:
                     raise
-                # Else once more: where there was room the broker may have written meanwhile.
+                # Otherwise read once more: the broker may have written to the preallocated space meanwhile.
                 failed_at = error.position
 
     def _zeros(self, segment: Segment, error: CorruptionError) -> CorruptionError:
@@ -269,14 +269,14 @@ class SegmentReader(Closeable):
                         piece_bytes = max(needed, 2 * piece_bytes)
                         continue
                     position += consumed
-                    # What is left of a chunk and less than half a piece is left to the next one.
+                    # The rest of a chunk, if less than half a piece, is left to the next one.
                     if position == size or (end < size and position + piece_bytes // 2 >= end):
                         break
                     piece_bytes = max(piece_bytes, min(BATCHES_A_PIECE * needed, self.chunk_bytes))
                 yield gathering.finish()
 
     def _require_buffer(self, needed: int, where: str, position: int) -> None:
-        """A batch is read whole; what its frame says of its size may be a lie."""
+        """A batch is read whole; its frame may state a wrong size."""
         most = self._buffer.largest_batch_bytes or batch_bytes()
         if needed > max(most, self.chunk_bytes):
             raise BatchTooLargeError(
@@ -286,7 +286,10 @@ class SegmentReader(Closeable):
             )
 
     def _fill(self, descriptor: int, where: str, position: int, size: int, piece_bytes: int) -> NDArray[np.uint8]:
-        """The bytes from ``position`` on, as many as asked for. Reads begin at a block's start: direct I/O wants it."""
+        """The bytes from ``position`` on, as many as requested.
+
+        Reads begin at a block's start, which direct I/O needs.
+        """
         if piece_bytes > self._buffer.chunk_bytes:
             self._buffer = _Buffer(piece_bytes, self._buffer.largest_batch_bytes)
         start = position - position % DIRECT_ALIGNMENT
@@ -346,7 +349,7 @@ def until_damage(reading: Reading[C]) -> Reading[C]:
                 yield chunk
                 start += chunk.consumed
         except CorruptionError as error:
-            # Its chunk gave nothing so far: what lies before the damage.
+            # Its chunk had no result so far: the data before the damage.
             yield from reading(reader, replace(segment, size_bytes=error.position), start)
 
     return read
@@ -375,7 +378,7 @@ def set_direct(descriptor: int, *, wanted: bool) -> bool:
 class _Buffer:
     """Room for ``chunk_bytes`` from anywhere in a file, in whole pages: direct reads go nowhere else.
 
-    It is taken when something is read for the first time: of most partitions a look reads nothing.
+    The buffer is allocated at the first read: a scan reads nothing from most partitions.
     """
 
     def __init__(self, chunk_bytes: int, largest_batch_bytes: int | None = None) -> None:
@@ -387,7 +390,9 @@ class _Buffer:
         room = _whole_blocks(self.chunk_bytes) + DIRECT_ALIGNMENT
         memory = mmap.mmap(-1, room)
         with contextlib.suppress(OSError):
-            memory.madvise(mmap.MADV_HUGEPAGE)  # fewer pages to look up for whoever copies into them, the disk included
+            memory.madvise(
+                mmap.MADV_HUGEPAGE
+            )  # fewer page look-ups for every copy into the buffer, the disk's included
         return np.frombuffer(memory, dtype=np.uint8)
 
 

@@ -1,7 +1,8 @@
 """A place that no system call reaches: a directory or an object in a store, as a path.
 
-Names, parents and joins work as with any path, so that all who list and read logs need not know. Whoever opens, lists
-or measures asks here; how, a store says (``spark/stores.py``, as the core needs no library for it).
+Names, parents and joins work as with any path, so that code that lists and reads logs does not differ. Opening, listing
+and measuring go through this module; a store implements them (``spark/stores.py``, as the core needs no library for
+it).
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ _END_BYTES: Final = 96
 
 @dataclass(frozen=True, slots=True)
 class StoreEntry:
-    """What a store says of a name. Times have no parts of a second: some stores have none.
+    """A store's description of a name. Times have no fractions of a second: some stores have none.
 
-    The fields are those of ``os.stat_result`` that tell one file from another; a store has no inodes.
+    The fields of ``os.stat_result`` that distinguish files; a store has no inodes.
     """
 
     is_dir: bool
@@ -46,7 +47,7 @@ class StoreEntry:
 
 
 class RemotePath(PosixPath):
-    """A path whose text is a URL. ``listed``: what the listing said that it came from, if it came from one."""
+    """A path whose text is a URL. ``listed``: its description in the listing that it came from, if any."""
 
     listed: StoreEntry | None = None
 
@@ -54,19 +55,18 @@ class RemotePath(PosixPath):
         return super().__str__().replace(":/", SEPARATOR, 1)
 
     def __fspath__(self) -> str:
-        raise TypeError(f"{self} is no file of this machine")
+        raise TypeError(f"{self} is not a file of this machine")
 
     def absolute(self) -> Self:
         """A URL is whole already."""
         return self
 
     def resolve(self, strict: bool = False) -> Self:  # noqa: ARG002, FBT001, FBT002 - as its base has it
-        """There are no links here."""
         return self
 
     @abstractmethod
     def children(self) -> list[RemotePath]:
-        """What lies directly in it, ``listed``, sorted by name; without what has a name that no path has.
+        """The entries directly in it, ``listed``, sorted by name; without those whose names are not valid in a path.
 
         Raises:
             CleanerdError: it cannot be listed.
@@ -81,21 +81,21 @@ class RemotePath(PosixPath):
         """All files anywhere below it, ``listed``, sorted.
 
         Raises:
-            ConfigError: one has a name that no path has, so nobody can read it, and all were wanted, ``complete``.
+            ConfigError: with ``complete``, a name that is not valid in a path, so that it cannot be read.
             CleanerdError: it cannot be listed.
         """
 
     @abstractmethod
     def status(self) -> StoreEntry | None:
-        """What stands there now; None: nothing.
+        """The entry there now; None if it does not exist.
 
         Raises:
-            CleanerdError: the store does not say.
+            CleanerdError: the store does not answer.
         """
 
     @abstractmethod
     def opened(self, upto: int = 0) -> Ranges:
-        """The file, to be read up to the byte ``upto``: what lies behind is not fetched ahead.
+        """The file, to be read up to the byte ``upto``: later bytes are not fetched ahead.
 
         Raises:
             SegmentChangedError: it is shorter.
@@ -107,7 +107,7 @@ class RemotePath(PosixPath):
 
         Raises:
             OSError: it is too large.
-            SegmentChangedError: another object got its name meanwhile.
+            SegmentChangedError: another object took its name meanwhile.
             CleanerdError: it cannot be read.
         """
         try:
@@ -120,12 +120,12 @@ class RemotePath(PosixPath):
             if file.listed.st_size > MAX_SMALL_FILE_BYTES:
                 raise too_large(str(self), MAX_SMALL_FILE_BYTES)
             data = _entries(file) if has_room and file.listed.st_size > ROOM_BYTES else file.readall()
-            # Its size was asked for before its bytes: of two checkpoints a part may be a checkpoint, too.
+            # Its size was read before its bytes: a part of a longer checkpoint may be a valid checkpoint.
             file.require_unchanged()
             return data
 
     def witness(self, base: int, *, sealed: bool) -> Segment:
-        """The segment ``base`` as it was listed, or stands now.
+        """The segment ``base`` as it was listed, or as it is now.
 
         Raises:
             CleanerdError: it is gone.
@@ -144,7 +144,7 @@ class RemotePath(PosixPath):
 
 
 class Ranges(io.RawIOBase):
-    """An open file in a store. ``listed``: as it stood when it was opened; ``tag``: the store's name for its bytes."""
+    """An open file in a store. ``listed``: as it was when opened; ``tag``: the store's identifier of its bytes."""
 
     listed: StoreEntry
     tag: str = ""
@@ -166,7 +166,7 @@ class Ranges(io.RawIOBase):
         """Refuse what was read when another object has the name now.
 
         Raises:
-            SegmentChangedError: so it is, or it is gone.
+            SegmentChangedError: the object was replaced, or is gone.
         """
 
     def readable(self) -> bool:
@@ -188,7 +188,7 @@ class Ranges(io.RawIOBase):
         return self._at
 
     def readinto(self, room: WriteableBuffer) -> int:
-        """As of any file; raises as :meth:`read_into`."""
+        """As for any file; raises as :meth:`read_into`."""
         count = self.read_into(room, self._at)
         self._at += count
         return count

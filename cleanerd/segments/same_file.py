@@ -1,8 +1,8 @@
-"""Whether a file is still the one that was listed: asked at every open, in every phase, whoever reads (D-06, U-3).
+"""Whether a file is still the one that was listed: checked at every open, in every phase (D-06, U-3).
 
-A broker's own cleaner puts other files under the same names at any time. Thousands of segments cannot all be held open
-from the listing on (``RLIMIT_NOFILE``), so each is opened when it is needed, and its descriptor compared with what was
-listed. What is decided about one file is never carried out on another.
+A broker's own cleaner replaces files under the same names at any time. Thousands of segments cannot stay open from the
+listing on (``RLIMIT_NOFILE``), so each is opened when needed, and its descriptor compared with the listing. A decision
+about one file is never applied to another.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def require_same(descriptor: int, segment: Segment, where: str) -> None:
     """Refuse a file, open as ``descriptor``, that is not the listed ``.log`` of ``segment``.
 
     Raises:
-        SegmentChangedError: it is another one, or was cut or written to.
-        OSError: it cannot be asked.
+        SegmentChangedError: it was replaced, cut or written to.
+        OSError: its ``stat`` fails.
     """
     require_unchanged(os.fstat(descriptor), segment, where)
 
@@ -34,7 +34,7 @@ def require_unchanged(found: StatResult, segment: Segment, where: str) -> None:
     """The same for a file of which is known what it is.
 
     Raises:
-        SegmentChangedError: it is another one, or was cut or written to.
+        SegmentChangedError: it was replaced, cut or written to.
     """
     change = segment.change(found)
     if change:
@@ -49,7 +49,7 @@ def changed(what: str, where: str) -> SegmentChangedError:
 def read_companion(path: Path, segment: Segment, suffix: str) -> bytes | None:
     """All of an index of ``segment`` in the directory ``path``; None when the segment has none.
 
-    The broker gives an index of the active segment its whole room beforehand, 10 MiB: that is not read.
+    The broker preallocates 10 MiB for an index of the active segment: that is not read.
 
     A broker that replaces a segment takes the old ``.log`` away before the indexes, and brings the new ``.log`` before
     them: while the ``.log`` is the listed one, so were they.

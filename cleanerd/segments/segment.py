@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class StatResult(Protocol):
-    """What tells one file from another: of ``os.stat_result``, or of what a store says."""
+    """The fields that distinguish files: from ``os.stat_result``, or from a store."""
 
     @property
     def st_ino(self) -> int:
@@ -27,7 +27,7 @@ class StatResult(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BatchWitness:
-    """What identifies a batch in its segment: the offset in its frame and its stored CRC."""
+    """Identifies a batch in its segment: the offset in its frame and its stored CRC."""
 
     offset: int
     crc: int
@@ -52,12 +52,12 @@ class Witness:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A ``.log`` file and what stands beside it.
+    """A ``.log`` file and the files beside it.
 
     ``suffixes`` are those of ``.index``, ``.timeindex``, ``.txnindex`` and ``.snapshot`` that exist for ``base``.
     ``is_active``: a broker appends to it, and may have set room aside behind its last batch: zeros there are its end.
-    ``sealed_bytes``: the size of a file that nobody appends to any more, -1 where somebody may. ``size_bytes`` is how
-    much of it is looked at, which can be less.
+    ``sealed_bytes``: the size of a file that gets no more appends, -1 if it may. ``size_bytes`` is how much of it is
+    read, which can be less.
     """
 
     base: int
@@ -100,12 +100,11 @@ class Segment:
         )
 
     def change(self, found: StatResult) -> str:
-        """What became of the file since it was listed, by its ``stat`` now; empty: it is the same one (D-06).
+        """What changed in the file since it was listed, by its ``stat`` now; empty if nothing did (D-06).
 
-        The number of the device does not count: it differs between hosts that share a file system, and the same disk
-        may have another one after a reboot. Nor does the time of
-        the inode's own change: a backup's hard link moves that. A number that was given to a new file goes with
-        another size or time, and a sealed file that was cut and written to again with another time.
+        The device number is ignored: it differs between hosts that share a file system, and may change at a reboot. So
+        is the time of the inode's change: a backup's hard link moves it. A new file with a reused inode has another
+        size or time, and a sealed file that was cut and written again has another time.
         """
         if found.st_ino != self.inode:
             return "another file has its name now"

@@ -1,14 +1,14 @@
-"""What is believed of a log that may be torn: no clean shutdown, or a broker that recovers (U-32).
+"""What to trust in a log that may be torn: no clean shutdown, or a broker that recovers (U-32).
 
-The broker's recovery begins with the segment that the recovery point lies in. It reads that one and all after it from
-the log, cuts at the first damage, and makes their transaction indexes anew. So nothing that lies at or above the
-recovery point decides anything: it may be gone, a marker as well as the data behind it. Below it log and indexes are on
-the disk, with one exception: while the broker recovers, and when it is killed over it, the transaction index of the
-segment that the recovery point lies in lacks entries. So those of that segment are found as the recovery finds them.
+The broker's recovery begins with the segment of the recovery point. It reads that one and all later ones, cuts at the
+first damage, and rebuilds their transaction indexes. So data at or above the recovery point decides nothing: it may be
+gone, markers as well as the data after them. Below it log and indexes are on the disk, with one exception: while the
+broker recovers, or if it is killed then, the transaction index of the recovery point's segment lacks entries. So that
+segment's entries are found as the recovery finds them.
 
-Whole or torn, wherever a segment's offset index is missing, as where somebody deleted the indexes, or where an entry of
-its transaction index cannot be of that segment, the broker makes all indexes of the segment anew while it loads the log
-(F-8). Such entries are found from the log likewise.
+Torn or not: the broker rebuilds all indexes of a segment at start if its offset index is missing, say deleted by an
+operator, or if an entry of its transaction index cannot be the segment's (F-8). Such entries are found from the log
+likewise.
 """
 
 from __future__ import annotations
@@ -37,10 +37,9 @@ if TYPE_CHECKING:
 
 
 def decided_below(log: PartitionLog, *, may_be_torn: bool) -> int:
-    """Up to where transactions are decided: what lies at or above this offset opens, closes and aborts none.
+    """Up to where transactions are decided: data at or above this offset opens, closes and aborts none.
 
-    The high watermark; where the log may be torn and no broker tells its last stable offset, no more than the recovery
-    point.
+    The high watermark; but the recovery point if the log may be torn and no broker reports its last stable offset.
     """
     if may_be_torn and log.last_stable_offset is None:
         return min(log.high_watermark, log.recovery_point)
@@ -58,12 +57,12 @@ def decided_aborted(log: PartitionLog, reader: SegmentReader, bound: int, *, may
         return read_aborted(log, bound)
     if not may_be_torn:
         return loaded_aborted(log, reader, bound)
-    # A clean point may have raised the bound: what is below it was decided before.
+    # A checkpoint may have raised the bound: everything below it was decided before.
     return recovered_aborted(log, reader, bound, below=max(bound, decided_below(log, may_be_torn=True)))
 
 
 def loaded_aborted(log: PartitionLog, reader: SegmentReader, bound: int) -> AbortedTransactions:
-    """The aborted transactions that began below ``bound``, as a broker will have them that was stopped cleanly.
+    """The aborted transactions that began below ``bound``, as a broker has them after a clean stop.
 
     Raises:
         CorruptionError, CleanerdError: as :func:`decided_aborted`.
@@ -87,7 +86,7 @@ def recovered_aborted(
 
 
 def _loaded_entries(log: PartitionLog, reader: SegmentReader, end: int, torn_from: int | None) -> NDArray[np.void]:
-    """The entries of the segment rows below ``end``, from the log where the broker makes their indexes anew."""
+    """The entries of the segment rows below ``end``; from the log where the broker rebuilds their indexes."""
     parts = [np.zeros(0, TXN_ENTRY)]
     anew = []
     for row, segment in enumerate(log.segments[:end]):
@@ -116,9 +115,9 @@ def _recovered_entries(
     torn_from: int | None,
     before: ProducerState | None = None,
 ) -> tuple[NDArray[np.void], ProducerState | None]:
-    """What the broker writes into the transaction indexes of the segments of these rows (from, to), up to ``below``.
+    """The broker's entries for the transaction indexes of the segments of these rows (from, to), up to ``below``.
 
-    ``before``: the producers at the beginning of rows further up, if they are known. What is known here comes with it.
+    ``before``: the producers at the beginning of later rows, if they are known. The result includes them.
     """
     aborting: set[int] = set()
     for batches, count in _batches(log, reader, rows, below, torn_from):
@@ -142,7 +141,7 @@ def _recovered_entries(
                 continue
             since, began[producer] = began.get(producer, NONE), NONE
             if since != NONE and types[row] == ControlType.ABORT:
-                # The last stable offset of then is not known; a low one makes a reader look further, no more.
+                # The last stable offset of that time is unknown; a low one only makes a reader search further.
                 found.append((0, 0, producer, since, offset, since))
     return np.array(found, dtype=TXN_ENTRY), before
 
@@ -150,10 +149,10 @@ def _recovered_entries(
 def _batches(
     log: PartitionLog, reader: SegmentReader, rows: tuple[int, int], below: int, torn_from: int | None
 ) -> Iterator[tuple[_kernel.Batches, int]]:
-    """The batches of these segment rows (from, to), and how many of them lie below ``below``.
+    """The batches of these segment rows (from, to), and how many of them are below ``below``.
 
-    Damage ends a torn log. Below its recovery point, and where the broker was stopped cleanly, it ends nothing: the
-    broker cuts that segment alone, and what lies behind the damage would have told of transactions.
+    Damage ends a torn log. Below its recovery point, and after a clean stop, it does not: the broker cuts that segment
+    alone, and the data after the damage could have shown transactions.
     """
     for row, segment in enumerate(log.segments[slice(*rows)], rows[0]):
         if segment.base >= below:

@@ -1,1 +1,1 @@
-"""What cleanerd remembers between runs, in its state directory. Hints: the log decides."""
+"""State that cleanerd keeps between runs, in its state directory. It is a hint: the log decides."""

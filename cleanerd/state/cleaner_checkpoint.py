@@ -1,4 +1,4 @@
-"""cleanerd's own record of a partition: how far it is clean, and what would show that this is no longer so (U-10).
+"""cleanerd's checkpoint of a partition: how far it is clean, and facts that show whether this still holds (U-10).
 
 One JSON file a partition under ``cleanerd.state.dir``. How far it is clean is advisory: a missing, damaged or outdated
 file costs work, never data. By which rules it was cleaned is not: a file that cannot be read is not the same as none.
@@ -47,9 +47,9 @@ STATE_FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class LastSegment:
-    """The segment that ended the last cleaning; any other file in its place means that the log went its own way.
+    """The segment that ended the last cleaning; another file in its place means that the log has diverged.
 
-    The number of the device tells nothing: the same disk may have another one after a reboot, or on another host.
+    The device number is ignored: the same disk may have another one after a reboot, or on another host.
     """
 
     base: int
@@ -60,19 +60,19 @@ class LastSegment:
 
     @classmethod
     def of(cls, segment: Segment) -> LastSegment:
-        """What identifies ``segment`` as it lies there now."""
+        """The identity of ``segment`` as it is now."""
         return cls(segment.base, segment.dev, segment.inode, segment.size_bytes, segment.mtime_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class CleanerdCheckpoint:
-    """Everything below ``offset`` is clean under the rules that ``fingerprint`` stands for.
+    """Everything below ``offset`` is clean under the compaction settings of ``fingerprint``.
 
-    ``last_output``: the last segment that a cleaning wrote. Of a log that was put back to what it was before that, as a
-    volume is, all that follows may be the same. ``checkpoint``: what Kafka's said until then. None: it is not known.
-    ``log_start``: by versions, where the log began. What lies below was no candidate (U-2), and is there again where
-    a broker was killed before it wrote down that it had deleted it. None: what lies there was cleaned too.
-    ``unproven_below``: below this offset only Kafka's checkpoint says that the log is clean. None: it is not known.
+    ``last_output``: the last segment that a cleaning wrote. It detects a log that was restored to an earlier state,
+    where all later facts may be equal. ``checkpoint``: Kafka's checkpoint at that time. None: unknown.
+    ``log_start``: for versioned strategies, where the log began. Data below it was not considered (U-2), and is there
+    again if a broker was killed before it stored the new log start. None: that data was cleaned too.
+    ``unproven_below``: below this offset only Kafka's checkpoint says that the log is clean. None: unknown.
     """
 
     offset: int
@@ -87,7 +87,7 @@ class CleanerdCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Of a quarantine: since when, after how many failures in a row, and when the daemon tries again."""
+    """A quarantine's beginning, the number of failures in a row, and when the daemon tries again."""
 
     since_ms: int
     failures: int
@@ -96,11 +96,11 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """What is remembered of a partition between runs. ``quarantine`` is the reason why it was not cleaned, or None.
+    """A partition's stored state. ``quarantine`` is the reason why it was not cleaned, or None.
 
-    ``next_purge_ms`` is when tombstones or markers of the clean part reach their delete horizon, None when none waits
-    for one. ``purge_as_of``: of the part below this offset it is known; None: nobody has looked. ``rules`` is the
-    fingerprint of the last cleaning where that moved no clean point. ``quarantined_segment``: what that is about.
+    ``next_purge_ms``: when tombstones or markers of the clean section reach their delete horizon, None when none waits.
+    ``purge_as_of``: this is known for the part below this offset; None: unknown. ``rules``: the fingerprint of the last
+    cleaning if that moved no checkpoint. ``quarantined_segment``: the segment that caused the quarantine.
     """
 
     clean_point: CleanerdCheckpoint | None
@@ -141,18 +141,18 @@ class StateStore:
         self._directories: dict[str, Path] = {}
 
     def path(self, log_dir: LogDir, log: PartitionLog) -> Path:
-        """Where the partition's file is: by place (U-46) and topic id; a re-created topic starts anew (S-51)."""
+        """The partition's file: by place (U-46) and topic id; a re-created topic has a new one (S-51)."""
         return self.directory(log_dir) / state_file_name(log.name, log.topic_id)
 
     def directory_name(self, log_dir: LogDir) -> str:
-        """What the directory with the state of ``log_dir`` is called here."""
+        """The name of the directory with the state of ``log_dir``."""
         return self.places.name_of(log_dir.place)
 
     def directory(self, log_dir: LogDir) -> Path:
         """Where the files of ``log_dir``'s partitions are."""
         name = self.directory_name(log_dir)
         found = self._directories.get(name)
-        if found is None:  # asked for at every look
+        if found is None:  # used at every scan
             found = self._directories[name] = self.root / PARTITIONS / name
         return found
 
@@ -174,7 +174,7 @@ class StateStore:
             where = self.root if is_closed else path
             self._failed(where, f"{where}: cannot be read ({error.strerror}); counts as absent")
         except NewerFormatError as error:
-            # It stays where it is: nothing is wrong with it, and it may still tell by which rules was cleaned.
+            # It stays: it is not damaged, and may still show the settings of the last cleaning.
             self._failed(path, f"{path}: {error}; counts as absent until the next cleaning")
             self._newer.add(path)
         except DAMAGE as error:
@@ -199,7 +199,7 @@ class StateStore:
         try:
             self._write(path, log_dir, log, state)
         except OSError as error:
-            warning = f"cannot be written ({error.strerror}); Kafka's checkpoint alone tells how far the log is clean"
+            warning = f"cannot be written ({error.strerror}); only Kafka's checkpoint shows how far the log is clean"
             self._failed(path, f"{path}: {warning}")
         else:
             self._stands_no_longer(path)
@@ -207,8 +207,9 @@ class StateStore:
     def require_rules(self, log_dir: LogDir, log: PartitionLog, rules: str) -> None:
         """On the disk, when this returns: the partition is cleaned by ``rules``, a fingerprint (U-6).
 
-        Before its first segment is replaced, for whoever is killed after that remembers nothing. Kafka's rules need no
-        memory: they are what everybody takes who knows of no others.
+        Called before the first segment is replaced, because a process killed after that stores nothing. Kafka's rules
+        need no
+        entry: they apply where no others are known.
 
         Raises:
             MachineError: it cannot be written down.
@@ -245,9 +246,9 @@ class StateStore:
         self.in_place(path.parent, owner, write)
 
     def in_place(self, directory: Path, owner: os.stat_result, work: Callable[[], T]) -> T:
-        """What ``work`` does in ``directory``, two levels below the root, which comes into being if need be.
+        """Run ``work`` in ``directory``, two levels below the root; the directory is created if need be.
 
-        Whether it is there is looked up once in the life of this store, and when it is missing. Raises OSError.
+        Whether it exists is checked once for each store, and when it is missing. Raises OSError.
         """
         if directory in self._made:
             with suppress(FileNotFoundError):
@@ -258,7 +259,7 @@ class StateStore:
         return work()
 
     def _set_aside_unreadable(self, path: Path) -> None:
-        """What nobody could read is not replaced by what knows less (U-6). Raises OSError."""
+        """An unreadable file is set aside, not replaced by one that knows less (U-6). Raises OSError."""
         state = self.rules.of_partition(path.parent.name, path.stem)
         if isinstance(state, UnreadableState) and state.where == str(path):
             set_aside(path, self.root)
@@ -274,7 +275,7 @@ class StateStore:
         self._newer.discard(path)
 
     def recheck(self) -> None:
-        """Forget what stands no longer: somebody has seen to it. A newer release's file stands while it is there."""
+        """Forget warnings that no longer hold because an operator acted. A newer release's file keeps its warning."""
         for path in list(self.standing):
             if path in self._newer and os.path.exists(path):
                 continue
@@ -283,7 +284,7 @@ class StateStore:
                 self.standing.pop(path, None)
 
     def owner(self, log_dir: LogDir) -> os.stat_result:
-        """Whoever owns the state directory; one that comes into being belongs to the broker's user.
+        """The owner of the state directory; a new one belongs to the broker's user.
 
         Otherwise a cleaning by root would leave what the daemon, which runs as that user, cannot read or replace.
         """
@@ -299,17 +300,17 @@ def last_closed(log: PartitionLog) -> LastSegment | None:
 
 
 def state_file_name(name: TopicPartition, topic_id: uuid.UUID | None) -> str:
-    """What the partition's state file is called."""
+    """The name of the partition's state file."""
     return f"{topic_part(name.topic, topic_id)}-{name.partition}.json"
 
 
 def topic_part(topic: str, topic_id: uuid.UUID | None) -> str:
-    """What the names of a topic's state files begin with."""
+    """The prefix of a topic's state files."""
     return by_name(topic) if topic_id is None else uuid_to_base64(topic_id)
 
 
 def state_document(name: TopicPartition, state: PartitionState) -> dict[str, Any]:
-    """What a partition's state file holds, for ``document_bytes``."""
+    """The content of a partition's state file, for ``document_bytes``."""
     return {
         "format": STATE_FORMAT,
         "cleanerd": __version__,
@@ -325,7 +326,7 @@ def last_below(log: PartitionLog, offset: int) -> Segment | None:
 
 
 def segment_at(log: PartitionLog, base: int) -> LastSegment | None:
-    """What identifies the segment ``base`` as it lies there now; None when there is none."""
+    """The identity of the segment ``base`` as it is now; None if it does not exist."""
     return next((LastSegment.of(each) for each in log.segments if each.base == base), None)
 
 
@@ -336,7 +337,7 @@ def state_in(document: dict[str, Any]) -> PartitionState:
         clean_point=None if (point := document["clean_point"]) is None else clean_point_in(point),
         quarantine=document["quarantine"],
         last_result=document["last_result"],
-        # What releases before the daemon did not write.
+        # Early releases did not write it.
         retry=None if (retry := document.get("retry")) is None else Retry(**{k: int(v) for k, v in retry.items()}),
         next_purge_ms=None if (purge := document.get("next_purge_ms")) is None else int(purge),
         purge_as_of=None if (offset := document.get("purge_as_of")) is None else int(offset),

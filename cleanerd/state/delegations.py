@@ -1,7 +1,7 @@
-"""What ``cleanerd delegate`` changed in the cluster, and what was there before: ``delegations.json`` (U-8, U-9).
+"""What ``cleanerd delegate`` changed in the cluster, and the values before: ``delegations.json`` (U-8, U-9).
 
-One JSON file in ``cleanerd.state.dir``. ``hand-back`` puts back what it says; until then these
-values, not the broker's, say when cleanerd cleans the topic.
+One JSON file in ``cleanerd.state.dir``. ``hand-back`` restores its values; until then these values, not the broker's,
+decide when cleanerd cleans the topic.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class KeyChange:
 
 @dataclass(frozen=True, slots=True)
 class SavedDelegation:
-    """One delegated topic of one cluster. ``topic_id``, with hyphens, is empty where the broker did not tell it."""
+    """One delegated topic of one cluster. ``topic_id``, with hyphens, is empty if the broker did not report it."""
 
     cluster_id: str
     topic: str
@@ -73,9 +73,9 @@ class Delegations:
         self.unread: UnreadableState | None = None
 
     def load(self) -> list[SavedDelegation]:
-        """Every saved delegation; none where there is no file, or none that can be used.
+        """Every saved delegation; empty without a usable file.
 
-        ``unread`` says whether there may have been others: the file, or one that was set aside, is of no use.
+        ``unread``: there may have been others, because the file or one that was set aside cannot be used.
         """
         found = read_entries(self.path, _read)
         if isinstance(found, UnreadableState):
@@ -92,7 +92,7 @@ class Delegations:
 
     @contextlib.contextmanager
     def changing(self, wait_seconds: float = LOCK_WAIT_SECONDS) -> Iterator[_Changing]:
-        """The file for a change; nobody else changes it meanwhile. Others that do are waited for.
+        """The file, locked for a change; waits for other processes that change it.
 
         A damaged file is set aside as ``delegations.damaged``, with a warning: it may be all that is left of what was
         set before.
@@ -139,7 +139,6 @@ class _Changing:
         self._entries = entries
 
     def find(self, cluster_id: str, topic: str) -> SavedDelegation | None:
-        """What is saved of a topic."""
         return next((e for e in self._entries if (e.cluster_id, e.topic) == (cluster_id, topic)), None)
 
     def save(self, saved: SavedDelegation) -> None:

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 def clean_below(point: CleanerdCheckpoint | None, kafka_offset: int | None, *, is_valid: bool) -> int | None:
-    """The offset up to which a log is clean; None: nobody says so, and all of it is dirty.
+    """The offset up to which a log is clean; None if no source states it: all of it is dirty.
 
-    ``is_valid``: ``point`` describes the log. ``kafka_offset``: Kafka's checkpoint, None where that does not count: it
-    names none, or the topic goes by other rules than Kafka's. It counts where it is news.
+    ``is_valid``: ``point`` describes the log. ``kafka_offset``: Kafka's checkpoint, None if it has no entry or the
+    topic does not use Kafka's rules. It is used only if it changed since ``point``.
     """
     if point is None:
         return kafka_offset
@@ -26,18 +26,18 @@ def clean_below(point: CleanerdCheckpoint | None, kafka_offset: int | None, *, i
 
 
 def is_news(kafka_offset: int | None, point: CleanerdCheckpoint) -> bool:
-    """Whether Kafka's checkpoint says else than when ``point`` was remembered.
+    """Whether Kafka's checkpoint differs from when ``point`` was stored.
 
-    What we said there ourselves, or what stood there before, tells nothing of a log that went its own way since, and a
-    broker whose cleaner is off does not take it back when the log is truncated.
+    An unchanged value, cleanerd's or an earlier one, proves nothing about a log that has diverged since: a broker whose
+    cleaner is off does not lower it when the log is truncated.
     """
     return kafka_offset not in {point.offset, point.checkpoint}
 
 
 def unproven_below(point: CleanerdCheckpoint | None, clean_offset: int) -> int:
-    """Below which offset only Kafka's checkpoint says that the log, clean up to ``clean_offset``, is clean (U-50).
+    """The offset below which only Kafka's checkpoint says that the log, clean up to ``clean_offset``, is clean (U-50).
 
-    ``point``: cleanerd's own clean point, None where none describes the log. One that does not say how far it relies on
+    ``point``: cleanerd's own checkpoint, None where none describes the log. One that does not say how far it relies on
     Kafka's checkpoint proves nothing.
     """
     if point is None or point.offset < clean_offset:
@@ -56,7 +56,7 @@ def unproven_after(before: int, first_dirty_offset: int, end_offset: int) -> int
 def still_valid(point: CleanerdCheckpoint, log: PartitionLog, log_end_offset: int) -> str | None:
     """Why ``point`` no longer describes this log, or None when it does (U-10)."""
     if not log.log_start_offset <= point.offset <= log_end_offset:
-        return f"offset {point.offset} lies outside the log {log.log_start_offset}..{log_end_offset}"
+        return f"offset {point.offset} is outside the log {log.log_start_offset}..{log_end_offset}"
     if not _begins_as_then(point, log):
         return (
             f"it began at {point.log_start}, and what was deleted below is there again from {log.log_start_offset} on"
@@ -97,15 +97,15 @@ def may_descend_from(point: CleanerdCheckpoint | None, log: PartitionLog, since_
 
 
 def _begins_as_then(point: CleanerdCheckpoint, log: PartitionLog) -> bool:
-    """Whether nothing that was no candidate, because it was deleted, can be seen again."""
+    """Whether no deleted data, which was not considered, is visible again."""
     return point.log_start is None or log.log_start_offset >= point.log_start
 
 
 def _compared(point: CleanerdCheckpoint, log: PartitionLog) -> list[tuple[LastSegment, LastSegment | None]]:
-    """What was cleaned, and what lies there now; what nothing is left of, because the broker deleted it, is left out.
+    """The cleaned segments then and now, without those that the broker deleted completely.
 
-    In the place of the last cleaned segment is the last one below the clean point: after a truncation another one may
-    have begun there, beside a file that is as it was, or in whose place there is none any more.
+    In the place of the last cleaned segment is the last one below the checkpoint. After a truncation another segment
+    may have begun there, beside an unchanged file or in place of a missing one.
     """
     pairs: list[tuple[LastSegment, LastSegment | None]] = []
     last, output = last_below(log, point.offset), point.last_output

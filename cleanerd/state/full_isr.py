@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FORMAT: Final = 1
 FILE_NAME: Final = "replicas.json"
 KEPT_MS: Final = 90 * 24 * 60 * 60_000
-"""A topic without a full ISR for so long is deleted, or of a cluster that is gone."""
+"""A topic without a full ISR for this long is deleted, or its cluster is gone."""
 
 FullIsr = dict[str, dict[int, int]]
 """By topic id (32 hex digits) and partition: milliseconds."""
@@ -33,7 +33,7 @@ FullIsr = dict[str, dict[int, int]]
 def remember_full_isr(
     state_dir: Path, facts: ReplicaFacts, now_ms: int, warnings: list[str]
 ) -> Mapping[str, Mapping[int, int]]:
-    """What is remembered of the partitions in ``facts``, after what these show was added to it.
+    """The stored full ISRs of the partitions in ``facts``, updated from these.
 
     Nothing is read or written where every ISR is full. Nothing is added while the controllers' clock is ahead, and
     where the state directory does not exist or cannot be written.
@@ -90,7 +90,7 @@ def _load(path: Path, warnings: list[str]) -> FullIsr:
 
 
 def _read(data: bytes) -> list[tuple[str, dict[int, int]]]:
-    """Raises one of ``DAMAGE``: it is no such file."""
+    """Raises one of ``DAMAGE``: it is not such a file."""
     document = json.loads(data)
     require_format(document, FORMAT)
     return [

@@ -1,7 +1,7 @@
-"""What is remembered of partitions goes with them (S-51), but for the rules of a topic that lives on (U-6).
+"""Remove the state of partitions that are gone (S-51), except the rules of a topic that still exists (U-6).
 
-A partition that moved to another log directory is gone from its old one, and nothing is remembered in its new one until
-it is cleaned there. Until then the old directory's file is all that tells by which rules its winners were chosen.
+A partition that moved to another log directory is gone from its old one, and has no state in its new one until it is
+cleaned there. Until then only the old directory's file shows by which rules its records were retained.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OtherPlacesOfTopic:
-    """Where a topic may live on: in ``log_dirs``, the broker's others, or in the cluster, which ``topic_id`` asks.
+    """Where a topic may still exist: in the broker's other ``log_dirs``, or in the cluster (``topic_id``).
 
     ``all_seen``: no log directory is silent, and the cluster's topics are known; else every topic may be there.
     """
@@ -44,19 +44,19 @@ class OtherPlacesOfTopic:
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """How many files were removed, and of how many partitions that are gone the rules stay."""
+    """The number of removed files, and of gone partitions whose rules were kept."""
 
     removed: int = 0
     kept: int = 0
 
 
 def delete_gone_state(store: StateStore, log_dir: LogDir, elsewhere: OtherPlacesOfTopic) -> SweepResult:
-    """Remove what is remembered of partitions that are gone from ``log_dir``.
+    """Remove the state of partitions that are gone from ``log_dir``.
 
-    Gone is one whose directory is not there, or belongs to a topic with another id (S-51): topic ids are never used
-    again. What cannot be read stays. Of a topic that lives on, a file that names other rules than Kafka's is cut down
-    to these, and goes when the partition's new log directory has a file that names its rules (U-6). A topic without an
-    id cannot be told from one that was created after it: nothing of it stays.
+    A partition is gone if its directory does not exist or belongs to a topic with another id (S-51): topic ids are
+    never reused. Unreadable files stay. If the topic still exists, a file with other rules than Kafka's is reduced to
+    these, and removed once the partition's new log directory has a file with its rules (U-6). A topic without an id
+    cannot be distinguished from a later one of the same name, so all its files are removed.
     """
     sweep = _StateSweep(store, elsewhere)
     removed = kept = 0
@@ -83,7 +83,7 @@ def delete_gone_state(store: StateStore, log_dir: LogDir, elsewhere: OtherPlaces
 
 
 class _StateSweep:
-    """What one sweep asks of the other log directories; each is read once."""
+    """One sweep's view of the other log directories; each is read once."""
 
     def __init__(self, store: StateStore, elsewhere: OtherPlacesOfTopic) -> None:
         self._store = store
@@ -92,7 +92,7 @@ class _StateSweep:
         self._names: dict[Path, str] = {}
 
     def has_to_stay(self, name: TopicPartition, file: str, document: dict[str, Any]) -> bool:
-        """Whether nothing else tells what the state file of a partition that is gone tells of its rules."""
+        """Whether the state file of a gone partition is the only source of its rules."""
         if rules_in(document) in {None, KAFKAS_FINGERPRINT} or file == state_file_name(name, None):
             return False
         found = False
@@ -103,7 +103,7 @@ class _StateSweep:
                     return False
                 found = found or not is_gone or name in incoming_replicas(path)
             except (OSError, CleanerdError):
-                found = True  # nobody can tell
+                found = True  # unknown
         topic_id = self._elsewhere.topic_id(name.topic)
         return found or not self._elsewhere.all_seen or file == state_file_name(name, topic_id)
 
@@ -122,10 +122,10 @@ def _cut_down(store: StateStore, log_dir: LogDir, path: Path, name: TopicPartiti
 
 
 def _is_gone(log_dir: Path, name: TopicPartition, file: str) -> bool:
-    """Whether ``log_dir`` has no partition that the state file ``file`` is about."""
+    """Whether ``log_dir`` lacks the partition of the state file ``file``."""
     partition = log_dir / str(name)
     try:
-        os.stat(partition)  # Path.exists() hides, from Python 3.14 on, that a disk does not let itself be asked
+        os.stat(partition)  # from Python 3.14 on, Path.exists() hides a disk error
     except FileNotFoundError:
         return True
     metadata = read_small_file(partition / PARTITION_METADATA, max_bytes=MAX_IDENTITY_BYTES)

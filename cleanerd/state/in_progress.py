@@ -1,12 +1,11 @@
-"""What is being worked on, as marks in the state directory: a process that is killed cannot say what killed it (U-35).
+"""Cleanings in progress, as markers in the state directory: a killed process cannot say what killed it (U-35).
 
-A mark is a file below ``at-work/``, locked as long as the process that made it lives: the kernel gives the lock back
-however it ends. So a mark that nobody holds was left by one that was killed while it worked on that partition. Whoever
-finds it counts that, once, and the partition is tried last and alone; when that process is killed too, it is left alone
-for a while. A machine that went down says nothing about a partition and is not counted, nor is an end that was asked
-for.
+A marker is a file below ``at-work/``, locked while its process lives: the kernel releases the lock however the process
+ends. So an unlocked marker belongs to a process that was killed while it cleaned that partition. The process that finds
+it counts it, once, and tries the partition last and alone; after a second death the partition is left alone for a
+while. A machine that went down says nothing about a partition and is not counted, nor is a requested end.
 
-Marks are advisory: one that cannot be written or read costs that knowledge, never a cleaning.
+Markers are advisory: if one cannot be written or read, only that knowledge is lost, never a cleaning.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ if TYPE_CHECKING:
 
 PLACE: Final = "at-work"
 TOO_MANY_DEATHS: Final = 2
-"""After so many in a row a partition is left alone: the first may have been another's fault, the second was alone."""
+"""After that many in a row a partition is left alone: another one may have caused the first, but not the second."""
 
 SAME_BOOT_SECONDS: Final = 120.0
-"""How far off the time of the last boot may be told by a clock that is set right meanwhile."""
+"""Tolerance for the time of the last boot, which changes when the clock is corrected."""
 
 _FORMAT: Final = 1
 _MODE: Final = 0o600
@@ -65,7 +64,7 @@ class CrashSuspect:
 
     @property
     def reason(self) -> str:
-        """What is told of it."""
+        """The reason in messages."""
         if not self.is_too_much:
             return "cleanerd was killed while it worked on this partition: it is tried last, with nothing beside it"
         return (
@@ -77,7 +76,7 @@ class CrashSuspect:
 
 @dataclass(frozen=True, slots=True)
 class _InFlightMarker:
-    """What stands in the file. ``left``: its death is counted already, at ``at_ms``; else work began then."""
+    """The file's content. ``left``: its death is counted already, at ``at_ms``; otherwise work began then."""
 
     deaths: int
     at_ms: int
@@ -87,7 +86,7 @@ class _InFlightMarker:
 
 
 class InFlightMarkers:
-    """The marks of one state directory; from any thread."""
+    """The markers of one state directory; for any thread."""
 
     def __init__(self, store: StateStore) -> None:
         self._store = store
@@ -98,7 +97,7 @@ class InFlightMarkers:
 
     @contextlib.contextmanager
     def working(self, log_dir: LogDir, name: TopicPartition) -> Iterator[None]:
-        """Leave a mark for as long as the block runs; however it ends, this process has survived it."""
+        """Leave a marker while the block runs; however the block ends, this process has survived it."""
         lock = self._begin(log_dir, str(name))
         try:
             yield
@@ -107,7 +106,7 @@ class InFlightMarkers:
                 self._end(lock)
 
     def begin_shutdown(self) -> None:
-        """An end that was asked for begins: whoever is still at work may be cut short, and is not to blame."""
+        """A requested end begins: work that is cut short now is not to blame."""
         self._ends = True
         for lock in list(self._held):
             self._end(lock)
@@ -138,7 +137,7 @@ class InFlightMarkers:
         self._finish(lock, held)
 
     def _finish(self, lock: int, held: tuple[LogDir, str]) -> None:
-        """Remove the mark, and let go of it then: whoever found one that nobody holds would say that we were killed.
+        """Remove the marker, then release it: an unlocked marker would look like a killed process.
 
         One that cannot be removed, as on a file system that is read-only by now, is held until it can be.
         """
@@ -162,7 +161,7 @@ class InFlightMarkers:
             self._finish(lock, mark)
 
     def suspects(self, log_dir: LogDir) -> dict[TopicPartition, CrashSuspect]:
-        """Whose mark nobody holds; a death that is found is counted once, whoever looks again."""
+        """The partitions with unlocked markers; each death is counted once, by the first that finds it."""
         self._finish_stuck()
         found: dict[TopicPartition, CrashSuspect] = {}
         try:
@@ -174,7 +173,7 @@ class InFlightMarkers:
                     elif name.endswith(_TEMPORARY):
                         _sweep(name, place)
         except OSError:
-            pass  # there are none, or nobody may look
+            pass  # none exist, or they cannot be read
         return found
 
     def _suspect(self, name: str, place: int) -> CrashSuspect | None:
@@ -201,7 +200,7 @@ class InFlightMarkers:
                 os.unlink(str(name), dir_fd=place)
 
     def clear_failures(self, log_dir: LogDir, name: TopicPartition) -> CrashSuspect | None:
-        """Somebody wants it tried again: it is, last and alone, and one more death is too much."""
+        """An operator wants it tried again: it is, last and alone, and one more death is the limit."""
         with contextlib.suppress(OSError), self._place(log_dir) as place, _locked(str(name), place) as free:
             mark = _read(str(name), place) if free else None
             if mark is None or not mark.left:
@@ -221,7 +220,7 @@ class InFlightMarkers:
 def _write(name: str, place: int, mark: _InFlightMarker, owner: os.stat_result, *, lock: bool) -> int:
     """Replace the file, which is locked before it can be seen under its name; returns its descriptor.
 
-    Nothing waits for the disk: a machine that goes down need not find it.
+    Nothing waits for the disk: after a crash of the machine the file is not needed.
     """
     temporary = f"{secrets.token_hex(8)}{_TEMPORARY}"
     descriptor = create(temporary, dir_fd=place, mode=_MODE)
@@ -242,7 +241,7 @@ def _write(name: str, place: int, mark: _InFlightMarker, owner: os.stat_result, 
 
 
 def _read(name: str, place: int) -> _InFlightMarker | None:
-    """None: there is none, or nobody can make sense of it."""
+    """None if the file does not exist or cannot be parsed."""
     try:
         document = json.loads(read_whole(name, dir_fd=place, max_bytes=_MOST_BYTES, one_name=True))
         require_format(document, _FORMAT)
@@ -255,7 +254,7 @@ def _read(name: str, place: int) -> _InFlightMarker | None:
 
 @contextlib.contextmanager
 def _locked(name: str, place: int) -> Iterator[bool]:
-    """Whether nobody else holds the file of that name; it is ours in the block."""
+    """Whether no other process holds that file; the block holds it."""
     descriptor = open_to_read(name, dir_fd=place, one_name=True)
     try:
         try:
@@ -279,7 +278,7 @@ def _is_file(name: str, place: int, descriptor: int) -> bool:
 
 
 def _sweep(name: str, place: int) -> None:
-    """A temporary file whose maker is gone."""
+    """Remove a temporary file whose process is gone."""
     with contextlib.suppress(OSError), _locked(name, place) as free:
         if free:
             os.unlink(name, dir_fd=place)

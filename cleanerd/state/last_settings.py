@@ -1,7 +1,7 @@
 """By which rules a topic was last cleaned, as far as the state directory remembers any of its partitions (U-6).
 
-Reads the partitions' state files and changes none. What is not there says nothing. What is there and cannot be read, or
-is damaged, may have said anything: that is an answer of its own, ``UnreadableState``.
+Reads the partitions' state files and changes none. A missing file says nothing. An unreadable or damaged one may have
+said anything: the answer is ``UnreadableState``.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ SUFFIX: Final = ".json"
 _LONGEST_NAME: Final = 255 - len("name-") - len("-2147483647") - len(DAMAGED)
 _NAME_KEPT: Final = 180
 _MOST_TOPICS: Final = 20_000
-"""Answers are kept of so many, each once for each log directory; a cluster makes and deletes topics for years."""
+"""Limit of cached topics, each with an answer for each log directory; a cluster creates and deletes topics for years.
+"""
 
 
 def by_name(topic: str) -> str:
-    """What the state files of a topic without an id begin with.
+    """The prefix of the state files of a topic without an id.
 
     A name may be so long that no file can be called by it and a partition's number; ``=`` is in no topic's name.
     """
@@ -46,7 +47,7 @@ def by_name(topic: str) -> str:
 class LastSettings:
     """Answers for one state directory; a directory in it is listed once while nothing in it changes.
 
-    Of ``most_topics`` the answers are kept.
+    The answers of ``most_topics`` are cached.
     """
 
     def __init__(self, root: Path, *, most_topics: int = _MOST_TOPICS) -> None:
@@ -59,19 +60,19 @@ class LastSettings:
         self._rules: dict[tuple[str, str], tuple[int, str | None]] = {}
 
     def is_empty(self) -> bool:
-        """Whether nothing was ever remembered, looked up as long as it was so: a first start asks of thousands."""
+        """Whether no state was ever stored; checked again while that is so: a first start queries thousands."""
         if self._may_be_empty:
             try:
                 os.lstat(self._root_text)
             except FileNotFoundError:
                 return True
             except OSError:
-                pass  # whoever reads there is told why he cannot
+                pass  # reading it reports the error
             self._may_be_empty = False
         return False
 
     def of_partition(self, directory: str, stem: str) -> str | UnreadableState | None:
-        """The fingerprint that one partition's state file tells; ``stem`` is its name without the suffix."""
+        """The fingerprint in one partition's state file; ``stem`` is its name without the suffix."""
         place = self._root / directory
         return self._in(place, lambda opened: _read_state(place, stem, opened))
 
@@ -89,7 +90,7 @@ class LastSettings:
             if known is None or known[0] != written.changed_ns:
                 found = first(_read_state(place, stem, opened) for stem in self._stems(directory, topic, opened))
                 if isinstance(found, UnreadableState):
-                    return found  # whoever mends it may leave the directory's time as it is
+                    return found  # a repair may leave the directory's time unchanged
                 if len(self._rules) >= self._most_topics:
                     self._rules.clear()
                 known = self._rules[directory, topic] = written.to_compare_ns, found
@@ -98,7 +99,7 @@ class LastSettings:
         return self._in(place, look)
 
     def of_name(self, topic: str, topic_id: uuid.UUID | None) -> list[str | UnreadableState]:
-        """What a topic's partitions tell in all log directories, each answer once."""
+        """The fingerprints of a topic's partitions in all log directories, without duplicates."""
         listed = self._directories()
         if isinstance(listed, UnreadableState):
             return [listed]
@@ -120,18 +121,18 @@ class LastSettings:
         return self._in(self._root, lambda opened: sorted(names_in(".", opened))) or []
 
     def _stems(self, directory: str, topic: str, opened: int) -> list[str]:
-        """Of a topic's state files in ``directory``, which is open, ascending; also of those that were set aside."""
+        """The stems of a topic's state files in ``directory``, ascending; with those that were set aside."""
         written = directory_time(opened)
         known = self._names.get(directory)
         if known is None or known[0] != written.changed_ns:
             known = self._names[directory] = written.to_compare_ns, sorted(names_in(".", opened))
         names, begin = known[1], f"{topic}-"
-        first, end = bisect_left(names, begin), bisect_left(names, f"{topic}.")  # "." comes after "-"
+        first, end = bisect_left(names, begin), bisect_left(names, f"{topic}.")  # "." sorts after "-"
         split = [os.path.splitext(name) for name in names[first:end]]
         return sorted({stem for stem, suffix in split if suffix in {SUFFIX, DAMAGED} and "-" not in stem[len(begin) :]})
 
     def _in(self, place: Path, look: Callable[[int], T]) -> T | UnreadableState | None:
-        """What ``look`` finds in the directory ``place``, of which it gets a descriptor; None where there is none."""
+        """The result of ``look`` with a descriptor of the directory ``place``; None if it does not exist."""
         if self.is_empty():
             return None
         try:
@@ -144,7 +145,7 @@ class LastSettings:
 
 
 def rules_in(document: dict[str, Any]) -> str | None:
-    """The fingerprint of the last cleaning that a state file tells; raises one of ``DAMAGE``."""
+    """The fingerprint of the last cleaning in a state file; raises one of ``DAMAGE``."""
     rules, point = document.get("rules"), document["clean_point"]
     if rules is None and point is not None:
         rules = point["fingerprint"]
@@ -162,7 +163,7 @@ def first(answers: Iterable[str | UnreadableState | None]) -> str | UnreadableSt
 
 
 def _read_state(place: Path, stem: str, directory: int) -> str | UnreadableState | None:
-    """By the state file; where that tells nothing, one that was set aside may have."""
+    """From the state file; if that has none, from one that was set aside."""
     try:
         told = rules_in(json.loads(read_whole(stem + SUFFIX, dir_fd=directory, max_bytes=MAX_FACTS_BYTES)))
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""What time it was when cleanerd last ran, in ``clock.json`` of the state directory (U-42).
+"""The time when cleanerd last ran, in ``clock.json`` of the state directory (U-42).
 
-The daemon writes it every minute and when it ends, ``clean`` and ``stage`` when they are done. Nothing depends on it:
-where it is missing or cannot be read, the clock is believed.
+The daemon writes it every minute and when it ends, ``clean`` and ``stage`` at their end. Without a readable file the
+clock is trusted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MAX_MS: Final = 2**53 - 1
 
 
 def read_clock(state_dir: Path, warnings: list[str]) -> Clock:
-    """The clock, which goes on from where it was; a file that cannot be used is told in ``warnings``."""
+    """The clock, which continues from the stored time; ``warnings`` names a file that cannot be used."""
     found = entries_of(state_dir / FILE_NAME, _read, warnings)
     return Clock(last=found[0] if found else None, boot=boot_id())
 
@@ -32,7 +32,7 @@ def save_time(state_dir: Path, last: LastTime) -> str:
 
 
 def boot_id(place: Path = _BOOT_ID) -> str:
-    """Of this start of this machine; empty where that is not shown, as to a service that may not see all of /proc."""
+    """The id of this boot; empty if it is hidden, as from a service that cannot read all of /proc."""
     try:
         return place.read_text().strip()
     except OSError:

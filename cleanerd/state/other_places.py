@@ -1,4 +1,4 @@
-"""What a state directory knows of a log besides its own state: from other partitions, places and copies (U-6, U-46)."""
+"""What the state directory knows about a log from other partitions, places and copies (U-6, U-46)."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def rules_of(
 ) -> str | UnreadableState | None:
     """The fingerprint of the rules that the topic was last cleaned by; None when no cleaning is remembered.
 
-    ``state`` is what is remembered of the partition itself. If that is nothing, another partition of the topic tells,
-    in another log directory if need be: a topic has the same rules everywhere. Of a place with the same directory id
-    only what this log may be a copy of counts (U-46). State that cannot be read is ``UnreadableState``.
+    ``state`` is the partition's own state. Without it, another partition of the topic decides, in another log directory
+    if need be: a topic has the same rules everywhere. From a place with the same directory id only the state of the log
+    that this may be a copy of is used (U-46). Unreadable state is ``UnreadableState``.
     """
     if state is not None and state.cleaned_by is not None:
         return state.cleaned_by
@@ -49,7 +49,7 @@ def rules_of(
 
 
 def copied_point(store: StateStore, log_dir: LogDir, log: PartitionLog) -> CleanerdCheckpoint | None:
-    """The clean point of the log that ``log``, which has no state of its own, may be a copy of; None: of none."""
+    """The checkpoint of the log that ``log``, which has no state of its own, may be a copy of, or None."""
     stem = store.path(log_dir, log).stem
     for name, known in store.places.other_places(log_dir.place)[1].items():
         point = _point_in(store, name, stem)

@@ -1,4 +1,4 @@
-"""What is remembered of a partition that could not be cleaned, and when that counts no more (OP-10)."""
+"""The quarantine of a partition that could not be cleaned, and when it ends (OP-10)."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def quarantined(
 
 
 def is_outdated(state: PartitionState, log: PartitionLog) -> bool:
-    """Whether the segment that the quarantine is about is no longer what it was: repaired, cleaned or deleted since.
+    """Whether the quarantined segment has changed since: repaired, cleaned or deleted.
 
-    Nobody knows whether anything is wrong then, so there is no reason to wait.
+    Then nothing shows that a fault remains, so there is no reason to wait.
     """
     about = state.quarantined_segment
     return state.quarantine is not None and about is not None and segment_at(log, about.base) != about
 
 
 def forget_quarantine(store: StateStore, log_dir: LogDir, log: PartitionLog) -> None:
-    """What was wrong with the partition is so no more, although its clean point stays what it was."""
+    """The partition's fault is gone, although its checkpoint is unchanged."""
     state = store.load(log_dir, log)
     if state is not None and (state.quarantine is not None or state.retry is not None):
         store.save(log_dir, log, replace(state, quarantine=None, retry=None, quarantined_segment=None))

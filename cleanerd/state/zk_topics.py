@@ -1,8 +1,8 @@
-"""What a broker in ZooKeeper mode said of its topics' configuration: ``topics.json`` in the state directory.
+"""Topic configurations reported by a broker in ZooKeeper mode: ``topics.json`` in the state directory.
 
-Such a broker keeps nothing of it on its disks, so it is asked while it runs, and what it said is kept for when it does
-not. One JSON file. Each of a broker's log directories asks for the topics that it holds, and has an entry of its own:
-a broker that runs on a copy has the same cluster and node, and may have other topic configurations (U-46).
+Such a broker has no topic configuration on its disks, so cleanerd queries it while it runs, and stores the answer in
+one JSON file. Each of a broker's log directories has an entry with its topics: a broker on a copy has the same cluster
+and node, but may have other topic configurations (U-46).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 FORMAT: Final = 1
 FILE_NAME: Final = "topics.json"
 KEPT_MS: Final = 7 * 24 * 60 * 60_000
-"""A topic that nobody has asked for since is deleted, or its log directory is none of the broker's any more."""
+"""A topic that was not queried since is deleted, or its log directory does not belong to the broker any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class CachedTopic:
-    """A topic's id, with hyphens (empty: it has none, or the broker does not tell it), and its configuration.
+    """A topic's id, with hyphens (empty: it has none, or the broker does not report it), and its configuration.
 
     ``asked_ms``: when it was.
     """
@@ -46,7 +46,7 @@ class CachedTopic:
 
 @dataclass(frozen=True, slots=True)
 class CachedTopics:
-    """What a broker of one cluster said, at ``asked_ms`` last, of the topics that one log directory holds.
+    """The topics of one log directory as a broker of one cluster reported them, last at ``asked_ms``.
 
     ``place``: what the state directory calls that log directory.
     """
@@ -71,11 +71,10 @@ class TopicCache:
         self.warnings: list[str] = []
 
     def of(self, cluster_id: str, node_id: int, place: str) -> CachedTopics | None:
-        """What one broker of a cluster said last of the topics in ``place``."""
         return next((each for each in self._load() if each.about == (cluster_id, node_id, place)), None)
 
     def save(self, topics_now: CachedTopics) -> CachedTopics:
-        """Keep it, beside what that broker said of other topics; returns all of it.
+        """Store it, beside that broker's other topics; returns all of them.
 
         Where it cannot be kept, that is a warning.
         """
@@ -96,7 +95,7 @@ class TopicCache:
                 write_state_file(self.path, document_bytes(document), directory.stat())
         except OSError as error:
             self.warnings.append(
-                f"{self.path}: cannot be written ({error.strerror}): what the broker says of its topics is not kept"
+                f"{self.path}: cannot be written ({error.strerror}): the broker's topic configuration is not cached"
             )
         return topics_now
 
@@ -105,14 +104,14 @@ class TopicCache:
 
 
 def _read(data: bytes) -> list[CachedTopics]:
-    """Raises one of ``DAMAGE``: it is no such file."""
+    """Raises one of ``DAMAGE``: it is not such a file."""
     document = json.loads(data)
     require_format(document, FORMAT)
     return [_entry(entry) for entry in document["brokers"]]
 
 
 def _document(topics_now: CachedTopics) -> dict[str, Any]:
-    """As earlier releases read it: of a topic only a time of its own is written beside what they know."""
+    """Readable by earlier releases: only topics with a time of their own have an extra field."""
     document = asdict(topics_now)
     for topic in document["topics"].values():
         if topic["asked_ms"] == topics_now.asked_ms:

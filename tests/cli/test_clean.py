@@ -232,7 +232,7 @@ def test_marker_stays(root: Path, shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "says"),
     [
-        (("--first-dirty", "8"), 4, "--first-dirty 8 lies outside the log 0..7"),
+        (("--first-dirty", "8"), 4, "--first-dirty 8 is outside the log 0..7"),
         (("--up-to", "7"), 4, "--up-to 7 is above the bound 6"),
         (("--first-dirty", "-1"), 2, "--first-dirty"),
         (("--first-dirty", "x"), 2, "--first-dirty"),

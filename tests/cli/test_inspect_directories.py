@@ -53,7 +53,7 @@ def test_damage_in_one_segment_does_not_hide_the_others(capsys: Capture, log_dir
 def test_a_damaged_index_shows_in_the_row(capsys: Capture, log_dir: Path) -> None:
     (log_dir / "orders-0" / "00000000000000000031.timeindex").write_bytes(b"\xff" * 13)
     document = inspected(capsys, log_dir / "orders-0", code=5)
-    assert "13 bytes are no multiple" in document["segments"][1]["error"]
+    assert "13 bytes are not a multiple" in document["segments"][1]["error"]
     assert document["segments"][1]["batches"] == 5
 
 

@@ -101,7 +101,7 @@ def test_names_of_kafka_elsewhere(toml: Path) -> None:
     # Written where it has no effect, although it would have one elsewhere: a mistake, and the way out.
     assert "max.message.bytes is a topic's key" in refused("max.message.bytes=5")
     toml.write_text("[topics.a]\nnum.io.threads = 5\n")
-    assert "num.io.threads is no topic's key, but a broker's" in refused(files=(toml,))
+    assert "num.io.threads is a broker's key, not a topic's" in refused(files=(toml,))
 
 
 @pytest.mark.parametrize(

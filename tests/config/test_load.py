@@ -39,7 +39,7 @@ def test_a_directory_without_files_is_a_warning(tmp_path: Path) -> None:
     """The wrong directory would go unnoticed; a ConfigMap without keys is no reason not to start."""
     (tmp_path / "cleanerd.tml").write_text("cleanerd.mode = 'auto'\n")
     (text,) = load(files=[tmp_path]).stray
-    assert text == f"{tmp_path}: there is no .toml file in it, so it sets nothing"
+    assert text == f"{tmp_path}: the directory contains no .toml file, so it sets nothing"
 
 
 def test_a_directory_is_read_in_sorted_order(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ BAD_VALUES = [
     ("log.segment.bytes=2GiB", "at most 2^31-1"),
     ("log.retention.hours=90m", "not a whole number of them"),
     ("topics.orders.retention.ms=-2", "at least -1"),
-    ("log.retention.ms=0s", "1 or more, or -1 (for ever)"),
+    ("log.retention.ms=0s", "1 or more, or -1 (indefinitely)"),
     ("producer.id.expiration.ms=30d", "at most 2^31-1"),
     ("cleanerd.lease.probe=never", "one of: auto, required"),
     ("cleanerd.broker.version=4", "auto, or a release such as 3.9"),

@@ -65,8 +65,8 @@ def test_zero_tail_of_a_preallocated_index() -> None:
 @pytest.mark.parametrize(
     ("data", "position", "problem"),
     [
-        (OFFSET[:-1], 0, "7 bytes are no multiple"),
-        (OFFSET + b"\0", 8, "9 bytes are no multiple"),
+        (OFFSET[:-1], 0, "7 bytes are not a multiple"),
+        (OFFSET + b"\0", 8, "9 bytes are not a multiple"),
         (offsets((5, 100), (5, 200)), 8, "entry 1: the offset does not rise"),
         (offsets((5, 100), (9, 200), (7, 300)), 16, "entry 2: the offset does not rise"),
         (offsets((5, 100), (0, 0), (9, 300)), 8, "entry 1"),  # a hole is no tail
@@ -85,7 +85,7 @@ def test_bad_offset_index(data: bytes, position: int, problem: str) -> None:
 @pytest.mark.parametrize(
     ("data", "position", "problem"),
     [
-        (TIME[:-1], 0, "11 bytes are no multiple"),
+        (TIME[:-1], 0, "11 bytes are not a multiple"),
         (times((7, 5), (7, 6)), 12, "entry 1: the timestamp does not rise"),
         (times((7, 5), (8, 4)), 12, "entry 1: the offset falls"),
         (times((-1, 5)), 0, "entry 0: a negative timestamp"),

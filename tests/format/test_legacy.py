@@ -108,9 +108,9 @@ def test_lz4_of_magic_0_has_a_wrong_header_checksum(checksum: int) -> None:
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (A, "no whole message of magic 0 or 1"),
-        (F1[:-1], "no whole message"),
-        (F1 + b"\0", "no whole message"),
+        (A, "not a whole message of magic 0 or 1"),
+        (F1[:-1], "not a whole message"),
+        (F1 + b"\0", "not a whole message"),
         (F1[:-1] + b"w", "CRC-32 of the message at offset 50"),
     ],
     ids=label,

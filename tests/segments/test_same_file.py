@@ -270,7 +270,7 @@ def test_kernel_errors_have_one_class(raised: Exception, told: str) -> None:
 
 def test_no_memory_is_the_machines(log: PartitionLog) -> None:
     """U-38: nothing is wrong with the log, and the next one may fit."""
-    with pytest.raises(MachineError, match="there is no memory left"), translated_kernel_errors(str(log.path)):
+    with pytest.raises(MachineError, match="no memory is left"), translated_kernel_errors(str(log.path)):
         np.empty(1 << 60, np.uint8)
 
 

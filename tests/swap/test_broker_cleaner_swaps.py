@@ -132,7 +132,7 @@ def test_no_memory(way: str, root: Path) -> None:
 
     result = round_of(way, root, refuses)
     assert (result.outcome, exit_code([result])) == ("failed", 1)
-    assert "there is no memory left" in result.reason
+    assert "no memory is left" in result.reason
     assert result.error is not None
     assert isinstance(result.error.__cause__, MemoryError)
     assert result.error.__traceback__ is result.error.__cause__.__traceback__ is None

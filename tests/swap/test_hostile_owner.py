@@ -201,7 +201,7 @@ def test_a_directory_in_the_place_of_a_new_one(
     monkeypatch.setattr(os, "mkdir", mkdir)
     place = open_trusted_directory(tmp_path)
     try:
-        with pytest.raises(HostileNameError, match="another directory was put in its place"):
+        with pytest.raises(HostileNameError, match="another directory took its place"):
             new_directory("new", dir_fd=place, mode=0o755)
     finally:
         os.close(place)
