@@ -52,7 +52,7 @@ def wall_ms() -> int:
 
 
 def steady_ms() -> int:
-    """Goes on while the machine sleeps: waking up is no jump."""
+    """Continues while the machine sleeps: waking up is not a jump."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 

@@ -1,1 +1,1 @@
-"""Which records stay, and which partitions are worth a cleaning. Pure: columns in, columns out, time as ``now_ms``."""
+"""Which records are retained, and which partitions to clean. Pure: columns in, columns out, time as ``now_ms``."""

@@ -1,4 +1,4 @@
-"""Is it worth cleaning, and how far may it go: Kafka's own bounds and ratio (C-03, C-05..C-11)."""
+"""Whether a log is worth cleaning, and how far it may be cleaned: Kafka's own bounds and ratio (C-03, C-05..C-11)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FirstDirty:
-    """Where the dirty part begins, and what had to be repaired to say so (C-03; empty when nothing)."""
+    """Where the dirty section begins, and what had to be repaired to find it (C-03; empty when nothing)."""
 
     offset: int
     repair: str
@@ -35,7 +35,7 @@ def first_dirty(checkpoint: int | None, log_start_offset: int, log_end_offset: i
 
 
 class LimitedBy(StrEnum):
-    """What sets how far a log may be cleaned (S-01), in the words that operators and ``--json`` get."""
+    """What limits how far a log may be cleaned (S-01), as shown to operators and in ``--json``."""
 
     ACTIVE_SEGMENT = "the active segment"
     HIGH_WATERMARK = "the high watermark"
@@ -119,7 +119,7 @@ def too_young(largest_timestamps_ms: Iterable[tuple[int, int]], now_ms: int, min
 
 
 def due_at_ms(first_timestamps_ms: Sequence[int], max_lag_ms: int) -> int | None:
-    """When ``max.compaction.lag.ms`` makes a log due (C-10); None when no segment says how old it is.
+    """When ``max.compaction.lag.ms`` makes a log due (C-10); None when no segment shows its age.
 
     Args:
         first_timestamps_ms: of each dirty segment that is not active, the largest timestamp of its first batch.

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 MAX_RELATIVE_OFFSET = 2**31 - 1
 MAX_SEGMENT_BYTES = 2**31 - 1
 MAX_SOURCES = 200
-"""U-36: whoever swaps a group renames the files of every source, and a broker holds its lock meanwhile."""
+"""U-36: a swap renames the files of every source, while the broker holds its lock."""
 MOST_RECORDLESS = 8
-"""D-02: so many outputs without a record may follow each other, and one more where a group ends.
+"""D-02: at most this many outputs without a record in a row, and one more where a group ends.
 
 Consumers of librdkafka get an error after ten.
 """
@@ -53,9 +53,9 @@ class DecidedSegment:
 
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
-    """What one output segment may hold. ``max_span_ms`` keeps retention by time effective (U-17); None: no limit.
+    """The limits of one output segment. ``max_span_ms`` keeps retention by time effective (U-17); None: no limit.
 
-    ``most_bytes`` is what no segment may pass, whatever the topic says.
+    ``most_bytes``: the limit of every segment, whatever the topic says.
     """
 
     segment_bytes: int
@@ -146,7 +146,7 @@ class _Span:
     def _spans(self, most_ms: int) -> bool:
         """Whether the records are of about one time, and none gets a much earlier one.
 
-        Where records have no time a broker goes by the file's, unless a batch that is there for its producer has one.
+        Where records have no time a broker uses the file's, unless a batch that stays for its producer has one.
         """
         outdated = 0 <= self.batch_time_ms < self.file_time_ms - most_ms
         return not outdated and self.max_timestamp_ms - self.min_timestamp_ms <= most_ms
@@ -213,7 +213,7 @@ def split(rows: Group, before: int) -> tuple[Group, Group]:
 
 
 def _release_idle(spans: list[_Span], outcomes: Sequence[DecidedSegment], limits: GroupLimits) -> list[_Span]:
-    """Take spans apart again in which nothing changes: joining alone is no reason to write."""
+    """Split unchanged spans again: joining alone is not a reason to write."""
     released: list[_Span] = []
     for span in spans:
         if span.changed:

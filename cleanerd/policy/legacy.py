@@ -1,7 +1,7 @@
 """Batches of message format v0 and v1: when their tombstones go, and in which form the batches stay (F-3, R534-4).
 
-These formats have no delete horizon. How long a tombstone has been seen is guessed from the modification times of the
-segment files, which a cleaning hands on from the last source to the segment that replaces it (C-65).
+These formats have no delete horizon. The age of a tombstone is estimated from the modification times of the segment
+files, which a cleaning passes on from the last source to the segment that replaces it (C-65).
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ def horizon_ms(clean_mtimes_ms: Sequence[int], delete_retention_ms: int, bound_m
 
 
 def batch_flags(batches: _kernel.Batches, *, mtime_ms: int, legacy_horizon_ms: int, convert: bool) -> NDArray[np.uint8]:
-    """[b] uint8 of ``BATCH_*``: what sets v0 and v1 batches of a segment apart; 0 for v2.
+    """[b] uint8 of ``BATCH_*``: the differences of a segment's v0 and v1 batches; 0 for v2.
 
-    Their tombstones go unless the segment was modified after the horizon (C-35, C-45.6). ``convert``: whatever stays
-    becomes v2 (F-3.3), and gets a horizon as any v2 batch does; otherwise the format stays (F-3.2), and only a wrapper
-    that is mixed with another magic is made anew (KAFKA-4298).
+    Their tombstones are removed unless the segment was modified after the horizon (C-35, C-45.6). ``convert``: retained
+    batches become v2 (F-3.3), and get a horizon as any v2 batch does. Otherwise the format stays (F-3.2), and only a
+    wrapper that is mixed with another magic is rebuilt (KAFKA-4298).
     """
     old = batches.magic < 2
     flags = np.zeros(len(batches), dtype=np.uint8)
@@ -62,13 +62,13 @@ def converts(
     *,
     zookeeper: bool = False,
 ) -> tuple[bool, str]:
-    """Whether v0 and v1 batches become v2 as with a 4.x broker's cleaner, and who says so (U-18).
+    """Whether v0 and v1 batches become v2 as in a 4.x broker's cleaner, and the source of that (U-18).
 
     Args:
         version: release that the operator named, None: find out.
         supported: lowest and highest metadata version level that the broker registered with, None when unknown.
         features: the cluster's feature levels, None when unknown.
-        zookeeper: the broker's metadata lies in ZooKeeper.
+        zookeeper: the broker's metadata is in ZooKeeper.
     """
     if version is not None:
         return version >= FIRST_WITHOUT_LEGACY, "setting"

@@ -1,7 +1,7 @@
 """The transaction indexes, compared with the markers in the log itself (U-44).
 
-An index can be missing, short or wrong beside a log that is whole: indexes were not copied, or the broker had lost its
-producer state when the marker came. The markers decide then, where the log leaves no doubt.
+An index can be missing, short or wrong beside a whole log: indexes were not copied, or the broker had lost its producer
+state when the marker came. Then the markers decide, where the log is unambiguous.
 
 The comparison has two steps. :class:`MarkerCheck` compares each data batch with its producer's next marker, in columns,
 and finds the producers that disagree. :class:`MarkedTransactions` reads the headers of the log once more for those
@@ -41,7 +41,7 @@ _MARKER_OF: Final = COMMIT - COMMITTED_DATA
 
 @dataclass(frozen=True, slots=True)
 class MarkerEdges:
-    """What a chunk of a segment contributes to a :class:`MarkerCheck`: producer ids, each array ascending and unique.
+    """A chunk's part of a :class:`MarkerCheck`: producer ids, each array ascending and unique.
 
     ``contradicted``: their data is ended inside the chunk by the other kind of marker than the index says.
     ``committing`` and ``aborting``: by the producer's first marker in the chunk. ``committed`` and ``aborted``:
@@ -90,7 +90,7 @@ class MarkerEdges:
 
     @classmethod
     def from_json(cls, columns: Sequence[Sequence[int]]) -> MarkerEdges:
-        """What :meth:`to_json` was called on."""
+        """The edges from :meth:`to_json`."""
         return cls(*(np.array(ids, dtype=np.int64) for ids in columns))
 
     def _columns(self) -> tuple[NDArray[np.int64], ...]:
@@ -105,7 +105,7 @@ def _by_producer(producer_id: NDArray[np.int64]) -> NDArray[np.intp]:
 
 
 class MarkerCheck:
-    """Compares what the index says of data with the markers that follow; chunks are taken in log order."""
+    """Compares the index with the markers that follow the data; takes chunks in log order."""
 
     def __init__(self) -> None:
         self._committed = _NO_IDS
@@ -160,7 +160,7 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """A transaction of which the index says something else than the log.
+    """A transaction for which index and log differ.
 
     ``marker``: the offset of its marker, None where it has none. ``index_says``: in words. ``at``: the offset whose
     segment has the index that is wrong.
@@ -313,7 +313,7 @@ class MarkedTransactions:
             self._wrong[own] = True
         if opened is None or opened.first >= self._bound:
             return
-        # The last stable offset of that time is not known; a low one makes a reader look further, no more.
+        # The last stable offset of that time is unknown; a low one only makes a reader search further.
         self._added.append((0, 0, opened.producer_id, opened.first, marker, opened.first))
         says = "it was not aborted" if own is None else f"it begins at offset {begins}"
         self._corrected(Disagreement(opened, marker, True, says, marker))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LastRecords:
-    """What is known last of each active producer.
+    """The last known batches of each active producer.
 
     ``data_offsets``: last offsets of the batches with a producer's last sequence, ascending int64.
     ``marker_producers`` and ``marker_epochs``: producers of whose epoch only markers are known, ascending by id and
@@ -46,7 +46,7 @@ class LastRecords:
         )
 
     def also(self, producers: Iterable[tuple[int, int | None, int]]) -> LastRecords:
-        """What another view holds on to stays as well: of each producer its id, last data offset or None, and epoch."""
+        """Add another view's batches: of each producer its id, last data offset or None, and epoch."""
         data = set(self.data_offsets.tolist())
         markers = set(zip(self.marker_producers.tolist(), self.marker_epochs.tolist(), strict=True))
         for producer_id, last_data_offset, epoch in producers:
@@ -84,7 +84,7 @@ def _rows_at(last_offset: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArr
     """[k] rows of which ``last_offset`` (ascending) is one of ``wanted`` (ascending)."""
     if len(last_offset) == 0 or len(wanted) == 0:
         return np.zeros(0, dtype=np.intp)
-    # Nearly every chunk holds none: look for the few offsets in the batches, not for the batches in the offsets.
+    # Nearly every chunk has none: search the few offsets in the batches, not the batches in the offsets.
     low = np.searchsorted(wanted, last_offset[0])
     high = np.searchsorted(wanted, last_offset[-1], side="right")
     rows = np.searchsorted(last_offset, wanted[low:high])

@@ -1,8 +1,8 @@
 """When a tombstone or marker has reached every replica, so that it may expire (U-70..U-72).
 
-A batch gets its delete horizon only below the high watermark of a replica, and members of the ISR hold all that is
-committed. So if the ISR equalled all assigned replicas at any moment at or after the horizon, every replica has the
-batch. A replica that was away when the batch expired would keep the old value, or aborted records, for ever.
+A batch gets its delete horizon only below the high watermark of a replica, and members of the ISR have all committed
+data. So if the ISR equalled all assigned replicas at any moment at or after the horizon, every replica has the batch. A
+replica that was away when the batch expired would keep the old value, or aborted records, indefinitely.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 MARGIN_MS: Final = 5 * 60_000
-"""What clocks of brokers and controllers may differ by. The last part of a metadata log may be uncommitted as long."""
+"""Tolerance between the clocks of brokers and controllers.
+
+The last part of a metadata log may be uncommitted as long.
+"""
 
 UNKNOWN_MS: Final = -1
 
@@ -77,7 +80,7 @@ class ExpiryBound:
         return now_ms if self.at_ms is None else min(now_ms, self.at_ms)
 
     def holds(self, horizon_ms: int | None, now_ms: int) -> bool:
-        """Whether a horizon has passed by the clock and is waited for all the same."""
+        """Whether a horizon has passed by the clock but still has to wait."""
         return horizon_ms is not None and self.expiry_ms(now_ms) < horizon_ms <= now_ms
 
 
@@ -103,7 +106,7 @@ def held_in_words(bound: ExpiryBound, count: int | None = None) -> str:
 
 
 def ways_out(bound: ExpiryBound, name: object) -> str:
-    """What an operator can do about brokers that are missing."""
+    """What an operator can do about missing brokers."""
     words = " ".join(f"--ignore-replica {broker}" for broker in bound.missing)
     return (
         f"start it, reassign its replica, or release them with {words}, and then move its directory {name} aside "
@@ -112,14 +115,14 @@ def ways_out(bound: ExpiryBound, name: object) -> str:
 
 
 def lowest(bounds: Iterable[ExpiryBound]) -> ExpiryBound:
-    """The bound of several sources: what one of them waits for is waited for."""
+    """The bound of several sources: it waits for every one of them."""
     held = [bound for bound in bounds if bound.at_ms is not None]
     return min(held, key=lambda bound: -1 if bound.at_ms is None else bound.at_ms, default=BY_CLOCK)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFacts:
-    """What a metadata log shows of all replicas, up to its batch of ``as_of_ms``; -1: it shows nothing.
+    """All replicas as a metadata log shows them, up to its batch of ``as_of_ms``; -1: unknown.
 
     ``newest_ms``: the time of its last batch, which need not be committed. ``unread``: a record that this version
     cannot read, so that nothing is known for certain; "" for none. ``margin_ms``: what clocks may differ by.
@@ -165,7 +168,7 @@ class TopicReplicas:
         missing = tuple(sorted(replicas.missing - ignored))
         full_ms = max(full_ms, facts.full_ms(replicas, ignored))
         at_ms = full_ms - margin_ms
-        # A snapshot does not say since when; the last full ISR does.
+        # A snapshot has no such time; the last full ISR does.
         since_ms = (full_ms if full_ms >= 0 else replicas.since_ms) if missing else UNKNOWN_MS
         why = "" if missing else "the metadata log has to show every replica in the ISR after their delete horizon"
         if not replicas.isr:

@@ -30,7 +30,7 @@ ACTION_MASK = np.uint8(0x0F)
 """What to do with the batch, without the flags."""
 
 TIMELESS_MS = -1
-"""The largest timestamp of a closing batch beside others: what they say of their segment's time is all that counts."""
+"""The largest timestamp of a closing batch beside others, whose times alone decide for their segment."""
 ZERO_MS = 0
 """That of a closing batch alone in its segment: below every one that is searched for."""
 BATCH_HAS_HORIZON = 1
@@ -42,9 +42,9 @@ BATCH_CONTROL = 16
 BATCH_ENDS_NOTHING = 32
 """A control batch of which no batch of its transaction is left (C-37: it can be discarded)."""
 BATCH_REBUILT = 64
-"""Written anew even if all of its records stay: its format is not the one to write (C-51)."""
+"""Rewritten even if all of its records stay: its format has to change (C-51)."""
 BATCH_NO_HORIZON = 128
-"""It stays in a format that has no delete horizon."""
+"""It keeps a format that has no delete horizon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class RecordEvidence:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What stays of one segment: a keep bit per record, an action per batch, and how many records went and why.
+    """One segment's decision: a keep bit per record, an action per batch, and counts of removed records.
 
     ``purged`` has a bit for each of the ``expired_tombstones``, of keys that nothing is left of.
     ``waiting``: tombstones past their horizon that are guarded.
@@ -141,7 +141,7 @@ def _records_of(batch_flags: NDArray[np.uint8], flag: int, first_record: NDArray
 
 
 def _records_in(batches: NDArray[np.bool_], first_record: NDArray[np.uint32]) -> NDArray[np.uint64]:
-    """The bits of all records in some ``batches`` [b]; most logs have none, and that is told apart cheaply."""
+    """The bits of all records in some ``batches`` [b]; most logs have none, which is checked cheaply."""
     if not batches.any():
         return np.zeros((int(first_record[-1]) + 63) // 64, dtype=np.uint64)
     return fill_by_batch(batches, first_record)
@@ -180,22 +180,21 @@ def emptied(record_count: NDArray[np.uint32]) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True, slots=True)
 class LastBatchAction:
-    """What becomes of a batch that ends its group and of which nothing would stay: ``beside`` others, or ``alone``."""
+    """The action for an emptied batch that ends its group: ``beside`` others, or ``alone``."""
 
     beside: int
     alone: int
 
 
 def closing(record_count: int, max_timestamp_ms: int, *, at_bound: bool) -> LastBatchAction:
-    """What becomes of a batch of which nothing would stay, when it is the last of its group (U-13, S-09).
+    """The action for an emptied batch that is the last of its group (U-13, S-09).
 
-    It stays emptied, and without its time. Beside other batches its time is none (-1): any other would be the
-    segment's largest where those have none, and a broker deletes by it, records or not. Alone it is 0: a broker looks
-    for a time in the first segment whose largest timestamp is not below it, and goes no further; where there is none
-    at all it takes the file's.
+    It stays, empty and without its time. Beside other batches its time is none (-1): any other would be the segment's
+    largest if those have none, and a broker deletes by it, records or not. Alone it is 0: a lookup by time ends in the
+    first segment whose largest timestamp is not lower; without any timestamp it uses the file's.
 
-    Only the batch that ends the cleanable part (``at_bound``) keeps its time, as Kafka's cleaner keeps it (C-39.2). An
-    empty one of time 0 is what earlier releases closed groups with, wherever it lies now.
+    Only the batch that ends the cleanable part (``at_bound``) keeps its time, as in Kafka's cleaner (C-39.2). Earlier
+    releases closed groups with empty batches of time 0, wherever they are now.
     """
     if at_bound and not (record_count == 0 and max_timestamp_ms == ZERO_MS):
         action = ACTION_EMPTY if record_count else ACTION_COPY

@@ -1,4 +1,4 @@
-"""A topic's rules: which record of a key wins, what is a tombstone, and whether one ever goes."""
+"""A topic's compaction settings: which record of a key is retained, what is a tombstone, and when it is removed."""
 
 from __future__ import annotations
 
@@ -60,5 +60,5 @@ class Rules:
 
     @property
     def flag_header(self) -> bytes | None:
-        """The header to look for tombstones in, None when they are not in headers."""
+        """The header that marks tombstones, None if headers do not."""
         return self.tombstone_header.encode() if self.tombstone_mode == "header" and self.tombstone_header else None

@@ -69,14 +69,14 @@ class ByTimestamp:
 
 
 class ByHeader:
-    """A signed long in the last header of the configured name (R280-5); absent or malformed is no version (R280-6)."""
+    """A signed long in the last header of the configured name (R280-5), if valid (R280-6)."""
 
     name: ClassVar[str] = "header"
     versioned: ClassVar[bool] = True
     needs_header: ClassVar[bool] = True
 
     def versions(self, records: _kernel.Records) -> Versions:
-        """What the kernel found in the headers."""
+        """The versions that the kernel found in the headers."""
         return Versions(records.version, (records.flags & FLAG_HAS_VERSION) != 0)
 
 

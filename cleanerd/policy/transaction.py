@@ -1,4 +1,4 @@
-"""Transactions: what was aborted, and when a marker has nothing left to say (C-18, C-19, C-37, C-38, C-69).
+"""Transactions: which data is aborted, and when a marker is not needed any more (C-18, C-19, C-37, C-38, C-69).
 
 Two questions, answered column by column:
 
@@ -38,7 +38,7 @@ ABORT: Final = 3
 
 
 class AbortedTransactions:
-    """The entries of all transaction indexes of a partition, ready to be asked about batches.
+    """The entries of all transaction indexes of a partition, for queries by batch.
 
     ``entries`` has dtype ``TXN_ENTRY``; ``last_offset`` is the offset of the ABORT marker, unique in a log.
     ``stored``: what the indexes have where the log's markers corrected it (U-44), else None.
@@ -48,7 +48,7 @@ class AbortedTransactions:
         self.entries = entries[np.argsort(entries["last_offset"], kind="stable")]
         self.stored = stored
         self._markers = self.entries["last_offset"].astype(np.int64)
-        if len(entries) == 0:  # of most partitions, several times in a cleaning
+        if len(entries) == 0:  # true for most partitions, several times in a cleaning
             self._producers, self._keys, self._first_offsets = self._markers, self._markers, self._markers
             self._step = 1
             return
@@ -88,7 +88,7 @@ class AbortedTransactions:
         return stored[slice(*np.searchsorted(stored["last_offset"].astype(np.int64), (base, end)))]
 
     def digest(self, base: int, end: int) -> str:
-        """SHA-256, in hexadecimal, of the entries whose marker lies in ``base`` up to ``end`` (exclusive).
+        """SHA-256, in hexadecimal, of the entries whose marker is in ``base`` up to ``end`` (exclusive).
 
         Of each producer, first and last offset, eight bytes a number, big-endian as in the file; ascending by the last.
         Without their last stable offsets: a recovery writes others, and they change nothing for a reader.
@@ -99,7 +99,7 @@ class AbortedTransactions:
         return hashlib.sha256(numbers.astype(">i8").tobytes()).hexdigest()
 
     def ended_by(self, marker_offsets: NDArray[np.int64]) -> NDArray[np.void]:
-        """The entries whose ABORT marker lies at one of ``marker_offsets`` (ascending), dtype ``TXN_ENTRY``."""
+        """The entries whose ABORT marker is at one of ``marker_offsets`` (ascending), dtype ``TXN_ENTRY``."""
         if len(self.entries) == 0 or len(marker_offsets) == 0:
             return np.zeros(0, dtype=TXN_ENTRY)
         return self.entries[np.isin(self._markers, marker_offsets)]
@@ -149,7 +149,7 @@ def events_of(batches: _kernel.Batches, aborted: AbortedTransactions, first_row:
 
 @dataclass(frozen=True, slots=True)
 class TransactionEdges:
-    """What the batches of a segment make of the open transactions before it.
+    """How the batches of a segment change the open transactions before it.
 
     Of the producers in ``touched`` those in ``open`` have one open at its end; each a pair, for committed and aborted
     transactions. All others are as they were.
@@ -184,7 +184,7 @@ class OpenTransactions:
         return frozenset(self._committed), frozenset(self._aborted)
 
     def pass_by(self, edges: TransactionEdges) -> OpenTransactions:
-        """What is open of the producers that matter to a segment before it; from now on it lies behind."""
+        """The open transactions before a segment, of its producers; then advance past the segment."""
         before = OpenTransactions(self._committed & edges.touched[0], self._aborted & edges.touched[1])
         self._committed = (self._committed - edges.touched[0]) | edges.open[0]
         self._aborted = (self._aborted - edges.touched[1]) | edges.open[1]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 VersionEncoding = Literal["long", "varlong"]
-"""How a version lies in its header: 8 bytes big-endian (KIP-280), or a zigzag varlong."""
+"""The encoding of a version in its header: 8 bytes big-endian (KIP-280), or a zigzag varlong."""
 
 VERSION_ENCODINGS: Final[tuple[VersionEncoding, ...]] = ("long", "varlong")
 MIN_VERSION: Final = -(2**63)
@@ -59,7 +59,7 @@ def encode_version(version: int, encoding: VersionEncoding) -> bytes:
 
 
 def rank(version: int | None, offset: int) -> Rank:
-    """What two records of a key are compared by: no version is below every version, equal ones leave it to the offset.
+    """The sort key of a key's records: a missing version is below every version, equal ones compare offsets.
 
     Under the ``offset`` strategy no record has a version.
     """

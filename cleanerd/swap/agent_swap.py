@@ -1,8 +1,8 @@
-"""The swaps of one plan, asked of the agent group by group: witnesses, repeats, lost answers (A-14, A-25, U-3).
+"""The swaps of one plan, requested from the agent group by group: witnesses, repeats, lost answers (A-14, A-25, U-3).
 
-An answer that does not come says nothing. The same request is then sent again - the agent remembers what it did - and
-when it does not remember, because the broker was started anew, the log itself tells: the output has the inode of the
-file that was staged, whatever names it went through.
+A missing answer says nothing, so the same request is sent again; the agent remembers what it did. If it does not,
+because the broker restarted, the log itself shows it: the output has the inode of the staged file, whatever names it
+had.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ if TYPE_CHECKING:
     from cleanerd.swap.swapping_broker import SwappingBroker
 
 _PAUSE_FACTOR: Final = 10
-"""R-9: after a swap that kept appends waiting for a time, none begins for so many times that."""
+"""R-9: after a swap that made appends wait, none begins for this many times as long."""
 _MAX_PAUSE_SECONDS: Final = 1.0
 _COMFORTABLE_SECONDS: Final = 0.002
 """So long a swap may hold the partition's lock by intention; a disk that is busy doubles it easily."""
 
 
 class Swapper:
-    """Has the groups of one plan swapped, in the order in which they come.
+    """Requests the swaps of one plan's groups, in order.
 
-    ``held_seconds`` is the longest time that appends to the partition had to wait for a swap. ``in_doubt``: nobody can
-    say whether the swap that was asked for last was made.
+    ``held_seconds`` is the longest time that appends to the partition waited for a swap. ``in_doubt``: it is unknown
+    whether the last requested swap was made.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Swapper:
             witness.base: BrokerSegment(witness.base, witness.size, witness.mtime_ns // 1_000_000, witness.inode)
             for witness in (segment.witness for segment in cleaning.decision.segments)
         }
-        # What was clean before, above where this cleaning ends (--up-to), as it was when that was seen.
+        # The part that was clean before, above the end of this cleaning (--up-to), as it was then.
         end = max(self._evidence, default=-1)
         self._above = {each.base: each for each in facts.segments[:-1] if each.base > end}
         self._agent_has_evidence = False
@@ -107,12 +107,13 @@ class Swapper:
         """One group; it is in the log when this returns.
 
         Raises:
-            AgentRefusalError, StalePlanError, AgentUnavailableError, MachineError: it is not, or nobody knows; groups
+            AgentRefusalError, StalePlanError, AgentUnavailableError, MachineError: it was not swapped, or that is
+            unknown; groups
                 before it are.
         """
         witnesses = tuple(member.witness for member in members)
         manifest = Manifest.of(self._plan, (staged,), witnesses, self._resources.plan_max_age_ms)
-        # Whoever finds a swap that was cut short before the broker starts again reads it; the broker itself does not.
+        # Recovery of an interrupted swap reads it before the broker starts; the broker itself does not.
         write_manifest(staging.directory, manifest, where=staging.path, lasting=False)
         output = self._staged_as(staging, staged)
         time.sleep(max(self._paused_until - time.monotonic(), 0.0))
@@ -137,7 +138,7 @@ class Swapper:
         """U-34: of a swap that stopped half-way, with the group in, the broker's next start makes an end.
 
         Raises:
-            RefusedError: the one that was asked for last is such a swap; none may begin on top of it.
+            RefusedError: the last request is such a swap; no other may begin on top of it.
         """
         if self._is_whole:
             return
@@ -189,7 +190,7 @@ class Swapper:
         return request if self._agent_has_evidence else self._with_witnesses(request)
 
     def _with_witnesses(self, request: dict[str, Any]) -> dict[str, Any]:
-        """U-3: named once a connection; the agent keeps them, and knows what it has put in their place since."""
+        """U-3: sent once for each connection; the agent keeps them, and updates them with each swap."""
         evidence: dict[str, Any] = {"witnesses": [self._evidence[base].to_json() for base in sorted(self._evidence)]}
         if self._facts.compares_aborted:
             aborted = AbortedTransactions(self._aborted)
@@ -197,7 +198,7 @@ class Swapper:
         return {**request, **evidence}
 
     def _request_swap(self, request: dict[str, Any], staged: StagedGroup, output: BrokerSegment) -> SwapDone | None:
-        """Send it until there is an answer that counts; None when the log itself had to tell."""
+        """Send it until an answer decides; None when the log itself had to show the result."""
         doubtful = over = False
         self.in_doubt = True
         problem: CleanerdError | None = None
@@ -217,7 +218,7 @@ class Swapper:
                 problem = error
             except AgentRefusalError as error:
                 if error.code == LOG_DIR_FAILED:
-                    # Half-way in: only a start of the broker makes an end of it, and who undoes it later needs the old.
+                    # Half-way in: only a start of the broker completes it, and a later undo needs the old segments.
                     self.in_doubt = doubtful or staged.base in error.done
                     raise self._gave_up_error(error) from error
                 if staged.base in error.done:
@@ -232,15 +233,15 @@ class Swapper:
                     if not doubtful:
                         self.in_doubt = False
                         raise
-                    # Whatever became of the first request, what was staged for it may be gone; or it is swapped.
+                    # Whatever the first request did, its staged files may be gone; or they are swapped in.
                     problem = failure or StalePlanError(f"the swap was not made: {error}", where=self._plan.path)
                     problem.plan_again = over = True
         self.in_doubt = doubtful
         self._require_log_dir(problem)
-        raise problem or StalePlanError("the broker was asked for no swap: no attempt was left", where=self._plan.path)
+        raise problem or StalePlanError("no swap was requested: no attempt was left", where=self._plan.path)
 
     def _require_log_dir(self, problem: CleanerdError | None) -> None:
-        """A partition that the broker does not have any more may lie in a log directory that it has given up.
+        """A partition that the broker no longer has may be in a log directory that it took offline.
 
         Raises:
             MachineError: so it is; that does not pass by itself.
@@ -259,7 +260,7 @@ class Swapper:
         )
 
     def _sent(self, request: dict[str, Any], staged_bytes: int) -> SwapDone:
-        """As ``SwappingBroker.swap``; with the witnesses when the agent does not have them (any more)."""
+        """As ``SwappingBroker.swap``; with the witnesses if the agent does not have them (any more)."""
         try:
             return self._broker.swap(request, staged_bytes)
         except AgentRefusalError as error:
@@ -287,11 +288,11 @@ class Swapper:
 def sources_for(held_seconds: float, sources: int, before: int, limits: SwapSources = SWAP_SOURCES) -> int:
     """How many sources the next swap may have, after one of ``sources`` held the lock for ``held_seconds``.
 
-    Below the 200 of a group (U-36), so that a rename that is slow once does not hold it for long. Half-way to what
-    would have taken just as long as is comfortable: one slow fsync is no reason to crawl.
+    Below the 200 of a group (U-36), so that a single slow rename does not limit it for long. It goes half-way to the
+    comfortable size: one slow fsync is not a reason to crawl.
     """
     wanted = sources * _COMFORTABLE_SECONDS / max(held_seconds, 1e-6)
-    if wanted > before and sources < before:  # a small group says nothing of large ones
+    if wanted > before and sources < before:  # a small group does not predict large ones
         return before
     return round(min(max((before + wanted) / 2, limits.fewest), limits.most))
 
@@ -299,7 +300,7 @@ def sources_for(held_seconds: float, sources: int, before: int, limits: SwapSour
 def _with_output(
     aborted: NDArray[np.void], staged: StagedGroup, members: Sequence[SegmentDecision]
 ) -> NDArray[np.void]:
-    """The entries of all transaction indexes, once the output stands for its sources."""
+    """The entries of all transaction indexes, once the output replaced its sources."""
     markers = aborted["last_offset"]
     others = aborted[(markers < staged.base) | (markers >= staged.end)]
     return np.concatenate([others, *(member.txn_entries for member in members)], dtype=TXN_ENTRY)

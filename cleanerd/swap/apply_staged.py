@@ -4,8 +4,8 @@
 
     recover, keeping the plan -> validate the whole of it -> per group, ascending: swap -> clean point -> checkpoint
 
-A plan that no longer fits is dropped and the broker starts with the old log: a :class:`StalePlanError` in the result.
-A swap that was cut short goes on where it was, if the rest still fits.
+A plan that no longer fits is discarded and the broker starts with the old log: a :class:`StalePlanError` in the result.
+An interrupted swap continues where it was, if the rest still fits.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class KeptPlanError(StalePlanError):
 
 
 def has_staged_work(log_dir: LogDir, name: TopicPartition) -> bool:
-    """Whether anything of ours lies in the partition: a plan, or what an interrupted swap left.
+    """Whether the partition has a staged cleaning, or files of an interrupted swap.
 
-    Where nobody can tell, whoever opens the partition is told why not.
+    True if that is unknown: opening the partition reports why.
     """
     try:
         return stat.S_ISDIR(os.stat(log_dir.path / str(name) / STAGING).st_mode)
@@ -75,7 +75,7 @@ def has_staged_work(log_dir: LogDir, name: TopicPartition) -> bool:
 def apply_partition(
     locked: LockedDir, name: TopicPartition, config: TopicConfig | None, options: CleaningOptions
 ) -> CleaningResult:
-    """Apply the partition's plan and say what came of it; only a signal or a bug gets out as an exception.
+    """Apply the partition's staged cleaning and return the result; only a signal or a bug leaves it as an exception.
 
     ``config`` is None when the topic's configuration is not known or is wrong.
     """
@@ -127,7 +127,7 @@ def _apply(
         raise
     fingerprint_of_plan = manifest.strategy_fingerprint
     locked.store.require_rules(locked.log_dir, read_partition(locked.log_dir, name), fingerprint_of_plan)
-    # X-20: who is ended between two groups goes on with the next one another time.
+    # X-20: after an end between two groups, another run continues with the next one.
     with rollback_on_error(partial(abandon, files, keep_ready=True)):
         for group in manifest.groups:  # S-30: ascending
             if group.base not in done:
@@ -158,7 +158,7 @@ def _apply(
 
 
 def _deferral_error(change: RulesChange, where: str) -> CleanerdError:
-    """Why the plan waits. Rules that a disk did not let be read are the machine's failure: nobody forgot anything."""
+    """Why the plan waits. Unreadable rules are the machine's failure, not the operator's."""
     failed = change.unread is not None and change.unread.failed
     return (MachineError if failed else KeptPlanError)(change.reason, where=where, hint="the plan is kept")
 
@@ -186,8 +186,8 @@ def _validated(
 ) -> tuple[Survey, int | None, Backup | None]:
     """S-29, the whole plan before the first rename.
 
-    Returns the log as it is; up to where it will be clean, None: as far as before; and who keeps what the plan
-    replaces, if that is to be kept.
+    Returns the log as it is; the offset up to which it will be clean, None if unchanged; and the backup of the replaced
+    segments, if they are to be kept.
 
     Raises:
         StalePlanError: something changed since it was staged.
@@ -225,13 +225,13 @@ def _validated(
 
 
 def _clean_to(files: PartitionFiles, manifest: Manifest, ready: ReadyFile, found: Survey) -> int | None:
-    """What the plan says, as far as that still holds.
+    """The plan's first dirty offset, as far as it still holds.
 
-    Beyond its bound the plan changes nothing. What was clean there when it was made may have been cut and written anew
-    since, and a checkpoint that is too high hides duplicates, in the end a deleted key (S-50).
+    Beyond its bound the plan changes nothing. Data there may have been cut and rewritten since, and a checkpoint that
+    is too high hides duplicates, in the end a deleted key (S-50).
 
     Raises:
-        StalePlanError: it says what no cleaning can come to.
+        StalePlanError: it states an offset that no cleaning can reach.
     """
     if ready.clean_to is None:
         return None
@@ -244,7 +244,7 @@ def _clean_to(files: PartitionFiles, manifest: Manifest, ready: ReadyFile, found
 
 
 def _require_config(config: TopicConfig | None, where: str) -> TopicConfig:
-    """Not to know the topic, because a log directory was not named or a setting is wrong, is no change of it.
+    """An unknown topic, because a log directory was not named or a setting is wrong, is not a change of it.
 
     Raises:
         KeptPlanError: it is not known.
@@ -283,7 +283,7 @@ def _refuse_forgotten_settings(config: TopicConfig, manifest: Manifest, where: s
 
 
 def _aborted(locked: LockedDir, log: PartitionLog, manifest: Manifest) -> AbortedTransactions:
-    """What the plan rests on, as it is now."""
+    """The aborted transactions that the plan depends on, as they are now."""
     with SegmentReader.open(str(log.path), chunk_bytes=locked.resources.chunk_bytes) as reader:
         return decided_aborted(log, reader, manifest.bound, may_be_torn=not locked.log_dir.clean_shutdown)
 
@@ -335,7 +335,7 @@ def _require_theirs(files: PartitionFiles, place: PartitionFiles) -> None:
     """U-33: the plan names the directory, and the partition's owner may have written that.
 
     Raises:
-        RefusedError: he could not put anything there himself.
+        RefusedError: the owner could not put a file there himself.
     """
     theirs, found = files.stat(HERE), place.stat(HERE)
     if theirs is None or found is None or (theirs.st_uid != os.geteuid() and theirs.st_uid != found.st_uid):
@@ -356,10 +356,10 @@ def _source_files(files: PartitionFiles, group: ManifestGroup) -> dict[int, list
 
 
 def _result(locked: LockedDir, name: TopicPartition, ready: ReadyFile) -> CleaningResult:
-    """What staging counted, true once it is applied.
+    """The counts of staging, which are true once it is applied.
 
     Raises:
-        StalePlanError: the plan does not say it.
+        StalePlanError: the plan does not state it.
     """
     where = str(locked.log_dir.path)
     told = {**ready.result, "log_dir": where, "outcome": "cleaned", "reason": "", "cause": None, "notes": ()}

@@ -1,11 +1,11 @@
 """``--keep-replaced DIR``: the segments that a swap replaces get a second name outside of the log directories (S-40).
 
-Links cost no space and no time, but they change a file's ctime: they are made when the plan's witnesses have been
-compared, and before the first rename, whoever makes that: we, or the broker whose agent is asked for it. The entry in
-``trash/`` comes before the swap as well: what it promises that never came to pass, ``undo`` can see.
+Links cost no space and no time, but they change a file's ctime. So they are made after the plan's witnesses were
+compared, and before the first rename, whether cleanerd or the broker makes that. The entry in ``trash/`` comes before
+the swap as well: ``undo`` can see which of its promises never came to pass.
 
-Beside a running broker a source can be replaced by somebody else before it gets its link. So a link counts only if it
-is one to the segment that was decided on; and what was kept for a swap that was refused is let go again.
+Beside a running broker another process can replace a source before it gets its link. So a link is used only if it leads
+to the segment that was decided on, and the backup of a refused swap is released.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _try_link(kept: Path, log_dir: Path) -> None:
     try:
         with opened(log_dir) as source, opened(kept) as place:
             with suppress(FileNotFoundError):
-                os.unlink(probe, dir_fd=place)  # of one that was killed; in a container all have the same number
+                os.unlink(probe, dir_fd=place)  # one of a killed process; in containers all have the same number
             os.link(META_PROPERTIES, probe, src_dir_fd=source, dst_dir_fd=place, follow_symlinks=False)
             with suppress(OSError):
                 os.unlink(probe, dir_fd=place)
@@ -81,9 +81,9 @@ def _try_link(kept: Path, log_dir: Path) -> None:
 class BackupPlace:
     """Where what is replaced is kept.
 
-    ``room``: makes room for so many bytes more, and returns why there is none; empty when there is. ``require`` refuses
-    the directory, by raising, whenever it was opened; None: the operator named it. ``now_ms``: what time it is, the
-    later one where the clock is in doubt, for what is kept goes by its age (U-42).
+    ``room``: makes space for that many more bytes, and returns why there is none, or "". ``require`` refuses the
+    directory, by raising, whenever it is opened; None: the operator named it. ``now_ms``: the later time where the
+    clock is in doubt, because backups are deleted by age (U-42).
     """
 
     path: Path
@@ -93,7 +93,7 @@ class BackupPlace:
 
 
 class Backup:
-    """Keeps what one plan replaces. A plan whose apply was cut short goes on with the entry that it has."""
+    """The backup of what one plan replaces. An interrupted apply continues with its existing entry."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class Backup:
         )
 
     def _resume(self, entry: KeptEntry) -> KeptEntry:
-        """What was kept of the plan before it was cut short. ``undo`` looks for all of it in one place.
+        """The backup from before the interruption: ``undo`` expects all of it in one place.
 
         Raises:
             RefusedError: it is in another directory than what is to be kept now, or is about another log directory.
@@ -224,7 +224,7 @@ class Backup:
     def release(self, staged: StagedGroup) -> None:
         """Forget ``staged``, which was surely not swapped in: its sources lose the name that they got for it.
 
-        What goes wrong here is told by nobody: ``undo`` sees what never came to pass.
+        Errors here are not reported: ``undo`` sees what never came to pass.
         """
         with suppress(CleanerdError):
             bases = set(staged.sources)
@@ -264,7 +264,7 @@ class Backup:
             yield place
 
     def _link(self, place: PartitionFiles, base: int) -> KeptSegment:
-        """Raises StalePlanError when the log is not that of the cleaning; U-33: nor is a file that is no plain one."""
+        """Raises StalePlanError when the log is not that of the cleaning; U-33: or when a file is not a plain one."""
         marks: dict[FileKind, FileMark] = {}
         for kind in KINDS:
             name = file_name(base, f".{kind}")
@@ -272,7 +272,7 @@ class Backup:
                 continue
             if not self._is_kept(place, name):
                 if place.stat(f"{self._directory}/{name}") is not None:
-                    # An apply was cut short, and a broker made this one anew. Its segment is not swapped yet.
+                    # An apply was interrupted, and a broker rebuilt this file. Its segment is not swapped yet.
                     self._require_decided(base, self._files.stat(file_name(base, ".log")))
                     place.unlink(f"{self._directory}/{name}")
                 place.link_from(self._files, name, f"{self._directory}/{name}")
@@ -295,7 +295,7 @@ class Backup:
 
 
 def _reaching_out(log: PartitionLog, last_base: int, aborted: AbortedTransactions) -> tuple[tuple[int, int, int], ...]:
-    """Of ``aborted`` those with data up to the segment ``last_base`` and a marker above it; see :class:`KeptEntry`."""
+    """Those of ``aborted`` with data up to the segment ``last_base`` and a marker above it; see :class:`KeptEntry`."""
     end = next(segment.base for segment in log.segments if segment.base > last_base)
     rows = aborted.entries[(aborted.entries["first_offset"] < end) & (aborted.entries["last_offset"] >= end)]
     return tuple((int(row["producer_id"]), int(row["first_offset"]), int(row["last_offset"])) for row in rows)

@@ -1,7 +1,7 @@
-"""How long, and how much, is kept of what the daemon's cleanings replace (S-40): the oldest goes first.
+"""Limits of age and size for segments that the daemon's cleanings replace (S-40): the oldest are deleted first.
 
-Only what lies in the directory that the operator named is ever removed, and of it only segments' files: what an entry
-says of other places counts for nothing here (U-33). A partition at which somebody is at work, an ``undo`` say, waits.
+Only segments' files in the directory that the operator named are ever removed; other places in an entry are ignored
+(U-33). A partition in progress, for example an ``undo``, waits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class KeepLimits:
 
 @dataclass(frozen=True, slots=True)
 class ClockReadings:
-    """What time it is: by the clock that deletes go by (U-42), and by the steady one."""
+    """The time by the clock that deletes use (U-42), and by the steady one."""
 
     believed_ms: int
     steady_ms: int
@@ -38,7 +38,7 @@ class ClockReadings:
 
 @dataclass(slots=True)
 class BackupSweep:
-    """What is kept of one log directory after a sweep; ``problems``: what could not be removed, and why."""
+    """The backups of one log directory after a sweep; ``problems``: what could not be removed, and why."""
 
     size_bytes: int
     forgotten: int
@@ -57,8 +57,8 @@ def prune_kept(
 ) -> BackupSweep:
     """Forget what is too old, and the oldest until ``room_bytes`` more are within the limits.
 
-    ``known``: see :meth:`KeptSegments.sizes`; for whoever calls it again and again. What was kept in a time that has
-    not come yet is too old when it is in there for as long.
+    ``known``: see :meth:`KeptSegments.sizes`; for repeated calls. A backup with a time in the future expires when it
+    has been there for the whole period.
 
     Raises:
         CleanerdError: what is kept cannot be listed.
@@ -67,7 +67,7 @@ def prune_kept(
     left_bytes, forgotten, problems = limits.retention_bytes - room_bytes, 0, []
     size_bytes, is_full = 0, False
     sizes = kept_segments.sizes({} if known is None else known, now.steady_ms)
-    for one in reversed(sizes):  # the newest first: nothing below one that went can be put back
+    for one in reversed(sizes):  # newest first: without a later backup, earlier ones cannot be restored
         entry = one.entry
         if not kept_segments.is_of(entry, log_dir) or Path(entry.kept).parent.parent != place:
             continue
@@ -85,7 +85,10 @@ def prune_kept(
 
 
 def _forget(kept_segments: KeptSegments, log_dir: LogDir, place: Path, entry: KeptEntry) -> bool:
-    """False when somebody is at work there. The files, then the entry: what is left of a kill goes the next time."""
+    """False if the partition is in progress.
+
+    Delete the files, then the entry: after a kill the next sweep deletes the rest.
+    """
     with ExitStack() as stack:
         try:
             if entry.name in log_dir.partitions:

@@ -28,7 +28,7 @@ def write_cleaner_checkpoint(log_dir: Path, partition: TopicPartition, offset: i
 
 
 def merge_cleaner_checkpoint(log_dir: Path, offsets: Mapping[TopicPartition, int]) -> None:
-    """Set the first dirty offsets of some partitions, keep the others; a missing file comes into being.
+    """Set the first dirty offsets of some partitions and keep the others; a missing file is created.
 
     Call it with ``log_dir`` locked, after the data it speaks of is on the disk. On the disk when this returns.
 
@@ -41,7 +41,7 @@ def merge_cleaner_checkpoint(log_dir: Path, offsets: Mapping[TopicPartition, int
 
 
 def merge_into(files: PartitionFiles, offsets: Mapping[TopicPartition, int]) -> None:
-    """As :func:`merge_cleaner_checkpoint`, in a log directory that is open already."""
+    """As :func:`merge_cleaner_checkpoint`, in an open log directory."""
     data = files.read(CHECKPOINT)
     entries = read_offset_checkpoint(data or b"", files.where(CHECKPOINT))
     merged = {**entries, **offsets}
@@ -62,4 +62,4 @@ def _owner(files: PartitionFiles) -> FileOwner:
     try:
         return neighbour_owner(files.path)
     except OSError as error:
-        raise system_error("cannot be looked at", str(files.path), error) from error
+        raise system_error("cannot be read", str(files.path), error) from error

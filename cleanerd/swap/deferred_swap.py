@@ -75,7 +75,7 @@ class DeferredSwap(SwapStrategy):
         drop_work(files, names_staged(files))
 
     def read(self) -> PartitionSnapshot:
-        """The log as it lies there, with the offsets of the checkpoint files."""
+        """The log as it is, with the offsets of the checkpoint files."""
         self._is_read = True
         self._listed = read_partition(self.log_dir, self.name)
         return PartitionSnapshot(self.log_dir, self._listed, self._config)
@@ -91,7 +91,7 @@ class DeferredSwap(SwapStrategy):
     def swap_groups(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
         """All groups; ``ready.json``, then the manifest, which alone makes them count."""
         plan = cleaning.plan
-        # At most one ready plan. The claim is ours and nothing is half swapped, so nobody needs what is there.
+        # At most one ready plan. The claim is ours and nothing is half swapped, so other plans are not needed.
         drop_plans(files, names_staged(files))
         with self._staging(files, found, cleaning) as staging:
             groups = tuple(staged for staged, _ in cleaning.staged_groups(staging))
@@ -136,7 +136,7 @@ def has_changed(log_dir: LogDir, name: TopicPartition, before: PartitionLog | No
         return False
     if before is None or before.unfinished or after.unfinished:
         return True
-    # A segment that was rolled since is no change: the damage lies in what was listed.
+    # A segment that was rolled since is not a change: the damage is in the listed part.
     return not _closed(after).issuperset(_closed(before))
 
 

@@ -1,4 +1,4 @@
-"""What comes before anything else under a log directory's lock: nobody has the log open, and nothing is half done."""
+"""The first checks under a log directory's lock: no process has the log open, and no swap is half done."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def enter_partition(locked: LockedDir, files: PartitionFiles, *, keep_ready: bool = False) -> RecoveryReport:
-    """What comes before anything else: nobody has the log open, and nothing in it is half done (S-14, S-28, S-21).
+    """Check that no process has the log open, and finish or undo half-done swaps (S-14, S-28, S-21).
 
-    ``keep_ready``: a plan that ``cleanerd stage`` made stays; else it goes with all others.
+    ``keep_ready``: a plan of ``cleanerd stage`` stays; otherwise all plans are discarded.
 
     Raises:
-        LogDirBusyError: somebody has it open, or another cleanerd stages in it.
+        LogDirBusyError: another process has it open, or another cleanerd stages in it.
         RefusedError: something is half done that is not ours to resolve.
     """
     refuse_strange_staging(files)
@@ -45,14 +45,14 @@ def enter_partition(locked: LockedDir, files: PartitionFiles, *, keep_ready: boo
 
 
 def _probe(locked: LockedDir, files: PartitionFiles) -> None:
-    """S-14, before the first change: nobody has the active segment open.
+    """S-14, before the first change: no process has the active segment open.
 
     Raises:
-        LogDirBusyError: somebody has, or it cannot be known and the settings ask for knowing it.
+        LogDirBusyError: a process has, or that is unknown and the settings require to know it.
     """
     places = (parse_file_name(name) for name in files.names())
     bases = [place[0] for place in places if place is not None and place[1] == SEGMENT_SUFFIX]
     if not bases:
-        return  # whoever reads the partition says that it holds no segment
+        return  # reading the partition reports that it holds no segment
     name = file_name(max(bases), SEGMENT_SUFFIX)
     require_unopened(files.where(name), required=locked.resources.lease_required)

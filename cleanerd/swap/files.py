@@ -1,12 +1,11 @@
-"""The seam: one directory descriptor, and the only code that changes what lies under it (S-23).
+"""The seam: one directory descriptor, and the only code that changes files below it (S-23).
 
-Each change of a file is a :class:`FileOperation` and goes through :meth:`PartitionFiles.perform`. A test
-that overrides this one method can record a swap, fail its i-th step, or stop after it; nothing can be changed behind
-its back.
+Each change of a file is a :class:`FileOperation` and passes through :meth:`PartitionFiles.perform`. A test that
+overrides this one method can record a swap, fail its i-th step, or stop after it; no other code changes files.
 
 Names are relative to the directory and may lead through ``.kstage``; no link is followed on the way (U-33). The path
-with which the directory was opened is used for messages only: a partition directory that the broker renames away
-meanwhile stays the same one, and none is created in its place (H-18).
+that opened the directory is used for messages only: if the broker renames a partition directory meanwhile, the
+descriptor stays on it, and no new one is created in its place (H-18).
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 
 HERE: Final = "."
 
-# What a rename onto a directory says of a file that could be renamed.
+# The error of a rename onto a directory, for a file that could be renamed.
 _COULD_BE_RENAMED: Final = frozenset({errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST})
 
 
@@ -54,11 +53,11 @@ _COULD_BE_RENAMED: Final = frozenset({errno.EISDIR, errno.ENOTEMPTY, errno.EEXIS
 class FileOperation:
     """One change. ``target`` belongs to ``rename``; ``data`` to ``append`` and ``write``; ``owner`` to ``write``.
 
-    ``link`` gives the file ``target``, which lies in ``directory`` (a descriptor), the further name ``name`` here;
-    ``origin`` is its path, for messages.
+    ``link`` gives the file ``target`` in ``directory`` (a descriptor) the additional name ``name`` here; ``origin`` is
+    its path, for messages.
 
     ``append`` creates the file if need be, ``write`` replaces its contents; neither is on the disk before ``fsync``,
-    and no name is before ``fsync_directory`` of the directory it stands in.
+    and no name before ``fsync_directory`` of its directory.
     """
 
     kind: Literal["rename", "unlink", "rmdir", "append", "write", "fsync", "fsync_directory", "link", "mkdir"]
@@ -78,10 +77,10 @@ class PartitionFiles(Closeable):
     """
 
     def __init__(self, path: Path, *, trusted: bool = False) -> None:
-        """Open ``path``. ``trusted``: the operator named it, and if it is a link he means where that leads.
+        """Open ``path``. ``trusted``: the operator named it, and links in it are followed.
 
         Raises:
-            CleanerdError: it is no directory, or not ours to open.
+            CleanerdError: it is not a directory, or not ours to open.
         """
         self.path = path
         self._claim: Claim | None = None
@@ -103,7 +102,7 @@ class PartitionFiles(Closeable):
         """Keep other cleanerds out of this directory until it is closed; the broker takes no notice.
 
         Raises:
-            LogDirBusyError: another one has it.
+            LogDirBusyError: another process has it.
             CleanerdError: see :meth:`Claim.acquire`.
         """
         if self._claim is None:
@@ -123,7 +122,7 @@ class PartitionFiles(Closeable):
         """The path of ``name``, for people."""
         return str(self.path if name == HERE else self.path / name)
 
-    # -- looking ------------------------------------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------------------------------
 
     def open(self, name: str) -> int:
         """A descriptor to read the plain file ``name`` with; the caller closes it."""
@@ -133,7 +132,7 @@ class PartitionFiles(Closeable):
             raise self._failure("cannot be opened", name, error) from error
 
     def read(self, name: str) -> bytes | None:
-        """All of the plain file ``name``; None when there is no such file."""
+        """All of the plain file ``name``; None if it does not exist."""
         try:
             return read_whole(_checked(name), dir_fd=self._fd)
         except FileNotFoundError:
@@ -142,20 +141,20 @@ class PartitionFiles(Closeable):
             raise self._failure("cannot be read", name, error) from error
 
     def stat(self, name: str) -> os.stat_result | None:
-        """What stands at ``name`` itself, a symbolic link included; None when nothing does."""
+        """The ``stat`` of ``name`` itself, also of a symbolic link; None if it does not exist."""
         try:
             with parent(_checked(name), self._fd) as (place, last):
                 return os.stat(last, dir_fd=place, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise self._failure("cannot be looked at", name, error) from error
+            raise self._failure("cannot be read", name, error) from error
 
     def require_renamable(self, name: str, directory: str) -> None:
         """Refuse a file that the system would not let us rename; ``directory`` is one in this directory.
 
-        A rename onto a directory never happens, and the system says so only after it has looked whether the file could
-        be renamed: it knows of immutable files, sticky directories and security modules.
+        A rename onto a directory never happens, but the system reports that only after it checked whether the file
+        could be renamed: it knows of immutable files, sticky directories and security modules.
 
         Raises:
             CleanerdError: it cannot be renamed.
@@ -189,7 +188,7 @@ class PartitionFiles(Closeable):
     # -- changing -----------------------------------------------------------------------------------------------------
 
     def rename(self, source: str, target: str) -> None:
-        """Move ``source`` to ``target``, in the place of what stands there."""
+        """Move ``source`` to ``target``, which is replaced."""
         self.perform(FileOperation("rename", source, target=target))
 
     def unlink(self, name: str) -> None:
@@ -209,7 +208,7 @@ class PartitionFiles(Closeable):
         self.perform(FileOperation("link", name, target=source, directory=other._fd, origin=other.where(source)))
 
     def append(self, name: str, data: bytes) -> None:
-        """Add ``data`` at the end of ``name``, which comes into being if need be."""
+        """Add ``data`` at the end of ``name``, which is created if need be."""
         self.perform(FileOperation("append", name, data=data))
 
     def write(self, name: str, data: bytes, owner: FileOwner) -> None:
@@ -253,7 +252,7 @@ class PartitionFiles(Closeable):
             case "append":
                 _append(operation, place, name)
             case "write":
-                # A new file in the place of what stands there: nothing that is open elsewhere is written to.
+                # A new file replaces the old one: a file that is open elsewhere is not written to.
                 _write_and_sync(create(name, dir_fd=place), operation)
             case "rename":
                 with self._place(_checked(operation.target)) as (there, target):
@@ -268,9 +267,9 @@ class PartitionFiles(Closeable):
 
     @contextmanager
     def _place(self, name: str) -> Iterator[tuple[int, str]]:
-        """As :func:`parent`, to change something there: what somebody else's directory holds is not ours to touch.
+        """As :func:`parent`, for a change: the contents of another user's directory must not be touched.
 
-        Its owner can move a directory that he could not empty himself to where we tidy up.
+        Its owner can move a directory that he could not empty himself into a place that cleanerd cleans up.
         """
         with parent(name, self._fd) as (place, last):
             if place != self._fd:
@@ -281,7 +280,7 @@ class PartitionFiles(Closeable):
         try:
             require_owner(self._fd, place, name)
         except HostileNameError as error:
-            hint = "look at it, then remove it"
+            hint = "check it, then remove it"
             told = f"its directory does not belong to cleanerd: {error.strerror}"
             raise RefusedError(told, where=self.where(name), hint=hint) from error
 

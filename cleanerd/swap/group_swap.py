@@ -1,7 +1,7 @@
 """The swap of one group: a crash between any two steps leaves exactly the old or exactly the new (S-31 .. S-39).
 
-Kafka's loader is the judge of every state between the steps, and it is also the one who finishes them if the broker
-starts first. It knows three suffixes:
+Kafka's loader judges every state between the steps, and finishes them if the broker starts first. It knows three
+suffixes:
 
 * while one ``.cleaned`` file of a base offset is there, it throws that base's ``.cleaned`` and ``.swap`` files away:
   *old*;
@@ -65,19 +65,19 @@ SOURCE_SUFFIXES: Final = frozenset({SEGMENT_SUFFIX, INDEX_SUFFIX, TIMEINDEX_SUFF
 _DIGITS: Final = 20
 """Of a base offset in a file's name."""
 
-# S-31: the log comes last, so that a directory in between never shows a whole segment.
+# S-31: the log comes last, so that a directory in between never has a whole segment.
 MOVE_ORDER: Final[tuple[FileKind, ...]] = ("timeindex", "index", "txnindex", "log")
 
 
 class CommitGuard(Protocol):
-    """What says, just before the commit point, that the directory is still ours (S-33): a held `LogDirLock`."""
+    """Checks, just before the commit point, that the directory is still ours (S-33): a held `LogDirLock`."""
 
     def check(self) -> None:
         """Raise LogDirBusyError when it is not."""
 
 
 class SwapFiles(Protocol):
-    """The files of one base offset that a swap puts in."""
+    """The files of one base offset for a swap."""
 
     @property
     def base(self) -> int:
@@ -96,7 +96,7 @@ def swap_group(
     *,
     source_files: Mapping[int, Collection[str]],
 ) -> None:
-    """Put the staged ``group`` in the place of its sources. Groups are swapped in ascending order only (S-30).
+    """Swap the staged ``group`` for its sources. Groups are swapped in ascending order only (S-30).
 
     ``source_files``: for every source base the names that were found for it when the plan was made.
 
@@ -107,7 +107,7 @@ def swap_group(
         CleanerdError: the system refused a step. The directory is in a state of the crash matrix: :func:`recover` makes
             it old or new, and so does the next start of the broker.
     """
-    # Once for each group: beside its files lie those of thousands of others, and nobody else is at work here (S-10).
+    # Once for each group: beside its files are those of thousands of others, and no other process works here (S-10).
     names = files.names()
     _check_sources(files, group, source_files, names)
     refuse_unfinished(files, names)  # U-34
@@ -127,9 +127,9 @@ def swap_group(
 
 
 def complete_group(files: PartitionFiles, group: ManifestGroup, names: frozenset[str] | None = None) -> None:
-    """S-35 .. S-38 from wherever a committed group stands; the names up to here must be on the disk.
+    """S-35 .. S-38 from the current state of a committed group; the names so far must be on the disk.
 
-    ``names``: those in the directory, for whoever knows them already.
+    ``names``: those in the directory, if the caller knows them already.
 
     Raises:
         CleanerdError: the system refused a step; call again.
@@ -156,8 +156,9 @@ def complete_group(files: PartitionFiles, group: ManifestGroup, names: frozenset
 def retired_names(group: ManifestGroup, names: Collection[str]) -> list[str]:
     """Files of the sources that S-35 takes out of the log, given the ``names`` in the directory.
 
-    A file of the output that already has its final name is no source's: a loader that was cut short can have renamed
-    an index before its log (X-19). Snapshots go with the segments that go, never the newest of the log (S-45).
+    A file of the output that already has its final name does not belong to a source: an interrupted loader can have
+    renamed an index before its log (X-19). Snapshots are removed with their segments, but never the newest of the log
+    (S-45).
     """
     arrived = {final_name(group.base, kind) for kind in group.files if swap_name(group.base, kind) not in names}
     snapshots = (parse_file_name(name) for name in names if name.endswith(SNAPSHOT_SUFFIX))
@@ -171,10 +172,10 @@ def retired_names(group: ManifestGroup, names: Collection[str]) -> list[str]:
 
 
 def finish_plan(files: PartitionFiles, plan_id: str, *, lasting: bool = True) -> None:
-    """S-39: remove what lies staged under ``plan_id``, the manifest first; also ``.kstage`` when nothing else is in it.
+    """S-39: remove the files staged under ``plan_id``, the manifest first; also ``.kstage`` if it is empty then.
 
-    Call it when every group that was begun is old or new on the disk. A plan that is gone already is no error.
-    ``lasting``: it may not come back after a crash of the machine, nor the manifest without what it names.
+    Call it when every group that was begun is old or new on the disk. A missing plan is not an error.
+    ``lasting``: it must not come back after a crash of the machine, nor the manifest without its files.
 
     Raises:
         CleanerdError: the system refused a step; call again.
@@ -192,7 +193,7 @@ def finish_plan(files: PartitionFiles, plan_id: str, *, lasting: bool = True) ->
 
 
 def drop_plans(files: PartitionFiles, staged: Iterable[str], *, keep_ready: bool = False) -> bool:
-    """Remove every plan of ours that lies staged. For whoever has the claim, when nothing is half swapped.
+    """Remove every staged plan of cleanerd. The caller holds the claim, and nothing is half swapped.
 
     ``staged``: :func:`names_staged`. ``keep_ready``: but for those that ``cleanerd stage`` made, which wait for
     ``cleanerd apply``; returns whether there is one.
@@ -214,8 +215,8 @@ def drop_plans(files: PartitionFiles, staged: Iterable[str], *, keep_ready: bool
 def drop_work(files: PartitionFiles, staged: Iterable[str]) -> None:
     """Remove what drivers of Spark left that were killed, before anything else is done to the partition.
 
-    One that is at work has the claim, and now we have it. An attempt of theirs that is still at work finds its
-    directory gone and fails. What cannot be removed is in nobody's way, and is swept later. ``staged``: `names_staged`.
+    A running process would have the claim, which we have now. An attempt of another process finds its directory gone
+    and fails. Files that cannot be removed do no harm, and are swept later. ``staged``: `names_staged`.
     """
     left = [name for name in staged if WORK.fullmatch(name) is not None]
     if not left or not files.keeps_others_out():
@@ -228,18 +229,18 @@ def drop_work(files: PartitionFiles, staged: Iterable[str]) -> None:
 
 
 def names_staged(files: PartitionFiles) -> list[str]:
-    """What lies in ``.kstage``, without the claim; ascending.
+    """The names in ``.kstage``, without the claim; ascending.
 
     Raises:
-        RefusedError: so much that whoever owns the directory must have put it there. Each is settled with several
-            fsyncs, and other partitions wait meanwhile.
+        RefusedError: too many, so the directory's owner must have put them there. Each needs several fsyncs, and other
+            partitions wait meanwhile.
     """
     names = files.names(STAGING) - {CLAIM}
     if len(names) > _MOST_STAGED:
         raise RefusedError(
             f"holds {len(names)} entries, more than cleanerd ever leaves there",
             where=files.where(STAGING),
-            hint="look at it, then remove it",
+            hint="check it, then remove it",
         )
     return sorted(names)
 
@@ -247,8 +248,8 @@ def names_staged(files: PartitionFiles) -> list[str]:
 def force_rebuild_if_torn(files: PartitionFiles, segment: SwapFiles, names: frozenset[str]) -> None:
     """An output index was lost to a loader that was cut short twice (X-19): then drop the offset index as well.
 
-    The broker rebuilds all three indexes of a segment that has no ``.index``; of one that only lacks its ``.txnindex``
-    it would show aborted records.
+    The broker rebuilds all three indexes of a segment without ``.index``; if only its ``.txnindex`` is missing, it
+    would show aborted records.
     """
     base = segment.base
     lost = [kind for kind in segment.kinds() if not names & {swap_name(base, kind), final_name(base, kind)}]
@@ -261,7 +262,7 @@ def force_rebuild_if_torn(files: PartitionFiles, segment: SwapFiles, names: froz
 
 
 def remove_staging_if_empty(files: PartitionFiles) -> None:
-    """Remove ``.kstage`` when nothing is in it; whoever holds the claim does that by giving it back.
+    """Remove ``.kstage`` if it is empty; a holder of the claim does that by releasing it.
 
     Raises:
         CleanerdError: the system refused.
@@ -277,17 +278,17 @@ def remove_staging_if_empty(files: PartitionFiles) -> None:
 
 
 def remove_tree(files: PartitionFiles, name: str) -> None:
-    """Remove ``name`` and what is under it, following no link; nothing there is no error.
+    """Remove ``name`` and everything below, following no link; a missing name is not an error.
 
     Raises:
-        RefusedError: directories lie in it deeper than cleanerd makes any.
-        CleanerdError: the system refused a step, or a directory belongs to somebody else.
+        RefusedError: it contains directories deeper than cleanerd creates any.
+        CleanerdError: the system refused a step, or a directory belongs to another user.
     """
     if name.count("/") > _DEEPEST:
         raise RefusedError(
             "holds more nested directories than cleanerd makes",
             where=files.where("/".join(name.split("/")[:2])),
-            hint="look at it, then remove it",
+            hint="check it, then remove it",
         )
     status = files.stat(name)
     if status is None:
@@ -347,7 +348,7 @@ def _deleted_names(group: ManifestGroup, names: Collection[str]) -> list[str]:
 def files_of(group: ManifestGroup, names: Iterable[str]) -> Iterator[tuple[str, tuple[int, str]]]:
     """Those of ``names`` that are files of the sources, with base and suffix.
 
-    Beside them lie the files of thousands of other segments, once more for each group: only these are taken apart.
+    The directory has files of thousands of other segments, for each group again: only these names are parsed.
     """
     digits = {file_name(base, "") for base in group.sources}
     for name in names:

@@ -1,7 +1,7 @@
-"""Records that an undo would hide: written since, below a tombstone by version that would come back (S-52).
+"""Records that an undo would hide: written since, below a versioned tombstone that would come back (S-52).
 
-By version an expired tombstone goes once nothing else of its key is left. A record that is written after that is what
-readers see, whatever its version is. Put back, the tombstone wins over it, and the next cleaning removes it for good.
+By version an expired tombstone is removed once nothing else of its key is left. Consumers see a record that is written
+after that, whatever its version is. A restored tombstone supersedes it, and the next cleaning removes it permanently.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cleanerd.segments.segment import Segment
 
 OF_THE_LOG: Final = 2**38
-"""The ordinal of every record that is in the log; those of restored tombstones lie below."""
+"""The ordinal of every record in the log; those of restored tombstones are below."""
 
 
 @dataclass(frozen=True, slots=True)

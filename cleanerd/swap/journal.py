@@ -5,10 +5,10 @@
     begin <plan id> <base> <end> <crc>
     done <plan id> <base> <end> <crc>
 
-The files in the partition directory say by themselves whether a group is old or new; the journal says that its
-``.deleted`` files are ours, and which groups need no look any more. A line counts only if its CRC-32 is right, so the
-torn tail of a crash is no line; the next append starts on a line of its own. A checksum keeps nobody from writing one:
-what is no line of ours is passed over like the torn one (U-33).
+The files in the partition directory show whether a group is old or new; the journal shows that its ``.deleted`` files
+are ours, and which groups need no check any more. A line is used only if its CRC-32 is right, so the torn tail of a
+crash is ignored; the next append starts on a line of its own. A checksum does not prevent forged lines: lines that are
+not ours are ignored like the torn one (U-33).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LINE: Final = re.compile(rb"(begin|done) ([0-9a-z-]+) ([0-9]{1,19}) [0-9]{1,19}
 
 
 class Span(Protocol):
-    """What a line is about: a group that is put in, or one that is put back."""
+    """The subject of a line: a group that is swapped in, or one that is restored."""
 
     @property
     def base(self) -> int:
@@ -45,7 +45,7 @@ class Span(Protocol):
 
 @dataclass(slots=True)
 class JournalEntries:
-    """What the journal of one plan says: base offsets of groups that began and of groups that are done."""
+    """The journal of one plan: base offsets of groups that began and of groups that are done."""
 
     begun: set[int] = field(default_factory=set)
     done: set[int] = field(default_factory=set)
@@ -86,7 +86,7 @@ class Journal:
         self._files.fsync(self._name)
 
     def _is_torn(self) -> bool:
-        """Whether the last line has no end. Only that is read: thousands of groups are thousands of lines."""
+        """Whether the last line has no end. Only that is read: thousands of groups have thousands of lines."""
         status = self._files.stat(self._name)
         if status is None or not status.st_size:
             return False
@@ -100,7 +100,7 @@ class Journal:
 
 
 def _parse_line(line: bytes) -> tuple[str, str, int]:
-    """What a line says, of which plan and base; of plan "" when it is none of ours, or its CRC is wrong."""
+    """The content, plan and base of a line; plan "" if it is not ours, or its CRC is wrong."""
     text, _, crc = line.rpartition(b" ")
     found = _LINE.fullmatch(text)
     if found is None or crc != b"%08x" % zlib.crc32(text):

@@ -1,8 +1,8 @@
-"""Where ``--keep-replaced`` keeps what: ``DIR/PLAN/TOPIC-N/``, and who said so (S-40, U-33).
+"""The place of ``--keep-replaced``: ``DIR/PLAN/TOPIC-N/``, and the proof of it (S-40, U-33).
 
-``trash/PLAN.json`` names that directory to ``undo`` later on. It lies where the broker's user may write, and may be
-damaged: a path in it alone must lead nobody anywhere. So the place itself says whose segments belong there: an empty
-file in ``DIR/PLAN``, named after the log directory, which only whoever may write there can have made.
+``trash/PLAN.json`` names that directory to a later ``undo``. It is where the broker's user may write, and may be
+damaged: a path in it alone must not lead anywhere. So the place itself names the log directory of its segments: an
+empty file in ``DIR/PLAN``, named after the log directory, which only a user with write access there can have created.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SUFFIXES: Final = frozenset(f".{kind}" for kind in KINDS)
 
 
 def note_name(log_dir: Path) -> str:
-    """The file that says: what is replaced in ``log_dir`` may be kept here."""
+    """The name of the file that allows backups of ``log_dir`` here."""
     return _note_of(str(log_dir.resolve()))
 
 
@@ -41,7 +41,7 @@ def _note_of(resolved: str) -> str:
 
 
 def agree(place: PartitionFiles, plan_id: str, log_dir: Path) -> None:
-    """Make the directory of a plan in ``place``, and say in it that it is for ``log_dir``; on the disk afterwards.
+    """Create the directory of a plan in ``place``, with a note that it is for ``log_dir``; on the disk afterwards.
 
     Raises:
         CleanerdError: it cannot be made.
@@ -61,7 +61,7 @@ def agree(place: PartitionFiles, plan_id: str, log_dir: Path) -> None:
 
 
 def _require_agreed(place: PartitionFiles, plan_id: str, log_dir: Path) -> None:
-    """Refuse a directory that an entry of ``trash/`` names and that does not say itself that it is for ``log_dir``.
+    """Refuse a directory that an entry of ``trash/`` names if it has no note that it is for ``log_dir``.
 
     Raises:
         RefusedError: it does not.
@@ -83,9 +83,9 @@ def _is_plain(place: PartitionFiles, name: str) -> bool:
 
 @contextmanager
 def open_kept(entry: KeptEntry, log_dir: Path, named: Path | None) -> Iterator[PartitionFiles | None]:
-    """The directory in which the plan's directory lies; None when that is gone.
+    """The directory that contains the plan's directory; None if that is gone.
 
-    ``named``: the operator says where it is, whatever the entry says.
+    ``named``: the operator's path, which replaces the entry's.
 
     Raises:
         RefusedError: the entry leads somewhere else than to what was kept of ``log_dir``.
@@ -103,7 +103,7 @@ def open_kept(entry: KeptEntry, log_dir: Path, named: Path | None) -> Iterator[P
         return
     with PartitionFiles(kept.parent.parent) as place:
         if place.is_directory(entry.plan) and not place.names(entry.plan):
-            place.rmdir(entry.plan)  # all was put back, and then we were killed
+            place.rmdir(entry.plan)  # all was restored before the process was killed
             yield None
             return
         if named is None:
@@ -112,7 +112,7 @@ def open_kept(entry: KeptEntry, log_dir: Path, named: Path | None) -> Iterator[P
 
 
 def _is_gone(path: Path) -> bool:
-    """Whether nothing lies at ``path``.
+    """Whether ``path`` does not exist.
 
     Raises:
         CleanerdError: that cannot be found out.
@@ -122,22 +122,22 @@ def _is_gone(path: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return True
     except OSError as error:
-        raise unreadable("cannot be looked at", path, error) from error
+        raise unreadable("cannot be read", path, error) from error
     return False
 
 
 def require_removable(place: PartitionFiles, entry: KeptEntry) -> None:
-    """Before anything is put back: what was kept can be removed afterwards, or the next undo would meet it again.
+    """Before the restore: check that the backup can be removed afterwards, or the next undo would find it again.
 
     Raises:
-        RefusedError: it belongs to somebody else, such as root, who made the directory.
+        RefusedError: it belongs to another user, such as root, who created the directory.
     """
     for name in (f"{entry.plan}/{entry.name}", entry.plan, HERE):
         status = place.stat(name)
         if status is not None and not os.access(place.path / name, os.W_OK | os.X_OK):
             whose = user_name(status.st_uid)
             raise RefusedError(
-                f"belongs to {whose}: what was kept there could not be removed, so nothing is put back",
+                f"belongs to {whose}: the kept segments could not be removed, so nothing is restored",
                 where=str(place.path / name),
                 hint=f"chown -R {place.path} to the broker's user, or run cleanerd undo as root",
             )

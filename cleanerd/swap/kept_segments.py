@@ -1,7 +1,7 @@
-"""``trash/PLAN.json`` in the state directory: what ``--keep-replaced`` put where, for ``undo`` (S-40).
+"""``trash/PLAN.json`` in the state directory: the backups of ``--keep-replaced``, for ``undo`` (S-40).
 
-An entry is one cleaning of one partition, in a file of its own. It says how everything below the end of that cleaning
-looked before and what came in its place, so that ``undo`` can tell whether the log went its own way since.
+An entry is one cleaning of one partition, in a file of its own. It describes everything below the end of that cleaning,
+before and after, so that ``undo`` can see whether the log has diverged since.
 
 Its first line is the entry, every further one a group that is swapped next: a cleaning of thousands of segments writes
 each of them once. A last line without an end was never followed by a swap, and counts as not written.
@@ -70,18 +70,18 @@ class FileMark:
 
     @classmethod
     def of(cls, status: os.stat_result) -> FileMark:
-        """The mark of the file with this ``stat``."""
+        """The identity of the file with this ``stat``."""
         return cls(status.st_size, status.st_ino, status.st_mtime_ns)
 
     def is_of(self, found: FileMark | None) -> bool:
-        """Whether ``found`` is this file; a broker that swapped it in set its time anew, to whole milliseconds."""
+        """Whether ``found`` is this file; a broker that swapped it in set its time again, to whole milliseconds."""
         java = replace(self, mtime_ns=self.mtime_ns // 1_000_000 * 1_000_000)
         return found in (self, java)
 
 
 @dataclass(frozen=True, slots=True)
 class KeptSegment:
-    """A replaced segment; its files lie in the entry's directory under their own names."""
+    """A replaced segment; its files are in the entry's directory under their own names."""
 
     base: Offset
     files: dict[FileKind, FileMark]
@@ -91,7 +91,7 @@ class KeptSegment:
 
 @dataclass(frozen=True, slots=True)
 class KeptGroup:
-    """What was replaced, and by what: the ``output`` files, of which ``output_log`` is the ``.log``'s mark."""
+    """Replaced segments and their replacement: the ``output`` files, with ``output_log`` the ``.log``'s identity."""
 
     base: Offset
     end: Offset
@@ -106,12 +106,11 @@ class KeptGroup:
 class KeptEntry:
     """One cleaning of one partition. ``kept`` is the directory with the replaced files.
 
-    ``place``: the log directory that was cleaned, by the name of its directory in the state directory (U-46).
-    ``sources`` are the logs of all segments that the cleaning covered, by base offset, as they were before it.
-    ``checkpoint``, ``clean_point`` and ``rules`` are what stood in Kafka's checkpoint and in cleanerd's state before;
-    ``end_offset`` is the highest that either may say as long as nobody cleaned again. ``aborted``: the aborted
-    transactions that reach beyond the sources, as (producer, first offset, offset of the ABORT marker); None: format 1
-    did not say.
+    ``place``: the cleaned log directory, by the name of its directory in the state directory (U-46). ``sources``: the
+    logs of all segments that the cleaning covered, by base offset, as before it. ``checkpoint``, ``clean_point`` and
+    ``rules``: Kafka's checkpoint and cleanerd's state before; ``end_offset``: the highest value of either unless
+    another cleaning followed. ``aborted``: the aborted transactions that reach beyond the sources, as (producer, first
+    offset, offset of the ABORT marker); None: format 1 did not say.
     """
 
     plan: str
@@ -139,15 +138,15 @@ class KeptEntry:
 
     @property
     def kept_bytes(self) -> int:
-        """What the kept files take."""
+        """Bytes of the kept files."""
         return sum(f.bytes for group in self.groups for segment in group.segments for f in segment.files.values())
 
 
 @dataclass(frozen=True, slots=True)
 class KeptSize:
-    """One cleaning: its entry without groups and sources, and what is kept of it. ``file`` tells whether it changed.
+    """One cleaning: its entry without groups and sources, and its size. ``file`` shows whether it changed.
 
-    ``seen_ms``: what the steady clock said when it was met first.
+    ``seen_ms``: the steady clock at its first reading.
     """
 
     entry: KeptEntry
@@ -169,7 +168,7 @@ class KeptSegments:
         self.path = root / KEPT_DIR
         self.warnings: list[str] = []
         self.newer: dict[str, UnsupportedLogError] = {}
-        """By plan: what a newer release wrote. It stays, and stands in nobody's way."""
+        """By plan: files of a newer release. They stay, and do no harm."""
 
     def is_of(self, entry: KeptEntry, log_dir: LogDir) -> bool:
         """Whether ``entry`` is about ``log_dir``, not about a copy of it or the original (U-46)."""
@@ -178,7 +177,7 @@ class KeptSegments:
     def entries(self) -> tuple[KeptEntry, ...]:
         """All of them, the oldest first by the clock. A damaged file is set aside with a warning and counts as absent.
 
-        So does one of a newer release, which is told in :attr:`newer`.
+        So does one of a newer release, which :attr:`newer` lists.
         """
         found = (self._find_entry(plan) for plan in self._plans())
         return tuple(sorted((e for e in found if e is not None), key=lambda entry: (entry.cleaned_ms, entry.plan)))
@@ -213,10 +212,10 @@ class KeptSegments:
         return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
     def sizes(self, known: dict[str, KeptSize], steady_ms: int) -> tuple[KeptSize, ...]:
-        """Of all cleanings, the oldest first. ``known`` has those that were read before, and is brought up to date.
+        """The sizes of all cleanings, the oldest first. ``known`` has earlier results, and is updated.
 
-        ``steady_ms``: what the steady clock says now.
-        Only entries that are new, or have changed, are read: one of thousands of segments takes seconds.
+        ``steady_ms``: the steady clock now. Only new or changed entries are read: one of thousands of segments takes
+        seconds.
         """
         before, found = dict(known), []
         for plan in self._plans():
@@ -247,7 +246,7 @@ class KeptSegments:
             return None
 
     def require_writable(self, owner: os.stat_result) -> None:
-        """Fail now rather than when segments have been rewritten; any number of threads may ask at once."""
+        """Fail now rather than after segments were rewritten; any number of threads may call it at once."""
         probe = self.path / f"probe-{secrets.token_hex(8)}"
         self._write(probe, b"", owner)
         self._unlink(probe)
@@ -263,7 +262,7 @@ class KeptSegments:
         self._write(self._file(entry.plan), b"".join(line + b"\n" for line in lines), owner)
 
     def add(self, plan: str, group: KeptGroup) -> None:
-        """Add ``group`` to the entry of ``plan``, which this process has put. On the disk when this returns."""
+        """Add ``group`` to the entry of ``plan``, which this process has written. On the disk when this returns."""
         path = self._file(plan)
         try:
             with opened(self.path, self._root) as directory:
@@ -316,8 +315,7 @@ def _parse(data: bytes, plan: str, where: str) -> KeptEntry:
     """The entry in ``data``.
 
     Raises:
-        UnsupportedLogError: a newer cleanerd wrote it.
-        One of ``DAMAGE``: it is no such file.
+        UnsupportedLogError: a newer cleanerd wrote it. One of ``DAMAGE``: it is not such a file.
     """
     first, *more = data.split(b"\n")
     document = json.loads(first)
@@ -337,7 +335,7 @@ def _parse(data: bytes, plan: str, where: str) -> KeptEntry:
 
 
 def _check(entry: KeptEntry) -> None:
-    """What ties the parts together, so far that whoever undoes it meets with no surprise; raises ValueError."""
+    """Check that the parts fit together, as far as an undo needs; raises ValueError."""
     for group in entry.groups:
         bases = [segment.base for segment in group.segments]
         if bases[:1] != [group.base] or any(low >= high for low, high in pairwise([*bases, group.end])):
@@ -354,6 +352,6 @@ def groups_of(entry: KeptEntry) -> dict[int, KeptGroup]:
 
 
 def add_group(groups: dict[int, KeptGroup], group: KeptGroup) -> None:
-    """One more, at the end, in the place of one with its base. There may be thousands: none is looked at again."""
+    """Add a group at the end, or replace the one with its base. There may be thousands: none is read again."""
     groups.pop(group.base, None)
     groups[group.base] = group

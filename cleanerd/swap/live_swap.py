@@ -1,11 +1,11 @@
-"""A cleaning is put by the agent in a running broker, which swaps the segments itself.
+"""A cleaning beside a running broker, whose agent swaps the segments.
 
 ::
 
-    ask the broker -> list -> survey -> ... -> per group: ask for the swap -> clean point -> the broker's own checkpoint
+    ask the broker -> list -> survey -> ... -> per group: request the swap -> checkpoint -> the broker's own checkpoint
 
-Nothing of the log is touched here: this side writes below ``.kstage`` and asks, the agent in the broker checks and
-swaps. A refusal is an ordinary outcome: the log moved on, and the partition is planned again, a few times in a round.
+This side does not touch the log: it writes below ``.kstage`` and sends requests; the agent in the broker checks and
+swaps. A refusal is an ordinary outcome: the log changed, and the partition is planned again, a few times in a cleaning.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ if TYPE_CHECKING:
 class LiveDir:
     """A log directory of a running broker, and what a cleaning in it may use.
 
-    ``read`` gives a partition by the broker's word, or refuses it (U-23): ``resolution/partitions.py: ByBroker``.
-    ``keep``: where segments that the broker replaces are kept for ``undo`` (S-40); None: nowhere.
-    ``read_after`` gets the partition as it was read when it was clean, with the checkpoint that the broker was told.
+    ``read`` returns a partition as the broker reports it, or refuses it (U-23): ``resolution/partitions.py: ByBroker``.
+    ``keep``: where segments that the broker replaces are kept for ``undo`` (S-40); None: nowhere. ``read_after``
+    receives the partition as it was read when clean, with the checkpoint that the broker received.
     """
 
     log_dir: LogDir
@@ -77,7 +77,7 @@ class LiveDir:
 class LiveSwap(SwapStrategy):
     """One partition beside its broker.
 
-    What is staged is the agent's to take, at once: of a cleanerd that died nobody takes it up.
+    The agent uses staged files at once: files of a cleanerd that died are not used.
     """
 
     lasting: ClassVar[bool] = False
@@ -93,11 +93,11 @@ class LiveSwap(SwapStrategy):
         self._keep: Backup | None = None
 
     def waits(self) -> Iterator[float]:
-        """As long as a round has patience with a broker."""
+        """As long as a cleaning waits for a busy broker."""
         return self._broker.patience.waits_to_plan()
 
     def enter(self, files: PartitionFiles) -> None:
-        """The broker looks after the rest."""
+        """The broker does the rest."""
         self._is_read, self._facts = False, None
         refuse_strange_staging(files)
         files.claim()
@@ -113,35 +113,35 @@ class LiveSwap(SwapStrategy):
         return reading
 
     def plan(self, reading: PartitionSnapshot, found: Survey, reader: SegmentReader) -> CleaningPlan:
-        """What the broker knows of producers counts too (R192-1)."""
+        """The broker's producers are protected too (R192-1)."""
         plan = super().plan(reading, found, reader)
         brokers = self._broker.producers(self.name, plan.last_records.known)
         return replace(plan, last_records=plan.last_records.also(brokers))
 
     def check(self, files: PartitionFiles, cleaning: Cleaning) -> None:
-        """What only the offline way can do is refused."""
+        """Refuse what only the offline way can do."""
         refuse_live(cleaning, proves_by_markers=self._fetch_facts().proves_by_markers)
         self._swapper = Swapper(self._broker, files, self._fetch_facts(), cleaning, self.resources)
 
     def record_settings(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
-        """What ``undo`` will set back is what was remembered before."""
+        """``undo`` restores the earlier state."""
         self._keep = self._keeper(files, found, cleaning)
         super().record_settings(files, found, cleaning)
 
     def swap_groups(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
-        """Group by group: staged, verified, asked for, then the next one (U-16)."""
+        """Group by group: staged, verified, requested, then the next one (U-16)."""
         swapper = self._swaps()
         swapper.wait_for_deletions(found.config.file_delete_delay_ms)
         _flush(files, found.log, self._fetch_facts().recovery_point)
         if self._some_wait:
-            drop_plans(files, names_staged(files))  # what `cleanerd stage` made: outdated now
+            drop_plans(files, names_staged(files))  # plans of `cleanerd stage`: outdated now
         with self._staging(files, found, cleaning) as staging:
             for staged, members in cleaning.staged_groups(staging):
                 with _keep_sources(self._keep, staged, swapper):
                     swapper.swap(staging, staged, members)
                 self.swapped_group(staged, members)
                 swapper.require_no_half_swap(staged)
-            # All of it is in the log. What a crash of the machine brings back is thrown away by whoever comes next.
+            # All of it is in the log. The next run deletes files that a crash of the machine brings back.
             emptied = staging.empty()
         if not emptied:
             finish_plan(files, cleaning.plan.plan_id, lasting=False)
@@ -173,7 +173,7 @@ class LiveSwap(SwapStrategy):
         return translated
 
     def before_retry(self, error: CleanerdError) -> None:
-        """A broker that went away is looked for."""
+        """Reconnect to a broker that went away."""
         if isinstance(error, AgentUnavailableError):
             self._broker.reconnect()
 
@@ -242,7 +242,7 @@ class LiveSwap(SwapStrategy):
         return ()
 
     def _record_settings_only(self, found: Survey, plan: CleaningPlan, swapper: Swapper) -> None:
-        """The clean point stays what it was, if the broker's segments below it are those that it was told of."""
+        """The checkpoint stays, if the broker's segments below it are those that it reported."""
         after, standing = found.log, found.standing
         if standing is not None:
             try:
@@ -254,7 +254,7 @@ class LiveSwap(SwapStrategy):
         record_settings_only(self.store, self.log_dir, after, plan.fingerprint, standing, last_base=self.last_base)
 
     def _send_checkpoint(self, facts: LogFacts, offset: int, clean: BrokerSegment) -> None:
-        """A-20; the broker's cleaner glances at every compacted log now and then, and is asked again.
+        """A-20; the broker's cleaner checks every compacted log now and then, and the request is sent again.
 
         Raises:
             AgentUnavailableError, AgentRefusalError: the broker's checkpoint stays.
@@ -281,9 +281,9 @@ def _flush(files: PartitionFiles, log: PartitionLog, recovery_point: int) -> Non
 
 
 def _should_send_checkpoint(offset: int, before: PartitionLog, after: PartitionLog) -> bool:
-    """Whether Kafka's checkpoint is to say ``offset``: it says less, or what was not believed ``before`` (S-50).
+    """Whether to set Kafka's checkpoint to ``offset``: it is lower, or was not trusted ``before`` (S-50).
 
-    What it says beyond that since then is the broker's cleaner's own word.
+    A higher value since then is from the broker's own cleaner.
     """
     stored = after.cleaner_offset
     return stored is None or stored < offset or offset < stored == before.cleaner_offset
@@ -291,7 +291,7 @@ def _should_send_checkpoint(offset: int, before: PartitionLog, after: PartitionL
 
 @contextmanager
 def _keep_sources(keep: Backup | None, staged: StagedGroup, swapper: Swapper) -> Iterator[None]:
-    """The sources of ``staged`` are kept while the block has them swapped; let go when that surely came to nothing."""
+    """Keep the sources of ``staged`` while the block swaps them; release them if that surely failed."""
     if keep is None:
         yield
         return

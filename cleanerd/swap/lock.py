@@ -1,8 +1,8 @@
 """The log directory's ``.lock``, held the way a broker holds it (S-10 .. S-16).
 
-The lock alone is no proof: a broker of 3.8 or later removes the file *after* it has unlocked it, so a lock can be won
-on an inode that no path leads to while the next broker locks a new file. Hence the comparison of inode and path, once
-when the lock is won, once a while later, and before every commit; and besides the lock, the lease probe.
+The lock alone proves nothing: a broker of 3.8 or later removes the file *after* it has unlocked it. So a lock can be
+won on an inode without a path while the next broker locks a new file. Hence the comparison of inode and path, once when
+the lock is won, once a while later, and before every commit; and besides the lock, the lease probe.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 MAX_WAIT_SECONDS: Final = 10.0
-"""S-15: a held lock is not waited for longer than this, whatever the caller asks."""
+"""S-15: the longest wait for a held lock, whatever the caller requests."""
 SETTLE_SECONDS: Final = 1.0
 """S-13: the inode is compared again no sooner than this after the lock was won."""
 
 _RETRY_SECONDS: Final = 0.1
 
-# S-12: a forked child inherits the open file and with it the lock; it must not keep it when we are gone.
+# S-12: a forked child inherits the open file with the lock; it must not keep it when this process is gone.
 _open_locks: weakref.WeakSet[LogDirLock] = weakref.WeakSet()
 
 
@@ -62,7 +62,7 @@ class LogDirLock:
         """Lock ``log_dir`` as a broker would, waiting at most ``wait_seconds``, never over ``max_wait_seconds``.
 
         Raises:
-            LogDirBusyError: somebody holds it, or the file is being replaced all the time.
+            LogDirBusyError: another process holds it, or the file is being replaced all the time.
             CleanerdError: ``.lock`` cannot be opened or created.
         """
         deadline = time.monotonic() + min(wait_seconds, max_wait_seconds)
@@ -88,7 +88,7 @@ class LogDirLock:
         the file within that time.
 
         Raises:
-            LogDirBusyError: the lock is no longer the one that a broker would meet. Touch nothing any more.
+            LogDirBusyError: the lock is no longer the one that a broker would find. Touch nothing any more.
         """
         if self._descriptor < 0:
             raise LogDirBusyError("the lock was given back", where=str(self.log_dir / LOCK_FILE))
@@ -133,7 +133,7 @@ class LogDirLock:
 
 
 def _write_holder(log_dir: Path) -> HeldFile | None:
-    """For whoever finds ``.lock`` held; where it cannot be said they take us for a broker."""
+    """For other cleanerd processes that find ``.lock`` held; without this file they assume a broker."""
     try:
         return HeldFile.acquire(log_dir, COMMAND_LOCK_FILE)
     except (OSError, LogDirBusyError):
@@ -180,7 +180,7 @@ def _refuse_second_record_lock(log_dir: Path) -> None:
 
 
 def _try_lock(descriptor: int, log_dir: Path) -> tuple[int, int | None]:
-    """The lock family that the kernel knows, and None when the lock is won, else who has it (0 or less: not known)."""
+    """The lock family that the kernel knows, and None if the lock is won, else its holder (0 or less: unknown)."""
     for command in (fcntl.F_OFD_SETLK, fcntl.F_SETLK):
         try:
             set_lock(descriptor, command, fcntl.F_WRLCK)
@@ -217,7 +217,7 @@ def _is_at_path(descriptor: int, log_dir: Path) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise unreadable("cannot be looked at", path, error) from error
+        raise unreadable("cannot be read", path, error) from error
     return held.st_nlink >= 1 and (held.st_dev, held.st_ino) == (found.st_dev, found.st_ino)
 
 

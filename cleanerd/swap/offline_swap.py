@@ -1,7 +1,7 @@
-"""A cleaning is put by renames: the broker is down, and its log directory's lock is ours.
+"""A cleaning that swaps by renames: the broker is stopped, and this process holds its log directory's lock.
 
-Kafka's ``cleaner-offset-checkpoint`` comes last: an entry that is too low costs work, one that is too high hides
-duplicates (S-50).
+Kafka's ``cleaner-offset-checkpoint`` comes last: too low an entry costs work, too high an entry hides duplicates
+(S-50).
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class OfflineSwap(SwapStrategy):
         self._keep: Backup | None = None
 
     def enter(self, files: PartitionFiles) -> None:
-        """What a crash left is finished or undone (S-28)."""
+        """Finish or undo what a crash left (S-28)."""
         enter_partition(self._locked, files)
 
     def read(self) -> PartitionSnapshot:
-        """The log as it lies there, with the offsets of the checkpoint files."""
+        """The log as it is, with the offsets of the checkpoint files."""
         return PartitionSnapshot(self.log_dir, read_partition(self.log_dir, self.name), self._config)
 
     def split(
@@ -65,11 +65,11 @@ class OfflineSwap(SwapStrategy):
         *,
         grows: bool = False,
     ) -> tuple[str, ...]:
-        """Nobody else has the segments."""
+        """No other process has the segments."""
         return split_segments(self._locked, files, cleaning, overflowed, found.config, grows=grows)
 
     def record_settings(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
-        """What ``undo`` will set back is what was remembered before."""
+        """``undo`` restores the earlier state."""
         self._keep = self._keeper(files, found, cleaning)
         super().record_settings(files, found, cleaning)
 

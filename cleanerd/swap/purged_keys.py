@@ -1,9 +1,9 @@
 """Records that arrive between ``stage`` and ``apply``, of keys whose tombstones the plan lets go (U-1).
 
-Such a tombstone goes because nothing else of its key is left, all that follows included. That was so when the plan
-was made. The broker has written since, and as a follower it may have cut that part and fetched another; so the keys are
-remembered beside the plan, by their hashes, and held against all of it as it is when the plan is to be applied. A
-record of one of them would become the newest of its key: the plan is stale.
+Such a tombstone is removed because nothing else of its key is left, later records included. That was so when the plan
+was made. The broker has written since, and as a follower it may have cut that part and fetched another. So the hashes
+of these keys are stored beside the plan, and compared with the whole later log when the plan is applied. A record with
+one of them would become the newest of its key: the plan is stale.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _PORTION_KEYS: Final = 1 << 16
 
 
 def stage_purged_keys(files: PartitionFiles, cleaning: Cleaning, owner: FileOwner) -> FileFact | None:
-    """Write :data:`PURGED` into the plan's directory, on the disk when this returns; None when no tombstone goes.
+    """Write :data:`PURGED` into the plan's directory, on the disk when this returns; None without a removed tombstone.
 
     Raises:
         CleanerdError: it cannot be written, or a segment cannot be read any more.
     """
     plan = cleaning.plan
     if not plan.rules.versioned:
-        return None  # by offset a record that comes late wins over any tombstone
+        return None  # by offset a late record supersedes any tombstone
     name = _name(plan.plan_id)
     fact = FileFact(0, 0)
     for hashes in cleaning.purged_keys():
@@ -75,13 +75,13 @@ def refuse_late_records(
     *,
     torn_from: int | None,
 ) -> None:
-    """Refuse the plan when a later record has a key whose tombstone goes, whatever becomes of its transaction.
+    """Refuse the plan if a later record has the key of a removed tombstone, whatever its transaction becomes.
 
     Later are the segments after the witnessed ones, unchanged themselves. ``torn_from``: in the segment of this
     offset and after it damage is the end of what counts.
 
     Raises:
-        StalePlanError: it does, or nobody can tell.
+        StalePlanError: it has, or that is unknown.
         CleanerdError: the file cannot be read.
     """
     if purged is None:

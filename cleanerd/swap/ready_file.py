@@ -31,7 +31,7 @@ class _KeysFile:
 
 @dataclass(frozen=True, slots=True)
 class _ReadyDocument:
-    """The file as it lies there: whoever owns the partition's directory may have written it (U-33)."""
+    """The file itself: the owner of the partition's directory may have written it (U-33)."""
 
     clean_to: Offset | None
     strategy: str
@@ -45,11 +45,11 @@ class _ReadyDocument:
 
 @dataclass(frozen=True, slots=True)
 class ReadyFile:
-    """What ``ready.json`` adds to the manifest. ``clean_to`` is None when the clean point must not move.
+    """The additions of ``ready.json`` to the manifest. ``clean_to`` is None when the checkpoint must not move.
 
-    ``keep_replaced``: the directory that ``apply`` keeps the replaced segments in (S-40); None: nowhere. ``purged`` is
-    the file with the keys whose tombstones go, None when no record that comes late matters to the plan (U-1).
-    ``change_strategy``: it was said that other rules than those of the last cleaning are meant.
+    ``keep_replaced``: the directory for the segments that ``apply`` replaces (S-40); None: nowhere. ``purged``: the
+    file with the keys of removed tombstones, None when late records do not matter to the plan (U-1).
+    ``change_strategy``: a change of rules since the last cleaning is intended.
     """
 
     clean_to: int | None
@@ -77,16 +77,16 @@ class ReadyFile:
         """Read it back.
 
         Raises:
-            CorruptionError: it is no such file, or one of another release; the plan can be staged again.
+            CorruptionError: it is not such a file, or of another release; the plan can be staged again.
         """
         try:
             document = json.loads(data)
             known = document.pop("format") == FORMAT
             parsed = adapter_of(_ReadyDocument).validate_json(json.dumps(document)) if known else None
         except DAMAGE:
-            raise CorruptionError("is no record of a staged plan", where=where) from None
+            raise CorruptionError("is not a record of a staged plan", where=where) from None
         if parsed is None:
-            raise CorruptionError("is no record of a staged plan that this release knows", where=where)
+            raise CorruptionError("is not a record of a staged plan that this release knows", where=where)
         purged = None if parsed.purged is None else FileFact(parsed.purged.bytes, parsed.purged.crc32c)
         return cls(
             parsed.clean_to, parsed.strategy, parsed.result, parsed.keep_replaced, purged, parsed.change_strategy

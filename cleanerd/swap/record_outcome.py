@@ -1,4 +1,4 @@
-"""What is remembered of a partition after a cleaning: clean point, quarantine, Kafka's checkpoint (U-10, S-50)."""
+"""The state after a cleaning: cleanerd's checkpoint, quarantine, Kafka's checkpoint (U-10, S-50)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def record_checkpoints(
 ) -> None:
     """The clean point, then Kafka's checkpoint, in this order (U-10). ``last_base``: see :func:`save_clean_point`."""
     if found.moves_clean_point:
-        # What was clean beyond the end of this cleaning (--up-to) still is.
+        # The part that was clean beyond the end of this cleaning (--up-to) still is.
         offset = max(plan.end_offset, found.proven_offset)
         record_clean(
             locked, after, offset, plan.fingerprint, result, last_base=last_base, unproven_below=found.unproven_below
@@ -63,7 +63,7 @@ def record_clean(
     last_base: int | None,
     unproven_below: int,
 ) -> None:
-    """The log is clean up to ``offset`` by the rules that ``fingerprint`` stands for.
+    """The log is clean up to ``offset`` by the compaction settings of ``fingerprint``.
 
     ``last_base``, ``unproven_below``: see :func:`save_clean_point`. Kafka's checkpoint is about Kafka's rules: it stays
     what it is when others were used (U-10).
@@ -87,7 +87,7 @@ def require_below(log: PartitionLog, offset: int) -> Segment:
     """The last segment that begins below ``offset``.
 
     Raises:
-        StalePlanError: there is none: the broker deleted all of it meanwhile, by retention or on request.
+        StalePlanError: it is empty: the broker deleted all of it meanwhile, by retention or on request.
     """
     found = last_below(log, offset)
     if found is None:
@@ -108,7 +108,7 @@ def save_clean_point(
 ) -> None:
     """Our own record of it (U-10); Kafka's checkpoint is not touched.
 
-    ``last_base``: the last segment that was put. ``unproven_below``: as the survey before the cleaning says (U-50).
+    ``last_base``: the last segment that was swapped in. ``unproven_below``: from the survey before the cleaning (U-50).
 
     Raises:
         StalePlanError: nothing that was cleaned is there any more.
@@ -129,14 +129,14 @@ def save_clean_point(
         quarantine=None,
         last_result={**result.to_json(), "finished_ms": time.time_ns() // 1_000_000},
         next_purge_ms=result.next_purge_ms,
-        # Of what is clean above the end of this cleaning nothing is known.
+        # The clean part above the end of this cleaning is unknown.
         purge_as_of=offset if result.end_offset >= offset else None,
     )
     store.save(log_dir, after, state)
 
 
 def _earlier_output(store: StateStore, log_dir: LogDir, after: PartitionLog) -> LastSegment | None:
-    """Where nothing was put: what an earlier cleaning wrote last, if it is there yet."""
+    """If nothing was swapped in: the last output of an earlier cleaning, if it still exists."""
     state = store.load(log_dir, after)
     known = None if state is None or state.clean_point is None else state.clean_point.last_output
     return known if known is not None and segment_at(after, known.base) == known else None
@@ -151,10 +151,10 @@ def record_settings_only(
     *,
     last_base: int | None,
 ) -> None:
-    """A cleaning that moves no clean point chose winners all the same (U-6).
+    """A cleaning that moves no checkpoint has chosen retained records, too (U-6).
 
-    ``standing``: the clean point that described the log before. It is known by its files, and these may have been put
-    anew; without them the next cleaning would begin at the log's start. ``last_base``: see :func:`save_clean_point`.
+    ``standing``: the checkpoint that described the log before. Its files identify it, and they may have been replaced;
+    without them the next cleaning would begin at the log's start. ``last_base``: see :func:`save_clean_point`.
     """
     state = store.load(log_dir, after) or PartitionState(None, None, None)
     if standing is not None and state.clean_point == standing:
@@ -164,7 +164,7 @@ def record_settings_only(
 
 
 def _with_files_of(log: PartitionLog, point: CleanerdCheckpoint, last_base: int | None) -> CleanerdCheckpoint:
-    """What is clean stays so, whichever files it lies in; a segment above it may have been put last."""
+    """The clean part stays clean, whichever files contain it; a segment above it may have been swapped in last."""
     last, output = last_below(log, point.offset), point.last_output
     if last is None:
         return point
@@ -177,9 +177,9 @@ def _with_files_of(log: PartitionLog, point: CleanerdCheckpoint, last_base: int 
 def not_cleaned(
     store: StateStore, log_dir: LogDir, name: TopicPartition, caught: CleanerdError | OSError
 ) -> CleaningResult:
-    """What comes of a partition that could not be cleaned: the cause decides, whatever was to be done with it.
+    """The result for a partition that could not be cleaned: the cause decides, whatever the operation.
 
-    Whatever goes wrong before a group's commit leaves that group as it was (OP-10).
+    A failure before a group's commit leaves that group unchanged (OP-10).
     """
     error = as_cleanerd_error(caught, str(log_dir.path))
     if _is_gone(log_dir.path / str(name)):
@@ -191,7 +191,7 @@ def not_cleaned(
 
 
 def _is_gone(path: Path) -> bool:
-    """Whether there is no such directory any more; a disk that does not answer says nothing."""
+    """Whether the directory is gone; a disk that does not answer says nothing."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -1,15 +1,15 @@
-"""What an interrupted swap left behind: finished or undone, before anything else is done (S-28, S-21).
+"""Finish or undo an interrupted swap, before anything else is done (S-28, S-21).
 
-For every group of ours that the journal does not call done, the names in the directory say where it stands, exactly as
-Kafka's loader would read them (see :mod:`cleanerd.swap.group_swap`):
+For every group of cleanerd that the journal does not list as done, the names in the directory show its state, exactly
+as Kafka's loader would read them (see :mod:`cleanerd.swap.group_swap`):
 
 * a ``.cleaned`` file is there: before the commit point, *undo*;
 * ``.swap`` files alone: after it, *complete*;
 * neither, but the segment in place is our output: swapped, remove the ``.deleted`` files that are left.
 
-Files are ours when a manifest of ours describes them, size and checksum included. Anything else that ends in ``.swap``
-or ``.cleaned`` is reported and nothing at all is touched: only a broker's start may resolve it. A plan of a newer
-release is dropped when no such file is there: then each of its groups is old or new, whatever the plan says.
+Files are cleanerd's when a manifest of cleanerd describes them, with size and checksum. Any other file that ends in
+``.swap`` or ``.cleaned`` is reported and nothing at all is touched: only a broker's start may resolve it. A plan of a
+newer release is discarded when no such file exists: then each of its groups is old or new, whatever the plan says.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ SWEEP_AGE_MS: Final = 24 * 60 * 60 * 1000
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What was found and done. Bases are those of groups.
+    """The findings and actions. Bases are those of groups.
 
     ``ready`` are plans that were kept to be applied.
 
@@ -72,7 +72,7 @@ class RecoveryReport:
 
 @dataclass(slots=True)
 class _Leftovers:
-    """The plans of ours under ``.kstage``, and what belongs to nobody we know."""
+    """cleanerd's plans under ``.kstage``, and files of unknown origin."""
 
     plans: list[str] = field(default_factory=list)
     newer: list[str] = field(default_factory=list)
@@ -146,7 +146,7 @@ def recover(files: PartitionFiles, *, now_ms: int | None = None, keep_ready: boo
 def abandon(files: PartitionFiles, *, keep_ready: bool = False) -> None:
     """Tidy up after a failure; when that fails too, the next run or the broker's next start does it.
 
-    ``keep_ready``: as in :func:`recover`, but for a plan of which a group was undone: its staged files are gone.
+    ``keep_ready``: as in :func:`recover`, except for a plan with an undone group: its staged files are gone.
     """
     with contextlib.suppress(CleanerdError), signals_wait():
         left = recover(files, keep_ready=keep_ready)
@@ -167,7 +167,7 @@ def rollback_on_error(take_back: Callable[[], object]) -> Iterator[None]:
 
 
 def _scan_leftovers(files: PartitionFiles) -> _Leftovers:
-    """Sort what lies under ``.kstage``. A plan without a readable manifest has put nothing in the log's way."""
+    """Sort the files under ``.kstage``. A plan without a readable manifest has not changed the log."""
     found = _Leftovers()
     if files.stat(STAGING) is not None and not files.is_directory(STAGING):
         found.foreign.append(STAGING)
@@ -192,7 +192,7 @@ def _scan_leftovers(files: PartitionFiles) -> _Leftovers:
 
 
 def _read(files: PartitionFiles, plan_id: str, name: str, parse: Callable[[bytes, str], T]) -> T | None:
-    """What ``name`` in the plan's directory says; None when it is not there or damaged."""
+    """The content of ``name`` in the plan's directory; None if it is missing or damaged."""
     place = f"{staging_path(plan_id)}/{name}"
     data = files.read(place)
     try:
@@ -260,7 +260,7 @@ def _sweep(files: PartitionFiles, unknown: list[str], now_ms: int) -> list[str]:
     for path in unknown:
         status = files.stat(path)
         if status is not None and now_ms - status.st_mtime_ns // 10**6 > SWEEP_AGE_MS:
-            with contextlib.suppress(CleanerdError):  # it is in nobody's way
+            with contextlib.suppress(CleanerdError):  # it does no harm
                 remove_tree(files, path)
                 swept.append(path)
     remove_staging_if_empty(files)

@@ -1,7 +1,7 @@
-"""One segment goes, several come: replaced segments are put back (S-40), an overflowed one is split (C-67) (F-12).
+"""Replace one segment by several: restore replaced segments (S-40), or split an overflowed one (C-67) (F-12).
 
-It is a swap with several outputs, as Kafka itself makes one when it splits a segment, with the barriers that it leaves
-out. Told here for an undo; the other case is in :mod:`cleanerd.swap.split`. What the loader makes of every state in
+It is a swap with several outputs, as Kafka makes one when it splits a segment, with the barriers that Kafka leaves out.
+Described here for an undo; the other case is in :mod:`cleanerd.swap.split`. What the loader does with every state in
 between:
 
 1. All files arrive as ``.cleaned``: *not yet*.
@@ -9,18 +9,18 @@ between:
    base offset, so the loader throws everything away: *not yet*. Barrier.
 3. Those of the first segment become ``.swap``. While one ``.cleaned`` is left: *not yet*; with the last rename: *put
    back*. This is the commit point. Barrier.
-4. The files of the segment that goes become ``.deleted``, or the loader removes them itself. Barrier.
-5. The logs get their names, ascending, with a barrier after each: the loader removes whatever lies between the first
-   and the last ``.log.swap``, so one that has its name already must lie below all that have not.
+4. The files of the old segment become ``.deleted``, or the loader removes them itself. Barrier. 5. The logs get their
+names, ascending, with a barrier after each: the loader removes every segment between the first
+   and the last ``.log.swap``, so one that has its name already must be below all that have not.
 6. The indexes get theirs. Barrier.
 
 Groups go in *descending* order: a tombstone is back before the older values that it hides (the reverse of S-30).
 
-What no order of ours can help: a loader that is past the commit point and is itself cut short between its renames,
-which it does in no particular order. Then its next start can remove a segment that had its name already. Kafka has that
-hole wherever it replaces one segment by several; it opens only when the broker is started on an undo that was cut
-short, and that start is cut short too. ``cleanerd undo`` and ``clean`` close it before they do anything else, and the
-kept segments are removed last of all.
+One state cannot be avoided: a loader that is past the commit point and is itself cut short between its renames, which
+are in no particular order. Then its next start can remove a segment that had its name already. Kafka has that hole
+wherever it replaces one segment by several. It opens only if the broker is started on an interrupted undo, and that
+start is interrupted too. ``cleanerd undo`` and ``clean`` close it before they do anything else, and the kept segments
+are removed last of all.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _STRICT = ConfigDict(strict=True, extra="forbid")
 
 @dataclass(frozen=True, slots=True)
 class RestoredSegment:
-    """One segment to be put back; ``files`` always has ``log``."""
+    """One segment to restore; ``files`` always has ``log``."""
 
     base: Offset
     files: dict[FileKind, FileFact]
@@ -84,7 +84,7 @@ class RestoredSegment:
 
 @dataclass(frozen=True, slots=True)
 class RestoreGroup:
-    """``segments``, ascending, come in the place of the segment ``base``; ``end`` is where the next one begins."""
+    """``segments``, ascending, replace the segment ``base``; the next one begins at ``end``."""
 
     base: Offset
     end: Offset
@@ -95,7 +95,7 @@ class RestoreGroup:
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """``.kstage/<plan id>/restore.json``: all files named in it lie there, on the disk. Groups descend."""
+    """``.kstage/<plan id>/restore.json``: all files named in it are there, on the disk. Groups descend."""
 
     plan: str
     groups: tuple[RestoreGroup, ...]
@@ -112,7 +112,7 @@ class RestorePlan:
 
         Raises:
             UnsupportedLogError: a newer cleanerd wrote it.
-            CorruptionError: anything else that is no such plan.
+            CorruptionError: anything else that is not such a plan.
         """
         plan = read_document(data, where, adapter_of(RestorePlan), newest=FORMAT)
         _check(plan, where)
@@ -120,7 +120,7 @@ class RestorePlan:
 
 
 def _check(plan: RestorePlan, where: str) -> None:
-    """What ties the parts together; raises CorruptionError."""
+    """Check that the parts fit together; raises CorruptionError."""
     if PLAN_ID.fullmatch(plan.plan) is None:
         raise CorruptionError(f"{plan.plan[:60]!r} is not a plan id", where=where)
     if any(later.base < earlier.end for later, earlier in pairwise(plan.groups)):
@@ -153,13 +153,13 @@ def write_restore(files: PartitionFiles, plan: RestorePlan) -> None:
 def restore_group(
     files: PartitionFiles, plan_id: str, group: RestoreGroup, journal: Journal, lock: CommitGuard
 ) -> None:
-    """Put the staged segments of ``group`` in the place of the one that replaced them. Groups go in descending order.
+    """Swap the staged segments of ``group`` for the one that replaced them. Groups go in descending order.
 
-    Before the first of them the caller has made sure that nothing unfinished lies there (U-34), which takes a look at
-    every name in the directory. Here, with thousands of groups, only the group's own are looked at.
+    Before the first of them the caller has checked that nothing unfinished is there (U-34), which reads every name in
+    the directory. Here, with thousands of groups, only the group's own are read.
 
     Raises:
-        RefusedError: another swap is in doubt, or what goes cannot be taken away (U-34). Nothing was touched.
+        RefusedError: another swap is in doubt, or the old segment cannot be removed (U-34). Nothing was touched.
         LogDirBusyError: the lock is gone. Touch nothing any more, not even to tidy up.
         CleanerdError: the system refused a step: :func:`~cleanerd.swap.recover.recover` makes it one or the other.
     """
@@ -184,7 +184,7 @@ def restore_group(
 
 
 def complete_restore(files: PartitionFiles, group: RestoreGroup) -> None:
-    """Steps 4 to 6 from wherever a committed group stands; the names up to here must be on the disk.
+    """Steps 4 to 6 from the current state of a committed group; the names so far must be on the disk.
 
     Raises:
         CleanerdError: the system refused a step; call again.
@@ -193,7 +193,7 @@ def complete_restore(files: PartitionFiles, group: RestoreGroup) -> None:
     base, first = group.base, group.segments[0]
     if swap_name(base, "log") in names:
         for kind in KINDS:
-            # One that has no .swap file beside it and ought to is the right one already: a loader renamed it.
+            # A missing .swap file means that a loader renamed it: the file is the right one already.
             arrived = kind in first.files and swap_name(base, kind) not in names
             if final_name(base, kind) in names and not arrived:
                 files.rename(final_name(base, kind), final_name(base, kind) + DELETED_SUFFIX)
@@ -235,7 +235,7 @@ def restore_names(files: PartitionFiles, plan: RestorePlan, unfinished: set[str]
 
 
 def resolve_restore(files: PartitionFiles, plan: RestorePlan) -> tuple[list[int], list[int]]:
-    """Make every group of an interrupted undo one or the other: bases put back, bases left as they were.
+    """Complete or revert every group of an interrupted undo; returns the bases of restored and of unchanged groups.
 
     Raises:
         CleanerdError: the system refused a step; call again.
@@ -265,10 +265,10 @@ def _is_committed(files: PartitionFiles, group: RestoreGroup, names: frozenset[s
     if not begun or any(cleaned_name(base, kind) in names for base, kind in wanted):
         return False
     if any(final_name(segment.base, "log") in names for segment in later):
-        return True  # step 5, ours or a loader's: such a file comes after the commit point only
+        return True  # step 5, ours or a loader's: such a file exists after the commit point only
     if swap_name(group.base, "log") in names:
-        # Nothing went yet, or what goes is on its way. A loader that was undoing and lost its power can have left a
-        # part of the .swap files; with all of them there it is the commit point.
+        # Nothing was removed yet, or the removal has begun. A loader that was undoing and lost its power can have left
+        # a part of the .swap files; with all of them there it is the commit point.
         whole = all(swap_name(base, kind) in names for base, kind in wanted)
         return whole or final_name(group.base, "log") not in names
     return has_fact(files, final_name(group.base, "log"), first.files["log"])

@@ -2,12 +2,12 @@
 
 ::
 
-    claim -> survey -> plan -> decide -> per group: stage, verify, put -> remember
+    claim -> survey -> plan -> decide -> per group: stage, verify, swap -> record
 
-A round whose keys need more passes than it may make ends where they fill these, with a clean point there; the next
-round goes on from it (D-11). A log that changes while it is read is planned again, and left for the next round when
-that keeps on (D-06). The outcome of an error follows from its cause (``errors.CONSEQUENCES``). The three ways to put
-are ``put_by_rename.py``, ``put_by_agent.py`` and ``put_staged.py``.
+A cleaning whose keys need more passes than allowed ends where they fill these, with a checkpoint there; the next one
+continues from it (D-11). A log that changes while it is read is planned again, and left for the next cleaning if it
+keeps changing (D-06). The outcome of an error follows from its cause (``errors.CONSEQUENCES``). The three ways to swap
+are ``offline_swap.py``, ``live_swap.py`` and ``deferred_swap.py``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from cleanerd.swap.strategy import SwapStrategy
 
 CleaningOf: TypeAlias = "Callable[[CleaningPlan, ReaderPool, Progress], Cleaning]"
-"""Who carries out a plan up to staged files: this process, or Spark."""
+"""Carries out a plan up to staged files: this process, or Spark."""
 
 
 def clean_partition(
@@ -176,7 +176,7 @@ def _carried_out(put: SwapStrategy, files: PartitionFiles, found: Survey, cleani
     if cleaning.groups():
         put.record_settings(files, found, cleaning)
         put.swap_groups(files, found, cleaning)
-    # Executors rewrite several groups at once, or before the first is put: their seconds are not ours.
+    # Executors rewrite several groups at once, or before the first swap: their seconds are not ours.
     apply_seconds = max(0.0, time.monotonic() - started - cleaning.totals.rewrite_seconds)
     result = worked_out(found, str(put.log_dir.path), cleaning)
     result = replace(

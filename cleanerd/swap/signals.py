@@ -16,7 +16,7 @@ def signals_wait() -> Iterator[None]:
     """SIGINT and SIGTERM are delivered when the block is through: a group is swapped whole.
 
     Handlers are exchanged, because blocking the signals in this thread does not help: any other thread (NumPy's) may
-    take them, and Python runs the handler here all the same.
+    receive them, and Python runs the handler here nevertheless.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # handlers run in the main thread only

@@ -43,7 +43,7 @@ def split_segments(
     *,
     grows: bool = False,
 ) -> tuple[str, ...]:
-    """Split each of the ``overflowed`` segments; returns what to tell the operator of it.
+    """Split each of the ``overflowed`` segments; returns notes for the operator.
 
     ``grows``: they would be too large when they are cleaned: cut in halves (U-55).
 

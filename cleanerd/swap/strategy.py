@@ -1,7 +1,7 @@
-"""What differs between the ways in which a cleaning gets into a log; all else of a round is ``swap/round.py``.
+"""The differences between the ways to swap; all other steps of a cleaning are in ``swap/round.py``.
 
-``put_by_rename.py``: the broker is down. ``put_by_agent.py``: it runs, and its agent swaps. ``put_staged.py``: nothing
-is put yet, the plan waits for ``cleanerd apply``.
+``offline_swap.py``: the broker is stopped. ``live_swap.py``: it runs, and its agent swaps. ``deferred_swap.py``:
+nothing is swapped yet, the plan waits for ``cleanerd apply``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TRIES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class SwappedGroups:
-    """OP-12: the groups that a round has put into the log so far, in all its tries; they stay when the round fails."""
+    """OP-12: the groups that a cleaning has swapped in so far, in all its tries; they stay when it fails."""
 
     groups: int = 0
     segments: int = 0
@@ -81,9 +81,9 @@ class SwappedGroups:
 
 
 class SwapStrategy(ABC):
-    """One partition's turn. Methods are called in the order in which they stand here, from :meth:`enter` on every try.
+    """The steps of one partition. Methods are called in the order of this class, from :meth:`enter` on every try.
 
-    Each may raise CleanerdError: then the partition is not cleaned, and ``errors.CONSEQUENCES`` says what follows.
+    Each may raise CleanerdError: then the partition is not cleaned, and ``errors.CONSEQUENCES`` decides what follows.
     ``lasting``: what is staged may be taken up after a crash of the machine. ``can_split``: see :meth:`split`.
     """
 
@@ -99,7 +99,7 @@ class SwapStrategy(ABC):
         self.name = name
         self.options = options
         self.last_base: int | None = None
-        """The segment that was put last, in whichever try."""
+        """The segment that was swapped in last, in whichever try."""
         self.swapped = SwappedGroups()
 
     def waits(self) -> Iterator[float]:
@@ -115,7 +115,7 @@ class SwapStrategy(ABC):
         """The partition as it is now."""
 
     def plan(self, reading: PartitionSnapshot, found: Survey, reader: SegmentReader) -> CleaningPlan:
-        """What is to be done."""
+        """Make the plan."""
         return make_plan(reading.log_dir, found, self.resources, self.options, reader)
 
     def split(
@@ -127,22 +127,22 @@ class SwapStrategy(ABC):
         *,
         grows: bool = False,
     ) -> tuple[str, ...]:
-        """Split segments that no index or no file can hold (C-67, U-55); then it is planned anew. Returns notes."""
+        """Split segments that no index or file can hold (C-67, U-55); then it is planned again. Returns notes."""
         del files, found, overflowed, grows
         refuse_split(cleaning)
         return ()
 
     def check(self, files: PartitionFiles, cleaning: Cleaning) -> None:  # noqa: B027 - mostly there is nothing
-        """Refuse what cannot be put."""
+        """Refuse a cleaning that cannot be swapped in."""
 
     def record_settings(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
-        """Before the first group is put: whoever is killed after that remembers nothing (U-6)."""
+        """Before the first group is swapped in: a process killed after that stores nothing (U-6)."""
         del files
         self.store.require_rules(self.log_dir, found.log, cleaning.plan.fingerprint)
 
     @abstractmethod
     def swap_groups(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
-        """Stage the groups, of which there is at least one, and put them into the log, ascending."""
+        """Stage the groups, of which there is at least one, and swap them in, ascending."""
 
     @abstractmethod
     def record_result(self, found: Survey, cleaning: Cleaning, result: CleaningResult) -> CleaningResult:
@@ -169,6 +169,6 @@ class SwapStrategy(ABC):
             yield staging
 
     def _roll_back(self, files: PartitionFiles, plan: CleaningPlan) -> None:
-        """Tidy up; groups that were put stay."""
+        """Tidy up; groups that were swapped in stay."""
         with suppress(CleanerdError):
             finish_plan(files, plan.plan_id)

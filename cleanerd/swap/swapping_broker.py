@@ -1,4 +1,4 @@
-"""What only a cleaning asks of a running broker: to swap segments, and to remember how far its log is clean."""
+"""Requests of a cleaning to a running broker: swap segments, and store how far its log is clean."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BYTES_PER_SECOND: Final = 20_000_000
 """Slow disks: the agent reads and checks what is staged before it swaps, and the headers of all sources (A-23.3)."""
 
 _NOT_REFUSED: Final = frozenset({NO_EVIDENCE, TOO_MANY})
-"""What a swap is asked for again with at once: the agent has not looked at it."""
+"""A swap is sent again at once after these: the agent has not checked it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ SWAP_SOURCES: Final = SwapSources()
 
 
 class SwappingBroker(LiveBroker):
-    """A running broker that is not only asked: its agent changes files on our behalf."""
+    """A running broker whose agent also changes files for cleanerd."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class SwappingBroker(LiveBroker):
         """Send one swap request, once.
 
         Raises:
-            AgentRefusalError: refused; ``done`` says what was swapped all the same.
+            AgentRefusalError: refused; ``done`` lists what was swapped nevertheless.
             AgentLostError: it may have happened or not.
             AgentUnavailableError: it was not sent.
         """
@@ -71,12 +71,12 @@ class SwappingBroker(LiveBroker):
             raise
 
     def checkpoint(self, name: TopicPartition, facts: LogFacts, offset: int, clean: BrokerSegment) -> None:
-        """Tell the broker's cleaner that the log is clean up to ``offset`` (A-20, S-50).
+        """Report to the broker's cleaner that the log is clean up to ``offset`` (A-20, S-50).
 
         ``clean`` is the last segment below it, as it was cleaned: the log may have been truncated and written to since.
 
         Raises:
-            AgentUnavailableError, AgentRefusalError: it was not told, or it is not known.
+            AgentUnavailableError, AgentRefusalError: the broker did not accept it, or that is unknown.
         """
         fields: dict[str, Any] = {
             "topic": name.topic,

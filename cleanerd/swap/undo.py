@@ -1,11 +1,11 @@
-"""Undoing a cleaning: what ``--keep-replaced`` kept is put back, offline, under the log directory's lock (S-40).
+"""Undo a cleaning: restore the segments of ``--keep-replaced``, offline, under the log directory's lock (S-40).
 
 ::
 
     recover -> is everything as the cleaning left it? -> stage the kept segments (links) -> are the markers of their
-    transactions in the log? -> clean point and Kafka's checkpoint back -> per group, descending: restore -> forget
+    transactions in the log? -> restore both checkpoints -> per group, descending: restore -> forget
 
-The checkpoint goes back *before* the segments: too low costs work, too high would hide duplicates (S-50).
+The checkpoint is restored *before* the segments: too low costs work, too high would hide duplicates (S-50).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 class UndoResult:
     """One partition after ``undo``. ``segments`` and bytes are those of the replaced part, before and after.
 
-    ``earlier``: how many cleanings before this one can be undone yet. A round that planned anew is several.
+    ``earlier``: how many cleanings before this one can be undone yet. A cleaning that planned again is several.
     """
 
     name: TopicPartition
@@ -78,7 +78,7 @@ class UndoResult:
 
     @classmethod
     def refused(cls, log_dir: LogDir, entry: KeptEntry, error: CleanerdError) -> Self:
-        """Of an entry that stays as it is, and why."""
+        """The result for an entry that stays as it is, and why."""
         return cls(entry.name, str(log_dir.path), entry.plan, "refused", str(error), error=error.without_frames())
 
     def to_json(self) -> dict[str, Any]:
@@ -106,10 +106,10 @@ def undo_cleaning(
     keep_replaced: Path | None = None,
     hide_later: bool = False,
 ) -> UndoResult:
-    """Undo one cleaning and say what came of it; only a signal or a bug gets out as an exception.
+    """Undo one cleaning and return the result; only a signal or a bug leaves it as an exception.
 
-    ``keep_replaced``: where the operator says that it was kept, whatever the entry says. ``hide_later``: also where
-    records that were written since are hidden by it (S-52).
+    ``keep_replaced``: the operator's path, which replaces the entry's. ``hide_later``: undo although it hides records
+    that were written since (S-52).
     """
     where = str(locked.log_dir.path)
     try:
@@ -165,10 +165,10 @@ def _undo(
 
 
 def groups_in_place(files: PartitionFiles, log: PartitionLog, entry: KeptEntry) -> list[KeptGroup]:
-    """The groups of ``entry`` whose output lies in the log; the others were never swapped, or are undone already.
+    """The groups of ``entry`` whose output is in the log; the others were never swapped, or are undone already.
 
     Raises:
-        StalePlanError: anything that the cleaning covered is no longer what it left.
+        StalePlanError: a file that the cleaning covered has changed since.
     """
     if log.topic_id != entry.topic_id:
         raise _stale(log, "the topic was created again")
@@ -203,14 +203,15 @@ def entries_of(undoable: KeptSegments, log_dir: LogDir) -> list[KeptEntry]:
     newest: list[KeptEntry] = []
     for entry in undoable.entries():
         if undoable.is_of(entry, log_dir):
-            # The clock may have been set back since. What a cleaning found says more: an older one's outputs.
+            # The clock may have been set back since. The files that a cleaning found are better evidence: an older
+            # one's outputs.
             rests = (row for row, later in enumerate(newest) if _rests_on(later, entry))
             newest.insert(max(rests, default=-1) + 1, entry)
     return newest
 
 
 def _rests_on(later: KeptEntry, entry: KeptEntry) -> bool:
-    """Whether ``later`` began with what ``entry`` had put in."""
+    """Whether ``later`` began with the output of ``entry``."""
     if later.name != entry.name:
         return False
     found = ((group.output_log, later.sources.get(group.base)) for group in entry.groups)
@@ -218,16 +219,16 @@ def _rests_on(later: KeptEntry, entry: KeptEntry) -> bool:
 
 
 def _refuse_if_cleaned_again(locked: LockedDir, log: PartitionLog, entry: KeptEntry) -> None:
-    """A later cleaning can have dropped a tombstone that hides what would come back."""
+    """A later cleaning can have removed a tombstone that hides records which would come back."""
     if (log.cleaner_offset or 0) > entry.end_offset:
-        raise _stale(log, f"it was cleaned again: Kafka's checkpoint says up to offset {log.cleaner_offset}")
+        raise _stale(log, f"it was cleaned again: Kafka's checkpoint is at offset {log.cleaner_offset}")
     state = locked.store.load(locked.log_dir, log)
     point = None if state is None else state.clean_point
     if point is not None and point.offset > entry.end_offset:
         raise _stale(log, f"it was cleaned again, up to offset {point.offset}")
     above = None if point is None else _later_segment(point, entry)
     if above is not None:
-        # The marker of what was aborted below may have gone, and no clean point have moved (--first-dirty).
+        # The marker of data aborted below may be gone without a moved checkpoint (--first-dirty).
         raise _stale(log, f"it was cleaned again: segment {above.base} was replaced after it")
     end = max(group.end for group in entry.groups)
     if not locked.log_dir.clean_shutdown and log.recovery_point < end:
@@ -265,9 +266,9 @@ def _require_markers(
 ) -> None:
     """Refuse when a transaction that would come back no longer has its marker in the log (S-40).
 
-    A marker goes when nothing of its transaction is left. Put back without it, data would stay open for ever, or count
-    with the producer's next marker: aborted data as committed. Only a marker above the sources can be gone: nothing has
-    changed up to there. Whether it was a COMMIT or an ABORT is in the entry; that it is there, only the log says.
+    A marker is removed when nothing of its transaction is left. Data restored without it would stay open indefinitely,
+    or take the producer's next marker: aborted data as committed. Only a marker above the sources can be gone: nothing
+    has changed up to there. The entry tells whether it was a COMMIT or an ABORT; only the log shows that it exists.
 
     Raises:
         StalePlanError: it is so.
@@ -283,7 +284,7 @@ def _require_markers(
             one, segment = (staged, kept[base]) if base in kept else (reader, below[base])
             for batches in one.headers(segment):
                 for _ in found.walk(batches, is_kept=base in kept):
-                    pass  # as it was before the cleaning
+                    pass  # as before the cleaning
         headers = reader.headers if locked.log_dir.clean_shutdown else reader.headers_until_damage
         for segment in log.segments:
             if segment.base <= last or not found.open:
@@ -325,7 +326,7 @@ def _refuse_hiding(
         CleanerdError: the log or a kept segment cannot be read.
     """
     text = rules_of(locked.store, locked.log_dir, log, locked.store.load(locked.log_dir, log))
-    hint = "undo --hide-later undoes it all the same"
+    hint = "undo --hide-later undoes it nevertheless"
     if isinstance(text, UnreadableState):
         raise RefusedError(f"whether records written since would be hidden is unknown: {text}", hint=hint)
     rules = rules_of_fingerprint(KAFKAS_FINGERPRINT if text is None else text)
@@ -406,7 +407,7 @@ def _set_back(locked: LockedDir, log: PartitionLog, entry: KeptEntry) -> None:
     The rules stay those of the cleaning until nothing of it is left (U-6): an undo that is killed has undone a part.
 
     Raises:
-        CleanerdError: one of them cannot be written; then nothing is put back.
+        CleanerdError: one of them cannot be written; then nothing is restored.
     """
     state = locked.store.load(locked.log_dir, log)
     known = len(locked.store.warnings)
@@ -429,7 +430,10 @@ def _set_back(locked: LockedDir, log: PartitionLog, entry: KeptEntry) -> None:
 
 
 def _set_rules_back(locked: LockedDir, log: PartitionLog, entry: KeptEntry) -> None:
-    """Nothing of the cleaning is left. Where it cannot be written down its rules stay remembered: somebody is asked."""
+    """Nothing of the cleaning is left.
+
+    If that cannot be stored, its rules stay, and a later change needs a confirmation.
+    """
     state = locked.store.load(locked.log_dir, log)
     if state is not None and state.rules != entry.rules and state.clean_point == _point(entry.clean_point):
         locked.store.save(locked.log_dir, log, replace(state, rules=entry.rules))
@@ -443,7 +447,7 @@ def _point(document: dict[str, Any] | None) -> CleanerdCheckpoint | None:
 
 
 def _forget(locked: LockedDir, undoable: KeptSegments, entry: KeptEntry, place: PartitionFiles | None) -> None:
-    """The kept files, then the entry. What is put back are the same inodes: nothing is lost but names."""
+    """Delete the kept files, then the entry. The restored files are the same inodes: only names are lost."""
     if place is not None:
         delete_kept(place, entry, locked.log_dir.path)
     undoable.remove(entry)

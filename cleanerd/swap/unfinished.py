@@ -1,7 +1,7 @@
-"""What keeps a swap from beginning: one that is in doubt, or a file that nobody lets go of (S-21, U-34).
+"""Reasons not to begin a swap: one that is in doubt, or a file that another process holds (S-21, U-34).
 
 A swap that stops between its commit point and the renaming of its sources leaves the new log beside the old one. A
-second swap on top of that would make it impossible to tell which is which.
+second swap on top of that would make them indistinguishable.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def refuse_unfinished(files: PartitionFiles, names: Iterable[str]) -> None:
 
 
 def refuse_strange_staging(files: PartitionFiles) -> None:
-    """Something that cleanerd did not make stands where it keeps its own files.
+    """A file that cleanerd did not make has the name of its staging directory.
 
     Raises:
         RefusedError: so it is.

@@ -43,10 +43,10 @@ _CRC: Final = slice(17, 21)
 
 @dataclass(frozen=True, slots=True)
 class CurrentFacts:
-    """What holds at this moment; the plan's own values of these stand in the manifest.
+    """The current facts; the plan's own values of these are in the manifest.
 
     ``bound``: B as recomputed now (S-01). ``now_ms``: wall clock. ``aborted``: the transactions that began below the
-    manifest's bound and were aborted, as the indexes say now; None where nobody can have changed them since.
+    manifest's bound and were aborted, as the indexes say now; None where no process can have changed them since.
     """
 
     topic_id: uuid.UUID | None
@@ -81,13 +81,13 @@ def validate_plan(
 ) -> None:
     """Refuse the plan unless everything that its decisions rest on still holds. Reads only.
 
-    ``done``: bases of this plan's groups that were swapped already; their outputs stand for their sources (X-12).
+    ``done``: bases of this plan's groups that were swapped already; their outputs replace their sources (X-12).
     ``linked``: bases of segments that got a second name since, which only changes their ctime.
     ``checksums``: read the staged files and compare CRC-32C too, not only their sizes.
 
     Raises:
         StalePlanError: the log, its identity, its settings or the staged files changed, or the plan is too old (U-15).
-        RefusedError: somebody else's replacement is unfinished in the directory (S-21).
+        RefusedError: another process's replacement is unfinished in the directory (S-21).
         CleanerdError: a file cannot be read.
     """
     _check_facts(files, manifest, facts)
@@ -139,10 +139,10 @@ def _check_facts(files: PartitionFiles, manifest: Manifest, facts: CurrentFacts)
         "the log directory is another one": facts.directory_id != manifest.directory_id,
         "the log start offset moved": facts.log_start_offset != manifest.log_start_offset,
         "the strategy changed": facts.strategy_fingerprint != manifest.strategy_fingerprint,
-        # Not only below the last group: what decided may lie in a segment that stays as it is (U-3).
+        # Not only below the last group: the deciding record may be in a segment that stays as it is (U-3).
         f"cleanable up to offset {facts.bound} only, the plan needs {manifest.bound}": facts.bound < manifest.bound,
         f"the plan is {human_ms(age_ms)} old, limit {human_ms(manifest.max_age_ms)}": age_ms > manifest.max_age_ms,
-        # By such a clock tombstones went before their time; nobody knows how old the plan is.
+        # With such a clock tombstones were removed too early; the plan's age is unknown.
         f"the plan was made {human_ms(-age_ms)} ahead of the clock": age_ms < -_CLOCKS_DIFFER_MS,
     }
     for reason, holds in reasons.items():
@@ -153,7 +153,7 @@ def _check_facts(files: PartitionFiles, manifest: Manifest, facts: CurrentFacts)
 def _check_aborted(
     files: PartitionFiles, manifest: Manifest, found: AbortedTransactions | None, swapped: Collection[ManifestGroup]
 ) -> None:
-    """The transaction indexes say what they said (U-32): while a broker recovers, some are empty for a moment."""
+    """The transaction indexes are unchanged (U-32): while a broker recovers, some are empty for a moment."""
     if found is None:
         return
     ours = {(group.base, group.end) for group in swapped}
@@ -173,7 +173,7 @@ def _check_bases(
     for group in swapped:
         expected = expected.difference(group.sources) | {group.base}
     first, last = manifest.witnesses[0].base, manifest.witnesses[-1].base
-    # Names of segments sort as their bases do: of thousands of others none is taken apart.
+    # Names of segments sort like their bases: names of thousands of others are not parsed.
     low, high = file_name(first, SEGMENT_SUFFIX), file_name(last, SEGMENT_SUFFIX)
     places = (parse_file_name(name) for name in names if low <= name <= high)
     found = {place[0] for place in places if place is not None and place[1] == SEGMENT_SUFFIX}
@@ -244,7 +244,7 @@ def _owner(status: os.stat_result) -> tuple[int, int, int]:
 def _last_position(files: PartitionFiles, descriptor: int, witness: Witness) -> int:
     """Where the last batch begins; -1 when the file does not end with one.
 
-    Looked for from the last index entry on. An index that leads astray is no reason not to clean: then from the start.
+    The search begins at the last index entry. A wrong index is not a reason not to clean: then it begins at the start.
     """
     found = _walk(descriptor, _last_indexed_position(files, witness.base), witness.size)
     return found if found >= 0 else _walk(descriptor, 0, witness.size)

@@ -155,7 +155,7 @@ def test_a_place_to_keep_in_that_is_none(root: Path, shell: Shell, place: str) -
     ready.write_text(json.dumps({**json.loads(ready.read_text()), "keep_replaced": place}))
     answer = shell("apply", path, "--quiet", *COMPACT)
     assert answer.code == 0
-    assert "is no record of a staged plan" in answer.err
+    assert "is not a record of a staged plan" in answer.err
     assert (keys(path / "orders-0"), keys(path / "orders-1")) == (DIRTY, CLEANED)
 
 

@@ -168,7 +168,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "no longer what the cleaning left": lambda root: copy_over(segment(root / "logs", 0)),
     "segment 2 is no longer": lambda root: write_segment(root / "logs" / "orders-0", 2, b""),
     "the log begins at offset 6 now": lambda root: segment(root / "logs", 0).unlink(),
-    "Kafka's checkpoint says up to offset 7": lambda root: write_checkpoint(
+    "Kafka's checkpoint is at offset 7": lambda root: write_checkpoint(
         root / "logs" / CLEANER_CHECKPOINT, {"orders-0": 7}
     ),
     "created again": lambda root: (root / "logs" / "orders-0" / "partition.metadata").write_text(
