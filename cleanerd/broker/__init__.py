@@ -1,4 +1,4 @@
-"""A broker on this host, queried only: who holds its lock, what runs there, what its agent reports.
+"""A broker on this host, queried only: the holder of its lock, its process, its agent's reports.
 
-Nothing here changes a file of a broker; ``swap/`` asks the agent to swap.
+Nothing here changes a broker's files; ``swap/`` requests swaps from the agent.
 """

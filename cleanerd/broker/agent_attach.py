@@ -55,7 +55,7 @@ class Jvm:
     inner_pid: int
     catches_quit: bool
     home: str | None = None
-    """Where its Java lies, as it sees that."""
+    """The directory of its Java, as it sees it."""
     proc: Path = _PROC
 
     @property
@@ -65,7 +65,7 @@ class Jvm:
 
     @property
     def attach_socket(self) -> Path:
-        """Where it listens once somebody wanted to attach: in ``/tmp`` whatever ``TMPDIR`` says."""
+        """Its socket after an attach request: in ``/tmp`` whatever ``TMPDIR`` says."""
         return self.root / "tmp" / f".java_pid{self.inner_pid}"
 
 
@@ -83,7 +83,7 @@ def inspect_process(pid: int, proc: Path = _PROC) -> Jvm:
         raise RefusedError("does not exist", where=where) from None
     except OSError as error:
         hint = "run as the broker's user, or as root"
-        raise RefusedError(f"cannot be looked at: {error.strerror}", where=where, hint=hint) from error
+        raise RefusedError(f"cannot be read: {error.strerror}", where=where, hint=hint) from error
     fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
     if "libjvm.so" not in maps:
         raise RefusedError("is not a HotSpot JVM", where=where, hint="name the broker's process, not that of its shell")
@@ -109,11 +109,11 @@ def inspect_process(pid: int, proc: Path = _PROC) -> Jvm:
 def attach(jvm: Jvm, jar: str, options: str) -> None:
     """Load the agent ``jar`` (a path as the broker sees it) with ``options``, which follow ``=``.
 
-    That it was loaded now does not follow from this (A-02): ask the agent.
+    Returning does not prove that it was loaded now (A-02): query the agent.
 
     Raises:
         RefusedError: the JVM does not let itself be attached to, or its Java is too old.
-        CleanerdError: the JVM could not load it; says what it said.
+        CleanerdError: the JVM could not load it; the message has its answer.
     """
     where = f"process {jvm.pid}"
     _require_java(jvm)
@@ -139,7 +139,7 @@ def log_dirs_of(jvm: Jvm) -> list[Path]:
 
 
 def log_dirs_of_process(pid: int, proc: Path = _PROC) -> list[Path]:
-    """As :func:`log_dirs_of`; none where the process cannot be looked at."""
+    """As :func:`log_dirs_of`; empty if the process cannot be read."""
     found = set()
     process = proc / str(pid)
     with contextlib.suppress(OSError):
@@ -153,9 +153,9 @@ def log_dirs_of_process(pid: int, proc: Path = _PROC) -> list[Path]:
 
 
 def _require_java(jvm: Jvm) -> None:
-    """Refuse a Java that the agent was not made for, where the JVM's ``release`` file tells which it is.
+    """Refuse a Java that the agent does not support, if the JVM's ``release`` file names it.
 
-    Otherwise the agent would be loaded, say in the broker's log that it cannot start, and nothing would listen.
+    Otherwise the agent would be loaded and report in the broker's log that it cannot start, and nothing would listen.
     """
     if jvm.home is None:
         return
@@ -227,7 +227,7 @@ def _attach_file(jvm: Jvm) -> Iterator[None]:
 
 
 def _make_attach_file(jvm: Jvm, name: str, place: int) -> None:
-    """A new file: one that stood there, of whatever kind, is never opened or given away (U-33). Raises OSError."""
+    """A new file: an existing one, of whatever kind, is never opened or changed (U-33). Raises OSError."""
     descriptor = create(name, dir_fd=place)
     try:
         if os.geteuid() != jvm.uid:

@@ -1,7 +1,7 @@
 """Talking to the agent in a broker's JVM: JSON lines, one answer a request, in order (agent/README.md).
 
-The agent sits in somebody else's process: whatever comes back is checked, whatever does not come back ends at a time
-limit, and nothing is ever taken for done because a connection broke.
+The agent runs in another process, so every answer is checked, every wait has a time limit, and a broken connection is
+never treated as success.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ R = TypeVar("R")
 PROTOCOL: Final = 1
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 30.0
-"""For everything but a swap: the agent only looks."""
+"""For all requests but a swap: the agent only reads."""
 MAX_REQUEST_BYTES: Final = 4 << 20
 MAX_REQUEST_VALUES: Final = 200_000
-"""So many values an agent reads in a line (A-32): a segment is five."""
+"""Limit of values that an agent reads in a line (A-32): a segment is five."""
 MAX_ANSWER_BYTES: Final = 64 << 20
 """A partition with a hundred thousand segments, several times over."""
 
@@ -51,7 +51,7 @@ class AgentLostError(AgentUnavailableError):
 class AgentClient(Closeable):
     """One connection. Not for two threads at once.
 
-    A connection that failed once is closed: its answers can no longer be told apart. Make another one.
+    A connection that failed once is closed: answers and requests no longer match. Make another one.
     """
 
     def __init__(self, connection: socket.socket, where: str, answer_seconds: float) -> None:
@@ -71,12 +71,12 @@ class AgentClient(Closeable):
         """Connect to the agent that ``path`` leads to. ``answer_seconds``: the time limit of a call.
 
         Raises:
-            AgentUnavailableError: nobody listens there, or somebody who is not the broker.
+            AgentUnavailableError: no process listens there, or not the broker.
             AgentRefusalError: as many wait for a connection as can (code ``too_many``).
         """
         try:
             connection = agent_transport.connect(path, timeout_seconds)
-        except BlockingIOError:  # somebody listens, and others wait to be accepted
+        except BlockingIOError:  # it listens, and other connections wait to be accepted
             raise no_place("others wait for one", path) from None
         except OSError as error:
             raise AgentUnavailableError(
@@ -101,7 +101,7 @@ class AgentClient(Closeable):
         """Send one request; returns the answer's ``result``.
 
         Raises:
-            AgentRefusalError: the agent said no.
+            AgentRefusalError: the agent refused.
             RefusedError: more than an agent takes.
             AgentLostError: no answer that makes sense; the connection is closed.
         """
@@ -110,9 +110,9 @@ class AgentClient(Closeable):
     def call_for(
         self, kind: type[T], operation: str, *, timeout_seconds: float | None = None, **fields: Any
     ) -> T | dict[str, Any]:
-        """As :meth:`call`; the ``result`` as a ``kind``, or as it came when it is none: the caller tells what is wrong.
+        """As :meth:`call`; the ``result`` as a ``kind``, or unchanged if it does not fit: the caller reports that.
 
-        The line is gone through once: with thousands of small partitions its texts are what an answer costs.
+        The line is parsed once: with thousands of small partitions its texts are the cost of an answer.
         """
 
         def read(line: bytes, number: int, operation: str) -> T | dict[str, Any]:
@@ -142,7 +142,7 @@ class AgentClient(Closeable):
             try:
                 self._send(line, deadline)
             except AgentLostError:
-                # An agent that has no place says so, and hangs up before it has read anything.
+                # An agent without a free place says so, and closes the connection before it reads anything.
                 with contextlib.suppress(AgentLostError):
                     return read(self._line(time.monotonic()), number, operation)
                 raise
@@ -222,7 +222,7 @@ class AgentClient(Closeable):
         return data
 
     def _wait_until(self, deadline: float, connection: socket.socket) -> None:
-        """The time limit of what comes next; one that is a moment longer may stay: to set it is a system call."""
+        """Set the time limit of the next call; a slightly longer one may stay, because setting it is a system call."""
         left = _left(deadline)
         if not left <= self._limit_seconds <= left + _MOMENT_SECONDS:
             connection.settimeout(left)
@@ -233,7 +233,7 @@ class AgentClient(Closeable):
 
 
 def no_place(why: str, where: Path | str) -> AgentRefusalError:
-    """The agent is there, but serves nobody more at the moment; nothing was asked for."""
+    """The agent exists, but has no free connection at the moment; nothing was requested."""
     return AgentRefusalError(
         f"the broker's agent has no free connection: {why}; try again in a moment",
         operation="connect",
@@ -259,7 +259,7 @@ def _encode(request: dict[str, Any]) -> bytes:
 
 
 def _most_values(line: bytes) -> int:
-    """As many values as stand in it, or more where a name holds such a letter."""
+    """The number of values in it, or more if a name contains such a letter."""
     if len(line) <= MAX_REQUEST_VALUES:
         return 0  # it cannot be too many
     return 1 + sum(line.count(letter) for letter in (b",", b"[", b"{"))
@@ -267,7 +267,7 @@ def _most_values(line: bytes) -> int:
 
 @functools.cache
 def _adapter_of_answer(kind: Hashable) -> TypeAdapter[Any]:
-    """Of an answer that says yes, with a result of this kind; what else there is in it is nobody's."""
+    """The adapter of a positive answer with a result of this kind; other fields are ignored."""
     fields = [("id", int), ("ok", Literal[True]), ("result", kind)]
     answer = make_dataclass("Answer", fields, frozen=True, slots=True, namespace={"__pydantic_config__": _STRICT})
     return TypeAdapter(answer)
@@ -283,5 +283,5 @@ def _is_numbers(values: object) -> bool:
 
 
 def _printable(text: str) -> str:
-    """Somebody else's text, fit for one line."""
+    """Another process's text, made safe for one line."""
     return "".join(letter if letter.isprintable() else "?" for letter in text[:500])

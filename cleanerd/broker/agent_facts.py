@@ -1,4 +1,4 @@
-"""What the agent says, checked: its answers as frozen values (agent/README.md)."""
+"""The agent's answers, checked, as frozen values (agent/README.md)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ class BrokerSegment(NamedTuple):
     inode: Long
 
     def to_json(self) -> dict[str, int]:
-        """As a witness or source of a swap request."""
         return {"base": self.base, "size": self.size, "ino": self.inode, "mtime_ms": self.mtime_ms}
 
 
@@ -46,7 +45,7 @@ def _segment(row: object) -> BrokerSegment:
 
 
 def _topic_id(text: str | None) -> str | None:
-    """Kafka's base64 form, as it came; raises ValueError."""
+    """Kafka's base64 form, unchanged; raises ValueError."""
     if text is not None:
         uuid_from_base64(text)
     return text
@@ -56,8 +55,8 @@ def _topic_id(text: str | None) -> str | None:
 class LockHolds:
     """How long an agent has held locks of one kind since it was loaded, a histogram. All times in microseconds.
 
-    ``counts[i]`` holds were not longer than ``bounds_us[i]``, and longer than the bound before; the last were longer
-    than all.
+    ``counts[i]``: holds not longer than ``bounds_us[i]``, and longer than the bound before; the last were longer than
+    all.
     """
 
     bounds_us: list[Offset]
@@ -70,9 +69,9 @@ class LockHolds:
 
 @dataclass(frozen=True, slots=True)
 class CleanerState:
-    """Kafka's own cleaner (OP-13): dead threads, milliseconds since it last looked for work, partitions set aside.
+    """Kafka's own cleaner (OP-13): dead threads, milliseconds since its last check for work, uncleanable partitions.
 
-    ``uncleanable_names``: the first of these (``topic-0``). None where the broker does not say it.
+    ``uncleanable_names``: the first of these (``topic-0``). None if the broker does not report it.
     """
 
     dead_threads: Offset | None = None
@@ -85,13 +84,12 @@ class CleanerState:
 
 @dataclass(frozen=True, slots=True)
 class AgentInfo:
-    """``info``: who the agent is and whether it can work. ``ready``: the broker has come far enough in its start.
+    """``info``: the agent, and whether it can work. ``ready``: the broker has come far enough in its start.
 
-    ``version`` is what the broker calls its release, None when it does not say. ``self_test``, the agent's swap in a
-    log of its own: passed, failed or not_run, empty from an agent that makes none; ``self_test_told``: what was
-    checked, or why not.
-    ``transport``: unix or loopback; agents that do not tell it know no other than the first.
-    ``pauses`` and ``failed_resumes``: partitions (``topic-0``) whose cleaner the agent holds, and could not let go.
+    ``version``: the broker's release, None if unknown. ``self_test``, the agent's swap in a log of its own: passed,
+    failed or not_run, empty from an agent without one; ``self_test_told``: what was checked, or why not.
+    ``transport``: unix or loopback; agents that do not report it know only the first. ``pauses`` and
+    ``failed_resumes``: partitions (``topic-0``) whose cleaner the agent pauses, and could not resume.
     ``gives_up_log_dirs``: it can have the broker do so where a swap stops half-way (A-24); older agents do not.
     ``places``: how many connections it serves. ``held``: how long it has held the broker's locks, by kind: ``log``,
     ``cleaner`` (A-36); empty from agents that do not measure it. ``kafka_cleaner``: None without a cleaner, and from
@@ -132,7 +130,7 @@ class AgentInfo:
     @property
     def kafka(self) -> str:
         """The broker's release in words."""
-        return f"Kafka {self.version}" if self.version else "a Kafka that does not tell its release"
+        return f"Kafka {self.version}" if self.version else "a Kafka that does not report its release"
 
     @property
     def connection_text(self) -> str:
@@ -142,14 +140,17 @@ class AgentInfo:
 
     @property
     def trial(self) -> str:
-        """What came of the agent's swap in a log of its own, in words."""
+        """The result of the agent's self-test, in words."""
         words = {"passed": "passed", "failed": "FAILED", "not_run": "could not be made"}
         told = f": {self.self_test_told}" if self.self_test_told else ""
         return words[self.self_test] + told if self.self_test in words else "this agent makes none"
 
     @property
     def incapable(self) -> str:
-        """Why the agent cannot swap in this broker, in its own words; empty when it can. Older agents say less."""
+        """Why the agent cannot swap in this broker, in its own words; empty if it can.
+
+        Older agents give less detail.
+        """
         if self.capable:
             return ""
         lacking = ", ".join(self.missing[:3]) or "this agent does not know the release"
@@ -184,9 +185,9 @@ class _Logs:
 class LogFacts:
     """``log``: one partition, all numbers taken at one moment. ``segments`` ascend, the last is the active one.
 
-    ``settings`` are the broker's effective ones for the topic, ``segment_size`` its effective segment size.
-    ``cleaning`` is the state of the broker's own cleaner. ``compares_aborted``: a swap request may tell the aborted
-    transactions that it rests on (U-32). ``compares_clean``: a clean point may come with the segment below it (S-50).
+    ``settings``: the broker's effective ones for the topic; ``segment_size``: its effective segment size. ``cleaning``:
+    the state of the broker's own cleaner. ``compares_aborted``: a swap request may contain the aborted transactions
+    that it depends on (U-32). ``compares_clean``: a checkpoint may come with the segment below it (S-50).
     ``proves_by_markers``: a staged transaction index may differ from a wrong one (A-40).
     """
 
@@ -242,7 +243,7 @@ class _Producers:
 
 @dataclass(frozen=True, slots=True)
 class SwapDone:
-    """``swap``: what was put in. ``held_us``: how long appends had to wait, for each group.
+    """``swap``: the swapped group. ``held_us``: how long appends had to wait, for each group.
 
     ``witnesses_kept``: the next request of the plan on this connection need not name them.
     """
@@ -258,7 +259,7 @@ class SwapDone:
 
 
 def fetch_info(client: AgentClient) -> AgentInfo:
-    """Who are you?
+    """The agent's ``info``.
 
     Raises:
         AgentLostError: no answer that makes sense.
@@ -270,7 +271,7 @@ def fetch_logs(client: AgentClient, prefix: str = "") -> list[ListedLog]:
     """The partitions that the broker has, of topics that begin with ``prefix``.
 
     Raises:
-        AgentRefusalError, AgentLostError: it does not say.
+        AgentRefusalError, AgentLostError: it does not answer.
     """
     found = _request(client, _Logs, "logs", prefix=prefix) if prefix else _request(client, _Logs, "logs")
     return found.logs
@@ -280,7 +281,7 @@ def fetch_log(client: AgentClient, name: TopicPartition) -> LogFacts:
     """One partition.
 
     Raises:
-        AgentRefusalError, AgentLostError: it does not say.
+        AgentRefusalError, AgentLostError: it does not answer.
     """
     facts = _request(client, LogFacts, "log", topic=name.topic, partition=name.partition)
     bases = [segment.base for segment in facts.segments]
@@ -293,7 +294,7 @@ def fetch_producers(client: AgentClient, name: TopicPartition, ids: list[int]) -
     """Those of ``ids`` that the broker counts as active producers of a partition.
 
     Raises:
-        AgentRefusalError, AgentLostError: it does not say.
+        AgentRefusalError, AgentLostError: it does not answer.
     """
     return _request(client, _Producers, "producers", topic=name.topic, partition=name.partition, ids=ids).active
 
@@ -303,7 +304,7 @@ def request_swap(client: AgentClient, request: dict[str, Any], *, timeout_second
 
     Raises:
         AgentRefusalError: refused.
-        AgentLostError: there is no answer, or it makes no sense.
+        AgentLostError: no answer came, or a malformed one.
     """
     return _request(client, SwapDone, "swap", timeout_seconds=timeout_seconds, **request)
 

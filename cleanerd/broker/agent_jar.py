@@ -27,7 +27,7 @@ def jar_path() -> Path:
 
 
 def build_of_jar() -> str | None:
-    """The jar's build id, as ``info`` reports it of a running agent; None when there is no such jar."""
+    """The jar's build id, as ``info`` reports it of a running agent; None without a jar."""
     try:
         with zipfile.ZipFile(jar_path()) as jar, jar.open("META-INF/MANIFEST.MF") as manifest:
             text = manifest.read(_MANIFEST_BYTES).decode("utf-8", errors="replace")

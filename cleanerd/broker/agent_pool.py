@@ -1,7 +1,7 @@
-"""The connections of one process to its agents: looks, jobs and commands share them, and wait for each other (A-37).
+"""The connections of one process to its agents: scans, jobs and commands share them, and wait for each other (A-37).
 
 An agent serves a limited number of connections. So a connection is leased for one request, not for a whole job, and a
-process leaves some places to other processes. A place that is not free is waited for: it says nothing about the agent.
+process leaves some places to other processes. Without a free place callers wait: that says nothing about the agent.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PLACES: Final = 8
-"""What an agent serves that does not say how many places it has."""
+"""The places of an agent that does not report them."""
 
 _CONNECTING: Final = 8
-"""So many connect at once: over the loopback an agent waits for the proof of sixteen, and hangs up on the oldest."""
+"""Limit of simultaneous connects: over the loopback an agent waits for sixteen proofs, and closes the oldest."""
 IDLE_SECONDS: Final = 60.0
 """The agent hangs up on a client that is silent for five minutes."""
 
@@ -36,7 +36,7 @@ def share_of(places: int) -> int:
 
 @dataclass(slots=True, eq=False)
 class _Agent:
-    """What is known of the agent behind one socket. ``free``: its connections that nobody uses now, by last use."""
+    """The agent behind one socket. ``free``: its idle connections, by last use."""
 
     most: int = share_of(PLACES)
     used: int = 0
@@ -62,13 +62,13 @@ class AgentPool(Closeable):
         idle_seconds: float = IDLE_SECONDS,
         last: AgentClient | None = None,
     ) -> Iterator[AgentClient]:
-        """A connection for the block, ``last`` if that is free: an agent remembers what it was told on a connection.
+        """A connection for the block, ``last`` if that is free: an agent keeps state for each connection.
 
-        One on which nothing was said for ``idle_seconds`` is made anew.
+        One without traffic for ``idle_seconds`` is replaced.
 
         Raises:
             AgentRefusalError: no place became free within ``place_seconds`` (code ``too_many``).
-            AgentUnavailableError: nobody answers, or somebody who is not the broker.
+            AgentUnavailableError: no process answers, or not the broker.
         """
         client = self._take_idle(socket, time.monotonic() + place_seconds, idle_seconds, last)
         agent = self._agents[socket]
@@ -83,7 +83,7 @@ class AgentPool(Closeable):
     def _take_idle(
         self, socket: Path, deadline: float, idle_seconds: float, last: AgentClient | None
     ) -> AgentClient | None:
-        """A place, and the free connection that goes with it, if there is one."""
+        """A place, and its idle connection, if there is one."""
         with self._changed:
             agent = self._agents[socket]
             while agent.used >= agent.most:
@@ -101,13 +101,13 @@ class AgentPool(Closeable):
         with self._changed:
             agent.used -= 1
             if client is not None and client.is_closed:
-                _close_idle(agent, 0.0)  # the broker may be another one: the others are of no use then
+                _close_idle(agent, 0.0)  # the broker may be another one: the others are useless then
             elif client is not None:
                 agent.free.append(client)
             self._changed.notify_all()
 
     def learn_places(self, socket: Path, places: int) -> None:
-        """The agent behind ``socket`` says how many connections it serves."""
+        """Store how many connections the agent behind ``socket`` serves."""
         with self._changed:
             self._agents[socket].most = share_of(places)
             self._changed.notify_all()
@@ -118,18 +118,18 @@ class AgentPool(Closeable):
             self.refused_swaps += 1
 
     def close_idle(self, seconds: float) -> None:
-        """Close the connections that nobody used for ``seconds``."""
+        """Close connections that were idle for ``seconds``."""
         with self._changed:
             for agent in self._agents.values():
                 _close_idle(agent, seconds)
 
     def forget(self, socket: Path) -> None:
-        """Close the connections to ``socket`` that nobody uses now."""
+        """Close the idle connections to ``socket``."""
         with self._changed:
             _close_idle(self._agents[socket], 0.0)
 
     def close(self) -> None:
-        """Close all connections that nobody uses now; more may come afterwards."""
+        """Close all idle connections; more may come afterwards."""
         self.close_idle(0.0)
 
 

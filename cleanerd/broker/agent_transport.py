@@ -1,8 +1,8 @@
 """The two ways to the agent in a broker's JVM: a unix socket, or a port of the loopback (A-28, A-29, A-33, A-34).
 
-What lies at the agent's path says which: a socket, or a plain file that announces a port and a secret, made by a Java
-that has no unix sockets. Whoever can read that file is the broker's user or root, as is whoever can connect to the
-socket. The secret never goes over the connection: both sides prove that they know it, the agent first.
+The file at the agent's path shows which: a socket, or a plain file with a port and a secret, made by a Java without
+unix sockets. Only the broker's user and root can read that file, or connect to the socket. The secret never passes over
+the connection: both sides prove that they know it, the agent first.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _PLANTED: Final = "find out who created it, remove it, and run cleanerd agent at
 
 
 class _Announcement(BaseModel):
-    """What the file says. ``network``: of which network namespace the port is, as ``/proc`` names it."""
+    """The file's content. ``network``: the network namespace of the port, as ``/proc`` names it."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
@@ -58,7 +58,7 @@ class _Announcement(BaseModel):
 
 
 def leads_to_agent(path: Path) -> bool:
-    """Whether a socket or an announcement may lie at ``path``; a link is none."""
+    """Whether a socket or an announcement may exist at ``path``; a link is refused."""
     try:
         mode = path.lstat().st_mode
     except OSError:
@@ -67,7 +67,7 @@ def leads_to_agent(path: Path) -> bool:
 
 
 def is_listening(path: Path) -> bool:
-    """Whether somebody accepts a connection at ``path``, or may."""
+    """Whether a process accepts a connection at ``path``, or may."""
     try:
         connect(path, _PROBE_SECONDS).close()
     except (ConnectionRefusedError, FileNotFoundError, AgentUnavailableError):
@@ -81,8 +81,8 @@ def connect(path: Path, timeout_seconds: float) -> socket.socket:
     """A connection to the agent that ``path`` leads to, however long that is.
 
     Raises:
-        AgentUnavailableError: what lies or listens there is not the broker's.
-        OSError: nobody listens there.
+        AgentUnavailableError: the file or the listener there is not the broker's.
+        OSError: no process listens there.
     """
     if stat.S_ISREG(path.lstat().st_mode):
         return _by_loopback(path, timeout_seconds)
@@ -99,12 +99,12 @@ def connect(path: Path, timeout_seconds: float) -> socket.socket:
 
 
 def _connect_despite_signals(connection: socket.socket, address: str, deadline: float) -> None:
-    """Connect, once more where a signal came between: of a unix socket Python takes that for done.
+    """Connect, once more after a signal: of a unix socket Python then reports success.
 
     Where others wait to be accepted, as many as the kernel lets wait, it is tried again until the deadline (A-37).
 
     Raises:
-        OSError: nobody listens there.
+        OSError: no process listens there.
     """
     while True:
         try:
@@ -121,11 +121,11 @@ def _connect_despite_signals(connection: socket.socket, address: str, deadline: 
 
 
 def _require_broker(connection: socket.socket, path: Path) -> None:
-    """A-29, the other way round: what it answers is believed, so it must be root, this user or the directory's owner.
+    """A-29, in reverse: its answers are trusted, so it must be root, this user or the directory's owner.
 
     Raises:
-        AgentUnavailableError: somebody else made that socket.
-        OSError: the directory cannot be looked at.
+        AgentUnavailableError: another user made that socket.
+        OSError: the directory's ``stat`` fails.
     """
     _, server, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
     owner = path.parent.stat().st_uid
@@ -175,10 +175,10 @@ def _by_loopback(path: Path, timeout_seconds: float) -> socket.socket:
 
 
 def _read(path: Path) -> _Announcement:
-    """The announcement, if nobody but the broker's user and root can have written or read it.
+    """The announcement, if only the broker's user and root can have written or read it.
 
     Raises:
-        AgentUnavailableError: somebody else could.
+        AgentUnavailableError: another user could.
         OSError: it cannot be read.
     """
     descriptor = open_to_read(os.fspath(path), one_name=True)
@@ -208,7 +208,7 @@ def _prove(connection: socket.socket, secret: bytes, deadline: float, path: Path
     """A-34: the agent's proof first, then ours, each over two numbers that are drawn for this connection.
 
     Raises:
-        AgentUnavailableError: who listens there does not know the secret.
+        AgentUnavailableError: the listener does not know the secret.
         OSError: it broke.
     """
     mine = secrets.token_bytes(_NUMBER_BYTES)
@@ -217,7 +217,7 @@ def _prove(connection: socket.socket, secret: bytes, deadline: float, path: Path
     theirs, proof = answer[:_NUMBER_BYTES], answer[_NUMBER_BYTES:]
     if not hmac.compare_digest(proof, _proof(secret, _AGENT, mine, theirs)):
         raise AgentUnavailableError(
-            "the port that it announces is served by somebody else: the broker that wrote it is gone",
+            "another process serves the port that it announces: the broker that wrote it is gone",
             where=str(path),
             hint=_RESTART,
         )

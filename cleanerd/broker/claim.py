@@ -1,10 +1,10 @@
 """One cleanerd a partition at a time: a lock on ``.kstage/lock``, a file that only its owner can open (S-23, U-33).
 
-``.lock`` of the log directory keeps a broker out, and ``cleanerd stage`` works beside one: so it does not hold that. A
-lock on the directory itself could be taken by whoever may list it, and would stop all cleaning.
+``.lock`` of the log directory keeps a broker out, and ``cleanerd stage`` works beside one, so it does not take that. A
+lock on the directory itself could be taken by every user who may list it, and would stop all cleaning.
 
-Whoever gives the claim back removes the file, and ``.kstage`` when nothing else is in it. So a claim that was won
-counts only when the names still lead to what is locked: the other one may have removed them in between.
+Releasing the claim removes the file, and ``.kstage`` if it is empty. So a claim is valid only if the names still lead
+to what is locked: another process may have removed them in between.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ class Claim:
         """Claim the partition open as ``partition``, at ``path``.
 
         Raises:
-            LogDirBusyError: another cleanerd works on it.
-            NoSpaceError, CleanerdError: ``.kstage`` or the lock cannot be made, or something else stands there.
+            LogDirBusyError: another cleanerd works on it. NoSpaceError, CleanerdError: ``.kstage`` or the lock cannot
+            be created, or another file has its name.
         """
         where = f"{path}/{STAGING}"
         for _ in range(_TRIES):
             try:
                 claim = cls._try(partition)
             except FileNotFoundError:
-                continue  # given back by another one at this moment
+                continue  # another process just released it
             except HostileNameError as error:
                 hint = "cleanerd keeps its own files there: remove it"
                 raise CleanerdError(f"cannot be used: {error.strerror}", where=where, hint=hint) from error
@@ -95,7 +95,7 @@ class Claim:
 
 
 def is_claimed(partition: int) -> bool:
-    """Whether somebody's claim on the partition open as ``partition`` keeps others out; false where nobody can tell."""
+    """Whether a process claims the partition open as ``partition``; false if that is unknown."""
     try:
         lock = open_to_write(f"{STAGING}/{CLAIM}", dir_fd=partition)
     except OSError:
@@ -143,7 +143,7 @@ def _is_at(descriptor: int, name: str, directory: int) -> bool:
 
 
 def refused_claim(path: Path) -> LogDirBusyError:
-    """The refusal of a partition that is somebody else's at the moment."""
+    """The refusal of a partition that another process cleans at the moment."""
     return LogDirBusyError("another cleanerd works on this partition", where=str(path), hint="wait until it is done")
 
 

@@ -1,6 +1,6 @@
-"""What a running broker was told on its command line: ``kafka-server-start.sh server.properties --override KEY=VALUE``.
+"""The command line of a running broker: ``kafka-server-start.sh server.properties --override KEY=VALUE``.
 
-It wins over the file, and stands nowhere else.
+It overrides the file, and no file has it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _PROC: Final = Path("/proc")
 _OVERRIDE: Final = "--override"
 _MAX_BYTES: Final = 4 * 1024 * 1024
-"""Linux takes no longer line from a shell that nobody told otherwise."""
+"""Limit of Linux for a line from a shell with default limits."""
 
 
 def overrides_of(log_dir: Path) -> Mapping[str, str]:
@@ -34,7 +34,7 @@ def overrides_of(log_dir: Path) -> Mapping[str, str]:
 
 
 def overrides_in(words: list[str]) -> Mapping[str, str]:
-    """As ``kafka.Kafka`` reads them: each option has one setting, and the later of two counts."""
+    """As ``kafka.Kafka`` parses them: each option has one setting, and the later of two is used."""
     found: dict[str, str] = {}
     for word, following in zip(words, [*words[1:], ""], strict=True):
         if word == _OVERRIDE:

@@ -25,18 +25,18 @@ _F_SETSIG: Final = 10
 
 
 class LeaseResult(enum.Enum):
-    """What the probe found."""
+    """The result of the probe."""
 
     FREE = "free"
-    """Nobody has the file open for writing."""
+    """No process has the file open for writing."""
     OPENED = "opened"
-    """Somebody has: abort."""
+    """A process has: abort."""
     UNAVAILABLE = "unavailable"
-    """The question cannot be asked: not our file and no CAP_LEASE, or a file system without leases."""
+    """Unknown: not our file and no CAP_LEASE, or a file system without leases."""
 
 
 def probe_lease(log_file: Path | str, *, dir_fd: int | None = None) -> LeaseResult:
-    """Ask for a read lease on ``log_file`` and give it back at once.
+    """Take a read lease on ``log_file`` and release it at once.
 
     Raises:
         CleanerdError: the file cannot be opened.
@@ -44,7 +44,7 @@ def probe_lease(log_file: Path | str, *, dir_fd: int | None = None) -> LeaseResu
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         descriptor = os.open(log_file, flags, dir_fd=dir_fd)
-    except BlockingIOError:  # another process's lease is being broken: somebody opens the file right now
+    except BlockingIOError:  # another process's lease is being broken: the file is being opened right now
         return LeaseResult.OPENED
     except OSError as error:
         raise unreadable("cannot be opened", log_file, error) from error
@@ -55,10 +55,10 @@ def probe_lease(log_file: Path | str, *, dir_fd: int | None = None) -> LeaseResu
 
 
 def require_unopened(log_file: Path | str, *, required: bool) -> None:
-    """Nobody has the segment open for writing; ``required``: nor may it be unknown.
+    """Check that no process has the segment open for writing; ``required``: refuse also if that is unknown.
 
     Raises:
-        LogDirBusyError: somebody has, or it cannot be known and the settings ask for knowing it.
+        LogDirBusyError: a process has, or that is unknown and the settings require to know it.
         CleanerdError: the file cannot be opened.
     """
     answer = probe_lease(log_file)
@@ -78,8 +78,8 @@ def require_unopened(log_file: Path | str, *, required: bool) -> None:
 
 def _try_lease(descriptor: int) -> LeaseResult:
     try:
-        # A broker that opens the file in these microseconds makes the kernel signal us, by default with SIGIO, which
-        # ends a process that does not handle it; SIGURG is ignored. The broker waits until the lease is given back.
+        # If a broker opens the file in these microseconds, the kernel signals us. The default, SIGIO, ends a process
+        # that does not handle it; SIGURG is ignored. The broker waits until the lease is released.
         fcntl.fcntl(descriptor, _F_SETSIG, signal.SIGURG)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
     except OSError as error:

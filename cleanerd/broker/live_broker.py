@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from cleanerd.segments.log_dir import LogDir
 
 UNCERTAIN: Final = frozenset({"io_error", "internal"})
-"""Whether the group was swapped has to be looked up."""
+"""Check whether the group was swapped."""
 
 T = TypeVar("T")
 
@@ -50,12 +50,13 @@ _LONGEST_WAIT_SECONDS: Final = 1.0
 class RetryPolicy:
     """How long a round waits for things that pass.
 
-    ``plans`` is how often a partition is planned in a round, ``tries`` how often one request is sent; between two of
-    them the wait doubles from ``first_wait_seconds`` to ``longest_wait_seconds``. ``lost_seconds``: how long a broker
-    that went away in the middle is looked for. ``deletion_seconds``: how long old files may take to go (D-04).
-    ``place_seconds``: how long a free connection is waited for. ``idle_seconds``: a connection on which nothing was
-    said for so long is made anew. ``replacement_seconds``: how long files of a replacement may be there before it
-    counts as cut short (U-34).
+    ``plans``: how often a partition is planned in a cleaning; ``tries``: how often one request is sent. Between two of
+    them the wait doubles from ``first_wait_seconds`` to ``longest_wait_seconds``. ``lost_seconds``: how long to
+    reconnect to a broker that went away in the middle. ``deletion_seconds``: how long the deletion of old files may
+    take (D-04).
+    ``place_seconds``: how long to wait for a free connection. ``idle_seconds``: a connection without traffic for so
+    long is replaced. ``replacement_seconds``: how long files of a replacement may exist before it is treated as
+    interrupted (U-34).
     """
 
     plans: int = 6
@@ -87,7 +88,7 @@ class RetryPolicy:
 
 
 class LiveBroker(Closeable):
-    """The agent behind one socket; a connection that broke is made anew. Not for two threads at once.
+    """The agent behind one socket; a broken connection is replaced. Not for two threads at once.
 
     ``pool``: the connections that this process shares; None: one of its own.
     """
@@ -101,15 +102,15 @@ class LiveBroker(Closeable):
         self._gone = False
 
     def close(self) -> None:
-        """Close the connections, if they are nobody else's."""
+        """Close the connections, unless they are shared."""
         if self._owns_pool:
             self.pool.close()
 
     def info(self) -> AgentInfo:
-        """Who is there.
+        """The agent's ``info``.
 
         Raises:
-            AgentUnavailableError: nobody, or nobody that makes sense.
+            AgentUnavailableError: no agent answers, or its answer is malformed.
             AgentRefusalError: it has no free connection.
         """
         info = self.query(fetch_info)
@@ -120,15 +121,15 @@ class LiveBroker(Closeable):
         """The broker's partitions.
 
         Raises:
-            AgentUnavailableError, AgentRefusalError: it does not say.
+            AgentUnavailableError, AgentRefusalError: it does not answer.
         """
         return self.query(fetch_logs)
 
     def log(self, name: TopicPartition) -> LogFacts:
-        """One partition as the broker holds it now. A broken connection is made anew once.
+        """The broker's facts about one partition now. A broken connection is replaced once.
 
         Raises:
-            AgentUnavailableError, AgentRefusalError: it does not say.
+            AgentUnavailableError, AgentRefusalError: it does not answer.
         """
         try:
             return self.query(lambda client: fetch_log(client, name))
@@ -136,17 +137,17 @@ class LiveBroker(Closeable):
             return self.query(lambda client: fetch_log(client, name))
 
     def producers(self, name: TopicPartition, ids: NDArray[np.int64]) -> Iterator[ActiveProducer]:
-        """Those of ``ids`` that the broker counts as active producers, looked up some at a time (A-36).
+        """The ``ids`` of active producers by the broker, queried some at a time (A-36).
 
         Raises:
-            AgentUnavailableError, AgentRefusalError: it does not say.
+            AgentUnavailableError, AgentRefusalError: it does not answer.
         """
         for start in range(0, len(ids), _PRODUCERS_AT_ONCE):
             some = ids[start : start + _PRODUCERS_AT_ONCE].tolist()
             yield from self.query(partial(fetch_producers, name=name, ids=some))
 
     def reconnect(self) -> None:
-        """Wait until a broker that has finished its start answers; once in vain, later calls look once and do not wait.
+        """Wait until a started broker answers; after one timeout, later calls check once without waiting.
 
         Raises:
             AgentUnavailableError: none did.
@@ -169,8 +170,8 @@ class LiveBroker(Closeable):
         """What ``question`` returns of a connection that it has for itself; a free one is waited for.
 
         Raises:
-            AgentUnavailableError: nobody answers.
-            AgentRefusalError: no connection became free within ``place_seconds``, or the agent said no.
+            AgentUnavailableError: no agent answers.
+            AgentRefusalError: no connection became free within ``place_seconds``, or the agent refused.
         """
         patience, wait = self.patience, _FIRST_WAIT_SECONDS
         deadline = time.monotonic() + patience.place_seconds
@@ -188,7 +189,7 @@ class LiveBroker(Closeable):
                     client.answer_seconds = patience.answer_seconds
                     return question(client)
             except AgentRefusalError as error:
-                # Other processes have all places; nothing was asked for yet.
+                # Other processes have all places; nothing was requested yet.
                 if error.code != TOO_MANY or time.monotonic() + wait >= deadline:
                     raise
             time.sleep(wait)
@@ -196,10 +197,10 @@ class LiveBroker(Closeable):
 
 
 def find_socket(configured: Path | None, log_dirs: Sequence[Path]) -> Path | None:
-    """What leads to the agent: as configured, else in the first log directory where somebody listens (U-31).
+    """The path to the agent: as configured, else in the first log directory with a listener (U-31).
 
-    A socket's file stays where a broker was killed, or no longer uses the directory: of several the one that answers
-    counts. Where none does the first is returned: whoever connects there is told why that fails.
+    A socket's file stays when a broker was killed, or no longer uses the directory: of several the one that answers is
+    used. If none does the first is returned: connecting there reports why that fails.
     """
     if configured is not None:
         return configured
@@ -210,7 +211,7 @@ def find_socket(configured: Path | None, log_dirs: Sequence[Path]) -> Path | Non
 
 
 def incompatibility_reason(info: AgentInfo, log_dir: LogDir) -> str:
-    """What keeps this agent from cleaning ``log_dir`` live; empty when nothing does."""
+    """Why this agent cannot clean ``log_dir`` live; empty if it can."""
     reasons = {
         f"the agent speaks protocol {info.protocol}, not {PROTOCOL}": info.protocol != PROTOCOL,
         "the broker has not finished its start": not info.ready,
@@ -223,14 +224,14 @@ def incompatibility_reason(info: AgentInfo, log_dir: LogDir) -> str:
 
 
 def is_offline_log_dir(info: AgentInfo, facts: LogFacts) -> bool:
-    """Whether the partition lies in none of the log directories that the broker uses: it lets go of one that fails."""
+    """Whether the partition is in none of the broker's log directories in use: it takes a failed one offline."""
     return info.ready and os.path.dirname(facts.dir) not in info.log_dirs
 
 
 def _serves(info: AgentInfo, log_dir: LogDir) -> bool:
     """By path where broker and cleanerd see the same ones, else by node; inodes are compared later in any case.
 
-    By name first: another log directory of it may lie on a disk that hangs.
+    By name first: another of its log directories may be on a disk that hangs.
     """
     if os.fspath(log_dir.path) in map(os.fspath, info.log_dirs):
         return True

@@ -1,4 +1,4 @@
-"""A partition of a running broker: the broker says what counts, the directory says what is there (D-06, U-23)."""
+"""A partition of a running broker: the broker reports what is valid, the directory shows the files (D-06, U-23)."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def read_live(
 ) -> tuple[LogDir, PartitionLog]:
     """The log as the broker holds it, and ``log_dir`` with the broker's offsets of this partition.
 
-    ``facts`` must be younger than whatever made the caller look. Checkpoint files lag behind a running broker and may
-    be ahead of it after a truncation (S-03), so none of them counts but the cleaner's, which the broker itself goes by,
-    and that of log starts for what it would start with, if it were killed. Segments that were begun after the broker
-    spoke are left out: the active one is the broker's.
+    ``facts`` must be younger than the caller's reason to read. Checkpoint files lag behind a running broker and may be
+    ahead of it after a truncation (S-03). So only two of them are used: the cleaner's, which the broker itself uses,
+    and that of log starts, for what it would start with if it were killed. Segments that were begun after the broker's
+    report are left out: the active one is the broker's.
 
     Raises:
         StalePlanError: the directory holds other segments than the broker: it, or its cleaner, was at work in between.
@@ -43,7 +43,7 @@ def read_live(
     """
     log_dir = _of_one(log_dir, name, facts)
     found = read_partition(log_dir, name)
-    # A job comes with the offsets that the broker told the look before it: they are no checkpoint.
+    # A job brings the offsets of the broker's earlier report: they are not a checkpoint.
     lasting = lasting_start_offset(log_dir.path, name)
     if found.unfinished:
         raise _unfinished(found, replacement_seconds)
@@ -56,7 +56,7 @@ def read_live(
         raise _moved(found, f"segment {differing[0]} is not the one that the broker has")
     if segments[-1].inode != facts.active.inode:
         raise _moved(found, "the active segment is not the broker's: is it the broker of this directory?")
-    # As much as the broker has appended: beyond may be half a batch, or room that it set aside.
+    # As much as the broker has appended: later bytes may be half a batch, or preallocated space.
     active = segments[-1]
     if active.size_bytes != facts.active.size:
         active = replace(active, size_bytes=facts.active.size)
@@ -69,13 +69,13 @@ def read_live(
         last_stable_offset=facts.lso,
         reported_end_offset=facts.leo,
         lasting_start_offset=min(max(lasting, segments[0].base), facts.log_start),
-        # What was begun after the broker spoke stands in the listing, and nobody has looked at it.
+        # Segments begun after the broker's report are in the listing, but were not read.
         listed=found.listed if len(segments) == len(found.segments) else None,
     )
 
 
 def _of_one(log_dir: LogDir, name: TopicPartition, facts: LogFacts) -> LogDir:
-    """``log_dir`` with what counts for this partition, and no other partition's: thousands of looks keep theirs."""
+    """``log_dir`` with this partition's offsets, and no other's: thousands of scans keep theirs."""
     clean = cleaner_offset(log_dir.path, name)
     return LogDir(
         path=log_dir.path,
@@ -83,8 +83,8 @@ def _of_one(log_dir: LogDir, name: TopicPartition, facts: LogFacts) -> LogDir:
         meta=log_dir.meta,
         partitions=(name,),
         cleaner_offsets={} if clean is None else {name: clean},
-        # After an unclean stop the broker's stays where it was until a segment is rolled. Its own cleaner does not look
-        # at it; ours has the closed segments flushed before it replaces any (U-49).
+        # After an unclean stop the broker's stays where it was until a segment is rolled. Its own cleaner does not use
+        # it; cleanerd has the closed segments flushed before it replaces any (U-49).
         recovery_points={name: max(facts.recovery_point, facts.active.base)},
         log_start_offsets={name: facts.log_start},
         high_watermarks={name: facts.hw},
@@ -110,7 +110,7 @@ def _unfinished(log: PartitionLog, replacement_seconds: float) -> CleanerdError:
 
 
 def held_as(segment: Segment) -> BrokerSegment:
-    """What the broker says of ``segment`` if it is the same."""
+    """The broker's report of ``segment`` if it is the same."""
     return BrokerSegment(segment.base, segment.size_bytes, segment.mtime_ns // 1_000_000, segment.inode)
 
 
@@ -119,4 +119,4 @@ def _topic_id(facts: LogFacts) -> uuid.UUID | None:
 
 
 def _moved(log: PartitionLog, reason: str) -> StalePlanError:
-    return StalePlanError(f"the broker changed the log while it was looked at: {reason}", where=str(log.path))
+    return StalePlanError(f"the broker changed the log while it was read: {reason}", where=str(log.path))

@@ -1,4 +1,7 @@
-"""The log directory's ``.lock`` as others see it: who holds it, whose files lie beside it (S-10 .. S-16)."""
+"""The log directory's ``.lock`` as other processes see it: its holder, and the owner of files beside it (S-10 ..
+
+S-16).
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,13 @@ if TYPE_CHECKING:
 
 LOCK_FILE: Final = ".lock"
 
-# Files of a log directory that show who the broker is, the most telling first.
+# Files of a log directory that show the broker's user, the most reliable first.
 _MODELS: Final = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", "meta.properties")
 
 
 @dataclass(frozen=True, slots=True)
 class FileOwner:
-    """Who owns a new file, and its mode."""
+    """The owner of a new file, and its mode."""
 
     uid: int
     gid: int
@@ -31,9 +34,9 @@ class FileOwner:
 
 
 def is_held(log_dir: Path) -> bool:
-    """Whether somebody holds ``.lock`` now, without taking it: a broker that starts at this moment does not notice.
+    """Whether a process holds ``.lock`` now, without taking it, so that a starting broker is not disturbed.
 
-    False when there is no such file; True when it cannot be asked, because then nobody should rely on a free lock.
+    False without such a file; True if it cannot be checked, because a free lock is then not proven.
     """
     try:
         return probe_lock(log_dir)
@@ -42,10 +45,10 @@ def is_held(log_dir: Path) -> bool:
 
 
 def probe_lock(log_dir: Path) -> bool:
-    """As :func:`is_held`, for who tells the two apart.
+    """As :func:`is_held`, but raises where that cannot be checked.
 
     Raises:
-        OSError: it cannot be asked.
+        OSError: the lock cannot be queried.
     """
     try:
         descriptor = open_plain(log_dir / LOCK_FILE)
@@ -58,7 +61,7 @@ def probe_lock(log_dir: Path) -> bool:
 
 
 def worker_of(log_dir: Path) -> Holder | None:
-    """The verb of cleanerd that holds ``.lock`` now; None when nobody does, or somebody else: a broker."""
+    """The cleanerd command that holds ``.lock`` now; None if it is free, or held by another program: a broker."""
     return holder_of(log_dir, COMMAND_LOCK_FILE) if is_held(log_dir) else None
 
 
@@ -78,10 +81,10 @@ def broker_process(log_dir: Path) -> int:
     """The process of the broker that runs on ``log_dir``.
 
     Raises:
-        RefusedError: none does, or the kernel does not say which: it is in a container, or the lock lies elsewhere.
+        RefusedError: none does, or the kernel does not say which: it is in a container, or the lock is elsewhere.
     """
     if not broker_runs(log_dir):
-        raise RefusedError("no broker runs there: nobody holds its lock", where=str(log_dir), hint="start the broker")
+        raise RefusedError("no broker runs there: its lock is free", where=str(log_dir), hint="start the broker")
     try:
         descriptor = open_plain(log_dir / LOCK_FILE)
         try:
@@ -89,7 +92,7 @@ def broker_process(log_dir: Path) -> int:
         finally:
             close_quietly(descriptor)
     except OSError as error:
-        raise system_error("cannot be asked who holds it", str(log_dir / LOCK_FILE), error) from error
+        raise system_error("its holder cannot be queried", str(log_dir / LOCK_FILE), error) from error
     if pid is None or pid <= 0:
         raise RefusedError(
             "a broker runs there whose process cannot be seen from here",
@@ -103,7 +106,7 @@ def neighbour_owner(log_dir: Path) -> FileOwner:
     """Owner and mode that a plain file of the broker has in ``log_dir``: that of its checkpoints, else the directory's.
 
     Raises:
-        OSError: the directory cannot be looked at.
+        OSError: the directory's ``stat`` fails.
     """
     for name in _MODELS:
         try:

@@ -2,7 +2,7 @@
 
 * *live*: a broker runs on it, and its agent swaps segments for us;
 * *on-start*: a broker runs on it without such an agent: ``cleanerd stage``, and ``cleanerd apply`` at its next start;
-* *offline*: nobody runs on it.
+* *offline*: no broker runs on it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 Mode = Literal["live", "on-start", "offline"]
 
 SINGLE_TRY: RetryPolicy = RetryPolicy(plans=1, tries=1, place_seconds=20.0, connect_seconds=2.0, answer_seconds=5.0)
-"""To see who is there: a broker in trouble must not hold up a look at it."""
+"""For queries without waiting: a broker in trouble must not delay a scan."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModeChoice:
-    """The mode and why it is that. ``socket`` is where an agent was looked for, ``info`` what it said, if it did.
+    """The mode and its reason. ``socket``: where an agent was searched; ``info``: its answer, if any.
 
     ``worked_on``: a verb of cleanerd holds the directory, and nothing is to be begun there.
     """
@@ -83,7 +83,7 @@ def choose_mode(
 def _of_its_broker(log_dir: LogDir) -> list[Path]:
     """The log directories of the broker that runs on ``log_dir``, as far as its process can be seen from here.
 
-    The agent puts its socket in the first of log.dirs, which need not be one that was named here.
+    The agent creates its socket in the first of log.dirs, which need not be one of these.
     """
     try:
         return log_dirs_of_process(broker_process(log_dir.path))
@@ -92,13 +92,13 @@ def _of_its_broker(log_dir: LogDir) -> list[Path]:
 
 
 def describe_other_brokers(log_dir: LogDir, others: Sequence[Path]) -> str:
-    """That the broker of a log directory which nobody holds runs all the same, to be put behind that; else empty.
+    """A suffix saying that the broker of an unlocked log directory runs nevertheless; else empty.
 
     A broker lets go of a directory whose disk fails, lock and all, and runs on. ``others`` may be more of its own.
     """
     for other in others:
         try:
-            # A lock that cannot be asked for shows nothing here.
+            # Ignore a lock that cannot be queried.
             if not probe_lock(other) or worker_of(other) is not None:
                 continue
             meta = read_log_dir(other).meta

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 class PartitionSnapshot:
     """One partition, read once; ``resolution/partitions.py`` gives it.
 
-    ``log_dir`` has the checkpointed offsets that count for this partition, which beside a broker are not those of the
-    files. ``running``: a broker has the log open. ``broker``: what that broker said of the partition, None when it was
-    not asked. ``settled``: no second reading is needed to be sure of the offsets (S-03).
+    ``log_dir`` has the checkpointed offsets to use for this partition, which beside a broker are not those of the
+    files. ``running``: a broker has the log open. ``broker``: that broker's report about the partition, None if it was
+    not queried. ``settled``: no second reading is needed to be sure of the offsets (S-03).
     """
 
     log_dir: LogDir
@@ -38,14 +38,14 @@ class PartitionSnapshot:
         return self.log.name
 
     def survey(self, store: StateStore, options: CleaningOptions) -> Survey:
-        """What is to be done with it (C-02 .. C-11).
+        """Survey it (C-02 .. C-11).
 
-        A running broker has taken its mark of a clean stop away, and the end of its log may be torn: whether
-        ``--unclean`` was given or not, only what lies below the recovery point counts then (U-32).
+        A running broker has removed its mark of a clean stop, and the end of its log may be torn: with or without
+        ``--unclean``, only data below the recovery point is used then (U-32).
 
         Raises:
             CorruptionError, CleanerdError: it cannot be read.
-            OutOfRangeError: the wishes lie outside of the log.
+            OutOfRangeError: the options are outside of the log.
         """
         asked = replace(options, unclean=True) if self.running and not options.unclean else options
         return survey_log(self.log_dir, self.log, self.config, store, asked)

@@ -137,7 +137,7 @@ def _partition_facts(
 
 
 def _offsets(path: Path, name: TopicPartition | None) -> dict[str, object]:
-    """What the log directory's checkpoints say about the partition, when it lies in one."""
+    """The offsets of the partition in its log directory's checkpoints, if it is in one."""
     parent = path.resolve().parent
     if name is None or not (parent / "meta.properties").exists():
         return {}
@@ -168,10 +168,10 @@ class _Sums:
             return
         modern = batches.magic == 2
         self.batches += len(batches)
-        # The header of a legacy wrapper does not say how many messages are in it: each counts as one.
+        # The header of a legacy wrapper does not state its number of messages: each is one.
         self.records += int(batches.first_record[-1]) + int((~modern).sum())
         self.last_offset = int(batches.last_offset[-1])
-        # A horizon stands where the first timestamp was.
+        # The horizon replaces the first timestamp.
         known = batches.base_timestamp[modern & (batches.attributes & HAS_DELETE_HORIZON == 0)]
         known = known[known >= 0]
         if known.size:
@@ -314,7 +314,7 @@ def _partition_row(log_dir: LogDir, name: TopicPartition) -> tuple[dict[str, obj
 
 
 def inspect_metadata_directory(path: Path, selection: RowSelection) -> Inspection:
-    """The topics and log settings of the cluster, as the newest snapshot and the log after it say (U-23, U-24)."""
+    """The cluster's topics and log settings, from the newest snapshot and the log after it (U-23, U-24)."""
     metadata = read_cluster_metadata(path, only_before_ms=None)
     table = ReportTable("topics", TOPIC_COLUMNS, selection.limit)
     for topic, topic_id in sorted(metadata.topics.items()):

@@ -160,7 +160,7 @@ def inspect_clean_shutdown(path: Path) -> Inspection:
 
 
 def inspect_lock(path: Path) -> Inspection:
-    """``.lock``: an empty file; whether somebody holds it, only the kernel knows."""
+    """``.lock``: an empty file; only the kernel knows whether it is held."""
     return Inspection(str(path), "lock of a log directory", {"size_bytes": len(read_plain(path))})
 
 

@@ -1,4 +1,4 @@
-"""Which kinds of files there are, who decodes each, and by what a file's kind is known."""
+"""The kinds of files, the decoder of each, and the names by which a file's kind is known."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ KINDS: Final[dict[str, Callable[[Path, RowSelection], Inspection]]] = {
     "lock": lambda path, _selection: files.inspect_lock(path),
     "journal": files.inspect_journal,
 }
-"""What ``--as`` takes, and who decodes it."""
+"""The values of ``--as``, and their decoders."""
 
 _BY_NAME: Final = {
     LEADER_EPOCHS: "epochs",
@@ -78,11 +78,11 @@ _BY_SUFFIX: Final = {
 
 
 class UnknownFileError(ValueError):
-    """Neither the name of a file nor what lies in a directory says what it is."""
+    """Neither the name of a file nor a directory's content shows its kind."""
 
 
 def decoder_of(path: Path) -> Callable[[Path, RowSelection], Inspection]:
-    """Who decodes ``path``, by its name, or for directories by what is in them.
+    """The decoder of ``path``, by its name, or by a directory's content.
 
     Raises:
         UnknownFileError: no broker has such a file or directory.
@@ -91,7 +91,7 @@ def decoder_of(path: Path) -> Callable[[Path, RowSelection], Inspection]:
         return _decoder_of_directory(path)
     kind = _kind_of(path)
     if kind is None:
-        raise UnknownFileError(f"{path.name!r} is not the name of a broker's file; --as KIND says what it is")
+        raise UnknownFileError(f"{path.name!r} is not the name of a broker's file; --as KIND names its kind")
     return KINDS[kind]
 
 

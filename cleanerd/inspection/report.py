@@ -1,4 +1,4 @@
-"""What an inspection found: facts and tables, and the text that their values are for people and in JSON."""
+"""The result of an inspection: facts and tables, with the values' text for people and in JSON."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 Row = Mapping[str, object]
 
 PREVIEW_CHARACTERS: Final = 60
-"""Of a key or value in a table; JSON has more."""
+"""Characters of a key or value in a table; JSON has more."""
 
 JSON_VALUE_BYTES: Final = 65536
-"""Of a key or value in JSON."""
+"""Bytes of a key or value in JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowSelection:
-    """What of a file is wanted. ``limit``: rows per table, None for all; offsets are inclusive."""
+    """The rows to show. ``limit``: rows per table, None for all; offsets are inclusive."""
 
     records: bool = False
     limit: int | None = None

@@ -174,7 +174,7 @@ def _decode(stored: StoredBatch, *, need_records: bool) -> tuple[dict[str, objec
         )
         return _header_row(header, where, position), records
     message = parse_message(stored.data, where=where, position=position)
-    # How many messages are in a wrapper, and where it starts, only unpacking tells.
+    # Only decompression shows how many messages a wrapper has, and its first offset.
     inner = records_of_message(message, limit_bytes=batch_bytes_of_objects(), where=where, position=position)
     return _message_row(message, inner, where, position), inner
 
@@ -266,7 +266,7 @@ def _record_row(record: Record, stored: StoredBatch, batch: dict[str, object], *
 
 
 def _metadata_fields(record: object) -> dict[str, object]:
-    """What may be shown of a metadata record: nothing of those that were passed over unread."""
+    """The fields of a metadata record to show: none of those that were not read."""
     if isinstance(record, OtherRecord) or not dataclasses.is_dataclass(record):
         return {}
     fields = {each.name: _plain(getattr(record, each.name)) for each in dataclasses.fields(record)}

@@ -1,4 +1,4 @@
-"""What ``inspect`` tells of strategies: a log directory's topics (R192-4), versions in a partition's records."""
+"""The strategies in ``inspect``: a log directory's topics (R192-4), versions in a partition's records."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _range(lowest: object, highest: object) -> str:
 def topic_table(path: Path, settings: Settings, selection: RowSelection) -> ReportTable:
     """A row per topic of a log directory: message formats at a glance, largest message, strategy (R192-4).
 
-    The formats are those that the segments begin with. What cannot be read is said in its row.
+    The formats are those of the segments' first batches. An unreadable one has its error in its row.
     """
     log_dir = read_log_dir(path)
     facts, problem = _facts(settings, log_dir)
@@ -144,7 +144,7 @@ class _Versions:
 
 
 def version_facts(path: Path, strategy: str, header: str, settings: Settings) -> dict[str, object]:
-    """What a strategy would find in a partition's records, those of the active segment and of aborted ones included.
+    """What a strategy finds in a partition's records, those of the active segment and aborted ones included.
 
     Raises:
         CorruptionError, CleanerdError: a segment is damaged or cannot be read.

@@ -1,4 +1,4 @@
-"""What is known of the broker that a log directory belongs to: its configuration, by what lies on the disk."""
+"""The broker of a log directory: its configuration, from the files on the disk."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _MOST_DIGITS = 300
 
 
 class ReadMetadata(Protocol):
-    """As :func:`read_cluster_metadata`, for what counts now."""
+    """As :func:`read_cluster_metadata`, for the current metadata."""
 
     def __call__(self, directory: Path, *, only_before_ms: int | None) -> ClusterMetadata:
         """What the metadata log in ``directory`` says."""
@@ -67,14 +67,14 @@ class ReadMetadata(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BrokerFacts:
-    """What is known of the broker that a log directory belongs to. ``metadata`` is None when no KRaft log was found.
+    """The broker of a log directory. ``metadata`` is None without a KRaft log.
 
-    ``saved``: by topic the values from before ``cleanerd delegate``; ``saved_unread``: what may have told of others and
-    cannot be read. ``warnings``: what could not be used of the state.
-    ``metadata_dir``: the directory that the metadata log lies in. ``log_dirs``: the broker's, as far as they are known.
-    ``siblings``: those of ``log_dirs`` that the broker uses beside the log directory, which are no copies of it.
+    ``saved``: by topic the values from before ``cleanerd delegate``; ``saved_unread``: unreadable files that may list
+    others. ``warnings``: state that could not be used.
+    ``metadata_dir``: the directory of the metadata log. ``log_dirs``: the broker's, as far as they are known.
+    ``siblings``: those of ``log_dirs`` that the broker uses beside this one, without copies of it.
     ``full_isr``: when the ISR of partitions was full last, as the state directory remembers (U-72).
-    ``zookeeper``: its metadata lies in ZooKeeper; then ``told`` is what it said of its topics when it was last asked.
+    ``zookeeper``: its metadata is in ZooKeeper; then ``told`` is its last report about its topics.
     """
 
     metadata: ClusterMetadata | None
@@ -93,7 +93,7 @@ class BrokerFacts:
 
     @property
     def zk_warnings(self) -> tuple[str, ...]:
-        """Those of ``warnings`` that are about what a broker in ZooKeeper mode says of its topics (U-40)."""
+        """The ``warnings`` about the topic configurations of a broker in ZooKeeper mode (U-40)."""
         unread = None if self.saved_unread is None else self.saved_unread.warning
         return tuple(warning for warning in self.warnings if warning != unread)
 
@@ -111,8 +111,8 @@ class BrokerFacts:
     ) -> TopicConfig:
         """The effective configuration of ``topic`` (U-24).
 
-        ``effective``: what a running broker says that it goes by, instead of what its files say (U-23), with
-        ``segment_bytes``, its segment size, which a key that it does not show can have changed.
+        ``effective``: the settings that a running broker reports, instead of its files (U-23), with ``segment_bytes``,
+        its segment size, which a hidden key can have changed.
 
         Raises:
             ConfigError: a value that Kafka would not take.
@@ -122,7 +122,7 @@ class BrokerFacts:
         return config if replicas is None else replace(config, replicas=replicas)
 
     def _replicas_of(self, topic: str, config: TopicConfig) -> TopicReplicas | None:
-        """What the topic's tombstones wait for; None: for the clock alone, as without a metadata log (U-70)."""
+        """The replicas that the topic's tombstones wait for; None: only the clock, as without a metadata log (U-70)."""
         if self.metadata is None or config.cleanerd_tombstone_replicated == "ignore":
             return None
         facts, topic_id = self.metadata.replicas, self.metadata.topics.get(topic)
@@ -174,7 +174,7 @@ class BrokerFacts:
             )
 
     def moved_to(self, name: TopicPartition) -> Path | None:
-        """The other log directory that the partition's replica is being moved to, as it stands now."""
+        """The other log directory that the partition's replica is being moved to now."""
         return next((path for path in self.log_dirs if name in incoming_replicas(path)), None)
 
     def twin_of(self, name: TopicPartition) -> Path | None:
@@ -184,9 +184,10 @@ class BrokerFacts:
     def not_in_place(self, name: TopicPartition) -> RefusedError | None:
         """Why the partition is not the broker's only replica of it.
 
-        No replica is cleaned while it is moved: what was copied already would come back in its new place. The tombstone
-        that deletes a copied record, and the marker that aborts it, may go here before they are copied. Kafka keeps its
-        own cleaner away for the same reason. Of a partition in two directories you may keep either one (U-60).
+        No replica is cleaned while it is moved: removed records that were copied already would come back in the new
+        place. The tombstone that deletes a copied record, and the marker that aborts it, may be removed here before
+        they are copied. Kafka pauses its own cleaner for the same reason. If a partition is in two directories you may
+        keep either one (U-60).
         """
         place = self.moved_to(name)
         if place is not None:
@@ -211,9 +212,9 @@ class BrokerFacts:
             raise refused
 
     def resources(self, *, inside: bool = True) -> Resources:
-        """What a cleaning may use. ``inside``: several threads may work inside one partition.
+        """A cleaning's limits. ``inside``: several threads may work inside one partition.
 
-        Memory is shared out as it is now (U-35): map and batches may get less than the settings say.
+        Uses the memory that is free now (U-35): map and batches may get less than the settings say.
 
         Raises:
             ConfigError: ``producer.id.expiration.ms`` has a value that Kafka would not take.
@@ -263,7 +264,7 @@ class BrokerFacts:
             return None
 
     def _profile(self) -> tuple[bool, str]:
-        """Whether batches of message format v0 and v1 become v2, and who says so (U-18)."""
+        """Whether batches of message format v0 and v1 become v2, and the source of that (U-18)."""
         metadata = self.metadata
         registration = None if metadata is None or self.node_id is None else metadata.brokers.get(self.node_id)
         return legacy.converts(
@@ -332,15 +333,13 @@ def broker_facts(
 ) -> BrokerFacts:
     """Find what is known of ``log_dir``'s broker.
 
-    The metadata log may lie in any of its log directories (``others``), or where its server.properties says.
-    Directories of other brokers among ``others`` are passed over. Where two of them hold a metadata log, one was left
-    behind when ``metadata.log.dir`` changed: the one that goes further counts. In ZooKeeper mode none does that was
-    left behind when the cluster went back to that.
-    Beside a ``running`` broker the youngest metadata is left out: it may be uncommitted (U-23). Its command line wins
-    over its server.properties (U-24). ``younger``: it is read
-    as well, beside what counts.
+    The metadata log may be in any of its log directories (``others``), or where its server.properties says. Directories
+    of other brokers among ``others`` are ignored. If two of them have a metadata log, one was left behind when
+    ``metadata.log.dir`` changed: the longer one is used. In ZooKeeper mode a log left behind by a migration is ignored.
+    Beside a ``running`` broker the youngest metadata is left out: it may be uncommitted (U-23). Its command line
+    overrides its server.properties (U-24). ``younger``: it is read as well, into a second result.
     ``silent``: directories that do not answer, in which nothing is read.
-    ``read_metadata``: what reads the metadata log for whoever has read it already; not with ``younger``.
+    ``read_metadata``: reads the metadata log, for callers that cache it; not with ``younger``.
     ``ask_topics``: as :func:`told_topics`.
 
     Raises:
@@ -354,7 +353,7 @@ def broker_facts(
     places = dict.fromkeys((*others, *(path for path in listed if path.is_absolute() and path != log_dir.path)))
     own = [log_dir.path, *(path for path in places if _is_of_broker(log_dir, path))]
     found = _metadata_logs(settings.daemon.cleanerd_metadata_log_dir, own, log_dir)
-    # By a clock that jumped ahead nothing would be young (U-42); one that cannot be told is told by who cleans.
+    # By a clock that jumped ahead nothing would be young (U-42); the cleaning itself reports an unknown clock.
     now_ms = read_clock(settings.daemon.cleanerd_state_dir, []).now_ms()
     only_before_ms = now_ms - METADATA_AGE_MS if running else None
     read = read_metadata or partial(read_cluster_metadata, younger=younger, margin_ms=METADATA_AGE_MS)
@@ -387,10 +386,10 @@ def broker_facts(
 
 
 def _metadata_logs(configured: Path | None, own: Sequence[Path], log_dir: LogDir) -> list[Path]:
-    """Where the metadata log lies: as the settings say, else in any of the broker's ``own`` directories.
+    """The places of the metadata log: by the settings, else in any of the broker's ``own`` directories.
 
     Raises:
-        ConfigError: it does not lie where the settings say, or is another cluster's.
+        ConfigError: it is not where the settings say, or is another cluster's.
     """
     found = [path / "__cluster_metadata-0" for path in (own if configured is None else [configured])]
     found = [path for path in found if path.is_dir()]
@@ -414,7 +413,7 @@ def _is_of_broker(log_dir: LogDir, path: Path) -> bool:
 
 
 def _siblings(log_dir: LogDir, own: Sequence[Path], together: Sequence[Path]) -> tuple[Path, ...]:
-    """Of the broker's ``own`` directories those that it uses beside ``log_dir``.
+    """The broker's ``own`` directories that it uses beside ``log_dir``.
 
     A copy has the directory id of its original, and is not in the ``log.dirs`` that name the original.
     """
@@ -428,7 +427,7 @@ def _siblings(log_dir: LogDir, own: Sequence[Path], together: Sequence[Path]) ->
 
 
 def _require_same_cluster(path: Path, log_dir: LogDir) -> None:
-    """The settings may name the metadata log of any of the cluster's nodes, a copy too, which need not say whose it is.
+    """The settings may name any cluster node's metadata log, or a copy of one, which need not name its owner.
 
     Topics without an id would go by another cluster's topics of that name, and all by its brokers' settings.
 
@@ -446,7 +445,7 @@ def _require_same_cluster(path: Path, log_dir: LogDir) -> None:
 
 
 def meta_of(path: Path) -> MetaProperties | None:
-    """What a directory says whose it is; None when it does not."""
+    """The owner that a directory names; None if it does not."""
     try:
         return read_meta_properties(read_plain(path / META_PROPERTIES), str(path / META_PROPERTIES))
     except (OSError, CleanerdError):
@@ -456,7 +455,7 @@ def meta_of(path: Path) -> MetaProperties | None:
 def _server_properties(path: Path, log_dir: LogDir, *, running: bool) -> Mapping[str, str]:
     """A broker does not start on directories of another node id, so a file with one is not this broker's.
 
-    What a ``running`` one was told on its command line wins over its file.
+    The command line of a ``running`` broker overrides its file.
     """
     properties = server_properties(path)
     if running:

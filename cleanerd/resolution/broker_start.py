@@ -31,9 +31,9 @@ _MOUNT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class StartObstacle:
-    """What happens at the broker's next start, where it comes from, and what you can do before.
+    """An event of the broker's next start, its origin, and what you can do before.
 
-    ``refused``: a cleaning refuses the partition and says the same.
+    ``refused``: a cleaning refuses the partition with the same message.
     """
 
     what: str
@@ -46,7 +46,7 @@ class StartObstacle:
 
 
 def start_obstacles(log_dir: LogDir, facts: BrokerFacts | None) -> list[StartObstacle]:
-    """All of them in ``log_dir``. Reads names and the small files that say what belongs to whom.
+    """All of them in ``log_dir``. Reads names and the small files that name owners.
 
     ``facts``: None where the broker's configuration cannot be read; then only the names in the directory are judged.
     A directory or file that cannot be read is passed over: reading the log reports it.
@@ -62,7 +62,7 @@ def start_obstacles(log_dir: LogDir, facts: BrokerFacts | None) -> list[StartObs
 
 
 def start_warnings(log_dir: LogDir, facts: BrokerFacts) -> list[str]:
-    """Those that no cleaning says by a refusal, in words: for every command and mode, and for the daemon's page."""
+    """Those that no cleaning reports by a refusal, in words: for every command and mode, and for the daemon's page."""
     return [str(each) for each in start_obstacles(log_dir, facts) if not each.refused]
 
 

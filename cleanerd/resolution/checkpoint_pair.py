@@ -1,7 +1,7 @@
 """Checkpoints beside a running broker: read twice, the lower value counts (S-03).
 
-After a truncation the high watermark on disk can be too high for a moment. Two readings that lie two checkpoint
-intervals apart, and a log that did not get shorter in between, leave no room for that.
+After a truncation the high watermark on disk can be too high for a moment. Two readings two checkpoint intervals apart,
+with a log that did not become shorter in between, exclude that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cleanerd.segments.log_dir import LogDir
 
 SETTLE_SECONDS = 10.0
-"""So far apart two readings lie: two intervals of ``replica.high.watermark.checkpoint.interval.ms``."""
+"""Time between two readings: two intervals of ``replica.high.watermark.checkpoint.interval.ms``."""
 
 End = tuple[int, int]
 """Base offset and size in bytes of a log's highest segment."""
@@ -32,7 +32,7 @@ End = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class EarlierReading:
-    """What was read of a log directory before: checkpoints (None: nothing that is old enough) and where logs ended."""
+    """An earlier reading of a log directory: checkpoints (None: nothing old enough) and the logs' ends."""
 
     log_dir: LogDir | None = None
     ends: Mapping[TopicPartition, End] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class EarlierReading:
     def lower_of(self, log_dir: LogDir, name: TopicPartition, end: End) -> LogDir:
         """``log_dir`` with the offsets of one partition: the lower of both readings, 0 while nothing is sure.
 
-        That is so while there are no two readings, and when the log became shorter since: ``end`` is where it ends now.
+        That is so without two readings, or when the log became shorter since: ``end`` is its end now.
         """
         earlier = self.log_dir
 
@@ -69,9 +69,9 @@ class FirstReadings:
     def read_twice(
         self, path: Path, say: Callable[[str], None], beside: Sequence[Path] = ()
     ) -> tuple[EarlierReading, LogDir]:
-        """Two readings of a running broker's log directory; waits in between, and says so.
+        """Read a running broker's log directory twice; reports the wait in between.
 
-        ``beside``: directories that may be asked for next. A first reading of each that has a broker is taken now.
+        ``beside``: directories that may be needed next. A first reading of each that has a broker is made now.
 
         Raises:
             CleanerdError: the directory cannot be read.
@@ -79,7 +79,7 @@ class FirstReadings:
         if path not in self._first:
             self._add(path)
             for other in beside:
-                with contextlib.suppress(CleanerdError):  # its turn comes
+                with contextlib.suppress(CleanerdError):  # read in its turn
                     if other not in self._first and broker_runs(other):
                         self._add(other)
         began, earlier = self._first.pop(path)
@@ -102,7 +102,7 @@ def highest_segments(log_dir: LogDir) -> dict[TopicPartition, End]:
         try:
             active = read_partition(log_dir, name).active
         except CleanerdError:
-            continue  # whoever cleans it says why it cannot be read
+            continue  # the cleaning reports why it cannot be read
         ends[name] = (active.base, active.size_bytes)
     return ends
 
@@ -113,7 +113,7 @@ def is_separate_write(early: float, late: float, settle_seconds: float = SETTLE_
 
 
 class CheckpointPairs:
-    """The readings of one log directory that is looked at again and again."""
+    """The readings of one log directory that is scanned regularly."""
 
     def __init__(self, settle_seconds: float = SETTLE_SECONDS) -> None:
         self._settle_seconds = settle_seconds
@@ -121,15 +121,15 @@ class CheckpointPairs:
         self._latest: tuple[float, LogDir] | None = None
 
     def add(self, log_dir: LogDir) -> None:
-        """Another one; those that came too soon after the one before are not kept."""
+        """Add a reading; one too soon after the previous is not kept."""
         now = time.monotonic()
         if self._latest is not None and self._latest[1].meta != log_dir.meta:
-            self._earlier = self._latest = None  # another one in its place
+            self._earlier = self._latest = None  # another directory in its place
         if self._latest is not None and is_separate_write(self._latest[0], now, self._settle_seconds):
             self._earlier = self._latest
         if self._latest is None or self._earlier is self._latest:
             self._latest = (now, log_dir)
 
     def earlier(self, ends: Mapping[TopicPartition, End]) -> EarlierReading:
-        """The last that is old enough. ``ends``: where the logs ended when they were last looked at."""
+        """The last one that is old enough. ``ends``: the logs' ends at the last scan."""
         return EarlierReading(None if self._earlier is None else self._earlier[1], ends)

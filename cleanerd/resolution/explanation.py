@@ -1,4 +1,4 @@
-"""Why a partition is or is not cleaned now, with every number that the answer rests on: what ``explain`` says."""
+"""Why a partition is or is not cleaned now, with all numbers: the content of ``explain``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Explanation:
 def explain(
     reading: PartitionSnapshot, store: StateStore, options: CleaningOptions, resources: Resources | None = None
 ) -> Explanation:
-    """Look at a partition, and at what is remembered of it; with ``resources`` also at what else would be in the way.
+    """Survey a partition and its state; with ``resources`` also check for other obstacles.
 
     Raises:
         CleanerdError: it cannot be read.
@@ -69,12 +69,12 @@ def _verdict_of(error: CleanerdError) -> NotCleanedReason:
         rule = "the partition is in use"
     else:
         rule = "the machine" if error.cause is Cause.WORLD else "the partition's directory"
-    changes = error.hint or "once that is mended"
+    changes = error.hint or "once that is fixed"
     return NotCleanedReason(rule, f"{error.where}: {error.message}", changes, is_refusal=True)
 
 
 def formats_of(found: Survey) -> tuple[Formats | None, tuple[str, ...]]:
-    """What a glance tells (R192-4), and how tombstones without a horizon are timed if there may be any (R534-4)."""
+    """The message formats by first batches (R192-4), and the timing of tombstones without a horizon (R534-4)."""
     try:
         with SegmentReader.open(str(found.log.path), chunk_bytes=GLANCE_BYTES) as reader:
             formats = glance(found.log, reader)
@@ -144,7 +144,7 @@ def explanation_of_policy(name: TopicPartition, reason: NotCompactedError, *, ru
 
 
 def settings_of(found: Survey) -> list[tuple[str, object, str]]:
-    """The topic's settings that cleaning goes by: key, value, where it came from."""
+    """The topic's settings that matter to a cleaning: key, value, origin."""
     config = found.config
     values: dict[str, object] = {
         "cleanup.policy": ",".join(sorted(config.cleanup_policy)),
@@ -164,7 +164,7 @@ def settings_of(found: Survey) -> list[tuple[str, object, str]]:
 
 
 def _strategy_settings(config: TopicConfig) -> dict[str, object]:
-    """The strategy, and what of the rest of its settings says something."""
+    """The strategy, and its other settings that have an effect."""
     values: dict[str, object] = {"compaction.strategy": config.compaction_strategy}
     if config.compaction_strategy == "header":
         values["compaction.strategy.header"] = config.compaction_strategy_header

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 KEY: Final = "log.cleaner.enable"
 THREADS: Final = "log.cleaner.threads"
 IDLE_MS: Final = 6 * 3_600_000
-"""Kafka's cleaner looks for work every 15 s, but not while each of its threads cleans a large partition."""
+"""Kafka's cleaner checks for work every 15 s, but not while each of its threads cleans a large partition."""
 
 _NO_CLEANER: Final = (
     "so nothing compacts the topics that cleanerd does not clean, and none while cleanerd only observes"
@@ -29,7 +29,7 @@ _FIX_SET_ASIDE: Final = "run cleanerd verify on them; the broker's log has the e
 
 @dataclass(frozen=True, slots=True)
 class KafkaCleaner:
-    """``runs``: None where neither settings nor agent say so. ``told``: a sentence without its subject.
+    """``runs``: None if neither settings nor agent show it. ``told``: a sentence without its subject.
 
     ``consequence`` and ``fix``: empty where nothing is wrong.
     """
@@ -41,7 +41,7 @@ class KafkaCleaner:
 
     @property
     def note(self) -> str:
-        """What an operator who asks why a topic is not compacted has to know; empty where nothing is wrong."""
+        """What an operator needs to know whose topic is not compacted; empty if all is well."""
         return f"Kafka's own cleaner {self.told}, {self.consequence}" if self.consequence else ""
 
 
@@ -75,5 +75,5 @@ def _in_broker(info: AgentInfo, threads: str) -> KafkaCleaner:
         told = f"set {counted(state.uncleanable, 'partition')} aside after an error: {names}"
         return KafkaCleaner(True, told, _SET_ASIDE, _FIX_SET_ASIDE)
     if (idle_ms := state.since_last_run_ms or 0) > IDLE_MS:
-        return KafkaCleaner(True, f"has not looked for work for {human_ms(idle_ms)}", _NO_CLEANER, _FIX_DEAD)
+        return KafkaCleaner(True, f"has not checked for work for {human_ms(idle_ms)}", _NO_CLEANER, _FIX_DEAD)
     return KafkaCleaner(True, "runs in this broker")

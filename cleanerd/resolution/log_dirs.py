@@ -1,4 +1,4 @@
-"""Which log directories the daemon looks after."""
+"""The log directories that the daemon manages."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 _HINT: Final = "see cleanerd.broker.properties"
 _ANSWER_SECONDS: Final = 2.0
-"""All directories together have so long to say where they lead; the daemon's event loop may be waiting."""
+"""Limit for resolving all directories together; the daemon's event loop may be waiting."""
 
 
 def log_dirs_of(settings: Settings, known: Collection[Path] = ()) -> tuple[Path, ...]:
     """``cleanerd.log.dirs``, else ``log.dirs`` or ``log.dir`` of the broker's ``server.properties``.
 
-    Each directory once, by its first name: one that is named by a link as well would be looked after twice.
-    ``known``: are not looked at, because they may lie on a disk that hangs by now.
+    Each directory once, by its first name: a link to it would be a second entry.
+    ``known`` are not resolved, because they may be on a disk that hangs by now.
 
     Raises:
-        ConfigError: neither says anything, what the broker's file says depends on where the broker was started, or the
-            state directory lies in one of them.
+        ConfigError: neither names one, the broker's file names relative paths, or the state directory is in one of
+            them.
     """
     daemon = settings.daemon
     found = daemon.cleanerd_log_dirs or _of_broker(daemon.cleanerd_broker_properties)
@@ -49,7 +49,7 @@ def log_dirs_of(settings: Settings, known: Collection[Path] = ()) -> tuple[Path,
 
 
 def configured_log_dirs(settings: Settings) -> tuple[Path, ...]:
-    """As :func:`log_dirs_of`; none where the settings name none, or what they name makes no sense."""
+    """As :func:`log_dirs_of`; empty if the settings name none, or invalid ones."""
     try:
         return log_dirs_of(settings)
     except ConfigError:
@@ -57,12 +57,12 @@ def configured_log_dirs(settings: Settings) -> tuple[Path, ...]:
 
 
 def require_outside(state_dir: Path, log_dirs: Sequence[Path]) -> None:
-    """A broker does not start on a log directory that holds a directory which is no partition's.
+    """A broker does not start on a log directory with a directory that is not a partition's.
 
-    Of a directory that does not answer (a disk that hangs) the name alone is compared: nobody waits for it.
+    If a directory does not answer (a disk that hangs), only its name is compared, without waiting.
 
     Raises:
-        ConfigError: the state directory lies in one of ``log_dirs``.
+        ConfigError: the state directory is in one of ``log_dirs``.
     """
     _require_outside(state_dir, _resolved(log_dirs))
 
@@ -72,14 +72,17 @@ def _require_outside(state_dir: Path, log_dirs: Mapping[Path, str]) -> None:
     for path, real in log_dirs.items():
         if place.is_relative_to(real) or place.is_relative_to(Path(os.path.abspath(path))):
             raise ConfigError(
-                f"lies in the log directory {path}, where only the broker makes directories",
+                f"is in the log directory {path}, where only the broker creates directories",
                 where=f"cleanerd.state.dir={state_dir}",
                 hint="name a directory of cleanerd's own",
             )
 
 
 def _resolved(paths: Sequence[Path]) -> dict[Path, str]:
-    """Where each leads; its own name for one that did not say so in time. A thread each: links lie on the disk too."""
+    """The target of each path; its own name if it did not answer in time.
+
+    One thread each: links are on the disk too.
+    """
     found = {path: os.path.abspath(path) for path in paths}
 
     def resolve(path: Path) -> None:
@@ -109,10 +112,10 @@ def _of_broker(file: Path | None) -> tuple[Path, ...]:
 
 
 def server_properties(file: Path) -> Mapping[str, str]:
-    """What a broker's ``server.properties`` says.
+    """The settings of a broker's ``server.properties``.
 
     Raises:
-        ConfigError: it cannot be read, is no properties file, or holds a NUL, which no setting of a broker has.
+        ConfigError: it cannot be read, is not a properties file, or contains a NUL, which no setting of a broker has.
     """
     try:
         data = file.read_bytes()
@@ -124,12 +127,12 @@ def server_properties(file: Path) -> Mapping[str, str]:
         # Nothing of a log is damaged: no broker starts with such a file.
         raise ConfigError(error.message, where=str(file), hint="Kafka would not read it either: correct it") from error
     if any("\0" in text for text in properties.values()):
-        raise ConfigError("holds a NUL: it is no file of settings", where=str(file), hint=_HINT)
+        raise ConfigError("contains a NUL: it is not a properties file", where=str(file), hint=_HINT)
     return properties
 
 
 def log_dirs_in(properties: Mapping[str, str]) -> tuple[Path, ...]:
-    """What a broker's ``server.properties`` names as its log directories, by whole paths: see the next one."""
+    """The log directories in a broker's ``server.properties``, if absolute: see the next function."""
     return tuple(path for path in _named(properties) if path.is_absolute())
 
 

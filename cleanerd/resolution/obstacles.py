@@ -1,4 +1,4 @@
-"""What keeps a cleaning from beginning that is not in the log: who only looks asks here, who cleans meets it anyway."""
+"""Obstacles to a cleaning outside of the log: previews check them here, a cleaning meets them anyway."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 def refuse_obstacles(reading: PartitionSnapshot, resources: Resources) -> None:
-    """Look at what a cleaning of the partition needs besides its log, and touch nothing.
+    """Check what a cleaning of the partition needs besides its log, and change nothing.
 
     Raises:
-        RefusedError: something that is not cleanerd's stands where its files go (U-33).
+        RefusedError: a file that is not cleanerd's has the name of one that it needs (U-33).
         LogDirBusyError: another cleanerd works on it or in its log directory, or a process has its active segment open
             (S-10, S-14).
         NoSpaceError: no more is free on the disk than is kept free (U-16).
@@ -47,7 +47,7 @@ def refuse_obstacles(reading: PartitionSnapshot, resources: Resources) -> None:
 
 
 def refuse_long_deletions(found: Survey, cleaning: Cleaning) -> None:
-    """What ``clean --live`` does not wait for (D-04).
+    """Files that ``clean --live`` does not wait for (D-04).
 
     Raises:
         LaterError: old files of a segment that is to be replaced go only later.
@@ -66,7 +66,7 @@ def _refuse_occupied(path: Path) -> None:
     try:
         status = os.lstat(path / STAGING)
     except OSError:
-        return  # nobody has been here
+        return  # not used yet
     if not stat.S_ISDIR(status.st_mode):
         raise strange_staging(str(path))
     partition = open_named(path)

@@ -1,10 +1,10 @@
-"""The partitions of a log directory as they are to be judged: whoever looks at one, or cleans it, reads it here.
+"""The partitions of a log directory, with the facts that scans and cleanings judge them by.
 
-* :class:`OfflinePartitions`: nobody runs on the directory, and what its files say counts;
+* :class:`OfflinePartitions`: no broker runs on the directory, and its files decide;
 * :class:`BesideBrokerPartitions`: a broker runs; the lower of two readings of its checkpoints counts (S-03);
-* :class:`LivePartitions`: the running broker says what counts (U-23).
+* :class:`LivePartitions`: the running broker's report decides (U-23).
 
-What keeps a partition from being cleaned although it is compacted is refused here, in the same words for all.
+Reasons that keep a compacted partition from being cleaned are refused here, with the same message for all.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class Partitions(ABC):
     def targets(self, wanted: PartitionSelection = EVERYTHING) -> list[TargetPartition]:
         """Those that are ``wanted``, or all that are compacted; cheap: no partition is opened.
 
-        Of those that a pattern found only the compacted ones are meant.
+        Of the partitions that match a pattern only the compacted ones are returned.
 
         Raises:
-            AgentUnavailableError, AgentRefusalError: the broker does not say which there are.
+            AgentUnavailableError, AgentRefusalError: the broker does not list them.
         """
 
     @abstractmethod
@@ -65,9 +65,8 @@ class Partitions(ABC):
             NotCompactedError: its topic is not compacted.
             ConfigError: its topic's configuration is wrong or unknown.
             RefusedError: it is being moved or deleted, is tiered, or belongs to an older topic of that name.
-            StalePlanError: the broker changed it meanwhile.
-            AgentUnavailableError, AgentRefusalError: the broker does not say.
-            CorruptionError, CleanerdError: it cannot be read.
+            StalePlanError: the broker changed it meanwhile. AgentUnavailableError, AgentRefusalError: the broker does
+            not report it. CorruptionError, CleanerdError: it cannot be read.
         """
 
 
@@ -114,7 +113,7 @@ class OfflinePartitions(Partitions):
     def _require_cleanable(self, name: TopicPartition) -> TopicConfig:
         config = self._config(name.topic)
         if isinstance(config, CleanerdError):
-            raise config.without_frames()  # of the last one who met it: a topic may have thousands of partitions
+            raise config.without_frames()  # drop the last caller's frames: a topic may have thousands of partitions
         if not config.policy_known:
             self._require_old_enough(config.topic)
         require_compacted(config)
@@ -144,7 +143,7 @@ class OfflinePartitions(Partitions):
 
 
 class BesideBrokerPartitions(OfflinePartitions):
-    """A broker runs, and nobody asks it: the lower of two readings of its checkpoints counts (S-03)."""
+    """A broker runs, but is not queried: the lower of two readings of its checkpoints is used (S-03)."""
 
     kind = "beside"
 
@@ -162,7 +161,7 @@ class BesideBrokerPartitions(OfflinePartitions):
 
 @dataclass(frozen=True, slots=True)
 class ResolvedTopics:
-    """A topic's configuration, and what it was made of: what is known of the broker, and what the broker said."""
+    """A topic's configuration, and its inputs: the broker's facts, and the broker's report."""
 
     facts: BrokerFacts
     effective: Mapping[str, str]
@@ -171,10 +170,10 @@ class ResolvedTopics:
 
 
 class LivePartitions(Partitions):
-    """As the running broker says (U-23); ``passed_over``: topics that only count when they are asked for (U-11).
+    """As the running broker reports (U-23); ``passed_over``: topics that are returned only by name (U-11).
 
-    ``resolved``: by topic what was resolved last, for whoever reads many partitions, one after the other or again and
-    again. A topic's partitions have the same configuration: it is worked out, and kept, once.
+    ``resolved``: by topic the last result, for callers that read many partitions. A topic's partitions have the same
+    configuration: it is resolved, and kept, once.
     """
 
     kind = "live"
@@ -194,7 +193,7 @@ class LivePartitions(Partitions):
         self._silent: AgentUnavailableError | None = None
 
     def targets(self, wanted: PartitionSelection = EVERYTHING) -> list[TargetPartition]:
-        """By the policy that the broker goes by. Their configurations, from the files, show changes only."""
+        """By the broker's own policy. The configurations from the files only show changes."""
         meant = wanted.named
         if wanted.names - meant or not wanted:
             compacted = {log.name for log in self._broker.logs() if "compact" in log.policy}
@@ -222,7 +221,7 @@ class LivePartitions(Partitions):
         return known.config
 
     def _fetch(self, name: TopicPartition) -> LogFacts:
-        """Who tries once only waits once: after an answer that was waited for in vain nothing else is asked for."""
+        """With a single try, wait once: after one timeout nothing else is requested."""
         if self._silent is not None:
             raise self._silent.without_frames()
         started = time.monotonic()
@@ -242,7 +241,7 @@ class LivePartitions(Partitions):
 
 
 def _refuse_unfit(name: TopicPartition, facts: LogFacts) -> None:
-    """A-13, as far as it can be said before anything is read.
+    """A-13, as far as it can be checked before anything is read.
 
     Raises:
         RefusedError: the partition is on its way to another place.
@@ -264,9 +263,9 @@ def partitions_of(
     say: Callable[[str], None],
     first: FirstReadings,
 ) -> Iterator[Partitions]:
-    """The partitions of ``log_dir``, by what ``choice`` says of its broker.
+    """The partitions of ``log_dir``, by the mode that ``choice`` found.
 
-    ``others``: log directories of the same broker. ``say`` gets a line when two readings have to be waited for (S-03).
+    ``others``: log directories of the same broker. ``say`` gets a line before the wait between two readings (S-03).
     ``first``: one for all log directories, which then wait together.
 
     Raises:

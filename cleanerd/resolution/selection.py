@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 METAVAR: Final = "TOPIC[-N]"
-"""How a help text calls such a word."""
+"""The name of such an argument in help texts."""
 
 _PATTERN: Final = frozenset("*?[")
 
@@ -37,8 +37,8 @@ _MOST_NAMES_COMPARED: Final = 500
 class PartitionSelection(Collection[TopicPartition]):
     """The partitions of ``words``. Without words it is false, and means that everybody is.
 
-    ``named``: those of ``names`` that a word names itself or by their topic, and that are meant whatever they are. A
-    pattern means only what would be worked on anyway: compacted topics that no setting excludes.
+    ``named``: those of ``names`` that are given by their own or their topic's name; they are selected whatever they
+    are. A pattern selects only compacted topics that no setting excludes.
     """
 
     words: tuple[str, ...] = ()
@@ -65,10 +65,10 @@ EVERYTHING: Final = PartitionSelection()
 def select(
     words: Sequence[str], known: Iterable[TopicPartition], *, what: str, hint: str, partial: bool = False
 ) -> PartitionSelection:
-    """What ``words`` mean among the ``known`` partitions.
+    """The ``known`` partitions that ``words`` select.
 
-    A word is a partition's name, else a topic's, else a pattern for either. ``what``: what the error calls whatever is
-    unknown. ``partial``: not all partitions are known, so a word that means none of the known is no error.
+    A word is a partition's name, else a topic's, else a pattern for either. ``what``: the error's term for an unknown
+    one. ``partial``: not all partitions are known, so a word without a match is not an error.
 
     Raises:
         ConfigError: words that mean nothing: the first ones, and how many there are, with names that are near.
@@ -102,7 +102,7 @@ def select(
 def _refuse_never_cleaned(word: str) -> None:
     name = parse_topic_partition_dir(word)
     if word in NEVER_CLEANED or (name is not None and name.topic in NEVER_CLEANED):
-        raise RefusedError("is never cleaned: Kafka's own raft layer looks after it", where=word)
+        raise RefusedError("is never cleaned: Kafka's own raft layer manages it", where=word)
 
 
 def _matching(word: str, by_text: dict[str, TopicPartition]) -> set[TopicPartition]:
@@ -117,7 +117,7 @@ def _listed(unknown: Sequence[str]) -> str:
 
 
 def _nearest(unknown: Sequence[str], names: Sequence[str]) -> str:
-    """What some of the words may have been meant to be: each costs a look at all names, and the daemon waits for it."""
+    """The nearest names of some unknown words only: each costs a comparison with all names, and the daemon waits."""
     near = dict.fromkeys(
         match
         for word in unknown[:_MAX_NAMES_COMPARED]

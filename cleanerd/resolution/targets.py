@@ -1,4 +1,4 @@
-"""Which partitions of a log directory are to be looked at, with the configuration of each."""
+"""The partitions of a log directory, with the configuration of each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TargetPartition:
-    """A partition to look at; ``error`` instead of its configuration when that is wrong or unknown."""
+    """A partition with its configuration, or with ``error`` if that is wrong or unknown."""
 
     name: TopicPartition
     config: TopicConfig | None
@@ -30,7 +30,7 @@ class TargetPartition:
         """The configuration.
 
         Raises:
-            CleanerdError: there is none; says why.
+            CleanerdError: there is none; the message explains it.
         """
         if self.config is None:
             raise self.error or CleanerdError("has no configuration", where=str(self.name))
@@ -38,7 +38,7 @@ class TargetPartition:
 
 
 def topic_id_of(log_dir: LogDir, name: TopicPartition) -> uuid.UUID | None:
-    """The topic id that the partition's directory states, if it does; whoever reads the partition tells of damage."""
+    """The topic id that the partition's directory states, if any; reading the partition reports damage."""
     path = log_dir.path / str(name) / PARTITION_METADATA
     try:
         return read_partition_metadata(read_plain(path), str(path))
@@ -47,11 +47,11 @@ def topic_id_of(log_dir: LogDir, name: TopicPartition) -> uuid.UUID | None:
 
 
 def require_compacted(config: TopicConfig) -> None:
-    """Refuse a topic whose ``cleanup.policy`` lacks ``compact``, or is nobody's word.
+    """Refuse a topic whose ``cleanup.policy`` lacks ``compact``, or is unknown.
 
     Raises:
-        NotCompactedError: it is another one.
-        ConfigError: nobody stated it.
+        NotCompactedError: it is another policy.
+        ConfigError: no source states it.
     """
     require_known_policy(config)
     if not config.is_compacted:

@@ -1,7 +1,7 @@
-"""Topics of a broker in ZooKeeper mode: what it says of their configuration, now or when it was last asked.
+"""The topic configurations of a broker in ZooKeeper mode: its report now, or its last one.
 
-Up to 3.9 a broker may keep its topics' configuration in ZooKeeper, and none of it on its disks. So it is asked while it
-runs, and what it said counts when it does not - unless it ran on for long without being asked (U-40).
+Up to 3.9 a broker may have its topics' configuration in ZooKeeper, and none of it on its disks. So cleanerd queries it
+while it runs, and uses the last report when it does not - unless it ran on for long without a query (U-40).
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from cleanerd.segments.log_dir import LogDir
 
 QUERY_INTERVAL_MS: Final = 5 * 60_000
-"""A running broker is not asked more often, but for topics that it has said nothing of."""
+"""A running broker is not queried more often, except for topics that it has not reported."""
 
 UNASKED_MS: Final = 60 * 60_000
-"""A broker that ran on for longer than this after it was last asked may go by a configuration that nobody knows."""
+"""A broker that ran on for longer than this after its last report may use a newer, unknown configuration."""
 
 ORIGIN: Final = "the broker, when it was last asked"
 
@@ -45,13 +45,13 @@ NEVER_QUERIED: Final = (
 QUERY_HINT: Final = "set bootstrap.servers, and run cleanerd plan or the daemon while the broker runs: it is asked then"
 
 _SECONDS: Final = 5.0
-# Written while a broker runs, at least once a minute, and by nobody else.
+# A running broker writes it at least once a minute, and no other process does.
 _SIGNS_OF_LIFE: Final = (HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT)
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedTopics:
-    """``topics`` by name, empty when nothing is known that may be believed; ``warnings``: why, or how old it is."""
+    """``topics`` by name, empty without trusted data; ``warnings``: why, or how old it is."""
 
     topics: Mapping[str, CachedTopic]
     warnings: tuple[str, ...]
@@ -66,7 +66,7 @@ def was_left_behind(log_dir: LogDir, as_of_ms: int) -> bool:
     """Whether the metadata log of a broker in ZooKeeper mode ends ``as_of_ms``, long before the broker last ran.
 
     While a cluster moves to KRaft its controllers write there all the time. A cluster that went back leaves it as it
-    was, and the broker goes by ZooKeeper.
+    was, and the broker uses ZooKeeper.
     """
     return is_zookeeper_mode(log_dir) and _last_alive_ms(log_dir) - as_of_ms > UNASKED_MS
 
@@ -79,7 +79,7 @@ def cached_topic_configs(
     clock_ms: Callable[[], int] = wall_ms,
     connect: Callable[..., Cluster] | None = None,
 ) -> ReportedTopics:
-    """What is known of the topics of a broker in ZooKeeper mode. Never fails: what is in the way is a warning.
+    """The topics of a broker in ZooKeeper mode. Never fails: obstacles become warnings.
 
     ``connect``: as `Cluster`.
     """
@@ -120,7 +120,7 @@ def cached_topic_configs(
     if ran_on_ms > UNASKED_MS:
         warnings.append(
             f"{log_dir.path}: the broker ran on for {human_ms(ran_on_ms)} after it was last asked for its topics' "
-            "configuration, so what it said does not count; start it and run cleanerd plan with bootstrap.servers set, "
+            "configuration, so its last report is ignored; start it and run cleanerd plan with bootstrap.servers set, "
             "or say cleanup.policy in cleanerd's settings"
         )
         return ReportedTopics({}, tuple(warnings))
@@ -129,7 +129,7 @@ def cached_topic_configs(
 
 
 def _is_fresh(known: CachedTopics, names: Sequence[str], now_ms: int) -> bool:
-    """Whether all of these topics were asked for a moment ago: the broker's other log directories hold other ones."""
+    """Whether all of these topics were reported a moment ago: the broker's other log directories have other ones."""
     asked = (known.topics[name].asked_ms if name in known.topics else None for name in names)
     return all(asked_ms is not None and 0 <= now_ms - asked_ms < QUERY_INTERVAL_MS for asked_ms in asked)
 
@@ -144,7 +144,7 @@ def _query_broker(
     now_ms: int,
     connect: Callable[..., Cluster] | None,
 ) -> dict[str, CachedTopic]:
-    """Raises: CleanerdError: nobody is named or answers, or the cluster is another one."""
+    """Raises CleanerdError: no server is named or answers, or the cluster is another one."""
     # A client library that only ZooKeeper mode needs here.
     from cleanerd.admin.cluster import Cluster, require_bootstrap  # noqa: PLC0415
 

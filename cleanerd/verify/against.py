@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from cleanerd.verify.transactions import InvisibleRanges
 
 _ONLY_BATCH_TIMESTAMP: Final = 0
-"""Of an emptied batch that is the only one of its segment (C-39.2); any other one has -1, or the time it had."""
+"""The time of an emptied batch that is the only one of its segment (C-39.2); others have -1, or their old time."""
 _KEPT_BITS: Final = TIMESTAMP_TYPE | TRANSACTIONAL | CONTROL
 
 
 def old_view(new: Sequence[SegmentFile], old: Sequence[SegmentFile]) -> tuple[SegmentFile, ...]:
-    """The log before the cleaning: the copy's segments, and those of the log that no segment of the copy stands for.
+    """The log before the cleaning: the copy's segments, and the log's segments that the copy does not cover.
 
     The copy may be of the whole partition, or of the replaced segments only.
     """
@@ -80,7 +80,7 @@ def _batches(files: Iterable[SegmentFile], advance: Callable[[int], None]) -> It
                 advance(stored.frame.size_bytes)
                 yield _ComparedBatch.of(stored, file.base)
         except CorruptionError:
-            continue  # the walk over the headers has told
+            continue  # the pass over the headers reports it
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Expiry:
     many_rounds: bool
 
     def allows(self, horizon_ms: int | None) -> bool:
-        """Whether a marker may be gone that had the delete horizon ``horizon_ms``, None when it had none."""
+        """Whether a marker with the delete horizon ``horizon_ms`` may be gone; None when it had none."""
         return self.many_rounds if horizon_ms is None else horizon_ms <= self.now_ms
 
 
@@ -173,7 +173,7 @@ class CleaningComparison:
         self._compare_records(batch, matching)
 
     def _compare_records(self, batch: _ComparedBatch, matching: list[_ComparedBatch]) -> None:
-        """Decoded: what differs can be said, and header names that differ in bytes only do not."""
+        """Compare decoded records, to name the difference and to ignore header names that differ in bytes only."""
         try:
             records = batch.records()
             of_batches = [(each, {record.offset: record for record in each.records()}) for each in matching]
@@ -210,7 +210,7 @@ class CleaningComparison:
         return bool(header.attributes & TRANSACTIONAL) and self._aborted.is_aborted(header.producer_id, old.base)
 
     def _report_removed(self, batch: _ComparedBatch, left: AbstractSet[int]) -> None:
-        """Records that are gone although the log is not clean so far up."""
+        """Report removed records above the clean section."""
         for offset in sorted(offset for offset in left if offset >= max(self._clean_to, self._log_start)):
             what = f"the record at offset {offset} is gone, and the log is clean up to {self._clean_to} only"
             self._report(batch, FindingKind.DIRTY_RECORD_MISSING, what, offset)
@@ -220,12 +220,12 @@ class CleaningComparison:
     ) -> None:
         if len(before) > 1:
             bases = ", ".join(str(each.base_offset) for each in before)
-            what = f"the batch at offset {batch.base} stands for several of the copy: {bases}"
+            what = f"the batch at offset {batch.base} replaces several of the copy: {bases}"
             self._report(batch, FindingKind.BATCHES_MERGED, what)
             return
         (old,) = before
         rises = self._keeps_write_time and has_records and header.max_timestamp > old.max_timestamp
-        # With append time a header's time is that of its records, which keep theirs: the type says create time then.
+        # With append time a header's time is that of its records, which keep theirs: then the type is create time.
         kept_bits = _KEPT_BITS & ~TIMESTAMP_TYPE if rises else _KEPT_BITS
         pairs = {
             "base offset": (header.base_offset, old.base_offset),
@@ -255,7 +255,7 @@ class CleaningComparison:
 
 
 def _changed(record: Record, old: Record) -> list[str]:
-    """What is not as it was. Attributes may be: Kafka zeroes them (U-14)."""
+    """What changed in the record. Attributes may change: Kafka zeroes them (U-14)."""
     changed = [
         name
         for name, now, then in (
@@ -269,12 +269,12 @@ def _changed(record: Record, old: Record) -> list[str]:
 
 
 def _headers(record: Record) -> list[tuple[str, bytes | None]]:
-    """Header names as Kafka writes them again: what is no UTF-8 becomes U+FFFD (F-2.3)."""
+    """Header names as Kafka rewrites them: invalid UTF-8 becomes U+FFFD (F-2.3)."""
     return [(name.decode("utf-8", "replace"), value) for name, value in record.headers]
 
 
 def check_ends(new: LogSummary, old: LogSummary, log_start: int, findings: Findings) -> None:
-    """The end of the log stays put, and so does the last batch of each segment (R280-9, U-13)."""
+    """The end of the log is unchanged, and so is the last batch of each segment (R280-9, U-13)."""
     if new.end_offset < old.end_offset:
         what = f"the log ends at offset {new.end_offset - 1}, the copy at {old.end_offset - 1}"
         findings.error(FindingKind.LOG_END_MISSING, str(new.segments[-1].file.path), what, offset=new.end_offset)
@@ -292,7 +292,7 @@ def check_producers(
 ) -> None:
     """R192-1: what an active producer's next append is checked with is still there.
 
-    A marker goes when its delete horizon has passed, as with Kafka, whose cleaner keeps an empty batch of it at most.
+    A marker is removed after its delete horizon, as with Kafka, whose cleaner keeps at most an empty batch of it.
     """
     name = str(new.segments[-1].file.path.parent)
     for key, before in old.producers.items():

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 LIVE: Final = "live"
 KEY_HASHES: Final = "purged.keys"
-"""Of a staged cleaning by version: a hash key of 16 bytes, then two little-endian words for each tombstone's key."""
+"""The file of a staged versioned cleaning: a hash key of 16 bytes, then two little-endian words per tombstone key."""
 _HASH_KEY_BYTES: Final = 16
 _STATES: Final = {
     SEGMENT_SUFFIX: LIVE,
@@ -53,7 +53,7 @@ TermKind = Literal["key", "key_prefix", "value_contains"]
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """What a search looks for: a whole key, the beginning of a key, or bytes inside a value or a header's value."""
+    """The subject of a search: a whole key, a key's prefix, or bytes inside a value or a header's value."""
 
     kind: TermKind
     data: bytes
@@ -94,7 +94,7 @@ class Occurrence:
 
 @dataclass(slots=True)
 class KeySearchResult:
-    """What a search found. ``unread`` names the bytes that could not be decoded: a match may be in there."""
+    """The matches of a search. ``unread`` names bytes that could not be decoded: they may contain a match."""
 
     occurrences: list[Occurrence] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
@@ -102,7 +102,7 @@ class KeySearchResult:
     size_bytes: int = 0
 
     def add(self, other: KeySearchResult) -> None:
-        """What was found in another place of the same partition."""
+        """Add the matches of another place of the same partition."""
         self.occurrences += other.occurrences
         self.unread += other.unread
         self.files += other.files
@@ -137,9 +137,9 @@ def audit(
     log_start: int = 0,
     rules: KeyRules = KAFKAS_RULES,
 ) -> KeySearchResult:
-    """Look for ``terms`` in every file of the partition directory. Below ``log_start`` no consumer sees anything.
+    """Search ``terms`` in every file of the partition directory. Consumers see nothing below ``log_start``.
 
-    A file that cannot be read, or is gone before it is, is among ``unread``; what is visible is not known then.
+    ``unread`` has files that cannot be read, or were removed before; then it is unknown what is visible.
 
     Raises:
         CleanerdError: the directory cannot be read.
@@ -161,9 +161,9 @@ def audit(
 def audit_place(
     place: RecordPlace, terms: Sequence[Term], advance: Callable[[int], None], *, rules: KeyRules = KAFKAS_RULES
 ) -> KeySearchResult:
-    """As :func:`audit`, for files that no broker serves from: nothing in them is visible.
+    """As :func:`audit`, for files that no broker serves: nothing in them is visible.
 
-    A directory that cannot be listed is among ``unread``; one that was removed meanwhile holds nothing.
+    ``unread`` has a directory that cannot be listed; one that was removed meanwhile is empty.
     """
     search = RecordSearch(terms, InvisibleRanges(np.empty((0, 3), np.int64)), 0, rules)
     try:
@@ -175,7 +175,7 @@ def audit_place(
 
 
 class RecordSearch:
-    """Searches file by file; ``result`` grows. Nothing is visible below ``log_start`` nor in ``invisible``."""
+    """Searches file by file; ``result`` grows. Nothing is visible below ``log_start`` or in ``invisible``."""
 
     def __init__(self, terms: Sequence[Term], invisible: InvisibleRanges, log_start: int, rules: KeyRules) -> None:
         self.result = KeySearchResult()
@@ -195,7 +195,7 @@ class RecordSearch:
             try:
                 self.file(path, state, advance)
             except CleanerdError as error:
-                # A broker that runs deletes and replaces files; what replaced this one was not there when we looked.
+                # A running broker deletes and replaces files; a file that replaced this one is newer than the listing.
                 unread.append(str(error))
         return unread
 

@@ -1,4 +1,4 @@
-"""Leader epochs: those of the batches, and what ``leader-epoch-checkpoint`` says of them (F-9)."""
+"""Leader epochs: those of the batches, compared with ``leader-epoch-checkpoint`` (F-9)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Epochs:
         self._told: set[int] = set()
 
     def add(self, batches: _kernel.Batches, file: str) -> None:
-        """The next batches, which lie in ``file``. Epoch -1 is unknown: such batches were converted from v0 or v1."""
+        """The next batches, from ``file``. Epoch -1 is unknown: such batches were converted from v0 or v1."""
         rows = np.flatnonzero((batches.magic == 2) & (batches.leader_epoch >= 0))
         if not len(rows):
             return
@@ -87,7 +87,7 @@ class Epochs:
         for row in np.flatnonzero((at < 0) & np.isin(epochs, self._epochs)):
             epoch = int(epochs[row])
             start = int(self._starts[np.searchsorted(self._epochs, epoch)])
-            # Below the first entry the checkpoint was cut with the log start; that of a later epoch is no such cut.
+            # Below the first entry the checkpoint was cut with the log start; a cut of a later epoch is another matter.
             if epoch in self._told or start == int(self._starts[0]):
                 continue
             self._told.add(epoch)

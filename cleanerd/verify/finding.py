@@ -1,4 +1,4 @@
-"""What is wrong, and where."""
+"""A finding: what is wrong, and where."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOWHERE = -1
 
 
 class Severity(enum.StrEnum):
-    """``error``: a reader or a broker gets something wrong. ``warning``: worth a look, Kafka copes with it."""
+    """``error``: a reader or a broker fails or misreads data. ``warning``: check it, Kafka copes with it."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -64,7 +64,7 @@ class Findings:
     def warning(
         self, kind: FindingKind, file: str, what: str, *, position: int = NOWHERE, offset: int = NOWHERE
     ) -> None:
-        """Add a warning: it may be right, and is worth a look."""
+        """Add a warning: the data may be right, but should be checked."""
         self._add(Finding(Severity.WARNING, kind, file, position, offset, what))
 
     @property
@@ -87,7 +87,7 @@ class Findings:
         return sorted(self.kept, key=lambda each: (each.file, each.position, each.offset, each.kind.text))
 
     def has_room_for(self, kind: FindingKind) -> bool:
-        """Whether another error of ``kind`` would be kept: finding out where it lies may cost something."""
+        """Whether another error of ``kind`` would be kept: finding its place may be expensive."""
         return self.limit is None or self._counts[kind, Severity.ERROR] < self.limit
 
     def count_error(self, kind: FindingKind, count: int = 1) -> None:
@@ -95,7 +95,7 @@ class Findings:
         self._counts[kind, Severity.ERROR] += count
 
     def as_warnings(self, because: str) -> Findings:
-        """Where these findings are to be told when nothing of them is an error, ``because``."""
+        """A collector that reports these findings as warnings, with the reason ``because``."""
         return _AsWarnings(self.limit, _findings=self, _because=because)
 
     def _add(self, finding: Finding) -> None:

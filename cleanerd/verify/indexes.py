@@ -1,7 +1,7 @@
 """Offset and time index of a segment, by what a lookup in them finds (F-6, F-7).
 
-Kafka 3 writes an entry per append, Kafka 4 per batch, a recovery every so many bytes, and all of them are right as
-long as no lookup starts to read behind what it looks for. So that is what is asked.
+Kafka 3 writes an entry per append, Kafka 4 per batch, a recovery every so many bytes. All of them are right if no
+lookup starts after its target, so that is what is checked.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _load(
         findings.error(kind, str(path), error.message, position=error.position)
         return None
     if not facts.file.sealed and size_of(facts.file.path) > facts.file.size_bytes:
-        # A broker appends to it: what was not there when we looked is not looked at.
+        # A broker appends to it: later bytes are not checked.
         entries = entries[entries["relative_offset"] < facts.end_offset - facts.file.base]
     return entries
 
@@ -115,7 +115,7 @@ def _check_time_index(
     facts: SegmentFacts, batches: BatchColumns, entries: NDArray[np.void], findings: Findings
 ) -> None:
     if not facts.whole:
-        return  # which timestamp is the largest cannot be said
+        return  # the largest timestamp is unknown
     name = str(facts.file.companion(TIMEINDEX_SUFFIX))
     offsets = entries["relative_offset"].astype(np.int64) + facts.file.base
     times = entries["timestamp"].astype(np.int64)

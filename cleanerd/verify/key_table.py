@@ -1,7 +1,7 @@
 """Which records have the same key, for any number of records, in bounded memory.
 
-Rows are dealt out to parts by key hash; what does not fit into memory goes to temporary files, and each part is
-sorted on its own. 128 bits of keyed hash stand for the key: nobody can make two keys that collide.
+Rows are distributed to parts by key hash. Parts that exceed the memory go to temporary files, and each is sorted on its
+own. 128 bits of keyed hash replace the key: no producer can make two keys that collide.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KEY_ROW: Final = np.dtype(
 """One record: the halves of its key's hash, its offset, what the caller wants to know of it again, its version."""
 
 _MAX_PARTS: Final = 512
-"""As many temporary files may be open at once."""
+"""Limit of open temporary files."""
 
 
 class KeyTable:

@@ -1,8 +1,8 @@
 """Records by key: at most one that a reader sees in the clean part, and against a copy from before, the right one.
 
-The rule that is checked is the contract with readers, said without the cleaner's words: of all committed records of a
-key below the clean point, the last one is there, and nothing else (C-45, C-50); under a versioned strategy the one with
-the highest version (R280-4 to R280-6).
+The checked rule is the contract with consumers, independent of the cleaner: of all committed records of a key below the
+checkpoint, exactly the last one is there (C-45, C-50); with a non-default strategy the one with the highest version
+(R280-4 to R280-6).
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from cleanerd.verify.transactions import InvisibleRanges
     from cleanerd.verify.walk import Damage
 
-# facts of a row: where its batch lies (32 bits position, 24 bits number of the segment), and these.
+# facts of a row: its batch's position (32 bits), segment number (24 bits), and these flags
 _OLD: Final = np.uint64(1 << 56)
 _TOMBSTONE: Final = np.uint64(1 << 57)
 _MAY_BE_GONE: Final = np.uint64(1 << 58)
 _HAS_HORIZON: Final = np.uint64(1 << 59)
 _UNORDERED: Final = np.uint64(1 << 60)
-"""Of a batch whose records' offsets do not rise."""
+"""For a batch whose records' offsets do not rise."""
 _POSITION_BITS: Final = np.uint64(32)
 _SEGMENT_MASK: Final = np.uint64((1 << 24) - 1)
 _POSITION_MASK: Final = np.uint64((1 << 32) - 1)
@@ -54,9 +54,9 @@ _PLACE_MASK: Final = np.uint64((1 << 56) - 1)
 class Range:
     """Offsets ``start .. end`` (exclusive) in which keys are compared; ``clean``: the range has been cleaned.
 
-    ``many_rounds``: several cleanings lie between old and new, so a tombstone may have got a horizon and passed it. One
-    that had a horizon kept that (C-49). ``unproven_below``: below this offset cleanerd did not clean the log itself
-    (``--first-dirty``, or Kafka's checkpoint). A key that has no record at or above it was left as it was.
+    ``many_rounds``: several cleanings were between old and new, so a tombstone may have got a horizon and passed it. An
+    existing horizon stays (C-49). ``unproven_below``: below this offset cleanerd did not clean the log itself
+    (``--first-dirty``, or Kafka's checkpoint). A key without a record at or above it was left unchanged.
     """
 
     start: int
@@ -68,7 +68,7 @@ class Range:
 
 
 class KeyedRecords:
-    """Puts the records that readers see into a key table. ``files`` become the places that findings name."""
+    """Puts the records that consumers see into a key table. ``files`` are the places that findings name."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class KeyedRecords:
             if not is_old:
                 self._report_times(facts.file, rows)
             if facts.file.base >= self._where.end:
-                continue  # decoded all the same: the structure of every record is checked
+                continue  # decoded nevertheless: the structure of every record is checked
             seen = (rows.offset >= self._where.start) & (rows.offset < self._where.end)
             seen &= ~invisible.batches(rows.batches)[rows.batch]
             if not is_old and self._where.clean:
@@ -157,12 +157,14 @@ class KeyedRecords:
         return marks[rows.batch] | tombstones
 
     def _report_times(self, file: SegmentFile, rows: DataRecords) -> None:
-        """F-2: a batch says the largest time of its records, which retention and searches by time go by."""
+        """F-2: a batch has the largest time of its records, which retention and lookups by time use."""
         batches, at = rows.batches, rows.filled
         said = batches.max_timestamp[at]
-        # A batch that took over the time of what its records superseded says a later one than they do (U-65).
+        # A batch that took the time of superseded records has a later one than its records (U-65).
         wrong = said < rows.highest_ms if self._rules.keeps_write_time else said != rows.highest_ms
-        wrong &= (said != NO_TIMESTAMP) | (rows.highest_ms > NO_TIMESTAMP)  # no rebuilt batch says less than -1 (U-52)
+        wrong &= (said != NO_TIMESTAMP) | (
+            rows.highest_ms > NO_TIMESTAMP
+        )  # no rebuilt batch has a time below -1 (U-52)
         for row in np.flatnonzero((batches.magic[at] == 2) & wrong):
             what = f"says the largest timestamp is {said[row]}, but its records' largest is {rows.highest_ms[row]}"
             self._report_batch(self._findings.error, FindingKind.MAX_TIMESTAMP_WRONG, file, rows, at[row], what)
@@ -178,7 +180,7 @@ class KeyedRecords:
         tell(kind, str(file.path), f"the batch at offset {offset} {what}", position=position, offset=offset)
 
     def _report_keyless(self, file: SegmentFile, rows: DataRecords, keyless: NDArray[np.bool_]) -> None:
-        """C-45.2: below the clean point there are no records without a key."""
+        """C-45.2: below the checkpoint there are no records without a key."""
         for row in np.flatnonzero(keyless):
             offset = int(rows.offset[row])
             what = f"the record at offset {offset} has no key, and the log is clean up to {self._where.end}"
@@ -236,7 +238,7 @@ class KeyedRecords:
             self._report(FindingKind.OLD_RECORD_BACK, part[row], what)
 
     def _loss_reason(self, facts: int, others: int) -> tuple[FindingKind, str | None]:
-        """What the loss of a key's last record is, and how it is told; None when it is right: an expired tombstone.
+        """The kind and text of the loss of a key's last record; None if it is right: an expired tombstone.
 
         ``others``: how many more records of the key there were before the cleaning.
         """
@@ -270,7 +272,7 @@ class KeyedRecords:
         self._findings.warning(kind, str(path), text, position=position, offset=offset)
 
     def _place(self, row: np.void) -> tuple[Path, int, int]:
-        """Of a row of the table: its file, the position of its batch and its offset."""
+        """The place of a row: its file, the position of its batch and its offset."""
         facts = row["facts"]
         path = self.files[int((facts >> _POSITION_BITS) & _SEGMENT_MASK)]
         return path, int(facts & _POSITION_MASK), int(row["offset"])
@@ -298,7 +300,7 @@ def _superseded(rows: NDArray[np.void]) -> NDArray[np.bool_]:
 def _winners(
     part: NDArray[np.void], old: NDArray[np.bool_], starts: NDArray[np.intp], sizes: NDArray[np.intp]
 ) -> NDArray[np.int64]:
-    """Of each key the offset of the old record with the highest (has a version, version, offset); -1 without one."""
+    """The offset of each key's old record with the highest (has a version, version, offset); -1 without one."""
     key = np.repeat(np.arange(len(starts)), sizes)
     order = np.lexsort((part["offset"], part["version"], part["has_version"], old, key))
     # Sorted within each key, old ones last: a key's last row is its winner, if it is old at all.

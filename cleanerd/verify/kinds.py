@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 NOT_JUDGED: Final[Mapping[str, str]] = {
     ".txnindex version_low": "padding, in no release's code",
     ".txnindex last_stable_offset": "it depends on when the marker was written; readers use it to stop a search",
-    ".snapshot producer_epoch": "the marker that raised it above the log's may be gone; one below is told",
+    ".snapshot producer_epoch": "the marker that raised it above the log's may be gone; one below is reported",
     ".snapshot timestamp": "it is the time of a batch that a cleaning may have emptied",
     ".snapshot coordinator_epoch": "it is in the value of a marker that a cleaning may have removed",
     "leader-epoch-checkpoint start_offset": "in a gap between two batches, as the log does not say; in a batch it is",
@@ -25,7 +25,7 @@ NOT_JUDGED: Final[Mapping[str, str]] = {
 
 
 class FindingKind(enum.Enum):
-    """``(name, rule)``. People read the name; the rule's id stands in ``--json`` only."""
+    """``(name, rule)``. Operators read the name; the rule's id is in ``--json`` only."""
 
     # Batches and records of a segment
     SEGMENT_TOO_LARGE = ("segment-too-large", "F-1")
@@ -59,7 +59,7 @@ class FindingKind(enum.Enum):
     STAGED_FILES_LEFT = ("staged-files-left", "S-22")
     INDEX_WITHOUT_SEGMENT = ("index-without-segment", "F-6")
 
-    # What a cleaning may not do
+    # Forbidden results of a cleaning
     KEY_TWICE = ("key-twice", "C-45")
     RECORD_WITHOUT_KEY = ("record-without-key", "C-45.2")
     LAST_RECORD_OF_KEY_MISSING = ("last-record-of-key-missing", "R280-9")
@@ -75,7 +75,7 @@ class FindingKind(enum.Enum):
     LAST_BATCH_MISSING = ("last-batch-missing", "U-13")
     PRODUCER_BATCH_MISSING = ("producer-batch-missing", "R192-1")
 
-    # What could not be looked at
+    # Data that could not be read
     NOT_VERIFIED = ("not-verified", "OP-10")
     NOT_COMPARED = ("not-compared", "U-28")
 

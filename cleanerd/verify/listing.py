@@ -1,4 +1,4 @@
-"""What lies in a partition directory, whatever it is: unlike ``log.partition``, nothing here makes a listing fail."""
+"""Lists a partition directory, whatever it contains: unlike ``segments.partition``, it never fails on strange files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _INDEXES: Final = (INDEX_SUFFIX, TIMEINDEX_SUFFIX, TXNINDEX_SUFFIX)
 
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
-    """A ``.log`` file. Its offsets lie in ``base .. end`` (exclusive); ``sealed``: another segment follows."""
+    """A ``.log`` file. Its offsets are in ``base .. end`` (exclusive); ``sealed``: another segment follows."""
 
     path: Path
     base: int
@@ -59,7 +59,7 @@ class Listing:
 def list_partition(path: Path, *, deleted_too: bool = False) -> Listing:
     """List the directory ``path``.
 
-    ``deleted_too``: a ``.log.deleted`` stands in where its ``.log`` is gone, as in a directory of replaced segments.
+    ``deleted_too``: a ``.log.deleted`` replaces a missing ``.log``, as in a directory of replaced segments.
 
     Raises:
         CleanerdError: it cannot be listed.
@@ -99,7 +99,7 @@ def in_order(logs: dict[int, Path]) -> tuple[SegmentFile, ...]:
     """The segments of one log, each ending where the next begins.
 
     Raises:
-        CleanerdError: one cannot be looked at.
+        CleanerdError: a file's ``stat`` fails.
     """
     bases = sorted(logs)
     return tuple(
@@ -109,7 +109,7 @@ def in_order(logs: dict[int, Path]) -> tuple[SegmentFile, ...]:
 
 
 def places_in(path: Path) -> list[Path]:
-    """What lies in a directory, sorted; raises as :func:`names_in`."""
+    """The entries of a directory, sorted; raises as :func:`names_in`."""
     return list(path.children()) if isinstance(path, RemotePath) else [path / name for name in names_in(path)]
 
 
@@ -124,7 +124,7 @@ def is_there(path: Path) -> bool:
     """Whether anything has that name.
 
     Raises:
-        CleanerdError: a store does not say.
+        CleanerdError: a store does not answer.
     """
     return path.status() is not None if isinstance(path, RemotePath) else path.exists()
 
@@ -155,7 +155,7 @@ def size_of(path: Path) -> int:
     """Bytes in a file.
 
     Raises:
-        CleanerdError: it cannot be looked at.
+        CleanerdError: its ``stat`` fails.
     """
     if isinstance(path, RemotePath):
         if path.listed is not None:
@@ -169,10 +169,10 @@ def size_of(path: Path) -> int:
 
 
 def changed_ms(path: Path) -> int:
-    """When a file was last written, ms since 1970; :data:`NO_END` when a store does not say.
+    """When a file was last written, ms since 1970; :data:`NO_END` if a store does not report it.
 
     Raises:
-        CleanerdError: it cannot be looked at.
+        CleanerdError: its ``stat`` fails.
     """
     if isinstance(path, RemotePath):
         return NO_END

@@ -42,7 +42,7 @@ class Surroundings:
     broker_runs: bool = False
 
     def of(self, checkpoint: str, name: TopicPartition) -> int | None:
-        """What a checkpoint says of a partition, None when nothing."""
+        """A partition's offset in a checkpoint, None without an entry."""
         return self.offsets.get(checkpoint, {}).get(name)
 
 
@@ -56,10 +56,10 @@ def read_surroundings(
 ) -> Surroundings:
     """The small files of a log directory; damaged ones become findings.
 
-    ``unread`` gets why one cannot be read, which is a finding then, and what it says counts as not said.
+    ``unread`` receives why one cannot be read, which is a finding then, and its entries are ignored.
 
     Raises:
-        CleanerdError: one cannot be read, and there is no ``unread``.
+        CleanerdError: one cannot be read, and ``unread`` is None.
     """
     meta = path / META_PROPERTIES
     try:
@@ -85,7 +85,7 @@ def read_surroundings(
 
 
 def partitions_in(path: Path) -> list[Path]:
-    """The partition directories of a log directory; not those on their way in or out, nor the metadata log.
+    """The partition directories of a log directory; without those being moved or deleted, and the metadata log.
 
     Raises:
         CleanerdError: it cannot be listed.
@@ -95,7 +95,7 @@ def partitions_in(path: Path) -> list[Path]:
 
 
 def verify_in_surroundings(path: Path, around: Surroundings, question: VerifyRequest) -> VerifyResult:
-    """Verify a partition of a log directory, and what the directory's checkpoints say of it.
+    """Verify a partition of a log directory, with its entries in the directory's checkpoints.
 
     A ``clean_to`` or ``log_start`` of the question wins over the checkpoint.
 
@@ -132,13 +132,13 @@ def _check_checkpoints(name: TopicPartition, around: Surroundings, verdict: Veri
             continue
         file = str(around.path / checkpoint)
         if offset > verdict.end_offset or offset < 0:
-            what = f"{name} {offset} lies outside the log, which ends at {verdict.end_offset}"
+            what = f"{name} {offset} is outside the log, which ends at {verdict.end_offset}"
             # The high watermark is not flushed with the data: after a crash it may be ahead.
             tolerated = checkpoint == HIGH_WATERMARK_CHECKPOINT and not around.clean_shutdown
             tell = verdict.findings.warning if tolerated else verdict.findings.error
             tell(FindingKind.CHECKPOINT_OUTSIDE_LOG, file, what, offset=offset)
         elif checkpoint == CLEANER_CHECKPOINT and offset < verdict.log_start:
-            what = f"{name} {offset} lies below the log start {verdict.log_start}; cleaning begins there instead"
+            what = f"{name} {offset} is below the log start {verdict.log_start}; cleaning begins there instead"
             verdict.findings.warning(FindingKind.CHECKPOINT_BELOW_LOG_START, file, what, offset=offset)
 
 

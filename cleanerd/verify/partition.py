@@ -35,16 +35,16 @@ _BY_WHOM: Final = ": a broker does it after file.delete.delay.ms, or when it sta
 
 
 def _ignore_progress(_bytes: int) -> None:
-    """Progress that nobody looks at."""
+    """Ignore all progress reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyRequest:
-    """What is known of a partition besides its files. ``clean_to``: below it the log has been cleaned; None: unknown.
+    """Facts about a partition besides its files. ``clean_to``: below it the log has been cleaned; None: unknown.
 
-    ``checkpoint_counts``: where that is unknown, Kafka's checkpoint in the log directory around it says it.
-    ``clean_shutdown`` is None where there is no log directory around it, or where the broker runs (``broker_runs``)
-    and cuts nothing off any more. ``recovery_point`` is what the log directory says.
+    ``checkpoint_counts``: where ``clean_to`` is unknown, use Kafka's checkpoint in the log directory.
+    ``clean_shutdown`` is None without a log directory, or where the broker runs (``broker_runs``) and cuts nothing off
+    any more. ``recovery_point``: from the log directory.
     ``unproven_below``: below this offset cleanerd did not clean the log itself, and two records of a key are a warning.
     """
 
@@ -67,13 +67,16 @@ class VerifyRequest:
 
     @property
     def clock(self) -> ProducerExpiry:
-        """What decides which producers are active."""
+        """Decides which producers are active."""
         return ProducerExpiry(self.now_ms, self.producer_expiration_ms)
 
 
 @dataclass(slots=True)
 class VerifyResult:
-    """What came out for one partition, segment or file. ``deleted`` files wait there; :func:`tell_deleted` tells."""
+    """The result for one partition, segment or file.
+
+    ``deleted`` files wait there; :func:`tell_deleted` reports them.
+    """
 
     path: str
     findings: Findings
@@ -108,8 +111,8 @@ def verify_partition(path: Path, question: VerifyRequest) -> VerifyResult:
     """Verify a partition directory.
 
     Raises:
-        CleanerdError: a file cannot be read, or ``against`` is no copy of a partition.
-        OSError: there is no room for the keys on the temporary file system.
+        CleanerdError: a file cannot be read, or ``against`` is not a copy of a partition.
+        OSError: the temporary file system has no space for the keys.
     """
     findings = Findings(question.limit)
     listing = list_partition(path)
@@ -202,12 +205,12 @@ def _check_snapshots(
 ) -> None:
     """The newest snapshot against the end of the log.
 
-    One at no segment's base is told of no more: it is what a stop left that came before the last roll, and is as right
-    as the others, which the walk compares.
+    One that is not at a segment's base is not reported again: a stop before the last roll left it, and it is as right
+    as the others, which the pass compares.
     """
     for snapshot in snapshots:
         if snapshot.offset > log.end_offset:
-            what = f"lies behind the end of the log at {log.end_offset}; a broker removes it when it starts"
+            what = f"is beyond the end of the log at {log.end_offset}; a broker removes it when it starts"
             findings.warning(FindingKind.PRODUCER_SNAPSHOT_WRONG, str(snapshot.path), what)
     usable = [snapshot for snapshot in snapshots if snapshot.offset <= log.end_offset]
     if usable:
@@ -272,7 +275,7 @@ class _Against:
         """A segment that reaches into one of the copy's replaced that one too, and the copy lacks its beginning."""
         for facts in self.log.segments:
             if facts.file.path in self.shared and facts.end_offset > facts.file.end:
-                what = f"{self._question.against} lacks segments that this one stands for: it is compared with a part"
+                what = f"{self._question.against} lacks segments that this one replaced: it is compared with a part"
                 findings.warning(FindingKind.NOT_COMPARED, str(facts.file.path), what)
 
     def compare(self, log: LogSummary, log_start: int, clean_to: int) -> None:
@@ -295,13 +298,13 @@ class _Against:
         check_producers(log, self.log, log_start, self._question.clock, expiry, self._findings)
 
     def _check_start(self, log_start: int) -> None:
-        """No cleaning takes the beginning of a log away. Of what went, at most a checkpoint says that it was to go."""
+        """No cleaning removes the beginning of a log. At most a checkpoint shows that it was to be deleted."""
         files = [facts.file for facts in self.log.segments if facts.batches and facts.file.path not in self.shared]
         if files and files[0].base < log_start and log_start > self._question.log_start:
             what = (
-                f"the log begins at offset {log_start}, the copy at {files[0].base}: what lies between was deleted by "
+                f"the log begins at offset {log_start}, the copy at {files[0].base}: the records between were deleted "
             )
-            what += "retention or on request, or is lost; it was compared with nothing"
+            what += "by retention or on request, or are lost; they were compared with nothing"
             self._findings.warning(FindingKind.NOT_COMPARED, str(files[0].path), what, offset=files[0].base)
 
     def _untouched(self, facts: SegmentFacts) -> bool:

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from cleanerd.verify.listing import SegmentFile
 
 
-MADE_ANEW: Final = "the broker was not stopped cleanly and makes this index anew when it starts"
+MADE_ANEW: Final = "the broker was not stopped cleanly and rebuilds this index when it starts"
 
 
 @dataclass(frozen=True, slots=True)
 class LogSummary:
-    """A log as its batches tell it. ``end_offset``: one past the last offset, at least the last segment's base.
+    """A log as its batches show it. ``end_offset``: one past the last offset, at least the last segment's base.
 
     ``last_stable_offset``: see :meth:`Transactions.last_stable_offset`.
     """
@@ -48,10 +48,10 @@ class LogSummary:
 class HeaderWalk:
     """How to walk a log. ``snapshots`` ascend; each is compared with the state at its offset.
 
-    ``indexes`` False: the log is somebody's copy, of which only the batches matter. ``recovered_from``: the recovery
-    point, when the broker was not stopped cleanly. It will read the segment that it lies in and all after it from the
-    log, up to the first damage, and make their indexes anew (U-32). ``broker_runs``: it has done that already, and
-    appends to the active segment. ``high_watermark``: where the last stable offset is to be known.
+    ``indexes`` False: the log is a copy of which only the batches matter. ``recovered_from``: the recovery point if the
+    broker was not stopped cleanly. It will read its segment and all later ones from the log, up to the first damage,
+    and rebuild their indexes (U-32). ``broker_runs``: it has done that already, and appends to the active segment.
+    ``high_watermark``: where the last stable offset is needed.
     """
 
     findings: Findings
@@ -122,7 +122,7 @@ class HeaderWalk:
         )
 
     def _recovered(self, files: Sequence[SegmentFile]) -> list[bool]:
-        """[s]: the broker makes the segment's indexes anew."""
+        """[s]: the broker rebuilds the segment's indexes."""
         if self.recovered_from is None:
             return [False] * len(files)
         first = max((row for row, file in enumerate(files) if file.base <= self.recovered_from), default=0)

@@ -31,7 +31,7 @@ _FIRST_ENTRY_AT: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class ProducerFacts:
-    """What the log says of one producer. ``last_offset`` is that of its last data batch, -1 when only markers are left.
+    """One producer by the log. ``last_offset`` is that of its last data batch, -1 when only markers are left.
 
     ``epoch`` is that of its last batch of any kind, ``data_epoch`` that of its last data batch. ``marker_offset`` and
     ``marker_horizon_ms`` are those of its last marker, -1 when there is none.
@@ -64,7 +64,7 @@ class Producers:
         mine = np.flatnonzero((ids >= 0) & (batches.magic[rows] == 2)) + (rows.start or 0)
         control = (batches.attributes & CONTROL) != 0
         is_marker = (batches.control_type == ControlType.ABORT) | (batches.control_type == ControlType.COMMIT)
-        mine = mine[~control[mine] | is_marker[mine]]  # an emptied marker says nothing (F-10)
+        mine = mine[~control[mine] | is_marker[mine]]  # an emptied marker has no effect (F-10)
         for row in _that_matter(batches, mine, is_marker):
             key = int(batches.producer_id[row])
             if is_marker[row]:
@@ -107,7 +107,7 @@ class Producers:
 
 
 def _that_matter(batches: _kernel.Batches, rows: NDArray[np.intp], is_marker: NDArray[np.bool_]) -> list[int]:
-    """Of ``rows`` those after which something is different from what a later one says, ascending.
+    """The ``rows`` that change something that later ones do not, ascending.
 
     A producer's last batch, its last data batch, its last marker, and the first transactional batch after that.
     """
@@ -128,7 +128,7 @@ def _that_matter(batches: _kernel.Batches, rows: NDArray[np.intp], is_marker: ND
 
 @dataclass(frozen=True, slots=True)
 class ProducerExpiry:
-    """What decides whether a producer is still known to a broker (C-43)."""
+    """Decides whether a broker still knows a producer (C-43)."""
 
     now_ms: int
     expiration_ms: int
@@ -189,7 +189,7 @@ def compare_snapshot(
                 position=position,
                 offset=int(entry["last_offset"]),
             )
-    # A copy may be younger than what it is a copy of. Who had expired by then may have expired before it was written.
+    # A copy may be younger than its source. Producers expired by then may have expired before it was written.
     then = replace(clock, now_ms=min(clock.now_ms, snapshot.written_ms))
     for key, facts in missing.items():
         last = facts.newest_offset()

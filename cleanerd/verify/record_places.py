@@ -1,6 +1,6 @@
-"""Where records of a log may be besides its partition's directory: every place that cleanerd or a broker puts them.
+"""The places of a log's records besides its partition's directory: all that cleanerd or a broker uses.
 
-The one list for whoever proves that a key is nowhere (U-47):
+The one list for the proof that a key is nowhere (U-47):
 
 * segments that cleanings replaced (``--keep-replaced``, ``cleanerd.keep.replaced.dir``), as ``trash/`` in the state
   directory remembers them and as the configured directories hold them;
@@ -8,7 +8,7 @@ The one list for whoever proves that a key is nowhere (U-47):
 * copies that a killed ``cleanerd spark archive`` left among temporary files.
 
 Staged segments and the work of Spark cleanings are below the partition's own directory (``verify/audit.py: files_of``).
-An offset map in a file (``cleanerd.map.dir``) has no name and holds no key. A place that cannot be searched is named,
+An on-disk offset map (``cleanerd.map.dir``) has no name and contains no key. A place that cannot be searched is named,
 and then nothing is proven.
 """
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 KEPT: Final = "kept"
 COPIED: Final = "copied"
 SCRATCH_PREFIX: Final = "cleanerd-archive-"
-"""What the directories are called in which archives are cleaned (``spark/archive/scratch.py``)."""
+"""The prefix of directories in which archives are cleaned (``spark/archive/scratch.py``)."""
 
 _TRASH: Final = "trash"
 _PLAN: Final = re.compile(r"[0-9]{8}t[0-9]{6}-[0-9a-f]{8}", re.ASCII)
@@ -71,7 +71,7 @@ class UnsearchedPlace:
 
 @dataclass(slots=True)
 class RecordPlaces:
-    """What was found; a directory is there once."""
+    """The places found; each directory once."""
 
     places: list[RecordPlace] = field(default_factory=list)
     unsearched: list[UnsearchedPlace] = field(default_factory=list)
@@ -153,7 +153,7 @@ def _of_entry(path: Path, data: bytes, found: RecordPlaces) -> None:
 
 def _unknown(path: Path, why: str) -> UnsearchedPlace:
     what = (
-        f"{path}: {why}, so nothing says where a cleaning kept replaced segments "
+        f"{path}: {why}, so it is unknown where a cleaning kept replaced segments "
         "(name their directories with cleanerd.keep.replaced.dir, then remove this file)"
     )
     return UnsearchedPlace(None, what)
@@ -205,5 +205,5 @@ def _may_be_there(path: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
-        pass  # listing it says why not
+        pass  # listing it reports why not
     return True

@@ -1,4 +1,4 @@
-"""The records of a v2 batch, taken apart only as far as comparing them takes: offset, time, and the rest as bytes."""
+"""The records of a v2 batch, parsed only as far as a comparison needs: offset, time, and the rest as bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Tails = dict[int, tuple[int, bytes]]
 
 
 def tails_of(content: bytes, header: BatchHeader) -> Tails | None:
-    """The records of the v2 batch ``content``; None when it is so damaged that only decoding can say how."""
+    """The records of the v2 batch ``content``; None if only decoding can describe its damage."""
     data = content[HEADER_BYTES:]
     try:
         if header.codec and header.record_count:

@@ -121,11 +121,11 @@ class KeyRules:
 
 
 KAFKAS_RULES: Final = KeyRules()
-"""What a stock broker's cleaner follows."""
+"""The rules of a stock broker's cleaner."""
 
 
 def _last(headers: Iterable[tuple[bytes, bytes | None]], name: bytes | None) -> bytes | None:
-    """The value of the last header ``name``: its null, or None when there is no such header."""
+    """The value of the last header ``name``: its null, or None without such a header."""
     return next((value for key, value in reversed(tuple(headers)) if key == name), None)
 
 

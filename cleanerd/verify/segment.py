@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 BATCH_BYTES: Final = 64
-"""What is needed for each batch of a segment while its indexes are compared with it: the columns, and their sums."""
+"""Memory for each batch of a segment while its indexes are compared: the columns, and their sums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +43,15 @@ class BatchColumns:
 
     @property
     def end_offset(self) -> int:
-        """One past the largest offset, 0 when there is no batch."""
+        """One past the largest offset, 0 without a batch."""
         return int(self.last.max()) + 1 if len(self) else 0
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """What a walk over the headers of a segment found. ``whole``: every byte of it is a good batch, in order.
+    """Facts from a pass over a segment's headers. ``whole``: every byte belongs to a good batch, in order.
 
-    ``end_offset``: one past its largest offset, 0 when it has no batch.
+    ``end_offset``: one past its largest offset, 0 without a batch.
     """
 
     file: SegmentFile
@@ -99,7 +99,7 @@ def check_segment(
 
 
 def is_reported(path: Path, damage: Damage) -> bool:
-    """Whether :func:`check_segment` tells of ``damage``, which a walk over the records found, too.
+    """Whether :func:`check_segment` reports ``damage``, which the pass over the records found, too.
 
     Asked of the bytes once more: to remember every damaged batch would take memory in proportion to the damage (U-35).
 
@@ -119,7 +119,7 @@ def is_reported(path: Path, damage: Damage) -> bool:
 
 
 def _check_message(data: NDArray[np.uint8], name: str, position: int) -> int:
-    """CRC-32 and content of a v0 or v1 message: a walk over headers looks at its frame only. Gives its time.
+    """CRC-32 and content of a v0 or v1 message: a pass over headers reads its frame only. Returns its time.
 
     Raises:
         CorruptionError: it is damaged.
@@ -198,7 +198,7 @@ class _Checks:
         self._report(base <= before, position, base, before, FindingKind.OFFSET_OUT_OF_ORDER, what, tell=tell)
         outside = FindingKind.OFFSET_OUTSIDE_SEGMENT
         self._report(base < self._file.base, position, base, None, outside, "is below the segment's base offset")
-        what = "lies in the range of the segment that follows"
+        what = "is in the range of the segment that follows"
         self._report(last >= self._file.end, position, last, None, outside, what, tell=tell)
         too_far = last - self._file.base > MAX_RELATIVE_OFFSET
         what = "is more than 2^31-1 above the segment's base offset"

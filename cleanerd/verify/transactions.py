@@ -1,4 +1,4 @@
-"""Which transactions were aborted, from their markers, and whether the transaction indexes say the same (F-8, C-69)."""
+"""The aborted transactions by their markers, compared with the transaction indexes (F-8, C-69)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NONE: Final = -1
 _ABORT: Final = int(ControlType.ABORT)
 
 MARKER_BYTES: Final = 192
-"""What is needed for each ABORT marker of a segment while its index is compared with them: the columns, and sums."""
+"""Memory for each ABORT marker of a segment while its index is compared: the columns, and sums."""
 
 
 @dataclass(slots=True)
@@ -113,14 +113,14 @@ class Transactions:
             self._markers, self._markers_fit = array("q"), False
 
     def last_stable_offset(self) -> int:
-        """The high watermark, or where the oldest transaction began that has no marker below it."""
+        """The high watermark, or the start of the oldest transaction without a marker below it."""
         return self._first_open() if self._stable is None else self._stable
 
     def _first_open(self) -> int:
         return min([self._high_watermark, *(opened.first for opened in self._open.values())])
 
     def invisible(self) -> InvisibleRanges:
-        """What no reader of committed data sees: aborted transactions, and those that have no end yet."""
+        """Data that consumers of committed data do not see: aborted transactions, and open ones."""
         opened = array("q")
         for producer_id, each in self._open.items():
             opened.extend((producer_id, each.first, NO_END))

@@ -1,4 +1,4 @@
-"""Reads a segment file from end to end, past damage: what is wrong is told, and the batch after it comes next."""
+"""Reads a segment file from end to end, past damage: reports it, and continues with the next batch."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ T = TypeVar("T", bound=Consumed)
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes that are no batch. ``cut``: the file ends inside it; ``zeros``: nothing but zeros follows.
+    """Bytes that are not a batch. ``cut``: the file ends inside it; ``zeros``: only zeros follow.
 
-    ``size_bytes`` is 0 when nothing says where the next batch begins: the walk ends there.
+    ``size_bytes`` is 0 if the next batch's beginning is unknown: the walk ends there.
     """
 
     position: int
@@ -81,9 +81,9 @@ def walk(
 ) -> Iterator[tuple[NDArray[np.uint8], T]]:
     """Feed the first ``size_bytes`` of ``path`` to ``call(data, position)``, chunk by chunk.
 
-    Yields the bytes of the whole batches and what the call said of them; both are gone with the next step. Where the
-    call raises CorruptLogError, ``damaged`` is told and the walk goes on after the batch. ``start`` is where a batch
-    begins; ``check`` looks at the open file before anything is read.
+    Yields the bytes of the whole batches and the call's result; both are gone with the next step. Where the call raises
+    CorruptLogError, ``damaged`` is called and the walk continues after the batch. ``start`` is where a batch begins;
+    ``check`` receives the open file before anything is read.
 
     Raises:
         CleanerdError: the file cannot be read.
@@ -109,7 +109,7 @@ def walk(
                 damaged(damage)
                 if not damage.size_bytes:
                     return
-                # The rest of what was read comes next: to read it again for each damaged batch would take for ever.
+                # The rest of the buffer comes next: reading it again for each damaged batch would take too long.
                 position, data, is_fresh = position + damage.size_bytes, data[damage.size_bytes :], False
                 continue
             if result.consumed:
@@ -154,7 +154,7 @@ def _unread(
 
 
 def _call(call: Callable[[NDArray[np.uint8], int], T], data: NDArray[np.uint8], position: int) -> T:
-    """The call on what lies before the first bad batch, if something does."""
+    """Call it on the bytes before the first bad batch, if there are any."""
     try:
         return call(data, position)
     except _kernel.CorruptLogError as error:
@@ -205,7 +205,7 @@ def _opened(path: Path, upto: int, check: Callable[[StatResult], None] | None = 
             yield file
         except CorruptionError:
             if isinstance(file, Ranges):
-                file.require_unchanged()  # the bytes of two objects are no damage of either
+                file.require_unchanged()  # bytes of two objects are not damage of either
             raise
         if upto and isinstance(file, Ranges):
             file.require_unchanged()
@@ -226,7 +226,7 @@ def _status(path: Path, file: FileIO | Ranges) -> StatResult:
     try:
         return os.fstat(file.fileno())
     except OSError as error:
-        raise system_error("cannot be looked at", str(path), error) from error
+        raise system_error("cannot be read", str(path), error) from error
 
 
 def _zeros(path: Path, file: FileIO | Ranges, start: int, end: int) -> bool:

@@ -130,14 +130,14 @@ STATES = {
         {0: K + data(1, "new"), 3: plain(3, "z", "z"), **TAIL},
         {0: [entry(1, 2)]},
         None,
-        refused="without a marker, and the index says that it was aborted",
+        refused="without a marker, but the index says that it was aborted",
         facts={"snapshots": SNAPSHOT},
     ),
     "open, and the snapshot lacks it": State(
         {0: K + data(1, "new"), 3: plain(3, "z", "z"), **TAIL},
         {},
         None,
-        refused="without a marker, and the index says that it was not aborted",
+        refused="without a marker, but the index says that it was not aborted",
         facts={"snapshots": SNAPSHOT},
     ),
     "entry of a commit that reaches over a marker that is gone": State(

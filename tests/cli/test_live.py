@@ -182,7 +182,7 @@ def test_a_broker_without_a_version(shell: Shell, agent: FakeAgent, verb: tuple[
     assert "cannot be understood" not in answer.out + answer.err
     assert answer.code in {0, 1}
     if verb[0] in {"agent", "doctor"}:
-        assert "a Kafka that does not tell its release" in answer.out
+        assert "a Kafka that does not report its release" in answer.out
 
 
 def test_the_trial_is_told(shell: Shell, agent: FakeAgent) -> None:
@@ -219,7 +219,7 @@ def test_info(shell: Shell, agent: FakeAgent) -> None:
     agent.info = {"capable": False, "version": None, "why_incapable": "it is too young"}
     answer = shell("agent", "info", agent.log_dir)
     assert answer.code == 4
-    assert "a Kafka that does not tell its release" in answer.out
+    assert "a Kafka that does not report its release" in answer.out
     assert "no: it is too young" in answer.out
 
     agent.stop()

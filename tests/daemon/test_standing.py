@@ -198,7 +198,7 @@ def test_whether_kafkas_cleaner_runs(
         (CleanerState(1, 15_000, 0), True, "lost 1 thread to an error, 1 left, so nothing compacts"),
         (CleanerState(2, None, 3), False, "lost 2 threads to an error, 0 left"),
         (CleanerState(0, 15_000, 2, ["a-0", "b-1"]), True, "set 2 partitions aside after an error: a-0, b-1, so these"),
-        (CleanerState(0, 6 * 3_600_000 + 1, 0), True, "has not looked for work for 6 h"),
+        (CleanerState(0, 6 * 3_600_000 + 1, 0), True, "has not checked for work for 6 h"),
         (CleanerState(0, 6 * 3_600_000, 0), True, ""),
         (CleanerState(0, -5, None), True, ""),
     ],

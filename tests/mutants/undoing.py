@@ -100,7 +100,7 @@ UNDOING = (
         "what-cannot-be-swept-stops-a-cleaning",
         "U-33",
         "cleanerd/swap/recover.py",
-        "            with contextlib.suppress(CleanerdError):  # it is in nobody's way\n",
+        "            with contextlib.suppress(CleanerdError):  # it does no harm\n",
         "            with contextlib.suppress(LogDirBusyError):\n",
         ("tests/cli/test_one_bad_partition.py::test_a_staging_file_of_root_is_no_obstacle",),
     ),
