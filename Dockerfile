@@ -20,7 +20,8 @@ COPY config config
 COPY docs docs
 COPY systemd systemd
 COPY tools tools
-RUN /build/bin/python tools/wheel.py /dist
+ARG COMMIT=
+RUN CLEANERD_COMMIT=$COMMIT /build/bin/python tools/wheel.py /dist
 
 FROM python:3.11.13-slim-bookworm AS install
 COPY --from=build /dist /dist
@@ -56,6 +57,9 @@ WORKDIR /var/lib/cleanerd
 ENTRYPOINT ["/opt/cleanerd/spark-entrypoint.sh"]
 
 FROM python:3.11.13-slim-bookworm
+LABEL org.opencontainers.image.title=cleanerd \
+      org.opencontainers.image.description="An independent, strategy-aware log cleaner for Apache Kafka" \
+      org.opencontainers.image.licenses=Apache-2.0
 COPY --from=install /opt/cleanerd /opt/cleanerd
 # It runs as whoever owns the broker's segments, so as any user: these are for all of them, as /tmp is.
 RUN mkdir --parents --mode 1777 /var/lib/cleanerd /run/cleanerd && mkdir --parents /etc/cleanerd

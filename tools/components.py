@@ -1,7 +1,7 @@
 """List what a release contains of others: a CycloneDX document (SBOM), and the licences of the crates in the kernel.
 
 Rust: the crates that are linked into the kernel, by ``cargo metadata``. Python: what the wheel requires, directly and
-indirectly, as installed where this runs. Java: the agent has no dependencies. Same sources, same environment: same bytes.
+Rust: the crates that are linked into the kernel, by ``cargo metadata``. Python: what the wheel requires, directly or
 
 ``components.py licences`` prints the licences, ``components.py sbom AGENT_BUILD TIMESTAMP`` the document.
 """

@@ -1,4 +1,4 @@
-"""Write the man pages: ``python tools/man.py OUT_DIR``. One for cleanerd and one for each command, from their ``--help``.
+"""Write the man pages: ``python tools/man.py OUT_DIR``. One for cleanerd, one for each command, from their ``--help``.
 
 The pages have the text of the command definitions and nothing else, so they cannot disagree with ``--help``.
 """
@@ -61,7 +61,7 @@ def page(context: click.Context) -> str:
         record = option.get_help_record(context)
         if record and record[1]:
             lines += [".TP", f".B {escaped(record[0])}", escaped(record[1])]
-    lines += [".SH SEE ALSO", "The pages in /opt/cleanerd/share/doc/cleanerd; exit codes: command\\-line.md."]
+    lines += [".SH SEE ALSO", "The pages in /opt/cleanerd/share/doc/cleanerd."]
     return "\n".join(lines) + "\n"
 
 

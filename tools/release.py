@@ -109,7 +109,7 @@ def main() -> None:
     glibc_tag = f"manylinux_{GLIBC.replace('.', '_')}"
     run(sys.executable, "tools/wheel.py", out_dir, "--zig", "--compatibility", glibc_tag)
     (wheel,) = out_dir.glob("*.whl")
-    run(sys.executable, "-m", "maturin", "sdist", "--quiet", "--out", out_dir)
+    run(sys.executable, "-m", "maturin", "sdist", "--out", out_dir)
     run(sys.executable, "tools/deb.py", out_dir, out_dir)
     with tempfile.TemporaryDirectory() as work_dir:
         build_rpm(wheel, out_dir, version, Path(work_dir))

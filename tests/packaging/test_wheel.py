@@ -6,6 +6,7 @@ import csv
 import io
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from cleanerd import __version__
 from cleanerd_lab.demo.ports import free_port
 from tests.cli.clean_log_dirs import CLEANED, COMPACT, NOW, keys, make
 from tests.support.patience import PATIENCE_SECONDS
+from tools import version as versions
 from tools import wheel as tool
 
 REPOSITORY = Path(__file__).parents[2]
@@ -65,7 +67,20 @@ def test_dependencies_are_pinned_and_said() -> None:
     pinned = {line.split("==")[0].lower().replace("_", "-") for line in (REPOSITORY / "constraints.txt").open()}
     names = {entry.split(">")[0].split("<")[0].lower() for entry in project["dependencies"]}
     assert names <= pinned
-    assert project["version"] == __version__
+
+
+def test_every_file_has_the_version_of_pyproject(tmp_path: Path) -> None:
+    """Each place that names the version is seen, and set together with the others."""
+    assert versions.wanted() == __version__
+    assert versions.differing(REPOSITORY, __version__) == []
+    for name in versions.PLACES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(REPOSITORY / name, tmp_path / name)
+    before = versions.differing(tmp_path, "7.8.9")
+    assert {place.partition(":")[0] for place in before} == versions.PLACES.keys()
+    versions.replace(tmp_path, "7.8.9")
+    assert versions.differing(tmp_path, "7.8.9") == []
+    assert "0.1.0" not in (tmp_path / "deploy/helm/Chart.yaml").read_text()
 
 
 def test_shared_files_are_added_and_listed(tmp_path: Path) -> None:
@@ -88,7 +103,8 @@ def _assert_complete(wheel: zipfile.ZipFile, version: str) -> None:
     shared = f"cleanerd-{version}.data/data/share/cleanerd"
     expected = {f"{shared}/{path}" for path in _tracked("systemd", "config")}
     assert expected <= set(names)
-    pages = {f"cleanerd-{version}.data/data/share/doc/cleanerd/{Path(page).name}" for page in _tracked("docs/*.md")}
+    doc = f"cleanerd-{version}.data/data/share/doc/cleanerd"
+    pages = {f"{doc}/{page.removeprefix('docs/')}" for page in _tracked("docs/*.md")}
     assert pages <= set(names), "settings and alerts name them"
     assert f"{shared}/systemd/cleanerd.service" in names
     assert f"{shared}/config/cleanerd.toml" in names
@@ -113,12 +129,16 @@ def test_the_wheel_holds_all_of_the_package(built: Path) -> None:
     assert path.name.startswith(f"cleanerd-{__version__}-cp311-abi3-manylinux")
     with zipfile.ZipFile(path) as wheel:
         _assert_complete(wheel, __version__)
+        assert b"\npulp " in wheel.read(f"cleanerd-{__version__}.dist-info/licenses/CRATES.txt"), (
+            "a crate of the kernel"
+        )
         tops = ("cleanerd/", "cleanerd_lab/", "pyspark_kafka_segments/")
         package = {name for name in wheel.namelist() if name.startswith(tops)}
     assert "pyspark_kafka_segments/__init__.py" in package, "where Spark looks for data sources"
     assert package == {
         *_tracked("cleanerd", "cleanerd_lab", "pyspark_kafka_segments"),
         "cleanerd/_kernel.abi3.so",
+        "cleanerd/commit",
         "cleanerd/agent/cleanerd-agent.jar",
     }
 
