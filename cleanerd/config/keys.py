@@ -80,8 +80,8 @@ class DaemonSettings(ServiceSettings):
         description="A directory on a fast local disk, none of the broker's. When the keys do not fit their memory the "
         "offset map is a file there, without a name, which the system may push out of memory: one pass over the dirty "
         "part instead of several. Worth it only where memory is free that log.cleaner.dedupe.buffer.size must not take "
-        "for good (docs/sizing.md). Where there is no room, or it is slow, the keys are read in several passes after "
-        "all. Default: no file.",
+        "for good (docs/performance.md). Where there is no room, or it is slow, the keys are read in several passes "
+        "after all. Default: no file.",
         examples=["/mnt/nvme/cleanerd"],
     )
     log_cleaner_compaction_strategy: Strategy = Field(

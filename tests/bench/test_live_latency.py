@@ -93,7 +93,7 @@ def half(broker: Broker, state: Path, *, swapping: bool) -> Half:
 @pytest.mark.broker
 @pytest.mark.timeout(900)
 def test_produce_latency(broker_43: StartBroker, tmp_path: Path) -> None:
-    """Medians of p50, p99 and p99.9 over the rounds; the table goes into docs/speed.md."""
+    """Medians of p50, p99 and p99.9 over the rounds; the table goes into docs/performance.md."""
     broker = broker_43(jvm_args=with_agent())
     create_topics(broker, ["latency"], partitions=PARTITIONS, segment_bytes=50_000)
     send(broker, SECONDS)  # a JVM that is warm

@@ -86,7 +86,7 @@ def test_kafkas_own_replacement_loses_records_without_ordered_renames(
 ) -> None:
     """K-9: where names reach the disk in any order Kafka's own replacement loses records, by its one flush a group.
 
-    So the harness notices a mixture of a live swap; docs/reliability.md tells this limit.
+    So the harness notices a mixture of a live swap; docs/reliability.md names this limit.
     """
     states = crash_states(live.old, live.operations, 100, seed=1)
     verdicts = Classifier(live, judge_43, workspace / "loaded").judged(states, ABOVE)

@@ -14,6 +14,7 @@ import yaml
 
 REPOSITORY = Path(__file__).parents[2]
 OUTSIDE = {"architecture", "changelog", "contributing", "examples"}
+DEVELOPERS = {"architecture", "rules", "where", "benchmark-log", "torture-log"}
 ELSEWHERE = re.compile(r"<(?:link|script|img|iframe)[^>]*(?:src|href)=[\"']?((?:https?:)?//[^\"' >]+)")
 WITHOUT_NETWORK = """
 import socket, sys
@@ -39,9 +40,12 @@ def _pages(entries: Any) -> list[str]:
 
 
 def test_every_page_is_in_the_navigation_once() -> None:
-    """A page that nobody can find was not written."""
+    """Users' pages are in the navigation; developers' pages are linked from Contributing instead."""
     named = [Path(page).stem for page in _pages(_config()["nav"])]
-    assert sorted(named) == sorted({page.stem for page in (REPOSITORY / "docs").glob("*.md")} | OUTSIDE)
+    assert sorted([*named, *DEVELOPERS]) == sorted({page.stem for page in (REPOSITORY / "docs").glob("*.md")} | OUTSIDE)
+    assert {Path(page).stem for page in _config()["not_in_nav"].split()} == DEVELOPERS
+    contributing = (REPOSITORY / "CONTRIBUTING.md").read_text().casefold()
+    assert [page for page in DEVELOPERS if f"{page}.md)" not in contributing] == []
 
 
 def test_nothing_is_asked_of_other_hosts() -> None:
@@ -80,7 +84,7 @@ def test_it_is_built_without_a_network_and_loads_nothing(copy: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     site = copy.parent / "site"
     named = {Path(page).stem for page in _pages(_config()["nav"])}
-    assert {page.stem for page in site.glob("*.html")} == named | {"404"}
+    assert {page.stem for page in site.glob("*.html")} == named | DEVELOPERS | {"404"}
     for page in site.glob("*.html"):
         assert ELSEWHERE.findall(page.read_text()) == [], page.name
     assert 'href="where.html"' in (site / "architecture.html").read_text()

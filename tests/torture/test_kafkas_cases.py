@@ -1,4 +1,4 @@
-"""The table of Kafka's own cases in docs/reliability.md: none is left out, and every test that it names is there."""
+"""The table of Kafka's own cases in docs/torture-log.md: none is left out, and every test that it names is there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.kafka.judge import fetch_jars
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PAGE: Final = (ROOT / "docs/reliability.md").read_text()
+PAGE: Final = (ROOT / "docs/torture-log.md").read_text()
 CLASSES: Final = ("LogCleanerTest", "LogCleanerParameterizedIntegrationTest")
 NAMED: Final = re.compile(r"`(tests/[\w/]+\.py): (\w+|\"[^\"`]+\")`")
 # A name in a class file: its kind, its length, its bytes.
