@@ -212,7 +212,7 @@ check: setup .cache/.test-tools ## linters, the glossary's words, types, layers,
 	$(BIN)/python -m tests.daemon.promtool test rules config/prometheus/cleanerd.rules.test.yml
 	$(BIN)/shellcheck .ci/run agent/*.sh tools/*.sh tools/debian/* tests/kafka/*.sh config/kubernetes/*.sh
 	$(BIN)/python -m pytest -q tests/packaging/test_systemd.py
-	$(BIN)/python tools/prose.py
+	$(BIN)/python -m tools.prose
 	@$(MAKE) --no-print-directory docs
 
 format: setup ## put everything into the one format

@@ -1,8 +1,9 @@
-"""Check the words of the users' pages: ``python tools/prose.py [PAGE...]``; without a page, all of them.
+"""Check the words of the users' pages: ``python -m tools.prose [PAGE...]``; without a page, all of them.
 
-Four rules: a sentence has at most 25 words, no word of the list is used, the text contains no date, and a line of
-example code or output fits the page. ``tools/prose.toml`` has the words and the exceptions, each with its reason. An
-exception that is not needed any more is an error, so the list only shrinks.
+Four rules: a sentence has at most 25 words, the text contains no date, a line of example code or output fits the page,
+and no word of docs/glossary.md's last table is used, whatever its last column says (``tools/glossary_check.py`` goes
+through the whole tree by that column). ``tools/prose.toml`` has the exceptions, each with its reason. An exception that
+is not needed any more is an error, so the list only shrinks.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tools.glossary_check import GLOSSARY, Word, forbidden
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,8 +71,8 @@ def parts_of(page: str) -> Iterator[tuple[int, bool, str]]:
             words.append(re.sub(r"^\s*([*-]|#+|\d+\.) ", "", line).strip())
 
 
-def findings_of(page: str, text: str, words: dict[str, str]) -> Iterator[Finding]:
-    """All findings in the ``text`` of ``page``; ``words``: regular expression -> what to write instead."""
+def findings_of(page: str, text: str, words: list[Word]) -> Iterator[Finding]:
+    """All findings in the ``text`` of ``page``."""
     text = COMMENT.sub(lambda found: "\n" * found[0].count("\n"), text)
     for line, is_code, part in parts_of(text):
         if is_code:
@@ -85,18 +88,18 @@ def findings_of(page: str, text: str, words: dict[str, str]) -> Iterator[Finding
                 yield Finding(page, line, "sentence", f"{count} words: {sentence[:100]}")
         for found in DATE.finditer(prose):
             yield Finding(page, line, "date", found[0])
-        for word, instead in words.items():
-            for found in re.finditer(rf"\b(?:{word})\b", prose, re.IGNORECASE):
-                yield Finding(page, line, "word", f"{found[0]!r}: write {instead}")
+        for word in words:
+            for found in word.pattern.finditer(prose):
+                yield Finding(page, line, "word", f"{found[0]!r}: write {word.use}")
 
 
-def check(pages: dict[str, str], settings: dict[str, Any]) -> list[str]:
+def check(pages: dict[str, str], words: list[Word], settings: dict[str, Any]) -> list[str]:
     """The messages for these pages (name -> text): findings without an exception, and exceptions without a finding."""
     exceptions = [each for each in settings["exceptions"] if each["page"] in pages]
     used = [False] * len(exceptions)
     messages = []
     for page, text in pages.items():
-        for finding in findings_of(page, text, settings["words"]):
+        for finding in findings_of(page, text, words):
             fits = [
                 number
                 for number, each in enumerate(exceptions)
@@ -120,7 +123,7 @@ def main(named: list[str]) -> int:
     left_out = {each["page"] for each in settings["developers"]}
     names = named or ["README.md", "CHANGELOG.md", *(f"docs/{page.name}" for page in sorted(ROOT.glob("docs/*.md")))]
     pages = {name: (ROOT / name).read_text(encoding="utf-8") for name in names if name not in left_out}
-    messages = check(pages, settings)
+    messages = check(pages, forbidden((ROOT / GLOSSARY).read_text(encoding="utf-8")), settings)
     sys.stdout.write("\n".join([*messages, f"prose: {len(pages)} pages, {len(messages)} findings", ""]))
     return bool(messages)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tools import prose
+from tools.glossary_check import Word
 
-WORDS = {"nobody": "who it is"}
+WORDS = [Word(("nobody",), "who it is", frozenset())]
 LONG = " ".join(["word"] * 26)
 
 
@@ -40,9 +41,9 @@ def test_each_rule(text: str, expected: list[tuple[int, str]]) -> None:
 def test_exceptions() -> None:
     """One silences its page and rule; one that silences nothing is reported with its reason."""
     exception = {"page": "a", "rules": ["word"], "reason": "a name"}
-    settings = {"words": WORDS, "exceptions": [exception]}
-    assert prose.check({"a": "nobody"}, settings) == []
-    assert len(prose.check({"a": f"nobody. {LONG}"}, settings)) == 1
-    (message,) = prose.check({"a": "fine"}, settings)
+    settings = {"exceptions": [exception]}
+    assert prose.check({"a": "nobody"}, WORDS, settings) == []
+    assert len(prose.check({"a": f"nobody. {LONG}"}, WORDS, settings)) == 1
+    (message,) = prose.check({"a": "fine"}, WORDS, settings)
     assert "not needed any more (a name)" in message
-    assert prose.check({"b": "fine"}, settings) == []
+    assert prose.check({"b": "fine"}, WORDS, settings) == []
