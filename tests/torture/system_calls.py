@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 _OF_A_RUN: Final = re.compile(
     r" *\d+ ms\b|cleanerd-calls-\w+|\b\d{8}t\d{6}-[0-9a-f]+\b|(?<=keyless) +time|[\w-]{22}(?=-0\.)"
+    r"|(?<=-)[0-9a-f]{16}(?=/)|(?<=socket:\[)\d+"
 )
-"""What differs from run to run: how long it took, where it was done, ids of plans and topics."""
+"""What differs from run to run: duration, directory, ids of plans, topics and log directories, numbers of sockets."""
 TRIES: Final = 6
 
 
@@ -159,9 +160,13 @@ def _differing(what: str, come_to: Callable[[Bench], object], forks: Bench, star
 def _comparable(bench: Bench, case: Case) -> tuple[Done, list[str]]:
     """How it ended. The lines of its words are sorted: what stdout keeps back comes behind what stderr does not."""
     done, wrong = bench.play(case)
-    words = "\n".join(sorted(_OF_A_RUN.sub("", done.words).splitlines()))
-    path = _OF_A_RUN.sub("", done.path)
-    return replace(done, words=words, path=path, seen=0, by_class={}), [_OF_A_RUN.sub("", each) for each in wrong]
+    words, path = "\n".join(sorted(_same_in_runs(done.words).splitlines())), _same_in_runs(done.path)
+    leaked = [_same_in_runs(each) for each in done.leaked]
+    return replace(done, words=words, leaked=leaked, path=path, seen=0, by_class={}), [*map(_same_in_runs, wrong)]
+
+
+def _same_in_runs(text: str) -> str:
+    return _OF_A_RUN.sub("", text)
 
 
 def main(arguments: Sequence[str]) -> int:
