@@ -281,8 +281,8 @@ def _count_locally(
         advance(sum(size for size, _ in mine))
     keys = folded(summaries)
     in_others = _count_elsewhere(live or (), topics)
-    for part, of_part in keys.items():
-        of_part["elsewhere"] = None if live is None and partitions[topics[part]] > 1 else in_others[part]
+    for part, of_keys in keys.items():
+        of_keys["elsewhere"] = None if live is None and partitions[topics[part]] > 1 else in_others[part]
     return totals, keys
 
 

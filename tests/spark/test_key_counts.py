@@ -157,12 +157,15 @@ def test_shares() -> None:
 def test_more_keys_than_fit(tmp_path: Any) -> None:
     """Alone and with little memory: shard by shard, with the same result."""
     data = b"".join(encode_batch([Record(b"%d" % (at % 70), b"v" * (at % 9))], base_offset=at) for at in range(200))
-    path = make_log_dir(tmp_path / "logs", {"t-0": Partition({0: data, 200: b""}, indexes=False)})
+    first = b"".join(encode_batch([Record(b"%d" % at, b"v")], base_offset=at) for at in range(4))
+    few = Partition({0: first, 4: b""}, indexes=False)
+    partitions = {"t-0": Partition({0: data, 200: b""}, indexes=False), "u-0": few, "u-1": few}
+    path = make_log_dir(tmp_path / "logs", partitions)
     logs = find_logs([path], (), lambda _topic: KAFKAS_RULES)
     at_once = profile_logs(None, logs)
     by_shards = profile_logs(None, logs, most_keys=20, added_records=10)
     assert by_shards == at_once
-    assert (at_once[0].keys, at_once[0].elsewhere) == (70, 0), "OP-19: no other partition, so none to compare with"
+    assert [(each.keys, each.elsewhere) for each in at_once] == [(70, 0), (4, 4), (4, 4)], "OP-19: only topic u has two"
 
 
 @pytest.mark.long
