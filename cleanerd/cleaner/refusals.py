@@ -66,14 +66,16 @@ def refuse_deletions(
     Returns whether such files exist and are all deleted within ``wait_seconds``.
 
     Raises:
-        LaterError: some stay for longer.
+        RetryLaterError: some stay for longer.
     """
     segments = cleaning.decision.segments
     going = []
     for base in (segments[row].source.base for rows in cleaning.groups() for row in rows):
         status = stat(file_name(base, SEGMENT_SUFFIX + DELETED_SUFFIX))
         if status is not None:
-            going.append((max(delay_ms / 1000 - (time.time() - status.st_ctime), 0.1), base))
+            # Never longer than the delay: the broker does not wait by the wall clock, which may have been set back.
+            age_seconds = max(time.time() - status.st_ctime, 0.0)
+            going.append((max(delay_ms / 1000 - age_seconds, 0.1), base))
     if not going:
         return False
     seconds, base = max(going)

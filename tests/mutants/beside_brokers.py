@@ -221,6 +221,14 @@ BESIDE_BROKERS = (
         (f"{TESTS}::test_replaced_a_moment_ago",),
     ),
     Mutant(
+        "waits-until-a-clock-that-was-set-back-is-right",
+        "D-04",
+        "cleanerd/cleaner/refusals.py",
+        "age_seconds = max(time.time() - status.st_ctime, 0.0)",
+        "age_seconds = time.time() - status.st_ctime",
+        (f"{TESTS}::test_replaced_before_the_clock_was_set_back",),
+    ),
+    Mutant(
         "checkpoint-told-once",
         "A-20",
         LIVE,

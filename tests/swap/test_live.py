@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
+import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pytest
 
 from cleanerd.broker import agent_client
+from cleanerd.cleaner.refusals import refuse_deletions
 from cleanerd.config.delegation import Delegation
+from cleanerd.errors import RetryLaterError
 from cleanerd.format.index import TXN_ENTRY
 from cleanerd.policy.transaction import AbortedTransactions
 from cleanerd.segments.partition import read_partition
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
+    from cleanerd.cleaner.cleaner import Cleaning
     from tests.support.fake_agent import FakeAgent
 
 
@@ -301,6 +307,18 @@ def test_replaced_a_moment_ago(root: Path) -> None:
         patient = replace(QUICK, deletion_seconds=PATIENCE_SECONDS)
         assert clean_beside(agent, topic=soon, patience=patient).outcome == "cleaned", "a moment can be waited for"
         assert content(root) == expected
+
+
+def test_replaced_before_the_clock_was_set_back() -> None:
+    """D-04: the old files seem to come from tomorrow; the wait is no longer than the broker's own."""
+    segment = SimpleNamespace(source=SimpleNamespace(base=5))
+    cleaning = SimpleNamespace(
+        groups=lambda: [[0]], decision=SimpleNamespace(segments=[segment]), plan=SimpleNamespace(path=NAME)
+    )
+    from_tomorrow = os.stat_result((*[0] * 9, int(time.time()) + 86_400))
+    with pytest.raises(RetryLaterError, match="replaced less than") as raised:
+        refuse_deletions(cast("Cleaning", cleaning), lambda _name: from_tomorrow, 60_000, 1.0)
+    assert raised.value.seconds == 60.0
 
 
 @pytest.mark.parametrize(("producers", "stays"), [([], False), ([[7, 1, 0]], True), ([[7, None, 0]], False)])
