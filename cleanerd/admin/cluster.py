@@ -28,6 +28,7 @@ from cleanerd.admin.client_config import ClientConfig
 from cleanerd.admin.refused_login import refused_login
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 from cleanerd.format.config_keys import READABLE_TOPIC_KEYS
+from cleanerd.format.names import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -79,6 +80,25 @@ class TopicFacts:
     def topic_level_configs(self) -> dict[str, str]:
         """What is set on the topic, for ``resolve_topic_config(topic_configs=...)``."""
         return {key: value.own for key, value in self.values.items() if value.own is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderAndIsr:
+    """A partition as the cluster knows it now. ``leader``: -1 without one."""
+
+    topic_id: uuid.UUID | None
+    leader: int
+    isr: frozenset[int]
+
+    def why_needed(self, broker: int, topic_id: uuid.UUID | None) -> str:
+        """Why the replica on ``broker`` may be the only complete one (U-77); "": its leader has all records."""
+        if topic_id is not None and self.topic_id not in {None, topic_id}:
+            return "the cluster has another topic of that name"
+        if self.leader < 0:
+            return "the cluster has no leader for it"
+        if self.leader == broker:
+            return "this broker leads it"
+        return "this broker is in the ISR" if broker in self.isr else ""
 
 
 class _ClusterAnswer(logging.Handler):
@@ -180,6 +200,21 @@ class Cluster:
                 hint="the right to describe its configuration (DescribeConfigs) is missing",
             )
         return _facts(topic, found["topic_id"], values)
+
+    def replicas(self, topics: Sequence[str]) -> dict[TopicPartition, LeaderAndIsr]:
+        """Leader and ISR of each partition of ``topics``; a topic that is not there, or not shown, is left out.
+
+        Raises:
+            CleanerdError: the cluster does not answer.
+        """
+        found: dict[TopicPartition, LeaderAndIsr] = {}
+        with self._errors("the cluster"):
+            for topic in self._client.describe_topics(list(topics)):
+                topic_id = uuid.UUID(str(topic["topic_id"])) if topic["topic_id"] else None
+                for each in () if topic["error_code"] else topic["partitions"]:
+                    name = TopicPartition(topic["name"], each["partition_index"])
+                    found[name] = LeaderAndIsr(topic_id, each["leader_id"], frozenset(each["isr_nodes"]))
+        return found
 
     def topics(self, names: Sequence[str], node_id: int) -> dict[str, TopicFacts]:
         """The configurations of many topics by the word of one broker, which knows its own server.properties.

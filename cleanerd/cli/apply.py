@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cleanerd.cleaner.result import exit_code
 from cleanerd.cleaner.survey import CleaningOptions
@@ -12,8 +12,10 @@ from cleanerd.cli.each_dir import collected
 from cleanerd.cli.results import print_results
 from cleanerd.cli.scope import select_in
 from cleanerd.errors import CleanerdError, RefusedError
+from cleanerd.host.clock import wall_ms
 from cleanerd.resolution.broker_facts import broker_facts
 from cleanerd.resolution.log_dirs import require_outside
+from cleanerd.resolution.long_away import long_away
 from cleanerd.segments.keep_dir import require_keep_dir
 from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.state.cleaner_checkpoint import StateStore
@@ -34,6 +36,10 @@ if TYPE_CHECKING:
     from cleanerd.format.names import TopicPartition
     from cleanerd.resolution.broker_facts import BrokerFacts
     from cleanerd.resolution.selection import PartitionSelection
+    from cleanerd.segments.log_dir import LogDir
+
+
+_MOST_NAMED: Final = 20
 
 
 def apply(
@@ -92,7 +98,20 @@ def _apply_dir(
                 output.warning(f"{name}: {results[-1].reason}")
         for warning in store.warnings:
             output.warning(warning)
+        _warn_of_long_away(output, log_dir, facts)
         return results
+
+
+def _warn_of_long_away(output: Output, log_dir: LogDir, facts: BrokerFacts) -> None:
+    """U-76: the last moment at which deleted keys can be kept from coming back. It does not stop the broker's start."""
+    now_ms = wall_ms()
+    found = [each for each in long_away(log_dir, facts, now_ms) if not each.is_held]
+    for each in found[:_MOST_NAMED]:
+        output.warning(f"{each.name}: {each.describe(now_ms)}: deleted keys or aborted records may come back")
+    if len(found) > _MOST_NAMED:
+        output.warning(f"{log_dir.path}: so it is with {len(found) - _MOST_NAMED} more partitions")
+    if found:
+        output.warning(f"before the broker starts, move these replicas aside: cleanerd move-aside {log_dir.path}")
 
 
 def _apply_one(locked: LockedDir, facts: BrokerFacts, name: TopicPartition, options: CleaningOptions) -> CleaningResult:

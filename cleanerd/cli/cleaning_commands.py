@@ -124,6 +124,28 @@ def undo() -> None:
     """
 
 
+@click.command("move-aside")
+@common_options
+@log_dirs_argument()
+@partition_option
+@click.option(
+    "--to",
+    metavar="DIR",
+    type=ExistingPath(file_okay=False),
+    help="Where to. Default: LOG_DIR.aside, which is created. It has to be on the same file system.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@lazy_command("cleanerd.cli.move_aside:move_aside_command")
+def move_aside() -> None:
+    """Move replicas out of a stopped broker's log directory, so that the broker fetches them again from their leaders.
+
+    Without --partition: the replicas that cleanerd doctor names. They were away longer than their topic's
+    delete.retention.ms, and keep deleted keys, or aborted records, for good. Nothing is deleted. Refused while a broker
+    runs, and where this replica may be the only complete one. With bootstrap.servers the cluster is asked, otherwise
+    the metadata log on this host.
+    """
+
+
 @click.command("explain")
 @common_options
 @partition_argument

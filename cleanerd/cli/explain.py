@@ -113,6 +113,8 @@ class _ExplainRequest:
                     self.failures.append(error)
             self.warnings += partitions.facts.warnings
             self.notes.append(kafka_cleaner(partitions.facts, choice.info).note)
+            if partitions.facts.zookeeper:
+                self.notes.append(partitions.facts.replicas_note)
 
     def print_answers(self) -> None:
         """The answers; then what else was noticed."""

@@ -42,6 +42,7 @@ COMMANDS: Final[VerbTable] = {
     "stage": ("cleanerd.cli.cleaning_commands:stage", "Prepare a cleaning beside a running broker; apply swaps it in."),
     "apply": ("cleanerd.cli.cleaning_commands:apply", "Swap in what was staged, before a broker's start."),
     "undo": ("cleanerd.cli.cleaning_commands:undo", "Put back the segments kept by clean --keep-replaced."),
+    "move-aside": ("cleanerd.cli.cleaning_commands:move_aside", "Let a broker fetch replicas again that were away."),
     "explain": (
         "cleanerd.cli.cleaning_commands:explain",
         "Why a partition is or is not cleaned now, and when it will be.",

@@ -28,6 +28,7 @@ from cleanerd.doctor.partitions import (
     check_directories,
     check_internal_topics,
     check_leftovers,
+    check_long_away,
     check_quarantine,
     check_rules,
     check_space,
@@ -99,6 +100,7 @@ def _check_log_dir(
         check_kafka_cleaner(findings, facts, log_dir, others, settings.daemon.cleanerd_agent_socket)
         check_internal_topics(findings, settings.daemon, compacted)
         check_space(findings, facts, log_dir, compacted)
+        check_long_away(findings, log_dir, facts, now_ms=wall_ms(), running=running)
     check_leftovers(findings, logs, running=running)
     check_quarantine(findings, log_dir, logs, store)
     check_rules(findings, log_dir, compacted, store)

@@ -16,6 +16,7 @@ from cleanerd.errors import CleanerdError
 from cleanerd.format.names import DELETED_SUFFIX, PASSING_SUFFIXES, REMOTE_INDEX_CACHE, parse_topic_partition_dir
 from cleanerd.humanize import counted, human_bytes
 from cleanerd.resolution.broker_start import start_obstacles
+from cleanerd.resolution.long_away import long_away
 from cleanerd.resolution.partitions import OfflinePartitions
 from cleanerd.resolution.selection import why_excluded
 from cleanerd.segments.partition import PartitionLog, read_partition
@@ -205,6 +206,29 @@ def check_transactions(
             if found is not None and now_ms - found.since_ms > HANGS_MS:
                 what = f"nothing from offset {found.first_offset} on is cleaned: {found.describe(now_ms)}"
                 findings.warning("open transaction", what, log.path, found.remedy)
+
+
+def check_long_away(findings: CheckResults, log_dir: LogDir, facts: BrokerFacts, *, now_ms: int, running: bool) -> None:
+    """U-76: replicas here that missed tombstones or markers, whoever cleans their topics."""
+    if facts.replicas_note:
+        findings.note("replicas", facts.replicas_note, log_dir.path)
+        return
+    found = long_away(log_dir, facts, now_ms, running=running)
+    for held in (False, True):
+        some = [each for each in found if each.is_held is held]
+        if not some:
+            continue
+        first, others = some[0], f" and {len(some) - 1} more" if len(some) > 1 else ""
+        what = f"{first.name}{others}: {first.describe(now_ms)}"
+        if held:
+            what += "; cleanerd keeps the tombstones of such topics if it cleans them on every broker"
+            findings.note("replicas", what, log_dir.path)
+            continue
+        what += ": deleted keys or aborted records may come back"
+        before = "stop the broker, then " if running else "before the broker starts: "
+        findings.warning("replicas", what, log_dir.path, f"{before}cleanerd move-aside {log_dir.path}")
+    if not found:
+        findings.ok("replicas", "none here was away longer than delete.retention.ms", log_dir.path)
 
 
 def check_space(

@@ -30,12 +30,14 @@ class Replicas:
 
     ``full_until_ms``: the end of the last period in which the ISR equalled them; while that lasts the log's own time
     counts. ``since_ms``: when this state began. Both are -1 where the log does not show it.
+    ``newest_isr``: the ISR at the log's end, which may be uncommitted; None: there it is ``isr``, too.
     """
 
     assigned: frozenset[int]
     isr: frozenset[int]
     full_until_ms: int = UNKNOWN_MS
     since_ms: int = UNKNOWN_MS
+    newest_isr: frozenset[int] | None = field(default=None, compare=False)
 
     @property
     def is_alone(self) -> bool:
@@ -46,6 +48,11 @@ class Replicas:
     def missing(self) -> frozenset[int]:
         """The replicas that are out of the ISR."""
         return self.assigned - self.isr
+
+    @property
+    def last_isr(self) -> frozenset[int]:
+        """The ISR at the end of the metadata log."""
+        return self.isr if self.newest_isr is None else self.newest_isr
 
     def is_full(self, ignored: frozenset[int] = frozenset()) -> bool:
         """Whether the ISR holds all replicas but ``ignored``; an empty one holds none."""
@@ -107,10 +114,10 @@ def held_in_words(bound: ExpiryBound, count: int | None = None) -> str:
 
 def ways_out(bound: ExpiryBound, name: object) -> str:
     """What an operator can do about missing brokers."""
-    words = " ".join(f"--ignore-replica {broker}" for broker in bound.missing)
+    brokers = " ".join(map(str, bound.missing))
     return (
-        f"start it, reassign its replica, or release them with {words}, and then move its directory {name} aside "
-        "before it starts"
+        f"start it, reassign its replica, or release them with cleanerd ignore-replica {brokers} (without the daemon: "
+        f"--ignore-replica), and then move its directory {name} aside before it starts (cleanerd move-aside)"
     )
 
 
@@ -141,17 +148,22 @@ class ReplicaFacts:
 
 @dataclass(frozen=True, slots=True)
 class TopicReplicas:
-    """The replicas of a topic's partitions. ``remembered``: their last full ISR, from earlier readings."""
+    """The replicas of a topic's partitions. ``remembered``: their last full ISR, from earlier readings.
+
+    ``ignored``: brokers that never return, as an operator said (U-78).
+    """
 
     facts: ReplicaFacts
     partitions: Mapping[int, Replicas]
     remembered: Mapping[int, int] = field(default_factory=dict)
+    ignored: frozenset[int] = frozenset()
 
     def bound(self, partition: int, now_ms: int, ignored: frozenset[int] = frozenset()) -> ExpiryBound:
         """Up to which horizon a partition's tombstones and markers may expire (U-70).
 
-        ``ignored``: brokers that never return, which are not waited for.
+        ``ignored``: more brokers that never return, which are not waited for.
         """
+        ignored |= self.ignored
         replicas, facts = self.partitions.get(partition), self.facts
         margin_ms = facts.margin_ms
         if replicas is not None and replicas.is_alone and not facts.unread:
@@ -174,3 +186,30 @@ class TopicReplicas:
         if not replicas.isr:
             why = "the metadata log shows an empty ISR"
         return ExpiryBound(max(at_ms, UNKNOWN_MS), missing, since_ms, why)
+
+    def last_in_isr_ms(self, partition: int, broker: int) -> int | None:
+        """When the replica on ``broker`` was in the ISR for certain the last time (U-76); -1: unknown.
+
+        None: there is nothing to compare it with: it is the only replica, or the log does not show it.
+        """
+        replicas, facts = self.partitions.get(partition), self.facts
+        if facts.unread or replicas is None or replicas.is_alone or broker not in replicas.assigned:
+            return None
+        if broker in replicas.isr:
+            return facts.newest_ms if broker in replicas.last_isr else facts.as_of_ms
+        return max(self.remembered.get(partition, UNKNOWN_MS), replicas.full_until_ms)
+
+    def why_needed(self, partition: int, broker: int) -> str:
+        """Why the data of the replica on ``broker`` may be the only complete one (U-77); "": other replicas have it."""
+        replicas, facts = self.partitions.get(partition), self.facts
+        if facts.unread:
+            return facts.unread
+        if replicas is None or broker not in replicas.assigned:
+            return f"the metadata log shows no replica on broker {broker}"
+        if replicas.is_alone:
+            return "it is the only replica"
+        if broker in replicas.last_isr:
+            return (
+                f"the metadata log ends at {_utc(facts.newest_ms)} with broker {broker} in the ISR, maybe as the leader"
+            )
+        return "" if replicas.last_isr else "the metadata log shows an empty ISR"

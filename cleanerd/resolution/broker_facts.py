@@ -39,6 +39,7 @@ from cleanerd.segments.cluster_metadata import ClusterMetadata, read_cluster_met
 from cleanerd.segments.log_dir import META_PROPERTIES, incoming_replicas
 from cleanerd.state.delegations import Delegations
 from cleanerd.state.full_isr import remember_full_isr
+from cleanerd.state.ignored_replicas import ignored_replicas
 from cleanerd.state.last_time import read_clock
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class BrokerFacts:
     ``metadata_dir``: the directory of the metadata log. ``log_dirs``: the broker's, as far as they are known.
     ``siblings``: those of ``log_dirs`` that the broker uses beside this one, without copies of it.
     ``full_isr``: when the ISR of partitions was full last, as the state directory remembers (U-72).
+    ``ignored_replicas``: brokers of the cluster that no tombstone waits for (U-78).
     ``zookeeper``: its metadata is in ZooKeeper; then ``told`` is its last report about its topics.
     """
 
@@ -90,12 +92,21 @@ class BrokerFacts:
     zookeeper: bool = False
     told: Mapping[str, CachedTopic] = field(default_factory=dict)
     full_isr: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    ignored_replicas: frozenset[int] = frozenset()
 
     @property
     def zk_warnings(self) -> tuple[str, ...]:
         """The ``warnings`` about the topic configurations of a broker in ZooKeeper mode (U-40)."""
         unread = None if self.saved_unread is None else self.saved_unread.warning
         return tuple(warning for warning in self.warnings if warning != unread)
+
+    @property
+    def replicas_note(self) -> str:
+        """What holds for tombstones where no metadata log shows the replicas (U-70); empty where one does."""
+        if self.metadata is not None:
+            return ""
+        where = "in ZooKeeper mode" if self.zookeeper else "without a metadata log"
+        return f"{where} tombstones expire by Kafka's rule: they do not wait for replicas that are away"
 
     @property
     def connect(self) -> str:
@@ -118,17 +129,19 @@ class BrokerFacts:
             ConfigError: a value that Kafka would not take.
         """
         config = self._own_config(topic, effective, segment_bytes)
-        replicas = self._replicas_of(topic, config)
+        ignores = config.cleanerd_tombstone_replicated == "ignore"
+        replicas = None if ignores else self.replicas_of(topic)
         return config if replicas is None else replace(config, replicas=replicas)
 
-    def _replicas_of(self, topic: str, config: TopicConfig) -> TopicReplicas | None:
-        """The replicas that the topic's tombstones wait for; None: only the clock, as without a metadata log (U-70)."""
-        if self.metadata is None or config.cleanerd_tombstone_replicated == "ignore":
+    def replicas_of(self, topic: str) -> TopicReplicas | None:
+        """The replicas of the topic's partitions (U-70); None where no metadata log shows them."""
+        if self.metadata is None:
             return None
         facts, topic_id = self.metadata.replicas, self.metadata.topics.get(topic)
         if topic_id is None:
             return None
-        return TopicReplicas(facts, facts.topics.get(topic_id, {}), self.full_isr.get(topic_id.hex, {}))
+        remembered = self.full_isr.get(topic_id.hex, {})
+        return TopicReplicas(facts, facts.topics.get(topic_id, {}), remembered, self.ignored_replicas)
 
     def _own_config(self, topic: str, effective: Mapping[str, str] | None, segment_bytes: int) -> TopicConfig:
         if effective is not None:
@@ -365,6 +378,11 @@ def broker_facts(
     delegations = Delegations(state_dir)
     warnings: list[str] = []
     full_isr = {} if metadata is None else remember_full_isr(state_dir, metadata.replicas, now_ms, warnings)
+    ignored = ignored_replicas(state_dir, log_dir.meta.cluster_id, warnings)
+    warnings += [
+        f"no tombstone waits for broker {each}: cleanerd ignore-replica --revoke {each} ends that"
+        for each in sorted(ignored)
+    ]
     zookeeper = metadata is None and is_zookeeper_mode(log_dir)
     reported = ask_topics(settings, log_dir, running=running) if zookeeper else ReportedTopics({}, ())
     saved = {topic: entry.effective for topic, entry in delegations.of_cluster(log_dir.meta.cluster_id).items()}
@@ -382,6 +400,7 @@ def broker_facts(
         zookeeper=zookeeper,
         told=reported.topics,
         full_isr=full_isr,
+        ignored_replicas=ignored,
     )
 
 

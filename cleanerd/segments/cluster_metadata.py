@@ -308,12 +308,12 @@ def _newest_ms(directory: Path, base: int) -> int:
 class _ReplicaHistory:
     """Which replicas were in the ISR, as the log is read.
 
-    Records after :meth:`end` may be uncommitted. Only whether a partition has a single replica depends on them: such a
-    partition waits for no other, and one that may have a second does (``young``: replicas that they assign).
+    Records after :meth:`end` may be uncommitted. ``young``: the replicas that they assign, and the last ISR of them. A
+    partition with a single replica waits for no other, and one that may have a second does.
     """
 
     topics: dict[uuid.UUID, dict[int, Replicas]] = field(default_factory=dict)
-    young: dict[tuple[uuid.UUID, int], frozenset[int]] = field(default_factory=dict)
+    young: dict[tuple[uuid.UUID, int], tuple[frozenset[int], frozenset[int] | None]] = field(default_factory=dict)
     as_of_ms: int = UNKNOWN_MS
     newest_ms: int = UNKNOWN_MS
     unread: str = ""
@@ -332,7 +332,9 @@ class _ReplicaHistory:
             if isinstance(record, PartitionRecord | PartitionChangeRecord):
                 place = record.topic_id, record.partition
                 assigned = frozenset((*(record.replicas or ()), *(record.adding_replicas or ())))
-                self.young[place] = self.young.get(place, frozenset()) | assigned
+                before_assigned, before_isr = self.young.get(place, (frozenset(), None))
+                isr = before_isr if record.isr is None else frozenset(record.isr)
+                self.young[place] = (before_assigned | assigned, isr)
             return
         match record:
             case PartitionRecord():
@@ -375,12 +377,14 @@ class _ReplicaHistory:
 
     def finish(self) -> ReplicaFacts:
         """The result, as a frozen value."""
-        for (topic_id, number), assigned in self.young.items():
+        for (topic_id, number), (assigned, isr) in self.young.items():
             before = self.topics.get(topic_id, {}).get(number)
             if before is None and len(assigned) == 1:
                 self.topics.setdefault(topic_id, {})[number] = Replicas(assigned, frozenset())
-            elif before is not None and before.is_alone and assigned - before.assigned:
-                self.topics[topic_id][number] = before.changed(before.assigned | assigned, before.isr, self.as_of_ms)
+            elif before is not None:
+                if before.is_alone and assigned - before.assigned:
+                    before = before.changed(before.assigned | assigned, before.isr, self.as_of_ms)
+                self.topics[topic_id][number] = replace(before, newest_isr=isr)
         return ReplicaFacts(self.topics, self.as_of_ms, self.newest_ms, self.unread)
 
 

@@ -1,4 +1,4 @@
-"""Kafka's own ``cleaner-offset-checkpoint``, written for the broker after the last group (S-50, F-11, U-10).
+"""Kafka's checkpoint files: the cleaner's is written for the broker after the last group (S-50, F-11, U-10).
 
 A damaged file takes the broker's whole log directory offline (H-23), and a lost line makes it clean a partition again
 from its start. So the lines of other partitions are kept, and the file is replaced as a whole, the way the broker does.
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from cleanerd.broker.lock_file import FileOwner, neighbour_owner
 from cleanerd.errors import system_error
 from cleanerd.format.checkpoint import read_offset_checkpoint, write_offset_checkpoint
+from cleanerd.segments.log_dir import CHECKPOINTS
 from cleanerd.swap.files import PartitionFiles
 
 if TYPE_CHECKING:
@@ -45,18 +46,39 @@ def merge_into(files: PartitionFiles, offsets: Mapping[TopicPartition, int]) -> 
     data = files.read(CHECKPOINT)
     entries = read_offset_checkpoint(data or b"", files.where(CHECKPOINT))
     merged = {**entries, **offsets}
-    if data is not None and merged == entries:
-        return
-    temporary = f"{CHECKPOINT}.tmp"
-    files.write(temporary, write_offset_checkpoint(merged), _owner(files))
+    if data is None or merged != entries:
+        _replace(files, CHECKPOINT, merged)
+        files.fsync_directory()
+
+
+def remove_from_checkpoints(log_dir: Path, partition: TopicPartition) -> None:
+    """Remove the partition's line from all checkpoint files, as a broker does that deletes a log (U-77).
+
+    Call it with ``log_dir`` locked. On the disk when this returns.
+
+    Raises:
+        CorruptionError: a file is damaged; all stay as they are.
+        CleanerdError: one cannot be read or written; some may have lost the line already.
+    """
+    with PartitionFiles(log_dir, trusted=True) as files:
+        texts = {name: files.read(name) for name in CHECKPOINTS}
+        found = {name: read_offset_checkpoint(text or b"", files.where(name)) for name, text in texts.items()}
+        for name, entries in found.items():
+            if entries.pop(partition, None) is not None:
+                _replace(files, name, entries)
+        files.fsync_directory()
+
+
+def _replace(files: PartitionFiles, name: str, entries: Mapping[TopicPartition, int]) -> None:
+    temporary = f"{name}.tmp"
+    files.write(temporary, write_offset_checkpoint(entries), _owner(files, name))
     files.fsync(temporary)
-    files.rename(temporary, CHECKPOINT)
-    files.fsync_directory()
+    files.rename(temporary, name)
 
 
-def _owner(files: PartitionFiles) -> FileOwner:
+def _owner(files: PartitionFiles, name: str) -> FileOwner:
     """That of the file which is replaced, else that of its neighbours."""
-    status = files.stat(CHECKPOINT)
+    status = files.stat(name)
     if status is not None:
         return FileOwner(status.st_uid, status.st_gid, status.st_mode & 0o777)
     try:

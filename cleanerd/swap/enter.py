@@ -26,7 +26,7 @@ def enter_partition(locked: LockedDir, files: PartitionFiles, *, keep_ready: boo
     """
     refuse_strange_staging(files)
     files.claim()
-    _probe(locked, files)
+    refuse_open(locked, files)
     left = recover(files, keep_ready=keep_ready)
     if left.foreign and left.newer:
         raise RefusedError(
@@ -44,7 +44,7 @@ def enter_partition(locked: LockedDir, files: PartitionFiles, *, keep_ready: boo
     return left
 
 
-def _probe(locked: LockedDir, files: PartitionFiles) -> None:
+def refuse_open(locked: LockedDir, files: PartitionFiles) -> None:
     """S-14, before the first change: no process has the active segment open.
 
     Raises:

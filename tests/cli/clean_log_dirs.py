@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cleanerd.cli import apply as apply_module
 from cleanerd.cli import clean as clean_module
+from cleanerd.cli import move_aside as move_aside_module
 from cleanerd.cli import undo as undo_module
 from cleanerd.cli.main import run
 from cleanerd.format.meta import read_partition_metadata
@@ -81,7 +82,7 @@ class Shell:
                 assert wait_seconds > 0
                 return real(path, 0, settle_seconds=0)
 
-        for module in (apply_module, clean_module, undo_module):
+        for module in (apply_module, clean_module, move_aside_module, undo_module):
             monkeypatch.setattr(module, "LogDirLock", QuickLock)  # hundreds of calls would wait a second each
 
     @property

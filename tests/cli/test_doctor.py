@@ -42,7 +42,7 @@ def test_a_healthy_host(root: Path, shell: Shell) -> None:
     assert checks == {
         "settings", "state directory", "open files", "log directory", "checkpoints", "file system", "partition", "lock",
         "lease probe", "clean shutdown", "owner", "KRaft metadata", "server.properties", "compacted partitions",
-        "free space", "leftovers", "quarantine", "mode", "broker start",
+        "free space", "leftovers", "quarantine", "mode", "broker start", "replicas",
     }  # fmt: skip
     assert tree(root, without=()) == before, "not even a lock file"
 

@@ -1,4 +1,4 @@
-"""Mistakes about replicas: a tombstone that goes before all of them have it, or that waits for ever (U-70..U-73)."""
+"""Mistakes about replicas: a tombstone that goes before all of them have it, or that waits for ever (U-70..U-77)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,67 @@ HISTORIES = "tests/policy/test_replicas.py::test_histories"
 FULL = "tests/segments/test_replica_history.py::test_the_last_full_isr"
 WAITS = "tests/cleaner/test_replicas.py::test_old_formats"
 
+NAMED = "tests/cli/test_long_away.py::test_named_before_the_broker_starts"
+NEEDED = "tests/cli/test_long_away.py::test_a_replica_that_may_be_needed"
+MOVED = "tests/cli/test_long_away.py::test_moved_aside"
+
 REPLICAS = (
+    Mutant(
+        "a-stopped-replica-was-never-away",
+        "U-76",
+        RULE,
+        "return facts.newest_ms if broker in replicas.last_isr else facts.as_of_ms",
+        "return None",
+        (NAMED,),
+    ),
+    Mutant(
+        "a-replica-that-has-just-returned-missed-nothing",
+        "U-76",
+        RULE,
+        "if broker in replicas.isr:",
+        "if broker in replicas.last_isr:",
+        (NAMED,),
+    ),
+    Mutant(
+        "a-lost-end-is-overlooked",
+        "U-76",
+        "cleanerd/resolution/long_away.py",
+        "since_ms = min(since_ms, _last_write_ms(log))",
+        "since_ms = max(since_ms, _last_write_ms(log))",
+        ("tests/cli/test_long_away.py::test_a_log_that_lost_its_end",),
+    ),
+    Mutant(
+        "the-committed-part-says-who-is-needed",
+        "U-77",
+        RULE,
+        "        if broker in replicas.last_isr:\n",
+        "        if broker in replicas.isr:\n",
+        (MOVED, NEEDED),
+    ),
+    Mutant(
+        "nobody-in-the-isr-is-needed",
+        "U-77",
+        RULE,
+        'return "" if replicas.last_isr else "the metadata log shows an empty ISR"',
+        'return ""',
+        (NEEDED,),
+    ),
+    Mutant(
+        "the-leader-is-not-needed",
+        "U-77",
+        "cleanerd/admin/cluster.py",
+        "if self.leader == broker:",
+        "if self.leader == broker and broker in self.isr:",
+        ("tests/cli/test_long_away.py::test_what_the_cluster_says",),
+    ),
+    Mutant(
+        "checkpoints-keep-what-was-moved",
+        "U-77",
+        "cleanerd/swap/move_aside.py",
+        "            remove_from_checkpoints(log_dir, name)\n",
+        "",
+        (MOVED,),
+    ),
     Mutant(
         "a-young-partition-of-one-replica-waits",
         "U-71",

@@ -1,0 +1,152 @@
+"""``cleanerd move-aside``: take replicas out of a stopped broker's log directory, so that it fetches them again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from cleanerd.admin.client_config import read_client_config
+from cleanerd.cli.each_dir import collected
+from cleanerd.cli.output import Column
+from cleanerd.cli.scope import select_in
+from cleanerd.errors import CleanerdError, RefusedError, worst_exit_code
+from cleanerd.host.clock import wall_ms
+from cleanerd.humanize import counted
+from cleanerd.resolution.broker_facts import broker_facts
+from cleanerd.resolution.long_away import long_away, require_replaceable
+from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.swap.lock import LogDirLock
+from cleanerd.swap.move_aside import aside_dir, move_aside
+from cleanerd.swap.session import LockedDir
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from cleanerd.admin.cluster import LeaderAndIsr
+    from cleanerd.cli.options import Common
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.resolution.broker_facts import BrokerFacts
+    from cleanerd.resolution.selection import PartitionSelection
+    from cleanerd.segments.log_dir import LogDir
+
+LOCK_WAIT_SECONDS = 2.0
+
+
+def move_aside_command(
+    common: Common, log_dirs: tuple[Path, ...], *, partitions: tuple[str, ...], to: Path | None, yes: bool
+) -> int:
+    """What ``cleanerd move-aside`` does; its command line is in ``cleaning_commands.py``."""
+    request = _MoveRequest(common, log_dirs, partitions, to, yes=yes)
+    for path in log_dirs:
+        with collected(request.failures, common.output):
+            request.move_in(path)
+    return request.finish()
+
+
+class _MoveRequest:
+    """What was asked, and what was moved so far."""
+
+    def __init__(
+        self, common: Common, paths: Sequence[Path], partitions: Sequence[str], to: Path | None, *, yes: bool
+    ) -> None:
+        self.output = common.output
+        self.settings = common.load_settings()
+        self.paths, self.to, self.yes = paths, to, yes
+        self.wanted: PartitionSelection = select_in(partitions, paths)
+        self.moved: list[tuple[TopicPartition, Path]] = []
+        self.failures: list[CleanerdError] = []
+
+    def move_in(self, path: Path) -> None:
+        """Move what is wanted of one log directory, after a question.
+
+        Raises:
+            CleanerdError: the directory is in use, or cannot be read.
+        """
+        read_log_dir(path)  # before the lock: a directory that is no log directory must not get a lock file
+        with LogDirLock.acquire(path, wait_seconds=LOCK_WAIT_SECONDS) as lock:
+            log_dir = read_log_dir(path)
+            facts = broker_facts(self.settings, log_dir, [other for other in self.paths if other != path])
+            names = self._allowed(log_dir, facts)
+            if not names:
+                return
+            place = aside_dir(path, self.to, self.paths)
+            some = ", ".join(map(str, names[:5])) + (", ..." if len(names) > 5 else "")
+            what = f"{counted(len(names), 'partition')} ({some})"
+            question = f"Move {what} from {path} to {place}? The broker fetches all their data again."
+            if not self.output.confirm(question, yes=self.yes):
+                raise click.Abort
+            locked = LockedDir(log_dir, lock, StateStore(self.settings.daemon.cleanerd_state_dir), facts.resources())
+            for name in names:
+                with collected(self.failures, self.output):
+                    self.moved.append((name, move_aside(locked, name, place)))
+
+    def _allowed(self, log_dir: LogDir, facts: BrokerFacts) -> list[TopicPartition]:
+        """What is wanted here, without what other replicas may not have; that is reported."""
+        if self.wanted:
+            names = [name for name in log_dir.partitions if name in self.wanted]
+        else:
+            names = [each.name for each in long_away(log_dir, facts, wall_ms())]
+        known = self._ask_cluster(log_dir, names) if names else {}
+        allowed = []
+        for name in names:
+            with collected(self.failures, self.output):
+                if name in known:
+                    _require_led_elsewhere(facts, name, known[name])
+                else:
+                    require_replaceable(facts, name)
+                allowed.append(name)
+        return allowed
+
+    def _ask_cluster(self, log_dir: LogDir, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, LeaderAndIsr]:
+        """Leaders and ISR of today; nothing where no cluster can be asked: then the metadata log decides."""
+        from cleanerd.admin.cluster import Cluster  # noqa: PLC0415 - the Kafka client takes a while to import
+
+        daemon = self.settings.daemon
+        try:
+            client = read_client_config(daemon.cleanerd_command_config)
+            servers = daemon.bootstrap_servers or client.servers
+            if servers is None:
+                return {}
+            with Cluster(servers, client) as cluster:
+                cluster_id, known = cluster.cluster_id(), cluster.replicas(sorted({name.topic for name in names}))
+        except CleanerdError as error:
+            self.output.warning(f"{error}; the metadata log on this host decides")
+            return {}
+        if cluster_id != log_dir.meta.cluster_id:
+            raise RefusedError(f"is another cluster than that of {log_dir.path}", where=f"bootstrap.servers={servers}")
+        return known
+
+    def finish(self) -> int:
+        """Report, with the way back. Returns the exit code."""
+        if self.output.as_json:
+            self.output.json({
+                "moved": [
+                    {"topic": name.topic, "partition": name.partition, "path": str(path)} for name, path in self.moved
+                ],
+                "errors": [error.to_json() for error in self.failures],
+            })  # fmt: skip
+        elif self.moved:
+            self.output.table([Column("partition"), Column("is now in")], [[str(n), str(p)] for n, p in self.moved])
+            self.output.line()
+            self.output.line("Start the broker. It fetches these partitions from their leaders.")
+            self.output.line("Delete a moved directory when the partition's ISR is full again:")
+            self.output.line("  kafka-topics.sh --bootstrap-server HOST:PORT --describe --under-replicated-partitions")
+            self.output.line("To bring one back, stop the broker, delete the new directory, and move the old one back.")
+        elif not self.failures:
+            self.output.line("Nothing to move: no replica here was away longer than delete.retention.ms.")
+        return worst_exit_code({error.exit_code for error in self.failures}, some_done=bool(self.moved))
+
+
+def _require_led_elsewhere(facts: BrokerFacts, name: TopicPartition, now: LeaderAndIsr) -> None:
+    why = (
+        "its node id is unknown" if facts.node_id is None else now.why_needed(facts.node_id, facts.topic_id(name.topic))
+    )
+    if why:
+        raise RefusedError(
+            f"its replica here may be the only complete one: {why}",
+            where=str(name),
+            hint="wait until another broker leads the partition, with this one out of the ISR",
+        )

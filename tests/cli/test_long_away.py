@@ -1,0 +1,193 @@
+"""Replicas that were away for too long: doctor and apply name them (U-76), move-aside takes them out (U-77)."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.admin.cluster import LeaderAndIsr
+from tests.cli.clean_log_dirs import batch, lock_holder
+from tests.cli.findings import findings
+from tests.segments.replica_records import change, partition
+from tests.support.format_bytes import config, metadata, metadata_batch, topic
+from tests.support.log_dirs import CLEANER_CHECKPOINT, HIGH_WATERMARKS, RECOVERY_POINTS, Partition, make_log_dir
+from tests.support.log_dirs import read_checkpoint as checkpoint
+from tests.support.logs import Record, encode_batch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.clean_log_dirs import Shell
+
+ID, OTHER = uuid.UUID(int=7), uuid.UUID(int=8)
+HOUR_MS = 3_600_000
+NO_OP = metadata(20)
+COMPACT = config(2, "orders", "cleanup.policy", "compact")
+THREE_DAYS = config(2, "orders", "delete.retention.ms", str(72 * HOUR_MS))
+CREATED = (topic("orders", ID), COMPACT, partition(ID, 0, [1, 2], [1, 2]))
+
+Batch = tuple[float, tuple[bytes, ...]]
+
+
+def broker_1(root: Path, *batches: Batch, last_write_hours: float = 0, **facts: int) -> Path:
+    """The log directory of broker 1, its metadata log with a batch so many hours ago each."""
+    now_ms = time.time_ns() // 1_000_000
+    data = encode_batch([Record(b"k", b"v", now_ms - int(last_write_hours * HOUR_MS))])
+    others = Partition({0: batch(0, ("a", "1")), 1: b""}, topic_id=OTHER, cleaner_offset=1)
+    path = make_log_dir(
+        root / "logs",
+        {"orders-0": Partition({0: data, 1: b""}, topic_id=ID, cleaner_offset=1, **facts), "other-0": others},
+    )
+    log, offset = b"", 0
+    for hours, values in ((200.0, CREATED), *batches):
+        log += metadata_batch(offset, *values, timestamp=now_ms - int(hours * HOUR_MS))
+        offset += len(values)
+    (path / "__cluster_metadata-0").mkdir()
+    (path / "__cluster_metadata-0" / f"{0:020d}.log").write_bytes(log)
+    return path
+
+
+KILLED = ((30.0, (NO_OP,)),)
+STOPPED = ((30.0, (NO_OP,)), (29.99, (change(ID, 0, isr=[2]),)))
+"""A clean stop: the controller removes the replica from the ISR, and the broker still gets to know of it."""
+
+CASES = [
+    pytest.param(KILLED, True, id="killed"),
+    pytest.param(STOPPED, True, id="stopped"),
+    pytest.param(((20.0, (NO_OP,)),), False, id="for a shorter time"),
+    pytest.param(((50.0, (change(ID, 0, isr=[2]),)), (0.0, (NO_OP,))), True, id="out of the ISR, of a log up to date"),
+    pytest.param(((50.0, (change(ID, 0, isr=[1]),)), (0.0, (NO_OP,))), False, id="another broker is away"),
+    pytest.param(((50.0, (change(ID, 0, isr=[2]),)), (9.0, (change(ID, 0, isr=[1, 2]),)), (0.0, (NO_OP,))), False,
+                 id="it returned"),
+    pytest.param(((50.0, (change(ID, 0, isr=[2]),)), (0.05, (change(ID, 0, isr=[1, 2]),)), (0.0, (NO_OP,))), True,
+                 id="it returned in the last minutes"),
+    pytest.param(((199.0, (change(ID, 0, replicas=[1], isr=[1]),)), (30.0, (NO_OP,))), False, id="one replica"),
+    pytest.param(((199.0, (change(ID, 0, replicas=[3, 2], isr=[2]),)), (30.0, (NO_OP,))), False, id="no replica here"),
+    pytest.param(((199.0, (THREE_DAYS,)), (30.0, (NO_OP,))), False, id="a longer delete.retention.ms"),
+    pytest.param(((199.0, (config(2, "orders", "cleanup.policy", "delete"),)), (30.0, (NO_OP,))), False,
+                 id="not compacted"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("batches", "named"), CASES)
+def test_named_before_the_broker_starts(root: Path, shell: Shell, batches: tuple[Batch, ...], named: bool) -> None:
+    """U-76: by doctor and by the hook, which lets the broker start."""
+    path = broker_1(root, *batches)
+    levels = [level for level, what in findings(shell("doctor", path, "--json"), "replicas") if "orders-0" in what]
+    hook = shell("apply", path)
+    assert levels == (["warning"] if named else [])
+    assert (hook.code, "orders-0: its replica was away" in hook.err) == (0, named)
+    assert (f"cleanerd move-aside {path}" in hook.err) == named
+
+
+def test_how_long(root: Path, shell: Shell) -> None:
+    """U-76: the time is that of the metadata log's end."""
+    assert "was away for 1 d 6 h, delete.retention.ms is 1 d" in shell("doctor", broker_1(root, *KILLED)).out
+
+
+def test_a_log_that_lost_its_end(root: Path, shell: Shell) -> None:
+    """U-76: below its high watermark it is as old as its last record, whatever the ISR was."""
+    path = broker_1(root, (0.0, (NO_OP,)), last_write_hours=40, high_watermark=5)
+    ((level, what),) = findings(shell("doctor", path, "--json"), "replicas")
+    assert level == "warning"
+    assert "its log ends at offset 1, below its high watermark 5" in what
+    assert "away for 1 d 16 h" in what
+
+
+def test_topics_that_cleanerd_alone_cleans(root: Path, shell: Shell) -> None:
+    """U-76: cleanerd elsewhere holds their tombstones (U-70), so this is a note, and the hook is silent."""
+    delegated = (("min.cleanable.dirty.ratio", "1"), ("max.compaction.lag.ms", str(2**63 - 1)))
+    path = broker_1(root, (199.0, tuple(config(2, "orders", *each) for each in delegated)), *KILLED)
+    by_time = ("--set", "topics.orders.compaction.strategy=timestamp")
+    levels = [level for level, _ in findings(shell("doctor", path, "--json", *by_time), "replicas")]
+    ignoring = (*by_time, "--set", "topics.orders.cleanerd.tombstone.replicated=ignore")
+    levels += [level for level, _ in findings(shell("doctor", path, "--json", *ignoring), "replicas")]
+    assert levels == ["note", "warning"]
+    assert "orders-0" not in shell("apply", path, *by_time).err
+
+
+def test_no_metadata_log(root: Path, shell: Shell) -> None:
+    """U-70: doctor says that Kafka's rule holds."""
+    path = make_log_dir(root / "logs", {"orders-0": Partition({0: batch(0, ("a", "1")), 1: b""})})
+    ((level, what),) = findings(shell("doctor", path, "--json"), "replicas")
+    assert (level, "Kafka's rule" in what) == ("note", True)
+
+
+def test_moved_aside(root: Path, shell: Shell) -> None:
+    """U-77: the directory is beside the log directory, its lines are gone, those of others are not."""
+    path = broker_1(root, *STOPPED)
+    before = sorted(each.name for each in (path / "orders-0").iterdir())
+    answer = shell("move-aside", path, "--yes")
+    assert answer.code == 0
+    (moved,) = (root / "logs.aside").iterdir()
+    assert str(moved) in answer.out
+    assert moved.name.startswith("orders-0.")
+    assert sorted(each.name for each in moved.iterdir()) == before
+    assert not (path / "orders-0").exists()
+    for file in (CLEANER_CHECKPOINT, HIGH_WATERMARKS, RECOVERY_POINTS):
+        assert set(checkpoint(path / file)) == {"other-0"}
+    assert "ISR is full again" in answer.out
+    assert "Nothing to move" in shell("move-aside", path, "--yes").out
+
+
+@pytest.mark.parametrize(
+    ("batches", "why"),
+    [
+        pytest.param(KILLED, "with broker 1 in the ISR", id="it may lead"),
+        pytest.param(((30.0, (NO_OP,)), (29.99, (change(ID, 0, isr=[]),))), "an empty ISR", id="empty ISR"),
+        pytest.param(((199.0, (change(ID, 0, replicas=[1], isr=[1]),)), (30.0, (NO_OP,))), "the only replica",
+                     id="one replica"),
+        pytest.param(((199.0, (change(ID, 0, replicas=[3, 2], isr=[2]),)), (30.0, (NO_OP,))), "no replica on broker 1",
+                     id="no replica here"),
+        pytest.param(((50.0, (change(ID, 0, isr=[2]),)), (30.0, (change(ID, 0, isr=[1, 2]),))), "broker 1 in the ISR",
+                     id="it returned at the end"),
+    ],
+)  # fmt: skip
+def test_a_replica_that_may_be_needed(root: Path, shell: Shell, batches: tuple[Batch, ...], why: str) -> None:
+    """U-77: nothing is moved, and all is as it was."""
+    path = broker_1(root, *batches)
+    answer = shell("move-aside", path, "--partition", "orders-0", "--yes")
+    assert (answer.code, why in answer.err) == (4, True), answer.err
+    assert "bootstrap.servers" in answer.err
+    assert (path / "orders-0").exists()
+    assert set(checkpoint(path / RECOVERY_POINTS)) == {"orders-0", "other-0"}
+
+
+def test_a_running_broker(root: Path, shell: Shell) -> None:
+    """U-77: its directories stay."""
+    path = broker_1(root, *STOPPED)
+    with lock_holder(path):
+        assert shell("move-aside", path, "--yes").code == 4
+    assert (path / "orders-0").exists()
+
+
+def test_where_to(root: Path, shell: Shell) -> None:
+    """U-77: never into a log directory, where the broker would take it for a partition."""
+    path = broker_1(root, *STOPPED)
+    assert shell("move-aside", path, "--yes", "--to", path).code == 4
+    assert (path / "orders-0").exists()
+    (root / "here").mkdir()
+    assert shell("move-aside", path, "--yes", "--to", root / "here").code == 0
+    assert len(list((root / "here").iterdir())) == 1
+
+
+def test_a_damaged_checkpoint(root: Path, shell: Shell) -> None:
+    """U-77: refused before anything has changed."""
+    path = broker_1(root, *STOPPED)
+    (path / HIGH_WATERMARKS).write_text("0\n1\norders 0\n")
+    assert shell("move-aside", path, "--yes").code != 0
+    assert (path / "orders-0").exists()
+    assert "orders-0" in checkpoint(path / RECOVERY_POINTS)
+
+
+@pytest.mark.parametrize(
+    ("leader", "isr", "topic_id", "needed"),
+    [(2, {2}, ID, False), (2, {2}, None, False), (2, {2, 1}, ID, True), (1, {1, 2}, ID, True), (-1, {2}, ID, True),
+     (1, {2}, ID, True), (2, {2}, OTHER, True)],
+)  # fmt: skip
+def test_what_the_cluster_says(leader: int, isr: set[int], topic_id: uuid.UUID | None, needed: bool) -> None:
+    """U-77: another broker leads the same topic, and this one is out of the ISR."""
+    assert bool(LeaderAndIsr(topic_id, leader, frozenset(isr)).why_needed(1, ID)) == needed
