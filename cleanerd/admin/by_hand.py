@@ -1,4 +1,4 @@
-"""The same change with Kafka's own tool, for somebody whom the cluster lets in."""
+"""The same change with Kafka's own tool, for an operator with access to the cluster."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ _KNOWN: Final = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A SASL mechanism, and who logs in."""
+    """A SASL mechanism with its credentials."""
 
     mechanism: str
     username: str
@@ -64,10 +64,10 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """What a client properties file says, checked. Without a file: no TLS, no login.
+    """The checked content of a client properties file. Without a file: no TLS, no login.
 
-    ``servers``: its ``bootstrap.servers``, for where the settings name none. ``trusted``: certificates as PEM, None for
-    those of the system. ``tuning``: Kafka's name -> value. ``warnings``: what somebody should change, in words.
+    ``servers``: its ``bootstrap.servers``, used where the settings name none. ``trusted``: certificates as PEM, None
+    for the system's. ``tuning``: Kafka's name -> value. ``warnings``: advice to the operator.
     """
 
     path: Path | None = None
@@ -151,7 +151,7 @@ class ClientConfig:
 
 
 def _load_key(context: ssl.SSLContext, own: KeyPair) -> None:
-    """Python takes a key from a file only; this one lives in memory and has no name."""
+    """Python reads a key from a file only; this one is in memory and has no name."""
     descriptor = os.memfd_create("cleanerd-key", os.MFD_CLOEXEC)
     with os.fdopen(descriptor, "wb") as file:
         file.write((own.key + own.chain).encode("latin-1"))
@@ -161,7 +161,7 @@ def _load_key(context: ssl.SSLContext, own: KeyPair) -> None:
 
 
 def read_client_config(path: Path | None) -> ClientConfig:
-    """What the file says; None is no file.
+    """The file's settings; None if it is not a file.
 
     Raises:
         ConfigError: it cannot be read, or a setting is wrong or cannot be passed on: file, line, name, what to do.
@@ -259,7 +259,7 @@ _HINT: Final = "a client properties file as Kafka's tools take it: --command-con
 
 
 def _check_tls_versions(file: _PropertiesFile) -> None:
-    """What both libraries do by themselves: TLS 1.2 or newer. Nothing else can be asked of librdkafka."""
+    """Both libraries' default: TLS 1.2 or newer. librdkafka supports nothing else."""
     if file.text("ssl.protocol", "TLS").strip() not in {"TLS", *_TLS_1_2_UP}:
         raise file.wrong("ssl.protocol", "cleanerd speaks TLS 1.2 and newer only", "set TLS, or remove the line")
     enabled = {word.strip() for word in file.text("ssl.enabled.protocols", ",".join(_TLS_1_2_UP)).split(",")}
@@ -328,5 +328,5 @@ _SECRETS: Final = frozenset({"sasl.jaas.config", "ssl.keystore.key"})
 
 
 def _others_read(mode: int) -> bool:
-    # A pipe, as of a shell's <(...), has a mode that says nothing.
+    # A pipe, as from a shell's <(...), has a meaningless mode.
     return stat.S_ISREG(mode) and bool(mode & stat.S_IROTH)

@@ -38,7 +38,7 @@ CONNECT_SECONDS: Final = 10.0
 REQUEST_SECONDS: Final = 20.0
 
 _AT_ONCE: Final = 500
-"""As many topics one request names."""
+"""Limit of topics in one request."""
 
 _ON_TOPIC: Final = "DYNAMIC_TOPIC_CONFIG"
 _UNKNOWN_TOPIC: Final = 3
@@ -48,9 +48,9 @@ _ACCESS_ERRORS: Final = (AuthorizationError, SaslAuthenticationFailedError, Unsu
 
 
 class AccessDeniedError(RefusedError):
-    """The cluster does not know who we are, or that user may not do it. Somebody else can, with Kafka's own tools.
+    """The cluster does not accept the login, or the user lacks the permission. Another user can use Kafka's own tools.
 
-    ``changes``: what was to be set on the topic, where it came to that.
+    ``changes``: the intended changes of the topic, if it came to that.
     """
 
     changes: Mapping[str, str | None] | None = None
@@ -70,7 +70,7 @@ class KeyValue:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """A topic as the cluster knows it. ``topic_id`` is None for brokers that do not tell it. Only keys of U-24."""
+    """A topic as the cluster reports it. ``topic_id`` is None from brokers that do not report it. Only keys of U-24."""
 
     topic: str
     topic_id: uuid.UUID | None
@@ -78,7 +78,7 @@ class TopicFacts:
 
     @property
     def topic_level_configs(self) -> dict[str, str]:
-        """What is set on the topic, for ``resolve_topic_config(topic_configs=...)``."""
+        """The topic's own settings, for ``resolve_topic_config(topic_configs=...)``."""
         return {key: value.own for key, value in self.values.items() if value.own is not None}
 
 
@@ -102,7 +102,7 @@ class LeaderAndIsr:
 
 
 class _ClusterAnswer(logging.Handler):
-    """What the client library says of connections that fail; its own exceptions only tell that time is over."""
+    """The client library's log about failed connections; its exceptions only report a timeout."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -117,17 +117,17 @@ class _ClusterAnswer(logging.Handler):
 
 
 class Cluster:
-    """A connection to a cluster; a context manager. ``client`` says how: TLS, who logs in.
+    """A connection to a cluster; a context manager. ``client``: TLS and login.
 
     Raises:
         NotLetInError: the cluster does not take the login.
-        CleanerdError: nobody answers at ``bootstrap``, or TLS does not come about.
+        CleanerdError: no broker answers at ``bootstrap``, or TLS fails.
     """
 
     def __init__(
         self, bootstrap: str, client: ClientConfig | None = None, *, connect_seconds: float = CONNECT_SECONDS
     ) -> None:
-        # What it has to say of connections that fail comes out as one error, not as lines in between.
+        # The library's messages about failed connections become one error, not lines in between.
         logger = logging.getLogger("kafka")
         heard = _ClusterAnswer()
         logger.propagate = False
@@ -178,7 +178,7 @@ class Cluster:
             return str(self._client.describe_cluster()["cluster_id"])
 
     def topic(self, topic: str) -> TopicFacts | None:
-        """The topic's configuration, None when there is no such topic. It is not created by asking.
+        """The topic's configuration, None if it does not exist. The request does not create it.
 
         Raises:
             RefusedError: the cluster does not let us see it.
@@ -193,7 +193,7 @@ class Cluster:
             answer = self._client.describe_configs([resource], include_synonyms=True, config_filter="all")
         values = answer.get("topic", {}).get(topic, {})
         if not values:
-            # The client drops the error that came instead of values.
+            # The client drops an error that replaces values.
             raise AccessDeniedError(
                 "the cluster does not show the topic's configuration",
                 where=topic,
@@ -217,7 +217,7 @@ class Cluster:
         return found
 
     def topics(self, names: Sequence[str], node_id: int) -> dict[str, TopicFacts]:
-        """The configurations of many topics by the word of one broker, which knows its own server.properties.
+        """The configurations of many topics from one broker, which knows its own server.properties.
 
         Those are left out that are not there or that we may not see.
 
@@ -244,14 +244,14 @@ class Cluster:
         return found
 
     async def _describe_configs(self, resources: list[Any], node_id: int) -> dict[str, dict[str, Any]]:
-        """As the library's ``describe_configs``, which asks any broker: each has its own where a topic has none."""
+        """As the library's ``describe_configs``, which queries any broker: each has its own defaults."""
         client = self._client
         request = client._describe_configs_request(resources, include_synonyms=True)  # noqa: SLF001
         response = await client._manager.send(request, node_id=node_id)  # noqa: SLF001
         return dict(client._describe_configs_process_responses([response], "all"))  # noqa: SLF001
 
     def alter(self, topic: str, changes: Mapping[str, str | None], *, dry_run: bool) -> None:
-        """Set keys of the topic, or unset those with None; ``dry_run`` only asks whether the cluster would do it.
+        """Set keys of the topic, or unset those with None; ``dry_run`` only validates with the cluster.
 
         Raises:
             RefusedError: it does not take them; nothing is changed.
@@ -325,7 +325,7 @@ def _connect_hint(client: ClientConfig) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """Why there is no connection, in one line. The library's words hold no password."""
+    """Why there is no connection, in one line. The library's text contains no password."""
     return " ".join((_ERROR_PREFIX.sub("", str(error)) or type(error).__name__).split())[:300]
 
 

@@ -4,7 +4,7 @@ Delegated: ``min.cleanable.dirty.ratio=1`` and no compaction lag on the topic, s
 it dirty enough. A topic that had a lag also rolled its active segment by it; ``segment.ms`` takes the lag's place, so
 that records become cleanable as soon as before.
 
-What was set before is saved first and changed then, so no crash in between loses it. Both ways may be repeated.
+The old values are saved before the change, so that no crash in between loses them. Both directions may be repeated.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 SEGMENT_MS: Final = "segment.ms"
 
 UNSEEN: Final = {RATIO: DELEGATED_RATIO, MAX_LAG: NO_LAG}
-"""What ``delegate`` sets on a topic whose configuration nobody lets us see."""
+"""The values that ``delegate`` sets on a topic whose configuration cannot be read."""
 
 Action = Literal["delegated", "already delegated", "handed back", "not delegated", "forgotten"]
 
 
 @dataclass(frozen=True, slots=True)
 class DelegateResult:
-    """What was done (or, dry, would be): for each key its value on the topic before and after (None: not set there)."""
+    """The changes (or planned ones): for each key its value on the topic before and after (None: not set there)."""
 
     topic: str
     cluster_id: str
@@ -60,8 +60,8 @@ def delegate(cluster: Cluster, delegations: Delegations, topic: str, now_ms: int
     """Keep the broker's cleaner away from ``topic``.
 
     Raises:
-        ConfigError: there is no such topic, or it is not compacted.
-        RefusedError: an internal topic, or the cluster does not take the change, or does not tell what is to be saved.
+        ConfigError: the topic does not exist, or is not compacted.
+        RefusedError: an internal topic, or the cluster refuses the change, or does not report the values to save.
         CleanerdError: the cluster does not answer, or what is set now cannot be saved.
     """
     facts = _require_compacted(cluster.topic(topic), topic)
@@ -78,7 +78,7 @@ def delegate(cluster: Cluster, delegations: Delegations, topic: str, now_ms: int
         try:
             return _delegate(cluster, facts, cluster_id, wanted, dry_run=False)
         except RefusedError:
-            # Nothing was changed, so nothing is to be put back.
+            # Nothing was changed, so nothing has to be restored.
             if saved is None:
                 file.remove(cluster_id, topic)
             else:
@@ -102,11 +102,12 @@ def _delegate(
 
 
 def hand_back(cluster: Cluster, delegations: Delegations, topic: str, *, dry_run: bool) -> DelegateResult:
-    """Put back what was set on ``topic`` before ``delegate``.
+    """Restore the values on ``topic`` from before ``delegate``.
 
     Raises:
-        ConfigError: there is no such topic, and nothing is saved of one.
-        RefusedError: it is delegated, but nothing is saved here; the cluster does not take the change, or tell enough.
+        ConfigError: the topic does not exist, and no values of it are saved.
+        RefusedError: it is delegated, but no values are saved here; or the cluster refuses the change, or reports too
+        little.
         CleanerdError: the cluster does not answer, or the state directory cannot be written.
     """
     facts = cluster.topic(topic)
@@ -145,10 +146,10 @@ def _nothing_saved(facts: TopicFacts | None, topic: str, cluster_id: str, delega
 
 
 def changes_to_delegate(values: Mapping[str, KeyValue], saved: SavedDelegation | None) -> dict[str, KeyChange]:
-    """The keys to set, with what was there before: before the first ``delegate`` where ``saved`` tells of one.
+    """The keys to set, with their values before: before the first ``delegate`` if ``saved`` has one.
 
-    ``saved`` counts for a key as long as the topic has the value that it says was set; somebody who changed the key
-    since has a value of his own, which is the one to go back to.
+    ``saved`` is used for a key as long as the topic has the value that it says was set; if an operator changed the key
+    since, the new value is the one to restore.
     """
     before = {key: _before(key, values[key], saved) for key in (RATIO, MAX_LAG, SEGMENT_MS)}
     changes = {
@@ -162,12 +163,12 @@ def changes_to_delegate(values: Mapping[str, KeyValue], saved: SavedDelegation |
 
 
 def _before(key: str, value: KeyValue, saved: SavedDelegation | None) -> tuple[str | None, str]:
-    """What was set on the topic, and what counted."""
+    """The topic's own value, and the effective one."""
     change = None if saved is None else saved.changes.get(key)
     if change is not None and same(key, value.own, change.after):
         return change.before, change.effective
     if key == RATIO and same(key, value.own, DELEGATED_RATIO):
-        # Somebody delegated it by hand. For our own cleaning 1 would mean never (U-9).
+        # An operator delegated it by hand. For cleanerd's own cleaning 1 would mean never (U-9).
         return value.own, value.inherited or str(TOPIC_RULES[RATIO].default)
     return value.own, value.effective
 
@@ -175,7 +176,7 @@ def _before(key: str, value: KeyValue, saved: SavedDelegation | None) -> tuple[s
 def changes_to_hand_back(
     values: Mapping[str, KeyValue], saved: Mapping[str, KeyChange]
 ) -> tuple[dict[str, tuple[str | None, str | None]], tuple[str, ...]]:
-    """The keys to put back (now, then), and what is left as it is and why."""
+    """The keys to restore (now, then), and the unchanged ones with the reason."""
     restored: dict[str, tuple[str | None, str | None]] = {}
     warnings = []
     for key, change in saved.items():
@@ -192,7 +193,7 @@ def changes_to_hand_back(
 
 
 def same(key: str, one: str | None, other: str | None) -> bool:
-    """Whether two texts mean one value of ``key``: a broker that was told ``1`` answers ``1.0``."""
+    """Whether two texts are the same value of ``key``: a broker answers ``1.0`` for ``1``."""
     if one is None or other is None:
         return one is other
     rule = TOPIC_RULES[key].value
@@ -200,17 +201,17 @@ def same(key: str, one: str | None, other: str | None) -> bool:
 
 
 def _same_topic(saved: SavedDelegation | None, facts: TopicFacts) -> SavedDelegation | None:
-    """What is saved of a topic that was deleted and created again is of another topic."""
+    """Saved values of a topic that was deleted and created again belong to the old topic."""
     if saved is None or (saved.topic_id and facts.topic_id and saved.topic_id != str(facts.topic_id)):
         return None
     return saved
 
 
 def _require_reported(facts: TopicFacts, keys: Iterable[str]) -> None:
-    """What some brokers that speak Kafka's protocol do not know nobody can put back either."""
+    """Keys that some brokers with Kafka's protocol do not know cannot be restored either."""
     missing = [key for key in keys if key not in facts.values]
     if missing:
-        raise RefusedError(f"the cluster does not tell {', '.join(missing)} of the topic", where=facts.topic)
+        raise RefusedError(f"the cluster does not report {', '.join(missing)} of the topic", where=facts.topic)
 
 
 def _require_compacted(facts: TopicFacts | None, topic: str) -> TopicFacts:

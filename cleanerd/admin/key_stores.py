@@ -1,7 +1,7 @@
 """Trust stores and key stores as Kafka's clients name them, made PEM: PEM itself, PKCS12, JKS.
 
-What a file is, its first bytes say, as Java goes by them too. PKCS12 is unpacked by the ``openssl`` command: passwords
-and keys go through pipes, never through arguments or files. No error shows a password or a byte of a key.
+The first bytes show the kind of a file, as in Java. The ``openssl`` command unpacks PKCS12: passwords and keys pass
+through pipes, never through arguments or files. No error shows a password or a byte of a key.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def trusted_certificates(path: Path, password: str | None) -> str:
     data = _read(path)
     if data[:4] == JKS_MAGIC:
         store = _jks(path, data, password, None)
-        # A store of keys may serve as both: of each key Java trusts its own certificate, not those that signed it.
+        # A key store may be both: for each key Java trusts its own certificate, not those that signed it.
         own = (key.chain[0] for key in store.keys if key.chain)
         pem = "".join(map(_certificate_pem, (*store.trusted, *own)))
     elif data[:1] == b"\x30":
@@ -92,7 +92,7 @@ def pem_pair(chain: str, key: str, key_password: str | None, where: str) -> KeyP
 
 
 def certificates_in(pem: str, where: str) -> str:
-    """The certificates in a PEM text, without what stands around them.
+    """The certificates in a PEM text, without other text.
 
     Raises:
         ConfigError: there is none.
@@ -104,7 +104,7 @@ def certificates_in(pem: str, where: str) -> str:
 
 
 def valid_until(chain: str) -> float | None:
-    """When the first certificate of a PEM text expires, in seconds; None where there is no ``openssl`` to ask."""
+    """When the first certificate of a PEM text expires, in seconds; None without ``openssl``."""
     try:
         done = subprocess.run(
             ["openssl", "x509", "-noout", "-enddate"],
@@ -119,7 +119,7 @@ def trusted_until(trusted: str) -> float | None:
     """When the last of these authorities expires, in seconds; None where there is none among them.
 
     Raises:
-        ssl.SSLError: they are no certificates.
+        ssl.SSLError: they are not certificates.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=trusted)
@@ -146,7 +146,7 @@ def _jks(path: Path, data: bytes, password: str | None, key_password: str | None
 
 
 def _openssl(path: Path, password: str | None, *options: str) -> str:
-    """What ``openssl pkcs12`` prints of a store; once more with old ciphers where the new ones do not do."""
+    """The output of ``openssl pkcs12`` for a store; once more with old ciphers if the new ones fail."""
     if password is None:
         raise ConfigError("PKCS12 needs the store's password", where=str(path))
     said = ""

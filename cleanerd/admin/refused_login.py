@@ -1,7 +1,7 @@
-"""Whether a cluster refuses a login, asked by the other client library.
+"""Whether a cluster refuses a login, checked with the other client library.
 
 A broker that refuses a login answers and closes the connection. kafka-python often sees the end before the answer, and
-tells of a connection that was lost; librdkafka reads the answer first.
+reports a lost connection; librdkafka reads the answer first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SECONDS: Final = 10.0
 
 
 class LoginError(Exception):
-    """The cluster does not take the login; ``str`` of it is what it said."""
+    """The cluster refuses the login; ``str`` of it is its reason."""
 
 
 def refused_login(
@@ -33,9 +33,9 @@ def refused_login(
     clock: Callable[[], float] = time.monotonic,
     admin: type[AdminClient] = AdminClient,
 ) -> LoginError | None:
-    """What the cluster says of the login; None where there is none, or it does not refuse it within ``seconds``.
+    """The cluster's refusal of the login; None without a login, or if it does not refuse within ``seconds``.
 
-    Where nothing listens on any of its addresses there is nobody to wait for.
+    If nothing listens on any of its addresses, there is no wait.
     """
     if client.login is None:
         return None

@@ -34,7 +34,7 @@ REPLACED_SECONDS = 60.0
 
 
 def path(common: Common) -> None:
-    """What ``cleanerd agent path`` does; its command line is in ``setup_verbs.py``."""
+    """Run ``cleanerd agent path``; its options are in ``setup_commands.py``."""
     found = jar_path()
     if common.output.as_json:
         common.output.json({"path": str(found), "build": build_of_jar()})
@@ -52,7 +52,7 @@ def attach_command(
     transport: str | None,
     allow_unknown_version: bool,
 ) -> int:
-    """What ``cleanerd agent attach`` does; its command line is in ``setup_verbs.py``."""
+    """Run ``cleanerd agent attach``; its options are in ``setup_commands.py``."""
     settings = common.load_settings()
     place = str(jar_path()) if jar is None else jar
     options = f"jar={place}" + (f",socket={wanted}" if wanted else "")
@@ -89,7 +89,7 @@ def attach_command(
 
 
 def info_command(common: Common, log_dirs: tuple[Path, ...], *, pid: int | None) -> int:
-    """What ``cleanerd agent info`` does; its command line is in ``setup_verbs.py``."""
+    """Run ``cleanerd agent info``; its options are in ``setup_commands.py``."""
     settings = common.load_settings()
     directories: Sequence[Path] = log_dirs if pid is None else log_dirs_of(inspect_process(pid))
     socket = find_socket(settings.daemon.cleanerd_agent_socket, directories)

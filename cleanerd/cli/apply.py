@@ -51,7 +51,7 @@ def apply(
     require: bool,
     kept: Path | None,
 ) -> int:
-    """What ``cleanerd apply`` does; its command line is in ``cleaning_verbs.py``."""
+    """Run ``cleanerd apply``; its options are in ``cleaning_commands.py``."""
     log_dirs = common.log_dirs(log_dirs)
     settings = common.load_settings()
     wanted = select_in(partitions, log_dirs)

@@ -47,7 +47,7 @@ def audit(
     as_base64: bool,
     expect_absent: bool,
 ) -> int:
-    """What ``cleanerd audit`` does; its command line is in ``reading_verbs.py``."""
+    """Run ``cleanerd audit``; its options are in ``reading_commands.py``."""
     log_dirs = common.log_dirs(log_dirs)
     terms = find_terms_asked(keys, keys_file, key_prefixes, value_parts, as_hex=as_hex, as_base64=as_base64)
     if not terms:

@@ -62,7 +62,7 @@ def clean(
     yes: bool,
     **given: Any,
 ) -> int:
-    """What ``cleanerd clean`` does; its command line is in ``cleaning_verbs.py``."""
+    """Run ``cleanerd clean``; its options are in ``cleaning_commands.py``."""
     log_dirs = common.log_dirs(log_dirs)
     settings = common.load_settings()
     wanted = select_in(given.pop("partitions"), log_dirs)

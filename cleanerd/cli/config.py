@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def show(common: Common, topic: str | None) -> None:
-    """What ``cleanerd config show`` does; its command line is in ``setup_verbs.py``."""
+    """Run ``cleanerd config show``; its options are in ``setup_commands.py``."""
     settings = common.load_settings()
     if topic is not None:
         _show_topic(common, settings, topic)
@@ -45,7 +45,7 @@ def show(common: Common, topic: str | None) -> None:
 
 
 def check(common: Common) -> int:
-    """What ``cleanerd config check`` does; its command line is in ``setup_verbs.py``."""
+    """Run ``cleanerd config check``; its options are in ``setup_commands.py``."""
     settings, problems = read_settings(common.config_paths, common.assignments)
     warnings: list[str] = []
     if settings is not None:
@@ -73,7 +73,7 @@ def check(common: Common) -> int:
 
 
 def generate(common: Common) -> None:
-    """What ``cleanerd config generate`` does; its command line is in ``setup_verbs.py``."""
+    """Run ``cleanerd config generate``; its options are in ``setup_commands.py``."""
     text = generate_file()
     if common.output.as_json:
         common.output.json({"toml": text})

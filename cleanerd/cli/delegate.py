@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def delegate(common: Common, topic: str, *, command_config: Path | None, dry_run: bool, yes: bool) -> None:
-    """What ``cleanerd delegate`` does; its command line is in ``setup_verbs.py``."""
+    """Run ``cleanerd delegate``; its options are in ``setup_commands.py``."""
     settings = common.load_settings()
     client = _client(common, settings, command_config)
     with _by_hand(settings, client, topic, UNSEEN), _cluster(settings, client) as cluster:
@@ -61,7 +61,7 @@ def delegate(common: Common, topic: str, *, command_config: Path | None, dry_run
 
 
 def hand_back(common: Common, topic: str, *, command_config: Path | None, dry_run: bool, yes: bool) -> None:
-    """What ``cleanerd hand-back`` does; its command line is in ``setup_verbs.py``."""
+    """Run ``cleanerd hand-back``; its options are in ``setup_commands.py``."""
     settings = common.load_settings()
     client = _client(common, settings, command_config)
     delegations = Delegations(settings.daemon.cleanerd_state_dir)

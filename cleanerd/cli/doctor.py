@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def doctor(common: Common, log_dirs: tuple[Path, ...]) -> int:
-    """What ``cleanerd doctor`` does; its command line is in ``reading_verbs.py``."""
+    """Run ``cleanerd doctor``; its options are in ``reading_commands.py``."""
     findings = check_host(log_dirs, common.config_paths, common.assignments)
     _print_findings(common, findings)
     return exit_code(findings)

@@ -46,7 +46,7 @@ _COMMANDS: Final = {"offline": "clean", "on-start": "stage", "live": "clean --li
 
 
 def explain(common: Common, partition: str, log_dirs: tuple[Path, ...], now_ms: int | None) -> int:
-    """What ``cleanerd explain`` does; its command line is in ``cleaning_verbs.py``."""
+    """Run ``cleanerd explain``; its options are in ``cleaning_commands.py``."""
     log_dirs = common.log_dirs(log_dirs)
     request = _ExplainRequest(common.output, common.load_settings(), log_dirs, partition, now_ms)
     directories = [read_log_dir(path) for path in log_dirs]

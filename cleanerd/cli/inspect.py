@@ -31,7 +31,7 @@ def inspect(
     strategy: tuple[str, str] | None,
     kind: str | None,
 ) -> int:
-    """What ``cleanerd inspect`` does; its command line is in ``reading_verbs.py``."""
+    """Run ``cleanerd inspect``; its options are in ``reading_commands.py``."""
     selection = RowSelection(
         records=rows == "records", limit=limit or None, from_offset=from_offset, to_offset=to_offset
     )

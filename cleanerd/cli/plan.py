@@ -74,7 +74,7 @@ def plan(
     kept: Path | None,
     **given: Any,
 ) -> int:
-    """What ``cleanerd plan`` does; its command line is in ``cleaning_verbs.py``."""
+    """Run ``cleanerd plan``; its options are in ``cleaning_commands.py``."""
     log_dirs = common.log_dirs(log_dirs)
     settings = common.load_settings()
     wanted = select_in(given.pop("partitions"), log_dirs)

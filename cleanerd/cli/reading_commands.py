@@ -1,6 +1,6 @@
 """The command lines of the verbs that look at files, and of the daemon; what each does is in a module of its name.
 
-Nothing here loads NumPy or pydantic: see ``cleaning_verbs.py``.
+Nothing here loads NumPy or pydantic: see ``cleaning_commands.py``.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def run_daemon(common: Common) -> int:
-    """What ``cleanerd run`` does; its command line is in ``reading_verbs.py``."""
+    """Run ``cleanerd run``; its options are in ``reading_commands.py``."""
     # Until the service listens to it; the default would end the process.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     limit_malloc_arenas()

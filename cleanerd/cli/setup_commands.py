@@ -1,7 +1,7 @@
 """The command lines of the verbs that set things up: settings, the agent, delegation.
 
 What each does is in a module of its name. Nothing here loads NumPy, pydantic or a Kafka client: see
-``cleaning_verbs.py``.
+``cleaning_commands.py``.
 """
 
 from __future__ import annotations

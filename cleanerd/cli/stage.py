@@ -82,7 +82,7 @@ def one_by_one(stager: Stager) -> StagerOf:
 
 
 def stage(common: Common, log_dirs: tuple[Path, ...], *, kept: Path | None, **given: Any) -> int:
-    """What ``cleanerd stage`` does; its command line is in ``cleaning_verbs.py``."""
+    """Run ``cleanerd stage``; its options are in ``cleaning_commands.py``."""
     log_dirs = common.log_dirs(log_dirs)
     return stage_all(common, log_dirs, one_by_one(stage_partition), kept=kept, is_here=True, **given)
 

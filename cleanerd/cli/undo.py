@@ -49,7 +49,7 @@ def undo(
     hide_later: bool,
     yes: bool,
 ) -> int:
-    """What ``cleanerd undo`` does; its command line is in ``cleaning_verbs.py``."""
+    """Run ``cleanerd undo``; its options are in ``cleaning_commands.py``."""
     settings = common.load_settings()
     state_dir = settings.daemon.cleanerd_state_dir
     require_outside(state_dir, log_dirs)

@@ -63,7 +63,7 @@ def verify(
     limit: int,
     now_ms: int | None,
 ) -> int:
-    """What ``cleanerd verify`` does; its command line is in ``reading_verbs.py``."""
+    """Run ``cleanerd verify``; its options are in ``reading_commands.py``."""
     paths = common.log_dirs(paths)
     if many_rounds and against is None:
         raise click.UsageError("--many-rounds goes with --against")

@@ -29,11 +29,12 @@ _MOVING: Final = frozenset({
     KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.REPLICA_NOT_AVAILABLE,
 })  # fmt: skip
-"""Leadership is on its way: asked again a moment later the next leader answers. librdkafka leaves that to us."""
+"""Leadership is moving: a moment later the next leader answers. librdkafka leaves the retry to its user."""
 _RETRY_SECONDS: Final = 0.2
 
 _GROUP: Final = {"group.id": "cleanerd-latest-state"}
-"""No group is joined and nothing committed: partitions are assigned by hand. librdkafka wants a name all the same."""
+"""No group is joined and nothing committed: partitions are assigned by hand. librdkafka requires a name nevertheless.
+"""
 _OURS: Final = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -73,7 +74,7 @@ class BrokerTopic:
         """See :class:`~cleanerd.client.latest_state.TopicSource`.
 
         Raises:
-            ClientError: there is no such topic, or the broker does not answer.
+            ClientError: the topic does not exist, or the broker does not answer.
         """
         beginnings = {}
         for partition in self._partitions():

@@ -52,7 +52,7 @@ class Consumer(Closeable):
         self.kafka.assign(list(partitions))
 
     def poll(self, timeout_s: float) -> ConsumedRecord | None:
-        """The next record; None when none came within ``timeout_s``, or the end of a partition did.
+        """The next record; None if none came within ``timeout_s``, or at the end of a partition.
 
         Raises:
             ClientError: the broker or librdkafka reported an error.
@@ -78,7 +78,7 @@ class Consumer(Closeable):
 
 
 def at_end(message: Message) -> bool:
-    """Whether ``message`` says that the end of its partition is reached (``enable.partition.eof``).
+    """Whether ``message`` marks the end of its partition (``enable.partition.eof``).
 
     Raises:
         ClientError: it is another error.

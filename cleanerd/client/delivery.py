@@ -1,4 +1,4 @@
-"""What became of a produced record (R192-6)."""
+"""The result of a produced record (R192-6)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Delivery:
     """The broker's answer for one record. ``error`` is None when it is in the log.
 
     It may be in the log although offset and timestamp are unknown: after a retry the broker can answer that it has the
-    batch already, without saying where (duplicate sequence), and with ``acks=0`` it does not answer at all. So look at
+    batch already, without its place (duplicate sequence), and with ``acks=0`` it does not answer at all. So check
     ``has_offset`` and ``has_timestamp`` first.
     """
 
@@ -39,14 +39,14 @@ class Delivery:
 
 
 class Deliveries:
-    """Turns librdkafka's delivery reports into :class:`Delivery`, in the order they come in.
+    """Turns librdkafka's delivery reports into :class:`Delivery`, in their order.
 
     ``acknowledged``: False with ``acks=0``.
 
-    librdkafka counts the offsets of a batch up from the answer's base offset, even when that is -1 because the answer
-    was a duplicate sequence: its reports then say none, 0, 1, 2 .. of records that lie elsewhere (seen with 2.16). Such
-    a run is told from real offsets: it begins with a report without offset, and what comes after n duplicates in the
-    same partition lies at offset n or later, never at n - 1 where the run would go on.
+    librdkafka counts the offsets of a batch up from the answer's base offset, even if that is -1 because of a duplicate
+    sequence. Its reports then have none, 0, 1, 2 .. for records that are elsewhere (seen with 2.16). Such a run differs
+    from real offsets: it begins with a report without offset, and a report after n duplicates in the same partition has
+    offset n or later, never n - 1 as in the run.
     """
 
     def __init__(self, *, acknowledged: bool) -> None:
@@ -54,7 +54,7 @@ class Deliveries:
         self._next_invented: dict[tuple[str, int], int] = {}
 
     def of(self, error: KafkaError | None, message: Message) -> Delivery:
-        """One report. Those of a partition have to come in librdkafka's order, that is from one polling thread."""
+        """One report. Those of a partition must come in librdkafka's order, that is from one polling thread."""
         topic, partition, offset = message.topic() or "", message.partition(), message.offset()
         partition = -1 if partition is None else partition
         where = (topic, partition)

@@ -1,4 +1,4 @@
-"""What goes wrong in a client.
+"""The errors of a client.
 
 ::
 
@@ -16,15 +16,15 @@ from cleanerd.errors import CleanerdError
 
 
 class ClientError(CleanerdError):
-    """The broker or the client library refused something; ``message`` says what they said."""
+    """The broker or the client library refused something; ``message`` has their reason."""
 
 
 class TombstoneError(ClientError):
-    """A record that would delete a key against the caller's word, or would not although the caller says so (R87-7)."""
+    """A record that would delete a key although the caller denies it, or would not despite the caller (R87-7)."""
 
 
 class VersionError(ClientError):
-    """A record without the version that its topic is compacted by, or with one that nobody would look at."""
+    """A record without the version that its topic is compacted by, or with one that the topic does not use."""
 
 
 class FlagModeError(ClientError):

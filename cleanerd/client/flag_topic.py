@@ -42,11 +42,11 @@ class FlagTopic:
         """See :class:`~cleanerd.client.latest_state.TopicSource`.
 
         Raises:
-            ClientError: there is no such topic, or the broker does not answer.
+            ClientError: the topic does not exist, or the broker does not answer.
         """
         client = self._consumer.kafka
         try:
-            # Always asks; partitions_for_topic alone would tell what was so minutes ago.
+            # Always queries the broker; partitions_for_topic alone may be minutes old.
             found = client.partitions_for_topic(self.topic) if self.topic in client.topics() else None
             if not found:
                 raise ClientError(f"topic {self.topic} cannot be looked up: it does not exist")

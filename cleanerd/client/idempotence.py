@@ -1,12 +1,11 @@
 """``enable.idempotence`` as KIP-192 has it: ``requested``, ``required``, ``off`` (R192-5).
 
-librdkafka knows on and off only. Whether on would work is asked for beforehand:
+librdkafka has on and off only. Whether on would work is checked first:
 
-* the broker: a short-lived idempotent producer with the same settings gets a producer id, or a fatal error that says
-  why not. So ApiVersions, authorization and contradicting settings (``acks=1``) are all judged by who has to live with
-  them.
-* the topic: its ``message.format.version``, where the broker has such a thing (before 4.0) and still heeds it (while
-  ``inter.broker.protocol.version`` is below 3.0). Below 0.11 there is no room for sequence numbers.
+* the broker: a short-lived idempotent producer with the same settings gets a producer id, or a fatal error with the
+  reason. So the broker itself judges ApiVersions, authorization and contradicting settings (``acks=1``).
+* the topic: its ``message.format.version``, if the broker has such a key (before 4.0) and still uses it (while
+  ``inter.broker.protocol.version`` is below 3.0). Formats below 0.11 have no sequence numbers.
 """
 
 from __future__ import annotations
@@ -48,13 +47,13 @@ _FIRST_FORMAT: Final = (0, 11)
 _FORMAT_IGNORED_SINCE: Final = (3, 0)
 
 SILENT: Final = logging.getLogger("cleanerd.client.probe")
-"""What fails here comes back as a reason, so librdkafka need not print it too."""
+"""Failures here are returned as a reason, so librdkafka need not print them too."""
 SILENT.addHandler(logging.NullHandler())
 SILENT.propagate = False
 
 
 def read_mode(config: Mapping[str, Any]) -> Mode:
-    """The mode that ``config`` asks for; ``requested`` when it says nothing.
+    """The mode in ``config``; ``requested`` by default.
 
     ``true`` and ``false`` are understood, with a DeprecationWarning (KIP-192).
 
@@ -81,7 +80,7 @@ def broker_obstacle_reason(config: Mapping[str, Any], timeout_s: float) -> str |
     """None when a broker gave a producer id, else its reason or that of the settings.
 
     Raises:
-        IdempotenceError: nobody answered within ``timeout_s``.
+        IdempotenceError: no broker answered within ``timeout_s``.
     """
     states: list[str] = []
     problems: list[str] = []
@@ -107,12 +106,12 @@ def broker_obstacle_reason(config: Mapping[str, Any], timeout_s: float) -> str |
     client_problem = f"; the client says: {problems[-1]}" if problems else ""
     raise IdempotenceError(
         f"no broker gave a producer id within {timeout_s:g} s{client_problem}",
-        hint=f"is bootstrap.servers right? {KEY}=off does not ask",
+        hint=f"is bootstrap.servers right? {KEY}=off skips this check",
     )
 
 
 def topic_obstacle_reason(admin: AdminClient, topic: str, timeout_s: float) -> str | None:
-    """None when the topic's message format has sequence numbers, or nobody may know, else what is in the way.
+    """Why the topic's message format has no sequence numbers; None if it has, or if that cannot be read.
 
     A topic that does not exist or must not be described counts as able: every format since 0.11 is.
     """

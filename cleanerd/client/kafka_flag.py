@@ -1,7 +1,7 @@
 """Producer and consumer for the tombstone flag of KIP-87, on kafka-python (``tombstone.mode=flag``, R87-2, R87-7).
 
-confluent-kafka cannot do it (U-25). The flag lives as long as nobody recompresses the batch: leave the topic's
-``compression.type`` at ``producer``, and know that a broker's own cleaner clears it (U-8, U-14).
+confluent-kafka cannot do it (U-25). The flag lasts until the batch is recompressed: leave the topic's
+``compression.type`` at ``producer``; a broker's own cleaner clears it (U-8, U-14).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ FLAG_RULES: Final = TopicRules(tombstone_mode="flag")
 class FlagProducer(Closeable):
     """Writes records to topics with ``tombstone.mode=flag``. ``configs`` are ``kafka.KafkaProducer``'s.
 
-    Warns of a topic whose ``compression.type`` is not ``producer``, where it may look: there the broker packs batches
-    anew and clears the flag. ``kafka`` is kafka-python's own producer.
+    Warns of a topic whose ``compression.type`` is not ``producer``, if it may read that: there the broker recompresses
+    batches and clears the flag. ``kafka`` is kafka-python's own producer.
 
     Raises:
         ConfigError: the rules have another ``tombstone.mode``.
@@ -118,7 +118,7 @@ class FlagProducer(Closeable):
         found = answer.get("topic", {}).get(topic, {}).get("compression.type", {}).get("value", "producer")
         if found != "producer":
             warnings.warn(
-                f"compression.type of topic {topic} is {found}: the broker packs batches anew and clears the tombstone "
+                f"compression.type of topic {topic} is {found}: the broker recompresses and clears the tombstone "
                 "flag of KIP-87; set it to producer",
                 stacklevel=3,
             )
@@ -155,7 +155,7 @@ class FlagConsumer(Closeable):
         return [self._consumed(record) for records in found.values() for record in records]
 
     def __iter__(self) -> Iterator[ConsumedRecord]:
-        """Records as they come; it waits for more and never ends."""
+        """Records as they come; waits for more and never ends."""
         while True:
             yield from self.poll(1.0)
 

@@ -1,8 +1,8 @@
 """kafka-python's record codec, extended by the tombstone flag of KIP-87: bit 5 of a record's attributes (U-25).
 
-kafka-python writes 0 there and does not look when it reads. A flagged record travels through it as one whose list of
-headers is a :class:`TombstoneHeaders`: the batch builder here sets the bit for such a list, the batch reader here makes
-one of the bit, and everything in between hands the list on as it is.
+kafka-python writes 0 there and ignores it when it reads. In it a flagged record is one whose list of headers is a
+:class:`TombstoneHeaders`: the batch builder here sets the bit for such a list, the batch reader here makes one from the
+bit, and all code in between passes the list on unchanged.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class FlagRecordBatch(DefaultRecordBatch):
     def _read_msg(self) -> Any:
         _, attributes_at = decode_varint(self._buffer, self._pos)
         attributes = self._buffer[attributes_at]
-        # kafka-python reads this byte as a varint, which goes wrong from 0x80 on. The checksum is behind us.
+        # kafka-python reads this byte as a varint, which fails from 0x80 on. The checksum was verified before.
         self._buffer[attributes_at] = 0
         record = super()._read_msg()
         if attributes & TOMBSTONE_FLAG:
@@ -76,7 +76,7 @@ class FlagRecordBatch(DefaultRecordBatch):
 
 
 class FlagRecords(MemoryRecords):
-    """Batches as they lie in a response or a request, the v2 ones as :class:`FlagRecordBatch`."""
+    """Batches of a response or a request, the v2 ones as :class:`FlagRecordBatch`."""
 
     __slots__ = ()
 
@@ -120,7 +120,7 @@ class FlagAccumulator(RecordAccumulator):
             self._appends_in_progress.decrement()
 
     def split_and_reenqueue(self, batch: ProducerBatch, now: float | None = None) -> int:
-        """Put two halves in the place of a batch that the broker found too large; flags stay. Returns 2."""
+        """Replace a batch that the broker found too large by two halves; flags stay. Returns 2."""
         tp = batch.topic_partition
         if self._transaction_manager and batch.has_sequence:
             self._transaction_manager.set_sequence_number(tp, batch.base_sequence)
@@ -146,7 +146,7 @@ class FlagAccumulator(RecordAccumulator):
     def await_flush_completion(self, timeout: float | None = None) -> None:
         """Wait for every record that is queued now, whatever batch it ends in.
 
-        kafka-python waits for batches, and takes one that is split meanwhile for an error.
+        kafka-python waits for batches, and would report one that is split meanwhile as an error.
 
         Raises:
             KafkaTimeoutError: not all have ended, well or not, within ``timeout`` seconds.

@@ -4,10 +4,9 @@ A plain consumer of the dirty part takes the highest offset of a key for the tru
 can be a record that lost. This view compares as the cleaner does: ``(has a version, version, offset)``, the highest
 wins; tombstones by the topic's mode; keyless records, aborted data and offsets below the log start take no part (U-2).
 
-What it cannot promise is what no reader of a versioned topic is promised (U-4). It remembers every tombstone it has
-seen, so that an older write that comes late does not bring the key back; a reader that starts after the tombstone has
-expired and was cleaned away has never seen it, and takes that write. ``tombstone.guard=forever`` removes the
-difference.
+No reader of a versioned topic has a stronger guarantee (U-4): it remembers every tombstone that it has seen, so that a
+late older write does not bring the key back. A reader that starts after the tombstone was removed has never seen it,
+and accepts that write. ``tombstone.guard=forever`` removes the difference.
 """
 
 from __future__ import annotations
@@ -28,23 +27,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReadingStart:
-    """A partition at the start of a reading. ``again``: what was read before is void, its records come once more."""
+    """A partition at the start of a reading. ``again``: earlier records are void and come once more."""
 
     log_start_offset: int
     again: bool
 
 
 class TopicSource(Protocol):
-    """Where records come from: a broker or log directories. Records of a partition come in the order of the log."""
+    """The source of records: a broker or log directories. Records of a partition come in the order of the log."""
 
     def begin(self) -> Mapping[int, ReadingStart]:
-        """Fix how far the next reading goes: to what is the end now. By partition; new ones may appear."""
+        """Fix how far the next reading goes: to the current end. By partition; new ones may appear."""
 
     def reread(self, partition: int) -> None:
         """Let the next :meth:`records` give this partition from its log start on."""
 
     def records(self, timeout_s: float) -> Iterator[ConsumedRecord]:
-        """What was not read yet, up to the end that :meth:`begin` fixed; committed data only."""
+        """Records that were not read yet, up to the end that :meth:`begin` fixed; committed data only."""
 
     def close(self) -> None:
         """Let go of connections and files."""
@@ -69,7 +68,7 @@ class LatestPartition(Mapping[bytes, "ConsumedRecord"]):
         return True
 
     def move_log_start(self, log_start_offset: int) -> bool:
-        """Records below take no part any more (U-2). True: one was a winner, and who comes after it is unknown."""
+        """Remove records below the new log start (U-2). True: one was retained, and its successor is unknown."""
         moved = log_start_offset > self.log_start_offset
         self.log_start_offset = log_start_offset
         return moved and any(record.offset < log_start_offset for _, record in self._winners.values())
@@ -107,8 +106,8 @@ class LatestState(Closeable, Mapping[bytes, "ConsumedRecord"]):
     :class:`~cleanerd.client.log_dir_topic.LogDirTopic` or a :class:`~cleanerd.client.flag_topic.FlagTopic`. All winners
     are held in memory.
 
-    Partitions are compacted one by one, so a key that lies in several (because partitions were added) has a winner in
-    each of :attr:`partitions`. Here the one with the highest version counts, then the youngest timestamp.
+    Partitions are compacted one by one, so a key in several (because partitions were added) has a retained record in
+    each of :attr:`partitions`. This returns the one with the highest version, then the youngest timestamp.
     """
 
     def __init__(self, source: TopicSource) -> None:
@@ -121,7 +120,7 @@ class LatestState(Closeable, Mapping[bytes, "ConsumedRecord"]):
         When the log start has passed a winner, or the log was cut, that partition is read again from its beginning.
 
         Raises:
-            ClientError: the broker refused, or the end was not reached in time; the next call goes on from there.
+            ClientError: the broker refused, or the end was not reached in time; the next call continues from there.
             CleanerdError: a file cannot be read, or is damaged.
         """
         for number, beginning in self._source.begin().items():
@@ -134,9 +133,9 @@ class LatestState(Closeable, Mapping[bytes, "ConsumedRecord"]):
         return [record for record in self._source.records(timeout_s) if self.partitions[record.partition].take(record)]
 
     def follow(self, *, pause_s: float = 1.0, timeout_s: float = 60.0) -> Iterator[ConsumedRecord]:
-        """Every record that wins its key from now on, tombstones included, for ever.
+        """Every record that is retained for its key from now on, tombstones included; never ends.
 
-        Looks again ``pause_s`` after it found nothing new. Raises what :meth:`update` does.
+        Reads again ``pause_s`` after it found nothing new. Raises as :meth:`update`.
         """
         while True:
             won = self.update(timeout_s)

@@ -1,7 +1,7 @@
 """A topic in the log directories of a broker: the source of a :class:`~cleanerd.client.latest_state.LatestState`.
 
-What a ``read_committed`` consumer would see, from the files alone: from the log start offset up to the high watermark
-of the last checkpoint, no further than the first open transaction, without what was aborted.
+The records that a ``read_committed`` consumer would see, from the files alone: from the log start offset to the high
+watermark of the last checkpoint, but not beyond the first open transaction, without aborted data.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from cleanerd.policy.transaction import AbortedTransactions
     from cleanerd.segments.segment import Segment
 
-"""What one batch may unpack to."""
+"""Limit of one decompressed batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,11 @@ class _BatchRun(ChunkResult):
 
 
 class LogDirTopic:
-    """Reads a topic's partitions from ``log_dirs``, all of it each time: nothing tells what a cleaning has changed.
+    """Reads a topic's partitions from ``log_dirs``, all of it each time, because changes by a cleaning are not visible.
 
     Best with the broker stopped. Beside a running one the high watermark is that of its last checkpoint, and a segment
-    that it deletes meanwhile is an error. ``whole_log``: up to the end, whatever the high watermark; what is above it
-    may never have been acknowledged.
+    that it deletes meanwhile is an error. ``whole_log``: up to the end, whatever the high watermark; data above it may
+    never have been acknowledged.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class LogDirTopic:
                 if name.topic != self.topic:
                     continue
                 if name.partition in self._logs:
-                    raise ClientError(f"{name} lies in two log directories", where=str(path))
+                    raise ClientError(f"{name} is in two log directories", where=str(path))
                 if name not in log_dir.high_watermarks and not self._whole_log:
                     raise ClientError(
                         f"the high watermark of {name} is not known",
@@ -101,7 +101,7 @@ class LogDirTopic:
         """See :class:`~cleanerd.client.latest_state.TopicSource`.
 
         Raises:
-            CorruptionError: a batch below the bound is damaged, or an index or snapshot is.
+            CorruptionError: a batch below the bound, an index or a snapshot is damaged.
             CleanerdError: a file cannot be read.
         """
         for log_dir, log in self._logs.values():
@@ -144,7 +144,7 @@ class LogDirTopic:
 
 
 def _parts(reader: SegmentReader, segment: Segment, bound: int, *, may_be_torn: bool) -> Iterator[_BatchRun]:
-    """The segment's batches below ``bound``; of one that may be torn, damage at ``bound`` or beyond is its end."""
+    """The segment's batches below ``bound``; if it may be torn, damage at ``bound`` or beyond is its end."""
     position, end = 0, segment.base
     try:
         for part in reader.chunks(segment, _scan):
@@ -155,7 +155,7 @@ def _parts(reader: SegmentReader, segment: Segment, bound: int, *, may_be_torn: 
     except CorruptionError as error:
         if not may_be_torn:
             raise
-        # Nothing came of the piece that the damage is in: once more, up to there.
+        # The damaged piece returned nothing: read it once more, up to the damage.
         for part in reader.chunks(replace(segment, size_bytes=error.position), _scan, start=position):
             yield part
             end = _end(part)
@@ -184,7 +184,7 @@ def _visible(part: _BatchRun, aborted: AbortedTransactions, where: str, bound: i
     transactional = ((batches.attributes & TRANSACTIONAL) != 0) & ~is_legacy
     control = ((batches.attributes & CONTROL) != 0) & ~is_legacy
     gone = aborted.covers(batches.producer_id, batches.base_offset, batches.last_offset) & transactional
-    # A legacy wrapper's frame has its last offset, so every row below the bound has records below it or none.
+    # A legacy wrapper's frame has its last offset, so every row below the bound has only records below it, or none.
     for row in np.flatnonzero(~control & ~gone).tolist():
         if not is_legacy[row] and batches.base_offset[row] >= bound:
             return

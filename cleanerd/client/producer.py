@@ -42,13 +42,13 @@ _NOT_OURS: Final = {
 class Producer:
     """Writes records that the topic's strategy and tombstone mode make sense of.
 
-    ``config`` is librdkafka's, but ``enable.idempotence`` takes ``requested`` (the default), ``required`` and ``off``;
-    the first two ask a broker when the producer is made, and the topic's configuration before its first record.
-    ``rules`` are those of all topics, or one each by name. Not for several threads at once.
+    ``config`` is librdkafka's, but ``enable.idempotence`` takes ``requested`` (the default), ``required`` and ``off``.
+    The first two query a broker when the producer is created, and the topic's configuration before its first record.
+    ``rules``: those of all topics, or one each by name. Not for several threads at once.
 
     Raises:
         ConfigError: a bad ``enable.idempotence``, or a key that only confluent-kafka's own producer takes.
-        IdempotenceError: it is required and not supported; or nobody answered within ``connect_timeout_s``.
+        IdempotenceError: it is required and not supported; or no broker answered within ``connect_timeout_s``.
         FlagModeError: ``rules`` have ``tombstone.mode=flag``.
         ClientError: librdkafka refuses the settings.
     """
@@ -86,7 +86,7 @@ class Producer:
 
     @property
     def why_not_idempotent(self) -> dict[str, str]:
-        """What kept ``requested`` from being on: by topic, and under "" where it is the broker or the settings."""
+        """Why ``requested`` is not on: by topic, and under "" because of the broker or the settings."""
         return dict(self._why_not)
 
     def produce(
@@ -110,7 +110,7 @@ class Producer:
         Raises:
             TombstoneError, VersionError: see :class:`~cleanerd.client.rules.TopicRules`.
             FlagModeError: the topic's tombstones are flags.
-            IdempotenceError: it is required, and this topic's message format has no room for it.
+            IdempotenceError: it is required, and this topic's message format does not support it.
             ClientError: librdkafka does not take the record.
         """
         rules = self._rules.of(topic)
@@ -200,7 +200,7 @@ class Producer:
             )
 
     def _producer(self, *, idempotent: bool) -> confluent_kafka.Producer:
-        """Idempotence is a whole producer's, so a topic that cannot have it gets another one."""
+        """Idempotence applies to a whole producer, so a topic that cannot have it gets another one."""
         if idempotent not in self._producers:
             try:
                 self._producers[idempotent] = confluent_kafka.Producer({**self._config, idempotence.KEY: idempotent})

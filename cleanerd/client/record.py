@@ -37,7 +37,7 @@ class ConsumedRecord:
 
     @property
     def version(self) -> int | None:
-        """What the topic's strategy compares; None when the record has no version, or the strategy no use for one."""
+        """The version that the topic's strategy compares; None if the record has none, or the strategy uses none."""
         return self.rules.version(self.timestamp_ms, self.headers)
 
     @property

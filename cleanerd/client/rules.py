@@ -1,4 +1,4 @@
-"""What of a topic's configuration a client has to know: whose version wins, and what a tombstone is (R280, R87)."""
+"""The topic configuration that a client needs: whose version is retained, and what a tombstone is (R280, R87)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TOMBSTONE_FLAG: Final = 0x20
 """Bit 5 of a v2 record's attributes (KIP-87). In a batch's attributes bit 5 means control batch: another byte."""
 TOMBSTONE_VALUE: Final = b"true"
 NO_TOMBSTONE: Final = frozenset({None, b"", b"0", b"false"})
-"""Values of the tombstone header that say the opposite of one (R87-4)."""
+"""Values of the tombstone header that deny a tombstone (R87-4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +141,8 @@ class TopicRules:
         A record without one loses to every record that has one (R280-6), so it is refused here.
 
         Raises:
-            VersionError: the strategy is ``header`` and there is no well formed version; or it is another one and there
-                is a ``version``; or it does not fit into 64 bits.
+            VersionError: the strategy is ``header`` and there is no valid version; or it is another one and there is a
+                ``version``; or it does not fit into 64 bits.
         """
         if self.strategy != "header":
             if version is not None:
@@ -195,5 +195,5 @@ class RulesByTopic:
         return self._each.get(topic, self._all)
 
     def every(self) -> tuple[TopicRules, ...]:
-        """All that somebody set."""
+        """All rules that were given."""
         return (self._all, *self._each.values())

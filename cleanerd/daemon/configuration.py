@@ -59,7 +59,7 @@ class Configuration:
         before = self.settings
         settings = self.reread()
         log_dirs = log_dirs_of(settings, known=self.log_dirs)
-        # The state directory of the next start was looked at just now; it is this one that is written to until then.
+        # The state directory of the next start was checked just now; until then this one is written to.
         require_outside(before.daemon.cleanerd_state_dir, [path for path in log_dirs if path not in self.log_dirs])
         keys = tuple(key for key in settings.origins if settings.value(key) != before.value(key))
         later = tuple(key for key in keys if key in NEEDS_RESTART)
@@ -73,12 +73,12 @@ class Configuration:
         return ReloadedKeys(keys, later)
 
     def mark_scanned(self, generation: int) -> None:
-        """Everything was looked at, by the settings of that generation."""
+        """All partitions were scanned, by the settings of that generation."""
         self._looked_generation = generation
 
     @property
     def is_behind(self) -> bool:
-        """Whether not everything was looked at yet by the settings that count."""
+        """Whether not all partitions were scanned yet with the current settings."""
         return self._looked_generation != self.generation
 
     def window_is_open(self) -> bool:

@@ -1,7 +1,7 @@
-"""The control socket: one JSON object a line, asked and answered (0600, the daemon's user and root only).
+"""The control socket: one JSON object per line, request and answer (0600, the daemon's user and root only).
 
 ``{"op": "pause", "partition": "orders-0"}`` -> ``{"ok": true, "result": {...}}`` or ``{"ok": false, "error": "...",
-"code": 4}``, where the code is the exit code of the verb that asked.
+"code": 4}``, where the code is the exit code of the command that sent it.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ MAX_REQUEST_BYTES: Final = 4 << 20
 MAX_CLIENTS: Final = 32
 IDLE_SECONDS: Final = 300.0
 DIRECTORY_LOCK_SECONDS: Final = 10.0
-"""Another daemon that starts keeps the directory for milliseconds; anybody who can read it can keep it for ever."""
+"""A starting daemon holds the directory for milliseconds; any user who can read it can hold it indefinitely."""
 _TOO_LONG: Final = b"\0"
-"""Instead of a line that nobody can hold; no line is that, for each ends with a line feed."""
+"""Replaces a line that is too long; no line equals it, for each ends with a line feed."""
 _CREDENTIALS: Final = struct.Struct("=iII")
 """``struct ucred``: process, user, group."""
 
 _log = structlog.get_logger()
 
 Handler: TypeAlias = "Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any] | bytes]]"
-"""What does an operation, given the request."""
+"""Executes an operation, given the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class ControlServer:
 
     A handler whose result is large returns it as JSON: what thousands of partitions take to write holds up the loop.
 
-    ``note`` is told of every operation that a handler answered: its name, the request, who asked, why it was refused.
+    ``note`` receives every operation that a handler answered: its name, the request, the caller, the refusal.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class ControlServer:
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
-            # Two that begin at once must not both find that nobody answers, and one remove the other's socket.
+            # Two daemons that start at once must not both find no listener, and one remove the other's socket.
             directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 await self._acquire_directory(directory)
@@ -101,7 +101,7 @@ class ControlServer:
             ) from error
 
     async def _acquire_directory(self, directory: int) -> None:
-        """Wait for the directory's lock, but not for ever: a reader of the directory must not hold up the start."""
+        """Wait for the directory's lock, for a limited time: a reader of the directory must not delay the start."""
         until = time.monotonic() + self._alone_seconds
         while True:
             try:
@@ -121,7 +121,7 @@ class ControlServer:
 
     async def _listen(self) -> None:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        # Restricted before anybody can connect: the mode of a socket file is that of the descriptor it is bound to.
+        # Restricted before any client can connect: the mode of a socket file is that of the descriptor it is bound to.
         os.fchmod(listener.fileno(), stat.S_IRUSR | stat.S_IWUSR)
         before = os.umask(0o177)
         try:
@@ -138,7 +138,7 @@ class ControlServer:
         self._server.close()
         for client in list(self._clients):
             client.cancel()
-        with contextlib.suppress(OSError):  # where somebody removed ours, another daemon's may be there by now
+        with contextlib.suppress(OSError):  # if ours was removed, another daemon's may be there by now
             if os.path.samestat(os.lstat(self.path), self._bound):
                 self.path.unlink()
         self._server = None
@@ -148,7 +148,7 @@ class ControlServer:
             return
         try:
             _, writer = await asyncio.open_unix_connection(str(self.path))
-        except (ConnectionRefusedError, FileNotFoundError):  # nobody listens there any more
+        except (ConnectionRefusedError, FileNotFoundError):  # no process listens there any more
             self.path.unlink(missing_ok=True)
             return
         except OSError as error:  # another user's, or one of a process that is too busy to take us
@@ -156,7 +156,7 @@ class ControlServer:
             raise RefusedError(message, where=str(self.path), hint="end it, or set cleanerd.control.socket") from error
         writer.close()
         raise RefusedError(
-            "another cleanerd answers there", where=str(self.path), hint="one daemon looks after a log directory"
+            "another cleanerd answers there", where=str(self.path), hint="one daemon manages a log directory"
         )
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -170,7 +170,7 @@ class ControlServer:
             while line := await within(IDLE_SECONDS, _line(reader)):
                 answer = await self._answer(line, peer)
                 writer.write(_encoded(answer))
-                # Who does not read is not waited for.
+                # A client that does not read is not waited for.
                 await within(IDLE_SECONDS, writer.drain())
                 if line == _TOO_LONG:
                     return
@@ -206,7 +206,7 @@ class ControlServer:
 async def _line(reader: asyncio.StreamReader) -> bytes:
     try:
         return await reader.readline()
-    except ValueError:  # what StreamReader makes of a line above its limit
+    except ValueError:  # StreamReader's error for a line above its limit
         return _TOO_LONG
 
 
@@ -218,7 +218,7 @@ def _encoded(answer: Mapping[str, Any]) -> bytes:
 
 
 def _peer_of(writer: asyncio.StreamWriter) -> Peer:
-    """Who asks, by the kernel's word (SO_PEERCRED)."""
+    """The caller, as reported by the kernel (SO_PEERCRED)."""
     connection = writer.get_extra_info("socket")
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _gid = _CREDENTIALS.unpack(credentials)

@@ -1,4 +1,4 @@
-"""What people ask the running daemon for: the operations of the control socket, and ``explain``."""
+"""Operators' requests to the running daemon: the operations of the control socket, and ``explain``."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
 
 class ControlApi:
-    """Answers what is asked. ``reload`` reads the settings again; raises CleanerdError.
+    """Answers requests. ``reload`` reads the settings again; raises CleanerdError.
 
-    ``write`` has a thread do what writes, in the order of the calls, and then says what came of it: the event loop
-    waits for no disk.
+    ``write`` runs a writing function in a thread, in the order of the calls, and then passes its result on: the event
+    loop waits for no disk.
     """
 
     def __init__(
@@ -89,11 +89,11 @@ class ControlApi:
         }
 
     async def explain(self, name: str) -> dict[str, Any]:
-        """Why the partition is or is not cleaned now: what ``cleanerd explain --json`` says, and the daemon's own part.
+        """Why the partition is or is not cleaned now: ``cleanerd explain --json``, and the daemon's part.
 
         Raises:
             ConfigError: no such partition.
-            CleanerdError: it cannot be looked at.
+            CleanerdError: it cannot be read.
         """
         tracked = self._partition(name)
 
@@ -107,13 +107,13 @@ class ControlApi:
         try:
             answer = await self._look_loop.run_in_scanner(Path(tracked.path), look)
         except WorkerDiedError as error:
-            raise RefusedError(f"could not be looked at: {error}", where=name) from error
+            raise RefusedError(f"could not be read: {error}", where=name) from error
         if isinstance(answer, CleanerdError):
             raise answer
         return explain_answer(self._fleet, tracked, answer)
 
     async def _status(self, _request: Mapping[str, Any]) -> bytes:
-        # Thousands of partitions take a while to spell out, and nobody else should wait for it.
+        # Thousands of partitions take a while to encode, and no other request should wait for it.
         async with self._status_turn:
             return await asyncio.to_thread(self._status_body.plain, self._publisher.view)
 
@@ -129,7 +129,7 @@ class ControlApi:
         return {"operations": [asdict(each) for each in found]}
 
     def note(self, operation: str, request: Mapping[str, Any], peer: Peer, refused: str) -> None:
-        """Something was asked for over the socket: what changes anything goes into the journal."""
+        """A request over the socket: log it if it changes anything."""
         if operation in JOURNALED:
             try:
                 words = tuple(_string_list(request))
@@ -138,7 +138,7 @@ class ControlApi:
             self._write_down(Operation(wall_ms(), operation, words, peer.uid, peer.pid, refused))
 
     def note_signal(self, refused: str) -> None:
-        """SIGHUP: nobody says who sent it."""
+        """SIGHUP: its sender is unknown."""
         self._write_down(Operation(wall_ms(), "reload", (), None, None, refused))
 
     def _write_down(self, operation: Operation) -> None:
@@ -149,7 +149,7 @@ class ControlApi:
         return self._reload_settings()
 
     async def _trigger(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Clean them now, whatever their dirty ratio and the windows say: all, or none if one that is named cannot be.
+        """Clean them now, whatever their dirty ratio and the windows: all, or none if one of the named cannot be.
 
         Those of a pattern that cannot be are left out, unless that is all of them.
         """
@@ -171,7 +171,7 @@ class ControlApi:
                 tracked.touch()
                 running = tracked.trigger is not None
                 entry = {"partition": str(name), "work": self._fleet.work_of(tracked), "running": running}
-                # It is tried all the same: what was in the way may have been seen to since.
+                # It is tried nevertheless: the obstacle may be gone.
                 was = tracked.look.reason if tracked.look is not None and tracked.look.refused else ""
                 triggered.append({**entry, "was_refused": was} if was else entry)
         self._schedule()
@@ -179,7 +179,7 @@ class ControlApi:
         return {"triggered": triggered, "left_out": left_out}
 
     def _not_now_reason(self, tracked: PartitionEntry) -> str:
-        """What keeps a partition from being cleaned although somebody asks for it."""
+        """Why a partition is not cleaned although it is requested."""
         if tracked.excluded:
             return tracked.excluded
         if self._fleet.pauses.everything:
@@ -198,7 +198,7 @@ class ControlApi:
         return {"paused": "all" if names is None else names, "stopped": stopped}
 
     async def _resume(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """End the pauses of some partitions, or that of everything; says too what stays paused."""
+        """End the pauses of some partitions, or that of everything; also returns the remaining ones."""
         before = self._fleet.pauses
         wanted = self._select(request, everything=True)
         names = sorted(map(str, wanted)) if wanted else None
@@ -243,7 +243,7 @@ class ControlApi:
         return "it waits for cleanerd.windows (cleanerd trigger does not)"
 
     async def _outcomes(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """OP-12: what came of the last trigger of each partition that is named; ``pending``: nothing yet."""
+        """OP-12: the result of the last trigger of each named partition; ``pending``: none yet."""
         found = []
         for name in _string_list(request):
             here = next(iter(self._fleet.named(name)), None)
@@ -262,7 +262,7 @@ class ControlApi:
         self._publisher.publish()
 
     async def _save_pauses(self) -> None:
-        """Whoever asked is answered when it is on the disk, or when that takes long: it is done all the same."""
+        """The answer waits for the file, but not long: the pause is effective nevertheless."""
         self._write(partial(save_pauses, self._state_dir, self._fleet.pauses), self._report_unwritten)
         self._publisher.publish()
         if not await self._written():
@@ -286,11 +286,11 @@ class ControlApi:
             self._publisher.publish()
 
     def _select(self, request: Mapping[str, Any], *, everything: bool = False) -> PartitionSelection:
-        """What a request is about; nobody named is an error, or means ``everything``."""
+        """The partitions of a request; none named is an error, or means ``everything``."""
         words = _string_list(request)
         if not words and not everything:
             raise ConfigError("no partition was named", hint=METAVAR)
-        # A partition that went away while it was paused can still be resumed.
+        # A partition that disappeared while it was paused can still be resumed.
         gone = (parse_topic_partition_dir(name) for name in self._fleet.pauses.names)
         there = (tracked.name for tracked in self._fleet.partitions.values())
         known = [*there, *(name for name in gone if name is not None and request.get("op") == "resume")]

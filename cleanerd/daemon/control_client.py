@@ -1,4 +1,4 @@
-"""The daemon, asked through its control socket: what the verbs use. Small, because each of them starts with it."""
+"""Requests to the daemon through its control socket, for commands. Small, because every command imports it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DAEMON_SECONDS: Final = 5.0
 PARTITION_FACTS: Final = ("log_dir", "phase", "outlook", "mode", "reason", "next_purge_ms")
 
 UNKNOWN: Final = "the daemon knows no such compacted partition or topic"
-"""What is said of a name that means nothing to it."""
+"""The answer for a name that the daemon does not know."""
 
 
 def control_socket(settings: Settings, environ: Mapping[str, str] | None = None) -> Path:
@@ -41,20 +41,20 @@ def control_socket(settings: Settings, environ: Mapping[str, str] | None = None)
 
 
 def find_control_socket(settings: Settings, environ: Mapping[str, str] | None = None) -> Path:
-    """Where a daemon is likely to listen, for who is not started by systemd: there, else below ``/run``."""
+    """Where a daemon is likely to listen: from systemd's environment, else below ``/run``."""
     path = control_socket(settings, environ)
     usual = RUNTIME_DIRECTORY / SOCKET_NAME
     if settings.daemon.cleanerd_control_socket is not None:
         return path
-    # Not Path.exists: to whom a directory is closed, connecting says that and what to do.
+    # Not Path.exists: for a closed directory, connecting reports that and what to do.
     return usual if not os.path.exists(path) and os.path.exists(usual) else path
 
 
 def send_request(path: Path, operation: str, *, timeout_seconds: float = 30.0, **values: Any) -> dict[str, Any]:
-    """Ask the daemon one thing.
+    """Send one request to the daemon.
 
     Raises:
-        RefusedError: nobody answers, or it says no (then with the daemon's own words).
+        RefusedError: no daemon answers, or it refuses (then with its own message).
     """
     request = json.dumps({"op": operation, **values}).encode() + b"\n"
     try:
@@ -66,9 +66,9 @@ def send_request(path: Path, operation: str, *, timeout_seconds: float = 30.0, *
                 data = answers.readline(MAX_ANSWER_BYTES)
         return _result(json.loads(data))
     except (OSError, *DAMAGE) as error:
-        why = "it sent nothing, or what is no answer of a daemon"
+        why = "it sent no answer, or a malformed one"
         if isinstance(error, OSError):
-            why = error.strerror or str(error)  # a path that is too long, and time that ran out, have no number
+            why = error.strerror or str(error)  # a path that is too long, and a timeout, have no number
         hint = "is cleanerd run running, and as which user? see cleanerd.control.socket"
         if isinstance(error, PermissionError):
             hint = "only the daemon's user and root may ask it: run this as one of them"
@@ -76,7 +76,7 @@ def send_request(path: Path, operation: str, *, timeout_seconds: float = 30.0, *
 
 
 def daemon_facts(settings: Settings, log_dir: Path, name: TopicPartition | None = None) -> dict[str, dict[str, Any]]:
-    """D-17: what a daemon that looks after ``log_dir`` does with its partitions, by name; empty without an answer.
+    """D-17: what the daemon of ``log_dir`` does with its partitions, by name; empty without an answer.
 
     ``name``: of this one alone, for which the daemon reads the log again.
     """
@@ -99,7 +99,7 @@ def daemon_facts(settings: Settings, log_dir: Path, name: TopicPartition | None 
 
 
 def _result(answer: dict[str, Any]) -> dict[str, Any]:
-    """What it found; raises what it refused, and one of ``DAMAGE`` where it is no answer."""
+    """The answer's result; raises its refusal, and one of ``DAMAGE`` for a malformed answer."""
     if not answer.get("ok"):
         refused = CleanerdError(str(answer.get("error")))
         refused.exit_code = int(answer.get("code", 1))

@@ -1,4 +1,4 @@
-"""What a partition's directory was when it was looked at: whether it is to be looked at anew is told by that."""
+"""The state of a partition's directory at its scan, which shows whether it has to be scanned again."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from cleanerd.segments.partition import DirectoryListing, PartitionLog
 
 FORCED_SCAN_MS: Final = 600_000
-"""Every partition is looked at so often whatever its directory's time says."""
+"""Every partition is scanned this often whatever its directory's time."""
 
 
 @dataclass(slots=True)
 class DirectorySnapshot:
-    """What a partition was when it was last looked at.
+    """The state of a partition at its last scan.
 
-    ``files`` is the number of what was listed, ``active`` where its log ended: base offset and bytes. ``settled``:
-    only a change there, or time (``again_ms``), can change the answer. ``jobs_ended``: how many had when a job saw it
-    at its end; what a look tells that was asked for before counts for nothing. ``settings``: those that such a job went
-    by, None for the looks' own. ``since``: the moment from which on its log did not get shorter.
+    ``files``: the hash of the listing; ``active``: the log's end then, base offset and bytes. ``settled``: only a
+    change there, or time (``again_ms``), can change the result. ``jobs_ended``: how many jobs had ended when a job
+    scanned it at its end; results of earlier scans are ignored. ``settings``: those of such a job, None for the scans'
+    own. ``since``: the moment from which on its log did not get shorter.
     ``expiry``: up to which delete horizon tombstones could go; ``purge_ms``: the next horizon, as far as it is known.
     """
 
@@ -59,7 +59,7 @@ class DirectorySnapshot:
         mode: str,
         listed: DirectoryListing | None,
     ) -> Self:
-        """What ``look``, made of ``reading``, rests on; ``listed``: the directory then; None: it shows more."""
+        """The facts behind ``look``, made of ``reading``; ``listed``: the directory then; None: it shows more."""
         again_ms = look.looked_ms + FORCED_SCAN_MS + hash(look.name) % (FORCED_SCAN_MS // 4)
         if look.again_ms is not None:
             again_ms = min(again_ms, look.again_ms)
@@ -79,13 +79,13 @@ class DirectorySnapshot:
         )
 
     def waits_otherwise(self, partition: int, config: TopicConfig | None, now_ms: int) -> bool:
-        """Whether what its tombstones wait for has come, or is another broker now, by a newer ``config`` (U-73)."""
+        """Whether the condition that its tombstones wait for has come, or changed, by a newer ``config`` (U-73)."""
         if self.expiry.at_ms is None or config is None or config.replicas is None:
             return False
         bound = config.replicas.bound(partition, now_ms)
         if bound.missing != self.expiry.missing:
             return True
-        # What the next look would find due, the last one did not.
+        # A partition that the next scan would find due, but the last one did not.
         return self.purge_ms is not None and self.expiry.expiry_ms(now_ms) < self.purge_ms <= bound.expiry_ms(now_ms)
 
     def inherit_since(self, before: DirectorySnapshot | None) -> None:
@@ -96,7 +96,7 @@ class DirectorySnapshot:
 
 
 def mtime_ns(path: str) -> int:
-    """When a name in the directory changed last; -1 when it cannot be asked, or a later change may have that time."""
+    """When a name in the directory changed last; -1 if unknown, or if a later change may have that time."""
     try:
         return directory_time(path).to_compare_ns
     except OSError:
@@ -104,7 +104,7 @@ def mtime_ns(path: str) -> int:
 
 
 def listed(path: str) -> list[tuple[str, int]] | None:
-    """Names and inodes of what lies in the directory; None when it cannot be listed."""
+    """Names and inodes in the directory; None if it cannot be listed."""
     try:
         with os.scandir(path) as entries:
             return [(each.name, each.inode()) for each in entries]
@@ -113,7 +113,7 @@ def listed(path: str) -> list[tuple[str, int]] | None:
 
 
 def files_in(path: str) -> int:
-    """The number of what lies in the directory; -1 when it cannot be listed."""
+    """The hash of the directory's names; -1 if it cannot be listed."""
     return -1 if (found := listed(path)) is None else number_of(found)
 
 

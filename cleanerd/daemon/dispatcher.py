@@ -1,4 +1,4 @@
-"""Hands jobs to the workers: who is next, how many at once, and what follows when one is done."""
+"""Gives jobs to the workers: which is next, how many at once, and what follows their end."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class JobTools:
-    """What every job gets. ``run`` does one, in a worker's thread."""
+    """The inputs of every job. ``run`` executes one, in a worker's thread."""
 
     store: StateStore
     marks: InFlightMarkers
@@ -69,9 +69,9 @@ class JobTools:
 class Dispatcher:
     """``running``: the jobs that workers have.
 
-    ``look_again`` looks at a partition whose job has ended, ``looked`` gets what the job itself has seen of it,
-    ``changed`` is called when there is something new to show, ``broke`` gets a bug of the daemon's own: it must not go
-    on with half of its books written.
+    ``look_again`` scans a partition whose job has ended; ``looked`` receives the job's own scan; ``changed`` is called
+    when there is something new to show; ``broke`` receives a bug of the daemon's own: it must not continue with half of
+    its books written.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Dispatcher:
         self.schedule()
 
     def _may_schedule(self) -> bool:
-        # What is known goes by settings that may not count any more: the mode, who is excluded.
+        # The state depends on settings that may be outdated: the mode, the excluded topics.
         return not self._ending.is_set() and not self._configuration.is_behind
 
     def _limits(self) -> ScheduleLimits:
@@ -161,7 +161,7 @@ class Dispatcher:
         return bool(chosen)
 
     def _estimate(self) -> None:
-        """If a worker has nothing else to do; not beside a suspect: nobody else is to be one when the process dies."""
+        """If a worker is idle; not beside a suspect, which has to be the only one if the process dies."""
         if not self._may_schedule() or not self._configuration.window_is_open():
             return
         alone = self._queue.has_suspects or any(job.alone for job in self.running.values())
@@ -181,7 +181,7 @@ class Dispatcher:
         job = None if work is None else self._job(tracked, trigger, work)
         if job is None:
             return
-        # Cleaning comes first: the thread that an estimate has is free after the next stretch.
+        # Cleaning comes first: an estimate's thread is free after its next range.
         self.estimator.stop(lambda _job: True)
         self._fleet.begun(tracked.key, trigger)
         self.running[tracked.key] = job
@@ -248,7 +248,7 @@ class Dispatcher:
         self._changed()
 
     async def _rescan(self, tracked: PartitionEntry) -> bool:
-        """A disk that hangs does not hold up the end: False when that came first."""
+        """A disk that hangs does not delay the end: False when that came first."""
         looking = asyncio.ensure_future(self._look_again(tracked))
         ending: asyncio.Future[Any] = asyncio.ensure_future(self._ending.wait())
         await asyncio.wait([looking, ending], return_when=asyncio.FIRST_COMPLETED)
@@ -268,7 +268,7 @@ class Dispatcher:
         return len(jobs)
 
     def clear_failures(self, tracked: PartitionEntry) -> None:
-        """End its quarantine. It comes last and alone: were it what kills the process, the others are done before."""
+        """End its quarantine. It comes last and alone: if it kills the process, the others are done before."""
         if tracked.look is not None:
             tracked.suspect = self._tools.marks.clear_failures(tracked.look.log_dir, tracked.name)
         self._fleet.clear_failures(tracked)

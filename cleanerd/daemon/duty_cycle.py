@@ -1,14 +1,14 @@
-"""What is done again and again has a small share of the time, so that more partitions make it rarer, not dearer."""
+"""Limits repeated work to a small share of the time, so that more partitions make it rarer, not dearer."""
 
 from __future__ import annotations
 
 from typing import Final
 
 OF_THE_LOOP: Final = 200
-"""The event loop looks at all partitions for one part in so many of its time."""
+"""The event loop passes over all partitions in at most this part of its time."""
 
 OF_A_VIEW: Final = 400
-"""A view of all partitions is made for one part in so many of the time."""
+"""Views of all partitions are built in at most this part of the time."""
 
 
 def pause_seconds(took_seconds: float, share: int) -> float:

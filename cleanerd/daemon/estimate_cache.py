@@ -1,7 +1,7 @@
-"""What cleanings would save, kept over a restart in ``savings.json`` of the state directory.
+"""The estimates of reclaimable bytes, kept over a restart in ``savings.json`` of the state directory.
 
-Written now and then and when the daemon ends. Nothing depends on it: what cannot be read counts as absent and is found
-out anew. A log that is not to the byte the one that it was found out for gets nothing of it.
+Written now and then and when the daemon ends. Nothing depends on it: an unreadable file is ignored and estimates are
+made again. An estimate is used only if the log is the same to the byte.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _METHODS: Final = frozenset({"exact", "sample"})
 class EstimateCache:
     """Those of the daemon before; called by the daemon's event loop alone.
 
-    ``write`` as with ``TrendRing``: it has the first of its arguments done, and calls the second with what came of it.
+    ``write`` as with ``TrendRing``: it executes its first argument, and calls the second with the result.
     """
 
     def __init__(self, state_dir: Path, write: Write, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -51,7 +51,7 @@ class EstimateCache:
         self._saved_at = self._clock()
 
     def recall(self, key: Key, look: PartitionScan) -> JobReclaimable | None:
-        """What is known of the log that was looked at for the first time; None unless it is still the same log."""
+        """The estimate for a log at its first scan; None unless it is still the same log."""
         topic_id, fingerprint, saving = self._kept.pop(key, (None, "", None))
         if saving is None or (topic_id, fingerprint) != (look.topic_id, look.fingerprint):
             return None
@@ -67,7 +67,7 @@ class EstimateCache:
             for tracked in partitions
             if tracked.saving is not None and tracked.look is not None and tracked.saving.is_of(tracked.look)
         ]
-        # Thousands of them take a moment in JSON, and nobody is to wait for that.
+        # Thousands of them take a moment in JSON, and no request should wait for that.
         self._write(lambda: try_write(self._path, _written(entries)), lambda _problem: None)
 
 

@@ -1,7 +1,7 @@
 """Finds out, while there is nothing to clean, what cleaning each partition would save.
 
-One at a time, by a worker that is free, and for a twentieth of the time at the most. Who cleans never waits for it: it
-is stopped, and tried again later.
+One at a time, by an idle worker, and for a twentieth of the time at most. A cleaning never waits for it: it is stopped,
+and tried again later.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """How the C library keeps memory for a process that runs for months.
 
-glibc gives each thread that allocates a heap of its own, up to eight for each core, and what is freed in one of them
-serves no other. Workers, looks and HTTP take turns with large texts and buffers, so each heap grows to the largest of
-all of them: with ten threads a daemon grew by 1 MiB a minute for a quarter of an hour (``make soak``) while
-what was in use stayed the same. Two heaps are enough, as Python lets one thread at a time allocate anyway. What is free
-in the middle of them goes back to the system every minute; that takes about a millisecond.
+glibc gives each allocating thread a heap of its own, up to eight for each core, and freed memory serves its own heap
+only. Workers, scans and HTTP alternate with large texts and buffers, so each heap grows to the largest of all. With ten
+threads a daemon grew by 1 MiB a minute for a quarter of an hour (``make soak``) while the memory in use stayed the
+same. Two heaps are enough, as Python lets one thread at a time allocate anyway. Free memory in the middle of them
+returns to the system every minute; that takes about a millisecond.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _M_ARENA_MAX: Final = -8
 def limit_malloc_arenas(environ: Mapping[str, str] | None = None) -> bool:
     """Before the first thread begins; returns whether it was done.
 
-    Not where the operator said how many (``MALLOC_ARENA_MAX``), and not with another C library, which has no need.
+    Not if the operator set a number (``MALLOC_ARENA_MAX``), and not with another C library, which does not need it.
     """
     environment = os.environ if environ is None else environ
     if "MALLOC_ARENA_MAX" in environment or "glibc.malloc.arena_max" in environment.get("GLIBC_TUNABLES", ""):

@@ -1,4 +1,4 @@
-"""Tells systemd how the service is doing: datagrams to ``$NOTIFY_SOCKET``. Silent where there is none."""
+"""Reports the service's state to systemd: datagrams to ``$NOTIFY_SOCKET``. Silent without it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Notifier:
-    """The service manager's end of the line. Nothing here fails: whoever does not listen is not told."""
+    """The service manager's socket. Nothing here fails if it does not listen."""
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         environment = os.environ if environ is None else environ
@@ -24,28 +24,28 @@ class Notifier:
 
     @property
     def is_active(self) -> bool:
-        """Whether a service manager listens: without one nothing need be put into words."""
+        """Whether a service manager listens; without one no text is needed."""
         return self._address.startswith(("/", "@"))
 
     def ready(self, status: str) -> None:
-        """Started, or done with reloading. Who never hears of it ends the daemon: see :meth:`again`."""
+        """Started, or done with reloading. If that message is lost, systemd ends the daemon: see :meth:`again`."""
         self._begun = True
         self._shown = _line(status)
         message = f"READY=1\nSTATUS={self._shown}"
         self._owed = "" if self._send(message) else message
 
     def resend(self) -> None:
-        """Say what was not heard, because too much waited to be read there."""
+        """Send a message again that did not fit into the socket's queue."""
         if self._owed and self._send(self._owed):
             self._owed = ""
 
     def status(self, text: str) -> None:
-        """One line for ``systemctl status``, where it is another one than before."""
+        """One line for ``systemctl status``, if it changed."""
         if (line := _line(text)) != self._shown and self._send(f"STATUS={line}"):
             self._shown = line
 
     def reloading(self) -> None:
-        """Settings are being read; ``reloaded`` ends it. During the start nobody is told: it would end the start."""
+        """Settings are being read; ``reloaded`` ends it. Not sent during the start: it would end the start."""
         if self._begun:
             self._send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
@@ -63,7 +63,7 @@ class Notifier:
         self._send("WATCHDOG=1")
 
     def _send(self, message: str) -> bool:
-        """Whether it was heard, or there is nobody to hear it."""
+        """Whether it was sent, or no service manager listens."""
         if not self.is_active:
             return True
         # A name that begins with @ is one in the abstract namespace.
@@ -77,7 +77,7 @@ class Notifier:
 
 
 def _watchdog_seconds(environ: Mapping[str, str]) -> float | None:
-    """How often to say so: half of what systemd waits for; None when it does not wait, or for another process."""
+    """The interval of these messages: half of systemd's limit; None if it has none, or for another process."""
     text, pid = environ.get("WATCHDOG_USEC", ""), environ.get("WATCHDOG_PID", "")
     if not text.isdecimal() or int(text) == 0 or (pid and pid != str(os.getpid())):
         return None

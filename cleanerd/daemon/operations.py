@@ -1,4 +1,4 @@
-"""What operators did: who paused, resumed, triggered, tried again or reloaded, and when; kept over a restart.
+"""Operators' operations: pause, resume, trigger, retry or reload, with time and caller; kept over a restart.
 
 ``operations.json`` in the state directory has the last of them, the daemon's log all.
 """
@@ -22,10 +22,10 @@ JOURNALED: Final = frozenset({"trigger", "pause", "resume", "retry", "reload"})
 
 MAX_OPERATIONS: Final = 500
 MAX_ARGUMENTS: Final = 20
-"""So many names of one operation are kept; the others are counted."""
+"""Limit of stored names of one operation; the others are counted."""
 
 MOST_CHARACTERS: Final = 1000
-"""Of a name and of what was answered: the file is written anew each time, with all that it keeps."""
+"""Limit of a name's and an answer's length: the file is rewritten each time as a whole."""
 
 _FILE: Final = "operations.json"
 _FORMAT: Final = 1
@@ -35,7 +35,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One of them. ``uid`` and ``pid`` of who asked, None for a signal; ``partitions`` as they were typed.
+    """One operation. ``uid`` and ``pid`` of the caller, None for a signal; ``partitions`` as they were typed.
 
     ``refused``: what the daemon answered instead; empty when it was done.
     """
@@ -49,7 +49,7 @@ class Operation:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Operation:
-        """What the file holds.
+        """From the file.
 
         Raises:
             One of ``DAMAGE``: it is nothing of the kind.
@@ -69,12 +69,12 @@ class Operations:
     """The journal of one daemon, in ``state_dir``."""
 
     def __init__(self, state_dir: Path, most: int = MAX_OPERATIONS) -> None:
-        """``most``: so many operations are kept."""
+        """``most``: how many operations are kept."""
         self._state_dir = state_dir
         self._most = most
 
     def log(self, operation: Operation) -> Operation:
-        """Say it in the daemon's log; returns what of it is to be kept."""
+        """Write it to the daemon's log; returns what is to be kept."""
         words = operation.partitions
         if len(words) > MAX_ARGUMENTS:
             words = (*words[:MAX_ARGUMENTS], f"and {len(words) - MAX_ARGUMENTS} more")

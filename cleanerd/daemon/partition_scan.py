@@ -1,4 +1,4 @@
-"""What the daemon finds when it looks at one partition: a survey, boiled down to what it has to remember."""
+"""The daemon's scan of one partition: a survey, reduced to what it has to keep."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ Key = tuple[str, "TopicPartition"]
 class PartitionScan:
     """One compacted partition at one moment.
 
-    ``log_dir`` is what the reading that it was looked at with says of it, ``config`` its topic's configuration.
-    ``eligible``: it is to be cleaned by Kafka's rules (C-08..C-11; by our own values where it is delegated, U-9); else
-    ``reason`` says why not, ``changes`` when that may change, ``forceable`` that only its being clean enough speaks
-    against it, and ``refused`` that somebody has to do something about it.
+    ``log_dir``: the directory as the scan read it; ``config``: the topic's configuration.
+    ``eligible``: to be cleaned by Kafka's rules (C-08..C-11; by cleanerd's values where it is delegated, U-9).
+    Otherwise ``reason`` says why not, ``changes`` when that may change, ``forceable`` that only its low dirty ratio
+    prevents it, and ``refused`` that an operator has to act.
     ``settled``: until a segment is rolled nothing but time can change the answer. ``again_ms``: when time does.
-    ``purge_known``: ``next_purge_ms`` is what a cleaning, or a look at every batch, has told. ``has_clean_part``: there
-    is something that tombstones can lie in although nothing is dirty. ``leftover``: a staging directory, but no
-    plan in it that ``cleanerd apply`` would take. ``closed``: the last segment but the active one.
+    ``purge_known``: ``next_purge_ms`` comes from a cleaning, or a scan of every batch. ``has_clean_part``: tombstones
+    may exist although nothing is dirty. ``leftover``: a staging directory, but without a plan that ``cleanerd apply``
+    would use. ``closed``: the last segment but the active one.
     ``expiry``: up to which delete horizon tombstones may go (U-70).
-    ``quarantine_outdated``: what ``quarantine`` is about is no longer what it was. ``open_since_ms``: when the open
-    transaction began that limits the cleaning (OP-14). ``has_wrong_times``: no deadline can be known (OP-18).
+    ``quarantine_outdated``: the subject of ``quarantine`` has changed. ``open_since_ms``: when the open transaction
+    began that limits the cleaning (OP-14). ``has_wrong_times``: no deadline can be known (OP-18).
     ``may_purge``: see `Survey`.
     """
 
@@ -97,7 +97,7 @@ class PartitionScan:
         return self.has_clean_part and self.expiry.holds(next_purge_ms, now_ms)
 
     def has_nothing_to_do(self, now_ms: int) -> bool:
-        """Whether all work on it is done: nothing to clean, to purge, to put in place or to look through waits."""
+        """Whether all work on it is done: nothing to clean, to remove, to swap in or to examine."""
         purge_is_due = self.next_purge_ms is not None and self.next_purge_ms <= self.expiry.expiry_ms(now_ms)
         return (
             self.dirty_bytes == 0
@@ -111,7 +111,7 @@ class PartitionScan:
 
 @dataclass(frozen=True, slots=True)
 class FailedScan:
-    """A partition that could not be looked at; ``cause`` says what follows from that (`cleanerd.errors`)."""
+    """A partition that could not be scanned; ``cause`` decides what follows (`cleanerd.errors`)."""
 
     name: TopicPartition
     reason: str
@@ -119,7 +119,7 @@ class FailedScan:
 
 
 def scan_partition(reading: PartitionSnapshot, store: StateStore, now_ms: int) -> PartitionScan:
-    """The partition that was read, surveyed, with what is remembered of it and what lies staged.
+    """Survey a partition, with its stored state and its staged cleaning.
 
     Raises:
         CorruptionError, CleanerdError: it cannot be read.
@@ -141,7 +141,7 @@ def scan_result(
 ) -> PartitionScan:
     """The survey of one partition, with what is remembered of it."""
     bounds, verdict, config = found.bounds, found.verdict, found.config
-    # A cleaning by somebody else sets horizons that nobody here has seen.
+    # Another process's cleaning sets horizons that are unknown here.
     purge_known = state is not None and state.purge_as_of == bounds.first_dirty_offset
     mark = fingerprint(config)
     return PartitionScan(
@@ -190,7 +190,7 @@ def scan_result(
 
 
 def _of_one(log_dir: LogDir, name: TopicPartition) -> LogDir:
-    """What a reading says of one partition: kept for each, whole readings would fill the memory."""
+    """One partition's part of a reading: whole readings for each would fill the memory."""
     if log_dir.partitions == (name,) and not log_dir.linked:
         return log_dir
 

@@ -1,4 +1,4 @@
-"""Looks at everything every so often, and at what changed as soon as it did; then somebody is cleaned."""
+"""Scans everything at an interval, and changed partitions at once; then a cleaning may begin."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ IDLE_SECONDS: Final = 30.0
 
 
 class ScanLoop:
-    """``after_look`` is called when something was looked at: it may be somebody's turn."""
+    """``after_look`` is called after a scan: a partition may be due."""
 
     def __init__(
         self,
@@ -80,10 +80,10 @@ class ScanLoop:
         self._followed: set[Key] = set()
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """For ever. ``ready`` is called when everything was looked at for the first time.
+        """Runs until cancelled. ``ready`` is called after the first scan of everything.
 
         Raises:
-            RefusedError: another daemon looks after one of the log directories.
+            RefusedError: another daemon manages one of the log directories.
         """
         next_full = 0.0
         first = True
@@ -94,7 +94,7 @@ class ScanLoop:
             generation = configuration.generation
             if time.monotonic() >= next_full or first or configuration.is_behind:
                 self._noticed_names.clear()
-                # Without a first look, or one by the settings of now, nothing may begin.
+                # Before a first scan, or one with the current settings, nothing may begin.
                 everything = first or configuration.is_behind
                 await self._scan(dict.fromkeys(configuration.log_dirs), wait_for_all=everything)
                 self._follow()
@@ -109,7 +109,7 @@ class ScanLoop:
                 await self._scan(noticed, only_due=True, wait_for_all=False)
                 self._follow()
             self._after_look()
-            if first:  # who asks whether it is ready is told at once
+            if first:  # queries for readiness are answered at once
                 self._publisher.publish()
                 first = False
             else:
@@ -119,11 +119,11 @@ class ScanLoop:
                 await asyncio.sleep(min(self._limits.debounce_seconds, backoff))
 
     async def watch(self) -> None:
-        """For ever: have the file system tell what changes."""
+        """Run the watcher of file system changes; never ends."""
         await self._watcher.run()
 
     def wake(self) -> None:
-        """Look at everything now."""
+        """Scan everything now."""
         self._noticed_names.update(dict.fromkeys(self._configuration.log_dirs))
         self._wake.set()
 
@@ -136,7 +136,7 @@ class ScanLoop:
         """Something else of the thread of a log directory.
 
         Raises:
-            WorkerDiedError: the directory is nobody's any more, or does not answer; or what ``question`` raised.
+            WorkerDiedError: the directory is no longer managed, or does not answer; or the exception of ``question``.
         """
         context = self._context()
         return await self.threads.run(path, lambda looker: question(looker, context))
@@ -176,7 +176,7 @@ class ScanLoop:
         self._publisher.soon()
 
     def _follow(self) -> None:
-        """Have the file system tell of the partitions that there are now; to ask a disk that hangs would hang too."""
+        """Watch the current partitions; the call would hang on a disk that hangs."""
         late = {str(path) for path in self.threads.late}
         wanted = {key for key in self._fleet.partitions if key[0] not in late}
         if self._watcher.has_lost_watches or wanted != self._followed:

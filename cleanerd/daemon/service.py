@@ -1,11 +1,11 @@
-"""``cleanerd run``: one asyncio process that looks, chooses, has workers clean, and says how it is going.
+"""``cleanerd run``: one asyncio process that scans, chooses, has workers clean, and reports its state.
 
 ::
 
-    look_loop    every log.cleaner.backoff.ms, or when inotify says so: look at the log directories (a thread each)
+    look_loop    every log.cleaner.backoff.ms, or on inotify events: scan the log directories (a thread each)
                  -> merge into the fleet -> choose -> hand jobs to the workers -> publish a new DaemonView
     dispatcher   workers clean, stage or work out what a cleaning would save; when one is done its partition is
-                 looked at again
+                 scanned again
     signals      SIGTERM, SIGINT: stop between two chunks; SIGHUP: read the settings again
 
 Everything else happens on the event loop, so nothing here needs a lock.
@@ -78,7 +78,7 @@ WRITE_SECONDS: Final = 5.0
 TICK_SECONDS: Final = 1.0
 
 STATUS_SECONDS: Final = 5.0
-"""The line of ``systemctl status`` is looked at so often."""
+"""Interval of the line for ``systemctl status``."""
 
 _log = structlog.get_logger()
 
@@ -86,9 +86,9 @@ _log = structlog.get_logger()
 class Service:
     """The daemon. ``reread`` reads the settings again; ``hand_over`` gives to Spark; ``news``: what else to warn of.
 
-    ``http`` makes the server from HOST:PORT, the view of the moment and ``explain``. The rest is what tests replace:
-    ``limits``; ``clock`` and ``store``, by default those of the state directory; ``run_job``; ``looker`` and
-    ``watcher``, which make what looks at a log directory and what hears of changes.
+    ``http`` makes the server from HOST:PORT, the current view and ``explain``. Tests replace the rest: ``limits``;
+    ``clock`` and ``store``, by default those of the state directory; ``run_job``; ``looker`` and ``watcher``, which
+    make the scanner of a log directory and the watcher of changes.
     """
 
     def __init__(
@@ -178,18 +178,18 @@ class Service:
             self._http = http(f"{host}:{port}", self.view, self.control_api.explain)
 
     def view(self) -> DaemonView:
-        """What is known now; costs nothing."""
+        """The current view; costs nothing."""
         return self.publisher.view
 
     async def run(self) -> int:
-        """Until a signal comes; returns its number.
+        """Run until a signal comes; returns its number.
 
         Raises:
             CleanerdError: it cannot begin.
         """
         loop = asyncio.get_running_loop()
         self._stopping = loop.create_future()
-        # Before anybody can see that there is a daemon: who stops or reloads it then means it.
+        # Before the daemon is visible: a stop or reload from then on is intended.
         for each in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(each, self.stop, each)
         loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
@@ -217,7 +217,7 @@ class Service:
         return number
 
     def _log_observe_mode(self) -> None:
-        """Who forgot the mode looks into the log for why nothing is cleaned."""
+        """Explain in the log why nothing is cleaned, for an operator who forgot the mode."""
         if self.configuration.settings.daemon.cleanerd_mode == "observe":
             origin = self.configuration.settings.origins["cleanerd.mode"]
             _log.info(
@@ -227,7 +227,7 @@ class Service:
             )
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """Begin the end; a second call does not wait for anybody."""
+        """Begin the end; a second call does not wait for requests."""
         if self._stopping is None:
             return
         if self._stopping.done():
@@ -265,14 +265,14 @@ class Service:
         for task in tasks:
             task.cancel()
         await self.dispatcher.end(self._hurry)
-        # Who asks is answered as long as there is somebody to look.
+        # Requests are answered as long as scans run.
         await self._control.stop()
         if self._http is not None:
             with contextlib.suppress(TimeoutError):
                 await within(HANG_UP_SECONDS, self._http.stop())
         self.publisher.publish()
         self._trend.save()
-        if self.publisher.ready:  # else most of what is kept has not been asked for yet
+        if self.publisher.ready:  # otherwise most of the stored estimates were not used yet
             self._savings.save(self.fleet.partitions.values(), now=True)
         self._save_time()
         if self._written is not None:
@@ -296,7 +296,7 @@ class Service:
         self.notifier.reloaded(self.publisher.status_line())
 
     async def _ticks(self) -> None:
-        """Progress is shown every second, and systemd is told that somebody is alive."""
+        """Update the progress every second, and send systemd's watchdog message."""
         watchdog, told_at = self.notifier.watchdog_seconds, 0.0
         status_at = time.monotonic()
         while True:
@@ -326,14 +326,14 @@ class Service:
             self._written.add_done_callback(ended)
 
     async def _sweeps(self) -> None:
-        """What is kept of replaced segments goes when it is too old; what is known of savings is written down."""
+        """Delete old backups of replaced segments, and store the estimates."""
         while True:
             log_dirs, settings = self.configuration.log_dirs, self.configuration.settings
             if settings.daemon.cleanerd_keep_replaced_dir:
                 try:
                     await self._sweeper.submit(partial(self._keeping.sweep, log_dirs, settings))
                 except WorkerDiedError:  # a minute later there may be a thread again
-                    _log.exception("what is kept of replaced segments was not looked after")
+                    _log.exception("pruning replaced segments failed")
             if self.publisher.ready:
                 self._savings.save(self.fleet.partitions.values())
             self._save_time()
@@ -390,6 +390,6 @@ class Service:
 
 
 def _unexpected(bug: Exception) -> CleanerdError:
-    """Reading the settings failed in a way that nobody thought of: those that count go on counting."""
+    """Reading the settings failed with a bug: the current ones stay."""
     _log.exception("a reload failed", exc_info=bug)
     return CleanerdError(f"unexpected error: {type(bug).__name__}: {bug}")

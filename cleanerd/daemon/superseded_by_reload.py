@@ -1,6 +1,6 @@
-"""Which of the jobs that run a reload has overtaken: their topic, mode or rules are no longer what they were.
+"""The running jobs that a reload overtakes: their topic, mode or rules have changed.
 
-Whoever takes a topic out, or mends the rules by which it is cleaned, means the cleaning that goes on as well.
+An operator who excludes a topic, or corrects its rules, means the running cleaning as well.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WORK: Final[Mapping[str, frozenset[str]]] = {
     "on-start": frozenset({"stage"}),
     "auto": frozenset({"live", "stage"}),
 }
-"""What of a cleaning each mode allows."""
+"""The steps of a cleaning that each mode allows."""
 
 
 def is_overtaken(job: CleaningJob, before: Settings, after: Settings) -> bool:
@@ -37,7 +37,7 @@ def is_overtaken(job: CleaningJob, before: Settings, after: Settings) -> bool:
 
 
 def _rules(settings: Settings, topic: str) -> tuple[object, ...]:
-    """What of the settings decides which records of the topic stay; how much is done at once, and when, is not in it.
+    """The settings that decide which records of the topic are retained; without limits and times.
 
     The topic's own configuration is not known here, so a default may count that it hides: then a cleaning is begun
     once more for nothing.

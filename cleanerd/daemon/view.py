@@ -1,9 +1,9 @@
-"""What the daemon knows, as one frozen value: metrics, HTTP, the status page and ``top`` show this and nothing else.
+"""The daemon's state as one frozen value, the only source of metrics, HTTP, the status page and ``top``.
 
-The service makes a new :class:`DaemonView` when something changed and puts it in the place of the old one. Who shows it
-never waits for a disk, a lock or a clean: a scrape reads a value that is there.
+The service replaces the :class:`DaemonView` when something changed. Its readers never wait for a disk, a lock or a
+cleaning: a scrape reads a finished value.
 
-Times are milliseconds since the epoch, sizes bytes, ratios 0 to 1; None where nobody knows (yet).
+Times are milliseconds since the epoch, sizes bytes, ratios 0 to 1; None where unknown (yet).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _PARTITION_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 
 PartitionMode = Literal["live", "on-start", "offline", "observe"]
 PartitionPhase = Literal["idle", "queued", "cleaning", "staged", "paused", "refused", "quarantined", "excluded"]
-"""``idle``: not worth it now, see ``reason``; ``refused``: somebody has to do something first (U-6, U-8);
+"""``idle``: not worth it now, see ``reason``; ``refused``: an operator has to act first (U-6, U-8);
 ``excluded``: settings leave it to Kafka (U-11, include/exclude)."""
 
 Outlook = Literal["now", "next", "restart", "observe", "no"]
-"""What happens to a partition: it is being cleaned; it is cleaned next; its cleaning takes effect at the broker's next
-start; it would be cleaned, but observe mode writes nothing; it is not cleaned."""
+"""Being cleaned; cleaned next; effective at the broker's next start; would be cleaned without observe mode; not cleaned.
+"""
 
 Trigger = Literal["ratio", "overdue", "purge", "asked"]
-"""Why a partition is cleaned: its dirty ratio, ``max.compaction.lag.ms``, expired tombstones, or somebody asked."""
+"""Why a partition is cleaned: its dirty ratio, ``max.compaction.lag.ms``, expired tombstones, or a request."""
 
 RunPhase = Literal["survey", "index", "decide", "rewrite", "swap"]
 
@@ -89,8 +89,8 @@ class RunningView:
 class PartitionView:
     """One compacted partition.
 
-    ``phase``, ``outlook`` and ``reason`` come from one value (OP-11). ``dirty_bytes`` lie between the first dirty
-    offset and the bound, ``size_bytes`` is the whole log; None where nobody looked, as in an excluded partition.
+    ``phase``, ``outlook`` and ``reason`` come from one value (OP-11). ``dirty_bytes``: between the first dirty offset
+    and the bound; ``size_bytes``: the whole log. None if not scanned, as in an excluded partition.
     ``reclaimable_bytes``: what a clean would save, from ``reclaimable_low_bytes`` to ``reclaimable_high_bytes``:
     ``exact``, from a ``sample``, or before that a ``guess`` by what cleanings saved. ``overdue_at_ms``: when
     max.compaction.lag.ms makes it due.
@@ -138,7 +138,6 @@ class PartitionView:
 
     @property
     def name(self) -> str:
-        """As Kafka writes it: ``orders-0``."""
         return f"{self.topic}-{self.partition}"
 
     def to_json(self) -> dict[str, Any]:
@@ -157,7 +156,7 @@ _PARTITION_FIELDS: Final = tuple(each.name for each in fields(PartitionView))
 
 @dataclass(frozen=True, slots=True)
 class LogDirView:
-    """A log directory. ``agent``: what the agent says of itself, None without one; ``node_id``: the broker's.
+    """A log directory. ``agent``: the agent's own report, None without one; ``node_id``: the broker's.
 
     ``kafka_cleaner``: whether Kafka's own cleaner works there, in words (OP-13).
     """
@@ -182,7 +181,7 @@ class LogDirView:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How many were at most as long as each of ``bounds`` (seconds) and longer than the one before; the last: longer.
+    """Counts by duration: at most each of ``bounds`` (seconds) and above the one before; the last: longer.
 
     ``counts`` has one more than ``bounds``.
     """
@@ -203,7 +202,7 @@ class Histogram:
         return Histogram(self.bounds, counts, self.sum + value)
 
     def with_all_of(self, other: Histogram) -> Histogram:
-        """Both together; they have the same bounds."""
+        """The sum of both, which have the same bounds."""
         counts = tuple(map(sum, zip(self.counts, other.counts, strict=True)))
         return Histogram(self.bounds, counts, self.sum + other.sum)
 
@@ -273,10 +272,10 @@ class DaemonTotals:
 
 @dataclass(frozen=True, slots=True)
 class DaemonView:
-    """Everything at one moment, of the machine ``host``. ``ready``: every log directory was looked at since the start.
+    """The state at one moment, of the machine ``host``. ``ready``: every log directory was scanned since the start.
 
-    ``map_utilization``: the fullest any clean's offset map was in its last round; ``last_round_ms``: when the scheduler
-    last looked at everything, ``round_every_ms``: how often it does (log.cleaner.backoff.ms).
+    ``map_utilization``: the fullest offset map of any last cleaning; ``last_round_ms``: when the scheduler last scanned
+    everything, ``round_every_ms``: its interval (log.cleaner.backoff.ms).
     """
 
     version: str
@@ -317,7 +316,7 @@ class DaemonView:
         return {**self.to_json_without_partitions(), "partitions": [each.to_json() for each in self.partitions]}
 
     def to_json_without_partitions(self) -> dict[str, Any]:
-        """The same without its largest part, for who has that part already."""
+        """All but its largest part, for callers that have that already."""
         shallow = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "partitions"}
         return {
             "schema": 1,

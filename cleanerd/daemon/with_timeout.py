@@ -1,4 +1,4 @@
-"""Waiting for something, but not for ever."""
+"""Wait for a result, for a limited time."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 async def within(seconds: float, awaited: Awaitable[T]) -> T:
-    """What ``awaited`` gives; it is cancelled when it takes longer.
+    """The result of ``awaited``, which is cancelled when it takes longer.
 
-    Not ``asyncio.wait_for``: before Python 3.12 that loses a cancellation that comes when what it waits for has just
-    come, and a task that should have ended goes on.
+    Not ``asyncio.wait_for``: before Python 3.12 that loses a cancellation that comes just after the awaited result, and
+    a task that should have ended continues.
 
     Raises:
         TimeoutError: it took longer.

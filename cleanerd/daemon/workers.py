@@ -1,4 +1,4 @@
-"""Threads that clean. One that dies is replaced and counted, and what it worked on has failed; the daemon goes on."""
+"""Threads that clean. One that dies is replaced and counted, and its job has failed; the daemon continues."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _WorkerTask(Generic[T]):
-    """What to do, and where to say what came of it."""
+    """A function, and the receiver of its result."""
 
     work: Callable[[], T]
     answer: asyncio.Future[T]
@@ -27,7 +27,7 @@ class WorkerDiedError(Exception):
 
 
 class WorkerPool:
-    """``size`` daemon threads; jobs are done in the order they come.
+    """``size`` daemon threads; jobs run in their order.
 
     Not concurrent.futures: its threads are waited for when the interpreter ends, and one that hangs on a dead disk must
     not keep the service from stopping.
@@ -64,7 +64,7 @@ class WorkerPool:
             self._jobs.put(None)
 
     def lend(self, threads: int) -> None:
-        """So many threads more beside ``size``, or with a number below 0 fewer: while some are held up by a disk."""
+        """Add that many threads beside ``size``, or remove some with a negative number: while a disk blocks some."""
         with self._lock:
             self._lent += threads
             self._fill()
@@ -96,7 +96,7 @@ class WorkerPool:
         self.resize(0)
 
     def _fill(self) -> int:
-        """As many threads as there are to be, or as the system gives; returns how many were started."""
+        """Start as many threads as needed, or as the system allows; returns the number of started ones."""
         started = 0
         while len(self._threads) < self._size + self._lent:
             number, self._next = self._next, self._next + 1
@@ -113,7 +113,7 @@ class WorkerPool:
         while True:
             job = self._jobs.get()
             if job is None:
-                # One less is wanted - unless one died meanwhile and was not replaced.
+                # One less is needed - unless one died meanwhile and was not replaced.
                 with self._lock:
                     if len(self._threads) > self._size + self._lent:
                         del self._threads[number]
@@ -149,4 +149,4 @@ def _set_result(answer: asyncio.Future[T], *, result: T | None = None, error: Ex
     try:
         answer.get_loop().call_soon_threadsafe(deliver)
     except RuntimeError:
-        return  # the loop is closed: nobody waits any more
+        return  # the loop is closed: no caller waits any more

@@ -1,4 +1,4 @@
-"""What ``cleanerd doctor`` checks of the way to a running broker: the mode, and the agent that makes it live."""
+"""Checks of ``cleanerd doctor`` for a running broker: the mode, and the agent for live cleaning."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FIX = (
 
 
 def check_mode(findings: CheckResults, log_dir: LogDir, others: Sequence[Path], configured: Path | None) -> None:
-    """Live, on-start or offline, and what an agent that is there has to tell."""
+    """Live, on-start or offline, and the reports of an agent."""
     try:
         choice = choose_mode(log_dir, others, configured)
     except AgentRefusalError as error:
@@ -44,7 +44,7 @@ def check_mode(findings: CheckResults, log_dir: LogDir, others: Sequence[Path], 
 def check_kafka_cleaner(
     findings: CheckResults, facts: BrokerFacts, log_dir: LogDir, others: Sequence[Path], configured: Path | None
 ) -> None:
-    """OP-13: a topic that cleanerd leaves to Kafka is compacted by nobody where Kafka's cleaner is off."""
+    """OP-13: if Kafka's cleaner is off, no process compacts a topic that cleanerd leaves to Kafka."""
     found = kafka_cleaner(facts, choose_mode(log_dir, others, configured).info)
     if found.note:
         findings.warning("Kafka's cleaner", found.note, log_dir.path, found.fix)

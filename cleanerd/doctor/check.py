@@ -1,4 +1,4 @@
-"""All checks of ``cleanerd doctor``, in the order in which they are told."""
+"""All checks of ``cleanerd doctor``, in the order of the output."""
 
 from __future__ import annotations
 

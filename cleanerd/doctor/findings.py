@@ -1,4 +1,4 @@
-"""What ``cleanerd doctor`` finds: how bad, what, where, and the way out."""
+"""The findings of ``cleanerd doctor``: severity, text, place, and fix."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEVELS: Final[tuple[Level, ...]] = ("ok", "note", "warning", "problem")
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One thing that was looked at. ``exit_code`` is 0 unless it is a problem."""
+    """One check's result. ``exit_code`` is 0 unless it is a problem."""
 
     level: Level
     check: str
@@ -40,11 +40,10 @@ class CheckResults:
     all: list[CheckResult] = field(default_factory=list)
 
     def ok(self, check: str, what: str, where: object) -> None:
-        """As it should be."""
         self.all.append(CheckResult("ok", check, what, str(where)))
 
     def note(self, check: str, what: str, where: object, fix: str = "") -> None:
-        """Worth knowing; nothing has to be done."""
+        """Information; no action is needed."""
         self.all.append(CheckResult("note", check, what, str(where), fix))
 
     def warning(self, check: str, what: str, where: object, fix: str) -> None:
@@ -56,7 +55,7 @@ class CheckResults:
         self.all.append(CheckResult("problem", check, what, str(where), fix, exit_code))
 
     def failed(self, check: str, error: CleanerdError, fix: str) -> None:
-        """A problem that an error tells; ``fix`` stands in when it has no hint of its own."""
+        """A problem from an error; ``fix`` is used if the error has no hint."""
         position = getattr(error, "position", -1)
         place = f"{error.where or '?'} at byte {position}" if position >= 0 else error.where or ""
         self.problem(check, error.message, place, error.hint or fix, exit_code=error.exit_code)

@@ -1,4 +1,4 @@
-"""What ``cleanerd doctor`` checks of the host itself: settings, state directory, limits, file systems."""
+"""Checks of ``cleanerd doctor`` for the host: settings, state directory, limits, file systems."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FILES_PER_THREAD: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """Who cleanerd runs as, and what it may do beyond that."""
+    """The user that cleanerd runs as, and its additional capabilities."""
 
     uid: int
     may_chown: bool
@@ -50,7 +50,7 @@ class Process:
 
 
 def check_settings(findings: CheckResults, paths: Sequence[Path], assignments: Sequence[str]) -> Settings | None:
-    """As ``config check``; None when the settings cannot be used."""
+    """As ``config check``; None if the settings cannot be used."""
     settings, problems = read_settings(paths, assignments)
     warnings: list[str] = []
     found = problems if settings is None else [*missing_paths(settings), *contradictions(settings, warnings)]
@@ -75,7 +75,7 @@ def check_settings(findings: CheckResults, paths: Sequence[Path], assignments: S
 def check_client_config(findings: CheckResults, path: Path | None, now: Callable[[], float] = time.time) -> None:
     """Kafka's client properties, where the settings name some: whether they can be used. Connects to no broker."""
     if path is None or is_missing(path):
-        return  # that it is missing was said with the settings
+        return  # the settings' check reported that it is missing
     try:
         client = read_client_config(path)
         if client.uses_tls:
@@ -94,7 +94,7 @@ def check_client_config(findings: CheckResults, path: Path | None, now: Callable
 
 
 def _expired(client: ClientConfig, now_seconds: float) -> Iterator[str]:
-    """Certificates that nobody takes any more."""
+    """Expired certificates."""
     own = None if client.own is None else valid_until(client.own.chain)
     if own is not None and own < now_seconds:
         yield f"the certificate in its key store expired on {_day(own)}"
@@ -108,7 +108,7 @@ def _day(seconds: float) -> str:
 
 
 def check_keep_dir(findings: CheckResults, places: Sequence[Path], log_dir: Path) -> None:
-    """Where the daemon keeps what it replaces, where the settings say so: whether files of ``log_dir`` can go there."""
+    """The daemon's directory for replaced segments, if set: whether files of ``log_dir`` can be moved there."""
     if not places:
         return
     try:
@@ -129,9 +129,9 @@ def check_map_dir(
     kind_of: Callable[[Path], str | None] = file_system_of,
     access: Callable[..., bool] = os.access,
 ) -> None:
-    """Where offset maps may be files, if the settings say so. What is wrong there costs time, nothing else (U-43)."""
+    """The directory for on-disk offset maps, if set. Its faults cost time, nothing else (U-43)."""
     if place is None or is_missing(place):
-        return  # that it is missing was said with the settings
+        return  # the settings' check reported that it is missing
     what = "offset map in a file"
     in_passes = "the keys are read in several passes instead"
     kind = kind_of(place)
@@ -139,7 +139,7 @@ def check_map_dir(
     shared = next((path for path in log_dirs if device is not None and _device_of(path) == device), None)
     if device is None:
         fix = "let cleanerd's user search the directories on the way, or correct cleanerd.map.dir"
-        findings.warning(what, f"cannot be looked at by this user: {in_passes}", place, fix)
+        findings.warning(what, f"cannot be read by this user: {in_passes}", place, fix)
     elif not place.is_dir():
         findings.warning(what, f"is not a directory: {in_passes}", place, "correct cleanerd.map.dir")
     elif not access(place, os.W_OK | os.X_OK, effective_ids=True):
@@ -148,7 +148,7 @@ def check_map_dir(
     elif kind in IN_MEMORY:
         findings.warning(what, f"{kind} is memory itself: {in_passes}", place, "name a directory on a disk")
     elif kind is not None and is_remote(kind):
-        findings.warning(what, f"{kind} is no local disk: a cleaning waits for it", place, "name a fast local disk")
+        findings.warning(what, f"{kind} is not a local disk: a cleaning waits for it", place, "name a fast local disk")
     elif shared is not None:
         said = f"on the disk of {shared}: it takes room and time from the broker there"
         findings.warning(what, said, place, "name a directory on another disk")
@@ -158,7 +158,7 @@ def check_map_dir(
 
 
 def _device_of(path: Path) -> int | None:
-    """None: nobody says, or nothing is there."""
+    """None if it does not exist or cannot be read."""
     try:
         return path.stat().st_dev
     except OSError:

@@ -1,4 +1,4 @@
-"""What ``cleanerd doctor`` checks of a log directory: that it is one, who owns it, whether a broker runs on it."""
+"""Checks of ``cleanerd doctor`` for a log directory: that it is one, its owner, its broker."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _ALL: Final = os.R_OK | os.W_OK | os.X_OK
 
 
 def check_directory(findings: CheckResults, path: Path) -> LogDir | None:
-    """``meta.properties``, and that the checkpoints parse; None when nothing further can be looked at."""
+    """``meta.properties``, and that the checkpoints parse; None if nothing further can be checked."""
     try:
         log_dir = read_log_dir(path)
     except CleanerdError as error:
@@ -75,7 +75,7 @@ def check_checkpoints(findings: CheckResults, log_dir: LogDir, *, running: bool)
 def check_broker(
     findings: CheckResults, log_dir: LogDir, logs: Sequence[PartitionLog], others: Sequence[Path], settings: Settings
 ) -> bool:
-    """Lock, lease probe, clean shutdown. Whether a broker runs, as far as one can tell.
+    """Lock, lease probe, clean shutdown. Returns whether a broker runs, as far as that can be seen.
 
     ``others`` are more of its log directories.
     """
@@ -116,7 +116,7 @@ def check_broker(
             "clean shutdown",
             "no marker: the broker was killed, or never ran here",
             path / CLEAN_SHUTDOWN,
-            "start the broker and stop it cleanly, or give --unclean to clean what lies below the recovery point",
+            "start the broker and stop it cleanly, or give --unclean to clean the log below the recovery point",
         )
     return False
 
@@ -132,7 +132,7 @@ def _check_lease(findings: CheckResults, logs: Sequence[PartitionLog], *, requir
         findings.failed("lease probe", error, "a cleaning could not read it either: see the kernel's log")
         return
     if answer is LeaseResult.FREE:
-        findings.ok("lease probe", "nobody has a segment open", segment)
+        findings.ok("lease probe", "no process has a segment open", segment)
     elif answer is LeaseResult.OPENED:
         fix = "a broker runs although its lock is free: find it and stop it"
         findings.problem("lease probe", "a process has this segment open for writing", segment, fix, exit_code=4)
@@ -155,9 +155,7 @@ def check_owner(
     try:
         owner = neighbour_owner(path)
     except OSError as error:
-        findings.problem(
-            "owner", f"cannot be looked at: {error.strerror}", path, "run as the broker's user", exit_code=1
-        )
+        findings.problem("owner", f"cannot be read: {error.strerror}", path, "run as the broker's user", exit_code=1)
         return
     who, broker = user_name(process.uid), user_name(owner.uid)
     fix = f"run cleanerd as {broker} (to observe, to read is enough)"
@@ -189,15 +187,15 @@ def _check_partition_owners(
 
 
 def check_command_line(findings: CheckResults, settings: Settings, path: Path) -> None:
-    """Whether the running broker goes by settings that are in no file (U-24)."""
+    """Whether the running broker uses settings that are in no file (U-24)."""
     keys = [key for key in sorted(overrides_of(path)) if key in READABLE_BROKER_KEYS or key in _PLACES]
     if not keys:
         return
-    message = f"the broker was started with --override of {_some(keys)}, which stands in no file"
+    message = f"the broker was started with --override of {_some(keys)}, which is in no file"
     if settings.daemon.cleanerd_broker_properties is None:
-        what = f"{message}: cleanerd goes by it as little as by server.properties, which it was not given"
+        what = f"{message}: cleanerd ignores it because cleanerd.broker.properties is not set"
     else:
-        what = f"{message}: cleanerd goes by it only while the broker runs, and clean and apply do not"
+        what = f"{message}: cleanerd uses it only while the broker runs; clean and apply do not"
     findings.warning("server.properties", what, path, "write it into server.properties")
 
 
@@ -216,7 +214,7 @@ def check_metadata(
     if facts.server_properties is None:
         findings.note(
             "server.properties",
-            "not given: broker-level settings outside of KRaft metadata are taken for Kafka's defaults",
+            "not given: for broker-level settings outside of KRaft metadata cleanerd uses Kafka's defaults",
             log_dir.path,
             "set cleanerd.broker.properties to its path",
         )
@@ -226,7 +224,7 @@ def check_metadata(
     unclear = relative_log_dirs_in(facts.server_properties)
     if unclear and log_dir.path.resolve() not in directories:
         what = f"its log.dirs name {unclear[0]}, relative to the directory that the broker is started in"
-        message = f"{what}: whether that is {log_dir.path} cannot be told"
+        message = f"{what}: whether that is {log_dir.path} is unknown"
         findings.warning("server.properties", message, properties, "write whole paths in log.dirs")
     elif directories and log_dir.path.resolve() not in directories:
         fix = "name the server.properties of the broker whose log directory this is"
@@ -237,7 +235,7 @@ def check_metadata(
 
 
 def _check_topics(findings: CheckResults, facts: BrokerFacts, path: Path) -> None:
-    """Who says what topics' configuration is: the metadata log, or in ZooKeeper mode the broker (U-40)."""
+    """The source of topics' configuration: the metadata log, or in ZooKeeper mode the broker (U-40)."""
     if facts.metadata is not None:
         known = f"{counted(len(facts.metadata.topics), 'topic', 'is')} known"
         findings.ok("KRaft metadata", known, facts.metadata_dir or path)
@@ -253,20 +251,20 @@ def _check_topics(findings: CheckResults, facts: BrokerFacts, path: Path) -> Non
             where, _, what = warning.partition(": ")
             findings.warning("topics", what, where, QUERY_HINT)
         if facts.told:
-            message = f"ZooKeeper mode: the broker told of {counted(len(facts.told), 'topic')} when it was last asked"
+            message = f"ZooKeeper mode: the broker reported {counted(len(facts.told), 'topic')} when it was last asked"
             findings.ok("topics", message, path)
         elif not facts.zk_warnings:
             findings.warning("topics", NEVER_QUERIED, path, QUERY_HINT)
 
 
 def _check_delegations(findings: CheckResults, facts: BrokerFacts) -> None:
-    """U-6: topics may be delegated without anybody's knowing it."""
+    """U-6: topics may be delegated without the operator's knowledge."""
     unread = facts.saved_unread
     if unread is None:
         return
     findings.warning(
         "delegations",
-        f"{unread.why}: nobody can tell which topics are delegated, and what was set on them before",
+        f"{unread.why}: it is unknown which topics are delegated, and what was set on them before",
         unread.where,
         "restore it, or make it readable; remove it only where no topic is delegated",
     )

@@ -1,4 +1,4 @@
-"""What ``cleanerd doctor`` checks of the partitions: damage, leftovers, quarantine, and whether there is room."""
+"""Checks of ``cleanerd doctor`` for partitions: damage, leftovers, quarantine, free space."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def read_partitions(findings: CheckResults, log_dir: LogDir) -> list[PartitionLo
         try:
             logs.append(read_partition(log_dir, name))
         except CleanerdError as error:
-            findings.failed("partition", error, "see cleanerd inspect; the other partitions are cleaned all the same")
+            findings.failed("partition", error, "see cleanerd inspect; the other partitions are cleaned nevertheless")
     if len(logs) == len(log_dir.partitions):
         findings.ok("partition", f"all {len(logs)} can be read", log_dir.path)
     return logs
@@ -81,7 +81,7 @@ def check_leftovers(findings: CheckResults, logs: Sequence[PartitionLog], *, run
         try:
             names = os.listdir(log.path)
         except OSError:
-            continue  # said already: it could not be read, or is gone
+            continue  # reported already: it could not be read, or is gone
         staged = STAGING in names
         deleted = [name for name in names if name.endswith(DELETED_SUFFIX)]
         found += bool(staged or log.unfinished or deleted)
@@ -119,14 +119,14 @@ def check_quarantine(findings: CheckResults, log_dir: LogDir, logs: Sequence[Par
         count += 1
         if is_outdated(state, log):
             what = f"{state.quarantine}; but that segment was replaced or deleted since"
-            fix = "nothing: the daemon's next look, or the next cleaning, tries it again"
+            fix = "nothing: the daemon's next scan, or the next cleaning, tries it again"
             findings.note("quarantine", what, log.path, fix)
         else:
             fix = f"remove the cause and clean it again, or cleanerd retry {log.name}; the daemon tries again by itself"
             findings.warning("quarantine", state.quarantine, log.path, fix)
     for warning in store.warnings[known:]:
         where, _, what = warning.partition(": ")
-        fix = "make it readable; whoever deletes it forgets how far, and by which strategy, the partition was cleaned"
+        fix = "make it readable; if you delete it, it is forgotten how far and by which strategy it was cleaned"
         findings.warning("state directory", what, where, fix)
     if not count:
         findings.ok("quarantine", "none", log_dir.path)
@@ -135,7 +135,7 @@ def check_quarantine(findings: CheckResults, log_dir: LogDir, logs: Sequence[Par
 def check_topics(
     findings: CheckResults, facts: BrokerFacts, log_dir: LogDir, logs: Sequence[PartitionLog]
 ) -> list[tuple[PartitionLog, TopicConfig]]:
-    """What keeps topics from being cleaned whatever their logs hold; those that are compacted."""
+    """Reasons that keep topics from being cleaned whatever their logs contain; returns the compacted ones."""
     by_name = {log.name: log for log in logs}
     targets = OfflinePartitions(log_dir, facts).admitted()
     for target in targets:
@@ -180,7 +180,7 @@ def check_internal_topics(
 def check_rules(
     findings: CheckResults, log_dir: LogDir, compacted: Sequence[tuple[PartitionLog, TopicConfig]], store: StateStore
 ) -> None:
-    """Topics that would be cleaned by other rules than before, and nobody said that this is meant (U-6)."""
+    """Topics that would be cleaned by other rules than before without the operator's confirmation (U-6)."""
     told = set()
     for log, config in compacted:
         if config.topic in told or not config.delegation.permits:
@@ -247,7 +247,7 @@ def check_space(
         findings.failed("free space", error, "correct the setting")
         return
     except OSError as error:
-        findings.problem("free space", f"cannot be asked: {error.strerror}", log_dir.path, "try again", exit_code=1)
+        findings.problem("free space", f"cannot be read: {error.strerror}", log_dir.path, "try again", exit_code=1)
         return
     needs = sorted((_peak_bytes(log, config) for log, config in compacted), reverse=True)
     peak = sum(needs[: facts.settings.daemon.log_cleaner_threads])
@@ -282,12 +282,12 @@ def _check_delegation(findings: CheckResults, targets: Sequence[TargetPartition]
 
 
 def _not_compacted_bytes(log: PartitionLog) -> int:
-    """Of segments that Kafka's checkpoint does not call clean; cleanerd keeps that up to date for these topics."""
+    """The bytes of segments above Kafka's checkpoint; cleanerd updates that for these topics."""
     clean_below = log.cleaner_offset or 0
     return sum(each.size_bytes for n, each in enumerate(log.segments[:-1]) if log.end_of(n) > clean_below)
 
 
 def _peak_bytes(log: PartitionLog, config: TopicConfig) -> int:
-    """The most that one group's output can take: a segment's worth, or the largest source, or all there is."""
+    """Limit of one group's output: the segment size, or the largest source, or all there is."""
     sizes = [segment.size_bytes for segment in log.segments[:-1]]
     return min(sum(sizes), max(config.segment_bytes, *sizes)) if sizes else 0

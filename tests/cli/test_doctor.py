@@ -219,7 +219,7 @@ def test_what_the_broker_was_told_on_its_command_line(root: Path, shell: Shell) 
             answer = shell("doctor", path, "--json", *options)
             first = findings(answer, "server.properties")[0]
             assert first[0] == "warning"
-            assert "--override of log.dirs, log.retention.ms, which stands in no file" in first[1]
+            assert "--override of log.dirs, log.retention.ms, which is in no file" in first[1]
             assert told in first[1]
             assert "hunter2" not in answer.out + answer.err
     assert [found[0] for found in findings(shell("doctor", path, "--json", *given), "server.properties")] == ["ok"]

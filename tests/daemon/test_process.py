@@ -260,7 +260,7 @@ def test_a_log_that_cannot_be_written_does_not_stop_the_daemon(root: Path) -> No
     ("settings", "message"),
     [
         (["cleanerd.log.dirs="], "no log directory is named"),
-        (["cleanerd.state.dir=logs/state"], "lies in the log directory"),
+        (["cleanerd.state.dir=logs/state"], "is in the log directory"),
         (["cleanerd.control.socket=/proc/none/control.sock"], "cannot be listened on"),
     ],
 )

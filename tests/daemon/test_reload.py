@@ -110,7 +110,7 @@ def test_a_log_directory_around_the_state_that_is_written_to(tmp_path: Path) -> 
     before = [f"cleanerd.log.dirs={tmp_path}/logs", f"cleanerd.state.dir={tmp_path}/kafka/state"]
     after = [f"cleanerd.log.dirs={tmp_path}/kafka", f"cleanerd.state.dir={tmp_path}/state"]
     configuration = Configuration(load_settings([], before, {}), lambda: load_settings([], after, {}))
-    with pytest.raises(ConfigError, match=r"cleanerd\.state\.dir=.*/kafka/state: lies in the log directory"):
+    with pytest.raises(ConfigError, match=r"cleanerd\.state\.dir=.*/kafka/state: is in the log directory"):
         configuration.reload()
     assert (configuration.generation, configuration.log_dirs) == (1, (tmp_path / "logs",))
 

@@ -26,7 +26,7 @@ def test_log_directories_of_the_broker(tmp_path: Path, key: str) -> None:
     told = f"cleanerd.broker.properties={properties}"
     assert log_dirs_of(settings(tmp_path, told)) == (tmp_path / "a", tmp_path / "b")
     assert log_dirs_of(settings(tmp_path, told, f"cleanerd.log.dirs={tmp_path}/c")) == (tmp_path / "c",)
-    with pytest.raises(ConfigError, match="lies in the log directory"):
+    with pytest.raises(ConfigError, match="is in the log directory"):
         log_dirs_of(settings(tmp_path, f"cleanerd.log.dirs={tmp_path}"))
     with pytest.raises(ConfigError, match="no log directory is named"):
         log_dirs_of(settings(tmp_path))

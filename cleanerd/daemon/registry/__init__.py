@@ -1,1 +1,1 @@
-"""What is known of all partitions, and which of them is cleaned next. No file, no clock, no thread."""
+"""The state of all partitions, and which of them is cleaned next. No file, no clock, no thread."""

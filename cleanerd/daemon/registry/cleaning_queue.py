@@ -1,8 +1,8 @@
-"""Who is next, without a pass over all partitions for each one that was cleaned.
+"""The next partition to clean, without a pass over all partitions for each one that was cleaned.
 
-A pass finds who may be cleaned and puts them in their order. Between two passes the last one's order counts, and only
-whoever comes first in it is judged anew. So with thousands of partitions a worker that is free costs as little as with
-a hundred; with a hundred, nearly every time is a pass.
+A pass sorts the partitions that may be cleaned. Between two passes the last order is used, and only the first ones in
+it are judged again. So with thousands of partitions an idle worker costs as little as with a hundred; with a hundred,
+nearly every time is a pass.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from cleanerd.daemon.work.job import Kind
 
 FIRST: Final = 8
-"""So many are judged anew at once: enough for all threads, unless the log directories of all of these are busy."""
+"""Partitions to judge again at once: enough for all threads, unless all of their log directories are busy."""
 
 
 class CleaningQueue:
     """``clock`` gives seconds that never go back, ``work`` those that this thread has worked.
 
-    A pass costs what it worked for: a machine that stood still meanwhile would put off the next one for hours.
+    A pass is measured in CPU time: a machine that slept meanwhile would delay the next one for hours.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class CleaningQueue:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the last pass counts yet. Where a suspect is, none does: it comes last, so all have to be judged."""
+        """Whether the last pass may still be used. Not with a suspect: it comes last, so all have to be judged."""
         return self._clock() < self._until and not self.has_suspects
 
     def pass_over_all(self, now_ms: int) -> list[Candidate]:
-        """Who may be cleaned now, in the order of their turns."""
+        """The partitions that may be cleaned now, in order."""
         began = self._work()
         found = ordered(self._fleet.candidates(now_ms))
         self.has_suspects = any(each.is_suspect for each in found)
@@ -76,7 +76,7 @@ class CleaningQueue:
         return found
 
     def spare_work(self, now_ms: int, running: Collection[Key]) -> tuple[PartitionEntry, Kind] | None:
-        """Something to do beside the ``running`` ones while nobody is to be cleaned; each is given once a pass."""
+        """Work beside the ``running`` jobs while no partition is to be cleaned; each is returned once a pass."""
         while self._spare:
             key, kind = self._spare.popleft()
             tracked = self._fleet.partitions.get(key)

@@ -1,7 +1,7 @@
-"""Time in which nobody's turn can come is no waiting: outside of ``cleanerd.windows`` most partitions do not age.
+"""Closed windows do not count as waiting: outside of ``cleanerd.windows`` most partitions do not age.
 
-Else all that had waited through a day were late in the evening, and ``max.compaction.lag.ms``, a promise, would come
-after them.
+Otherwise all partitions that had waited through a day were overdue in the evening, and ``max.compaction.lag.ms``, a
+promise, would come after them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ClosedWindows:
-    """Told of each pass over all partitions; no clock of its own."""
+    """Receives each pass over all partitions; has no clock of its own."""
 
     def __init__(self) -> None:
         self._closed_ms: int | None = None
@@ -32,7 +32,7 @@ class ClosedWindows:
         *,
         window_open: bool,
     ) -> None:
-        """``candidates``: who of ``partitions`` would be cleaned; their wait since the last pass does not count."""
+        """``candidates``: those of ``partitions`` that would be cleaned; their wait since the last pass is ignored."""
         before, self._closed_ms = self._closed_ms, None if window_open else now_ms
         if before is None:
             return

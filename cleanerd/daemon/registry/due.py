@@ -1,4 +1,4 @@
-"""Why a partition is to be cleaned now, and whether anything would come of it."""
+"""Why a partition is to be cleaned now, and whether a cleaning would change anything."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from cleanerd.daemon.view import Trigger
 
 GREW: Final = 10
-"""In observe mode a partition is worked out again when one part in so many more is dirty."""
+"""In observe mode a partition is examined again when its dirty section grew by this part."""
 
 
 ESTIMATE_GREW: Final = 2
 ESTIMATE_INTERVAL_MS: Final = 3_600_000
-"""A partition is estimated anew when so many times as much is dirty, and no sooner than after so long."""
+"""A partition is estimated again when this many times as much is dirty, but not before this interval."""
 
 
 def trigger_of(
@@ -48,7 +48,7 @@ def trigger_of(
     ):
         trigger = "purge"
     elif look.leftover and work == "live":
-        trigger = "purge"  # a cleaning that was killed: another one tidies up and moves the clean point
+        trigger = "purge"  # a killed cleaning: another one tidies up and moves the checkpoint
     else:
         return None
     if work == "stage":
@@ -57,11 +57,11 @@ def trigger_of(
 
 
 def is_to_be_estimated(tracked: PartitionEntry, now_ms: int) -> bool:
-    """Whether nobody knows what a cleaning would save, or the dirty part has doubled since; once an hour."""
+    """Whether the reclaimable bytes are unknown, or the dirty section has doubled since; once an hour."""
     look, saving, before = tracked.look, tracked.saving, tracked.estimated_ms
     if look is None or not look.dirty_bytes or tracked.suspect is not None or tracked.quarantine is not None:
         return False
-    # A clock that jumped back puts nothing off.
+    # A clock that jumped back delays nothing.
     if before is not None and 0 <= now_ms - before < ESTIMATE_INTERVAL_MS:
         return False
     if saving is None or saving.now(look) is None:
@@ -82,7 +82,7 @@ def _is_staged(
     plan = look.staged
     if plan is not None and 0 <= now_ms - plan.created_ms < plan_max_age_ms // 2:
         return now_ms - plan.created_ms < RESTAGE_AFTER_MS or plan.bound_offset >= look.bound_offset
-    # Nobody can read it, or its age goes by a wall clock that is not believed: another one would be no better.
+    # It cannot be read, or its age depends on a wall clock that is not trusted: another plan would be no better.
     if (plan is None or plan.created_ms > now_ms) and was_staged_lately(tracked, now_ms):
         return True
     return trigger != "purge" and has_nothing_to_stage(tracked, "stage")

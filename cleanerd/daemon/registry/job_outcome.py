@@ -1,4 +1,4 @@
-"""What a job that ended means for its partition: what is known of it now, and whether it is left alone for a while."""
+"""A finished job's effect on its partition: the new state, and whether it is left alone for a while."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def note_done(
 ) -> CleanView | None:
     """Note it. ``backoff``: after failures; ``hold``: after what passes by itself.
 
-    Returns what goes into the history, if anything does.
+    Returns the entry for the history, if any.
     """
     job, result = done.job, done.result
     asked = job.trigger == "asked"
@@ -61,7 +61,7 @@ def _note_result(
     tracked: PartitionEntry, done: JobDone, result: CleaningResult, backoff: Backoff, hold: Backoff
 ) -> CleanView | None:
     if not (result.is_done or done.failed):
-        # Without an error the look was just outdated.
+        # Without an error the scan was just outdated.
         reason = "" if result.error is None else result.reason
         waits = hold if result.error is None or result.error.consequence.passes else backoff
         if isinstance(result.error, RetryLaterError):
@@ -83,7 +83,7 @@ def _note_cleaned(tracked: PartitionEntry, done: JobDone, result: CleaningResult
     look = done.job.look
     saved = max(0, result.bytes_before - result.bytes_after)
     tracked.share = min(1.0, saved / look.dirty_bytes) if look.dirty_bytes else tracked.share
-    # What is staged goes at the next start of the broker, and not before.
+    # A staged cleaning takes effect at the next start of the broker, not before.
     if result.outcome != "staged":
         tracked.purge_known, tracked.next_purge_ms = True, result.next_purge_ms
         tracked.done_to = result.end_offset if result.is_partial else look.bound_offset

@@ -1,4 +1,4 @@
-"""What is known of one compacted partition between two looks at it."""
+"""The state of one compacted partition between two scans."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from cleanerd.state.in_progress import CrashSuspect
 
 RESTAGE_AFTER_MS: Final = 3_600_000
-"""A plan that waits for a restart is made anew no sooner, however much was written since."""
+"""A plan that waits for a restart is not replaced before this, however much was written since."""
 
 IN_VAIN: Final = "not cleaned a third time without new records: its clean point cannot be stored (see the warnings)"
 
 FIRST_SHARE: Final = 0.5
-"""Of the dirty bytes so much is expected to go, until a cleaning has told."""
+"""Expected reclaimable part of the dirty bytes, before any cleaning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """Why a partition is left alone, since when, after how many failures, until when. ``by_look``: a look found it.
+    """Why a partition is left alone, since when, after how many failures, until when. ``by_look``: a scan found it.
 
     ``by_death``: a process was killed at it, more than once.
     """
@@ -46,7 +46,7 @@ class Quarantine:
 class RetryDelay:
     """A partition is left alone for a while after something that passes: how often in a row, until when, and why.
 
-    ``asked``: an operator asked for what failed (OP-12), so the reason is shown until the partition is cleaned.
+    ``asked``: an operator requested what failed (OP-12), so the reason is shown until the partition is cleaned.
     """
 
     times: int = 0
@@ -61,7 +61,7 @@ class RetryDelay:
 
 @dataclass(frozen=True, slots=True)
 class OperatorOutcome:
-    """OP-12: what came of a cleaning that an operator asked for; ``code``: the exit code of ``trigger --wait``."""
+    """OP-12: the result of a requested cleaning; ``code``: the exit code of ``trigger --wait``."""
 
     outcome: str
     reason: str
@@ -69,7 +69,7 @@ class OperatorOutcome:
 
     @classmethod
     def of(cls, done: JobDone) -> OperatorOutcome:
-        """By what the worker says."""
+        """From the worker's result."""
         result = done.result
         if done.saving is not None:
             return cls("observed", f"a cleaning would save {done.saving.reclaimable.describe()}", 0)
@@ -90,12 +90,12 @@ HOLD_BACKOFF: Final = Backoff(15_000, 300_000)
 class PartitionEntry:
     """One compacted partition.
 
-    ``purge_known``: a worker or the state directory has told when tombstones below ``purge_to`` go;
-    ``purge_remembered`` is what the state directory said last. ``suspect``: a process was killed at it.
+    ``purge_known``: a worker or the state directory reported when tombstones below ``purge_to`` can be removed;
+    ``purge_remembered``: the state directory's last answer. ``suspect``: a process was killed while it cleaned this.
     ``saving``: what a cleaning would save, worked out or estimated; ``estimated_ms``: when that was tried last.
     ``done_to``: up to there a worker has cleaned, or found nothing to stage; ``observed_to``: up to there it was
-    observed, however roughly. ``had_part``: its last cleaning ended early for the sake of others (D-11). ``answered``:
-    what came of the last trigger, None while that is not known.
+    observed, however roughly. ``had_part``: its last cleaning ended early so that others can run (D-11). ``answered``:
+    the result of the last trigger, None while unknown.
     """
 
     name: TopicPartition
@@ -128,7 +128,6 @@ class PartitionEntry:
 
     @property
     def key(self) -> Key:
-        """What it is known by."""
         return self.path, self.name
 
     @property
@@ -142,11 +141,11 @@ class PartitionEntry:
         return self.quarantine is not None or (self.look is not None and self.look.quarantine is not None)
 
     def for_new_topic(self) -> PartitionEntry:
-        """Another topic of that name: of what is known only what people asked for stays."""
+        """Another topic of that name: only operators' requests are kept."""
         return PartitionEntry(self.name, self.path, paused=self.paused, asked=self.asked)
 
     def clear_failures(self) -> None:
-        """No failure counts any more, nor does what the state directory is about to forget."""
+        """Forget all failures, and those that the state directory is about to forget."""
         self.quarantine = None
         if self.look is not None:
             self.look = replace(self.look, quarantine=None, retry=None, quarantine_outdated=False)
@@ -159,12 +158,12 @@ class PartitionEntry:
         self.hold = NO_HOLD
 
     def touch(self) -> None:
-        """It is to be shown anew."""
+        """Its view is built again."""
         self.view = None
 
 
 def reclaimable_of(tracked: PartitionEntry) -> Reclaimable | None:
-    """What a cleaning would save: worked out or estimated for the log as it is; else by experience, a guess."""
+    """The reclaimable bytes: exact or estimated for the log as it is; else a default from experience."""
     look, saving = tracked.look, tracked.saving
     if look is None:
         return None
@@ -176,19 +175,19 @@ def reclaimable_of(tracked: PartitionEntry) -> Reclaimable | None:
 
 
 def reclaimable_bytes(tracked: PartitionEntry) -> int:
-    """What a cleaning is expected to save."""
+    """The expected reclaimable bytes."""
     reclaimable = reclaimable_of(tracked)
     return 0 if reclaimable is None else reclaimable.bytes
 
 
 def quarantine_after(done: JobDone, backoff: Backoff) -> Quarantine:
-    """Of a job that failed, by what the worker wrote down; by itself, if it could not."""
+    """The quarantine after a failed job: from the worker's record, or from the result if it has none."""
     retry = done.retry or Retry(done.ended_ms, 1, done.ended_ms + backoff.first_ms)
     return Quarantine(done.failed, retry.since_ms, retry.failures, retry.at_ms)
 
 
 def note_suspect(tracked: PartitionEntry, suspect: CrashSuspect | None, backoff: Backoff) -> None:
-    """What the marks say of it; who is at work has one that says nothing yet."""
+    """Apply its markers; a running job has one that says nothing yet."""
     if tracked.trigger is not None:
         return
     if suspect != tracked.suspect:
@@ -207,23 +206,23 @@ def note_next_purge(tracked: PartitionEntry, look: PartitionScan, now_ms: int) -
     if look.purge_known:
         remembered = (look.clean_offset, look.next_purge_ms)
         is_waited_for = tracked.purge_known and is_past(tracked.next_purge_ms, look.expiry.expiry_ms(now_ms))
-        # Said again it is no news: what a worker found out since may be what could not be written down.
+        # An unchanged report is not news: a worker may have found out since what could not be stored.
         if remembered != tracked.purge_remembered and not is_waited_for:
             tracked.next_purge_ms = look.next_purge_ms
         tracked.purge_known, tracked.purge_to, tracked.purge_remembered = True, look.clean_offset, remembered
     elif look.clean_offset > tracked.purge_to:
-        tracked.purge_known = False  # somebody else cleaned, and set horizons
+        tracked.purge_known = False  # another process cleaned it, and set horizons
 
 
 def retry_of(quarantine: Quarantine | None) -> Retry | None:
-    """What of it the state directory remembers."""
+    """The part of it that the state directory keeps."""
     if quarantine is None:
         return None
     return Retry(quarantine.since_ms, quarantine.failures, quarantine.retry_at_ms)
 
 
 def is_past(at_ms: int | None, now_ms: int) -> bool:
-    """Whether it has come; None never comes."""
+    """Whether that time has come; None never comes."""
     return at_ms is not None and at_ms <= now_ms
 
 
@@ -238,7 +237,7 @@ def is_in_vain(tracked: PartitionEntry, job: CleaningJob) -> bool:
 
 
 def is_news(tracked: PartitionEntry, look: PartitionScan) -> bool:
-    """Whether what it was held for - nothing new, or a look that was outdated - is no longer so."""
+    """Whether the reason to hold it - nothing new, or an outdated scan - is gone."""
     before = tracked.look
     if before is None or tracked.hold.reason not in {"", IN_VAIN}:
         return False
@@ -246,12 +245,12 @@ def is_news(tracked: PartitionEntry, look: PartitionScan) -> bool:
 
 
 def was_staged_lately(tracked: PartitionEntry, now_ms: int) -> bool:
-    """Whether a plan was made that is gone already, or that nobody can read."""
+    """Whether a recent plan is gone already, or unreadable."""
     last = tracked.last_clean
     return last is not None and last.result["outcome"] == "staged" and 0 <= now_ms - last.ended_ms < RESTAGE_AFTER_MS
 
 
 def clean_view(done: JobDone, result: CleaningResult) -> CleanView:
-    """What the history keeps of a cleaning that ended."""
+    """The history's entry of a finished cleaning."""
     name, job = done.job.name, done.job
     return CleanView(name.topic, name.partition, done.began_ms, done.ended_ms, job.trigger, result.to_json())

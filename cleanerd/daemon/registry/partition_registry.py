@@ -1,6 +1,6 @@
-"""Every partition that the daemon looks after: what it knows of each, and which may be cleaned now.
+"""Every partition that the daemon manages: its state, and which may be cleaned now.
 
-Pure in the sense that matters: no file, no clock, no thread. Looks and results go in, candidates come out.
+Pure: no file, no clock, no thread. Scans and results go in, candidates come out.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SPARE_KINDS: Final[tuple[Kind, ...]] = ("drop", "horizons")
 
 @dataclass(frozen=True, slots=True)
 class RegistrySettings:
-    """What settings say about all partitions.
+    """The settings for all partitions.
 
     ``backoff``: the waits after failures. ``plan_max_age_ms``: how old a staged plan may become. ``reserve_bytes``:
     what stays free on a disk, None: by the disk's size. ``spark_threshold_keys``: from how many keys on Spark cleans.
@@ -77,9 +77,9 @@ class RegistrySettings:
 
 
 class PartitionRegistry:
-    """All of them, and the log directories as they were last looked at. ``settings`` may be replaced at any time.
+    """All partitions, and the log directories as of their last scan. ``settings`` may be replaced at any time.
 
-    ``recall``: what the daemon before this one knew of a log that is looked at for the first time.
+    ``recall``: the earlier daemon's estimate for a log at its first scan.
     """
 
     def __init__(
@@ -96,10 +96,10 @@ class PartitionRegistry:
         self.stale_looks = StaleScans()
         self._by_name: list[PartitionEntry] | None = None
 
-    # -- what comes in ------------------------------------------------------------------------------------------------
+    # -- input --------------------------------------------------------------------------------------------------------
 
     def merge(self, found: LogDirScan, now_ms: int) -> None:
-        """A look at a log directory."""
+        """Merge a scan of a log directory."""
         path = str(found.path)
         before = self.dirs.get(path)
         if before is not None and found.facts is None:
@@ -112,7 +112,7 @@ class PartitionRegistry:
         if found.present is not None:
             for key in [key for key in self.partitions if key[0] == path and key[1] not in found.present]:
                 self._forget(key)
-            # Thousands of names, each of which costs a hash: nobody is looked up where there is nobody.
+            # Thousands of names, each of which costs a hash: skip empty sets.
             excluded, suspects = found.excluded, found.suspects
             for name in found.present:
                 tracked = self._present(path, name, excluded.get(name, "") if excluded else "")
@@ -138,7 +138,7 @@ class PartitionRegistry:
         if isinstance(look, FailedScan):
             tracked.failed = look
             tracked.failed_in_a_row += 1
-            # Beside a broker a look can meet files that are being replaced: twice in a row is no accident.
+            # Beside a broker a scan can meet files that are being replaced; twice in a row is a fault.
             if look.cause is Cause.LOG and tracked.failed_in_a_row > 1:
                 self._quarantine(tracked, look.reason, now_ms, by_look=True)
             return
@@ -167,7 +167,7 @@ class PartitionRegistry:
     def _quarantine(self, tracked: PartitionEntry, reason: str, now_ms: int, *, by_look: bool) -> None:
         before = tracked.quarantine
         if before is not None and by_look and (not before.by_look or now_ms < before.retry_at_ms):
-            return  # nor is what a worker found forgiven by the next look that goes well
+            return  # and a good scan does not clear a worker's finding
         failures = 1 if before is None else before.failures + 1
         since_ms = now_ms if before is None else before.since_ms
         retry_at_ms = now_ms + self.settings.backoff.wait_ms(failures)
@@ -179,19 +179,19 @@ class PartitionRegistry:
         tracked.trigger = trigger
         tracked.queued = False
         if trigger == "asked":
-            tracked.asked = False  # who asks again meanwhile is heard when this one is done
+            tracked.asked = False  # a request meanwhile is served when this job is done
             tracked.answered = None
         tracked.touch()
 
     def finished(self, done: JobDone) -> CleanView | None:
-        """What a worker says. Returns what goes into the history, if anything does."""
+        """Merge a worker's result. Returns the entry for the history, if any."""
         job = done.job
         tracked = self.partitions.get((str(job.path), job.name))
         if tracked is None:
             return None
         self.stale_looks.ended(tracked.key)
         if tracked.trigger is None:
-            return None  # the one that it worked on is gone, whatever has its name now
+            return None  # its partition is gone, whatever has the name now
         tracked.trigger = None
         tracked.suspect = None  # it ended somehow
         tracked.touch()
@@ -199,7 +199,7 @@ class PartitionRegistry:
             tracked.asked = tracked.asked or job.trigger == "asked"
             return None
         if tracked.look is not None and tracked.look.topic_id != job.look.topic_id:
-            # Created again meanwhile: the next look begins with it anew.
+            # Created again meanwhile: the next scan begins with it again.
             self._store(tracked.for_new_topic())
             return None
         before, view = tracked.quarantine, note_done(tracked, done, self.settings.backoff, self.settings.hold)
@@ -208,7 +208,7 @@ class PartitionRegistry:
         return view
 
     def apply_job_scan(self, done: JobDone, now_ms: int) -> bool:
-        """What a job has seen of its partition at its end; False: nothing that counts, so somebody has to look."""
+        """Merge a job's scan of its partition at its end; False: it cannot be used, so a scan has to follow."""
         key = str(done.job.path), done.job.name
         tracked = self.partitions.get(key)
         if tracked is None or done.after is None or not self.is_stale(key) or key in self.stale_looks.forgiven:
@@ -220,11 +220,11 @@ class PartitionRegistry:
         return True
 
     def is_stale(self, key: Key) -> bool:
-        """Whether nobody has looked at it since its last job."""
+        """Whether no scan followed its last job."""
         return key in self.partitions and key in self.stale_looks
 
     def died(self, key: Key, reason: str, now_ms: int) -> None:
-        """The worker that had it is gone."""
+        """Its worker died."""
         tracked = self.partitions.get(key)
         if tracked is None:
             return
@@ -237,7 +237,7 @@ class PartitionRegistry:
             self._quarantine(tracked, reason, now_ms, by_look=False)
 
     def forget_dir(self, path: str) -> None:
-        """It is no longer looked after."""
+        """The directory is no longer managed."""
         self.dirs.pop(path, None)
         for key in [key for key in self.partitions if key[0] == path]:
             self._forget(key)
@@ -252,7 +252,8 @@ class PartitionRegistry:
         self._by_name = None
         self.stale_looks.forget(key)
 
-    # -- what people ask for ------------------------------------------------------------------------------------------
+    # -- operators' requests
+    # --------------------------------------------------------------------------------------------
 
     def named(self, name: str) -> list[PartitionEntry]:
         """The partitions of that name (``orders-0``): one, unless it is being moved between log directories."""
@@ -262,7 +263,7 @@ class PartitionRegistry:
         return [found for path in self.dirs if (found := self.partitions.get((path, wanted))) is not None]
 
     def by_name(self) -> list[PartitionEntry]:
-        """All, ascending by topic, partition and log directory; sorted once for as long as nobody comes or goes."""
+        """All, ascending by topic, partition and log directory; sorted only when the set changes."""
         if self._by_name is None:
             self._by_name = sorted(self.partitions.values(), key=_place)
         return self._by_name
@@ -279,15 +280,15 @@ class PartitionRegistry:
             tracked.touch()
 
     def clear_failures(self, tracked: PartitionEntry) -> None:
-        """End its quarantine: it is tried again as soon as a look at it has made the state directory forget that."""
+        """End its quarantine: it is tried again as soon as a scan has made the state directory forget it."""
         tracked.clear_failures()
-        if tracked.trigger is None:  # else what comes of the job is what is remembered
+        if tracked.trigger is None:  # otherwise the job's result is stored
             self.stale_looks.clear_failures(tracked.key)
 
-    # -- what comes out -----------------------------------------------------------------------------------------------
+    # -- output -------------------------------------------------------------------------------------------------------
 
     def candidates(self, now_ms: int, among: Iterable[PartitionEntry] | None = None) -> list[Candidate]:
-        """Who may be cleaned now, in no order; ``among``: of these, not of all."""
+        """The partitions that may be cleaned now, in no order; ``among``: of these, not of all."""
         found = []
         full = {path for path, each in self.dirs.items() if self.is_full(each)}
         for tracked in self.partitions.values() if among is None else among:
@@ -320,7 +321,7 @@ class PartitionRegistry:
         return found
 
     def spare_work(self, now_ms: int) -> Iterator[tuple[PartitionEntry, Kind]]:
-        """What may be done while nobody is to be cleaned."""
+        """Work to do while no partition is to be cleaned."""
         for kind in SPARE_KINDS:
             yield from ((each, kind) for each in self.partitions.values() if self.is_spare_work(each, kind, now_ms))
 
@@ -329,19 +330,19 @@ class PartitionRegistry:
         return self._is_outdated(tracked, now_ms) if kind == "drop" else self._has_unknown_horizons(tracked, now_ms)
 
     def _has_unknown_horizons(self, tracked: PartitionEntry, now_ms: int) -> bool:
-        """Whether nobody knows when its tombstones may go."""
+        """Whether it is unknown when its tombstones can be removed."""
         look = tracked.look
         unknown = look is not None and look.has_clean_part and not tracked.purge_known
         return unknown and not self._is_skipped(tracked, now_ms)
 
     def _is_outdated(self, tracked: PartitionEntry, now_ms: int) -> bool:
-        """Whether its staged plan is one that ``apply`` would refuse for its age (U-15), and that was not made anew."""
+        """Whether ``apply`` would refuse its staged plan for its age (U-15), and it was not replaced."""
         plan = None if tracked.look is None else tracked.look.staged
         outdated = plan is not None and is_past(plan.expires_ms, now_ms)
         return outdated and self.work_of(tracked) in {"live", "stage"} and not self._is_skipped(tracked, now_ms)
 
     def unknown_savings(self, now_ms: int) -> list[PartitionEntry]:
-        """Partitions of which nobody knows what a cleaning would save; the dirtiest first."""
+        """Partitions with unknown reclaimable bytes; the dirtiest first."""
         found = [
             (-tracked.look.dirty_bytes, tracked)
             for tracked in self.partitions.values()
@@ -350,7 +351,7 @@ class PartitionRegistry:
         return [tracked for _, tracked in sorted(found, key=lambda pair: pair[0])]
 
     def may_be_estimated(self, tracked: PartitionEntry, now_ms: int) -> bool:
-        """Whether that is to be found out, nobody is at work on it, and nothing speaks against a look into it."""
+        """Whether to estimate it: no job runs on it, and nothing forbids reading it."""
         if not self.settings.estimate_bytes or not is_to_be_estimated(tracked, now_ms):
             return False
         found = self.dirs.get(tracked.path)
@@ -358,19 +359,19 @@ class PartitionRegistry:
         return reads and not self._is_skipped(tracked, now_ms)
 
     def estimated(self, key: Key, topic_id: UUID | None, saving: JobReclaimable | None, now_ms: int) -> None:
-        """What a cleaning of it would save; None: that could not be told."""
+        """Its estimate; None: it could not be made."""
         tracked = self.partitions.get(key)
         if tracked is None or tracked.look is None or tracked.look.topic_id != topic_id:
             return
         tracked.estimated_ms = now_ms
-        # What was worked out meanwhile is better.
+        # An exact result that came meanwhile is better.
         exact = tracked.saving is not None and tracked.saving.is_of(tracked.look) and tracked.saving.estimate is None
         if saving is not None and not exact:
             tracked.saving = saving
             tracked.touch()
 
     def reserve_of(self, found: LogDirScan) -> int:
-        """What is kept free on its disk: the setting, or a tenth (two segments, where that is more: U-16)."""
+        """The free space to leave on its disk: the setting, or a tenth (two segments, if that is more: U-16)."""
         kept = self.settings.reserve_bytes
         return found.total_bytes // 10 if kept is None else kept
 

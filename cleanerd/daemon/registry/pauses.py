@@ -1,4 +1,4 @@
-"""What was paused stays paused when the daemon is started again: ``daemon.json`` in the state directory."""
+"""Pauses survive a restart of the daemon: ``daemon.json`` in the state directory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """What operators have paused: all cleaning, or the partitions of these names (``orders-0``)."""
+    """The operators' pauses: all cleaning, or the partitions of these names (``orders-0``)."""
 
     everything: bool = False
     names: frozenset[str] = frozenset()
@@ -42,7 +42,7 @@ NO_PAUSES: Final = Pauses()
 
 
 def load_pauses(state_dir: Path) -> tuple[Pauses, str]:
-    """What is paused, and a warning: a damaged file counts as absent."""
+    """The pauses, and a warning: a damaged file is ignored."""
     path = state_dir / _FILE
     try:
         document: dict[str, Any] = json.loads(read_state_file(path))

@@ -2,18 +2,18 @@
 
 The order (C-12 is Kafka's: the highest dirty ratio; ours differs on purpose):
 
-1. what somebody asked for;
-2. what is overdue: ``max.compaction.lag.ms`` is a promise, so the longest overdue first - and whoever has waited for
-   ``STARVED_MS`` counts as overdue from then on, so that a flood of overdue partitions starves nobody either;
-3. everything else by bytes reclaimed per byte moved, plus what waiting is worth: after ``AGEING_MS`` it outweighs any
+1. what an operator requested; 2. what is overdue: ``max.compaction.lag.ms`` is a promise, so the longest overdue first.
+A partition that has waited for
+   ``STARVED_MS`` is overdue from then on, so that a flood of overdue partitions starves no other;
+3. everything else by bytes reclaimed per byte moved, plus a bonus for waiting: after ``AGEING_MS`` it outweighs any
    saving, so that a partition with little to win gets its turn.
 
-Before one whose last cleaning ended early (D-11) come all that have waited as long as it has since then. Those that
-come later do not put it off (D-12).
+All that have waited as long since then come before a partition whose last cleaning ended early (D-11). Later ones do
+not delay it (D-12).
 
 A partition is cleaned by one worker at a time, a log directory by no more than its cap, and outside of the windows only
-what is asked for or overdue begins. One that a process was killed at comes last and alone: when it kills this one too,
-the others are done, and nobody else can have been it.
+requested or overdue cleanings begin. A partition with a killed process comes last and alone: if it kills this one too,
+the others are done, and it is the only suspect.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cleanerd.format.names import TopicPartition
 
 AGEING_MS: Final = 3_600_000
-"""So much waiting is worth as much as a cleaning that saves every byte it moves."""
+"""Waiting this long is worth as much as a cleaning that frees every byte that it moves."""
 
 STARVED_MS: Final = 6 * 3_600_000
 
@@ -72,7 +72,7 @@ class ScheduleLimits:
 
 
 def ordered(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Who comes first; equal ones by name, so that the answer is always the same."""
+    """The order; equal ones by name, so that the result is always the same."""
     ranked = sorted(candidates, key=_rank)
     parts = sorted((each.waiting_ms, place) for place, each in enumerate(ranked) if each.had_part)
     if not parts:
@@ -82,7 +82,7 @@ def ordered(candidates: Iterable[Candidate]) -> list[Candidate]:
 
     def turn(place: int) -> tuple[int, int, int]:
         each = ranked[place]
-        # How many parts it has waited as long as, or longer than where it is one itself: it comes before all of them.
+        # The number of parts that have waited no longer than it; it comes before all of them.
         behind = bisect_left(waited, each.waiting_ms) if each.had_part else bisect_right(waited, each.waiting_ms)
         before = foremost[behind - 1] if behind else place
         if before < place:

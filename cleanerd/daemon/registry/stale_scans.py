@@ -1,14 +1,13 @@
-"""Partitions whose last job nobody has looked at since.
+"""Partitions that were not scanned since their last job.
 
-Looks and jobs run at the same time. A look that was asked for before a job ended may show the log as it was before,
-or the job half done, and it may be merged after the job's result: to begin anew by it would clean twice, and hold the
-partition as cleaned in vain. So looks carry how many jobs had ended when they were asked for, and a partition waits for
-one that surveyed it after its last job. Mostly that is the job's own, made at its end: then an older look that comes in
-after it counts for nothing. That a look at everything passes over a partition as unchanged tells nothing: unchanged
-since which look?
+Scans and jobs run at the same time. A scan requested before a job ended may show the log as before it, or half cleaned,
+and may be merged after the job's result: acting on it would clean twice, and hold the partition as cleaned. So scans
+carry the number of jobs that had ended when they were requested, and a partition waits for one that surveyed it after
+its last job. Mostly that is the job's own, made at its end; an older scan that arrives later is ignored. If a full scan
+skips a partition as unchanged, that proves nothing: the earlier scan that it compares with is unknown.
 
-A partition that was forgiven waits in the same way: the look that it waits for forgets the quarantine in the state
-directory, to which nobody else writes as long as no job runs on the partition.
+A partition with cleared failures waits in the same way: the scan that it waits for removes the quarantine from the
+state directory, to which nothing else writes while no job runs on the partition.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ class StaleScans:
         return bool(self._numbers) and key in self._numbers
 
     def keys(self) -> frozenset[Key]:
-        """All of them: whoever looks at everything has to survey these."""
+        """All of them: a full scan has to survey these."""
         return frozenset(self._numbers)
 
     def ended(self, key: Key) -> None:
-        """A job on it has; whatever came of it."""
+        """A job on it has ended, with whatever result."""
         self.jobs_ended += 1
         self._numbers[key] = self.jobs_ended
 
@@ -50,15 +49,15 @@ class StaleScans:
         self.forgiven[key] = self.jobs_ended
 
     def job_scanned(self, key: Key) -> None:
-        """Its last job has looked at it itself."""
+        """Its last job has scanned it."""
         self._by_jobs[key] = self._numbers.pop(key)
 
     def is_older(self, key: Key, jobs_ended: int) -> bool:
-        """Whether a look that was asked for when so many jobs had ended is older than what the last one saw itself."""
+        """Whether a scan requested after that many jobs is older than the last job's own."""
         return bool(self._by_jobs) and self._by_jobs.get(key, 0) > jobs_ended
 
     def scanned(self, found: LogDirScan) -> None:
-        """What was surveyed after its last job is seen, whether that told anything or failed."""
+        """It was surveyed after its last job, with or without a result."""
         for look in found.looks:
             key = (str(found.path), look.name)
             if key in self._numbers and self._numbers[key] <= found.jobs_ended:
@@ -69,7 +68,6 @@ class StaleScans:
                 del self.forgiven[key]
 
     def forget(self, key: Key) -> None:
-        """The partition is gone."""
         self._numbers.pop(key, None)
         self._by_jobs.pop(key, None)
         self.forgiven.pop(key, None)
