@@ -25,7 +25,7 @@ PartitionPhase = Literal["idle", "queued", "cleaning", "staged", "paused", "refu
 ``excluded``: settings leave it to Kafka (U-11, include/exclude)."""
 
 Outlook = Literal["now", "next", "restart", "observe", "no"]
-"""Being cleaned; cleaned next; effective at the broker's next start; would be cleaned without observe mode; not cleaned.
+"""Being cleaned; cleaned next; effective at the broker's next start; only observed; not cleaned.
 """
 
 Trigger = Literal["ratio", "overdue", "purge", "asked"]
