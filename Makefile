@@ -107,10 +107,10 @@ test-unit: $(VENV)/.kernel $(VENV)/.dev ## while you write: no JVM, no broker, n
 test-one: test-setup ## one package's tests with what they need, e.g. P=cleaner
 	$(BIN)/python -m pytest $(BESIDE) -m "not long and not bench" tests/$(or $(P),$(error name a package: make test-one P=cleaner))
 
-test-all: test ## every test, drawn cases included; LENGTH=5 plays five times as many
+test-all: test $(VENV)/.release ## every test, drawn cases included; LENGTH=5 plays five times as many
 	$(BIN)/python -m tests.support.rest
 
-test-rest: test-setup ## what `make test` leaves out, for REST_MINUTES (40); a case that fails runs once more, alone
+test-rest: test-setup $(VENV)/.release ## what `make test` leaves out, for REST_MINUTES (40); a case that fails runs once more, alone
 	$(BIN)/python -m tests.support.rest --minutes $(or $(REST_MINUTES),40)
 
 bench: setup ## speed against Kafka's own cleaner and cp, in one run

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What only tests and checks need from the system: a browser for the status page, Prometheus with its promtool for metrics
-# and alert rules, systemd's programs for the units.
+# and alert rules, systemd's programs for the units, rpmbuild for the RPM.
 # Prometheus is taken out of its package: installing that would start a server.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,6 +15,7 @@ install() {
 }
 
 command -v systemd-analyze >/dev/null || install systemd
+command -v rpmbuild >/dev/null || install rpm
 command -v chromium >/dev/null || install chromium fonts-dejavu-core
 
 if ! { command -v promtool && command -v prometheus; } >/dev/null && [[ ! -x .cache/prometheus/usr/bin/prometheus ]]; then

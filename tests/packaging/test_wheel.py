@@ -5,16 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import os
-import re
 import shutil
-import signal
 import subprocess
 import sys
 import tarfile
-import time
 import tomllib
-import urllib.parse
-import urllib.request
 import venv
 import zipfile
 from pathlib import Path
@@ -22,9 +17,8 @@ from pathlib import Path
 import pytest
 
 from cleanerd import __version__
-from cleanerd_lab.demo.ports import free_port
 from tests.cli.clean_log_dirs import CLEANED, COMPACT, NOW, keys, make
-from tests.support.patience import PATIENCE_SECONDS
+from tests.packaging.daemon_trial import try_daemon
 from tools import version as versions
 from tools import wheel as tool
 
@@ -192,43 +186,7 @@ def test_it_runs_in_an_empty_environment(built: Path, tmp_path: Path) -> None:
     settings = ["--set", f"cleanerd.state.dir={tmp_path / 'state'}", "--set", "cleanerd.disk.reserve=0"]
     run(program, "clean", "--yes", "--force", "--quiet", "--now-ms", NOW, *COMPACT, *settings, logs)
     assert keys(logs / "orders-0") == CLEANED
-    _check_daemon(program, outer, logs, tmp_path)
+    try_daemon(program, outer, logs, tmp_path)
     subprocess.run([*pip, "uninstall", "--yes", "cleanerd"], check=True)
     assert not list((environment / "share").rglob("*.service"))
     assert not program.exists()
-
-
-def _check_daemon(program: Path, environment: dict[str, str], logs: Path, tmp_path: Path) -> None:
-    """The daemon, with its page and everything that the page asks for."""
-    page = f"http://127.0.0.1:{(port := free_port())}"
-    environment = {
-        **environment,
-        "STATE_DIRECTORY": str(tmp_path / "state"),
-        "CLEANERD_CLEANERD_LOG_DIRS": str(logs),
-        "CLEANERD_CLEANERD_MODE": "observe",
-        "CLEANERD_CLEANERD_HTTP_LISTEN": f"127.0.0.1:{port}",
-    }
-    with subprocess.Popen([program, "run"], env=environment, cwd=tmp_path / "elsewhere") as daemon:
-        try:
-            deadline = time.monotonic() + PATIENCE_SECONDS
-            while not _answers(f"{page}/readyz"):
-                assert time.monotonic() < deadline
-                assert daemon.poll() is None
-                time.sleep(0.2)
-            with urllib.request.urlopen(f"{page}/", timeout=PATIENCE_SECONDS) as answer:  # noqa: S310 - our own
-                html = answer.read().decode()
-            parts = re.findall(r'(?:src|href)="([^":#]+)"', html)
-            assert any(part.endswith(".js") for part in parts)
-            assert [part for part in parts if not _answers(urllib.parse.urljoin(f"{page}/", part))] == []
-            assert subprocess.run([program, "status", "--quiet"], env=environment, check=False).returncode == 0
-        finally:
-            daemon.terminate()
-    assert daemon.returncode == 128 + signal.SIGTERM
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:  # noqa: S310 - our own
-            return bool(answer.status == 200)
-    except OSError:
-        return False
