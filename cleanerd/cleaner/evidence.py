@@ -339,8 +339,9 @@ class SegmentEvidence:
         any_of = int(np.bitwise_or.reduce(attributes))
         if any_of & HAS_DELETE_HORIZON:
             flags[has_horizon(attributes)] |= BATCH_HAS_HORIZON
-            flags[expired(attributes, batches.base_timestamp, self._plan.expiry_ms)] |= BATCH_EXPIRED
-            horizons = (self.next_horizon_ms, next_horizon_ms(attributes, batches.base_timestamp, self._plan.expiry_ms))
+            expiry_ms = self._plan.expiry_of(batches.last_offset)
+            flags[expired(attributes, batches.base_timestamp, expiry_ms)] |= BATCH_EXPIRED
+            horizons = (self.next_horizon_ms, next_horizon_ms(attributes, batches.base_timestamp, expiry_ms))
             self.next_horizon_ms = min((horizon for horizon in horizons if horizon is not None), default=None)
         flags[self._plan.last_records.protected(batches, ordered=ordered)] |= BATCH_PROTECTED
         if is_legacy(batches):

@@ -62,7 +62,8 @@ class CleaningPlan:
     to be clean, below ``unproven_below`` by Kafka's checkpoint alone (U-50); ``first_dirty_offset`` is above it if the
     operator says so. From ``lasting_start_offset`` on, at most the log start offset, records are back after a broker's
     crash. Records from ``first_dirty_offset`` to ``end_offset`` are indexed; later ones always stay (C-45.1). Horizons
-    up to ``expiry_ms`` have passed; it is below ``now_ms`` while tombstones wait for a replica (U-70).
+    up to ``expiry_ms`` have passed; it is below ``now_ms`` while tombstones wait for a replica (U-70). None has passed
+    from the offset ``expires_below`` on, if there is one (U-79).
     ``last_records``: the batches with active producers' state; at ``producers_expired_ms`` they have expired unless
     they write again. ``aborted``: the aborted transactions up to the end of the log, by its indexes.
     ``legacy_horizon_ms``: segment files older than that may lose their v0 and v1 tombstones (C-30). ``map_dir``,
@@ -91,6 +92,7 @@ class CleaningPlan:
     fingerprint: str
     now_ms: int
     expiry_ms: int
+    expires_below: int | None
     delete_retention_ms: int
     last_records: LastRecords
     producers_expired_ms: int
@@ -109,6 +111,12 @@ class CleaningPlan:
     facts_bytes: int
     origins: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
+
+    def expiry_of(self, last_offset: NDArray[np.int64]) -> int | NDArray[np.int64]:
+        """One value or [b] int64: up to which delete horizon batches with these last offsets have expired."""
+        if self.expires_below is None:
+            return self.expiry_ms
+        return np.where(last_offset < self.expires_below, self.expiry_ms, -1)
 
     @property
     def judged_span(self) -> tuple[int, int]:

@@ -76,6 +76,7 @@ def make_plan(
         fingerprint=fingerprint(config),
         now_ms=options.now_ms,
         expiry_ms=found.expiry.expiry_ms(options.now_ms),
+        expires_below=found.expiry.below_offset,
         delete_retention_ms=config.delete_retention_ms + options.clock_doubt_ms,
         last_records=last_records,
         producers_expired_ms=options.now_ms + resources.producer_id_expiration_ms,

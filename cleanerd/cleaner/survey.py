@@ -165,7 +165,7 @@ def survey_log(
     if options.purge and end <= first:
         end = purge_end
     standing = point if outdated is None else None
-    expiry = expiry_bound(config, log.name, options)
+    expiry = expiry_bound(config, log.name, options, proven)
     against = verdict(
         log,
         log_dir,
@@ -180,6 +180,8 @@ def survey_log(
     )
     if expiry.missing:
         notes.append(f"{held_in_words(expiry)}: {ways_out(expiry, log.name)}")
+    elif expiry.peers:
+        notes.append(held_in_words(expiry))
     if against is not None and against.rule in bounds.bound.limits and options.up_to_offset is None:
         against = _unless_purge_is_due(against, log, state, first, purge_end, options, expiry)
         end = purge_end if against is None else end
@@ -209,11 +211,11 @@ def survey_log(
     )
 
 
-def expiry_bound(config: TopicConfig, name: TopicPartition, options: CleaningOptions) -> ExpiryBound:
-    """Up to which delete horizon the partition's tombstones and markers may go (U-70)."""
+def expiry_bound(config: TopicConfig, name: TopicPartition, options: CleaningOptions, clean_offset: int) -> ExpiryBound:
+    """Up to which delete horizon tombstones and markers of a partition may expire (U-70, U-79)."""
     if config.replicas is None or not options.waits_for_replicas:
         return BY_CLOCK
-    return lowest([config.replicas.bound(name.partition, options.now_ms, options.ignored_replicas)])
+    return lowest([config.replicas.bound(name.partition, options.now_ms, options.ignored_replicas, clean_offset)])
 
 
 def _holding_transaction(

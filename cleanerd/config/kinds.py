@@ -186,6 +186,23 @@ _HOST: Final = re.compile(r"(?!.{254})[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*", re
 _HOSTS_HINT: Final = "a list of host names, without ports"
 
 
+def _peers(text: str) -> tuple[tuple[int, str], ...]:
+    words = [word.strip().partition("=") for word in text.split(",")] if text.strip() else []
+    found = {broker.strip(): server.strip() for broker, _, server in words}
+    is_right = all(re.fullmatch(r"[0-9]{1,10}", broker, re.ASCII) for broker in found)
+    is_right &= all(_SERVER.fullmatch(server) and int(server.rpartition(":")[2]) <= 65535 for server in found.values())
+    if not is_right or len(found) < len(words):
+        raise ValueError(_PEERS_HINT)
+    return tuple((int(broker), server) for broker, server in found.items())
+
+
+def _write_peers(value: tuple[tuple[int, str], ...]) -> str:
+    return ",".join(f"{broker}={server}" for broker, server in value)
+
+
+_PEERS_HINT: Final = "a list of ID=host:port, each broker id once"
+
+
 def _count(text: str) -> int:
     """Read like Kafka: neither ``1_0`` nor ``1.0`` is a whole number."""
     if not re.fullmatch(r"[+-]?[0-9]{1,20}", text.strip(), re.ASCII):
@@ -267,6 +284,9 @@ Listen = Annotated[
     tuple[str, int] | None, BeforeValidator(_listen), ValueKind(_LISTEN_HINT, _write_listen, writes_none=True)
 ]
 Hosts = Annotated[tuple[str, ...], BeforeValidator(_hosts), ValueKind(_HOSTS_HINT, write_topics, is_list=True)]
+Peers = Annotated[
+    tuple[tuple[int, str], ...], BeforeValidator(_peers), ValueKind(_PEERS_HINT, _write_peers, is_list=True)
+]
 Flag = Annotated[bool, BeforeValidator(_bool), ValueKind(_BOOL_HINT, _write_bool)]
 KeyThreshold = Annotated[int | None, BeforeValidator(_keys), ValueKind(_KEYS_HINT, _write_keys, writes_none=True)]
 Master = Annotated[str, BeforeValidator(_master), ValueKind(_MASTER_HINT)]

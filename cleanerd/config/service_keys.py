@@ -17,6 +17,7 @@ from cleanerd.config.kinds import (
     Milliseconds,
     Paths,
     PathValue,
+    Peers,
     Rate,
     Size,
     Topics,
@@ -121,6 +122,13 @@ class ServiceSettings(SettingsModel):
         "always work where they lead here. Any other name must be in the list, so that no web page reaches the server "
         "through a browser. Default: none for a loopback address, else the names of this host.",
         examples=["kafka-1.example"],
+    )
+    cleanerd_cluster_peers: Peers = Field(
+        (),
+        description="The daemons of all brokers of the cluster, by broker id: where their cleanerd.http.listen serves "
+        "their status. Tombstones and transaction markers then wait until every replica is as clean as this one, for "
+        "a day at most where a daemon does not answer. This protects replicas that are added. Default: none is asked.",
+        examples=["1=kafka-1.example:10280,2=kafka-2.example:10280"],
     )
     cleanerd_metrics_kafka_names: Flag = Field(
         True,

@@ -72,7 +72,9 @@ CONNECT: Final = "--bootstrap-server HOST:PORT"
 class ReplicaBounds(Protocol):
     """``policy.replicas.TopicReplicas``, which what verifies may not import (U-28)."""
 
-    def bound(self, partition: int, now_ms: int, ignored: frozenset[int] = frozenset()) -> Any:
+    def bound(
+        self, partition: int, now_ms: int, ignored: frozenset[int] = frozenset(), clean_offset: int | None = None
+    ) -> Any:
         """An ``ExpiryBound``: up to which delete horizon a partition's tombstones may go."""
 
 

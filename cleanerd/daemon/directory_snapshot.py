@@ -82,8 +82,8 @@ class DirectorySnapshot:
         """Whether the condition that its tombstones wait for has come, or changed, by a newer ``config`` (U-73)."""
         if self.expiry.at_ms is None or config is None or config.replicas is None:
             return False
-        bound = config.replicas.bound(partition, now_ms)
-        if bound.missing != self.expiry.missing:
+        bound = config.replicas.bound(partition, now_ms, clean_offset=self.expiry.below_offset)
+        if (bound.missing, bound.peers) != (self.expiry.missing, self.expiry.peers):
             return True
         # A partition that the next scan would find due, but the last one did not.
         return self.purge_ms is not None and self.expiry.expiry_ms(now_ms) < self.purge_ms <= bound.expiry_ms(now_ms)

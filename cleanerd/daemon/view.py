@@ -172,6 +172,7 @@ class LogDirView:
     error: str = ""
     node_id: int | None = None
     kafka_cleaner: str = ""
+    cluster_id: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The entry of ``/status``."""

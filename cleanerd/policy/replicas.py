@@ -1,13 +1,16 @@
-"""When a tombstone or marker has reached every replica, so that it may expire (U-70..U-72).
+"""When a tombstone or marker has reached every replica, so that it may expire (U-70..U-72, U-79).
 
 A batch gets its delete horizon only below the high watermark of a replica, and members of the ISR have all committed
 data. So if the ISR equalled all assigned replicas at any moment at or after the horizon, every replica has the batch. A
 replica that was away when the batch expired would keep the old value, or aborted records, indefinitely.
+
+A replica that is added may get the old value from one replica, and what follows from another one that has lost the
+tombstone already. So where the daemons of the other brokers can be asked, their clean points count as well.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +25,9 @@ The last part of a metadata log may be uncommitted as long.
 """
 
 UNKNOWN_MS: Final = -1
+
+PEER_PATIENCE_MS: Final = 24 * 60 * 60_000
+"""How long after its delete horizon a tombstone waits for a daemon that does not say what it has cleaned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +80,16 @@ class ExpiryBound:
     """Horizons above ``at_ms`` do not count as passed yet; None: the clock alone decides, as with Kafka.
 
     ``missing``: the brokers that are waited for, out of the ISR since ``since_ms`` (-1: unknown). ``why``: the reason
-    where no broker is missing.
+    where no broker is missing. ``peers``: brokers that are less clean, or whose daemons do not say so. Horizons of
+    batches that reach ``below_offset`` or lie above it do not count either; None: it is no matter where they lie.
     """
 
     at_ms: int | None = None
     missing: tuple[int, ...] = ()
     since_ms: int = UNKNOWN_MS
     why: str = ""
+    peers: tuple[int, ...] = ()
+    below_offset: int | None = None
 
     def expiry_ms(self, now_ms: int) -> int:
         """Batches with a horizon up to this time have expired (U-70)."""
@@ -151,19 +160,61 @@ class TopicReplicas:
     """The replicas of a topic's partitions. ``remembered``: their last full ISR, from earlier readings.
 
     ``ignored``: brokers that never return, as an operator said (U-78).
+    ``peers``: by broker, the clean point of each partition as its daemon reports it, or why that is unknown; None: no
+    daemons are configured. ``own_id``: the broker whose log is cleaned.
     """
 
     facts: ReplicaFacts
     partitions: Mapping[int, Replicas]
     remembered: Mapping[int, int] = field(default_factory=dict)
     ignored: frozenset[int] = frozenset()
+    peers: Mapping[int, Mapping[int, int] | str] | None = None
+    own_id: int | None = None
 
-    def bound(self, partition: int, now_ms: int, ignored: frozenset[int] = frozenset()) -> ExpiryBound:
-        """Up to which horizon a partition's tombstones and markers may expire (U-70).
+    def bound(
+        self, partition: int, now_ms: int, ignored: frozenset[int] = frozenset(), clean_offset: int | None = None
+    ) -> ExpiryBound:
+        """Up to which horizon a partition's tombstones and markers may expire (U-70, U-79).
 
-        ``ignored``: more brokers that never return, which are not waited for.
+        ``ignored``: more brokers that never return, which are not waited for. ``clean_offset``: the clean point of the
+        replica that is cleaned; None: those of its peers do not matter.
         """
         ignored |= self.ignored
+        found = self._bound_of_isr(partition, now_ms, ignored)
+        if self.peers is None or clean_offset is None or found is BY_CLOCK:
+            return found
+        of_peers = self._bound_of_peers(self.peers, partition, now_ms, ignored, clean_offset)
+        return replace(lowest([found, of_peers]), below_offset=clean_offset)
+
+    def _bound_of_peers(
+        self,
+        peers: Mapping[int, Mapping[int, int] | str],
+        partition: int,
+        now_ms: int,
+        ignored: frozenset[int],
+        clean_offset: int,
+    ) -> ExpiryBound:
+        """U-79: every other replica has to be as clean as this one; an unknown clean point holds for a day."""
+        replicas = self.partitions.get(partition)
+        others = frozenset() if replicas is None else replicas.assigned - ignored - {self.own_id}
+        less_clean, unknown = {}, {}
+        for broker in sorted(others):
+            said = peers.get(broker, "cleanerd.cluster.peers does not name its daemon")
+            point = said if isinstance(said, str) else said.get(partition, "its daemon does not know the partition")
+            if isinstance(point, str):
+                unknown[broker] = point
+            elif point < clean_offset:
+                less_clean[broker] = point
+        if less_clean:
+            points = ", ".join(f"broker {broker} is clean below offset {point}" for broker, point in less_clean.items())
+            return ExpiryBound(UNKNOWN_MS, why=f"{points}, this one below {clean_offset}", peers=tuple(less_clean))
+        if unknown:
+            reasons = "; ".join(f"broker {broker}: {reason}" for broker, reason in unknown.items())
+            why = f"for {PEER_PATIENCE_MS // 3_600_000} hours at most, as a clean point is unknown ({reasons})"
+            return ExpiryBound(max(now_ms - PEER_PATIENCE_MS, UNKNOWN_MS), why=why, peers=tuple(unknown))
+        return BY_CLOCK
+
+    def _bound_of_isr(self, partition: int, now_ms: int, ignored: frozenset[int]) -> ExpiryBound:
         replicas, facts = self.partitions.get(partition), self.facts
         margin_ms = facts.margin_ms
         if replicas is not None and replicas.is_alone and not facts.unread:

@@ -51,8 +51,13 @@ def has_horizon(attributes: NDArray[np.int16]) -> NDArray[np.bool_]:
     return result
 
 
-def expired(attributes: NDArray[np.int16], base_timestamp: NDArray[np.int64], expiry_ms: int) -> NDArray[np.bool_]:
-    """[b] bool: tombstones of the batch may go. At ``expiry == horizon`` they do (C-45.5, tried on 4.3.1)."""
+def expired(
+    attributes: NDArray[np.int16], base_timestamp: NDArray[np.int64], expiry_ms: int | NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """[b] bool: tombstones of the batch may go; ``expiry_ms``: one for all, or [b].
+
+    At ``expiry == horizon`` they do (C-45.5, tried on 4.3.1).
+    """
     result: NDArray[np.bool_] = has_horizon(attributes) & (base_timestamp <= expiry_ms)
     return result
 
@@ -66,7 +71,9 @@ def new_horizon_ms(now_ms: int, delete_retention_ms: int) -> int:
     return horizon_ms if 0 <= horizon_ms <= LONG_MAX else -1
 
 
-def next_horizon_ms(attributes: NDArray[np.int16], base_timestamp: NDArray[np.int64], expiry_ms: int) -> int | None:
+def next_horizon_ms(
+    attributes: NDArray[np.int16], base_timestamp: NDArray[np.int64], expiry_ms: int | NDArray[np.int64]
+) -> int | None:
     """When the next tombstones or markers of these [b] batches may go; None when nothing waits for a horizon.
 
     Horizons that have passed say nothing: they stay in a batch after what they were for is gone (C-49).

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from cleanerd.admin.peers import Peers
 from cleanerd.broker.command_line import overrides_of
 from cleanerd.cleaner.resources import Resources
 from cleanerd.config.topic_config import (
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from typing import Any
 
+    from cleanerd.admin.peers import PeerPoints
     from cleanerd.config import Settings
     from cleanerd.format.meta import MetaProperties
     from cleanerd.format.names import TopicPartition
@@ -93,6 +95,8 @@ class BrokerFacts:
     told: Mapping[str, CachedTopic] = field(default_factory=dict)
     full_isr: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     ignored_replicas: frozenset[int] = frozenset()
+    cluster_id: str | None = None
+    peers: PeerPoints | None = None
 
     @property
     def zk_warnings(self) -> tuple[str, ...]:
@@ -140,8 +144,20 @@ class BrokerFacts:
         facts, topic_id = self.metadata.replicas, self.metadata.topics.get(topic)
         if topic_id is None:
             return None
-        remembered = self.full_isr.get(topic_id.hex, {})
-        return TopicReplicas(facts, facts.topics.get(topic_id, {}), remembered, self.ignored_replicas)
+        return TopicReplicas(
+            facts,
+            facts.topics.get(topic_id, {}),
+            self.full_isr.get(topic_id.hex, {}),
+            self.ignored_replicas,
+            self._peers_of(topic),
+            self.node_id,
+        )
+
+    def _peers_of(self, topic: str) -> Mapping[int, Mapping[int, int] | str] | None:
+        """The topic's clean points at other brokers (U-79)."""
+        if self.peers is None:
+            return None
+        return {broker: said if isinstance(said, str) else said.get(topic, {}) for broker, said in self.peers.items()}
 
     def _own_config(self, topic: str, effective: Mapping[str, str] | None, segment_bytes: int) -> TopicConfig:
         if effective is not None:
@@ -343,6 +359,7 @@ def broker_facts(
     silent: Collection[Path] = (),
     read_metadata: ReadMetadata | None = None,
     ask_topics: Callable[..., ReportedTopics] = cached_topic_configs,
+    peers: Peers | None = None,
 ) -> BrokerFacts:
     """Find what is known of ``log_dir``'s broker.
 
@@ -401,7 +418,14 @@ def broker_facts(
         told=reported.topics,
         full_isr=full_isr,
         ignored_replicas=ignored,
+        cluster_id=log_dir.meta.cluster_id,
+        peers=None if metadata is None else peer_points(settings, log_dir, peers or Peers()),
     )
+
+
+def peer_points(settings: Settings, log_dir: LogDir, peers: Peers) -> PeerPoints | None:
+    """The clean points of the cluster's other brokers; None where the settings name no daemons (U-79)."""
+    return peers.points(settings.daemon.cleanerd_cluster_peers, log_dir.meta.cluster_id, log_dir.meta.node_id)
 
 
 def _metadata_logs(configured: Path | None, own: Sequence[Path], log_dir: LogDir) -> list[Path]:

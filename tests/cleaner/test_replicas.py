@@ -114,3 +114,40 @@ def test_wishes(tmp_path: Path, wish: dict[str, object]) -> None:
     path = make_log_dir(tmp_path / "logs", {NAME: Partition({0: batch, 1: b""})})
     options = CleaningOptions(NOW, force=True, from_start=True, **wish)  # type: ignore[arg-type]
     assert clean(path, options, waiting(config(), T0)).dropped.tombstone == 1
+
+
+def beside(topic: TopicConfig, peer_point: int | str) -> TopicConfig:
+    """The topic of brokers 1 and 2, always in sync; cleaned at broker 1, and at broker 2 below ``peer_point``."""
+    said = peer_point if isinstance(peer_point, str) else {0: peer_point}
+    facts, state = ReplicaFacts({}, NOW, NOW), Replicas(BOTH, BOTH)
+    return replace(topic, replicas=TopicReplicas(facts, {0: state}, peers={2: said}, own_id=1))
+
+
+@pytest.mark.parametrize(
+    ("peer_point", "removed"),
+    [
+        pytest.param(2, {"tombstone": 1, "marker": 1}, id="as clean: but only below the clean point"),
+        pytest.param(9, {"tombstone": 1, "marker": 1}, id="cleaner"),
+        pytest.param(1, {"tombstone": 0, "marker": 0}, id="less clean"),
+        pytest.param("silent", {"tombstone": 1, "marker": 1}, id="silent for longer than a day"),
+    ],
+)
+def test_it_waits_for_less_clean_replicas(tmp_path: Path, peer_point: int | str, removed: dict[str, int]) -> None:
+    """U-79: below its own clean point, if no replica is less clean. Batches above it may have come with a horizon."""
+    horizon = NOW - 2 * 24 * 60 * 60_000
+    tombstone, marker = (
+        lambda at: encode_batch([Record(b"k%d" % at, None, T0)], base_offset=at, delete_horizon=horizon),
+        lambda at: encode_marker(at, commit=False, producer_id=at, delete_horizon=horizon),
+    )
+    rest = encode_batch([Record(b"z", b"1", T0)], base_offset=4)
+    segments = {0: tombstone(0) + marker(1), 2: tombstone(2) + marker(3) + rest, 5: b""}
+    path = make_log_dir(tmp_path / "logs", {NAME: Partition(segments, cleaner_offset=2)})
+    result = clean(path, CleaningOptions(NOW, force=True), beside(config(), peer_point))
+    assert result.error is None, result.reason
+    assert {"tombstone": result.dropped.tombstone, "marker": result.dropped.marker} == removed
+    if peer_point == 1:
+        assert any("broker 2 is clean below offset 1, this one below 2" in note for note in result.notes)
+    # What was above the clean point is below it now.
+    again = clean(path, CleaningOptions(NOW, force=True, from_start=True), beside(config(), 9))
+    assert again.dropped.tombstone + removed["tombstone"] == 2
+    assert again.dropped.marker + removed["marker"] == 2

@@ -9,6 +9,9 @@ FACTS = "cleanerd/segments/cluster_metadata.py"
 BOUND = "tests/policy/test_replicas.py::test_the_bound"
 HISTORIES = "tests/policy/test_replicas.py::test_histories"
 FULL = "tests/segments/test_replica_history.py::test_the_last_full_isr"
+PEERS = "tests/policy/test_replicas.py::test_the_clean_points_of_peers"
+WAITS_FOR_PEERS = "tests/cleaner/test_replicas.py::test_it_waits_for_less_clean_replicas"
+DAEMONS = "cleanerd/admin/peers.py"
 WAITS = "tests/cleaner/test_replicas.py::test_old_formats"
 
 NAMED = "tests/cli/test_long_away.py::test_named_before_the_broker_starts"
@@ -185,5 +188,101 @@ REPLICAS = (
         "return self.purge_ms is not None and self.expiry.expiry_ms(now_ms) <",
         "return self.purge_ms is None and self.expiry.expiry_ms(now_ms) <",
         ("tests/daemon/test_held_purge.py::test_it_is_looked_at_when_the_log_is_past_it",),
+    ),
+    Mutant(
+        "a-less-clean-replica-is-overlooked",
+        "U-79",
+        RULE,
+        "elif point < clean_offset:",
+        "elif point < 0:",
+        (PEERS, WAITS_FOR_PEERS),
+    ),
+    Mutant(
+        "a-silent-peer-holds-nothing",
+        "U-79",
+        RULE,
+        "return ExpiryBound(max(now_ms - PEER_PATIENCE_MS, UNKNOWN_MS), why=why,",
+        "return ExpiryBound(now_ms, why=why,",
+        (PEERS,),
+    ),
+    Mutant(
+        "a-silent-peer-holds-indefinitely",
+        "U-79",
+        RULE,
+        "return ExpiryBound(max(now_ms - PEER_PATIENCE_MS, UNKNOWN_MS), why=why,",
+        "return ExpiryBound(UNKNOWN_MS, why=why,",
+        (PEERS, WAITS_FOR_PEERS),
+    ),
+    Mutant(
+        "a-broker-without-an-address-does-not-count",
+        "U-79",
+        RULE,
+        "for broker in sorted(others):",
+        "for broker in sorted(others & peers.keys()):",
+        (PEERS,),
+    ),
+    Mutant(
+        "a-broker-waits-for-itself",
+        "U-79",
+        RULE,
+        "replicas.assigned - ignored - {self.own_id}",
+        "replicas.assigned - ignored",
+        (PEERS,),
+    ),
+    Mutant(
+        "tombstones-above-the-clean-point-expire",
+        "U-79",
+        "cleanerd/cleaner/plan.py",
+        "np.where(last_offset < self.expires_below, self.expiry_ms, -1)",
+        "np.where(last_offset >= 0, self.expiry_ms, -1)",
+        (WAITS_FOR_PEERS,),
+    ),
+    Mutant(
+        "a-daemon-of-another-cluster-counts",
+        "U-79",
+        DAEMONS,
+        "if cluster_id is None or set(own.values()) != {cluster_id}:",
+        "if cluster_id is None:",
+        ("tests/admin/test_peers.py::test_an_answer",),
+    ),
+    Mutant(
+        "a-daemon-of-another-broker-counts",
+        "U-79",
+        DAEMONS,
+        'for each in status["log_dirs"] if each["node_id"] == broker}',
+        'for each in status["log_dirs"]}',
+        ("tests/admin/test_peers.py::test_an_answer",),
+    ),
+    Mutant(
+        "an-offset-of-a-peer-is-not-checked",
+        "U-79",
+        DAEMONS,
+        "if not (0 <= offset <= _MOST_OFFSET and",
+        "if not (offset <= _MOST_OFFSET and",
+        ("tests/admin/test_peers.py::test_an_answer_that_makes_no_sense",),
+    ),
+    Mutant(
+        "a-peer-answers-as-much-as-it-wants",
+        "U-79",
+        DAEMONS,
+        "if len(body) > self._most_bytes or",
+        "if len(body) < 0 or",
+        ("tests/admin/test_peers.py::test_a_huge_answer",),
+    ),
+    Mutant(
+        "an-old-answer-of-a-peer-counts",
+        "U-79",
+        DAEMONS,
+        "self._clock() >= self._asked_at + self._again_seconds:",
+        "self._asked_at < 0:",
+        ("tests/admin/test_peers.py::test_answers_are_kept_for_a_while",),
+    ),
+    Mutant(
+        "a-redirect-of-a-peer-is-followed",
+        "U-79",
+        DAEMONS,
+        "urllib.request.ProxyHandler({}), _NoRedirect)",
+        "urllib.request.ProxyHandler({}))",
+        ("tests/admin/test_peers.py::test_errors_and_silence",),
     ),
 )

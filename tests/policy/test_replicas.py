@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,6 +19,9 @@ from cleanerd.policy.replicas import (
 )
 from tests.policy.replica_model import World, visible
 from tests.support.length import at_length
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ID = uuid.UUID(int=7)
 T0 = 1_700_000_000_000
@@ -143,3 +147,64 @@ def test_histories() -> None:
             assert not held, (seed, number, "tombstones or markers are held for nothing")
         expired += world.expired
     assert expired > at_length(2000)
+
+
+OWN_POINT, LESS, MORE = 5, 4, 6
+DAY_MS = 24 * 60 * MINUTE_MS
+
+
+def bound_with(
+    peers: dict[int, dict[int, int] | str] | None, isr: Iterable[int] = (1, 2, 3), ignored: int = 0
+) -> ExpiryBound:
+    """The bound of broker 1, clean below ``OWN_POINT``, at minute 61; the metadata log shows minute 60."""
+    as_of_ms = T0 + 60 * MINUTE_MS
+    made = TopicReplicas(
+        ReplicaFacts({}, as_of_ms, as_of_ms), {0: shown((0, {1, 2, 3}, set(isr)))}, peers=peers, own_id=1
+    )
+    brokers = frozenset({ignored} if ignored else ())
+    return made.bound(0, as_of_ms + MINUTE_MS, brokers, clean_offset=OWN_POINT)
+
+
+@pytest.mark.parametrize(
+    ("peers", "waits_for", "held"),
+    [
+        pytest.param({2: {0: 5}, 3: {0: MORE}}, (), "", id="all are as clean"),
+        pytest.param({2: {0: LESS}, 3: {0: MORE}}, (2,), "indefinitely", id="one is less clean"),
+        pytest.param({2: {0: LESS}, 3: "silent"}, (2,), "indefinitely", id="that counts more than silence"),
+        pytest.param({2: {0: MORE}, 3: "silent"}, (3,), "a day", id="one is silent"),
+        pytest.param({2: {0: MORE}, 3: {1: MORE}}, (3,), "a day", id="one does not know the partition"),
+        pytest.param({2: {0: MORE}}, (3,), "a day", id="one has no address"),
+        pytest.param({2: {0: MORE}, 3: {0: MORE}, 1: {0: 0}, 9: {0: 0}}, (), "", id="oneself and others do not count"),
+    ],
+)  # fmt: skip
+def test_the_clean_points_of_peers(peers: dict[int, dict[int, int] | str], waits_for: tuple[int], held: str) -> None:
+    """U-79: no replica is less clean; the bound by the ISR counts as well."""
+    bound = bound_with(peers)
+    now_ms = T0 + 61 * MINUTE_MS
+    assert bound.peers == waits_for
+    assert bound.below_offset == OWN_POINT
+    assert bound.at_ms == {"": T0 + 60 * MINUTE_MS - MARGIN_MS, "indefinitely": -1, "a day": now_ms - DAY_MS}[held]
+
+
+def test_peers_that_do_not_matter() -> None:
+    """U-79: without addresses, of a single replica, and of brokers that never return."""
+    assert bound_with(None).below_offset is None
+    assert bound_with({2: {0: LESS}, 3: {0: MORE}}, ignored=2).peers == ()
+    alone = TopicReplicas(ReplicaFacts({}, T0, T0), {0: shown((0, {1}, {1}))}, peers={}, own_id=1)
+    assert alone.bound(0, T0, clean_offset=OWN_POINT) is BY_CLOCK
+
+
+def test_peers_release_nothing_that_the_isr_holds() -> None:
+    """U-70, U-79: whichever holds more."""
+    assert bound_with({2: {0: MORE}, 3: {0: MORE}}, isr={1}).missing == (2, 3)
+    assert bound_with({2: "silent", 3: {0: MORE}}, isr={1}).at_ms == -1
+
+
+def test_words_about_peers() -> None:
+    assert held_in_words(bound_with({2: {0: LESS}, 3: {0: MORE}}), 3) == (
+        "3 tombstones or markers past their delete horizon wait: broker 2 is clean below offset 4, this one below 5"
+    )
+    assert held_in_words(bound_with({2: {0: MORE}, 3: "its daemon does not answer: Connection refused"})) == (
+        "tombstones or markers past their delete horizon wait: for 24 hours at most, as a clean point is unknown "
+        "(broker 3: its daemon does not answer: Connection refused)"
+    )

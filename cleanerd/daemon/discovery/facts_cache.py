@@ -7,10 +7,11 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from cleanerd.admin.peers import Peers
 from cleanerd.daemon.discovery.metadata_readings import MetadataReadings, files_of
 from cleanerd.errors import CleanerdError
 from cleanerd.fsio.state_files import DAMAGED
-from cleanerd.resolution.broker_facts import BrokerFacts, broker_facts
+from cleanerd.resolution.broker_facts import BrokerFacts, broker_facts, peer_points
 from cleanerd.resolution.zk_config_cache import QUERY_INTERVAL_MS, is_zookeeper_mode
 from cleanerd.segments.log_dir import META_PROPERTIES, METADATA_TOPIC
 from cleanerd.state import delegations
@@ -45,6 +46,7 @@ class FactsCache:
     def __init__(
         self,
         readings: MetadataReadings | None = None,
+        peers: Peers | None = None,
         *,
         share: int = SHARE,
         clock: Callable[[], float] = time.monotonic,
@@ -53,6 +55,7 @@ class FactsCache:
         self._share = share
         self._clock = clock
         self._readings = readings or MetadataReadings()
+        self._peers = peers or Peers()
         self._facts: BrokerFacts | None = None
         self._signature: tuple[object, ...] = ()
         self._settings: Settings | None = None
@@ -79,7 +82,7 @@ class FactsCache:
         signature = (at_once, *asks, silent, *_metadata_logs(settings, [*own, *at]))
         rests = at_once in self._signature and self._clock() < self._again_at
         if known is not None and (rests or signature == self._signature):
-            return known
+            return self._with_peers(known, settings, log_dir)
         # Whoever asks a second time wants to know what changed meanwhile, whatever another one has read.
         started = self._clock()
         since = max(context.asked_at, self._read_at, started - _TOGETHER_SECONDS)
@@ -90,7 +93,9 @@ class FactsCache:
             return made_of[-1].found
 
         try:
-            facts = broker_facts(settings, log_dir, others, running=running, silent=silent, read_metadata=read)
+            facts = broker_facts(
+                settings, log_dir, others, running=running, silent=silent, read_metadata=read, peers=self._peers
+            )
             self.warnings = ()
         except CleanerdError as error:
             if known is None:
@@ -107,6 +112,13 @@ class FactsCache:
         took = max(self._read_at - started, sum(each.took_seconds for each in made_of))
         self._again_at = self._read_at + min(self._share * took, _MAX_PAUSE_SECONDS)
         return facts
+
+    def _with_peers(self, known: BrokerFacts, settings: Settings, log_dir: LogDir) -> BrokerFacts:
+        """U-79: with the clean points of other brokers as they are now, which change at another time than the rest."""
+        points = peer_points(settings, log_dir, self._peers)
+        if known.metadata is not None and points is not known.peers:
+            self._facts = known = replace(known, peers=points)
+        return known
 
 
 def _metadata_logs(settings: Settings, paths: Sequence[Path]) -> Iterator[Files | None]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import structlog
 
+from cleanerd.admin.peers import Peers
 from cleanerd.daemon.discovery.agent_probe import AgentProbe
 from cleanerd.daemon.discovery.facts_cache import FactsCache
 from cleanerd.daemon.discovery.log_dir_scan import LogDirScan, failed_scan
@@ -81,6 +82,7 @@ class ScanThreads:
         self._caught_up_with = caught_up
         self._lookers: dict[Path, _Attended] = {}
         self._readings = MetadataReadings()
+        self._peers = Peers()
         self._context: ScanContext | None = None
         self.late: set[Path] = set()
         """Those that do not answer."""
@@ -101,7 +103,7 @@ class ScanThreads:
             self._answering.forget(path)
         for path in log_dirs:
             if path not in self._lookers:
-                looker = self._make_looker(path, FactsCache(self._readings), self._limits)
+                looker = self._make_looker(path, FactsCache(self._readings, self._peers), self._limits)
                 thread = WorkerPool(1, f"cleanerd-look-{path.name}")
                 self._lookers[path] = _Attended(looker, self._make_sweeper(), thread)
         return gone

@@ -42,6 +42,7 @@ def log_dir_view(fleet: PartitionRegistry, found: LogDirScan) -> LogDirView:
         error=found.error,
         kafka_cleaner=kafka_cleaner(found.facts, info).told,
         node_id=None if found.facts is None else found.facts.node_id,
+        cluster_id=None if found.facts is None else found.facts.cluster_id,
     )
 
 
