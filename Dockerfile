@@ -32,7 +32,7 @@ RUN python -m venv /opt/cleanerd \
  && install -D --mode 644 "$(/opt/cleanerd/bin/cleanerd agent path)" /opt/cleanerd/agent/cleanerd-agent.jar
 
 # Java asks for its user's name, so this one has an entry.
-# Drivers and executors of Spark: `docker build --target spark --tag cleanerd-spark:0.1.0 .`   docs/spark.md, Kubernetes
+# Drivers and executors of Spark: `docker build --target spark --tag cleanerd-spark:0.1.0 .`   docs/spark-deploy.md, Kubernetes
 FROM install AS spark
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends openjdk-17-jre-headless procps \

@@ -23,7 +23,9 @@ PLACES = {
     "config/kubernetes/statefulset.yml": r"cleanerd:(\d\S+)",
     "config/kubernetes/strimzi.yml": r"cleanerd:(\d\S+)",
     "docs/install.md": r"cleanerd[:_-](\d+\.\d+\.\d+(?:rc\d+)?)",
-    "docs/spark.md": r"--tag cleanerd-spark:(\S+)",
+    "README.md": r"Version (\d+\.\d+\.\d+(?:rc\d+)?)",
+    "docs/containers.md": r"--tag cleanerd:(\S+)",
+    "docs/spark-deploy.md": r"--tag cleanerd-spark:(\S+)",
 }
 """File -> pattern whose group is the version, at each place."""
 

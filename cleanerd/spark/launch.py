@@ -172,7 +172,7 @@ def submit(
         raise ConfigError(
             "the driver of this command runs here, as its result goes to your terminal",
             where=f"--conf {_DEPLOY_MODE}={conf[_DEPLOY_MODE]}",
-            hint="start spark-submit yourself with cleanerd_driver.py: docs/spark.md, Cluster mode",
+            hint="start spark-submit yourself with cleanerd_driver.py: docs/spark-deploy.md, Cluster mode",
         )
     # Said here, so that a spark-defaults.conf does not send the driver elsewhere.
     script_of_spark = require_spark()

@@ -19,7 +19,9 @@ _OF_A_CHANNEL: Final = re.compile(r'^\s*details = "(.+)"$', re.MULTILINE)
 """What a call to a server of Connect came to, among lines about the call."""
 
 _IS_OTHER_RELEASE: Final = re.compile(r"a plan of format .* this is|No module named 'cleanerd")
-_OTHER_RELEASE: Final = f"install cleanerd {__version__} on the executors too, or set PYSPARK_PYTHON; see docs/spark.md"
+_OTHER_RELEASE: Final = (
+    f"install cleanerd {__version__} on the executors too, or set PYSPARK_PYTHON; see docs/spark-deploy.md"
+)
 
 
 @contextlib.contextmanager

@@ -132,4 +132,4 @@ def test_the_example_runs(
     (second,) = [name for name in kubernetes.outputs if name.endswith("-driver") and name != driver]
     assert kubernetes.wait(second, 60) == 3
     assert "exists already" in kubernetes.outputs[second].read_text(errors="replace")
-    assert again == 0, "spark-submit does not tell that its driver failed: docs/spark.md says so"
+    assert again == 0, "spark-submit does not tell that its driver failed: docs/spark-deploy.md says so"

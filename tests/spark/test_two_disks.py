@@ -158,7 +158,7 @@ def test_verbs_on_two_workers(server: Store, tmp_path: Path, capsys: pytest.Capt
 
 
 def test_spark_refuses_its_cluster_mode(tmp_path: Path) -> None:
-    """What docs/spark.md says of a standalone cluster: Spark itself runs no Python driver there."""
+    """What docs/spark-deploy.md says of a standalone cluster: Spark itself runs no Python driver there."""
     (tmp_path / "job.py").write_text("")
     command = [require_spark(), "--master", "spark://127.0.0.1:9", "--deploy-mode", "cluster", "job.py"]
     inherited = environment(os.environ, tasks=2)

@@ -59,7 +59,7 @@ def profile_of(text: str) -> Any:
 
 
 def submitted(yarn: YarnCluster, *verb: object) -> subprocess.CompletedProcess[str]:
-    """The driver on the cluster, as docs/spark.md has it."""
+    """The driver on the cluster, as docs/spark-deploy.md has it."""
     python = {
         "spark.yarn.appMasterEnv.PYSPARK_PYTHON": sys.executable,
         "spark.yarn.appMasterEnv.PYTHONPATH": TOP,
