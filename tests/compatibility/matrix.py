@@ -43,7 +43,7 @@ ROWS: Final = (
     Row(
         "3.8",
         "down, ZooKeeper",
-        "cleaning, topics as the broker told them",
+        "cleaning, topics as the broker reported them",
         _BROKER,
         (ZOOKEEPER,),
     ),
@@ -61,7 +61,7 @@ ROWS: Final = (
     Row("4.3", "live", "swaps under a reader, restarts", _BROKER, ("tests/agent/test_swap.py", "-k", "4.3")),
     Row("4.3", "live", "load: producers, transactions, consumers", _BROKER, ("tests/live/test_load.py", "-k", "43")),
     Row("4.3", "live", "kills of broker and cleanerd", _BROKER, ("tests/live/test_kills.py",)),
-    Row("4.3", "live", "replica moves, deletion, retention meanwhile", _BROKER, ("tests/live/test_races.py",)),
+    Row("4.3", "live", "replica moves, deletion, retention during a swap", _BROKER, ("tests/live/test_races.py",)),
     Row("4.3", "live", "beside the broker's own cleaner", _BROKER, ("tests/live/test_both_cleaners.py", "-k", "43")),
     Row("4.4", "down", "cleaning, message formats v0 to v2", _CLASSES, (RELEASES_CELLS, "-k", "4.4")),
     Row("4.4", "down", "swaps cut short at every step", _CLASSES, (LOADERS, "-k", "other_releases and judge_44")),
@@ -80,5 +80,5 @@ ROWS: Final = (
         _BROKER,
         ("tests/live/test_upgrades.py",),
     ),
-    Row("3.9, 4.3", "live", "a JVM that lets nobody attach", _BROKER, ("tests/live/test_attach.py",)),
+    Row("3.9, 4.3", "live", "a JVM without the attach mechanism", _BROKER, ("tests/live/test_attach.py",)),
 )

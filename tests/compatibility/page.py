@@ -18,12 +18,13 @@ PAGE: Final = TOP / "docs" / "compatibility.md"
 REST: Final = Path(__file__).with_name("rest.md")
 
 _HEAD: Final = """\
-# Which brokers?
+# Tested versions
 
-This page is made by `make compatibility`, which runs the tests that a row stands for; it is not edited by hand.
-*Down*: cleanerd works while the broker is stopped, or stages beside it for its next start. *Live*: the broker's agent
-swaps. *By*: who says that it is right - a running broker, or the release's own classes on the same files. A row counts
-as of its date.
+`make compatibility` runs the tests of each row and writes this page.
+
+* *Down*: cleanerd works while the broker is stopped, or stages beside it for its next start.
+* *Live*: the broker's agent swaps.
+* *By*: a running broker, or the release's own classes on the same files, confirmed the result.
 
 | Kafka | mode | what was run | by | tests | date | result |
 |---|---|---|---|---|---|---|
