@@ -98,7 +98,9 @@ class Day:
         """
         broker, proxy = self.nodes[number], self.proxies[number]
         struck = threading.Event()
-        for _ in range(20):
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not struck.is_set():
+            assert time.monotonic() < deadline, f"no swap of {name}"
             process = self._cleaner(number, name)
 
             def now(process: subprocess.Popen[bytes] = process) -> None:
@@ -114,11 +116,9 @@ class Day:
             proxy.after_swap = now
             code = process.wait(PATIENCE_SECONDS)
             proxy.after_swap = lambda: None
-            if struck.is_set():
-                break
-            assert code == 0
-            time.sleep(1)
-        assert struck.is_set(), f"no swap of {name}"
+            if not struck.is_set():
+                assert code == 0
+                time.sleep(1)
         self.struck.append(f"{victims} at {name}: {code}")
         if "broker" in victims:
             broker.kill()

@@ -5,11 +5,14 @@ How a cleaning takes it is in ``test_cluster.py``, of tables in ``test_table_kil
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,8 +31,9 @@ pytestmark = pytest.mark.long
 
 MIB: Final = 1 << 20
 SIZE_BYTES: Final = 160 * MIB
-BUSY_SECONDS: Final = 0.8
-"""Of CPU, a worker's: more than it takes to start."""
+LOOKS: Final = 100
+LOOK_SECONDS: Final = 0.002
+"""Between two looks at what a worker has open: less than it takes to read a segment."""
 
 READ: Final = """
 import json, sys
@@ -77,11 +81,11 @@ def command(*words: object) -> list[str]:
 
 @pytest.mark.parametrize("verb", ["audit", "profile", "divergence", "erasure", "source"])
 def test_the_same_outcome(verb: str, dirs: tuple[Path, Path], cluster: Cluster, tmp_path: Path) -> None:
-    """Killed while its worker reads, which Spark's log tells: what is said is what is said without it."""
+    """An executor is killed while its worker reads a segment, as Spark's log says: the outcome is that of no kill."""
     conf = [word for key, value in ON_A_CLUSTER.items() for word in ("--conf", f"{key}={value}")]
     on_cluster, alone = words_of(verb, *dirs, tmp_path, ["--master", cluster.url, *conf])
     expected = ran(alone)
-    with executor_killed(lambda: at_work(cluster)):
+    with executor_killed(lambda: executor_that_reads(cluster, dirs)):
         found = ran(on_cluster, "Lost executor")
     assert found == expected
 
@@ -113,20 +117,37 @@ def ran(words: list[str], told: str = "") -> Any:
     return json.loads(done.stdout)
 
 
-def at_work(cluster: Cluster) -> list[int]:
-    """Executors' Javas, a Python worker of which does something."""
-    return [
-        java
-        for java in cluster.executors()
-        for worker in children(*children(java))
-        if cpu_seconds(worker) > BUSY_SECONDS
-    ]
+def executor_that_reads(cluster: Cluster, places: Sequence[Path]) -> list[int]:
+    """The Java of an executor whose Python worker has a segment below ``places`` open; that worker is stopped.
+
+    So its task cannot end before the executor is killed.
+    """
+    workers = {worker: java for java in cluster.executors() for worker in children(*children(java))}
+    for _ in range(LOOKS if workers else 0):
+        for worker, java in workers.items():
+            if is_stopped_as_it_reads(worker, places):
+                return [java]
+        time.sleep(LOOK_SECONDS)
+    return []
 
 
-def cpu_seconds(pid: int) -> float:
-    """Of a process; 0 when it is gone."""
+def is_stopped_as_it_reads(pid: int, places: Sequence[Path]) -> bool:
+    """Whether a process has a segment below ``places`` open; if not, it goes on. One that is gone has none."""
     try:
-        fields = Path("/proc", str(pid), "stat").read_text().rsplit(")", 1)[1].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        os.kill(pid, signal.SIGSTOP)
+        if any(path.suffix == ".log" and path.is_relative_to(place) for path in opened(pid) for place in places):
+            return True
+        os.kill(pid, signal.SIGCONT)
+    except ProcessLookupError:
+        pass
+    return False
+
+
+def opened(pid: int) -> list[Path]:
+    """The files that a process has open."""
+    found = []
+    with contextlib.suppress(FileNotFoundError):
+        for each in Path("/proc", str(pid), "fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                found.append(each.readlink())
+    return found
