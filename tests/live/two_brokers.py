@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import ElectionType, KafkaException, Producer
 from confluent_kafka import TopicPartition as Place
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, PartitionMetadata
 from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
 
@@ -70,9 +70,9 @@ def beside(controller: Broker, node_id: int, work_dir: Path, *, properties: Mapp
 
 
 def replicas(broker: Broker, topic: str, partition: int) -> list[int]:
-    """Who has the partition, as ``broker`` knows it."""
-    found = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(topic, timeout=PATIENCE_SECONDS)
-    return sorted(found.topics[topic].partitions[partition].replicas)
+    """The nodes that have the partition, as ``broker`` knows it; none: it does not answer."""
+    found = _described(broker, topic, partition)
+    return [] if found is None else sorted(found.replicas)
 
 
 def reassign(nodes: tuple[Broker, Broker], topic: str, partition: int, target: int) -> None:
@@ -90,11 +90,16 @@ def reassign(nodes: tuple[Broker, Broker], topic: str, partition: int, target: i
 
 def leader(broker: Broker, topic: str, partition: int) -> int:
     """The node that leads the partition, as ``broker`` knows it; -1: none does, or it does not answer."""
+    found = _described(broker, topic, partition)
+    return -1 if found is None else found.leader
+
+
+def _described(broker: Broker, topic: str, partition: int) -> PartitionMetadata | None:
     try:
         found = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(topic, timeout=PATIENCE_SECONDS)
-        return found.topics[topic].partitions[partition].leader
+        return found.topics[topic].partitions[partition]
     except (KafkaException, KeyError):
-        return -1
+        return None
 
 
 def lead(nodes: tuple[Broker, Broker], topic: str, partition: int, target: int) -> None:
@@ -106,7 +111,9 @@ def lead(nodes: tuple[Broker, Broker], topic: str, partition: int, target: int) 
     electing = AdminClient({"bootstrap.servers": nodes[0].bootstrap})
 
     def leads() -> bool:
-        electing.elect_leaders(ElectionType.PREFERRED, [Place(topic, partition)]).result(PATIENCE_SECONDS)
+        # A controller that is busy or has just started refuses, and is asked once more.
+        with suppress(KafkaException):
+            electing.elect_leaders(ElectionType.PREFERRED, [Place(topic, partition)]).result(PATIENCE_SECONDS)
         return leader(nodes[0], topic, partition) == target
 
     try:
