@@ -24,6 +24,7 @@ OUTSIDE = {
     "ARCHITECTURE.md": "architecture",
     "CHANGELOG.md": "changelog",
     "CONTRIBUTING.md": "contributing",
+    "RELEASING.md": "releasing",
     "examples/README.md": "examples",
 }
 """Path in the tree -> name of the page in the site."""
@@ -46,19 +47,20 @@ def on_page_markdown(markdown: str, /, *, page: Page, config: MkDocsConfig, file
     )
     parts = CODE.split(markdown)
     for number in range(0, len(parts), 2):
-        parts[number] = LINK.sub(lambda found: _in_the_site(found, posixpath.dirname(source)), parts[number])
+        parts[number] = LINK.sub(lambda found: _in_the_site(found, source), parts[number])
     return "".join(parts)
 
 
-def _in_the_site(found: re.Match[str], folder: str) -> str:
+def _in_the_site(found: re.Match[str], source: str) -> str:
     mark, text, target, anchor = found[1], found[2], found[3], found[4] or ""
     if not target or "://" in target:
         return found[0]
-    path = posixpath.normpath(posixpath.join(folder, target))
-    if path in OUTSIDE:
-        return f"{mark}[{text}]({OUTSIDE[path]}.md{anchor})"
-    if path.startswith("docs/"):
-        return f"{mark}[{text}]({path.removeprefix('docs/')}{anchor})"
+    path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+    if path in OUTSIDE or path.startswith("docs/"):
+        # Pages from outside of docs/ are at the top of the site.
+        page = f"{OUTSIDE[path]}.md" if path in OUTSIDE else path.removeprefix("docs/")
+        here = "" if source in OUTSIDE else posixpath.dirname(source).removeprefix("docs").lstrip("/")
+        return f"{mark}[{text}]({posixpath.relpath(page, here or '.')}{anchor})"
     if (ROOT / path).exists():
         return text
     return found[0]

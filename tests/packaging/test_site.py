@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 REPOSITORY = Path(__file__).parents[2]
-OUTSIDE = {"architecture", "changelog", "contributing", "examples"}
-DEVELOPERS = {"architecture", "rules", "where", "benchmark-log", "torture-log"}
+OUTSIDE = {"architecture", "changelog", "contributing", "examples", "releasing"}
+DEVELOPERS = {"architecture", "rules", "where", "benchmark-log", "torture-log", "releasing", "decisions/index"}
 ELSEWHERE = re.compile(r"<(?:link|script|img|iframe)[^>]*(?:src|href)=[\"']?((?:https?:)?//[^\"' >]+)")
 WITHOUT_NETWORK = """
 import socket, sys
@@ -39,13 +39,25 @@ def _pages(entries: Any) -> list[str]:
     return [page for each in values for page in _pages(each)]
 
 
+def _sources() -> set[str]:
+    docs = REPOSITORY / "docs"
+    return {str(page.relative_to(docs).with_suffix("")) for page in docs.rglob("*.md")}
+
+
+def _decisions() -> set[str]:
+    return {page for page in _sources() if page.startswith("decisions/")} - {"decisions/index"}
+
+
 def test_every_page_is_in_the_navigation_once() -> None:
     """Users' pages are in the navigation; developers' pages are linked from Contributing instead."""
-    named = [Path(page).stem for page in _pages(_config()["nav"])]
-    assert sorted([*named, *DEVELOPERS]) == sorted({page.stem for page in (REPOSITORY / "docs").glob("*.md")} | OUTSIDE)
-    assert {Path(page).stem for page in _config()["not_in_nav"].split()} == DEVELOPERS
+    named = [page.removesuffix(".md") for page in _pages(_config()["nav"])]
+    assert sorted([*named, *DEVELOPERS, *_decisions()]) == sorted(_sources() | OUTSIDE)
+    unlisted = {page.removeprefix("/").removesuffix(".md") for page in _config()["not_in_nav"].split()}
+    assert unlisted == DEVELOPERS - {"decisions/index"} | {"decisions/*"}
     contributing = (REPOSITORY / "CONTRIBUTING.md").read_text().casefold()
     assert [page for page in DEVELOPERS if f"{page}.md)" not in contributing] == []
+    index = (REPOSITORY / "docs/decisions/index.md").read_text()
+    assert [page for page in _decisions() if f"({page.removeprefix('decisions/')}.md)" not in index] == []
 
 
 def test_nothing_is_asked_of_other_hosts() -> None:
@@ -62,7 +74,7 @@ def copy(tmp_path: Path) -> Path:
     """The pages and what makes a site of them, to be changed."""
     for name in ("docs", "tools", "examples"):
         shutil.copytree(REPOSITORY / name, tmp_path / "tree" / name)
-    for name in ("mkdocs.yml", "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md"):
+    for name in ("mkdocs.yml", "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "RELEASING.md"):
         shutil.copy(REPOSITORY / name, tmp_path / "tree")
     return tmp_path / "tree"
 
@@ -83,9 +95,11 @@ def test_it_is_built_without_a_network_and_loads_nothing(copy: Path) -> None:
     done = _build(copy)
     assert done.returncode == 0, done.stdout + done.stderr
     site = copy.parent / "site"
-    named = {Path(page).stem for page in _pages(_config()["nav"])}
-    assert {page.stem for page in site.glob("*.html")} == named | DEVELOPERS | {"404"}
-    for page in site.glob("*.html"):
+    assert {str(page.relative_to(site).with_suffix("")) for page in site.rglob("*.html")} == _sources() | OUTSIDE | {
+        "404"
+    }
+    assert 'href="../performance.html"' in (site / "decisions/01-three-phases.html").read_text()
+    for page in site.rglob("*.html"):
         assert ELSEWHERE.findall(page.read_text()) == [], page.name
     assert 'href="where.html"' in (site / "architecture.html").read_text()
     assert 'href="architecture.html"' in (site / "where.html").read_text()
