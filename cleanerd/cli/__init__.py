@@ -2,6 +2,6 @@
 
 import os
 
-# NumPy's linear algebra starts a thread a core when it is loaded, and these spin for a while: a tenth of the CPU time
-# of a small cleaning, and nothing here multiplies matrices. It reads this when NumPy is imported, which comes later.
+# NumPy's linear algebra starts a thread per core when it is loaded, and these spin for a while: a tenth of the CPU time
+# of a small cleaning, although nothing here multiplies matrices. NumPy reads this at its import, which comes later.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

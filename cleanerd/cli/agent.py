@@ -1,4 +1,4 @@
-"""``cleanerd agent``: the jar, loading it into a running broker, and what it says."""
+"""``cleanerd agent``: the jar, loading it into a running broker, and its report."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def info_command(common: Common, log_dirs: tuple[Path, ...], *, pid: int | None)
     if socket is None:
         if not directories:
             raise ConfigError(
-                "nothing says where the agent's socket is",
+                "the place of the agent's socket is unknown",
                 where="cleanerd agent info",
                 hint="name the broker's log directories, --pid, or --set cleanerd.agent.socket=PATH",
             )
@@ -112,10 +112,10 @@ def info_command(common: Common, log_dirs: tuple[Path, ...], *, pid: int | None)
 
 
 def _process_of(log_dirs: Sequence[Path]) -> int:
-    """The broker's process, by who holds the lock of its log directories.
+    """The broker's process, by the holder of the lock of its log directories.
 
     Raises:
-        ConfigError: one of them is no log directory, or they belong to several brokers.
+        ConfigError: one of them is not a log directory, or they belong to several brokers.
         RefusedError: no broker runs there, or one whose process cannot be seen from here.
     """
     found = {path: broker_process(read_log_dir(path).path) for path in log_dirs}
@@ -138,7 +138,7 @@ def _listening(jvm: Jvm, configured: Path | None) -> tuple[Path, AgentInfo] | No
 
 
 def _wait_for(jvm: Jvm, configured: Path | None, build: str | None) -> tuple[Path, AgentInfo]:
-    """Whatever attaching said, only an answer proves that this agent listens (A-02).
+    """Whatever attaching returned, only an answer proves that this agent listens (A-02).
 
     An agent of another build than ``build`` is given the time to end its swap; then what answers is what counts.
 

@@ -65,7 +65,7 @@ def apply(
             results += _apply_dir(common.output, settings, path, log_dirs, wanted, unclean=unclean, kept=kept)
     if results or common.output.as_json:
         print_results(common.output, results, failures)
-    elif not failures:  # else nobody looked
+    elif not failures:  # otherwise nothing was read
         common.output.line("Nothing is staged.")
     stale = [result.error for result in results if result.error is not None and result.moved_on]
     return exit_code(results, [*failures, *stale] if require else failures)
@@ -81,7 +81,7 @@ def _apply_dir(
     unclean: bool,
     kept: Path | None,
 ) -> list[CleaningResult]:
-    # Before the lock: whoever names a directory that is none must not get a lock file in it.
+    # Before the lock: a wrong directory must not get a lock file.
     read_log_dir(path)
     with LogDirLock.acquire(path, wait_seconds=LOCK_WAIT_SECONDS) as lock:
         log_dir = read_log_dir(path)

@@ -60,7 +60,7 @@ def audit(
     elsewhere = elsewhere.of(names.names.__contains__)
     paths = {path / str(name): name for path in log_dirs for name in names.names.intersection(partition_names(path))}
     around = {path: read_surroundings(path, Findings()) for path in log_dirs}
-    # What is kept or set aside of a partition belongs to its directory, or to the kept one where that is gone.
+    # Backups and set-aside files of a partition belong to its directory, or to the backup's if that is gone.
     owners = {name: path for path, name in sorted(paths.items(), reverse=True)}
     for place in elsewhere.places:
         common.output.note(f"{place.path}: has segments of {place.name} ({place.state}); it is searched too")
@@ -128,7 +128,7 @@ def _files_in(partition: Path) -> list[tuple[Path, str]]:
 
 
 def terms_document(terms: Sequence[Term], occurrences: Sequence[Occurrence]) -> dict[str, list[dict[str, object]]]:
-    """Of ``audit --json`` and ``spark audit --json``: each term with the records that match it."""
+    """For ``audit --json`` and ``spark audit --json``: each term with the records that match it."""
     document: dict[str, list[dict[str, object]]] = {"keys": [], "key_prefixes": [], "value_contains": []}
     for number, term in enumerate(terms):
         is_key = term.kind == "key"

@@ -32,7 +32,6 @@ class Bars:
         self._advance = self._stack.enter_context(self._output.progress(f"{self._name}: {name}", total_bytes))
 
     def advance(self, done_bytes: int) -> None:
-        """So many bytes more."""
         self._advance(done_bytes)
 
     def wrote(self, done_bytes: int) -> None:

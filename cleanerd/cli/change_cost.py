@@ -1,4 +1,4 @@
-"""What a change of a topic's rules costs, counted and told before it happens: keys that would have another winner."""
+"""Counts the effect of a change of a topic's rules before it happens: keys with another retained record."""
 
 from __future__ import annotations
 
@@ -40,10 +40,9 @@ def print_costs(
     wanted: PartitionSelection,
     options: CleaningOptions,
 ) -> None:
-    """Of every partition that was last cleaned by other rules, whether the change is refused or not.
+    """For every partition that was last cleaned by other rules, whether the change is refused or not.
 
-    Costs a listing of each partition, and two readings of those that it is about. What cannot be looked at here is told
-    by whoever cleans it.
+    Costs a listing of each partition, and two readings of the changed ones. The cleaning itself reports errors.
     """
     store = StateStore(settings.daemon.cleanerd_state_dir, keeps_damaged=True)
     for path in paths:

@@ -1,4 +1,4 @@
-"""How far a log is clean, for who judges a cleaning by rules of his own."""
+"""How far a log is clean, for commands that judge a cleaning with rules of their own."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class CleanEnds:
         self._log_dirs: dict[Path, LogDir | None] = {}
 
     def of(self, path: Path, name: TopicPartition, rules: KeyRules) -> int | None:
-        """As :meth:`beside`, where the log directory ``path`` was not read yet.
+        """As :meth:`beside`, if the log directory ``path`` was not read yet.
 
         Raises:
             CleanerdError: a checkpoint of the log directory cannot be read.
@@ -53,10 +53,10 @@ class CleanEnds:
         return self.clean_end(self._surroundings.get(path), path, name, rules)
 
     def at_most(self, path: Path, name: TopicPartition, rules: KeyRules) -> int | None:
-        """As :meth:`of`; where cleanerd's clean point no longer fits the log, Kafka's checkpoint or the point counts.
+        """As :meth:`of`; if cleanerd's checkpoint no longer fits the log, Kafka's checkpoint or cleanerd's is used.
 
-        For a comparison with a copy, which shows where either is wrong. A checkpoint above the end of the log says
-        nothing, as for Kafka; then the point counts.
+        For a comparison with a copy, which shows whether either is wrong. A checkpoint above the end of the log is
+        ignored, as in Kafka; then cleanerd's is used.
 
         Raises:
             CleanerdError: a checkpoint of the log directory cannot be read.
@@ -70,20 +70,19 @@ class CleanEnds:
         return point if said is None or said > self._log_end(path, name) else said
 
     def clean_end(self, around: Surroundings | None, path: Path, name: TopicPartition, rules: KeyRules) -> int | None:
-        """Up to where the log ``name`` of the log directory ``path`` is clean; None: nothing says so.
+        """Up to where the log ``name`` of the log directory ``path`` is clean; None if that is unknown.
 
-        ``around``: what the directory's checkpoints say. They count where Kafka's rules hold.
+        ``around``: the directory's checkpoints. They are used where Kafka's rules apply.
         """
         said = None if around is None or rules != KAFKAS_RULES else around.of(CLEANER_CHECKPOINT, name)
         found = self._stored_checkpoint(path, name)
-        # A log that was truncated since, and has grown again, was never cleaned there: nobody is to blame for two
-        # records.
+        # A log that was truncated since, and has grown again, was never cleaned there: two records of a key are right.
         return said if found is None else clean_below(found[0], said, is_valid=found[1])
 
     def unproven_below(self, path: Path, name: TopicPartition) -> int:
         """Below which offset cleanerd did not clean the log ``name`` itself, as it remembers; 0 when it does not.
 
-        Kafka's checkpoint alone counts in full: what it says is all that is known there.
+        Kafka's checkpoint alone is used in full: nothing else is known there.
         """
         found = self._stored_checkpoint(path, name)
         return (found[0].unproven_below or 0) if found is not None and found[1] else 0
@@ -99,7 +98,7 @@ class CleanEnds:
             log = read_partition(log_dir, name)
             state = self._store.load(log_dir, log)
         except CleanerdError:
-            return None  # whoever judges the partition will say what is wrong with it
+            return None  # judging the partition reports what is wrong with it
         point = copied_point(self._store, log_dir, log) if state is None else state.clean_point
         return None if point is None else (point, may_be_about(point, log))
 

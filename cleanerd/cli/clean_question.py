@@ -1,4 +1,4 @@
-"""What ``clean`` asks before it begins: how much would be cleaned, and how; nothing where nothing would be."""
+"""The question that ``clean`` asks before it begins: how much would be cleaned, and how; none without work."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def clean_question(
     *,
     live: bool,
 ) -> str | None:
-    """``Clean 3 partitions (10.6 MiB, live)?``; None when there is nothing to clean, so nothing to ask.
+    """``Clean 3 partitions (10.6 MiB, live)?``; None when there is nothing to clean.
 
-    Costs a listing of each partition. What cannot be looked at is not asked about: whoever cleans tells of it.
+    Costs a listing of each partition. Unreadable ones are left out: the cleaning reports them.
     """
     found = list(_to_clean(output, settings, paths, wanted, options, live=live))
     if not found:

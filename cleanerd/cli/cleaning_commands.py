@@ -1,4 +1,4 @@
-"""The command lines of the verbs that clean, or say what cleaning would do; what each does is in a module of its name.
+"""The commands that clean, or show what a cleaning would do; each is implemented in a module of its name.
 
 Nothing here loads NumPy or pydantic: ``--help`` of a verb takes no longer than that of all.
 """

@@ -1,4 +1,4 @@
-"""The options that say what to clean and how far: what ``plan``, ``clean`` and ``stage`` share."""
+"""The options that select what to clean and how far, shared by ``plan``, ``clean`` and ``stage``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def options_from(given: Mapping[str, Any], output: Output, settings: Settings) -> CleaningOptions:
-    """The cleaning options of a command line; a clock that is not believed is told (U-42).
+    """The cleaning options of a command line; a clock that is not trusted is reported (U-42).
 
     Raises:
         click.UsageError: two of them contradict.
@@ -35,7 +35,7 @@ def options_from(given: Mapping[str, Any], output: Output, settings: Settings) -
         warnings: list[str] = []
         clock = read_clock(settings.daemon.cleanerd_state_dir, warnings)
         observed = clock.observe()
-        for warning in (*warnings, *([f"{observed}; --now-ms says what time it is"] if observed else [])):
+        for warning in (*warnings, *([f"{observed}; --now-ms sets the time"] if observed else [])):
             output.warning(warning)
         now_ms, doubt_ms = clock.read_ms()
     return CleaningOptions(
@@ -53,7 +53,7 @@ def options_from(given: Mapping[str, Any], output: Output, settings: Settings) -
 
 
 def save_time(settings: Settings) -> None:
-    """What time it is now is known to the next cleaning, if this one or another has made the state directory."""
+    """Store the time for the next cleaning, if the state directory exists."""
     from cleanerd.state.last_time import read_clock, save_time  # noqa: PLC0415
 
     state_dir = settings.daemon.cleanerd_state_dir
@@ -62,7 +62,7 @@ def save_time(settings: Settings) -> None:
 
 
 def cleaning_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Those that say what to clean, how far, and by which time."""
+    """The options that select what to clean, how far, and at which time."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
@@ -83,7 +83,7 @@ _OPTIONS = (
         "--up-to", type=click.IntRange(min=0), metavar="OFFSET", help="Clean up to this offset; never above the bound."
     ),
     click.option(
-        "--unclean", is_flag=True, help="The broker was not stopped cleanly: clean what lies below the recovery point."
+        "--unclean", is_flag=True, help="The broker was not stopped cleanly: clean the log below the recovery point."
     ),
     click.option(
         "--change-strategy",
@@ -96,7 +96,7 @@ _OPTIONS = (
         type=click.IntRange(min=0),
         multiple=True,
         metavar="BROKER",
-        help="Tombstones do not wait for this broker, which never returns. Repeatable. Should it return all the same, "
+        help="Tombstones do not wait for this broker, which never returns. Repeatable. Should it return nevertheless, "
         "move its directories of these partitions aside before it starts, or deleted keys come back.",
     ),
     click.option("--wait-for-replicas", is_flag=True, hidden=True, help="Also with --now-ms."),

@@ -33,7 +33,7 @@ AT_ONCE: Final = 16
 SHOWN: Final = 10
 """Lines of each kind that the table has; --json has all."""
 
-# The daemons of one's own cluster are asked straight, whatever proxy the environment names for the web.
+# The daemons of one's own cluster are queried directly, whatever proxy the environment names for the web.
 _OPENER: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(?::([0-9]{1,5}))?")
 
@@ -55,7 +55,7 @@ def cluster() -> None:
     help="The daemons of Prometheus' file_sd file (JSON). Repeatable.",
 )
 def status(common: Common, hosts: tuple[str, ...], *, files: tuple[Path, ...]) -> int:
-    """Print what the daemons at HOST... say, side by side: strategies, delegation, replicas, versions, savings.
+    """Print the status of the daemons at HOST..., side by side: strategies, delegation, replicas, versions, savings.
 
     A HOST is where cleanerd.http.listen serves the status page; the port is 10280 unless it is named. Exit code 0 when
     all is well, 4 when a daemon does not answer, 1 when one is unwell, when topics are cleaned by different rules or
@@ -78,7 +78,7 @@ def read_targets(path: Path) -> list[str]:
     """The targets of a ``file_sd`` file.
 
     Raises:
-        ConfigError: it cannot be read, or is no such file.
+        ConfigError: it cannot be read, or is not such a file.
     """
     try:
         groups = json.loads(path.read_bytes())
@@ -87,7 +87,7 @@ def read_targets(path: Path) -> list[str]:
         raise ConfigError(f"cannot be read: {error.strerror}", where=str(path)) from error
     except (ValueError, KeyError, TypeError, RecursionError):
         hint = 'JSON of the form [{"targets": ["HOST:PORT", ...]}, ...]'
-        raise ConfigError("is no file_sd file of Prometheus", where=str(path), hint=hint) from None
+        raise ConfigError("is not a file_sd file of Prometheus", where=str(path), hint=hint) from None
 
 
 def status_url(target: str) -> str:
@@ -117,7 +117,7 @@ def _query_daemon(target: str, url: str) -> DaemonAnswer:
         document = json.loads(body)
         compare([DaemonAnswer(target, document)])  # whether it has all that is compared
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError, OverflowError):
-        return DaemonAnswer(target, None, "answers, but is no cleanerd of a release that this one knows")
+        return DaemonAnswer(target, None, "responded, but is not a supported cleanerd version")
     return DaemonAnswer(target, document)
 
 
@@ -169,7 +169,7 @@ def _cells(row: Any) -> list[str]:
 
 
 def _shared_text(each: Difference) -> str:
-    """What is the same at several daemons is said once."""
+    """Text that is the same at several daemons is printed once."""
     by_word: dict[str, list[str]] = {}
     for target, word in each.by_target.items():
         by_word.setdefault(word, []).append(target)

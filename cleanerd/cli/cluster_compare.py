@@ -1,4 +1,4 @@
-"""What the daemons of a cluster say of themselves, side by side: where they differ, and what is wrong. Pure."""
+"""The statuses of a cluster's daemons, side by side: differences, and faults. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 SIZES_DIFFER_RATIO: Final = 1.5
 SIZES_DIFFER_BYTES: Final = 16 * 1024 * 1024
-"""Replicas are cleaned at different times, so their sizes are never the same; from here on it is worth a look."""
+"""Replicas are cleaned at different times, so their sizes always differ; from here on it is worth a check."""
 
 NO_ANSWER, UNWELL = 4, 1
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonAnswer:
-    """One daemon's ``/status``; ``error`` says why there is none."""
+    """One daemon's ``/status``, or the ``error``."""
 
     target: str
     status: Mapping[str, Any] | None
@@ -29,7 +29,7 @@ class DaemonAnswer:
 
 @dataclass(frozen=True, slots=True)
 class DaemonRow:
-    """What is shown of one daemon. ``cleanerd``, its release, is empty when it does not answer."""
+    """One daemon's row. ``cleanerd``, its release, is empty when it does not answer."""
 
     target: str
     healthy: bool
@@ -45,7 +45,7 @@ class DaemonRow:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Something about one topic or partition; ``by_target``: what each daemon says of it."""
+    """A difference in one topic or partition; ``by_target``: each daemon's value."""
 
     what: str
     by_target: Mapping[str, str]
@@ -87,7 +87,7 @@ class _Replica(NamedTuple):
 
 
 def compare(answers: Sequence[DaemonAnswer]) -> ClusterComparison:
-    """Put them side by side, in the order in which they were named."""
+    """Put them side by side, in the order of the command line."""
     statuses = {answer.target: answer.status for answer in answers if answer.status is not None}
     by_partition: dict[tuple[str, int], list[_Replica]] = defaultdict(list)
     for target, status in statuses.items():
@@ -139,7 +139,7 @@ def _name(replica: _Replica) -> str:
 
 
 def _drift(ordered: Sequence[Sequence[_Replica]]) -> Iterator[Difference]:
-    """U-6: topics whose fingerprints differ; a partition that nobody has looked at yet has none."""
+    """U-6: topics whose fingerprints differ; a partition without a scan has none."""
     rules: dict[str, dict[str, dict[str, str]]] = defaultdict(dict)
     for replicas in ordered:
         for target, entry in replicas:
@@ -156,7 +156,7 @@ def _drift(ordered: Sequence[Sequence[_Replica]]) -> Iterator[Difference]:
 
 
 def _undelegated(ordered: Sequence[Sequence[_Replica]]) -> tuple[Difference, ...]:
-    """U-8: topics that the broker's own cleaner would clean by other rules, and which daemons say so."""
+    """U-8: topics that the broker's own cleaner would clean by other rules, and the daemons that report them."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
     for replicas in ordered:
         for target, entry in replicas:

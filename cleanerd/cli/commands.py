@@ -20,7 +20,7 @@ class Subcommands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the verbs in the order in which the module has them."""
-        with formatter.section("Verbs"):
+        with formatter.section("Commands"):
             formatter.write_dl([(verb, command.get_short_help_str()) for verb, command in self.commands.items()])
 
 
@@ -44,5 +44,5 @@ class CommandGroup(click.Group, ABC):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """List the verbs without importing any."""
-        with formatter.section("Verbs"):
+        with formatter.section("Commands"):
             formatter.write_dl([(verb, text) for verb, (_, text) in self.table().items()])

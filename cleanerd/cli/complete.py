@@ -1,4 +1,4 @@
-"""Completion for shells: click writes the script and answers the questions; main() has to ask it (docs/install.md)."""
+"""Completion for shells: click writes the script and answers its queries; main() has to call it (docs/install.md)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     import click
 
 VARIABLE: Final = "_CLEANERD_COMPLETE"
-"""``bash_source``, ``zsh_source``, ``fish_source``: the script. What the script asks with is between it and click."""
+"""``bash_source``, ``zsh_source``, ``fish_source``: print the script. Other values are between the script and click."""
 
 
 def complete(cli: click.Command) -> int:
-    """Answer what the environment asks; the result is the exit code."""
+    """Answer the environment's query; returns the exit code."""
     # Not at the top: every other start would pay for it.
     from click.shell_completion import shell_complete  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""``cleanerd config``: the effective settings and where each came from, a check, and a commented file."""
+"""``cleanerd config``: the effective settings with their origins, a check, and a commented file."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _show_topic(common: Common, settings: Settings, topic: str) -> None:
 
 
 def _text(field: FieldInfo, value: object) -> str:
-    # Of the keys without a value only cleanerd.disk.reserve has a word for it; the others show nothing.
+    # Of the keys without a value only cleanerd.disk.reserve has a text for it; the others show nothing.
     kind = kind_of(field)
     return "" if value is None and not kind.writes_none else str(kind.write(value))
 

@@ -58,7 +58,7 @@ def _left_out(answer: Mapping[str, Any]) -> list[str]:
 
 
 def _wait(common: Common, answer: dict[str, Any], timeout_seconds: float | None) -> int:
-    """Ask what came of it until all have ended, or the time is over."""
+    """Poll the results until all have ended, or until the timeout."""
     names = [each["partition"] for each in answer["triggered"]]
     deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
     while True:

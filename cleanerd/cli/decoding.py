@@ -1,4 +1,4 @@
-"""The options that say by which schemas keys and values are decoded."""
+"""The options that select the schemas by which keys and values are decoded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def decode_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def decode_from(given: Mapping[str, Any]) -> Decode | None:
-    """What the options say; None: nothing is to be decoded.
+    """The decoding by the options; None: nothing is to be decoded.
 
     Raises:
         click.UsageError: they do not go together.

@@ -17,7 +17,7 @@ ANOTHER_PLACE: Final = "_CLEANERD_DEFAULT_CONFIG"
 
 
 def default_config() -> tuple[Path, ...]:
-    """The file, if there is one. One that cannot be looked at counts as there: whoever reads it says what is wrong."""
+    """The file, if it exists. An unreadable one is returned as well: reading it reports the error."""
     told = os.environ.get(ANOTHER_PLACE)
     path = DEFAULT_CONFIG if told is None else Path(told)
     if told == "":

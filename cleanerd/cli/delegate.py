@@ -73,7 +73,7 @@ def hand_back(common: Common, topic: str, *, command_config: Path | None, dry_ru
         loss = "" if facts is None or config is None else _describe_loss(delegations, cluster, facts, config)
         if loss:
             common.output.warning(loss)
-            if not dry_run and not common.output.confirm(f"Give {topic} back all the same?", yes=yes):
+            if not dry_run and not common.output.confirm(f"Give {topic} back nevertheless?", yes=yes):
                 raise click.Abort
         outcome = hand_back_topic(cluster, delegations, topic, dry_run=dry_run)
     _print_outcome(common, outcome, delegations, dry_run=dry_run)
@@ -113,8 +113,8 @@ def _by_hand(settings: Settings, client: ClientConfig, topic: str, unseen: Mappi
 def _describe_loss(delegations: Delegations, cluster: Cluster, facts: TopicFacts, config: TopicConfig) -> str:
     """What the broker's cleaner would do to the topic; empty when it would decide as cleanerd does.
 
-    Settings that are forgotten say what Kafka's rules say. So the state directory is asked too, and without a word in
-    the settings a delegated topic is not taken for one of Kafka's rules (U-6, U-8).
+    Forgotten settings look like Kafka's rules. So the state directory is checked too, and without an explicit setting a
+    delegated topic is not treated as one with Kafka's rules (U-6, U-8).
     """
     topic = facts.topic
     end = "the broker's cleaner does not know these rules and will keep the highest offset of every key"
@@ -127,7 +127,7 @@ def _describe_loss(delegations: Delegations, cluster: Cluster, facts: TopicFacts
         known = " and by ".join(describe_fingerprint(mark) for mark in other)
         return f"{topic} was last cleaned by {known}; these settings say offset (was --config forgotten?): {end}"
     if unread and config.may_be_kept_away and not config.named.issuperset(RULES_NAMED):
-        return f"by which rules {topic} was last cleaned cannot be told, because {unread[0]}: {end}"
+        return f"by which rules {topic} was last cleaned is unknown, because {unread[0]}: {end}"
     if topic in delegations.of_cluster(cluster.cluster_id()) and STRATEGY not in config.named:
         return (
             f"{topic} is delegated, and these settings do not say by which strategy it is cleaned (was --config "
@@ -137,10 +137,10 @@ def _describe_loss(delegations: Delegations, cluster: Cluster, facts: TopicFacts
 
 
 def _config(settings: Settings, facts: TopicFacts) -> TopicConfig:
-    """The topic's configuration as far as it says whether a stock broker would clean it as cleanerd does.
+    """The topic's configuration, as far as it decides whether a stock broker would clean it as cleanerd does.
 
     Raises:
-        ConfigError: a value that nobody knows.
+        ConfigError: an unknown value.
     """
     return resolve_topic_config(
         facts.topic,

@@ -24,9 +24,9 @@ _OF_BROKER: Final = "log.cleaner.delete.retention.ms"
 
 
 def delete_retention(settings: Settings, log_dirs: Sequence[Path], note: Callable[[str], None]) -> Callable[[str], int]:
-    """By topic its ``delete.retention.ms``: what our settings say, else the KRaft metadata in ``log_dirs``, else Kafka.
+    """Each topic's ``delete.retention.ms``: from the settings, else the metadata in ``log_dirs``, else the default.
 
-    Where directories tell differently the least counts. Where nobody tells, that is noted, once.
+    If directories differ, the least is used. Without any source, that is noted, once.
     """
     noted: list[str] = []
     known: list[BrokerFacts] = []
@@ -47,7 +47,7 @@ def delete_retention(settings: Settings, log_dirs: Sequence[Path], note: Callabl
         if _KEY not in overrides and _OF_BROKER not in defaults and not noted:
             noted.append(topic)
             note(
-                f"{_KEY} of {topic} is not known here, and taken for {found} ms: where it is lower, deleted keys can "
+                f"{_KEY} of {topic} is not known here, and treated as {found} ms: where it is lower, deleted keys can "
                 f"stay (--set topics.{topic}.{_KEY}=...)"
             )
         return found

@@ -34,7 +34,7 @@ def _print_findings(common: Common, findings: Sequence[CheckResult]) -> None:
             "findings": [finding.to_json() for finding in findings],
         })  # fmt: skip
         return
-    # The worst first: that is what one came for. What is well is counted.
+    # The worst first; good results are only counted.
     found = sorted((f for f in findings if f.level != "ok"), key=lambda f: -LEVELS.index(f.level))
     width = max((len(_label(finding)) for finding in found), default=0)
     for finding in found:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CleaningRequest:
-    """What a command line asks to clean or stage, the same for all its log directories, ``paths``.
+    """The targets of a command line that cleans or stages, the same for all its log directories, ``paths``.
 
     ``wanted``: only these partitions, if it names any. ``kept``: where segments that are replaced are to be kept.
     """
@@ -64,7 +64,7 @@ class CleaningRequest:
         *,
         first: Callable[[], None] = lambda: None,
     ) -> tuple[list[CleaningResult], list[CleanerdError]]:
-        """Results of ``work`` on each directory, and why some could not be used, which is told too.
+        """Results of ``work`` for each directory, and errors of the others, which are also printed.
 
         ``first``: called before the first of them, if there is any that can be read.
         """
@@ -82,7 +82,7 @@ class CleaningRequest:
 
 @contextlib.contextmanager
 def collected(failures: list[CleanerdError], output: Output) -> Iterator[None]:
-    """An error in the block is told and remembered; the next directory gets its turn."""
+    """An error in the block is printed and kept; the next directory gets its turn."""
     try:
         yield
     except (CleanerdError, OSError) as caught:
@@ -92,7 +92,7 @@ def collected(failures: list[CleanerdError], output: Output) -> Iterator[None]:
 
 
 def read_each(output: Output, paths: Sequence[Path]) -> tuple[list[LogDir], list[CleanerdError]]:
-    """Those that can be read, and why the others cannot, which is told too."""
+    """The readable ones, and the others' errors, which are also printed."""
     readable: list[LogDir] = []
     failures: list[CleanerdError] = []
     for path in paths:

@@ -1,4 +1,4 @@
-"""``cleanerd explain``: why this partition is or is not cleaned now, and where each setting came from."""
+"""``cleanerd explain``: why this partition is or is not cleaned now, and the origin of each setting."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class _ExplainRequest:
         self.settings = settings
         self.wanted = select_in([partition], paths)
         self.is_one = partition in map(str, self.wanted.named)
-        # The metadata log, the agent's socket, or a replica on its way, may lie in another directory of the broker's.
+        # The metadata log, the agent's socket, or a replica being moved may be in another directory of the broker.
         self.paths = each_once([*paths, *settings.daemon.cleanerd_log_dirs])
         self.store = StateStore(settings.daemon.cleanerd_state_dir)
         given = {
@@ -82,7 +82,7 @@ class _ExplainRequest:
         self.first = FirstReadings()
 
     def explain_in(self, directory: LogDir) -> None:
-        """Ask about each of the partitions that lies in ``directory``.
+        """Explain each of the partitions in ``directory``.
 
         Raises:
             CleanerdError: a partition was named, and it cannot be read.
@@ -105,7 +105,7 @@ class _ExplainRequest:
                 except NotCompactedError as reason:
                     self.answers.append(_Answer(_NotCompacted(name, reason, choice.mode != "offline"), verb))
                 except CleanerdError as error:
-                    # That its topic is too young to be known looks like a directory that was not named.
+                    # A topic too young to be known looks like one in a directory that was not named.
                     note_young_topics(self.output, partitions, partitions.targets())
                     if self.is_one:
                         raise
@@ -142,7 +142,7 @@ class _NotCompacted:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What was found out, by which command it is cleaned, and what a running daemon says of the partition."""
+    """The findings, the command that cleans it, and a running daemon's report about the partition."""
 
     what: Explanation | _NotCompacted
     verb: str
@@ -204,7 +204,9 @@ def _print_answer(output: Output, answer: Explanation, each: _Answer) -> None:
     if state is not None and state.retry is not None:
         output.line(f"  {state.retry.failures} failures in a row; the daemon tries again at {_utc(state.retry.at_ms)}.")
     if state is not None and state.next_purge_ms is not None and state.purge_as_of == bounds.first_dirty_offset:
-        output.line(f"  Its next tombstones or markers may go at {_utc(state.next_purge_ms)}, even if nobody writes.")
+        output.line(
+            f"  Its next tombstones or markers can be removed at {_utc(state.next_purge_ms)}, even without new records."
+        )
     output.line()
     output.line(f"Dirty from offset {bounds.first_dirty_offset}, says {found.first_dirty_origin}.")
     output.line(f"May be cleaned up to offset {bounds.bound.offset}: the lowest of these, rounded down to a segment.")

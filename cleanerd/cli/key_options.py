@@ -1,4 +1,4 @@
-"""The options of ``audit`` and ``spark audit`` that say what to search for, and the terms that follow from them."""
+"""The search options of ``audit`` and ``spark audit``, and the resulting terms."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def find_terms_asked(
     """The terms that a command line names, each once; none or many.
 
     Raises:
-        click.UsageError: one is not of the form that ``--hex`` or ``--base64`` says, or both are given; an empty prefix
+        click.UsageError: one does not have the form of ``--hex`` or ``--base64``, or both are given; an empty prefix
             or part, which every record has.
     """
     from cleanerd.verify.audit import Term  # noqa: PLC0415 - NumPy
@@ -66,7 +66,7 @@ def _key(text: bytes, *, as_hex: bool, as_base64: bool) -> bytes:
         return decode(text.strip())
     except ValueError as error:
         shown = text[:60].decode("utf-8", "backslashreplace")
-        raise click.UsageError(f"{shown!r} is no {'hexadecimal' if as_hex else 'base64'} key: {error}") from None
+        raise click.UsageError(f"{shown!r} is not a {'hexadecimal' if as_hex else 'base64'} key: {error}") from None
 
 
 def _base64(text: bytes) -> bytes:

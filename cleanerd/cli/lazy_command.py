@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class LazyCommand:
-    """A function that stands for another one, ``module:name``, which gets what it is called with."""
+    """A function that imports another one, ``module:name``, when it is called."""
 
     def __init__(self, where: str, declared: Callable[[], None]) -> None:
         functools.update_wrapper(self, declared)
@@ -26,12 +26,11 @@ class LazyCommand:
         return cast("Callable[..., Any]", getattr(module, self._name))
 
     def __call__(self, *values: Any, **named: Any) -> Any:
-        """What the other one does."""
         return self.load()(*values, **named)
 
 
 def _imported(name: str) -> ModuleType:
-    """What modules are made of stays for good: to look for garbage among it takes a tenth of an import."""
+    """Imported modules stay: searching them for garbage takes a tenth of an import."""
     collects = gc.isenabled()
     gc.disable()
     try:

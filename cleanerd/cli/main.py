@@ -1,6 +1,6 @@
 """``cleanerd``: finds the verb, runs it, and turns whatever happens into one line and an exit code.
 
-Verbs are imported when they are called: ``cleanerd --help`` loads neither NumPy nor pydantic.
+Commands are imported when they are called: ``cleanerd --help`` loads neither NumPy nor pydantic.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ COMMANDS: Final[VerbTable] = {
     "delegate": ("cleanerd.cli.setup_commands:delegate", "Keep the broker's own cleaner away from a topic."),
     "hand-back": ("cleanerd.cli.setup_commands:hand_back", "Give a topic back to the broker's own cleaner."),
     "agent": ("cleanerd.cli.setup_commands:agent", "The agent that lets a running broker swap segments in."),
-    "spark": ("cleanerd.cli.spark:spark", "Verbs that run as Spark jobs, on one machine or many."),
+    "spark": ("cleanerd.cli.spark:spark", "Commands that run as Spark jobs, on one machine or many."),
     "doctor": ("cleanerd.cli.reading_commands:doctor", "Check this host; each finding with its fix."),
     "config": ("cleanerd.cli.setup_commands:config", "Show, check or generate settings."),
     "demo": ("cleanerd_lab.demo.verb:demo", "A real broker, real traffic, cleanerd at work."),
@@ -85,10 +85,10 @@ class RootCommand(CommandGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does it, with the nearest verb in the message."""
+        """As in click, with the nearest command in the message."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            ctx.fail(f"no verb {args[0]!r}" + (f"; did you mean {near[0]}?" if near else ""))
+            ctx.fail(f"no command {args[0]!r}" + (f"; did you mean {near[0]}?" if near else ""))
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -132,7 +132,7 @@ class _StoppedBySignal(BaseException):
 def main() -> NoReturn:
     """Entry point of ``cleanerd`` and ``python -m cleanerd``."""
     have_streams()
-    # There is no linear algebra here: NumPy need not start a thread for every processor.
+    # There is no linear algebra here: NumPy need not start a thread per processor.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if COMPLETE in os.environ:
         sys.exit(complete(cli))
@@ -159,7 +159,7 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         return _reader_went_away()
     except click.ClickException as usage:
-        with contextlib.suppress(OSError):  # nobody reads why: the code tells
+        with contextlib.suppress(OSError):  # stderr is closed: the exit code remains
             usage.show()
         code, error = usage.exit_code, {"message": usage.format_message()}
     except click.Abort:
@@ -187,7 +187,7 @@ def _invoke(arguments: Sequence[str]) -> int:
             result = cli.invoke(context)
     except click.exceptions.Exit as leave:
         result = leave.exit_code
-    # Now, while somebody listens: at the interpreter's exit a full disk or a closed pipe is nobody's error.
+    # Now, while errors can be reported: at the interpreter's exit a full disk or a closed pipe goes unnoticed.
     flush_result()
     # A verb's exit code is what it returns (an int) or gives to ctx.exit().
     return result if isinstance(result, int) else 0

@@ -1,4 +1,4 @@
-"""``cleanerd status --operations``: who paused, triggered or reloaded what, and when."""
+"""``cleanerd status --operations``: which user paused, triggered or reloaded what, and when."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def print_operations(output: Output, operations: Sequence[Mapping[str, Any]], li
         output.json({"operations": shown})
         return
     if not operations:
-        output.line("Nobody has asked for anything yet.")
+        output.line("No operation has been requested yet.")
         return
     columns = [Column("time"), Column("who"), Column("operation"), Column("partitions"), Column("answer")]
     output.table(columns, [_row(each) for each in shown])

@@ -26,10 +26,10 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """What the common options say; the first argument of every verb.
+    """The common options; the first argument of every command.
 
-    ``config_by_default``: nobody named ``config_paths``; it is the file of this host. ``told``: what was said of the
-    settings already; None for a process that says nothing of them, because the one that started it did.
+    ``config_by_default``: ``config_paths`` were not given; it is the file of this host. ``told``: notes about the
+    settings that were printed already; None for a process that prints none, because its parent did.
     """
 
     output: Output
@@ -40,11 +40,11 @@ class Common:
     told: set[str] | None = field(default_factory=set)
 
     def load_settings(self) -> Settings:
-        """The effective settings: files, environment and ``--set``. What is worth knowing of them is said once.
+        """The effective settings: files, environment and ``--set``. Notes about them are printed once.
 
         Raises:
-            ConfigError: an unknown key or an invalid value, with its origin; the file of this host is no good; or the
-                state directory is none.
+            ConfigError: an unknown key or an invalid value, with its origin; this host's file, or the state directory,
+                cannot be used.
         """
         from cleanerd.config import load_settings  # noqa: PLC0415 - pydantic takes its time
         from cleanerd.config.check import wrong_state_dir  # noqa: PLC0415
@@ -107,7 +107,7 @@ def common_options(function: Callable[..., R]) -> Callable[..., R]:
             raise click.UsageError("give -v or --quiet, not both")
         if isinstance(function, LazyCommand):
             function.load()
-        # A module that logs imports structlog at its top; where none is loaded nobody logs, and 70 ms are saved.
+        # A module that logs imports structlog at its top; if none is loaded nothing logs, and 70 ms are saved.
         if "structlog" in sys.modules:
             configure_logging(verbose=verbose, quiet=quiet)
         by_default = () if config_paths or no_config else default_config()

@@ -1,7 +1,7 @@
 """The only module that prints: results to stdout; logs, notes and progress to stderr.
 
-A verb gets an :class:`Output` and says *what* there is to tell; colours, terminals, ``NO_COLOR`` and JSON are dealt
-with here.
+A command gets an :class:`Output` and decides *what* to print; colours, terminals, ``NO_COLOR`` and JSON are handled
+here.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where a verb's result goes. ``as_json``: the verb calls :meth:`json` once and none of the text methods."""
+    """The destination of a command's result.
+
+    ``as_json``: the command calls :meth:`json` once and none of the text methods.
+    """
 
     as_json: bool = False
     quiet: bool = False
@@ -54,7 +57,7 @@ class Output:
         _write(sys.stdout, _fitted(sys.stdout, printable(text)) + "\n")
 
     def item(self, label: str, text: str) -> None:
-        """A line of a list: what does not fit the terminal goes on below the text, not below the label."""
+        """A line of a list: text that does not fit the terminal continues below the text, not below the label."""
         indent = " " * (len(label) + 2)
         _write(sys.stdout, _fitted(sys.stdout, printable(f"{label}  {text}"), indent=indent) + "\n")
 
@@ -71,8 +74,8 @@ class Output:
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
         """Rows under their titles. Nothing is cut: a path that one cannot copy is of no use.
 
-        On a terminal too narrow for a row its last cell, when that is text, goes below it. Where even the rest is too
-        wide, as with long topic names, all rows and the titles go on in further lines. Elsewhere a row is a line.
+        On a terminal too narrow for a row, its last cell, if that is text, continues below it. If even the rest is too
+        wide, as with long topic names, all rows and the titles continue in further lines. Elsewhere a row is a line.
         """
         cells = [[printable(cell) for cell in row] for row in rows]
         widths = [max(len(line[at]) for line in ([c.title for c in columns], *cells)) for at in range(len(columns))]
@@ -87,17 +90,17 @@ class Output:
             _write(sys.stdout, "".join(line + "\n" for line in lines if line))
 
     def table_of_used(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
-        """As :meth:`table`, without the columns in which no row has anything."""
+        """As :meth:`table`, without columns that are empty in every row."""
         used = [at for at in range(len(columns)) if any(row[at] for row in rows)]
         self.table([columns[at] for at in used], [[row[at] for at in used] for row in rows])
 
     def note(self, text: str) -> None:
-        """Something worth knowing that is not the result; silent with ``--quiet``."""
+        """Information that is not the result; silent with ``--quiet``."""
         if not self.quiet:
             _write(sys.stderr, _fitted(sys.stderr, printable(text)) + "\n")
 
     def warning(self, text: str) -> None:
-        """Something to look at; also with ``--quiet``."""
+        """A warning; also with ``--quiet``."""
         _write(sys.stderr, _fitted(sys.stderr, f"warning: {_one_line(text)}") + "\n")
 
     @contextlib.contextmanager
@@ -113,7 +116,7 @@ class Output:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
 
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
-        # transient: when the work is done the table tells, not the bar.
+        # transient: at the end the table remains, not the bar.
         with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(printable(what), total=total)
             yield lambda steps: bar.advance(task, steps)
@@ -123,7 +126,7 @@ class Output:
         from rich.console import Console  # noqa: PLC0415 - 60 ms that plain output need not pay
         from rich.live import Live  # noqa: PLC0415
 
-        if isinstance(sys.stdout, io.TextIOWrapper):  # what is cut ends with a sign that not every locale has
+        if isinstance(sys.stdout, io.TextIOWrapper):  # cut text ends with a sign that not every locale has
             sys.stdout.reconfigure(errors="replace")
         with Live(console=Console(), screen=True, auto_refresh=False) as screen:
             for frame in frames:
@@ -131,10 +134,10 @@ class Output:
                 time.sleep(seconds)
 
     def confirm(self, question: str, *, yes: bool) -> bool:
-        """Ask before something that cannot be taken back; ``yes`` is the verb's ``--yes``.
+        """Ask before an irreversible step; ``yes`` is the command's ``--yes``.
 
         Raises:
-            RefusedError: there is nobody to ask.
+            RefusedError: stdin is not a terminal.
         """
         if yes:
             return True
@@ -145,13 +148,13 @@ class Output:
 
 
 def print_error(text: str) -> None:
-    """The one line that says what went wrong."""
+    """The one line with the error."""
     _write(sys.stderr, _fitted(sys.stderr, f"cleanerd: {_one_line(text)}") + "\n")
 
 
 @dataclass(slots=True)
 class _PrintedState:
-    """What of this command line is printed already; ``--json`` means one object. ``lost``: why stderr took nothing."""
+    """What this command line has printed already; ``--json`` means one object. ``lost``: why stderr failed."""
 
     json: bool = False
     lost: str = ""
@@ -180,7 +183,7 @@ def _one_line(text: str) -> str:
 
 
 def print_traceback(error: BaseException) -> None:
-    """For ``-v``: where it went wrong."""
+    """For ``-v``: the traceback."""
     _write(sys.stderr, "".join(traceback.format_exception(error)))
 
 
@@ -225,7 +228,7 @@ def configure_logging(*, verbose: bool, quiet: bool) -> None:
 
 
 class _Stderr:
-    """Whatever ``sys.stderr`` is at the time: a progress bar puts itself there, and log lines must go above it."""
+    """The current ``sys.stderr``: a progress bar replaces it, and log lines must appear above the bar."""
 
     def write(self, text: str) -> int:
         with _written(sys.stderr):
@@ -250,7 +253,7 @@ def printable(text: str) -> str:
 
 
 def _bands(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[range]:
-    """Columns that stand side by side; the last one, when it is text, can always go below and takes no room here."""
+    """Columns that are printed side by side; a last text column can always continue below and has no width here."""
     taking = list(widths) if columns[-1].right else [*widths[:-1], len(columns[-1].title)]
     bands, start, used = [], 0, 0
     for at, column_width in enumerate(taking):
@@ -285,7 +288,7 @@ def _below(cell: str, width: int) -> str:
 
 
 def _fitted(stream: Any, text: str, *, indent: str | None = None) -> str:
-    """A line as it fits a terminal: what has to go on below is indented, and no word is broken. Else as it is."""
+    """A line wrapped for a terminal: continuations are indented, and no word is broken. Elsewhere unchanged."""
     width = shutil.get_terminal_size().columns if stream.isatty() else 0
     if not 0 < width < len(text):
         return text
@@ -294,7 +297,7 @@ def _fitted(stream: Any, text: str, *, indent: str | None = None) -> str:
 
 
 def _wrapped(text: str, width: int, *, indent: str) -> str:
-    # A word may be a path: it stays whole, however long.
+    # A word may be a path: it is not broken, however long.
     return textwrap.fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
@@ -303,7 +306,7 @@ def _bold(text: str) -> str:
 
 
 def _plain(value: object) -> object:
-    """What ``json`` does not know: sets in order, dataclasses as objects, NumPy scalars as numbers, else text."""
+    """For values unknown to ``json``: sets in order, dataclasses as objects, NumPy scalars as numbers, else text."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, (set, frozenset)):
@@ -314,7 +317,7 @@ def _plain(value: object) -> object:
 
 
 def flush_result() -> None:
-    """What was printed so far leaves the process.
+    """Flush the printed output.
 
     Raises:
         MachineError: it cannot be written, as on a full disk.
@@ -324,7 +327,7 @@ def flush_result() -> None:
 
 
 def _write(stream: Any, text: str) -> None:
-    # A file name that is no UTF-8 arrives as lone surrogates; print it escaped rather than die of it.
+    # A file name that is not UTF-8 arrives as lone surrogates; print it escaped rather than fail.
     encoding = getattr(stream, "encoding", None) or "utf-8"
     with _written(stream):
         stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
@@ -332,9 +335,9 @@ def _write(stream: Any, text: str) -> None:
 
 @contextlib.contextmanager
 def _written(stream: Any) -> Iterator[None]:
-    """A disk that is full of what we print is not one with logs on it: say which.
+    """A disk that is full of our output is not one with logs: name the stream.
 
-    What goes to stderr is told beside the result: where nobody takes it the work goes on, and the exit code stays.
+    Messages on stderr accompany the result: if it cannot be written the work continues, and the exit code stays.
     """
     try:
         yield
@@ -344,17 +347,17 @@ def _written(stream: Any) -> Iterator[None]:
             return
         if isinstance(error, BrokenPipeError):
             raise
-        raise system_error("what was done cannot be told", "standard output", error) from error
+        raise system_error("the result cannot be printed", "standard output", error) from error
 
 
 def lost_lines() -> list[str]:
-    """That lines of the log or notes were lost since this was asked last, and why."""
+    """Whether lines of the log or notes were lost since the last call, and why."""
     why, _told.lost = _told.lost, ""
     return [f"lines of the log are lost: standard error takes nothing ({why})"] if why else []
 
 
 def detach_stderr() -> None:
-    """What it did not take must not be tried again at the interpreter's end, which would change the exit code."""
+    """Its lost output must not be tried again at the interpreter's end, which would change the exit code."""
     try:
         sys.stderr.flush()
     except (OSError, ValueError):

@@ -161,7 +161,7 @@ def preview(
 
 
 def _print_mode_note(output: Output, partitions: Partitions, choice: ModeChoice) -> None:
-    """Whose figures these are, and when they do not tell all."""
+    """The source of these figures, and when they are incomplete."""
     path = partitions.log_dir.path
     warn_start_obstacles(output, partitions.log_dir, partitions.facts)
     if choice.mode == "live":
@@ -177,7 +177,7 @@ def _print_mode_note(output: Output, partitions: Partitions, choice: ModeChoice)
 
 @dataclass(frozen=True, slots=True)
 class _PlanRequest:
-    """What was asked for, the same for every partition of a log directory."""
+    """The command's options, the same for every partition of a log directory."""
 
     output: Output
     partitions: Partitions
@@ -213,7 +213,7 @@ class _PlanRequest:
         return PlanRow(name, log_dir, found, formats, saving, switched, None, estimate=estimate)
 
     def _print_cost(self, log_dir: LogDir, found: Survey) -> None:
-        """What the change of the topic's rules would cost, if there is one; counted with --exact."""
+        """The effect of a change of the topic's rules, if there is one; counted with --exact."""
         if found.change is None or not found.change.differs:
             return
         if self.exact or self.options.change_strategy:
@@ -268,7 +268,7 @@ class _PlanRequest:
         )
 
     def _estimate(self, reading: PartitionSnapshot, found: Survey) -> Reclaimable | None:
-        """What a clean would save; None where that cannot be told, and --exact says why."""
+        """The reclaimable bytes; None if unknown, and --exact reports why."""
         if not self.budget_bytes:
             return None
         size = min(self.budget_bytes, sum(segment.size_bytes for segment in found.log.segments[:-1]))
@@ -282,7 +282,7 @@ class _PlanRequest:
         return None
 
     def _switched(self, reading: PartitionSnapshot, found: Survey, switch_to: tuple[str, str]) -> SwitchRow | None:
-        """What another strategy would keep otherwise; None for internal topics, whose only one is offset (R280-12)."""
+        """What another strategy would retain; None for internal topics, which only have offset (R280-12)."""
         if found.log.name.topic in INTERNAL_TOPICS:
             return None
         strategy, header = switch_to
@@ -316,7 +316,6 @@ class _Quiet:
         """One bar serves all phases."""
 
     def advance(self, done_bytes: int) -> None:
-        """So many bytes more."""
         self._advance(done_bytes)
 
     def wrote(self, done_bytes: int) -> None:

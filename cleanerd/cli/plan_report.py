@@ -1,4 +1,4 @@
-"""What ``cleanerd plan`` prints: a row per partition, as a table or as JSON."""
+"""The output of ``cleanerd plan``: a row per partition, as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ExactReclaimable:
-    """What a cleaning would leave, by the decision itself; bytes of rebuilt batches are estimates until written.
+    """The result of a cleaning by the decision itself; bytes of rebuilt batches are estimates until written.
 
-    ``bytes_before`` and ``bytes_after`` are those of the log below the active segment, as ``clean`` tells them.
-    ``peak_bytes`` and ``stage_bytes`` include ``reserve_bytes``, which stays free.
+    ``bytes_before`` and ``bytes_after`` are those of the log below the active segment, as in ``clean``. ``peak_bytes``
+    and ``stage_bytes`` include ``reserve_bytes``, which stays free.
     """
 
     records: int
@@ -53,7 +53,7 @@ class ExactReclaimable:
 
 @dataclass(frozen=True, slots=True)
 class SwitchRow:
-    """What another strategy (``rules``, in words) would keep otherwise: of how many keys the winner."""
+    """The effect of another strategy (``rules``, in words): for how many keys it retains another record."""
 
     to: str
     keys: int
@@ -80,7 +80,7 @@ class PlanRow:
 
     @property
     def reclaimable(self) -> Reclaimable | None:
-        """What a clean would save, as far as it is known."""
+        """The reclaimable bytes, as far as they are known."""
         if self.saving is None:
             return self.estimate
         saved = max(self.saving.saved_bytes, 0)
@@ -97,7 +97,7 @@ def print_plan(output: Output, rows: Sequence[PlanRow], modes: Mapping[Path, Mod
     if not rows:
         output.line(NONE_COMPACTED)
         return
-    # A column that says "offset" in every row is not worth its width.
+    # A column with "offset" in every row is not worth its width.
     strategies = any(row.found is not None and not row.found.config.is_kafkas for row in rows)
     columns = [
         Column("partition"),
@@ -196,7 +196,7 @@ def _phase(row: PlanRow, *, shown: bool) -> list[str]:
 
 
 def _estimate(row: PlanRow) -> str:
-    """What would be saved; of less than a thousandth of the log the number says nothing."""
+    """The reclaimable bytes; below a thousandth of the log the number is meaningless."""
     if row.estimate is None or row.found is None:
         return ""
     return "< 0.1 %" if 0 < row.estimate.bytes < _size(row.found) // 1000 else row.estimate.describe()
@@ -309,7 +309,7 @@ def _rules_json(config: TopicConfig) -> dict[str, Any]:
 
 
 def _anomalies_json(oddities: RecordAnomalies) -> dict[str, int]:
-    """Of the records that the strategy looked at: how many, and how many of them were not as it expects."""
+    """The number of records that the strategy read, and of unexpected ones among them."""
     return {
         "dirty_records": oddities.records,
         "without_version": oddities.without_version,

@@ -1,4 +1,4 @@
-"""The command lines of the verbs that look at files, and of the daemon; what each does is in a module of its name.
+"""The commands that read files, and the daemon's; each is implemented in a module of its name.
 
 Nothing here loads NumPy or pydantic: see ``cleaning_commands.py``.
 """

@@ -1,4 +1,4 @@
-"""What came of a cleaning, partition by partition, as ``clean``, ``stage`` and ``apply`` print it."""
+"""The results of a cleaning, partition by partition, for ``clean``, ``stage`` and ``apply``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _REASON_COLUMNS: Final = (Column("partition"), Column("outcome"), Column("why"))
 
 
 def print_notes(output: Output, result: CleaningResult) -> None:
-    """What is worth knowing of one partition, as soon as it is done; what went wrong is a warning."""
+    """Notes about one partition, as soon as it is done; errors are warnings."""
     for note in result.notes:
         output.note(f"{result.name}: {note}")
     if result.error is not None:
@@ -43,23 +43,23 @@ def print_results(
     *,
     more: Mapping[str, object] | None = None,
 ) -> None:
-    """Results as JSON or as a table. ``failures``: log directories that could not be used, told already as warnings.
+    """Results as JSON or as a table. ``failures``: unusable log directories, printed already as warnings.
 
-    ``more``: what JSON says besides.
+    ``more``: additional fields of the JSON.
     """
     if output.as_json:
         told = [result.to_json() for result in results]
         output.json({"partitions": told, "errors": [error.to_json() for error in failures], **(more or {})})
         return
     if not results:
-        if not failures:  # what could not be looked into is not known to have nothing
+        if not failures:  # an unreadable directory is not known to be empty
             output.line(NONE_COMPACTED)
         return
-    # Where nothing was done there is nothing to count: the reasons stand in the table.
+    # Without any cleaning there is nothing to count: the table shows the reasons.
     counts = any(result.is_done for result in results)
     columns = _COLUMNS if counts else _REASON_COLUMNS
     rows = [_row(result) if counts else _reason_row(result) for result in results]
-    if len({result.log_dir for result in results}) > 1:  # where there is one directory its name says nothing
+    if len({result.log_dir for result in results}) > 1:  # a single directory's name is not needed
         columns = (columns[0], Column("log directory"), *columns[1:])
         rows = [[name, result.log_dir, *cells] for result, (name, *cells) in zip(results, rows, strict=True)]
     show = output.table if counts else output.table_of_used
@@ -79,12 +79,12 @@ def print_results(
 
 
 def _sizes(result: CleaningResult) -> tuple[int, int]:
-    """Of the whole log before and after: what ``plan`` calls size and after."""
+    """The sizes of the whole log before and after: ``plan``'s size and after."""
     return result.bytes_before + result.active_bytes, result.bytes_after + result.active_bytes
 
 
 def _reason_row(result: CleaningResult) -> list[str]:
-    # An error has been told already, as a warning.
+    # An error was printed already, as a warning.
     told = result.outcome == "skipped" and result.error is None
     return [str(result.name), result.outcome, result.reason if told else ""]
 

@@ -50,16 +50,16 @@ def reread(common: Common) -> Settings:
     """The settings once more, for a reload.
 
     Raises:
-        ConfigError: they are wrong; or a file of them is a pipe, which is empty by now or blocks whoever opens it.
+        ConfigError: they are wrong; or one of the files is a pipe, which is empty by now or blocks.
     """
     for path in common.config_paths:
         try:
             mode = os.stat(path).st_mode
         except OSError:
-            continue  # whoever reads it says so
+            continue  # reading it reports the error
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             raise ConfigError(
-                "is no file that can be read again",
+                "is not a file that can be read again",
                 where=str(path),
                 hint="restart the daemon, with a file in its place",
             )

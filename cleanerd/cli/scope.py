@@ -42,7 +42,7 @@ def note_missing_configs(output: Output, facts: BrokerFacts, log_dir: Path) -> N
             output.note(f"{log_dir}: {NEVER_QUERIED} ({QUERY_HINT})")
     elif facts.metadata is None:
         output.note(
-            f"{log_dir}: no KRaft metadata log found, so topics count as compacted only where settings say so "
+            f"{log_dir}: no KRaft metadata log found, so topics are treated as compacted only where settings say so "
             "(give the directory that has __cluster_metadata-0: --set cleanerd.metadata.log.dir=DIR)"
         )
 
@@ -63,7 +63,7 @@ def note_server_properties(output: Output, settings: Settings) -> None:
 
 
 def print_config_warnings(output: Output, configs: Iterable[TopicConfig | None]) -> None:
-    """What the operator should know of the topics' settings, once a topic (R280-7, R280-13, U-25)."""
+    """Notes for the operator about the topics' settings, once per topic (R280-7, R280-13, U-25)."""
     known = {config.topic: config for config in configs if config is not None}
     for config in known.values():
         for warning in config.warnings:
@@ -71,12 +71,12 @@ def print_config_warnings(output: Output, configs: Iterable[TopicConfig | None])
 
 
 def key_rules(settings: Settings, topic: str, said: tuple[str, str] | None = None) -> KeyRules:
-    """What decides between the records of a key of ``topic``, as far as cleanerd's own settings say.
+    """The rules that decide between the records of a key of ``topic``, by cleanerd's own settings.
 
-    ``said``: strategy and header of ``--strategy``, in place of those of the settings; Kafka's own topics have none.
+    ``said``: strategy and header of ``--strategy``, which replace the settings'; Kafka's own topics have none.
 
     Raises:
-        ConfigError: a value that nobody knows.
+        ConfigError: an unknown value.
     """
     if topic in NEVER_CLEANED:
         return KAFKAS_RULES
@@ -88,13 +88,13 @@ def key_rules(settings: Settings, topic: str, said: tuple[str, str] | None = Non
 
 
 def note_skipped_links(output: Output, log_dir: LogDir) -> None:
-    """Say which partitions are left out because their directory is a symbolic link."""
+    """Report partitions that are skipped because their directory is a symbolic link."""
     for name in log_dir.linked:
         output.warning(f"{log_dir.path / str(name)}: is a symbolic link and not followed; the broker would follow it")
 
 
 def note_young_topics(output: Output, beside: Partitions, targets: Sequence[TargetPartition]) -> None:
-    """Which topics are missing among ``targets`` because their configuration is too young to be believed (U-23)."""
+    """Report topics missing among ``targets`` because their configuration is too young to be trusted (U-23)."""
     log_dir, metadata = beside.log_dir, beside.facts.metadata
     if metadata is None or metadata.younger is None:
         return
@@ -112,9 +112,9 @@ def note_young_topics(output: Output, beside: Partitions, targets: Sequence[Targ
 def select_in(
     words: Sequence[str], paths: Iterable[Path], *, also: Iterable[TopicPartition] = (), partial: bool = False
 ) -> PartitionSelection:
-    """What the words of ``--partition`` mean among the partitions of these log directories, and those of ``also``.
+    """The partitions of these log directories, and of ``also``, that the words of ``--partition`` select.
 
-    Where a directory cannot be listed, which whoever works in it tells, a word that means nothing may be about it.
+    If a directory cannot be listed, which the command reports, an unknown word may be about it.
     ``partial``: so it may be anyway.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The arguments that say what a verb is about: log directories, partitions; and what a shell offers for them."""
+"""The arguments that name a command's targets: log directories, partitions; and their completion in a shell."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ExistingPath(click.Path):
 
         Raises:
             ConfigError: there is nothing, or nothing of that kind.
-            CleanerdError: a store cannot be asked.
+            CleanerdError: a store cannot be queried.
         """
         path = Path(value)
         if self._urls and isinstance(value, str) and "://" in value:
@@ -51,7 +51,7 @@ class ExistingPath(click.Path):
         except FileNotFoundError:
             raise ConfigError("does not exist", where=str(path)) from None
         except OSError as error:
-            raise system_error("cannot be looked at", str(path), error) from error
+            raise system_error("cannot be read", str(path), error) from error
         if stat.S_ISDIR(mode) and not self.dir_okay:
             raise ConfigError("is a directory, not a file", where=str(path))
         if not stat.S_ISDIR(mode) and not self.file_okay:
@@ -114,7 +114,7 @@ def _archives(context: click.Context, argument: click.Parameter, texts: tuple[st
 
 
 def output_option(help_text: str) -> Callable[[F], F]:
-    """``--output``, known before the arguments are looked at: a directory of this machine, or a URL."""
+    """``--output``, known before the arguments are checked: a directory of this machine, or a URL."""
     return click.option("--output", metavar="DIR|URL", is_eager=True, callback=_output, help=help_text)
 
 
@@ -145,7 +145,7 @@ def _in_store(text: str) -> Path:
 
     Raises:
         ConfigError: there is none, or more than one, or what reads stores is not installed.
-        CleanerdError: the store cannot be asked.
+        CleanerdError: the store cannot be queried.
     """
     from cleanerd.spark.launch import require_packages  # noqa: PLC0415 - pyarrow
 
@@ -214,7 +214,7 @@ def complete_setting(_context: click.Context, _option: click.Parameter, incomple
 
 
 def _complete_strategy(_context: click.Context, _option: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """What ``--strategy`` takes: two names, and what stands before that of a header."""
+    """The values of ``--strategy``: two names, and the prefix of that of a header."""
     return _items(word for word in ("offset", "timestamp", "header:") if word.startswith(incomplete))
 
 
@@ -244,7 +244,7 @@ def strategy_option(help_text: str, name: str = "strategy") -> Callable[[F], F]:
 
 
 def _partitions_of_dirs(context: click.Context, _option: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Of the directories that are already typed, else of those that the settings name."""
+    """Of the directories that are already typed, else of those in the settings."""
     from cleanerd.segments.log_dir import partition_names  # noqa: PLC0415 - only a shell that completes needs it
 
     names: list[TopicPartition] = []
@@ -287,7 +287,7 @@ def _settings(context: click.Context) -> Any:
     """By what is typed so far: files and ``--set``.
 
     Raises:
-        ConfigError: they are no good.
+        ConfigError: they are invalid.
     """
     from cleanerd.cli.default_config import default_config  # noqa: PLC0415
     from cleanerd.config import load_settings  # noqa: PLC0415

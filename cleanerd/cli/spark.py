@@ -58,10 +58,11 @@ def spark_command(
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Give a verb the common options and ``--master --conf``; its body is called in a Spark driver.
 
-    The body gets a :class:`Common` first, as every verb does, and neither master nor conf: ``spark_session`` has them.
-    ``alone``: whether it can do without Spark what its options say. Then, on a local master and when there is little to
-    read or no memory for a session, it is called in this process, where ``spark_session`` is None; None: it never can.
-    ``check`` says no to options that make no sense, before anything is started.
+    The body gets a :class:`Common` first, as every command does, and neither master nor conf: ``spark_session`` has
+    them.
+    ``alone``: whether the options allow to run without Spark. Then, on a local master and when there is little to read
+    or no memory for a session, it is called in this process, where ``spark_session`` is None; None: it never can.
+    ``check`` refuses contradicting options before anything is started.
     """
 
     def decorated(function: Callable[..., int]) -> Callable[..., int]:
@@ -70,7 +71,7 @@ def spark_command(
             given = {name: _from_anywhere(value) for name, value in options.items()}
             if is_driver():
                 return function(replace(common, told=None), **given)
-            common.load_settings()  # what is wrong there is told without starting Java
+            common.load_settings()  # errors there are reported without starting Java
             if check is not None:
                 check(options)
             read_bytes = bytes_below(options.get("log_dirs", options.get("dirs", ()))) if is_local(master) else None

@@ -1,4 +1,4 @@
-"""``cleanerd spark clean --output``: a cleaned copy of archives, and what is told of it."""
+"""``cleanerd spark clean --output``: a cleaned copy of archives, and its report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def archive_all(
     common: Common, session: SparkSession | None, log_dirs: tuple[Path, ...], place: Path, **given: Any
 ) -> int:
-    """Write what the cleaning options ask for to ``place``, and tell; returns the exit code."""
+    """Write the selected partitions to ``place``, and report; returns the exit code."""
     output = common.output
     settings = common.load_settings()
     wanted = select_in(given["partitions"], log_dirs)

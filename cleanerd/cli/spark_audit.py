@@ -1,4 +1,7 @@
-"""``cleanerd spark audit``: was it cleaned right, whoever cleaned it; or where do keys still lie. Reads only."""
+"""``cleanerd spark audit``: whether a log was cleaned right, whichever cleaner did it; or where keys still are.
+
+Reads only.
+"""
 
 from __future__ import annotations
 
@@ -137,7 +140,7 @@ def audit(
 
 
 def _names(words: Sequence[str], dirs: Sequence[Path]) -> tuple[TopicPartition, ...]:
-    """What ``--partition`` means here. What was kept lies deeper than a log directory's: who compares knows it."""
+    """The selection of ``--partition``. Backups are deeper than a log directory: the comparison handles them."""
     exact = [name for word in words if (name := parse_topic_partition_dir(word)) is not None]
     others = [word for word in words if parse_topic_partition_dir(word) is None]
     return tuple(sorted({*exact, *select_in(others, dirs)}))

@@ -115,7 +115,7 @@ def snapshot(
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What the options say of where the state goes."""
+    """The target of the state, by the options."""
 
     out: str | None
     format_: str
@@ -139,7 +139,7 @@ class _Target:
 
     @property
     def table(self) -> Delta | Iceberg | None:
-        """The table, None where Parquet files are asked for."""
+        """The table, None if Parquet files are requested."""
         from cleanerd.spark.tables.target import Delta, Iceberg  # noqa: PLC0415
 
         if self.format_ == _ICEBERG:
@@ -160,7 +160,7 @@ class _Target:
 
     @property
     def where(self) -> str:
-        """As messages call it, and a path or URL where it is one."""
+        """Its name in messages, a path or URL if it is one."""
         return str(self.table_name if self.out is None else self.out)
 
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Stager(Protocol):
-    """Who stages a partition: this process (``swap/round.py``), or Spark."""
+    """Stages a partition: this process (``swap/round.py``), or Spark."""
 
     def __call__(
         self,
@@ -66,14 +66,14 @@ class Stagers(Stager, Protocol):
 
     @property
     def at_once(self) -> int:
-        """So many partitions at the same time."""
+        """Number of partitions at the same time."""
 
     def cancel(self) -> None:
         """End what is at work elsewhere."""
 
 
 StagerOf: TypeAlias = "Callable[[Sequence[Path]], Stager | Stagers]"
-"""Who stages the partitions in these directories."""
+"""Makes the stager for the partitions in these directories."""
 
 
 def one_by_one(stager: Stager) -> StagerOf:
@@ -96,7 +96,7 @@ def stage_all(
     is_here: bool = False,
     **given: Any,
 ) -> int:
-    """Stage what the cleaning options ask for, and tell; returns the exit code. ``is_here``: this process does it."""
+    """Stage the selected partitions, and report; returns the exit code. ``is_here``: this process does it."""
     settings = common.load_settings()
     wanted = select_in(given.pop("partitions"), log_dirs)
     options = options_from(given, common.output, settings)
@@ -104,7 +104,7 @@ def stage_all(
     if kept is not None:
         require_keepable(kept, log_dirs)
         KeptSegments(settings.daemon.cleanerd_state_dir).require_writable(kept.stat())
-    if is_here:  # what goes to Spark is too large to be read here
+    if is_here:  # Spark's partitions are too large to be read here
         print_costs(common.output, settings, log_dirs, wanted, options)
     request = CleaningRequest.of(common, settings, log_dirs, wanted, options, kept)
     results, failures = request.each(partial(_stage_dir, stager_of))

@@ -95,7 +95,7 @@ def matching(view: Mapping[str, Any], words: Sequence[str], states: Sequence[str
     """The partitions of a status that the words mean, and that are in one of ``states``; without any, all.
 
     Raises:
-        ConfigError: the daemon does not know what a word means.
+        ConfigError: the daemon does not know a word.
     """
     rows = [(TopicPartition(each["topic"], each["partition"]), each) for each in view["partitions"]]
     wanted = select(words, (name for name, _ in rows), what=UNKNOWN, hint="see cleanerd status")
@@ -119,7 +119,7 @@ def print_status(output: Output, view: Mapping[str, Any], rows: Sequence[Mapping
         ],
     )  # fmt: skip
     output.line()
-    # Where there is one directory its name says nothing.
+    # A single directory's name is not needed.
     where = [Column("log directory")] if len(view["log_dirs"]) > 1 else []
     cells = [
         [name, *([each["log_dir"]] if where else []), *others]
@@ -161,7 +161,7 @@ def headline(view: Mapping[str, Any]) -> str:
 
 
 def attention(view: Mapping[str, Any], now_ms: int) -> list[str]:
-    """OP-17: what an operator should look at, the worst first: what, how many, which, and the command for more."""
+    """OP-17: what an operator should check, the worst first: kind, count, names, and the command for more."""
     partitions = view["partitions"]
     stale_ms = now_ms - (view["last_round_ms"] or now_ms)
     online = [each for each in view["log_dirs"] if each["online"]]
@@ -277,7 +277,7 @@ def _is_overdue(partition: Mapping[str, Any], now_ms: int) -> bool:
 
 
 def _reclaimable(partition: Mapping[str, Any]) -> str:
-    """What a clean would save; nothing where nobody has looked into the log yet."""
+    """The reclaimable bytes; empty if the log was not scanned yet."""
     count, low, high = (partition[f"reclaimable_{name}"] for name in ("bytes", "low_bytes", "high_bytes"))
     if count is None or (partition["reclaimable_method"] == "guess" and high):
         return ""

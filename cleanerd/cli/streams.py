@@ -1,4 +1,4 @@
-"""Standard input, output and error, also where whoever started cleanerd has closed them."""
+"""Standard input, output and error, also if the parent process has closed them."""
 
 from __future__ import annotations
 

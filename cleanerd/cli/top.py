@@ -37,9 +37,9 @@ _ORDER = {
 
 
 def _a_number(_context: click.Context, _option: click.Parameter, seconds: float) -> float:
-    """Not ``nan``, which is neither below nor above any limit."""
+    """Refuse ``nan``, which is neither below nor above any limit."""
     if math.isnan(seconds):
-        raise click.BadParameter("nan is no number of seconds")
+        raise click.BadParameter("nan is not a number of seconds")
     return seconds
 
 

@@ -1,4 +1,4 @@
-"""``cleanerd undo``: put back what ``clean --keep-replaced`` kept, the last cleaning of each partition."""
+"""``cleanerd undo``: restore the segments of ``clean --keep-replaced``, the last cleaning of each partition."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def undo(
     state_dir = settings.daemon.cleanerd_state_dir
     require_outside(state_dir, log_dirs)
     undoable = KeptSegments(state_dir)
-    # What is kept of a partition outlives it.
+    # A partition's backups outlive it.
     wanted = select_in(partitions, log_dirs, also=[entry.name for entry in undoable.entries()] if partitions else ())
     if only_list:
         _list(common.output, undoable, log_dirs, wanted, state_dir)
@@ -79,10 +79,10 @@ def undo(
 
 
 def _require_described(kept: Path, undoable: KeptSegments, state_dir: Path) -> None:
-    """Nothing, when ``kept`` (``PLAN/TOPIC-N/`` below it) holds nothing that a cleaning replaced and nobody knows of.
+    """Check that ``kept`` (``PLAN/TOPIC-N/`` below it) has no replaced segments of unknown origin.
 
     Raises:
-        RefusedError: it does: without what the state directory knew nobody can tell where the segments belong.
+        RefusedError: it has: without the state directory's knowledge the segments' place is unknown.
     """
     known = {(entry.plan, str(entry.name)) for entry in undoable.entries()}
     for place in sorted(kept.glob("*/*/")):
@@ -99,7 +99,7 @@ def _question(undoable: KeptSegments, paths: Sequence[Path], wanted: PartitionSe
     """``Undo the last cleaning of 2 partitions (10.6 MiB were kept)?``; None when nothing can be undone."""
     found: list[KeptEntry] = []
     for path in paths:
-        with contextlib.suppress(CleanerdError):  # told when its turn comes
+        with contextlib.suppress(CleanerdError):  # reported in its turn
             log_dir = read_log_dir(path)
             newest = _newest(entries_of(undoable, log_dir), wanted)
             found += [entry for name, entry in newest.items() if name in log_dir.partitions]
@@ -120,7 +120,7 @@ def _undo_dir(
     *,
     hide_later: bool,
 ) -> list[UndoResult]:
-    # Before the lock: whoever names a directory that is none must not get a lock file in it.
+    # Before the lock: a wrong directory must not get a lock file.
     read_log_dir(path)
     with LogDirLock.acquire(path, wait_seconds=LOCK_WAIT_SECONDS) as lock:
         log_dir = read_log_dir(path)
@@ -140,7 +140,7 @@ def _undo_dir(
             if results[-1].error is not None:
                 output.warning(f"{name}: {results[-1].reason}")
             elif earlier:
-                # A round that planned anew is several of them, and nothing tells where the round began.
+                # A cleaning that planned again is several of them, and its beginning is unknown.
                 more = f"{counted(earlier, 'earlier cleaning')} can be undone: run cleanerd undo again"
                 output.note(f"{name}: {more} (a cleaning that planned anew counts as several)")
         for warning in store.warnings:
@@ -157,7 +157,7 @@ def _undo_one(
     *,
     hide_later: bool,
 ) -> UndoResult:
-    """What was copied of a replica that is being moved would stay cleaned, and the rest come as it was before."""
+    """A replica being moved is refused: the copied part would stay cleaned, and the rest be as before."""
     try:
         facts.require_in_place(entry.name)
     except RefusedError as error:
@@ -219,7 +219,7 @@ def _print_results(
         output.json({"partitions": told, "errors": [error.to_json() for error in failures]})
         return
     if not results:
-        if not failures:  # else nobody looked
+        if not failures:  # otherwise nothing was read
             output.line(f"Nothing to undo: {state_dir} knows of nothing that is kept.")
         return
     columns = [
@@ -234,7 +234,7 @@ def _print_results(
 
 def _row(result: UndoResult) -> list[str]:
     if result.outcome != "undone":
-        # What was refused has been told already, as a warning.
+        # A refusal was printed already, as a warning.
         return [str(result.name), result.outcome, "", "", "" if result.error is not None else result.reason]
     return [
         str(result.name),

@@ -91,7 +91,7 @@ def verify(
     if against is not None:
         verdicts += _only_in(against, paths, wanted, limit or None)
     _show(common.output, verdicts, compared=against is not None)
-    # A disk that does not answer says nothing of the bytes on it.
+    # A disk that does not answer says nothing about its bytes.
     found = sum(verdict.findings.errors for verdict in verdicts) - len(unread)
     return worst_exit_code(
         {error.exit_code for error in (*unread, *untold)} | ({CorruptionError.exit_code} if found else set())
@@ -101,12 +101,12 @@ def verify(
 def _producer_expiration_ms(
     path: Path, paths: Sequence[Path], settings: Settings, output: Output, untold: list[MachineError]
 ) -> int:
-    """As the broker goes by it whose log directory ``path`` is, or lies in (R192-2); else as the settings say.
+    """The value of the broker whose log directory ``path`` is or contains it (R192-2); else that of the settings.
 
     ``untold`` gets the machine's error for which it is not known.
 
     Raises:
-        ConfigError: they say what Kafka would not take.
+        ConfigError: they are invalid in Kafka.
     """
     place = next((each for each in (path, *path.absolute().parents[:2]) if is_log_dir(each)), None)
     try:
@@ -126,8 +126,8 @@ def _ruled(
 ) -> VerifyRequest:
     """With the rules of the topic that the directory is named after; a directory of another name has Kafka's.
 
-    ``around``: of the log directory that the partition lies in. What its checkpoint says of how far the log is clean
-    counts as for a cleaning (U-10). Of a topic by other rules it says nothing.
+    ``around``: of the partition's log directory. Its checkpoint is used as in a cleaning (U-10), but not for a topic
+    with other rules.
     """
     place = partition.resolve()
     name = parse_topic_partition_dir(place.name)
@@ -196,7 +196,7 @@ def _verify(
 
 
 def _is_of_machine(caught: CleanerdError | OSError) -> bool:
-    """Whether a disk, or a lack of memory, and not what lies there, is why something could not be verified."""
+    """Whether the disk, or a lack of memory, and not the data, prevented a verification."""
     if isinstance(caught, OSError | MachineError):
         return True
     return isinstance(caught.__cause__, OSError) and not isinstance(caught.__cause__, HostileNameError)
@@ -228,7 +228,7 @@ def _verify_partition(path: Path, question: VerifyRequest, settings: Settings, e
     parent = path.resolve().parent
     if not is_log_dir(parent):
         return verify_partition(path, _ruled(question, path, settings, ends))
-    # What is wrong with the directory's own files is told when it is asked for.
+    # Faults of the directory's own files are reported on request.
     around = read_surroundings(parent, Findings(), broker_runs=broker_runs(parent))
     return verify_in_surroundings(path, around, _ruled(question, path, settings, ends, around))
 
@@ -266,7 +266,7 @@ def _work(paths: Sequence[Path], wanted: PartitionSelection, passes: int) -> int
     for path in paths:
         directories = _chosen(path, wanted) if path.is_dir() and is_log_dir(path) else [path] if path.is_dir() else []
         for each in directories:
-            with contextlib.suppress(CleanerdError):  # told when its turn comes
+            with contextlib.suppress(CleanerdError):  # reported in its turn
                 total += sum(file.size_bytes for file in list_partition(each).segments)
         total += size_of(path) if path.is_file() else 0
     return total * passes
@@ -295,7 +295,7 @@ def _show(output: Output, verdicts: list[VerifyResult], *, compared: bool) -> No
 
 
 def _print_unknown(output: Output, verdicts: list[VerifyResult], consequence: str) -> None:
-    """What follows from that. In one line: most topics of a broker may not be compacted at all."""
+    """The consequence, in one line: most topics of a broker may not be compacted at all."""
     if len(verdicts) == 1:
         output.note(f"{verdicts[0].path}: nothing says how far it is clean (--clean-to), so {consequence}")
     elif verdicts:

@@ -79,7 +79,7 @@ class StorePath(RemotePath):
 
     def status(self) -> StoreEntry | None:
         """By a question to the store."""
-        return tried(self, "cannot be looked at", self._status_once)
+        return tried(self, "cannot be read", self._status_once)
 
     def opened(self, upto: int = 0) -> Ranges:
         """By a question for its size; what follows are ranges."""

@@ -52,7 +52,7 @@ def test_nothing_goes_by_a_clock_that_is_ahead(root: Path, shell: Shell, verb: s
     answer = shell(*words)
     assert answer.code == 0
     assert "the clock jumped ahead by 7300 days" in answer.err
-    assert "--now-ms says what time it is" in answer.err
+    assert "--now-ms sets the time" in answer.err
     assert keys(path / "orders-0") == HAD
     assert not [*(path / "orders-0" / ".kstage").glob("*")]
     assert "7300 days" in shell("plan", path, *COMPACT).err

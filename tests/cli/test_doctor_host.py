@@ -155,4 +155,4 @@ def test_files_that_are_closed_to_us_are_findings() -> None:
         by_check = {each["check"]: each for each in json.loads(told)}
         assert "Permission denied" in by_check["client properties"]["what"]
         assert by_check["offset map in a file"]["level"] == "warning"
-        assert "cannot be looked at by this user" in by_check["offset map in a file"]["what"]
+        assert "cannot be read by this user" in by_check["offset map in a file"]["what"]

@@ -67,7 +67,7 @@ def test_places_that_this_user_may_not_reach(root: Path, key: str, check: str, l
 
     told = as_somebody(found)
     (what,) = [what for said, about, what in told if (said, about) == (level, check)]
-    assert "Permission denied" in what or "cannot be looked at" in what
+    assert "Permission denied" in what or "cannot be read" in what
     assert "quarantine" in {about for _, about, _ in told}, "the checks go on"
 
 

@@ -101,7 +101,7 @@ def test_the_verbs_are_those_of_the_contract() -> None:
 def test_groups_call_them_verbs_too(group: str, capsys: pytest.CaptureFixture[str]) -> None:
     """One word for one thing, and each with a whole line."""
     assert run([group, "--help"]) == 0
-    listed = capsys.readouterr().out.split("\nVerbs:\n")[1]
+    listed = capsys.readouterr().out.split("\nCommands:\n")[1]
     assert "..." not in listed
     assert all(line.endswith(".") for line in listed.splitlines() if line)
 

@@ -150,7 +150,7 @@ def test_trigger_waits_for_the_outcome(root: Path) -> None:
         assert (code, outcome["outcome"], outcome["code"]) == (1, "failed", 1)
         assert "not enough free space" in outcome["reason"]
         await rounds(service)
-        assert partition_of(service.view()).reason.startswith("the cleaning that was asked for failed: ")
+        assert partition_of(service.view()).reason.startswith("the requested cleaning failed: ")
         told = await control("retry", partitions=["orders-0"])
         assert told["retried"] == ["orders-0"]
         assert "dirty ratio" in told["not_due"]["orders-0"]

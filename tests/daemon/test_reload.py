@@ -133,7 +133,7 @@ def test_settings_that_came_through_a_pipe(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     file.write_text(f'"cleanerd.state.dir" = "{tmp_path}/state"\n"log.cleaner.threads" = 3\n')
     for first in (pipe, Path("/dev/null")):
-        with pytest.raises(ConfigError, match="is no file that can be read again"):
+        with pytest.raises(ConfigError, match="is not a file that can be read again"):
             reread(Common(Output(), (first, file), (), verbose=False))
     assert reread(Common(Output(), (file,), (), verbose=False)).daemon.log_cleaner_threads == 3
     with pytest.raises(ConfigError, match="No such file"):

@@ -213,7 +213,7 @@ def test_a_look_at_one_partition_surveys_one_only(root: Path) -> None:
             await until("two run", lambda: len(begun) == 2)
             fails.set()
             service.look_loop.wake()
-            await until("a look failed", lambda: bool(service.fleet.dirs[str(root)].error))
+            await until("a scan failed", lambda: bool(service.fleet.dirs[str(root)].error))
             fails.clear()
             go_on.set()
             await until("both ended", lambda: service.fleet.stale_looks.jobs_ended >= 2)

@@ -164,7 +164,7 @@ def test_nodes_that_stop(
     hdfs.told("start data")
     assert offsets(url) == offsets(log_dir)
     hdfs.told("stop name")
-    with pytest.raises(MachineError, match=rf"^{url}: cannot be looked at, tried 2 times: ") as raised:
+    with pytest.raises(MachineError, match=rf"^{url}: cannot be read, tried 2 times: ") as raised:
         read_rows(url)
     assert "what Hadoop says of it stands on standard error" in str(raised.value)
     with pytest.raises(MachineError, match=rf"^{root}: cannot be listed, tried 2 times"):

@@ -192,7 +192,7 @@ def test_undo_of_what_cannot_be_looked_at(
         assert run(["undo", str(root), "--yes", *words]) == 1
     told = capsys.readouterr().err
     assert asked
-    assert f"{plan}: cannot be looked at: Input/output error" in told
+    assert f"{plan}: cannot be read: Input/output error" in told
     assert "missing" not in told
     assert run(["undo", str(root), "--yes", *words]) == 0
     assert {path.name: path.read_bytes() for path in (root / "orders-0").glob("*.log")} == before

@@ -1,1 +1,1 @@
-"""A directory of its own: Spark puts the script's one on the module path, where nothing else may be found."""
+"""A directory of its own: Spark puts the script's directory on the module path, which must contain nothing else."""

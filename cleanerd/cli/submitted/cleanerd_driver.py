@@ -1,7 +1,7 @@
-"""What ``spark-submit`` runs: cleanerd with the command line that it was started with (``spark/launch.py``).
+"""The script for ``spark-submit``: cleanerd with its original command line (``spark/launch.py``).
 
-Started by hand, ``spark-submit .../cleanerd_driver.py spark VERB ...``, it is the driver all the same: it takes the
-arguments as they are, and leaves the master to ``spark-submit``.
+Started by hand, ``spark-submit .../cleanerd_driver.py spark VERB ...``, it is the driver too: it uses the arguments
+unchanged, and leaves the master to ``spark-submit``.
 """
 
 import os

@@ -1,1 +1,1 @@
-"""Looks at log directories, a thread for each: what there is, what changed, how the daemon may work there."""
+"""Scans log directories, a thread for each: partitions, changes, and how the daemon may work there."""

@@ -1,7 +1,7 @@
-"""Which log directories answer: asked something small, each in a thread of its own, before anybody reads in it.
+"""Which log directories answer: a small request to each, in a thread of its own, before any scan reads in it.
 
-A look at one directory reads in the others of its broker too: for the metadata log, for an agent's socket, for replicas
-that are being moved. So without this a disk that hangs would hold up the looks at all of them.
+A scan of one directory also reads in the others of its broker: for the metadata log, an agent's socket, replicas that
+are being moved. So without this a disk that hangs would delay the scans of all of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 class AgentProbe:
     """``came_back`` is called with a directory that was silent and answers now.
 
-    ``limits``: `probe_seconds`, `fresh_seconds`. ``probe``: asks a directory something small, in a thread of its own.
+    ``limits``: `probe_seconds`, `fresh_seconds`. ``probe``: sends a small request to a directory, in a thread of its
+    own.
     """
 
     def __init__(
@@ -45,9 +46,11 @@ class AgentProbe:
         self._silent: set[Path] = set()
 
     async def silent(self, paths: Collection[Path], seconds: float | None = None) -> frozenset[Path]:
-        """Those that do not answer; who was silent before is not waited for. One alone is not asked: its look tells.
+        """The directories that do not answer; those that were silent before are not waited for.
 
-        ``seconds``: how long they are waited for, ``probe_seconds`` at most; who has not answered so soon is `pending`.
+        A single one is not probed: its scan shows it.
+
+        ``seconds``: how long to wait for them, ``probe_seconds`` at most; the others are `pending`.
         """
         if len(paths) > 1:
             since = time.monotonic() - self._limits.fresh_seconds
@@ -62,11 +65,11 @@ class AgentProbe:
         return frozenset(self._silent.intersection(paths))
 
     def pending(self, paths: Collection[Path]) -> frozenset[Path]:
-        """Those that were asked, and have not answered yet."""
+        """The probed directories that have not answered yet."""
         return frozenset(path for path in paths if path in self._asked)
 
     def forget(self, path: Path) -> None:
-        """It is nobody's any more."""
+        """It is no longer managed."""
         self._asked.pop(path, None)
         self._asked_at.pop(path, None)
         self._answered_at.pop(path, None)
@@ -75,7 +78,7 @@ class AgentProbe:
             self._threads.pop(path).close()
 
     def close(self) -> None:
-        """Ask nothing more; a thread that hangs is not waited for."""
+        """Probe nothing more; a thread that hangs is not waited for."""
         for path in tuple(self._threads):
             self.forget(path)
 
@@ -88,10 +91,10 @@ class AgentProbe:
 
     def _note(self, path: Path, answer: asyncio.Future[None]) -> None:
         if self._asked.get(path) is not answer:
-            return  # it was given up meanwhile, or somebody else who waited has noted it
+            return  # it was given up meanwhile, or another waiting thread has noted it
         if answer.done():
             del self._asked[path]
-            if answer.exception() is None:  # else no thread could be started: the look will tell of that too
+            if answer.exception() is None:  # otherwise no thread could be started: the scan reports that too
                 self._answered_at[path] = time.monotonic()
         elif path not in self._silent and time.monotonic() - self._asked_at[path] >= self._limits.probe_seconds:
             self._silent.add(path)
@@ -105,6 +108,6 @@ class AgentProbe:
 
 
 def _touch(path: Path) -> None:
-    with contextlib.suppress(OSError):  # the look will say what is wrong with it
+    with contextlib.suppress(OSError):  # the scan reports what is wrong with it
         os.statvfs(path)
         os.listdir(path)

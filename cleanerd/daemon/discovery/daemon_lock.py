@@ -1,4 +1,4 @@
-"""One daemon looks after a log directory: what it holds there as long as it may change anything in it."""
+"""One daemon manages a log directory: the lock that it holds while it may change files there."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class DaemonLock:
-    """The hold of one directory. Who only observes needs none, and writes nothing.
+    """The lock of one directory. A daemon that only observes needs none, and writes nothing.
 
-    ``taken`` says who else has it, ``warnings`` what keeps us from asking: a file system that is read-only, or has no
-    locks, or a user who may not write there. Then work goes on; each partition has a claim of its own.
+    ``taken``: which other daemon holds it; ``warnings``: why the lock cannot be used: a read-only file system, one
+    without locks, or missing permission. Then work continues; each partition has a claim of its own.
     """
 
     def __init__(self, log_dir: Path, take: Callable[[Path, str], HeldFile] = HeldFile.acquire) -> None:
@@ -63,7 +63,7 @@ class DaemonLock:
             held.release()
 
     def end(self) -> None:
-        """Give it back for good, from any thread: a look that is under way does not take it once more."""
+        """Release it permanently, from any thread: a scan that is under way does not take it again."""
         self._ended.set()
         self.release()
 
@@ -72,13 +72,13 @@ def require_free(found: Iterable[LogDirScan]) -> None:
     """At the start, before anything is begun; a directory that a reload brings waits until it is free.
 
     Raises:
-        RefusedError: another daemon looks after one of the log directories.
+        RefusedError: another daemon manages one of the log directories.
     """
     for look in found:
         if look.taken:
             raise RefusedError(
                 look.taken,
                 where=str(look.path),
-                hint="one daemon looks after a log directory: stop the other one, or take the directory out of "
+                hint="one daemon manages a log directory: stop the other one, or take the directory out of "
                 "cleanerd.log.dirs",
             )

@@ -1,4 +1,4 @@
-"""What looks rest on besides the partitions themselves: what is known of the broker's configuration."""
+"""The inputs of scans besides the partitions themselves: the broker's configuration."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from cleanerd.segments.log_dir import LogDir
 
 SHARE: Final = 100
-"""Reading the metadata log may take one part in so many of the time."""
+"""Part of the time that reading the metadata log may take."""
 
 _MAX_PAUSE_SECONDS: Final = 600.0
-"""What took so long that more would follow from that was no reading, but a disk that hung."""
+"""A slower reading met a disk that hung, and does not count."""
 
 _TOGETHER_SECONDS: Final = 60.0
-"""A look that comes to the metadata log later than this is together with nobody: its disk hung, or another look's."""
+"""A scan that reaches the metadata log later than this shares no reading: its disk hung, or another scan's."""
 
 
 class FactsCache:
-    """What is known of a directory's broker, read again when a file that says it has changed.
+    """The facts about a directory's broker, read again when one of their files has changed.
 
     A running broker writes to its metadata log twice a second, so how often it is read depends on what that costs.
     A disk may be replaced by another broker's: what is known counts as long as the directory is of the same broker.
@@ -51,7 +51,7 @@ class FactsCache:
         share: int = SHARE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``readings``: of the metadata log. ``share``: reading it may take one part in so many of the time."""
+        """``readings``: of the metadata log. ``share``: the part of the time that reading it may take."""
         self._share = share
         self._clock = clock
         self._readings = readings or MetadataReadings()
@@ -64,7 +64,7 @@ class FactsCache:
         self.warnings: tuple[str, ...] = ()
 
     def get(self, context: ScanContext, log_dir: LogDir, *, running: bool) -> BrokerFacts:
-        """As it is now, or was a moment ago. While another log directory is silent: as it was, if it was ever read.
+        """The facts now, or of a moment ago. While another log directory is silent: the last ones, if there are any.
 
         Raises:
             CleanerdError: it cannot be read, and never was.
@@ -75,7 +75,7 @@ class FactsCache:
         if silent and known is not None:
             return replace(known, log_dirs=tuple(path for path in known.log_dirs if path not in silent))
         own = [log_dir.path, *others]
-        # The metadata log need not lie in a log directory.
+        # The metadata log need not be in a log directory.
         at = [] if known is None or known.metadata_dir is None or known.metadata_dir in silent else [known.metadata_dir]
         asks = (int(self._clock() * 1000) // QUERY_INTERVAL_MS,) if running and is_zookeeper_mode(log_dir) else ()
         at_once = (running, *_files(settings, own))
@@ -83,7 +83,7 @@ class FactsCache:
         rests = at_once in self._signature and self._clock() < self._again_at
         if known is not None and (rests or signature == self._signature):
             return self._with_peers(known, settings, log_dir)
-        # Whoever asks a second time wants to know what changed meanwhile, whatever another one has read.
+        # A second call within a scan needs changes since the first, whatever another thread has read.
         started = self._clock()
         since = max(context.asked_at, self._read_at, started - _TOGETHER_SECONDS)
         made_of: list[MetadataReading] = []
@@ -100,7 +100,7 @@ class FactsCache:
         except CleanerdError as error:
             if known is None:
                 raise
-            facts, signature = known, (at_once,)  # what is in the way may go without a file's changing
+            facts, signature = known, (at_once,)  # an obstacle may disappear without a change of a file
             self.warnings = (
                 f"{log_dir.path}: the broker's configuration cannot be read, the last known one stays in use: {error}",
             )
@@ -108,7 +108,7 @@ class FactsCache:
             signature = (at_once,)  # another thread has read it before it became what it is now
         self._facts, self._settings, self._broker, self._signature = facts, settings, broker, signature
         self._read_at = self._clock()
-        # What another thread has read costs as much as if it had been read here: all read it again equally seldom.
+        # A reading by another thread costs as much as one by this thread: all read again equally seldom.
         took = max(self._read_at - started, sum(each.took_seconds for each in made_of))
         self._again_at = self._read_at + min(self._share * took, _MAX_PAUSE_SECONDS)
         return facts
@@ -128,7 +128,7 @@ def _metadata_logs(settings: Settings, paths: Sequence[Path]) -> Iterator[Files 
 
 
 def _files(settings: Settings, paths: Sequence[Path]) -> Iterator[tuple[int, ...] | None]:
-    """What seldom changes; whose directories they are is said by each of them."""
+    """Files that seldom change; each directory names its owner."""
     daemon = settings.daemon
     identities = [path / META_PROPERTIES for path in paths]
     saved = daemon.cleanerd_state_dir / delegations.FILE_NAME

@@ -1,4 +1,4 @@
-"""A log directory as it was found at one moment, and what a look at it rests on."""
+"""A log directory as one scan found it, and the inputs of that scan."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ScanContext:
-    """What a look rests on, the same for all directories. ``now_ms``: the time that its jobs will go by too.
+    """The inputs of a scan, the same for all directories. ``now_ms``: the time that its jobs use too.
 
-    ``jobs_ended``: how many had ended when it was asked for. ``stale``: partitions that are due for what the last one
-    did there, whatever their directories' times say (`StaleLooks`). ``silent``: log directories that do not answer.
-    ``only_due``: of partitions that are named, those at which something changed since they were looked at.
+    ``jobs_ended``: how many had ended when it was requested. ``stale``: partitions to scan because of their last job,
+    whatever their directories' times (`StaleLooks`). ``silent``: log directories that do not answer.
+    ``only_due``: of the named partitions, only those that changed since their last scan.
     ``forgiven``: those whose quarantine is over, which the state directory still remembers; each with a number.
-    ``asked_at``: monotonic seconds; what was read since is young enough for it. ``agents``: connections that all looks
-    and jobs share; None: each look has its own.
+    ``asked_at``: monotonic seconds; data read since then is young enough. ``agents``: connections that all scans and
+    jobs share; None: each scan has its own.
     """
 
     settings: Settings
@@ -56,13 +56,13 @@ class ScanContext:
 
 @dataclass(frozen=True, slots=True)
 class LogDirScan:
-    """A log directory at one moment. ``looks`` are those of partitions that were looked at this time.
+    """A log directory at one moment. ``looks``: the partitions that were scanned this time.
 
     ``present`` are the compacted partitions, ``excluded`` those of them that settings leave to Kafka, and why (U-11).
-    ``error``: the directory cannot be looked at; what was known of it stays.
-    ``facts`` is None while nothing is known of its broker. ``jobs_ended``: see `ScanContext`. ``taken``: which other
-    daemon looks after the directory. ``suspects``: those of the compacted partitions that a process was killed at.
-    ``resolved``: configurations by topic, for whoever reads a partition there by its broker's word (`ByBroker`).
+    ``error``: the directory cannot be read; its earlier state stays. ``facts`` is None while its broker is unknown.
+    ``jobs_ended``: see `ScanContext`. ``taken``: which other daemon manages the directory. ``suspects``: the compacted
+    partitions that a process was killed at.
+    ``resolved``: configurations by topic, to read a partition there as the broker reports it (`ByBroker`).
     """
 
     path: Path
@@ -84,8 +84,8 @@ class LogDirScan:
 
 
 def failed_scan(path: Path, error: str, choice: ModeChoice | None = None) -> LogDirScan:
-    """A log directory that cannot be looked at, or does not answer: nothing is begun there."""
-    waits = DirMode("on-start", "the directory cannot be looked at", None)
+    """A log directory that cannot be read, or does not answer: no work begins there."""
+    waits = DirMode("on-start", "the directory cannot be read", None)
     return LogDirScan(
         path, online=False, error=error, mode=waits, choice=choice, facts=None, total_bytes=0, free_bytes=0
     )

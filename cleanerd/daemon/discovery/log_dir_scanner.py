@@ -1,11 +1,11 @@
-"""Looks at a log directory again and again, and at as little of it as the answer needs.
+"""Scans a log directory repeatedly, and as little of it as the answer needs.
 
-A partition is surveyed anew when its directory changed (a segment was rolled, deleted, replaced), when its topic's
-configuration or the directory's mode did, when time alone changes the answer, when something other than the active
-segment held it back, and now and then in any case. Everything else costs one ``stat``; and a listing, where nothing
-but what the broker had put aside went: so each cleaning ends, a minute after it.
+A partition is surveyed again when its directory changed (a segment was rolled, deleted, replaced); when its topic's
+configuration or the directory's mode did; when time alone changes the answer; when something other than the active
+segment held it back; and now and then in any case. Everything else costs one ``stat``, and a listing when the broker
+deleted only old files, as after each cleaning a minute later.
 
-One thread looks. Others may call :meth:`LogDirScanner.note`, and jobs use the configurations that were worked out here.
+One thread scans. Others may call :meth:`LogDirScanner.note`, and jobs use the configurations that were resolved here.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What the last look at the whole directory rested on."""
+    """The inputs of the last scan of the whole directory."""
 
     log_dir: LogDir
     choice: ModeChoice
@@ -73,7 +73,7 @@ class _Known:
 
 
 class LogDirScanner:
-    """Looks at one log directory, again and again, and remembers what need not be read anew."""
+    """Scans one log directory repeatedly, and caches what need not be read again."""
 
     def __init__(self, path: Path, facts: FactsCache | None = None, limits: DaemonLimits = DAEMON_LIMITS) -> None:
         """``facts``: what is known of the broker; None: a cache of its own."""
@@ -97,7 +97,7 @@ class LogDirScanner:
         self._start_checked_at = -math.inf
 
     def note(self, name: TopicPartition, seen: DirectorySnapshot) -> None:
-        """A worker has looked at a partition when its job had ended; from any thread. The next look goes by that."""
+        """A worker has scanned a partition at its job's end; from any thread. The next scan uses that."""
         self._notes.append((name, seen))
 
     def _collect_notes(self) -> None:
@@ -105,19 +105,19 @@ class LogDirScanner:
             name, seen = self._notes.popleft()
             before = self._seen.get(name)
             if before is not None:
-                # A configuration that changed since the last look of ours is still to be looked at; so is what a job
-                # saw that went by settings from before a reload.
+                # A configuration that changed since our last scan still has to be applied; so has a job's scan with
+                # settings from before a reload.
                 seen.config = before.config
                 seen.inherit_since(before)
                 seen.settled = seen.settled and (seen.settings is None or seen.settings is self._settings)
                 self._seen[name] = seen
 
     def release(self) -> None:
-        """Let others look after the directory, for good; from any thread."""
+        """Let other daemons manage the directory, permanently; from any thread."""
         self._lock.end()
 
     def scan(self, context: ScanContext, only: Collection[TopicPartition] | None = None) -> LogDirScan:
-        """Look now. Never raises what is ordinary.
+        """Scan now. Never raises ordinary errors.
 
         ``only``: at these partitions, by what is known of the directory already; whether anything is due or not, unless
         ``context.only_due``.
@@ -127,12 +127,12 @@ class LogDirScanner:
         for path, name in context.stale:
             if path == self._path_text and name in self._seen:
                 self._seen[name].settled = False
-        # What was known rests on directories that may be silent now.
+        # Earlier results depend on directories that may be silent now.
         before = self._last
         known = before if context.settings is self._settings and not context.silent else None
         if only is not None and known is not None:
             return self._scan_some(context, known, only, now_ms)
-        # A directory that cannot be looked at is not taken for well by a look at some of its partitions.
+        # A scan of some partitions does not prove that a failed directory is well again.
         self._last = None
         choice = None
         try:
@@ -220,7 +220,7 @@ class LogDirScanner:
         return (*of_dir, *self._start_warnings, *killed)
 
     def _check_start(self, log_dir: LogDir, facts: BrokerFacts, *, same: bool) -> None:
-        """What the broker's next start makes of the directory (U-60); ``same``: it has the partitions that it had."""
+        """What the broker's next start does with the directory (U-60); ``same``: its partitions are unchanged."""
         now = time.monotonic()
         if not same or now - self._start_checked_at >= self._limits.start_check_seconds:
             self._start_warnings = tuple(start_warnings(log_dir, facts))
@@ -230,7 +230,7 @@ class LogDirScanner:
         """One partition now, for ``explain``.
 
         Raises:
-            CleanerdError: it cannot be looked at.
+            CleanerdError: it cannot be read.
         """
         log_dir = read_log_dir(self.path)
         choice = self._choice(context, log_dir, context.others(self.path), self._last)
@@ -261,7 +261,7 @@ class LogDirScanner:
             yield self._scan_partition(context, partitions, target, kind, now_ms)
 
     def _is_due(self, target: TargetPartition, kind: str, now_ms: int, *, told: bool) -> bool:
-        """``told``: that something changed; a time is too coarse to show it then."""
+        """``told``: a change was reported; a time is too coarse to show it then."""
         seen = self._seen.get(target.name)
         if seen is None or not seen.settled or seen.mode != kind:
             return True
@@ -289,7 +289,7 @@ class LogDirScanner:
     ) -> PartitionScan | FailedScan:
         name, known = target.name, target.config
         by_job = 0 if (before := self._seen.get(name)) is None else before.jobs_ended
-        # Looked at again next time, unless this look says otherwise.
+        # Scanned again next time, unless this scan decides otherwise.
         self._seen[name] = DirectorySnapshot(-1, -1, known, kind, False, 0, None, jobs_ended=by_job)
         try:
             reading = partitions.read(name)
@@ -299,17 +299,17 @@ class LogDirScanner:
         except (CleanerdError, OSError) as error:
             return FailedScan(name, _describe(error), as_cleanerd_error(error, str(self.path)).cause)
         except Exception as error:  # noqa: BLE001 - a bug that one partition brings out: the others go on
-            _log.exception("a look failed", partition=str(name))
+            _log.exception("a scan failed", partition=str(name))
             return FailedScan(name, f"unexpected error: {type(error).__name__}: {error}", Cause.LOG)
         seen = DirectorySnapshot.of(look, reading, known, kind, reading.log.listed)
-        # Where nobody takes what this look tells, what came since the job is for the next one to see.
+        # If this scan's result is dropped, the next one has to see what came since the job.
         seen.settled, seen.jobs_ended = seen.settled and by_job <= context.jobs_ended, by_job
         seen.inherit_since(before)
         self._seen[name] = seen
         return look
 
     def _forget_quarantine(self, context: ScanContext, reading: PartitionSnapshot) -> None:
-        """Once: of looks that wait for each other, the second must not forget what went wrong since the first."""
+        """Once: of two waiting scans, the second must not forget a failure since the first."""
         name = reading.log.name
         number = context.forgiven.get((self._path_text, name), 0)
         if number > self._forgot.get(name, 0):
@@ -327,10 +327,10 @@ class LogDirScanner:
     def _choice(
         self, context: ScanContext, log_dir: LogDir, others: Sequence[Path], before: _Known | None
     ) -> ModeChoice:
-        """As :func:`choose_mode`. While the agent has no free connection: as it was.
+        """As :func:`choose_mode`. While the agent has no free connection: the mode before.
 
         Raises:
-            AgentRefusalError: the agent has no free connection, and it was not asked before.
+            AgentRefusalError: the agent has no free connection, and was not queried before.
         """
         configured = context.settings.daemon.cleanerd_agent_socket
         try:
@@ -348,7 +348,7 @@ class LogDirScanner:
             with LiveBroker(choice.socket, self._patience, context.agents) as broker:
                 yield LivePartitions(log_dir, facts, broker, resolved=self._resolved)
         elif choice.mode == "on-start":
-            # Of a log that got shorter just now, or was not there, no checkpoint is known to be younger than that.
+            # If a log just got shorter, or is new, no checkpoint is known to be younger.
             ends = {
                 name: seen.active
                 for name, seen in self._seen.items()
@@ -362,12 +362,12 @@ class LogDirScanner:
 def _targets(
     partitions: Partitions, choice: ModeChoice, before: _Known | None
 ) -> Mapping[TopicPartition, TargetPartition]:
-    """Those of the last look, where they come from the same names and the same configuration.
+    """The targets of the last scan, if names and configuration are the same.
 
     Raises:
         CleanerdError: see :meth:`Partitions.targets`.
     """
-    # What a running broker says has to be asked for.
+    # A running broker's report has to be requested.
     if before is not None and partitions.kind != "live" and before.choice.mode == choice.mode:
         same = before.facts is partitions.facts and before.log_dir.partitions is partitions.log_dir.partitions
         if same:
@@ -414,14 +414,16 @@ def _describe(error: Exception) -> str:
 
 
 def _require_all_seen(context: ScanContext, choice: ModeChoice) -> None:
-    """A replica that is being moved is not cleaned. A running broker with its agent says so itself; else one must look.
+    """A replica that is being moved is not cleaned.
+
+    A running broker with its agent reports that itself; else the other directories must be read.
 
     Raises:
         RefusedError: another log directory does not answer.
     """
     if context.silent and choice.mode != "live":
         raise RefusedError(
-            "does not answer, so nobody can tell which replicas are being moved there",
+            "does not answer, so it is unknown which replicas are being moved there",
             where=str(min(context.silent)),
             hint="nothing is cleaned in the other log directories either until it does",
         )

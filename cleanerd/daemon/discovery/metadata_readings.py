@@ -1,7 +1,7 @@
-"""A broker's metadata log, read once for all of its log directories that are looked at together.
+"""A broker's metadata log, read once for all of its log directories that are scanned together.
 
-Each of them has a look thread of its own and goes by the same log, which has a record for each partition of the
-cluster. What another thread has begun to read since a look was asked for is as young as that look wants it.
+Each of them has a scan thread of its own and uses the same log, which has a record for each partition of the cluster. A
+reading that another thread began after a scan was requested is young enough for that scan.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from cleanerd.segments.cluster_metadata import ClusterMetadata
 
 PATIENCE_SECONDS: Final = 20.0
-"""Who waits for another's reading for longer reads himself: a disk that hung may be another one by now, and one that
-gives errors takes its time for each."""
+"""A thread that waits longer for another's reading reads itself: the disk may be another one by now.
+"""
 
 Files = tuple[tuple[str, int, int], ...]
 """Name, bytes and time of each file of a metadata log."""
@@ -30,7 +30,7 @@ Files = tuple[tuple[str, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class MetadataReading:
-    """What was read, and how long that took. ``files``: those of the log just before; None: it was not there."""
+    """A reading, and its duration. ``files``: those of the log just before; None: it did not exist."""
 
     found: ClusterMetadata
     files: Files | None
@@ -40,14 +40,14 @@ class MetadataReading:
 
 @dataclass(slots=True, eq=False)
 class _LastReading:
-    """The last reading of one log; who holds the lock reads, or asks whether that is young enough."""
+    """The last reading of one log; the lock's holder reads, or checks whether that is young enough."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     reading: MetadataReading | None = None
 
 
 class MetadataReadings:
-    """Shared by look threads. One that waits for another's reading would have read the same files, on the same disk."""
+    """Shared by scan threads. One that waits for another's reading would have read the same files, on the same disk."""
 
     def __init__(
         self,
@@ -66,8 +66,8 @@ class MetadataReadings:
     def read(self, directory: Path, *, only_before_ms: int | None, since: float) -> MetadataReading:
         """As :func:`read_cluster_metadata`.
 
-        ``since``: monotonic seconds. Another's reading that began at that time or later serves: of the same files, or
-        where the youngest batches, those from ``only_before_ms`` on, do not count anyway.
+        ``since``: monotonic seconds. Another thread's reading is used if it began at that time or later: of the same
+        files, or where the youngest batches, those from ``only_before_ms`` on, are ignored anyway.
 
         Raises:
             CorruptionError, UnsupportedLogError, CleanerdError: as that does.
@@ -93,7 +93,7 @@ class MetadataReadings:
 
 
 def files_of(directory: Path) -> Files | None:
-    """The files of a metadata log, to tell whether it changed; None where there is none."""
+    """The files of a metadata log, to see whether it changed; None if it does not exist."""
     try:
         with os.scandir(directory) as entries:
             return tuple(sorted((each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in entries))

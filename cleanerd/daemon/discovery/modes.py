@@ -1,10 +1,9 @@
-"""What the daemon does in a log directory: what is set, and what the broker lets it do.
+"""What the daemon does in a log directory: by its settings, and by what the broker allows.
 
-It never takes a log directory's lock. A broker cannot start while another process holds it ("Failed to acquire
-lock"), and when a broker starts is not the daemon's to know. So in a directory without a broker it stages, as beside
-one without the agent, and ``cleanerd apply`` - which runs just before the broker, when the lock is free by
-construction - swaps.
-Whoever wants a stopped broker's directory cleaned at once runs ``cleanerd clean``.
+It never takes a log directory's lock. A broker cannot start while another process holds it ("Failed to acquire lock"),
+and the daemon cannot know when a broker starts. So in a directory without a broker it stages, as beside one without the
+agent, and ``cleanerd apply`` - which runs just before the broker, when the lock is free by construction - swaps. To
+clean a stopped broker's directory at once, run ``cleanerd clean``.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class DirMode:
 
 
 def dir_mode(configured: Configured, choice: ModeChoice, away_ms: int) -> DirMode:
-    """What to do. ``away_ms``: for how long no broker has run on the directory."""
+    """The mode to use. ``away_ms``: for how long no broker has run on the directory."""
     if choice.worked_on:
         return DirMode("observe" if configured == "observe" else "offline", choice.reason, None)
     if configured == "observe":

@@ -1,8 +1,7 @@
-"""Who looks: a thread for each log directory, so that a disk that hangs holds up nobody but itself.
+"""The scanning threads: one for each log directory, so that a disk that hangs delays only itself.
 
-What a look finds is given to ``merge`` on the event loop. One that does not come back in time is given up for the
-moment: its directory counts as one that cannot be read, nothing is begun there, and it is asked nothing more until it
-answers; then it is as before.
+The event loop passes a scan's result to ``merge``. A late scan is given up for the
+moment: its directory is treated as unreadable, no work begins there, and no request is sent to it until it answers.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Attended:
-    """What belongs to a log directory's thread, and the thread."""
+    """A log directory's thread, and its state."""
 
     looker: LogDirScanner
     sweeper: StateSweeper
@@ -51,15 +50,15 @@ class _Attended:
         return replace(self.looker.scan(context, names), jobs_ended=context.jobs_ended)
 
     def sweep(self, context: ScanContext, look: LogDirScan) -> None:
-        """After ``look`` was told: with thousands of partitions this takes as long as to look at many of them."""
+        """Runs after ``look`` was merged: with thousands of partitions it takes as long as scanning many of them."""
         self.sweeper.after(look, context.store, all_seen=not context.silent, log_dirs=context.log_dirs)
 
 
 class ScanThreads:
-    """``merge`` gets what was found, ``warn`` what went wrong, ``wake`` is called when somebody answers again.
+    """``merge`` receives results, ``warn`` errors; ``wake`` is called when a directory answers again.
 
-    ``looker`` and ``sweeper`` make those of a log directory. ``caught_up`` is called when a look that was left behind
-    has been merged: it may be somebody's turn.
+    ``looker`` and ``sweeper`` make those of a log directory. ``caught_up`` is called when a late scan was merged: a
+    partition may be due.
     """
 
     def __init__(
@@ -87,12 +86,12 @@ class ScanThreads:
         self.late: set[Path] = set()
         """Those that do not answer."""
         self.silent: frozenset[Path] = frozenset()
-        """Those of them that nobody reads in for the sake of another: not even a small question was answered."""
+        """Those that no scan of another directory reads in: they did not answer a probe."""
         self._answering = AgentProbe(self._answers, limits)
         self._missed: set[Path] = set()
         self._live: set[Path] = set()
         self._behind: dict[Path, asyncio.Future[None]] = {}
-        """Looks that nobody waits for any more, and that are not given up yet."""
+        """Late scans that are not waited for, and not given up yet."""
 
     def attend(self, log_dirs: Collection[Path]) -> list[Path]:
         """These and no others from now on; returns those that are given up."""
@@ -117,18 +116,18 @@ class ScanThreads:
     ) -> None:
         """At these directories, or these partitions of them; returns when all have answered that do.
 
-        Without ``wait_for_all`` those that take long are left behind after a moment, and merged when they come: one of
-        many that hangs holds up nobody else.
+        Without ``wait_for_all`` slow scans are left behind after a moment, and merged when they end: one that hangs
+        delays no other.
         """
         before = [self._behind[path] for path in wanted if path in self._behind]
         if before and wait_for_all:
             await asyncio.wait(before)
-        # By its agent's word a directory can be looked at whether the others answer or not.
+        # With its agent's report a directory can be scanned whether the others answer or not.
         soon = self._limits.together_seconds if self._live.issuperset(wanted) else None
         mute = await self._answering.silent(tuple(self._lookers), soon)
         for path in mute - self.late:
             if path not in self._lookers:
-                continue  # a reload has given it up since it was asked
+                continue  # a reload has given it up since the request
             self.late.add(path)
             self._merge(_hanging(path, self._limits.probe_seconds))
         self.silent = mute = mute | self._answering.pending(tuple(self._lookers))
@@ -152,7 +151,7 @@ class ScanThreads:
                 each.add_done_callback(partial(self._caught_up, path))
 
     def note(self, path: Path, name: TopicPartition, seen: DirectorySnapshot) -> None:
-        """A worker has looked at a partition itself: see :meth:`LogDirScanner.note`."""
+        """A worker has scanned a partition itself: see :meth:`LogDirScanner.note`."""
         if path in self._lookers:
             self._lookers[path].looker.note(name, seen)
 
@@ -160,7 +159,7 @@ class ScanThreads:
         """Something else that is for the thread of a directory.
 
         Raises:
-            WorkerDiedError: the directory is nobody's any more, or does not answer; or what ``question`` raised.
+            WorkerDiedError: the directory is no longer managed, or does not answer; or the exception of ``question``.
         """
         if path not in self._lookers or path in self.late:
             raise WorkerDiedError(f"{path} does not answer")
@@ -168,12 +167,12 @@ class ScanThreads:
         answer = attended.thread.submit(lambda: question(attended.looker))
         await asyncio.wait([answer], timeout=self._limits.look_seconds)
         if not answer.done():
-            answer.cancel()  # an error that comes of it later is nobody's, and asyncio would tell it with a traceback
+            answer.cancel()  # no task awaits its later error, which asyncio would log with a traceback
             raise WorkerDiedError(f"{path} does not answer")
         return answer.result()
 
     def close(self) -> None:
-        """No more looks; who hangs is not waited for."""
+        """No more scans; one that hangs is not waited for."""
         self._answering.close()
         for each in tuple(self._behind.values()):
             each.cancel()
@@ -181,7 +180,7 @@ class ScanThreads:
             self._end(path, attended)
 
     def _end(self, path: Path, attended: _Attended) -> None:
-        """By a thread of its own, which comes back when the disk answers: this one has all directories to serve."""
+        """In a thread of its own, which ends when the disk answers: this one serves all directories."""
         attended.thread.close()
         giving = threading.Thread(target=attended.looker.release, name="cleanerd-give-back", daemon=True)
         try:
@@ -194,7 +193,7 @@ class ScanThreads:
     async def _scan_directory(self, path: Path, context: ScanContext, names: Collection[TopicPartition] | None) -> None:
         attended = self._lookers.get(path)
         if attended is None:
-            return  # a reload has given it up since it was asked for
+            return  # a reload has given it up since the request
         found = attended.thread.submit(lambda: attended.scan(context, names))
         await asyncio.wait([found], timeout=self._limits.look_seconds)
         if found.done():
@@ -203,7 +202,7 @@ class ScanThreads:
             if path not in self.late:
                 self.late.add(path)
                 self._merge(_hanging(path, self._limits.look_seconds))
-            # Of several that wait each is taken: the looker does not say twice what it has found.
+            # Each of several waiting results is used: the scanner does not repeat its findings.
             found.add_done_callback(partial(self._came_back, attended, context))
 
     def _caught_up(self, path: Path, look: asyncio.Future[None]) -> None:
@@ -232,10 +231,10 @@ class ScanThreads:
         try:
             look = found.result()
         except WorkerDiedError as error:
-            _log.exception("a look failed", log_dir=str(path))
-            self._warn(f"a look at {path} failed: {error}")
+            _log.exception("a scan failed", log_dir=str(path))
+            self._warn(f"a scan of {path} failed: {error}")
             return
-        # By other settings it is looked at anew, whatever has changed.
+        # Other settings need a new scan, whatever has changed.
         is_outdated = self._context is not None and self._context.settings is not context.settings
         if self._lookers.get(path) is attended and not is_outdated:
             is_live = look.choice is not None and look.choice.mode == "live"
@@ -247,8 +246,8 @@ class ScanThreads:
     def _swept(self, ended: asyncio.Future[None]) -> None:
         error = None if ended.cancelled() else ended.exception()
         if error is not None:
-            _log.error("what is remembered of partitions that are gone was not looked through", exc_info=error)
-            self._warn(f"what is remembered of partitions that are gone was not looked through: {error}")
+            _log.error("removing the state of deleted partitions failed", exc_info=error)
+            self._warn(f"removing the state of deleted partitions failed: {error}")
 
 
 def _hanging(path: Path, seconds: float) -> LogDirScan:

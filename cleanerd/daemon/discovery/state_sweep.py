@@ -1,4 +1,4 @@
-"""What is remembered of partitions goes with them: the state directory does not grow with every deleted topic."""
+"""Removes the state of deleted partitions, so that the state directory does not grow with every deleted topic."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ if TYPE_CHECKING:
     from cleanerd.state.cleaner_checkpoint import StateStore
 
 SWEEP_SECONDS: Final = 30.0
-"""A cluster that makes and deletes topics all day has each log directory's files looked through this often at most."""
+"""Shortest interval of sweeps for a log directory; a cluster may create and delete topics all day."""
 
 KEPT_SECONDS: Final = 600.0
-"""Rules that stay because their topic lives on are asked after so often: they may be told elsewhere, or it be gone."""
+"""Interval of checks of rules that stay because their topic lives on: another file may have them, or the topic be gone.
+"""
 
 _log = structlog.get_logger()
 
 
 class StateSweeper:
-    """Sweeps after the first look at a log directory, and after partitions have left it; only the look thread uses it.
+    """Sweeps after the first scan of a log directory, and after partitions have left it; only the scan thread uses it.
 
     Not where the daemon observes: there it writes nothing.
     """
@@ -46,7 +47,7 @@ class StateSweeper:
     def after(
         self, look: LogDirScan, store: StateStore, *, all_seen: bool = True, log_dirs: Collection[Path] = ()
     ) -> None:
-        """After one look at a log directory. ``all_seen``: every one of all ``log_dirs`` answers."""
+        """Called after one scan of a log directory. ``all_seen``: all of ``log_dirs`` answer."""
         if look.present is None or look.mode.work == "observe":
             return
         before = self._present.get(look.path)
@@ -68,7 +69,7 @@ def _sweep(look: LogDirScan, store: StateStore, log_dirs: Collection[Path] | Non
         return SweepResult()
     others = tuple(path for path in facts.log_dirs if path != look.path)
     try:
-        # Of a disk that is not mounted nobody knows whose it is, and what lies on it: the metadata log, maybe.
+        # An unmounted disk's owner and content are unknown: it may have the metadata log.
         all_seen = log_dirs is not None and all((path / META_PROPERTIES).exists() for path in log_dirs)
         # A live daemon needs no metadata log; in ZooKeeper mode the broker is asked for the topics that it has. Without
         # one the topic may be on another broker now.

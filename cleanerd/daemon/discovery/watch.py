@@ -1,7 +1,7 @@
 """The file system's word that something happened: inotify on log directories and partition directories.
 
-Only a hint that makes the next look come sooner. Nothing depends on it: the service looks at everything every
-``log.cleaner.backoff.ms`` anyway, and where watches cannot be had that is all there is, until they can.
+A hint that makes the next scan come sooner. Nothing depends on it: the service scans everything every
+``log.cleaner.backoff.ms`` anyway, also while watches are not available.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _MASK: Final = flags.CREATE | flags.DELETE | flags.MOVED_FROM | flags.MOVED_TO |
 _FULL: Final = frozenset({errno.ENOSPC, errno.EMFILE, errno.ENOMEM})
 
 PAUSE_SECONDS: Final = 0.1
-"""A swap makes some dozens of events one after the other: they are read together, and most wait for no look."""
+"""A swap causes some dozens of events: they are read together, and most need no scan."""
 
 RETRY_SECONDS: Final = 600.0
-"""Where a limit of the system was reached that is asked again so often: somebody may have raised it."""
+"""Interval of retries after a limit of the system was reached: the operator may have raised it."""
 
 
 class Watcher:
-    """Watches directories and says which partition changed; None: the log directory itself, or nobody knows what."""
+    """Watches directories and reports which partition changed; None: the log directory itself, or unknown."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Watcher:
             except OSError as error:
                 self._disable(error)
                 await asyncio.sleep(self._again_seconds)
-        self._lost = True  # of what is to be followed nothing is yet
+        self._lost = True  # nothing is followed yet
         with self._inotify as events:
             while True:
                 await _is_readable(events.fileno())
@@ -106,11 +106,11 @@ class Watcher:
                 if error.errno in _FULL:
                     self._disable(error)
                     return
-                self._lost = True  # it went away: the next look tells
+                self._lost = True  # it went away: the next scan reports it
 
     def _add(self, inotify: INotify, path: str) -> None:
         """Where it is watched already nothing changes; raises OSError."""
-        # What the operator named may be a link; a partition is none.
+        # The operator may name a link; a partition is never one.
         watch = inotify.add_watch(path, _MASK if path in self._log_dirs else _MASK | flags.DONT_FOLLOW)
         if self._watches.get(path) != watch:
             if path in self._watches:
@@ -119,14 +119,14 @@ class Watcher:
 
     def _handle_event(self, event: Event) -> None:
         if event.mask & flags.Q_OVERFLOW:
-            # That a directory went, and its watch with it, may be among what was dropped.
+            # The removal of a directory, with its watch, may be among the dropped events.
             self._lost = self._unsure = True
             for each in self._log_dirs.values():
                 self._changed(each, None)
             return
         path = self._paths.get(event.wd)
         if path is None:
-            return  # told before it was followed no longer
+            return  # an event from before it was unfollowed
         if event.mask & flags.IGNORED:
             del self._paths[event.wd]
             if self._watches.get(path) == event.wd:
@@ -135,14 +135,14 @@ class Watcher:
         elif event.mask & flags.MOVE_SELF:
             self._moved(path)
         elif path in self._partitions:
-            # Indexes and snapshots come with a segment; what is staged is ours.
+            # Indexes and snapshots come with a segment; staged files are cleanerd's own.
             if SEGMENT_SUFFIX in event.name:
                 self._changed(*self._partitions[path])
         elif event.name in {LOCK_FILE, SOCKET} or parse_topic_partition_dir(event.name) is not None:
             self._changed(self._log_dirs[path], None)
 
     def _moved(self, path: str) -> None:
-        """The directory has another name: a topic that is deleted. Another one may have this name by now."""
+        """The directory was renamed: its topic is deleted. Another one may have this name by now."""
         self._forget(path)
         self._lost = True
         if path in self._log_dirs:

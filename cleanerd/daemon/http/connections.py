@@ -1,4 +1,4 @@
-"""The connections of the HTTP server: clients that hang, or come by the hundred, cost few descriptors and no memory."""
+"""The connections of the HTTP server: hanging clients, or hundreds of them, cost few descriptors and no memory."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _SWEEP_SECONDS: Final = 15.0
 class Connections:
     """Makes the protocol of each connection, and ends those that are of no use any more.
 
-    A connection whose last request began ``idle_seconds`` ago is cut: it waits for nothing, or its client does not
-    read. Above ``most`` the one that was silent longest makes room for the new one. Above ``most_body_bytes`` of bodies
-    that are being sent, each counted once, those who have not taken the oldest one yet are cut (D-13).
+    A connection whose last request began ``idle_seconds`` ago is closed: it waits for nothing, or its client does not
+    read. Above ``most`` the one that was silent longest is closed for the new one. Above ``most_body_bytes`` of bodies
+    that are being sent, each counted once, connections that have not read the oldest one yet are closed (D-13).
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Connections:
         self._sweeper: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Look after them from now on."""
+        """Start the regular sweep."""
         self._sweeper = asyncio.create_task(self._sweep_for_ever(), name="http-connections")
 
     async def stop(self) -> None:
@@ -89,7 +89,7 @@ class Connections:
                 self._cut(protocol)
 
     def _forget_closed(self) -> None:
-        # One that was just made has no transport yet either.
+        # A new one has no transport yet either.
         limit = asyncio.get_running_loop().time() - 1
         for protocol in [each for each, at in self._active.items() if each.transport is None and at < limit]:
             self._forget(protocol)

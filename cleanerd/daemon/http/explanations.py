@@ -16,8 +16,8 @@ AT_ONCE: Final = 2
 class Explanations:
     """``explain`` gets ``TOPIC-N``. It runs for two partitions at a time, and never twice at once for the same one.
 
-    Clients that wait for the same partition share one answer. One that was not begun when the last of them is gone is
-    not made at all (D-14).
+    Clients that wait for the same partition share one answer. If the last of them is gone before it began, it is not
+    made at all (D-14).
     """
 
     def __init__(self, explain: Callable[[str], Awaitable[dict[str, Any]]]) -> None:
@@ -31,7 +31,7 @@ class Explanations:
         """The answer for one client, whose handler is cancelled when its connection closes.
 
         Raises:
-            TimeoutError: there is none after so many ``seconds``.
+            TimeoutError: no answer within ``seconds``.
             CleanerdError: the partition cannot be explained.
         """
         task = self._tasks.get(name)

@@ -1,7 +1,7 @@
 """To which names the HTTP server answers: a web page whose name was made to point here must not read it.
 
-A browser sends the name that it looked up as ``Host``, and only a name can be made to point elsewhere. So an address is
-answered to wherever it leads here, and a name only when somebody said that it is ours.
+A browser sends the name that it looked up as ``Host``, and only a name can be redirected by DNS. So every address that
+leads here is accepted, and a name only if the settings or the host say that it is ours.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _MOST_NAMES: Final = 20
 
 
 class Hosts:
-    """``names`` are those of ``cleanerd.http.hosts``; without any of them the host's own count where others may ask.
+    """``names``: ``cleanerd.http.hosts``; without any, the host's own names are accepted if other hosts may connect.
 
-    ``loopback_only``: nobody but this host can reach the listener, so that no other address leads to it.
+    ``loopback_only``: only this host can reach the listener, so that no other address leads to it.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Hosts:
     def refusal(self, headers: Sequence[str]) -> tuple[int, str] | None:
         """Status and text for these ``Host`` headers, None when they are answered; X-Forwarded-Host counts for nothing.
 
-        A client without one (HTTP/1.0) is no browser.
+        A client without one (HTTP/1.0) is not a browser.
         """
         if len(headers) > 1:
             return 400, "This request has several Host headers. Send one.\n"
@@ -81,7 +81,7 @@ def name_of(header: str) -> str | None:
 
 
 def local_host_names(hosts_file: Path | None = None, host: str | None = None) -> frozenset[str]:
-    """What this host calls itself, and what ``hosts_file`` (/etc/hosts) calls it besides; asks no name server."""
+    """The host's own name, and its other names in ``hosts_file`` (/etc/hosts); without any name server."""
     own = (host or socket.gethostname()).lower()
     found = {own, own.partition(".")[0]}
     try:

@@ -1,4 +1,4 @@
-"""Every metric that the daemon exports: name, kind, labels, what it says. ``metrics.py`` fills them from a view.
+"""Every metric that the daemon exports: name, kind, labels, help. ``metrics.py`` fills them from a view.
 
 Names without the ``_total`` and ``_info`` that counters and infos get. cleanerd's own are in base units; Kafka's are
 what the usual rules of the JMX exporter make of its MBeans: existing alerts go on working.
@@ -56,7 +56,7 @@ def _histogram(name: str, says: str, *labels: str) -> Metric:
 KAFKA: Final = (
     _gauge(
         "kafka_log_logcleanermanager_time_since_last_run_ms",
-        "Milliseconds since the cleaner last looked at all log directories.",
+        "Milliseconds since the cleaner last scanned all log directories.",
     ),
     _gauge(
         "kafka_log_logcleanermanager_max_dirty_percent",
@@ -95,21 +95,21 @@ DAEMON: Final = (
     _info("cleanerd_build", "The version of cleanerd; always 1.", "version"),
     _info("cleanerd_mode", "cleanerd.mode: auto, live, on-start or observe.", "mode"),
     _gauge("cleanerd_start_timestamp_seconds", "Time at which the daemon started."),
-    _gauge("cleanerd_ready", "1 when every log directory was looked at since the start."),
+    _gauge("cleanerd_ready", "1 when every log directory was scanned since the start."),
     _gauge("cleanerd_healthy", "1 while the daemon does its work, 0 when it cannot."),
     _gauge("cleanerd_paused", "1 while all cleaning is paused by an operator."),
     _gauge("cleanerd_window_open", "1 while cleanerd.windows allows cleanings to begin."),
     _gauge("cleanerd_settings_generation", "1 at the start, and one more with each reload that took effect."),
     _gauge("cleanerd_warnings", "Number of warnings on the status page."),
     _gauge("cleanerd_view_timestamp_seconds", "Time at which these metrics were collected."),
-    _gauge("cleanerd_last_round_timestamp_seconds", "Time at which the scheduler last looked at every partition."),
-    _gauge("cleanerd_round_interval_seconds", "How often it looks at every partition (log.cleaner.backoff.ms)."),
+    _gauge("cleanerd_last_round_timestamp_seconds", "Time at which the scheduler last scanned every partition."),
+    _gauge("cleanerd_round_interval_seconds", "How often it scans every partition (log.cleaner.backoff.ms)."),
     _gauge("cleanerd_workers", "Worker threads that should run (log.cleaner.threads)."),
     _gauge("cleanerd_dead_workers", "Worker threads that died and were not restarted yet."),
     _gauge("cleanerd_running_cleans", "Cleans that run now.", "log_dir"),
     _gauge("cleanerd_kafka_cleaner_running", "1 while the broker has a cleaner of its own."),
     _gauge("cleanerd_kafka_cleaner_dead_threads", "Threads of the broker's own cleaner that died of an error."),
-    _gauge("cleanerd_kafka_cleaner_idle_seconds", "How long ago the broker's own cleaner last looked for work."),
+    _gauge("cleanerd_kafka_cleaner_idle_seconds", "How long ago the broker's own cleaner last checked for work."),
     _gauge("cleanerd_kafka_cleaner_uncleanable_partitions", "Partitions that it set aside after an error."),
     _gauge("cleanerd_map_utilization_ratio", "The fullest that an offset map was in its last round."),
     _gauge("cleanerd_overdue_partitions", "Partitions past their max.compaction.lag.ms."),
@@ -155,7 +155,7 @@ TOTALS: Final = (
         "How long the broker's agent held a lock of the broker: log (appends wait for it) or cleaner.",
         "lock",
     ),
-    _counter("cleanerd_read_records", "Records that cleans looked at."),
+    _counter("cleanerd_read_records", "Records that cleanings read."),
     _counter("cleanerd_kept_records", "Records that cleans kept."),
     _counter(
         "cleanerd_key_passes",

@@ -40,7 +40,7 @@ STATES: Final[tuple[str, ...]] = get_args(PartitionPhase)
 
 
 class Exposition:
-    """What a scrape gets: the view of the moment, in one piece.
+    """The content of a scrape: the current view, in one piece.
 
     ``kafka_names``: Kafka's names too. ``partitions_max``: how many partitions have series of
     their own. ``clock`` gives seconds since the epoch.
@@ -64,7 +64,7 @@ class Exposition:
         view, now_ms = self._view(), int(self._clock() * 1000)
         try:
             encode, content_type = choose_encoder(accept)
-        except (TypeError, ValueError):  # of a version that is no number
+        except (TypeError, ValueError):  # the release is not a number
             encode, content_type = choose_encoder("")
         # A registry of its own, so that nothing else of the process slips in.
         registry = CollectorRegistry(auto_describe=False)
@@ -101,7 +101,7 @@ class _ViewCollector(Collector):
 
 
 class _Families:
-    """Families of ``metric_names``, made when the first sample comes. The first sample of some labels counts."""
+    """Families of ``metric_names``, made with the first sample. The first sample of the same labels is used."""
 
     def __init__(self) -> None:
         self._families: dict[str, Any] = {}
@@ -128,7 +128,7 @@ class _Families:
             family.add_metric(labels, value)
 
     def histogram(self, name: str, found: Histogram, *labels: str) -> None:
-        """A whole one: Prometheus wants for each bound how many were not longer."""
+        """A whole histogram: Prometheus needs cumulative counts for each bound."""
         metric = metric_names.BY_NAME[name]
         bounds = [*(f"{bound:g}" for bound in found.bounds), "+Inf"]
         buckets = list(zip(bounds, accumulate(found.counts), strict=True))
@@ -150,7 +150,7 @@ def _seconds(time_ms: int | None) -> float | None:
 
 
 def dead_workers(view: DaemonView) -> int:
-    """Those that nobody took the place of yet."""
+    """Dead workers without a replacement."""
     return max(0, view.totals.dead_workers - view.totals.worker_restarts)
 
 
@@ -249,7 +249,7 @@ def _log_dirs(families: _Families, view: DaemonView) -> None:
         families.add("cleanerd_log_dir_online", labels, log_dir.online)
         families.info("cleanerd_log_dir_mode", log_dir.path, log_dir.mode)
         families.add("cleanerd_log_dir_agent", labels, log_dir.agent is not None)
-        if log_dir.online:  # else nobody knows, and nothing free would be told as a disk at its reserve
+        if log_dir.online:  # otherwise unknown, and 0 free bytes would look like a full disk
             families.add("cleanerd_log_dir_size_bytes", labels, log_dir.total_bytes)
             families.add("cleanerd_log_dir_free_bytes", labels, log_dir.free_bytes)
             families.add("cleanerd_log_dir_reserve_bytes", labels, log_dir.reserve_bytes)
@@ -266,7 +266,7 @@ def _log_dirs(families: _Families, view: DaemonView) -> None:
 
 
 def _agents(view: DaemonView) -> list[Mapping[str, Any]]:
-    """What agents say of themselves; one may serve several log directories."""
+    """The agents' own reports; one may serve several log directories."""
     known = (each.agent for each in view.log_dirs if each.agent is not None)
     return list({(agent.get("pid"), agent.get("socket")): agent for agent in known}.values())
 
@@ -304,7 +304,7 @@ def _held_locks(families: _Families, view: DaemonView) -> None:
 
 
 def _quarantined(partitions: Iterable[PartitionView]) -> list[PartitionView]:
-    """Those in quarantine; while all cleaning is paused their state is paused all the same."""
+    """Quarantined partitions; while all cleaning is paused their state is paused nevertheless."""
     return [each for each in partitions if each.quarantine is not None and each.phase != "excluded"]
 
 
@@ -316,7 +316,7 @@ def _max_dirty_ratio(partitions: Iterable[PartitionView]) -> float:
 def _topics(families: _Families, view: DaemonView) -> None:
     delegated: dict[str, bool] = {}
     for partition in view.partitions:
-        if partition.fingerprint:  # else nobody has looked at it yet, or it is left to Kafka
+        if partition.fingerprint:  # otherwise it was not scanned yet, or is left to Kafka
             families.info("cleanerd_topic_strategy", partition.topic, partition.strategy, partition.fingerprint)
         if partition.delegated is not None:
             delegated[partition.topic] = delegated.get(partition.topic, True) and partition.delegated

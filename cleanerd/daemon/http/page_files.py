@@ -37,7 +37,7 @@ class PageFile:
 class PageFiles:
     """All files of the page, by name.
 
-    The page refers to everything relative to its ``<base>``, so it also works behind a proxy that puts it below a path.
+    The page's links are relative to its ``<base>``, so it also works behind a proxy with a path prefix.
     """
 
     def __init__(self) -> None:

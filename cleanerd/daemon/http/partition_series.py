@@ -1,7 +1,7 @@
 """The series of single partitions: which get them, and their lines, which are nine tenths of a scrape.
 
-A thousand partitions are ten thousand samples, for which the client library takes 50 ms of CPU time and this 10: these
-lines are written directly, the same for Prometheus' text format and OpenMetrics. All else goes through the library.
+A thousand partitions are ten thousand samples, for which the client library needs 50 ms of CPU time and this 10: these
+lines are written directly, the same for Prometheus' text format and OpenMetrics. All other samples use the library.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def is_overdue(partition: PartitionView, now_ms: int) -> bool:
 
 
 def most_interesting(partitions: Iterable[PartitionView], limit: int, now_ms: int) -> list[PartitionView]:
-    """The ``limit`` partitions whose series are worth most.
+    """The ``limit`` most interesting partitions.
 
-    In trouble first, then those that are worked on, then by what a clean saves. Sizes count by their powers of two, so
-    that a few bytes more do not make series come and go.
+    Partitions in trouble first, then those in progress, then by reclaimable bytes. Sizes are compared by their powers
+    of two, so that small changes do not make series come and go.
     """
 
     def rank(partition: PartitionView) -> tuple[object, ...]:
@@ -55,7 +55,7 @@ def most_interesting(partitions: Iterable[PartitionView], limit: int, now_ms: in
 
 
 def lines(shown: Iterable[PartitionView]) -> str:
-    """All families of ``PARTITIONS`` with the samples of ``shown``; a partition that comes twice counts once."""
+    """All families of ``PARTITIONS`` with the samples of ``shown``; a partition that occurs twice is used once."""
     heads = [f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.kind}\n" for metric in PARTITIONS]
     families: list[list[str]] = [[] for _ in PARTITIONS]
     seen: set[tuple[str, int, str]] = set()

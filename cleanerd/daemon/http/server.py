@@ -1,12 +1,12 @@
 """The daemon's HTTP server: metrics, health, status and the status page. It only reads, and only from memory.
 
-Everything but ``/explain`` comes from the :class:`DaemonView` of the moment. Nothing here can change anything: other
-methods than GET and HEAD are refused. Bodies are made in a thread of the server's own, so that neither cleaning nor a
-client that hangs waits for them, nor they for it. Large bodies are sent in pages of one shared object, and the work for
-a client ends with its connection.
+Everything but ``/explain`` comes from the current :class:`DaemonView`. Nothing here can change anything: other methods
+than GET and HEAD are refused. Bodies are made in a thread of the server's own, so that neither a cleaning nor a client
+that hangs delays them, nor they a cleaning. Large bodies are sent in pages of one shared object, and the work for a
+client ends with its connection.
 
-Who may ask: everybody who reaches the address, which is the loopback one by default. There a browser is the way in
-for others - a web page that lets its own name point to 127.0.0.1 - so on loopback only its own names are answered.
+Every client that reaches the address is served; by default that is the loopback address. There a browser is an entry
+for others - a web page that lets its own name point to 127.0.0.1 - so on loopback only its own names are accepted.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _T = TypeVar("_T")
 _log = structlog.get_logger()
 
 _protocol_log = logging.getLogger("cleanerd.daemon.http.protocol")
-"""What is no HTTP gets its 400; a traceback of each would let anybody fill the journal."""
+"""Malformed HTTP gets a 400 without a traceback, with which any client could fill the journal."""
 _protocol_log.setLevel(logging.CRITICAL + 1)
 
 EXPLAIN_SECONDS: Final = 30.0
@@ -70,28 +70,28 @@ _HEADERS: Final = {
     "object-src 'none'",
 }
 
-_NOT_YET: Final = "not ready: the log directories have not all been looked at yet\n"
+_NOT_YET: Final = "not ready: the log directories have not all been scanned yet\n"
 
 
 _LISTEN_HINTS: Final = {
     errno.EADDRINUSE: "another process has the port: ss -ltnp names it",
     errno.EACCES: "ports below 1024 are for root: take a higher one",
 }
-"""What to do about what the system refused."""
+"""Fixes for the system's refusals."""
 
 _MAY_PASS: Final = frozenset({errno.EADDRINUSE, errno.EADDRNOTAVAIL})
 
 
 class HttpServer:
-    """Serves the view of the moment on ``listen`` (HOST:PORT; port 0 takes a free one, see ``port``).
+    """Serves the current view on ``listen`` (HOST:PORT; port 0 takes a free one, see ``port``).
 
-    ``view`` must answer at once. ``explain`` gets ``TOPIC-N`` and returns what ``cleanerd explain --json`` would print;
-    it is called for partitions of the view only, as `Explanations` says.
+    ``view`` must answer at once. ``explain`` receives ``TOPIC-N`` and returns the output of ``cleanerd explain
+    --json``; it is called for partitions of the view only, as `Explanations` says.
     ``hosts``: the names that it answers to (:class:`Hosts`); ``own_names``: this host's own, where none are set.
-    ``explain_seconds``: how long an answer of ``explain`` is waited for. ``connections``: makes what looks after them.
+    ``explain_seconds``: limit for an answer of ``explain``. ``connections``: makes their manager.
 
     Raises:
-        ConfigError: ``listen`` is not an address, or (by ``start``) nothing can be bound to it.
+        ConfigError: ``listen`` is not an address, or (by ``start``) cannot be bound.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class HttpServer:
         self._connections.start()
 
     async def stop(self) -> None:
-        """Stop listening and cut what is connected: nobody who reads slowly holds up the end of the daemon."""
+        """Stop listening and close all connections, so that a slow reader does not delay the daemon's end."""
         if self._server is None or self._handler is None or self._connections is None or self._thread is None:
             return
         self._server.close()
@@ -242,7 +242,7 @@ class HttpServer:
         return await self._in_thread(render)
 
     async def _livez(self, _request: web.BaseRequest) -> web.Response:
-        """That somebody answers; whatever else is wrong, to be started again does not mend it."""
+        """The daemon answers; a restart would fix no other fault."""
         return web.Response(text="ok\n")
 
     async def _healthz(self, _request: web.BaseRequest) -> web.Response:
@@ -313,9 +313,9 @@ class _Pages(payload.Payload):
 
 
 def _not_listening(listen: str, error: OSError | UnicodeError) -> ConfigError:
-    """What may pass has the exit code of what is refused, for which a unit is started again.
+    """A failure that may pass has the exit code of a refusal, after which systemd restarts the unit.
 
-    At boot an address, or the name server, may come later than the daemon; a port is free when whoever has it ends.
+    At boot an address, or the name server, may come later than the daemon; a port becomes free when its owner ends.
     """
     number = getattr(error, "errno", None) or 0
     told = ConfigError(
@@ -380,7 +380,7 @@ def _has(request: web.BaseRequest, etag: str) -> bool:
 def _packed(
     request: web.BaseRequest, body: bytes, headers: dict[str, str], *, zipped: bytes | None = None
 ) -> web.Response:
-    """With gzip where the client takes it and it is worth it."""
+    """Compressed with gzip if the client accepts it and it is worth it."""
     if len(body) >= _GZIP_FROM_BYTES and _takes_gzip(request.headers.get("Accept-Encoding", "")):
         body = gzip.compress(body, 1, mtime=0) if zipped is None else zipped
         headers = {**headers, "Content-Encoding": "gzip"}

@@ -50,7 +50,7 @@ class StatusBody:
         texts: dict[int, tuple[PartitionView, str]] = {}
         for partition in view.partitions:
             known = self._texts.get(id(partition))
-            # The pair holds the object, so no other one can have its id meanwhile.
+            # The pair keeps the object alive, so no other one can have its id meanwhile.
             texts[id(partition)] = known or (partition, encode(partition.to_json()))
         self._texts = texts
         head = encode(view.to_json_without_partitions())
@@ -59,5 +59,5 @@ class StatusBody:
 
 
 def encode(document: Any) -> str:
-    """Compact JSON; what JSON has no word for becomes its text."""
+    """Compact JSON; values that JSON does not know become their text."""
     return json.dumps(document, separators=(",", ":"), default=str)

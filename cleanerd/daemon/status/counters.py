@@ -1,4 +1,4 @@
-"""What the daemon has done since it began: counters that only grow, and the cleanings that ended last."""
+"""The daemon's counters since its start, which only grow, and the last cleanings."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Counters:
         self._add_swapped(done, result)
 
     def _add_swapped(self, done: JobDone, result: CleaningResult) -> None:
-        """What is in the log, also of a cleaning that failed in the end (OP-12)."""
+        """Counts what is in the log, also of a cleaning that failed in the end (OP-12)."""
         self._sums.update(
             bytes_before=result.bytes_before,
             bytes_after=result.bytes_after,
@@ -77,7 +77,7 @@ class Counters:
         )
 
     def pop_longest_hold(self) -> float:
-        """Seconds that a swap held a partition's lock at the most, since this was asked last."""
+        """The longest hold of a partition's lock by a swap, in seconds, since the last call."""
         longest, self._longest_held = self._longest_held, 0.0
         return longest
 

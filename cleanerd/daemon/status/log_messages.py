@@ -1,4 +1,4 @@
-"""The log lines about jobs that ended, and about log directories that can or cannot be looked at."""
+"""Log lines about finished jobs, and about log directories that become unreadable or readable."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _log = structlog.get_logger()
 
 
 def log_done(done: JobDone) -> None:
-    """Say what came of it."""
+    """Log the result."""
     job, result = done.job, done.result
     partition = str(job.name)
     if done.stopped:
@@ -32,7 +32,7 @@ def log_done(done: JobDone) -> None:
     elif result is not None and result.outcome == "failed":
         _log.warning("failed", partition=partition, reason=result.reason)
     elif result is not None and result.outcome in {"skipped", "busy"}:
-        # Who asked wants to know.
+        # The operator who requested it needs the result.
         is_news = result.moved_on or job.trigger == "asked"
         (_log.info if is_news else _log.debug)("not cleaned", partition=partition, reason=result.reason)
     elif result is not None:
@@ -42,7 +42,7 @@ def log_done(done: JobDone) -> None:
 
 
 def log_scan(before: LogDirScan | None, found: LogDirScan, is_full: Callable[[LogDirScan], bool]) -> None:
-    """Say what changed of a log directory as a whole; once, not at every look."""
+    """Log changes of a log directory as a whole; once, not at every scan."""
     _log_error(before, found)
     if found.error:
         return
@@ -59,12 +59,12 @@ def log_scan(before: LogDirScan | None, found: LogDirScan, is_full: Callable[[Lo
 
 
 def _log_error(before: LogDirScan | None, found: LogDirScan) -> None:
-    """It cannot be looked at any more, or can again."""
+    """It became unreadable, or readable again."""
     known = "" if before is None else before.error
     if found.error and found.error != known:
-        _log.warning("log directory cannot be looked at", log_dir=str(found.path), reason=found.error)
+        _log.warning("log directory cannot be read", log_dir=str(found.path), reason=found.error)
     elif known and not found.error:
-        _log.info("log directory can be looked at again", log_dir=str(found.path))
+        _log.info("log directory can be read again", log_dir=str(found.path))
 
 
 def _mode(found: LogDirScan) -> tuple[str, str | None]:

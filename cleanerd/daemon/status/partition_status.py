@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _STAGED: Final = "staged: cleanerd apply swaps it in before the next start of the broker"
 _TRIGGERS: Final = {
-    "asked": "it was asked for",
+    "asked": "it was requested",
     "overdue": "max.compaction.lag.ms has passed",
     "purge": "tombstones or markers are past their delete horizon",
     "ratio": "its dirty ratio is above the limit",
@@ -66,7 +66,7 @@ def _unreadable(fleet: PartitionRegistry, tracked: PartitionEntry) -> PartitionS
     if tracked.failed is not None:
         return PartitionStatus("idle", "no", "the partition's directory", tracked.failed.reason)
     if tracked.look is None:
-        return PartitionStatus("idle", "no", "first scan", "not looked at yet")
+        return PartitionStatus("idle", "no", "first scan", "not scanned yet")
     return None
 
 
@@ -79,7 +79,7 @@ def _by_work(fleet: PartitionRegistry, tracked: PartitionEntry) -> Iterator[Part
     if look is not None and look.staged is not None:
         yield PartitionStatus("staged", "restart", "staged plan", _STAGED)
     if tracked.hold.reason:
-        asked = "the cleaning that was asked for failed: " if tracked.hold.asked else ""
+        asked = "the requested cleaning failed: " if tracked.hold.asked else ""
         yield PartitionStatus("idle", "no", "the last attempt", asked + tracked.hold.reason)
     if found is not None and found.mode.work is None:
         yield PartitionStatus("idle", "no", "cleanerd.mode", found.mode.reason)
@@ -108,7 +108,7 @@ def _observes(fleet: PartitionRegistry, tracked: PartitionEntry) -> bool:
 
 
 def _to_come(fleet: PartitionRegistry, tracked: PartitionEntry) -> Outlook:
-    """What a cleaning that is about to begin means in its log directory."""
+    """The effect of the next cleaning in its log directory."""
     if _observes(fleet, tracked):
         return "observe"
     return "restart" if fleet.work_of(tracked) == "stage" else "next"

@@ -33,17 +33,17 @@ WARNINGS: Final = 50
 """The newest ones are shown; all of them are logged."""
 
 SOON_SECONDS: Final = 0.1
-"""Of many changes together one view is made, after so long at the soonest."""
+"""Several changes together cause one view, after this delay at least."""
 
 STALE_SECONDS: Final = 30.0
-"""A view is made anew so often even when nothing happens: it says whether the daemon is well."""
+"""Without changes a view is made this often: it shows whether the daemon is well."""
 
 STUCK_SECONDS: Final = 120.0
 """A round that takes longer than this, and four rounds' time, hangs: a disk does not answer."""
 
 
 class Publisher:
-    """Owns the view. ``running``: the jobs that workers have. ``news``: what happened since it was asked for last."""
+    """Owns the view. ``running``: the workers' jobs. ``news``: events since the last call."""
 
     def __init__(
         self,
@@ -80,14 +80,14 @@ class Publisher:
         self._made_at = time.monotonic()
 
     def publish(self) -> None:
-        """Put a new view in the place of the old one."""
+        """Replace the view by a new one."""
         if self._pending is not None:
             self._pending.cancel()
             self._pending = None
         told, self._trend.warnings = self._trend.warnings, []
         for warning in (*self._news(), *told):
             self.warn(warning)
-        began = time.thread_time()  # a machine that stood still meanwhile did not work for it
+        began = time.thread_time()  # CPU time: a machine that slept meanwhile did not work for it
         self.view = self._make()
         self._took = time.thread_time() - began
         self._made_at = time.monotonic()
@@ -99,19 +99,19 @@ class Publisher:
             self._pending = asyncio.get_running_loop().call_later(wait, self.publish)
 
     def is_stale(self) -> bool:
-        """Whether it says nothing about the last moments."""
+        """Whether it is older than a few moments."""
         return time.monotonic() - self._made_at > STALE_SECONDS
 
     def round_ended(self) -> None:
-        """Everything was looked at."""
+        """All partitions were scanned."""
         self._round_ended_at = time.monotonic()
         self._last_round_ms = wall_ms()
         self.ready = self.ready or not self._configuration.is_behind
 
     def reloaded(self, warnings: list[str]) -> None:
-        """Other settings count from now on. Who was ready stays so: work goes on with what is known.
+        """New settings apply from now on. The daemon stays ready: work continues with the current state.
 
-        What was wrong with the file at an earlier try is so no longer.
+        Faults of the file at an earlier try are over.
         """
         self._of_settings = tuple(warnings)
         self._not_reloaded = ""
@@ -120,13 +120,13 @@ class Publisher:
         self.publish()
 
     def not_reloaded(self, warning: str) -> None:
-        """The settings that were there before go on counting: said until others do."""
+        """The earlier settings stay: the warning lasts until others apply."""
         self._not_reloaded = warning
         _log.warning("warning", reason=warning)
         self.publish()
 
     def warn(self, text: str) -> None:
-        """Something that an operator should know; the newest come last, each once."""
+        """Add a warning for the operator; the newest come last, each once."""
         if text not in self._events:
             _log.warning("warning", reason=text)
         self._events.pop(text, None)
@@ -195,7 +195,7 @@ class Publisher:
         return ""
 
     def _dirs(self) -> list[LogDirScan]:
-        """In the order of the settings, whoever answered first."""
+        """In the order of the settings, whichever answered first."""
         found = self._fleet.dirs
         return [found[str(path)] for path in self._configuration.log_dirs if str(path) in found]
 

@@ -1,6 +1,6 @@
-"""What stands in the way of the daemon as a whole: a state directory that takes nothing, a clock that jumped.
+"""Warnings about the daemon as a whole: a state directory that cannot be written, a clock that jumped.
 
-Told once when it begins and once when it is over, and shown as a warning for as long as it lasts.
+Each is logged once when it begins and once when it ends, and shown as a warning meanwhile.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _log = structlog.get_logger()
 
 
 class StandingWarnings:
-    """Of one service; asked by its event loop alone."""
+    """The warnings of one service; used by its event loop alone."""
 
     def __init__(self, store: StateStore, clock: Clock) -> None:
         self._store = store
@@ -39,9 +39,9 @@ class StandingWarnings:
         return tuple(found.values())
 
     def passed(self) -> list[str]:
-        """What happened to the state directory since the last call and does not last: files that were damaged.
+        """Events of the state directory since the last call that do not last: damaged files.
 
-        One that stood when it was asked for and ended before :meth:`current` could show it is told the next time.
+        An event that ended before :meth:`current` could show it is reported the next time.
         """
         happened, self._store.warnings = self._store.warnings, []
         standing = tuple(self._store.standing.items())
@@ -55,7 +55,7 @@ class StandingWarnings:
         return [*over, *(each for each in happened if each not in texts)]
 
     def _of_state(self) -> dict[str, str]:
-        """One for each directory: where thousands of files cannot be written, one line says it."""
+        """One for each directory: if thousands of files cannot be written, one line reports it."""
         by_directory: dict[Path, list[str]] = defaultdict(list)
         for path, text in tuple(self._store.standing.items()):
             by_directory[path.parent].append(text)

@@ -1,7 +1,7 @@
 """A day of figures, one point for every ten minutes: what the page draws; kept over a restart in ``trend.json``.
 
 A bounded file in the state directory, written when a point is complete and when the daemon ends. Nothing depends on it:
-one that is damaged or cannot be written is said so, and the day begins anew.
+a damaged or unwritable one is reported, and the day begins again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 EVERY_MS: Final = 10 * 60_000
 POINTS: Final = 144
-"""Of ten minutes each: a day."""
+"""Number of points, ten minutes each: a day."""
 
 SUM_EVERY_MS: Final = 10_000
 """Dirty bytes are summed over all partitions no more often."""
@@ -49,8 +49,8 @@ class _Point:
 class TrendRing:
     """The points of the last day, oldest first; called by the daemon's event loop alone.
 
-    ``write``: has the first of its arguments done, a write that a slow disk may hold up, in the order of the calls, and
-    calls the second with what came of it, on the event loop. By default at once.
+    ``write`` executes its first argument, a write that a slow disk may delay, in the order of the calls, and passes the
+    result to the second, on the event loop. By default at once.
     """
 
     def __init__(self, state_dir: Path, write: Write | None = None) -> None:
@@ -85,7 +85,7 @@ class TrendRing:
         return self._day(point.slot)
 
     def save(self) -> None:
-        """Write it down; a state directory that takes nothing is said so once, and costs nothing else."""
+        """Store it; a state directory that cannot be written is reported once, and costs nothing else."""
         if not self._points:
             return
         document = {"format": _FORMAT, "points": [asdict(point) for point in self._points[-POINTS:]]}

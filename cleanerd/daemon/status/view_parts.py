@@ -28,7 +28,7 @@ def partition_view(fleet: PartitionRegistry, tracked: PartitionEntry) -> Partiti
 
 
 def log_dir_view(fleet: PartitionRegistry, found: LogDirScan) -> LogDirView:
-    """What is shown of one log directory."""
+    """The view of one log directory."""
     info = None if found.choice is None else found.choice.info
     return LogDirView(
         path=str(found.path),
@@ -47,7 +47,7 @@ def log_dir_view(fleet: PartitionRegistry, found: LogDirScan) -> LogDirView:
 
 
 def explain_answer(fleet: PartitionRegistry, tracked: PartitionEntry, answer: Mapping[str, Any]) -> dict[str, Any]:
-    """OP-11: the answer of ``explain``, which has just read the log, held against what the daemon does with it."""
+    """OP-11: the answer of ``explain``, which has just read the log, combined with the daemon's own state."""
     view, standing = partition_view(fleet, tracked), standing_of(fleet, tracked)
     if not standing.by_log:
         answer = {**answer, "rule": standing.rule, "reason": view.reason, "changes": None}
@@ -76,7 +76,7 @@ def explain_answer(fleet: PartitionRegistry, tracked: PartitionEntry, answer: Ma
 
 
 def running_view(job: CleaningJob) -> RunningView:
-    """A cleaning that goes on."""
+    """A running cleaning."""
     progress = job.progress
     return RunningView(
         topic=job.name.topic,
@@ -92,7 +92,7 @@ def running_view(job: CleaningJob) -> RunningView:
 
 def _partition_view(fleet: PartitionRegistry, tracked: PartitionEntry) -> PartitionView:
     standing = standing_of(fleet, tracked)
-    # Settings leave an excluded partition to Kafka: no scan of it counts, nor does a failure of before.
+    # Settings leave an excluded partition to Kafka: its scans and earlier failures are ignored.
     excluded = standing.phase == "excluded"
     look = None if excluded else tracked.look
     quarantine = None if excluded else tracked.quarantine

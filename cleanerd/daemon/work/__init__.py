@@ -1,1 +1,1 @@
-"""What a worker does with one partition: clean it, stage it, hand it over to Spark; how fast, and how to stop it."""
+"""A worker's operations on one partition: clean, stage, offload to Spark; its rate, and how to stop it."""

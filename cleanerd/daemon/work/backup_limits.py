@@ -1,7 +1,7 @@
-"""What the daemon's cleanings replace is kept a while for ``cleanerd undo`` (``cleanerd.keep.replaced.dir``, S-40).
+"""Keeps segments that the daemon's cleanings replace for ``cleanerd undo`` (``cleanerd.keep.replaced.dir``, S-40).
 
-A round asks for its directory before it begins, and for room before it replaces anything. Every minute a thread of its
-own lets go of what is too old: it may be a while before the next cleaning.
+A cleaning gets its directory before it begins, and space before it replaces anything. Every minute a separate thread
+deletes old backups: the next cleaning may come much later.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SWEEP_SECONDS: Final = 60.0
 
 
 class BackupLimits:
-    """Of one service. Its methods may be called by several threads at once."""
+    """The backups of one service. Several threads may call its methods at once."""
 
     def __init__(self, store: StateStore, clock: Clock) -> None:
         self._store = store
@@ -44,7 +44,7 @@ class BackupLimits:
         self._known: dict[str, KeptSize] = {}
 
     def pop_warnings(self) -> list[str]:
-        """What an operator should know since the last call."""
+        """Warnings for the operator since the last call."""
         with self._lock:
             warnings, self._warnings = self._warnings, []
         return warnings
@@ -71,7 +71,7 @@ class BackupLimits:
         return BackupPlace(path, room, now_ms=lambda: sum(self._clock.read_ms()))
 
     def sweep(self, log_dirs: Sequence[Path], settings: Settings) -> None:
-        """Let go of what is too old, or too much; what is in the way is told once a time, and no error."""
+        """Delete backups that are too old or too large; obstacles are reported once each, and are not an error."""
         places = settings.daemon.cleanerd_keep_replaced_dir
         for path in log_dirs:
             try:

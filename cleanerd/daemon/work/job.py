@@ -1,4 +1,4 @@
-"""A worker's job on one partition, and what came of it."""
+"""A worker's job on one partition, and its result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Kind = Literal["live", "stage", "observe", "horizons", "drop", "estimate"]
 
 
 class ExternalStager(Protocol):
-    """Somebody else who may stage a partition: Spark (`HandOver`)."""
+    """Another process that may stage a partition: Spark (`HandOver`)."""
 
     def stage(self, job: CleaningJob, resources: Resources, options: CleaningOptions) -> CleaningResult | None:
         """Have it staged; None when it is the worker's own to stage."""
@@ -39,9 +39,9 @@ class ExternalStager(Protocol):
 class CleaningJob:
     """One partition's turn. ``before`` is its quarantine so far, None without one; ``socket`` the agent's, if live.
 
-    ``clock`` tells the time that its deletes go by. ``resolved``: configurations that looks there have worked out.
-    ``marks``: where it says that it is at work. ``alone``: nothing else is, as a process was killed while it worked on
-    this partition. ``hand_over``: who may stage it instead.
+    ``clock``: the time that its deletes use. ``resolved``: configurations from scans of the directory.
+    ``marks``: where it records that it runs. ``alone``: no other job runs, because a process was killed while it worked
+    on this partition. ``hand_over``: stages it instead.
     """
 
     name: TopicPartition
@@ -66,10 +66,10 @@ class CleaningJob:
 
 @dataclass(frozen=True, slots=True)
 class JobReclaimable:
-    """What a cleaning would leave: bytes below the active segment; exactly, unless there is an ``estimate``.
+    """The bytes below the active segment after a cleaning; exact, unless there is an ``estimate``.
 
-    The others say of which log that is so: from ``clean_offset`` to ``bound_offset`` it was to be cleaned, and
-    ``closed`` was its last segment but the active one.
+    The other fields identify the log: it was to be cleaned from ``clean_offset`` to ``bound_offset``, and ``closed``
+    was its last segment but the active one.
     """
 
     bytes_before: int
@@ -83,14 +83,14 @@ class JobReclaimable:
 
     @property
     def reclaimable(self) -> Reclaimable:
-        """What it would save, of the log as it was."""
+        """The reclaimable bytes of the log as it was."""
         if self.estimate is not None:
             return self.estimate
         saved = max(0, self.bytes_before - self.bytes_after)
         return Reclaimable(saved, saved, saved, "exact")
 
     def now(self, look: PartitionScan) -> Reclaimable | None:
-        """What it would save of the log as it is; None when it was cleaned since."""
+        """The reclaimable bytes of the log as it is; None when it was cleaned since."""
         if self.is_of(look):
             return self.reclaimable
         if self.clean_offset != look.clean_offset or not look.dirty_bytes:
@@ -98,7 +98,7 @@ class JobReclaimable:
         return self.reclaimable.grown(look.dirty_bytes - self.dirty_bytes, self.dirty_bytes)
 
     def is_of(self, look: PartitionScan) -> bool:
-        """Whether the log is still the one that it was worked out for: nobody wrote more, and nobody cleaned it."""
+        """Whether the log is still the same: no more was written, and it was not cleaned."""
         return (self.clean_offset, self.bound_offset, self.clean_bytes, self.dirty_bytes) == (
             look.clean_offset, look.bound_offset, look.clean_bytes, look.dirty_bytes,
         )  # fmt: skip
@@ -106,7 +106,7 @@ class JobReclaimable:
 
 @dataclass(frozen=True, slots=True)
 class ScanAfterJob:
-    """The partition when the job had ended, looked at by the worker, and what its directory was then."""
+    """The partition at the job's end, scanned by the worker, with its directory's state."""
 
     look: PartitionScan
     seen: DirectorySnapshot
@@ -114,10 +114,10 @@ class ScanAfterJob:
 
 @dataclass(frozen=True, slots=True)
 class JobDone:
-    """What came of it. ``result`` is None when nothing was to be cleaned (a look), or it was stopped.
+    """The result. ``result`` is None when nothing was to be cleaned (a scan), or it was stopped.
 
-    ``failed``: why the partition is left alone now, and ``retry`` until when. ``horizons``: it is known now when the
-    next tombstones go. ``after``: what it is now, None when somebody has to look.
+    ``failed``: why the partition is left alone now, ``retry`` until when. ``horizons``: the next tombstone removal is
+    known now. ``after``: the state now, None if a scan has to follow.
     """
 
     job: CleaningJob
@@ -134,5 +134,5 @@ class JobDone:
 
     @property
     def began_ms(self) -> int:
-        """When it began; no later than it ended, where the clock was set back meanwhile: a sum of times never falls."""
+        """When it began; not later than its end, even after a clock was set back: sums of times never fall."""
         return min(self.job.started_ms, self.ended_ms)

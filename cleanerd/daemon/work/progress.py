@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class JobProgress:
-    """Written by the worker, read by whoever shows it; every field is replaced whole."""
+    """Written by the worker, read by the views; every field is replaced whole."""
 
     def __init__(self, throttle: Throttle, dirty_bytes: int) -> None:
         self._throttle = throttle
@@ -30,14 +30,14 @@ class JobProgress:
 
     @property
     def stopping(self) -> bool:
-        """Whether it was told to end."""
+        """Whether it was requested to stop."""
         return self._stop.is_set()
 
     def check(self) -> None:
         """A good place to end.
 
         Raises:
-            Stopped: it was told to.
+            Stopped: a stop was requested.
         """
         if self._stop.is_set():
             raise CleaningStopped
@@ -51,17 +51,15 @@ class JobProgress:
         self.total_bytes = total_bytes
 
     def advance(self, done_bytes: int) -> None:
-        """So many bytes more were read."""
         self.check()
         self.done_bytes += done_bytes
         if self._deciding:
-            # The dirty part comes first, then the clean part is looked up.
+            # The dirty section comes first, then the clean section is looked up.
             self.current = "index" if self.done_bytes < self._dirty_bytes else "decide"
         elif self.done_bytes >= self.total_bytes:
             self.current = "swap"
         self._throttle.read(done_bytes, self.check)
 
     def wrote(self, done_bytes: int) -> None:
-        """So many bytes more were staged."""
         self.check()
         self._throttle.wrote(done_bytes, self.check)

@@ -1,4 +1,4 @@
-"""What a worker does with one partition: a clean beside the broker, a staged plan, a look at what one would save.
+"""A worker's operations on one partition: a cleaning beside the broker, a staged cleaning, an estimate.
 
 Everything that is to be expected ends in a :class:`JobDone`; only bugs get out.
 """
@@ -61,12 +61,14 @@ _log = structlog.get_logger()
 def run(job: CleaningJob, keeping: BackupLimits | None = None, agents: AgentPool | None = None) -> JobDone:
     """Do it, in a worker's thread.
 
-    ``keeping``: where what is replaced is kept. ``agents``: connections that are shared with other jobs and looks.
+    ``keeping``: where replaced segments are kept. ``agents``: connections shared with other jobs and scans.
     """
     path = job.path / str(job.name)
     listed = None
-    if job.kind not in {"live", "stage"} or job.look.size_bytes >= SMALL_BYTES:  # else nobody asks what lay there
-        with suppress(CleanerdError):  # the work itself says what is wrong
+    if (
+        job.kind not in {"live", "stage"} or job.look.size_bytes >= SMALL_BYTES
+    ):  # otherwise the page cache does not matter
+        with suppress(CleanerdError):  # the work itself reports what is wrong
             listed = read_partition(job.look.log_dir, job.name)
     cold = [] if listed is None else cold_segments(path, listed.segments[:-1])
     mark = nullcontext() if job.marks is None else job.marks.working(job.look.log_dir, job.name)
@@ -105,11 +107,11 @@ def _run(
 
 
 def _report_change(job: CleaningJob) -> None:
-    """U-6: what other rules than before cost is said before it happens; the settings have named them."""
+    """U-6: report the effect of changed rules before the cleaning; the settings have named the change."""
     if not job.look.fingerprint_changed:
         return
     resources = _resources(job)
-    with suppress(CleanerdError):  # the work itself says what is wrong
+    with suppress(CleanerdError):  # the work itself reports what is wrong
         found = _survey(job)
         if not found.to_clean:
             return
@@ -127,10 +129,10 @@ def _with_remedy(job: CleaningJob, reason: str, error: CleanerdError | None) -> 
 
 
 def _job_result(job: CleaningJob, readings: Sequence[PartitionSnapshot]) -> ScanAfterJob | None:
-    """By what was read last of the partition, once the claim on it is given back; None: it has to be read anew.
+    """From the partition's last reading, once its claim is released; None: it has to be read again.
 
-    The directory is listed after it was read. It counts while it shows the segments that were read: what changes these
-    after that is seen by whoever lists it next.
+    The directory is listed after it was read. The listing is valid while it shows the segments that were read: the next
+    listing shows later changes.
     """
     if not readings:
         return None
@@ -143,7 +145,7 @@ def _job_result(job: CleaningJob, readings: Sequence[PartitionSnapshot]) -> Scan
     try:
         look = scan_partition(reading, job.store, job.clock.now_ms())
     except (CleanerdError, OSError):
-        return None  # whoever looks next says what is wrong
+        return None  # the next scan reports what is wrong
     mode = f"{job.kind}/{LivePartitions.kind}"
     return ScanAfterJob(
         look, DirectorySnapshot.of(look, reading, None, mode, DirectoryListing(changed_ns, number_of(found)))
@@ -181,7 +183,7 @@ def _clean_live(
 
 def _stage(job: CleaningJob, keep: BackupPlace | None) -> CleaningResult:
     resources, options = _resources(job), _options(job)
-    if job.hand_over is not None and keep is None:  # Spark is not told where to keep anything
+    if job.hand_over is not None and keep is None:  # Spark cannot keep replaced segments
         handed = job.hand_over.stage(job, resources, options)
         if handed is not None:
             return handed
@@ -216,7 +218,7 @@ def _observe(job: CleaningJob) -> JobDone:
 
 
 def _estimate(job: CleaningJob) -> JobDone:
-    """What a cleaning would save, from a sample where the log is large, whether it is to be cleaned now or not."""
+    """The reclaimable bytes, from a sample where the log is large, whether it is to be cleaned now or not."""
     found = _survey(job)
     budget = job.facts.settings.daemon.cleanerd_estimate_bytes
     estimate = estimate_reclaimable(
@@ -226,7 +228,7 @@ def _estimate(job: CleaningJob) -> JobDone:
 
 
 def _saving(found: Survey, saved_bytes: int, estimate: Reclaimable | None = None) -> JobReclaimable:
-    """What was found out, and of which log that is so."""
+    """The result, with the identity of the log."""
     before = sum(segment.size_bytes for segment in found.log.segments[:-1])
     bounds = found.bounds
     return JobReclaimable(
@@ -242,13 +244,13 @@ def _saving(found: Survey, saved_bytes: int, estimate: Reclaimable | None = None
 
 
 def _horizons(job: CleaningJob) -> JobDone:
-    """Find out when tombstones of a log may go that somebody else cleaned."""
+    """Find out when the tombstones of a log that another cleaner cleaned can be removed."""
     found = _survey(job)
     log, end = found.log, found.bounds.first_dirty_offset
     clean = [segment for segment in log.segments[:-1] if segment.base < end]
     job.progress.phase("index", sum(segment.size_bytes for segment in clean))
     with SegmentReader.open(str(log.path), chunk_bytes=_resources(job).chunk_bytes) as reader:
-        # A horizon that has passed is told as it stands: said in a clock's time that is ahead, it would be put off.
+        # A passed horizon is reported unchanged: converted to a clock that is ahead, it would be delayed.
         found_ms = next_purge_ms(reader, clean, 0, job.progress.advance)
     state = job.store.load(job.look.log_dir, log) or PartitionState(None, None, None)
     job.store.save(job.look.log_dir, log, replace(state, next_purge_ms=found_ms, purge_as_of=end))
@@ -265,7 +267,7 @@ def _drop(job: CleaningJob) -> JobDone:
 
 
 def _survey(job: CleaningJob) -> Survey:
-    """As it was looked at, with the files as they are now."""
+    """Survey it as in the scan, with the files as they are now."""
     log = read_partition(job.look.log_dir, job.name)
     return survey_log(job.look.log_dir, log, job.look.config, job.store, _options(job))
 

@@ -1,11 +1,11 @@
 """Partitions with more keys than this host is to deal with go to Spark (``cleanerd.spark.threshold.keys``).
 
-``cleanerd spark clean`` runs as a process of its own, in a process group of its own, by the settings that the daemon
-goes by, and stages; what becomes of the plan is what becomes of any staged plan. A live round swaps group by group
-while the broker runs, which a plan that waits on the disk is not made for: there nothing is handed over.
+``cleanerd spark clean`` runs as a process of its own, in a process group of its own, with the daemon's settings, and
+stages; the plan is then treated as any staged plan. A live cleaning swaps group by group while the broker runs, which a
+stored plan does not support: there nothing is offloaded.
 
-Should the daemon be killed, the process goes on and stages, which harms nobody: it holds the partition's claim, so the
-next daemon's worker is told that somebody is at work.
+If the daemon is killed, the process continues and stages, which does no harm: it holds the partition's claim, so the
+next daemon's worker sees that the partition is in progress.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 POLL_SECONDS: Final = 0.2
 
 GRACE_SECONDS: Final = 42.0
-"""Longer than ``spark clean`` gives Spark when it is told to stop, and less than a stop of the daemon waits."""
+"""Longer than ``spark clean`` gives Spark when it is stopped, and less than a stop of the daemon waits."""
 
 MOST_ERROR_CHARACTERS: Final = 2000
 
@@ -66,7 +66,7 @@ class SparkOffload:
         self._warnings: list[str] = []
 
     def pop_warnings(self) -> list[str]:
-        """What an operator should know since the last call."""
+        """Warnings for the operator since the last call."""
         warnings, self._warnings = self._warnings, []
         return warnings
 
@@ -77,7 +77,7 @@ class SparkOffload:
         all while the clock is in doubt, of which it knows nothing either.
 
         Raises:
-            Stopped: it was told to.
+            Stopped: a stop was requested.
         """
         threshold = job.facts.settings.daemon.cleanerd_spark_threshold_keys
         if threshold is None or job.trigger == "purge" or options.clock_doubt_ms:
@@ -115,7 +115,7 @@ class SparkOffload:
 def estimated_keys(job: CleaningJob, resources: Resources, options: CleaningOptions, threshold: int) -> float:
     """About how many keys the part to be cleaned holds; 0 if it is fewer than ``threshold`` for sure.
 
-    Errors are left to the staging, which tells them.
+    Errors are left to the staging, which reports them.
     """
     with contextlib.suppress(CleanerdError, OSError):
         found = survey(job.look.log_dir, job.name, job.look.config, job.store, options)
@@ -203,7 +203,7 @@ def _failed(job: CleaningJob, reason: str, cause: Cause = Cause.LOG) -> Cleaning
 
 
 def _last_line(text: str) -> str:
-    """What it ended with, which is what was wrong; cleanerd's own words rather than Java's."""
+    """The last output, which has the error; cleanerd's own message rather than Java's."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     own = [line.removeprefix("cleanerd: ") for line in lines if line.startswith("cleanerd: ")]
     return (own or lines or [""])[-1][-MOST_ERROR_CHARACTERS:]

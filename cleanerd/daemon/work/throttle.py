@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from cleanerd.config import Settings
 
 _BURST_SECONDS: Final = 0.1
-"""What was not used for so long may be used at once: chunks are larger than a tick."""
+"""Unused rate of this time may be used at once: chunks are larger than a tick."""
 
 _SLICE_SECONDS: Final = 0.1
-"""Who waits looks so often whether the rates changed or the cleaning is to stop."""
+"""How often a waiting thread checks whether the rates changed or the cleaning has to stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Rates:
 
 
 class Throttle:
-    """Counts bytes and makes whoever goes too fast wait. For any number of threads."""
+    """Counts bytes and delays threads above the rate. For any number of threads."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Throttle:
         return self._rates
 
     def set_rates(self, rates: Rates) -> None:
-        """From now on; who waits for the old ones goes on at once."""
+        """Applies from now on; threads that wait for the old rates continue at once."""
         with self._lock:
             if rates == self._rates:
                 return
@@ -73,13 +73,13 @@ class Throttle:
             self._free_at = dict.fromkeys(self._free_at, 0.0)
 
     def read(self, count: int, check: Callable[[], None]) -> None:
-        """So many bytes were read; waits until that was not too fast. ``check`` may raise to end the wait."""
+        """``count`` bytes were read; waits until the rate allows it. ``check`` may raise to end the wait."""
         with self._lock:
             self.read_bytes += count
         self._take(count, {"read": self._rates.read, "total": self._rates.total}, check)
 
     def wrote(self, count: int, check: Callable[[], None]) -> None:
-        """So many bytes were written."""
+        """``count`` bytes were written."""
         with self._lock:
             self.written_bytes += count
         self._take(count, {"write": self._rates.write, "total": self._rates.total}, check)

@@ -191,7 +191,7 @@ def witness_of(segment: SegmentFile) -> Segment:
     try:
         found = os.stat(segment.path, follow_symlinks=False)
     except OSError as error:
-        raise system_error("cannot be looked at", str(segment.path), error) from error
+        raise system_error("cannot be read", str(segment.path), error) from error
     return Segment.from_stat(segment.base, found, frozenset(), is_active=not segment.sealed, sealed=segment.sealed)
 
 
