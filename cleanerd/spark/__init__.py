@@ -21,7 +21,7 @@ def register(spark: SparkSession) -> None:
     """Make ``spark.read.format("kafka-segments")`` known to a session, whichever ``python3`` is first on PATH.
 
     Raises:
-        ConfigError: Spark's Python workers have no cleanerd; the message says what to set.
+        ConfigError: Spark's Python workers lack cleanerd; the message names the setting.
     """
     from cleanerd.spark.session import register_source  # noqa: PLC0415 - needs pyspark
     from cleanerd.spark.source.data_source import KafkaSegments  # noqa: PLC0415

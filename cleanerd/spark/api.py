@@ -1,9 +1,9 @@
 """The Python API for PySpark programs: :class:`ReadableLogs` has a method for each command that reads.
 
-What it cleans with is in ``notebook.py``: verbs that only look must not be able to change anything.
+Cleaning is in ``notebook.py``: reading commands must not be able to change anything.
 
-The verbs are callers of it. A session of Spark Connect does for all of it; what else than DataFrames is asked of a
-session stands in ``asked.py``.
+The commands call it. A session of Spark Connect suffices for all of it; ``session_info.py`` has the queries that are
+not DataFrames.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 Place: TypeAlias = str | Path
 Advance: TypeAlias = Callable[[int], None]
 RulesOf: TypeAlias = Callable[[str], KeyRules]
-"""What decides between the records of a key, by topic."""
+"""The rules that decide between the records of a key, by topic."""
 
 DELETE_RETENTION_MS: Final = 86_400_000
 """Kafka's default of ``delete.retention.ms``."""
@@ -64,7 +64,10 @@ DELETE_RETENTION_MS: Final = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """What :meth:`ReadableLogs.audit` found. ``notes``: what was not compared. ``digest_key``: that of the digests."""
+    """The result of :meth:`ReadableLogs.audit`.
+
+    ``notes``: what was not compared. ``digest_key``: that of the digests.
+    """
 
     partitions: tuple[AuditedPartition, ...]
     notes: tuple[str, ...]
@@ -87,7 +90,7 @@ class Profiles(list[Profile]):
         """A row per partition, with the columns of a report's ``profile.parquet``.
 
         Raises:
-            ConfigError: there is no session.
+            ConfigError: no session exists.
         """
         return self._logs.session.createDataFrame(profile_table(self))
 
@@ -97,12 +100,12 @@ class ReadableLogs:
 
     ``paths``: directories or patterns, as ``load()`` of the data source has them. ``strategies``: by topic ``offset``,
     ``timestamp``, ``header:NAME`` or a topic's keys (``{"compaction.strategy": ...}``), Kafka's rules for the others;
-    or a function from a topic to its rules. ``topics``, ``partitions`` (``orders-0``): only these. ``decode``: by which
-    schemas :meth:`read` and :meth:`latest` make columns of keys and values. ``spark`` None: all but DataFrames and
-    cleanings beside the segments is done by this process alone, which for a few hundred megabytes takes less than a
-    session's start; these are refused.
+    or a function from a topic to its rules. ``topics``, ``partitions`` (``orders-0``): only these. ``decode``: the
+    schemas by which :meth:`read` and :meth:`latest` make columns from keys and values. ``spark`` None: this process
+    does everything but DataFrames and cleanings beside the segments, which are refused; for a few hundred megabytes
+    that is faster than a session's start.
 
-    Nothing is kept: each call looks at the directories as they are then.
+    Nothing is cached: each call reads the directories again.
     """
 
     def __init__(
@@ -141,10 +144,10 @@ class ReadableLogs:
         return find_requested(options, self._rules, lister)
 
     def decoding(self, logs: Sequence[Log]) -> Decoding | None:
-        """What is decoded of ``logs``, with the readers' schemas as they are now.
+        """The decoding of ``logs``, with the readers' current schemas.
 
         Raises:
-            ConfigError: there is no such schema, or the topics have different ones.
+            ConfigError: a schema does not exist, or the topics have different ones.
             CleanerdError: a registry does not answer.
         """
         return None if self._decode is None else resolved(self._decode, {log.name.topic for log in logs})
@@ -183,7 +186,7 @@ class ReadableLogs:
         return reader.options(**{**decode, **texts}).load([str(path) for path in expanded(self._paths)])
 
     def latest(self, *, tombstones: bool = False, whole_log: bool = False) -> Latest:
-        """Of each key the record that wins it: what a table of ``key -> value`` would hold."""
+        """The retained record of each key: the content of a table ``key -> value``."""
         return Latest(self._spark, self, tombstones=tombstones, whole_log=whole_log)
 
     def profile(
@@ -191,8 +194,8 @@ class ReadableLogs:
     ) -> Profiles:
         """Keys, versions, tombstones of each log, and what a cleaning would save.
 
-        ``clean_end_of``: up to where a log was cleaned, None: nobody knows; by default Kafka's checkpoint, for topics
-        that go by Kafka's rules.
+        ``clean_end_of``: up to where a log was cleaned, None if unknown; by default Kafka's checkpoint, for topics with
+        Kafka's rules.
 
         Raises:
             CleanerdError: as :meth:`found`, or a file cannot be read.
@@ -200,7 +203,7 @@ class ReadableLogs:
         return Profiles(self, profile_logs(self._spark, self.found(), advance, clean_end_of=clean_end_of))
 
     def write_report(self, profiles: Sequence[Profile], target: Place) -> None:
-        """Make ``profiles`` a report to look at: the new directory ``target`` with a page, JSON and Parquet.
+        """Write ``profiles`` as a report: the new directory ``target`` with a page, JSON and Parquet.
 
         The page has the keys with the most records by name: they are read in these logs.
 
@@ -230,7 +233,7 @@ class ReadableLogs:
         }
 
     def compared(self, before: Place) -> tuple[list[AuditInputs], list[str]]:
-        """What :meth:`audit` compares with ``before``, and what it cannot; the same is raised."""
+        """The partitions that :meth:`audit` compares with ``before``, and those that it cannot; raises the same."""
         after = expanded(self._paths)
         if len(after) != 1:
             raise ConfigError("an audit reads one log directory, and here are several", where=", ".join(self._paths))
@@ -251,10 +254,10 @@ class ReadableLogs:
         digest_key: bytes | None = None,
         advance: Advance = ignore_progress,
     ) -> AuditReport:
-        """Is this log directory what a right cleaning of ``before`` would have left, whoever cleaned it?
+        """Whether this log directory is the result of a right cleaning of ``before``, whichever cleaner did it.
 
-        ``before``: a copy, or a directory of ``--keep-replaced``. ``up_to``: it is clean below; None: what Kafka's
-        checkpoint says, of topics that go by Kafka's rules. ``many_rounds``: several cleanings lie between.
+        ``before``: a copy, or a directory of ``--keep-replaced``. ``up_to``: it is clean below; None: Kafka's
+        checkpoint, for topics with Kafka's rules. ``many_rounds``: several cleanings were in between.
 
         Raises:
             ConfigError: nothing to compare, or more than one directory.
@@ -285,8 +288,9 @@ class ReadableLogs:
     ) -> ReplicaComparison:
         """Do these logs and those in each of ``others``, of other brokers or other times, hold the same?
 
-        What retention, cleanings at other moments and horizons explain is counted apart. ``clean_end_of``: up to where
-        a replica was cleaned, None: nobody knows; by default Kafka's checkpoint, for topics that go by Kafka's rules.
+        Differences by retention, cleanings at other moments and delete horizons are counted separately.
+        ``clean_end_of``: up to where a replica was cleaned, None if unknown; by default Kafka's checkpoint, for topics
+        with Kafka's rules.
 
         Raises:
             ConfigError: nothing to compare.
@@ -301,10 +305,10 @@ class ReadableLogs:
     def find_keys(
         self, keys: bytes | Iterable[bytes], *, limit: int = 10, advance: Advance = ignore_progress
     ) -> Erasure:
-        """Where ``keys`` still lie, in every file below the directories: live, replaced, kept, staged.
+        """All places of ``keys``, in every file below the directories: live, replaced, kept, staged.
 
         Raises:
-            ConfigError: a directory is not there; there is no key, or one that is no bytes.
+            ConfigError: a directory does not exist; no key is given, or one that is not bytes.
             OSError: one cannot be listed.
         """
         wanted = [keys] if isinstance(keys, bytes) else list(keys)
@@ -375,13 +379,13 @@ class Latest:
         advance: Advance = ignore_progress,
         large_bytes: int = LARGE_BYTES,
     ) -> list[SnapshotResult]:
-        """Make it a table, in one commit that also says as of which offsets it is. A path or URL: a Delta table.
+        """Write a table, in one commit that also has its offsets. A path or URL: a Delta table.
 
         ``replace``: in place of all that is in the table now. Many tasks read a log of more than ``large_bytes``.
 
         Raises:
             ConfigError: the table is there and not to be replaced; a high watermark is needed and not known.
-            RefusedError: it has other columns, or somebody else changed it meanwhile.
+            RefusedError: it has other columns, or another writer changed it meanwhile.
             CorruptionError: a log has bytes that cannot be read: its state is not known.
             CleanerdError: a file cannot be read or written.
         """
@@ -407,12 +411,12 @@ class Latest:
     ) -> list[Merged]:
         """Bring a table of :meth:`write_table` up to date by what is new in the logs, in one commit.
 
-        ``delete_retention_ms``: the topics' ``delete.retention.ms``, or a function of the topic's name: a table that is
-        older cannot be brought up to date when a cleaning came between.
+        ``delete_retention_ms``: the topics' ``delete.retention.ms``, or a function of the topic's name. An older table
+        cannot be updated if a cleaning came in between.
 
         Raises:
-            ConfigError: there is no such table; the whole log was asked for; a high watermark is not known.
-            RefusedError: only all of the log tells its latest state; or somebody else changed the table meanwhile.
+            ConfigError: the table does not exist; the whole log was requested; a high watermark is unknown.
+            RefusedError: only the whole log has its latest state; or another writer changed the table meanwhile.
             CorruptionError: a log has bytes that cannot be read.
             CleanerdError: a file cannot be read or written.
         """

@@ -1,8 +1,7 @@
-"""Is what lies there now what a right cleaning of what lay there before would have left? Whoever cleaned it.
+"""Whether a log is the result of a right cleaning of an earlier log, whichever cleaner did it.
 
-Every record of both sides is read, hashed and digested on the executors, and judged there (``audit_rules``). The driver
-gets counts, digests and a few offsets a partition, and looks those up to say where they are. Without a session this
-process does all of it.
+The executors read, hash, digest and judge every record of both sides (``audit_rules``). The driver gets counts, digests
+and a few offsets per partition, and looks those up for the messages. Without a session this process does all of it.
 """
 
 from __future__ import annotations
@@ -47,14 +46,14 @@ KINDS: Final[Mapping[str, str]] = {
     "shortened": "the log ends earlier than before",
     "damaged": "bytes cannot be read; the records in them count as gone",
 }
-"""What can be wrong, in the order in which it is told."""
+"""The kinds of faults, in the order of the output."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditQuestion:
-    """What is known of one partition besides its files; ``clean_end`` None: nothing says how far it is clean.
+    """The facts about one partition besides its files; ``clean_end`` None: it is unknown how far it is clean.
 
-    ``is_hint``: a checkpoint or a state says so, and not the operator. Above the ends of both logs it says nothing.
+    ``is_hint``: from a checkpoint or state, not from the operator. Above the ends of both logs it is ignored.
     """
 
     rules: KeyRules
@@ -99,12 +98,12 @@ class AuditedPartition:
 
     @property
     def is_unchecked(self) -> bool:
-        """Whether records differ and nothing says how far the log is clean: superseded ones were not looked for."""
+        """Whether records differ and it is unknown how far the log is clean: superseded ones were not searched."""
         return self.asked.clean_end is None and self.before.digest != self.after.digest
 
     @property
     def is_head_missing(self) -> bool:
-        """Whether segments at the beginning are no more: retention does that, a cleaner never."""
+        """Whether segments at the beginning are gone: retention removes them, a cleaner never does."""
         return self.after.segments > 0 and max(self.before.begin, self.log_start) < self.after.begin
 
 
@@ -124,7 +123,7 @@ class _Log:
 
 
 def new_digest_key() -> bytes:
-    """A random key, so that nobody can make records with equal digests. Equal keys make digests comparable."""
+    """A random key, so that no producer can make records with equal digests. Equal keys make digests comparable."""
     return os.urandom(HASH_KEY_BYTES)
 
 
@@ -139,7 +138,7 @@ def audit_sides(
     advance: Callable[[int], None] = ignore_progress,
     limits: MemoryLimits = LIMITS,
 ) -> list[AuditedPartition]:
-    """Judge each of ``compared``, of which ``question`` says the rules; ``examples`` places of each kind are looked up.
+    """Judge each of ``compared`` by the rules of ``question``; looks up ``examples`` places of each kind.
 
     Raises:
         CleanerdError: a file cannot be read.

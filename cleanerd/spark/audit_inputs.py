@@ -1,7 +1,7 @@
-"""What an audit compares: the segments of each partition before and after, whatever the directory from before is.
+"""The inputs of an audit: the segments of each partition before and after, for every kind of directory from before.
 
 ``before`` is a copy of a log directory, or a directory of ``--keep-replaced``: ``PLAN/TOPIC-N/`` in it, or one plan of
-it. Of replaced segments alone the log from before is put together with those that nothing replaced.
+it. From replaced segments alone, the earlier log is completed with the segments that were not replaced.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _filled_ns(path: Path) -> int:
 
 
 def sides_of(before: Path, after: Path, wanted: Sequence[TopicPartition] = ()) -> tuple[list[AuditInputs], list[str]]:
-    """The partitions to compare, and what stands against comparing others.
+    """The partitions to compare, and why others cannot be.
 
     A partition that only ``before`` has is compared with nothing: all of it is lost.
 
@@ -113,7 +113,7 @@ def sides_of(before: Path, after: Path, wanted: Sequence[TopicPartition] = ()) -
             raise ConfigError("no such partition", where=str(name), hint=f"in {before} and {after}")
     if not names:
         raise ConfigError("holds no partition to compare", where=str(before), hint="a copy, or a --keep-replaced DIR")
-    # A partition of which nothing was replaced is as it was; one that is not in a copy has nothing to be held against.
+    # A partition without replaced segments is unchanged; one that is not in a copy cannot be compared.
     missing = [] if plans else [name for name in sorted(now) if name not in then and (not wanted or name in wanted)]
     starts = [surroundings_of(path) for path in (before, after)]
     found = []
@@ -139,7 +139,7 @@ def _sides(
         (copy,) = dirs
         copied = list_complete(copy).segments
         return AuditInputs(name, copied, copied, live, log_start)
-    # Backwards in time: what each cleaning replaced stands in the place of what it made of it.
+    # Backwards in time: each cleaning's replaced segments take the place of its outputs.
     files = {file.base: file.path for file in live}
     kept: set[Path] = set()
     for place in reversed(dirs):
@@ -151,7 +151,7 @@ def _sides(
 
 
 def without_outputs(sides: AuditInputs, ends: Mapping[Path, int]) -> AuditInputs:
-    """The same without segments of ``after`` in ``before`` that lie within a replaced one: a split made them (C-67).
+    """The same without segments of ``after`` in ``before`` that are within a replaced one: a split made them (C-67).
 
     ``ends``: one past the last offset of each copied segment.
     """
@@ -210,7 +210,7 @@ def _all_below(directory: Path) -> Iterator[Path]:
 
 
 def _state(place: Path, state: str) -> str:
-    """A directory that a broker does not serve from says so in its name."""
+    """A directory that a broker does not serve has such a name."""
     if state != "live":
         return state
     if any(_PLAN.fullmatch(part) for part in place.parts[-2:]):

@@ -1,8 +1,8 @@
-"""What is right: shares no line with the cleaner, nor with the engine that finds its winners (U-28).
+"""The rules of an audit; shares no line with the cleaner, nor with the engine that finds retained records (U-28).
 
-Records meet themselves by offset (``record_pairs.py``), then their rivals by key. Of each key below the end of the
-cleaned part the record with the highest (has a version, version, offset) stays and no other does (R280-3 to R280-6); a
-tombstone may be gone when its time is over and, by version, nothing else has its key (U-1, U-2).
+Records are matched by offset (``record_pairs.py``), then with others of their key. Of each key below the end of the
+clean section exactly the record with the highest (has a version, version, offset) stays (R280-3 to R280-6). A tombstone
+may be gone when its delete horizon has passed and, by version, nothing else has its key (U-1, U-2).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NOWHERE: Final = np.iinfo(np.int64).max
 
 
 def of_records(part: int, pairs: Pairs, most: int) -> tuple[PairFindings, Columns]:
-    """What each record of partition ``part`` says by itself, and rows of their keys, which :func:`added` adds up."""
+    """The findings of each record of partition ``part``, and rows of their keys, which :func:`added` adds up."""
     found = PairFindings()
     was, present = pairs.was, pairs.stands
     b_flags, a_flags = pairs.before_flags, pairs.after_flags
@@ -81,7 +81,7 @@ def of_records(part: int, pairs: Pairs, most: int) -> tuple[PairFindings, Column
 def _rows_of_keys(
     part: int, pairs: Pairs, was_seen: NDArray[np.bool_], is_seen: NDArray[np.bool_], is_below: NDArray[np.bool_]
 ) -> Columns:
-    """A row for each record with a key that anybody reads, before or after."""
+    """A row for each record with a key that consumers read, before or after."""
     rows = np.flatnonzero(pairs.has(RecordFact.HAS_KEY) & (was_seen | is_seen))
     flags, b_flags, a_flags = pairs.flags[rows], pairs.before_flags[rows], pairs.after_flags[rows]
     offset, was_seen, is_seen, is_below = pairs.offset[rows], was_seen[rows], is_seen[rows], is_below[rows]
@@ -109,7 +109,7 @@ def _rows_of_keys(
 
 
 def added(several: Sequence[Columns]) -> Columns:
-    """Each key once, in order of part and hash: who wins of those that won so far, who loses of those that lost."""
+    """Each key once, in order of part and hash: the highest of the retained records so far, and of the lost ones."""
     groups = Groups.of(joined(several), _KEY)
     rows = groups.rows
     has_version = (rows["win_flags"] & RecordFact.HAS_VERSION) != 0
@@ -130,12 +130,12 @@ def added(several: Sequence[Columns]) -> Columns:
 
 
 def of_keys(keys: Columns, most: int) -> PairFindings:
-    """What the keys of one partition say, which :func:`added` has added up."""
+    """The findings of one partition's keys, which :func:`added` has added up."""
     found = PairFindings()
     flags, present = keys["win_flags"], keys["win_stands"] != 0
     left, dirty = keys["left"], keys["is_dirty"] != 0
     wins = keys["wins"] != 0
-    # A tombstone goes alone under a versioned strategy (U-1).
+    # With a non-default strategy a tombstone is removed alone (U-1).
     may_go = ((flags & RecordFact.MAY_GO) != 0) & ~(((flags & RecordFact.ALONE) != 0) & (keys["rivals"] > 1))
     is_missing = wins & dirty & ~present
     is_tombstone = (flags & RecordFact.TOMBSTONE) != 0

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 COMBINER_LOAD: Final = 0.7
 SPOOL_BYTES: Final = 16 << 20
-"""Of record numbers a shard keeps in memory; more go to a file."""
+"""Limit of record numbers that a shard keeps in memory; more go to a file."""
 
 
 class KeyRows(NamedTuple):
@@ -69,7 +69,7 @@ class KeyRows(NamedTuple):
 
     @classmethod
     def of_bytes(cls, payload: bytes) -> KeyRows:
-        """What :meth:`to_bytes` was called on."""
+        """The reverse of :meth:`to_bytes`."""
         _, columns = unpack(payload)
         numbers = columns["numbers"]
         if "versions" not in columns:
@@ -113,7 +113,7 @@ class KeyBlocks:
             yield from self.flush()
 
     def flush(self) -> Iterator[Row]:
-        """What is waiting, as rows."""
+        """The waiting values, as rows."""
         if not self._waiting:
             return
         keys = _joined(self._waiting)
@@ -135,7 +135,7 @@ class KeyBlocks:
 
 
 def shard_of(hashes: NDArray[np.uint64], shards: int) -> NDArray[np.uint16]:
-    """[k]: which shard the keys of ``hashes`` [2k] belong to; the kernel's rule, so maps need not look."""
+    """[k]: the shard of the keys of ``hashes`` [2k]; the kernel's rule, so maps need not check."""
     shard: NDArray[np.uint16] = (((hashes[::2] >> np.uint64(32)) * np.uint64(shards)) >> np.uint64(32)).astype(
         np.uint16
     )
@@ -143,7 +143,7 @@ def shard_of(hashes: NDArray[np.uint64], shards: int) -> NDArray[np.uint16]:
 
 
 def combined(keys: KeyRows) -> KeyRows:
-    """Of each key the record that wins over the others, in the same order."""
+    """The retained record of each key, in the same order."""
     versioned = keys.versions is not None
     entry_bytes = VERSIONED_ENTRY_BYTES if versioned else MAP_ENTRY_BYTES
     least = MIN_VERSIONED_MAP_BYTES if versioned else MIN_MAP_BYTES
@@ -162,7 +162,7 @@ def _joined(waiting: list[KeyRows]) -> KeyRows:
 
 
 def bits_row(kind: int, of: Row, numbers: NDArray[np.uint32]) -> Row:
-    """Records by their ascending ``numbers`` in the split that ``of`` came from, as bits or numbers: what is less."""
+    """Records by their ascending ``numbers`` in the split of ``of``, as bits or numbers: whichever is smaller."""
     first = int(numbers[0]) // 64 * 64
     span = int(numbers[-1]) - first + 1
     if span <= 32 * len(numbers):
@@ -173,7 +173,7 @@ def bits_row(kind: int, of: Row, numbers: NDArray[np.uint32]) -> Row:
 
 
 def set_bits(flags: NDArray[np.bool_], first: int, payload: bytes) -> None:
-    """Set in ``flags`` [records of the segment] what :func:`bits_row` says; the split begins at record ``first``."""
+    """Set the records of :func:`bits_row` in ``flags`` [segment's records]; the split begins at ``first``."""
     numbers, columns = unpack(payload)
     if "numbers" in columns:
         flags[columns["numbers"].astype(np.int64) + first] = True

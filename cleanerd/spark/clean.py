@@ -9,11 +9,11 @@
     (decide   segments with transactions or such tombstones          spark/settle.py)
     rewrite   a group                 -> staged files                spark/rewrite.py
 
-The driver holds the plan, and of each segment a handful of numbers; records and winners never come here. All else is
+The driver has the plan, and a handful of numbers per segment; records never come here. All else is
 ``stage_partition``: the same survey, plan, grouping, checks and manifest as of ``cleanerd stage``.
 
-So it goes where the keys fit no map. Otherwise one task does all with the local engine (``spark/single_task.py``),
-and partitions are cleaned side by side: a round of each in a thread here, its task on some executor.
+Used if the keys do not fit one map. Otherwise one task does all with the local engine (``spark/single_task.py``), and
+partitions are cleaned side by side: a thread here for each, its task on some executor.
 """
 
 from __future__ import annotations
@@ -81,9 +81,10 @@ def spark_stage_partition(session: SparkSession, *arguments: Any, **options: Any
 
 @dataclass(frozen=True, slots=True)
 class SparkStager:
-    """Stages partitions of a log directory by the executors of ``session``; ``shards``: at least so many, by a shuffle.
+    """Stages a log directory's partitions by ``session``'s executors; ``shards``: at least that many, by a shuffle.
 
-    ``whole_bytes``: what is no larger, and whose keys fit one map, is one task's. ``stage`` stages one partition.
+    ``whole_bytes``: up to this size, if the keys fit one map, a partition is one task's. ``stage`` stages one
+    partition.
     ``tag``: of its jobs, and no others.
     """
 
@@ -107,7 +108,7 @@ class SparkStager:
 
     @property
     def at_once(self) -> int:
-        """So many partitions side by side; with a shuffle each of them takes all cores."""
+        """Number of partitions side by side; with a shuffle each of them uses all cores."""
         return 1 if self.shards is not None else min(cores_of(self.session), MOST_AT_ONCE)
 
     def __call__(self, *arguments: Any, **options: Any) -> CleaningResult:
@@ -126,7 +127,7 @@ class SparkStager:
 
 
 def local_threshold_bytes(session: SparkSession) -> int:
-    """What is smaller the driver of ``session`` cleans by itself."""
+    """Below this size the driver of ``session`` cleans by itself."""
     return LOCAL_MASTER_BYTES if is_local(str(session.sparkContext.master)) else LOCAL_BYTES
 
 
@@ -153,7 +154,7 @@ def stage_log_dir(
         raise RefusedError(
             "a broker runs on this log directory",
             where=str(path),
-            hint="use the verb, cleanerd spark clean, or stop the broker",
+            hint="use the command cleanerd spark clean, or stop the broker",
         )
     log_dir = read_log_dir(path)
     facts = broker_facts(settings, log_dir, others)
@@ -185,7 +186,7 @@ def stage_log_dir(
 
 
 def stage_locally(*arguments: Any, **options: Any) -> CleaningResult:
-    """:func:`stage_by_jobs` by this process: nobody runs jobs, as there is too little to do."""
+    """:func:`stage_by_jobs` by this process, without jobs, for small logs."""
     return stage_by_jobs(*arguments, jobs_of=None, **options)
 
 
@@ -207,10 +208,10 @@ def stage_by_jobs(
 ) -> CleaningResult:
     """As ``stage_partition``, by jobs.
 
-    ``jobs_of`` a plan and a progress is who runs them. ``shards``: at least so many. ``split_bytes``: how large the
-    parts of segments are at least. Without ``shards`` what is smaller than ``alone_bytes`` is cleaned by this process,
-    and what is no larger than ``whole_bytes`` by one task, if its keys fit one map. This process also cleans topics
-    that keep write times (U-65): that takes one more walk, which no job makes.
+    ``jobs_of`` a plan and a progress runs them. ``shards``: at least that many. ``split_bytes``: the least size of
+    parts of segments. Without ``shards`` this process cleans what is smaller than ``alone_bytes``, and one task what is
+    no larger than ``whole_bytes``, if its keys fit one map. This process also cleans topics that keep write times
+    (U-65): that needs one more pass, which no job makes.
     """
     with contextlib.ExitStack() as stack:
 
@@ -247,7 +248,7 @@ class _InTurn(Cleaning):
 
     @property
     def decision(self) -> Decision:
-        """What becomes of each record; made here, by whose turn it is."""
+        """The decision for each record; made in this partition's turn."""
         with self._turn:
             return super().decision
 

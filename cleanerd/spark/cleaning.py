@@ -57,7 +57,7 @@ class _TooSmallError(Exception):
 
 
 class _WrongIndexError(Exception):
-    """Damage where an offset index said that a part begins: perhaps it is the index that is wrong."""
+    """Damage where an offset index says that a part begins: perhaps the index is wrong."""
 
 
 class SparkCleaning(Cleaning):
@@ -100,7 +100,7 @@ class SparkCleaning(Cleaning):
 
     @property
     def decision(self) -> Decision:
-        """As of :class:`Cleaning`, but the segments' keep bits and actions stay with the executors."""
+        """As in :class:`Cleaning`, but the segments' keep bits and actions stay with the executors."""
         if self._decision is None:
             self._decision = self._decide()
         return self._decision
@@ -132,7 +132,7 @@ class SparkCleaning(Cleaning):
             oddities=oddities,
             purge_note=purge_note,
             disorder_note="",
-            # No task tells which records a tombstone waits for.
+            # No task reports which records a tombstone waits for.
             next_purge_ms=next_purge_ms(
                 self.plan, segments, for_deleted=self.plan.lasting_start_offset < self.plan.log_start_offset
             ),
@@ -141,7 +141,7 @@ class SparkCleaning(Cleaning):
         )
 
     def _resolve_with_markers(self) -> tuple[list[dict[str, Any]], str]:
-        """As :meth:`_settled`; again, and why, where the log's markers contradict the transaction index (U-44)."""
+        """As :meth:`_settled`; again where the log's markers contradict the transaction index (U-44)."""
         settled = self._resolve()
         edges = (MarkerEdges.from_json(edge) for summary in settled for edge in summary.get("markers", ()))
         corrected = corrected_by_markers(self.plan, self.pool.reader, edges)
@@ -151,7 +151,7 @@ class SparkCleaning(Cleaning):
         return self._resolve(), corrected.note
 
     def _resolve(self) -> list[dict[str, Any]]:
-        """Per segment what ``settle`` told; with larger maps or uncut segments again where that is needed."""
+        """The results of ``settle`` per segment; again with larger maps or uncut segments if needed."""
         while True:
             sizes, sources = self._sizes, self.plan.sources
             splits = splits_of(self.plan.path, sources, sizes.split_bytes)
@@ -220,7 +220,7 @@ class SparkCleaning(Cleaning):
         )
 
     def staged_groups(self, staging: Staging) -> Iterator[tuple[StagedGroup, list[SegmentDecision]]]:
-        """As of :class:`Cleaning`: all groups are staged at once, then moved to where they belong, ascending."""
+        """As in :class:`Cleaning`: all groups are staged at once, then moved to their places, ascending."""
         segments = self.decision.segments
         staged: list[tuple[StagedByTask, list[SegmentDecision], float]] = []
         waiting = self.groups()
@@ -243,7 +243,7 @@ class SparkCleaning(Cleaning):
             yield each.group, members
 
     def purged_keys(self) -> Iterator[NDArray[np.uint64]]:
-        """As of :class:`Cleaning`; the executors find them, here they only go from file to file."""
+        """As in :class:`Cleaning`; the executors find them, here they are only copied from file to file."""
         wanted = [(row, summary["purged"]) for row, summary in enumerate(self._told) if summary["purged"] is not None]
         found = self._run_locally("keys of tombstones that go", _portions(wanted, self._jobs.cores), write_purged_keys)
         for row, _ in wanted:
@@ -262,7 +262,7 @@ class _TailError(Exception):
 
 
 def results_of(rows: Sequence[Row]) -> dict[int, dict[str, Any]]:
-    """By segment or number what tasks told.
+    """The tasks' results by segment or number.
 
     Raises:
         _TooSmallError, _WrongIndexError, _TailError: it is to be done again, otherwise.

@@ -29,7 +29,7 @@ _HEAD: Final = struct.Struct("<4sIQ")
 _CRC: Final = struct.Struct("<I")
 _ZSTD: Final = 4
 _KIND: Final = re.compile(r"[<>|][a-zA-Z][0-9]{1,4}")
-"""As NumPy calls what a column holds; it would take much more for one."""
+"""A column's type in NumPy's notation, which itself would take much more space."""
 
 
 def pack(numbers: Mapping[str, Any], columns: Mapping[str, NDArray[Any]], *, dense: bool = False) -> bytes:
@@ -46,7 +46,7 @@ def pack(numbers: Mapping[str, Any], columns: Mapping[str, NDArray[Any]], *, den
 
 
 def unpack(data: bytes, where: str = "shuffle") -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """What :func:`pack` was given; the columns are views of ``data`` and read-only.
+    """The reverse of :func:`pack`; the columns are views of ``data`` and read-only.
 
     Raises:
         CorruptionError: damaged, or nothing of ours.

@@ -1,4 +1,4 @@
-"""What is wrong where tasks could not read a segment, in words: they send places alone, which are looked at again."""
+"""Describes damage in segments that tasks could not read: they send places only, which are read again here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cleanerd.verify.listing import SegmentFile
     from cleanerd.verify.walk import Damage
 
-_READ_NOW: Final = "could be read when it was looked at again: its task had less memory, or it was changed meanwhile"
+_READ_NOW: Final = "could be read at a second try: its task had less memory, or it was changed meanwhile"
 
 
 def reason_at(segment: SegmentFile, position: int) -> str:
@@ -38,7 +38,7 @@ def reason_at(segment: SegmentFile, position: int) -> str:
 
 
 def other_damage(told: Sequence[str], offsets: Iterable[int], files: Sequence[SegmentFile]) -> Iterator[str]:
-    """What is wrong at ``offsets``, of :func:`place_of`, except where ``told`` says it. ``files`` by number.
+    """The damage at ``offsets``, of :func:`place_of`, except where ``told`` has it. ``files`` by number.
 
     Raises:
         CleanerdError: a file cannot be read.

@@ -25,7 +25,7 @@ _OTHERWISE: Final = ("source", "witness", "marks", "keep", "actions", "purged", 
 
 
 def store_decision(plan: CleaningPlan, row: int, decision: SegmentDecision, attempt: str) -> dict[str, Any]:
-    """Write the decision's bits; what is returned goes to the driver, for :func:`stored_decision`."""
+    """Write the decision's bits; the result goes to the driver, for :func:`stored_decision`."""
     name = f"{decision.source.base:020d}.{attempt}"
     keep = write_file(plan, f"{name}.keep", encode_keep(decision.keep, decision.records, decision.actions))
     purged = None
@@ -35,7 +35,7 @@ def store_decision(plan: CleaningPlan, row: int, decision: SegmentDecision, atte
 
 
 def decision_summary(row: int, decision: SegmentDecision) -> dict[str, Any]:
-    """What the driver gets of it: all but the bits; ``keep`` and ``purged`` name no files."""
+    """The driver's part: all but the bits; ``keep`` and ``purged`` name no files."""
     summary = {each.name: getattr(decision, each.name) for each in fields(decision) if each.name not in _OTHERWISE}
     return {
         **summary,

@@ -1,8 +1,8 @@
-"""Do replicas of a partition hold the same? What retention, cleanings and horizons explain is told apart from the rest.
+"""Compares replicas of a partition. Differences by retention, cleanings and horizons are reported separately.
 
-Two replicas are compared as far as both are stable and begin. Cleaned at other moments they hold other records, but of
-each key the same one wins, unless it is a tombstone whose time was over in one of them. Where neither was cleaned they
-hold the same records. ``divergence_rules.py`` judges, on the executors or in this process.
+Two replicas are compared as far as both are stable and begin. After cleanings at other moments they have other records,
+but retain the same one of each key, unless it is a tombstone past its delete horizon in one of them. Where neither was
+cleaned they have the same records. ``divergence_rules.py`` judges, on the executors or in this process.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ KINDS: Final[Mapping[str, str]] = {
     "committed": "a transaction is committed in one replica and aborted in the other",
     "damaged": "bytes cannot be read",
 }
-"""What nothing explains, in the order in which it is told."""
+"""Unexplained differences, in the order of the output."""
 
 _EXAMPLES: Final = 20
-"""Places of a kind that are known of a pair: the lowest. Of damage all are told, of others the first offset."""
+"""Limit of places of a kind for a pair: the lowest. Damage is listed completely, of others the first offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,10 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaComparison:
-    """What :meth:`~cleanerd.spark.api.ReadableLogs.compare_replicas` found. ``notes``: what is in one of them only."""
+    """The result of :meth:`~cleanerd.spark.api.ReadableLogs.compare_replicas`.
+
+    ``notes``: what is in one of them only.
+    """
 
     partitions: tuple[Divergence, ...]
     notes: tuple[str, ...]
@@ -119,7 +122,7 @@ def compare_logs(
     clean_end_of: Callable[[Log], int | None] = known_clean_end,
     advance: Callable[[int], None] = ignore_progress,
 ) -> list[Divergence]:
-    """Compare each pair of replicas; ``clean_end_of`` says up to where one was cleaned, None: as far as it may be.
+    """Compare each pair of replicas; ``clean_end_of`` says up to where one was cleaned, None: as far as possible.
 
     Raises:
         CleanerdError: a file cannot be read.
@@ -179,7 +182,7 @@ def _work(
 ) -> Iterator[tuple[int, Item]]:
     """All segments that reach into what is compared, which go to ``files`` in the order of their numbers.
 
-    Of a record it is asked how far the *other* one was cleaned.
+    For each record it matters how far the *other* one was cleaned.
     """
     cleaned = (each.other.clean_end, each.one.clean_end)
     hash_key = new_digest_key()
@@ -206,7 +209,7 @@ def _work(
 
 
 def pairs_of(one: Sequence[Log], others: Sequence[Sequence[Log]]) -> tuple[list[tuple[Log, Log]], list[str]]:
-    """What is in two of them, and what is in one only: each of ``others`` is held against ``one``.
+    """The partitions in two of them, and those in one only: each of ``others`` is compared with ``one``.
 
     Raises:
         ConfigError: there is nothing to compare.

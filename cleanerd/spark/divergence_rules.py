@@ -1,7 +1,7 @@
-"""What two replicas disagree about; it shares no line with what cleans, as the rules of an audit.
+"""The rules for two replicas; shares no line with the cleaner, as the rules of an audit.
 
-A record is BELOW when the other replica was cleaned up to there, so that it may be gone from it; VISIBLE only within
-what both have. One replica is BEFORE, the other one AFTER.
+A record is BELOW if the other replica was cleaned up to there, so that it may be gone from it; VISIBLE only within the
+common range. One replica is BEFORE, the other AFTER.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _SIDES: Final = ("one", "other")
 
 
 def of_records(part: int, pairs: Pairs, most: int) -> tuple[PairFindings, Columns]:
-    """What each record of pair ``part`` says by itself, and rows of their keys, which :func:`added` adds up.
+    """The findings of each record of pair ``part``, and rows of their keys, which :func:`added` adds up.
 
-    What is stored but not read, or was never cleaned away, is told here: ``committed``, ``missing``.
+    Data that is stored but not visible, or was never cleaned, is reported here: ``committed``, ``missing``.
     """
     found = PairFindings()
     one_flags, other_flags = pairs.before_flags, pairs.after_flags
@@ -105,7 +105,7 @@ def added(several: Sequence[Columns]) -> Columns:
 
 
 def of_keys(keys: Columns, most: int) -> PairFindings:
-    """What the keys of one pair say, which :func:`added` has added up."""
+    """The findings of one pair's keys, which :func:`added` has added up."""
     found = PairFindings()
     one_wins, other_wins = keys["one_wins"] != 0, keys["other_wins"] != 0
     equal = one_wins & other_wins
@@ -113,7 +113,7 @@ def of_keys(keys: Columns, most: int) -> PairFindings:
     for one, other in _ranks(keys):
         one_is_higher |= equal & (one > other)
         equal &= one == other
-    # Of a key that both have alike there is nothing more to say. Else the best is not where the second wins, if any.
+    # A key that both have alike has no finding. Otherwise the best record is not in the second replica, if it has any.
     differs = (one_wins | other_wins) & ~equal
     by_one = one_wins & (~other_wins | one_is_higher)
     best = {name: np.where(by_one, keys[f"one_{name}"], keys[f"other_{name}"]) for name in _OF_WINNER}
@@ -129,7 +129,7 @@ def of_keys(keys: Columns, most: int) -> PairFindings:
 
 
 def _ranks(keys: Columns) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Of the winners in either replica: has a version, version, offset."""
+    """The retained records in either replica: has a version, version, offset."""
     versioned = [(keys[f"{side}_flags"] & int(RecordFact.HAS_VERSION)).astype(np.int64) for side in _SIDES]
     others = [(keys[f"one_{name}"], keys[f"other_{name}"]) for name in ("version", "offset")]
     return [(versioned[0], versioned[1]), *others]

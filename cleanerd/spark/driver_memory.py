@@ -1,8 +1,8 @@
-"""What of this machine's memory a session on it takes: the heap of its Java, and how many tasks run at once.
+"""A local session's memory: the heap of its Java, and how many tasks run at once.
 
-With ``local[N]`` all is on one machine: Java, the driver's Python, and a Python worker for each task that runs. Where
-Spark's own heap and a worker for each core do not fit, Java gets the least heap that Spark starts with, and as many
-tasks run at once as fit beside it. What the log holds counts for nothing: no worker takes more for a larger one.
+With ``local[N]`` all is on one machine: Java, the driver's Python, and a Python worker per running task. If Spark's own
+heap and a worker per core do not fit, Java gets the least heap that Spark starts with, and only as many tasks run at
+once as fit beside it. The log's size does not matter: no worker takes more for a larger one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PYTHONS_BYTES: Final = 180 * MIB
 """cleanerd that waits, the driver, and what forks the workers."""
 
 JAVA_BYTES: Final = 944 * MIB
-"""Java with the heap of 1 GiB that Spark takes where nobody says otherwise; measured, as all of these."""
+"""Java with Spark's default heap of 1 GiB; measured, as all of these."""
 
 SMALL_JAVA_BYTES: Final = 500 * MIB
 """Java with ``SMALL_HEAP`` and ``SMALL_JAVA``."""
@@ -30,7 +30,7 @@ WORKER_BYTES: Final = 224 * MIB
 """A worker, with an offset map of 128 MiB or with the keys of a part of a log."""
 
 RESERVED_SHARE: Final = 20
-"""One part in so many is the kernel's: page tables, pipes."""
+"""Part of the memory for the kernel: page tables, pipes."""
 
 SMALL_HEAP: Final = "512m"
 """Spark starts with no less than 450 MiB of it."""
@@ -60,7 +60,7 @@ def memory_budget(memory: Memory, cores: int) -> Room | None:
 
 
 def local_memory_budget() -> Room:
-    """What fits here and now.
+    """The budget for this machine now.
 
     Raises:
         MachineError: no session does.
@@ -72,7 +72,7 @@ def local_memory_budget() -> Room:
         raise MachineError(
             f"a Spark session with one task takes some {least // MIB} MiB, and {memory.bytes // MIB} MiB are left",
             where=memory.origin,
-            hint="give it more memory, --master of a cluster, or --conf spark.driver.memory=... to try it all the same",
+            hint="give it more memory, --master of a cluster, or --conf spark.driver.memory=... to try it nevertheless",
         )
     return room
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """What the search found. ``found`` counts all records; ``occurrences``: the first ``limit`` of each term per file.
+    """The matches. ``found`` counts all records; ``occurrences``: the first ``limit`` of each term per file.
 
     ``unread`` names bytes that could not be decoded: a match may be in there.
     """
@@ -63,7 +63,7 @@ def search_records(
     limit: int,
     advance: Callable[[int], None] = ignore_progress,
 ) -> Erasure:
-    """Look for ``terms`` in every file below ``directories``; ``rules_of`` a topic says what its records mean.
+    """Search ``terms`` in every file below ``directories``; ``rules_of`` a topic interprets its records.
 
     By the tasks of ``session`` or, without one, by this process.
 
@@ -131,7 +131,7 @@ def _size(path: Path) -> int:
     try:
         return size_of(path)
     except CleanerdError:
-        return 0  # gone meanwhile; who reads it tells
+        return 0  # gone meanwhile; reading it reports that
 
 
 def search_one(terms: tuple[Term, ...], limit: int, item: Item) -> Iterator[pa.RecordBatch]:
@@ -156,7 +156,7 @@ def search_one(terms: tuple[Term, ...], limit: int, item: Item) -> Iterator[pa.R
 
 
 def _first(occurrences: Sequence[Occurrence], limit: int) -> Iterator[Occurrence]:
-    """The first ``limit`` of each term: a term that is found must not look as if it were nowhere."""
+    """The first ``limit`` of each term: a found term must not seem absent."""
     shown: Counter[int] = Counter()
     for each in occurrences:
         if any(shown[term] < limit for term in each.terms):

@@ -1,4 +1,4 @@
-"""Where a record that was found wrong lies, and what it is, for people: file, byte position, key."""
+"""The place and content of a wrong record, for people: file, byte position, key."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _places(files: Sequence[SegmentFile], offsets: Iterable[int]) -> dict[int, _
 def _search_file(
     file: SegmentFile, offsets: np.ndarray[tuple[int], np.dtype[np.int64]], found: dict[int, _Place]
 ) -> None:
-    """Headers say which batches to decode. Of a wrapper of magic 1 they only say where it ends."""
+    """Headers show which batches to decode. For a wrapper of magic 1 they only show its end."""
     previous = file.base - 1
     for _, batches in walk(file.path, file.size_bytes, _kernel.scan_headers, lambda _damage: None):
         first = np.where(

@@ -1,4 +1,4 @@
-"""Columns put in groups of rows that have something in common, as NumPy does it: sorted once, then reduced.
+"""Groups rows of columns by common values, as NumPy does it: sorted once, then reduced.
 
 Columns are one-dimensional and of one length, by name: what ``columns.pack`` packs. No rule is in here.
 """
@@ -115,7 +115,7 @@ class Groups:
 
 
 def _order(columns: Columns, by: Sequence[str]) -> NDArray[np.intp]:
-    """As ``lexsort`` has it. Halves of hashes are nearly always different: then one of them is all that is sorted."""
+    """As ``lexsort``. Halves of hashes nearly always differ: then only one of them is sorted."""
     order: NDArray[np.intp]
     if "high" in by and len(columns["high"]):
         order = np.argsort(columns["high"], kind="stable")

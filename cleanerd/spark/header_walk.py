@@ -1,7 +1,7 @@
 """One walk over the headers of each log, a task each: what is committed, where segments end, what is damaged.
 
-A transaction's end may lie segments behind its data, so this comes before any record is judged (U-12). It goes by the
-markers in the log and not by its transaction indexes.
+A transaction's end may be segments after its data, so this comes before any record is judged (U-12). It uses the
+markers in the log, not its transaction indexes.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HeaderSummary:
-    """A log as its headers tell it. ``hidden``: [n][3] producer, first offset, end of what is not committed.
+    """A log by its headers. ``hidden``: [n][3] producer, first offset, end of uncommitted data.
 
-    ``ends``: one past the last offset of each segment that has a batch. ``damaged``: what is no batch, in words.
+    ``ends``: one past the last offset of each segment that has a batch. ``damaged``: bytes that are not a batch, in
+    words.
     ``stable_end``: up to where the log is stable, as far as its high watermark allows.
     """
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.plan import CleaningPlan
 
 _IS_NOT_THE_LOG: Final = re.compile(r"cleanerd\.errors\.(?:MachineError|NoSpaceError): |SPARK_JOB_CANCELLED")
-"""Tried again in vain, elsewhere too, or ended by somebody: nothing is known to be wrong with the log."""
+"""Failed again on another executor, or cancelled: no fault of the log is known."""
 
 Around: TypeAlias = "Callable[[str, RowFunction], RowFunction]"
 """Gets a stage's name and its function, and gives the function that is run: where tests let tasks fail."""
@@ -44,7 +44,7 @@ class Stage:
 
 
 class JobRunner(Protocol):
-    """Who runs jobs: :class:`Jobs`."""
+    """Runs jobs: :class:`Jobs`."""
 
     @property
     def cores(self) -> int:
@@ -57,7 +57,7 @@ class JobRunner(Protocol):
 
 
 class Jobs:
-    """Runs the jobs of one plan, tells how far they are, and cancels what runs when it is left by an exception."""
+    """Runs the jobs of one plan, reports their progress, and cancels running ones when an exception leaves it."""
 
     def __init__(
         self, session: SparkSession, plan: CleaningPlan, progress: Progress, around: Around | None = None
@@ -83,7 +83,7 @@ class Jobs:
         ``work_bytes``: what the progress is shown in.
 
         Raises:
-            CleanerdError: Spark gave up; MachineError: for lack of room or the like, or it was told to.
+            CleanerdError: Spark gave up; MachineError: for lack of space or the like, or it was stopped.
         """
         if not tasks:
             return []
@@ -152,13 +152,13 @@ def _of_numbers(tasks: Sequence[Any], function: RowFunction, numbers: Iterable[i
 
 
 def _first(tasks: Sequence[Any], function: RowFunction, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The first stage: numbers of tasks come in."""
+    """The first stage: its input is numbers of tasks."""
     numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
     return for_spark(lambda _: _of_numbers(tasks, function, numbers))(iter(()))
 
 
 def in_time(call: Callable[[], object]) -> None:
-    """Ask something of Java that does not matter any more: after a signal it may be gone, or be going slowly."""
+    """A Java call whose result does not matter any more: after a signal Java may be gone, or slow."""
 
     def asked() -> None:
         with contextlib.suppress(Exception):

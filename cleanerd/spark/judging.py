@@ -1,8 +1,8 @@
-"""Two sides of many partitions judged: records are put together by offset, and then by key.
+"""Judges two sides of many partitions: records are matched by offset, and then by key.
 
-By the tasks of a session: they scan segments, deal the records out by windows of offsets, look at each window and deal
-its keys out by hash. Or by this process, a partition after the other, which cuts what is too much for its memory into
-pieces by offset or by key, and reads the log once for each.
+By the tasks of a session: they scan segments, distribute the records by windows of offsets, judge each window, and
+distribute its keys by hash. Or by this process, one partition after the other, which cuts a log that exceeds its memory
+into pieces by offset or by key, and reads it once for each.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 class MemoryLimits:
     """How much is held at once.
 
-    This process, when it is alone and has two gigabytes, holds ``most_records`` rows of 60 bytes and ``most_keys`` keys
-    of some 100 bytes, and reads ``slice_rows`` rows at once. A log is cut into at most ``most_pieces``: no cut makes
-    less of an offset that is there a million times. A window is ``window_bits`` bits of offsets: a task puts its
-    records together at once. ``waiting_rows`` rows of keys wait before they are added up.
+    Without a session and with two gigabytes, this process has ``most_records`` rows of 60 bytes and ``most_keys`` keys
+    of some 100 bytes, and reads ``slice_rows`` rows at once. A log is cut into at most ``most_pieces``: an offset that
+    occurs a million times cannot be cut. A window is ``window_bits`` bits of offsets: a task matches its records at
+    once. ``waiting_rows`` rows of keys wait before they are added up.
     """
 
     most_records: int = 1 << 22
@@ -56,11 +56,11 @@ LIMITS: Final = MemoryLimits()
 
 _BLOCK_ROWS: Final = 1 << 15
 _SHARD_BYTES: Final = 64 << 20
-"""About as much of a log one task puts together."""
+"""About as much of a log as one task matches."""
 _FEWER: Final = 2
-"""Into so many more pieces a log is cut that was too much."""
+"""Factor of the pieces when a log was too large."""
 _PARTS: Final = 16
-"""Of the hashes: so many times fewer keys are sorted at once."""
+"""Parts of the hashes: that many times fewer keys are sorted at once."""
 
 _BLOCKS: Final = pa.schema([
     ("target", pa.int32()), ("part", pa.int32()), ("window", pa.int64()), ("found", pa.string()), ("rows", pa.binary()),
@@ -74,9 +74,9 @@ _SCANNED: Final = ("offset", "key_high", "key_low", "version", "flags", "digest_
 class JudgeFunctions:
     """Three functions of a module, which tasks import.
 
-    ``of_records`` gets a partition's number, some of its records, and how many places of a kind are told; it gives what
-    it found, and rows of their keys with ``part``, ``high`` and ``low``. ``added`` puts rows of keys together, each key
-    once. ``of_keys`` tells what is found of the keys of one partition when all have been added up.
+    ``of_records`` receives a partition's number, some of its records, and the limit of places of a kind; it returns its
+    findings, and rows of their keys with ``part``, ``high`` and ``low``. ``added`` merges rows of keys, each key once.
+    ``of_keys`` returns the findings of one partition's keys when all have been added up.
     """
 
     of_records: Callable[[int, Pairs, int], tuple[PairFindings, Columns]]
@@ -92,9 +92,9 @@ def judged(
     advance: Callable[[int], None],
     limits: MemoryLimits = LIMITS,
 ) -> dict[int, PairFindings]:
-    """What ``judge`` finds in ``items``, work for :func:`scan`, those of a partition together; by partition.
+    """The findings of ``judge`` in ``items``, work for :func:`scan`, those of a partition together; by partition.
 
-    ``most`` places of each kind are told. Without a ``session`` this process does it, within ``limits``.
+    ``most``: limit of places of each kind. Without a ``session`` this process does it, within ``limits``.
 
     Raises:
         CleanerdError: a file cannot be read.
@@ -175,7 +175,7 @@ def _blocks_of(waiting: _PendingKeys, shards: int) -> Iterator[pa.RecordBatch]:
 
 
 class _PendingKeys:
-    """Rows of keys that wait to be added up, so many at once that it is worth it, many of them by parts of the hash."""
+    """Rows of keys that wait to be added up, many at once, large numbers by parts of the hash."""
 
     def __init__(self, judge: JudgeFunctions, limits: MemoryLimits = LIMITS) -> None:
         self._judge = judge
@@ -185,7 +185,7 @@ class _PendingKeys:
         self._added: dict[int, Columns] = {}
 
     def add(self, keys: Columns) -> int:
-        """How many keys it are, where it was worth looking; else 0."""
+        """The number of keys, if it was worth counting; else 0."""
         self._waiting.append(keys)
         self._waiting_rows += len(keys["high"])
         if self._waiting_rows < max(self._least_rows, self._added_rows // 2):
@@ -229,7 +229,7 @@ def judge_keys(judge: JudgeFunctions, most: int, batches: Iterator[pa.RecordBatc
 
 
 def _findings(judge: JudgeFunctions, waiting: _PendingKeys, most: int) -> Iterator[tuple[int, PairFindings]]:
-    """By part what the keys that wait say; of a part it may be told several times."""
+    """The findings of the waiting keys by part; a part may occur several times."""
     for keys in waiting.drain():
         parts, starts = np.unique(keys["part"], return_index=True)
         edges = [*starts.tolist(), len(keys["part"])]
@@ -265,7 +265,7 @@ def _judge_locally(
 def _judge_shard_locally(
     part: int, items: Sequence[Item], judge: JudgeFunctions, most: int, cut: tuple[int, int, int], limits: MemoryLimits
 ) -> PairFindings:
-    """One shard of the keys; with the first what the records say by themselves."""
+    """One shard of the keys; the first one also returns the records' own findings."""
     pieces, shard, shards = cut
     found = PairFindings()
     waiting = _PendingKeys(judge, limits)
@@ -302,7 +302,7 @@ def _slices(several: list[Columns], limits: MemoryLimits) -> Iterator[Columns]:
 
 
 def _piece(items: Sequence[Item], piece: int, pieces: int, limits: MemoryLimits) -> list[Columns]:
-    """The records of every so many windows."""
+    """The records of every ``pieces``-th window."""
     found: list[Columns] = []
     count = 0
     for item in items:

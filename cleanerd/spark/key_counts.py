@@ -1,8 +1,8 @@
 """Keys counted: what of a key's records a profile wants to know, as columns with a row a key that add up.
 
-The rows of some records and the rows of some more give, put together, those of all: so a task adds up what it reads, a
-shard what its tasks found, and one process alone all of it. The record that wins a key is the one with the highest (has
-a version, version, offset), whoever is asked first.
+Rows of some records, merged with rows of others, are those of all: a task adds up what it reads, a shard its tasks'
+rows, and a single process all of it. A key's retained record is the one with the highest (has a version, version,
+offset), in any order of merging.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ADDED_RECORDS: Final = 1 << 18
-"""So many rows wait before they are added up, or half as many as there are keys; 27 MB, and three times that for a
-moment."""
+"""Rows that wait before they are added up, or half as many as there are keys; 27 MB, and three times that for a moment.
+"""
 
 COMPETES: Final = int(RecordFact.SEALED | RecordFact.VISIBLE | RecordFact.HAS_KEY)
-"""What a record has that counts for its key."""
+"""The condition for a record to compete for its key."""
 
 _SUMS: Final = ("records", "bytes", "unversioned", "misversioned", "tombstones")
 _OF_WINNER: Final = ("has_version", "version", "offset", "size", "deleted")
@@ -41,10 +41,10 @@ _POWERS: Final = np.left_shift(np.uint64(1), np.arange(63, dtype=np.uint64))
 _ROUNDED: Final = np.concatenate([[0], _POWERS]).astype(np.int64)
 
 MOST_PLACES: Final = 20
-"""So many places of a segment that cannot be read are told."""
+"""Limit of reported unreadable places of a segment."""
 
 HOT_KEYS: Final = 10
-"""So many keys of a log are told, those with the most records."""
+"""Limit of a log's reported keys, those with the most records."""
 
 Keys: TypeAlias = Columns
 """Columns [k] by name: part and hash of each key, sums over its records, and the record that wins.
@@ -55,7 +55,7 @@ Keys: TypeAlias = Columns
 
 @dataclass(slots=True)
 class RecordTotals:
-    """What is counted by record. ``dirty_since_ms``: when the oldest one that is not cleaned yet was written.
+    """The counts by record. ``dirty_since_ms``: when the oldest dirty one was written.
 
     ``damaged``: places that could not be read, as ``record_scan`` numbers them: the lowest of each segment. How many
     there are is one of the numbers.
@@ -79,12 +79,12 @@ class RecordTotals:
             self.dirty_since_ms = min(written_ms, written_ms if self.dirty_since_ms is None else self.dirty_since_ms)
 
     def to_item(self) -> list[Any]:
-        """As JSON has it."""
+        """As JSON."""
         return [self.numbers, self.times.to_item(), self.dirty_since_ms, self.damaged]
 
     @classmethod
     def from_item(cls, item: list[Any]) -> RecordTotals:
-        """What :meth:`to_item` made ``item`` of."""
+        """The reverse of :meth:`to_item`."""
         numbers, times, dirty_since_ms, damaged = item
         return cls(Counter(numbers), WriteTimes.from_item(times), dirty_since_ms, damaged)
 
@@ -104,7 +104,7 @@ class KeyTally:
     def add(self, batch: pa.RecordBatch) -> int:
         """Rows of ``record_scan.WITH_TIMESTAMP``.
 
-        Returns how many keys it are so far, 0 as long as nobody has looked.
+        Returns the number of keys so far, 0 if not counted yet.
         """
         column = columns_of(batch)
         flags = column["flags"]
@@ -119,11 +119,11 @@ class KeyTally:
         return len(self.keys()["high"]) if self._rows >= max(self._least_rows, self._added // 2) else 0
 
     def _count(self, flags: NDArray[np.int32], size: NDArray[np.int32], timestamp: NDArray[np.int64]) -> None:
-        """What is counted by record: of all [n] below the active segment, but ``active``."""
+        """The counts by record: of all [n] below the active segment, except ``active``."""
         sealed, visible = (flags & RecordFact.SEALED) != 0, (flags & RecordFact.VISIBLE) != 0
         unseen = sealed & ~visible
         keyless = sealed & visible & ((flags & RecordFact.HAS_KEY) == 0)
-        # What is open may be committed yet: nothing that a cleaning would save.
+        # Open data may be committed yet: a cleaning would not remove it.
         dirty = sealed & ((flags & RecordFact.CLEANED) != 0) & ((flags & RecordFact.BELOW) == 0)
         bytes_of = {
             "": sealed, "unseen_": unseen & ((flags & RecordFact.OPEN) == 0), "keyless_": keyless, "dirty_": dirty,
@@ -143,13 +143,13 @@ class KeyTally:
         self.totals.damaged += places[:MOST_PLACES].tolist()
 
     def keys(self) -> Keys:
-        """What was counted so far."""
+        """The counts so far."""
         self._waiting = [added(self._waiting)]
         self._rows, self._added = 0, len(self._waiting[0]["high"])
         return self._waiting[0]
 
     def forget_keys(self) -> None:
-        """Begin anew with the keys: those so far went elsewhere."""
+        """Start again with the keys: earlier ones went elsewhere."""
         self._waiting = []
         self._rows = self._added = 0
 
@@ -205,7 +205,7 @@ def in_several(topics: NDArray[np.int32], high: NDArray[np.int64], low: NDArray[
 
 
 def summary(keys: Keys, topics: Sequence[int] = ()) -> list[dict[str, Any]]:
-    """By part what the keys of some shard come to, as JSON has it; ``keys`` as :func:`added` gives them.
+    """By part the summary of a shard's keys, as JSON; ``keys`` as from :func:`added`.
 
     ``topics``: the number of each part's topic, when ``keys`` are those of all parts.
     """
@@ -238,7 +238,7 @@ def summary(keys: Keys, topics: Sequence[int] = ()) -> list[dict[str, Any]]:
 def _missing_versions(keys: Keys) -> NDArray[np.int64]:
     """[v]: of each key with several versions how many numbers between its lowest and highest no record has, rounded.
 
-    Down to a power of two: the numbers may be anything, and each is told with how often it occurs.
+    Rounded down to a power of two: the numbers may be anything, and each is reported with its frequency.
     """
     versioned = (keys["records"] - keys["unversioned"]).astype(np.uint64)
     several = versioned > 1
@@ -275,7 +275,7 @@ def _by_records(hot: Sequence[int]) -> tuple[int, int]:
 
 
 def folded(summaries: Iterable[Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
-    """What the shards told of each part, in one."""
+    """The shards' summaries of each part, merged."""
     found: dict[int, dict[str, Any]] = {}
     for each_summary in summaries:
         mine = found.setdefault(each_summary["part"], {"hot": [], **{name: Counter() for name in _HISTOGRAMS}})

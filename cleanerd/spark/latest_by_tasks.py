@@ -1,7 +1,7 @@
-"""Where the records lie that win their keys, found by many tasks: what a log takes that is too large for one of them.
+"""Finds the places of retained records with many tasks: for a log that is too large for one of them.
 
 Tasks scan segments and send on the best record of each key that they saw; a shard of the keys has the best of these;
-and where they lie goes to the task that reads those segments again.
+its place goes to the task that reads those segments again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _OF_WINNER: Final = ("has_version", "version", "offset", "file", "is_tombstone")
 SENT_ROWS: Final = 1 << 20
 _BLOCK_ROWS: Final = 1 << 15
 _SHARD_BYTES: Final = 64 << 20
-"""About as much of a log one shard of its keys stands for."""
+"""About as much of a log as one shard of its keys covers."""
 
 _BLOCKS: Final = pa.schema([("target", pa.int32()), ("rows", pa.binary())])
 _BLOCK_COLUMNS: Final = "target int, rows binary"
@@ -51,7 +51,7 @@ _PLACES: Final = pa.schema([("file", pa.int32()), ("offset", pa.int64())])
 def find_winners(
     session: SparkSession, logs: Sequence[Log], walks: Sequence[HeaderSummary], *, tombstones: bool
 ) -> tuple[DataFrame, list[tuple[SegmentFile, int]]]:
-    """Where the records lie that win their keys, for :func:`on_winners`: each file in one partition, sorted by file.
+    """The places of retained records, for :func:`on_winners`: each file in one partition, sorted by file.
 
     And the files by number, each with the number of its log. In a block of ``queries`` with blocks for rows.
     """
@@ -122,7 +122,7 @@ def best_of_shard(
     batches: Iterator[pa.RecordBatch],
     sent_rows: int = SENT_ROWS,
 ) -> Iterator[pa.RecordBatch]:
-    """Of each key of a shard the best of all: where it lies, by file; deleted keys only with ``tombstones``."""
+    """The best record of each key of a shard: its place, by file; deleted keys only with ``tombstones``."""
     waiting: list[Columns] = []
     rows = added = 0
     for batch in batches:
@@ -151,7 +151,7 @@ def _with_places(
 
 
 def _places(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """A batch a file: what the shards say of it, put together."""
+    """A batch per file: the shards' results, merged."""
     rows = (row for batch in batches for row in zip(batch.column(0).to_pylist(), batch.column(1), strict=True))
     for number, of_file in groupby(rows, key=lambda row: row[0]):
         offset = np.sort(np.concatenate([unpack(data.as_py())[1]["offset"] for _, data in of_file]))

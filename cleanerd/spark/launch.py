@@ -1,8 +1,8 @@
 """Starting Spark: the same command line once more, as the driver that ``spark-submit`` runs.
 
 ``cleanerd spark VERB ...`` starts ``spark-submit`` in a process group of its own and waits for it. A signal that ends
-cleanerd ends the whole group: ``spark-submit`` alone, told to stop, would leave its Python driver behind. Imports
-nothing of pyspark: what is missing is told before anything is started.
+cleanerd ends the whole group: ``spark-submit`` alone would leave its Python driver behind. Imports nothing of pyspark:
+a missing part is reported before anything is started.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ DRIVER_VARIABLE: Final = "_CLEANERD_SPARK_DRIVER"
 """Set in the environment of the driver, so that a verb knows that it is one. CLEANERD_ is for keys."""
 
 STDERR_VARIABLE: Final = "_CLEANERD_SPARK_STDERR"
-"""Where the driver asks for our standard error: ``spark-submit`` would mix it into the result on standard output."""
+"""Where the driver requests our standard error: ``spark-submit`` would mix it into the result on standard output."""
 
 DEFAULT_MASTER: Final = "local[*]"
 TASK_FAILURES: Final = 4
-"""As often a task is tried: Spark's default on a cluster, which ``local[N]`` alone has not."""
+"""How often a task is tried: Spark's default on a cluster, which ``local[N]`` alone lacks."""
 
 OLDEST_JAVA: Final = 17
 GRACE_SECONDS: Final = 20.0
@@ -44,7 +44,7 @@ NEEDED: Final = ("pyspark", "pyarrow", "pandas")
 
 _EMPTY: Final = "%"
 _READABLE: Final = "/=,:@[]*+"
-"""What needs no quoting besides letters and digits."""
+"""Characters that need no quoting besides letters and digits."""
 
 _LOCAL: Final = re.compile(r"local(?:\[(?P<threads>\*|[1-9][0-9]*)(?:,(?P<failures>[1-9][0-9]*))?\])?")
 _OTHER: Final = re.compile(r"(?:spark|k8s|mesos)://.+|yarn|local-cluster\[[0-9]+,[0-9]+,[0-9]+\]")
@@ -58,7 +58,7 @@ _QUIET: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""What ``--conf`` can say otherwise."""
+"""Defaults that ``--conf`` can override."""
 
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _HEAP: Final = "spark.driver.memory"
@@ -70,9 +70,11 @@ _OWN_WORKERS: Final = {"spark.python.daemon.module": "cleanerd.spark.worker_daem
 """Where the workers are this interpreter, which has it."""
 
 SAME_WORKERS: Final = "SPARK_SIMPLIFIED_TRACEBACK"
-"""What Spark puts into the environment of DataFrames' Python workers, and not of RDDs': so it keeps two sorts of them,
-each with a process that forks it. Where all have it there is one sort, and a job without a shuffle may be an RDD
-(``jobs.py``)."""
+"""A variable that Spark sets for DataFrames' Python workers, and not for RDDs'.
+
+So it has two kinds of workers, each with a process that forks it. If all have it there is one kind, and a job without a
+shuffle may be an RDD (``jobs.py``).
+"""
 
 _MASTERS: Final = "local[*], local[N], spark://HOST:PORT, yarn or k8s://HOST:PORT"
 _BY_CONNECT: Final = "Spark Connect runs no driver; call cleanerd.spark.Logs in Python, see docs/spark-source.md"
@@ -87,7 +89,7 @@ def checked_master(master: str) -> str:
     """``master`` as Spark takes it; ``local[N]`` with as many tries of a task as a cluster has.
 
     Raises:
-        ConfigError: it is no master.
+        ConfigError: it is not a master.
     """
     local = _LOCAL.fullmatch(master)
     if local is not None:
@@ -160,11 +162,11 @@ def submit(
 ) -> int:
     """Run ``script`` with ``arguments`` as a Spark driver; returns its exit code. ``is_short``: there is little to do.
 
-    On this machine Java's heap, and of ``local[*]`` how many tasks run at once, follow from the memory that is left;
-    whoever says one of them, or how Java runs, is taken at his word.
+    On this machine Java's heap, and for ``local[*]`` the number of simultaneous tasks, follow from the free memory. If
+    the user sets one of them, or Java's options, these values are used unchanged.
 
     Raises:
-        ConfigError: there is no Spark here, no such master, or the driver is to run elsewhere.
+        ConfigError: Spark is missing, the master is invalid, or the driver is to run elsewhere.
         MachineError: there is too little memory for a session here.
     """
     where = checked_master(master)
@@ -174,7 +176,7 @@ def submit(
             where=f"--conf {_DEPLOY_MODE}={conf[_DEPLOY_MODE]}",
             hint="start spark-submit yourself with cleanerd_driver.py: docs/spark-deploy.md, Cluster mode",
         )
-    # Said here, so that a spark-defaults.conf does not send the driver elsewhere.
+    # Set here, so that a spark-defaults.conf does not send the driver elsewhere.
     script_of_spark = require_spark()
     room = local_memory_budget() if is_local(master) and not _is_heap_configured(conf) else None
     where = _with_tasks(where, room)
@@ -187,7 +189,7 @@ def submit(
         process = subprocess.Popen(
             [*command, str(script), *quoted], env=inherited, start_new_session=True, stderr=subprocess.PIPE
         )
-        # Whoever asks Spark for its log gets all of it.
+        # A request for Spark's log gets all of it.
         lines = Forwarder(cast("IO[bytes]", process.stderr), whole=LOG_LEVEL in conf)
         try:
             status = process.wait()
@@ -207,7 +209,7 @@ def _with_tasks(master: str, room: Room | None) -> str:
 
 
 def _local_settings(master: str, room: Room | None, *, is_short: bool) -> dict[str, str]:
-    """For a session on this machine, where nobody has said otherwise."""
+    """For a session on this machine, where the user has not set them."""
     if not is_local(master):
         return {}
     settings = {f"spark.executorEnv.{SAME_WORKERS}": "1"}
@@ -222,12 +224,12 @@ def _local_settings(master: str, room: Room | None, *, is_short: bool) -> dict[s
 
 
 def _is_heap_configured(conf: Mapping[str, str]) -> bool:
-    """Whether somebody chose what Java takes."""
+    """Whether the user chose Java's heap."""
     return _HEAP in conf or "SPARK_DRIVER_MEMORY" in os.environ or _is_default(_HEAP)
 
 
 def _are_java_options_configured() -> bool:
-    """Whether somebody chose how Java runs: two collectors together, and it would not start."""
+    """Whether the user chose Java's options: two collectors together, and it would not start."""
     return not JAVAS_ENVIRONMENT.isdisjoint(os.environ) or _is_default(_JAVA_OPTIONS)
 
 
@@ -244,13 +246,13 @@ def _is_default(key: str) -> bool:
 def quoted_argument(argument: str) -> str:
     """``argument`` in ASCII, with nothing in it that ``spark-submit`` takes away.
 
-    Under the C locale Java reads question marks for all else, and its scripts lose what is empty.
+    Under the C locale Java reads other characters as question marks, and its scripts lose empty ones.
     """
     return quote_from_bytes(os.fsencode(argument), safe=_READABLE) or _EMPTY
 
 
 def unquoted_argument(text: str) -> str:
-    """What :func:`quoted_argument` was given."""
+    """The reverse of :func:`quoted_argument`."""
     return "" if text == _EMPTY else os.fsdecode(unquote_to_bytes(text))
 
 
@@ -266,7 +268,7 @@ def _local_tasks(master: str) -> int | None:
 def environment(inherited: Mapping[str, str], *, tasks: int | None, room: Room | None = None) -> dict[str, str]:
     """For the driver: executors run this interpreter unless the environment names another one.
 
-    ``tasks``: so many run at once, on this machine; None: elsewhere. The workers inherit it.
+    ``tasks``: number of simultaneous tasks on this machine; None: elsewhere. The workers inherit it.
     """
     result = {
         "PYSPARK_PYTHON": sys.executable,

@@ -1,8 +1,7 @@
-"""What lies in a log directory, for whoever only reads it: said so that no record is missed, or told that it is not.
+"""Lists a log directory for readers, so that no record is missed, or that is reported.
 
-Who cleans takes the old segments away and gives the new one its name in two steps. Whoever lists between them sees
-neither, and would read a log without their records as a whole one. Whoever takes a damaged checkpoint of log starts
-for none would read what was deleted.
+A swap removes the old segments and renames the new one in two steps. A listing in between shows neither, and would miss
+their records. A reader that ignores a damaged checkpoint of log starts would read deleted records.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ if TYPE_CHECKING:
 
 TRIES: Final = 20
 PAUSE_SECONDS: Final = 0.1
-"""A broker swaps in milliseconds; what is still there after these two seconds, nobody is at work on."""
+"""A broker swaps in milliseconds; a state that lasts two seconds is an interrupted one."""
 
 
 def surroundings_of(log_dir: Path) -> Surroundings:
     """The checkpoints of a log directory, when it is known where its logs start.
 
     Raises:
-        CorruptionError: the checkpoint that says it cannot be read: a broker takes the directory offline for this.
+        CorruptionError: the checkpoint cannot be read: a broker takes the directory offline for this.
         CleanerdError: a file cannot be read.
     """
     around = read_surroundings(log_dir, Findings())
@@ -58,19 +57,18 @@ def list_complete(path: Path) -> Listing:
         if not _is_between(listing):
             return listing
         if isinstance(path, RemotePath):
-            break  # a copy: nobody is at work there
+            break  # a copy: no process works there
         if number < TRIES - 1:
             time.sleep(PAUSE_SECONDS)
     raise RefusedError(
-        "a cleaning was cut off while it put a new segment in the place of old ones: which records there are, only the "
-        "broker's next start settles",
+        "a cleaning was cut off during a swap: which records there are, only the broker's next start settles",
         where=str(path),
         hint="start the broker once, or copy the directory again",
     )
 
 
 def _is_between(listing: Listing) -> bool:
-    """Whether old segments may be gone whose new one has not its name yet. With all of them there, nothing is."""
+    """Whether old segments may be gone while the new one lacks its name. Not if all of them are there."""
     found = [parsed for each in listing.leftovers if (parsed := parse_file_name(each.name)) is not None]
     waiting = [base for base, suffix in found if suffix == SEGMENT_SUFFIX + SWAP_SUFFIX]
     if not waiting:

@@ -1,7 +1,7 @@
-"""What is so small that a Spark session costs more than the work: this process does it by itself.
+"""The size below which this process works without a Spark session, which would cost more than the work.
 
-A session takes some ten seconds of CPU before its first record. So on a local master, where it would run on this very
-machine, a verb that finds little to read starts none; where it has to, Java is told that it will not live long.
+A session takes some ten seconds of CPU before its first record. So on a local master, where it would run on this
+machine, a command with little to read starts none; if it has to, Java is configured for a short life.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOCAL_BYTES: Final = 512 << 20
-"""Of segments: so much one core reads in a few seconds."""
+"""Bytes of segments that one core reads in a few seconds."""
 
 SHORT_BYTES: Final = 2 << 30
-"""Of segments: below, Java's second compiler costs more than what it makes faster."""
+"""Bytes of segments: below, Java's second compiler costs more than it saves."""
 
 _LEAST_ROWS: Final = 1 << 16
 _ROW_BYTES: Final = 512
 """A row of some 100 bytes, while it is joined to others, sorted and added up."""
 _OVERHEAD_BYTES: Final = 160 * MIB
-"""What Python and its libraries take, and read buffers."""
+"""Memory of Python, its libraries, and read buffers."""
 
 
 def local_rows(most: int) -> int:
@@ -44,7 +44,7 @@ def bytes_below(directories: Iterable[Path]) -> int:
     """Bytes of all files below ``directories`` that may hold records; of what cannot be listed, 0.
 
     Raises:
-        CleanerdError: a store cannot be asked.
+        CleanerdError: a store cannot be queried.
     """
     found = 0
     for directory in directories:
@@ -57,7 +57,7 @@ def bytes_below(directories: Iterable[Path]) -> int:
                     try:
                         found += os.stat(os.path.join(root, name), follow_symlinks=False).st_size
                     except OSError:
-                        continue  # gone meanwhile: whoever reads it tells
+                        continue  # gone meanwhile: reading it reports that
     return found
 
 
@@ -67,5 +67,5 @@ def is_little(read_bytes: int | None) -> bool:
 
 
 def is_short(read_bytes: int | None) -> bool:
-    """Whether a session for so much is over before Java has warmed up; None: not on this machine."""
+    """Whether a session for that much ends before Java has warmed up; None: not on this machine."""
     return read_bytes is not None and read_bytes <= SHORT_BYTES

@@ -33,8 +33,8 @@ _MOST_TOPICS: Final = 20
 class Log:
     """One partition in one log directory. ``high_watermark``: None when no checkpoint has it, and there are records.
 
-    ``clean_end``: up to where Kafka's cleaner came, None when no checkpoint says. ``snapshots``: where producer states
-    were written down that can be believed: all of them after a clean shutdown, else those of closed segments.
+    ``clean_end``: Kafka's cleaner checkpoint, None without an entry. ``snapshots``: the trusted producer snapshots: all
+    of them after a clean shutdown, else those of closed segments.
     """
 
     log_dir: Path
@@ -61,10 +61,10 @@ def find_logs(
     *,
     topics: Collection[str] = (),
 ) -> list[Log]:
-    """The partitions of ``log_dirs``, or those ``wanted``; ``rules_of`` a topic says what decides between its records.
+    """The partitions of ``log_dirs``, or those ``wanted``; ``rules_of`` a topic decides between its records.
 
-    Of a directory's partitions only those count that are ``chosen``. ``lister`` lists the files of each. Of each of
-    ``topics`` there has to be a partition.
+    Only a directory's ``chosen`` partitions are used. ``lister`` lists the files of each. Each of ``topics`` must have
+    a partition.
 
     Raises:
         ConfigError: there is none, a wanted one is missing, or one is in two directories: a replica, or a move. It
@@ -125,7 +125,7 @@ def _require_found(
 
 
 def _high_watermark(around: Surroundings, name: TopicPartition, segments: Sequence[SegmentFile]) -> int | None:
-    """What the checkpoint says; of a log without a byte, as one is that was made a moment ago, its beginning."""
+    """The checkpoint's entry; for a new log without a byte, its beginning."""
     found = around.of(HIGH_WATERMARK_CHECKPOINT, name)
     if found is None and not any(each.size_bytes for each in segments):
         return segments[-1].base
@@ -133,7 +133,7 @@ def _high_watermark(around: Surroundings, name: TopicPartition, segments: Sequen
 
 
 def known_clean_end(log: Log) -> int | None:
-    """What the directory says: Kafka's checkpoint, 0 without one. Of a topic with other rules it says nothing."""
+    """Kafka's checkpoint, 0 without one; unknown for a topic with other rules."""
     return (log.clean_end or 0) if log.rules == KAFKAS_RULES else None
 
 
@@ -160,10 +160,10 @@ def work_on(
     stable: bool = False,
     clean_end_of: Callable[[Log], int | None] = lambda _log: None,
 ) -> tuple[list[SegmentFile], list[tuple[int, Item]]]:
-    """The segments by number, and the work of scanning each of ``logs`` as its headers tell it.
+    """The segments by number, and the work of scanning each of ``logs`` by its headers.
 
-    ``stable``: only what is stable counts, and damaged bytes in it are an error. ``clean_end_of``: up to where a log is
-    clean, None: nobody knows.
+    ``stable``: only stable data is read, and damaged bytes in it are an error. ``clean_end_of``: up to where a log is
+    clean, None if unknown.
     """
     files: list[SegmentFile] = []
     items = []

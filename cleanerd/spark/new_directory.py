@@ -1,4 +1,4 @@
-"""A directory that nobody had before, for what is written whole or not at all."""
+"""A new directory that is written whole or not at all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TIMES: Final = 4
 
 
 def exists_already(target: Path) -> ConfigError:
-    """What is said of a ``target`` that is there."""
+    """The error for an existing ``target``."""
     return ConfigError("exists already", where=str(target), hint="name a new directory")
 
 
@@ -38,7 +38,7 @@ def make_new_directory(target: Path) -> None:
 def remove_attempts(place: Path) -> None:
     """Remove the directory in which tasks wrote; raises OSError.
 
-    An attempt that came second may still write: it comes back for what appears meanwhile, a few times.
+    A late second attempt may still write: repeat for new files, a few times.
     """
     for _ in range(_TIMES):
         with contextlib.suppress(OSError):

@@ -84,11 +84,12 @@ class Logs(api.ReadableLogs):
         """Write a cleaned copy of the compacted topics to the new directory or URL ``output``; the logs stay as is.
 
         Each partition is cleaned as ``cleanerd clean`` would clean a copy of it, by one task, and without a session by
-        this process. The manifest is put last; nothing counts without it. ``settings``, ``force``, ``from_start``,
+        this process. The manifest comes last; without it the output is incomplete. ``settings``, ``force``,
+        ``from_start``,
         ``now_ms``: as for :meth:`stage`. ``unclean``: the brokers were not stopped cleanly when the copies were made.
 
         Raises:
-            ConfigError: as :meth:`found`, or a setting is wrong, or ``output`` holds something or lies in a source.
+            ConfigError: as :meth:`found`, or a setting is wrong, or ``output`` is not empty or inside a source.
             RefusedError: another run was first to write there.
             CleanerdError: ``output`` cannot be written. What is in the way of a partition is in its result.
         """
@@ -105,11 +106,11 @@ class Logs(api.ReadableLogs):
         return clean_archive(self._spark, places, place, effective, self._wanted(found), options, advance=advance)
 
     def _named(self) -> list[Log]:
-        """As :meth:`found`; with those where a swap was cut off: what is in the way of a partition is in its result."""
+        """As :meth:`found`, with those of interrupted swaps: a partition's obstacle is in its result."""
         return self._found(partial(list_partition, deleted_too=True))
 
     def _settings(self, found: Sequence[Log], settings: Iterable[str]) -> Settings:
-        """The strategies of these logs, and what was said besides."""
+        """The strategies of these logs, and additional settings."""
         said = [
             f"topics.{topic}.{key}={value}"
             for topic in sorted({log.name.topic for log in found})
@@ -119,7 +120,7 @@ class Logs(api.ReadableLogs):
         return load_settings((), [*said, *settings])
 
     def _wanted(self, found: Sequence[Log]) -> PartitionSelection:
-        """Those that were asked for, if any were."""
+        """The requested ones, if any."""
         if self._topics is None and self._partitions is None:
             return EVERYTHING
         names = frozenset(log.name for log in found)

@@ -1,7 +1,7 @@
-"""pyspark as it is installed, and not as Spark ships it: out of a zip file nothing is compiled but anew, each time.
+"""Uses the installed pyspark instead of Spark's zip file, whose modules are compiled again each time.
 
-``spark-submit`` puts ``pyspark.zip`` in front of the module path of the driver and of the workers. Where it is the zip
-of the very package that is installed here, the package is the same and its compiled files are there.
+``spark-submit`` puts ``pyspark.zip`` in front of the module path of the driver and of the workers. If it is the zip of
+the installed package, the package is the same and its compiled files exist.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is cut into tasks, and into how many shards the keys: numbers of a Spark clean that no result depends on."""
+"""How a Spark cleaning is cut into tasks and shards of keys: numbers that do not change the result."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.plan import Source
 
 SPLIT_BYTES: Final = 128 << 20
-"""Of a segment one task reads so much at least: a task of nothing costs a tenth of a second."""
+"""Least part of a segment for one task: an empty task costs a tenth of a second."""
 
 LOCAL_BYTES: Final = 64 << 20
-"""What is smaller the driver cleans by itself, in less time than the jobs would take to start."""
+"""Below this size the driver cleans by itself, in less time than the jobs would take to start."""
 LOCAL_MASTER_BYTES: Final = 256 << 20
 """The same where tasks would run on the driver's own machine, and take its cores."""
 
 SINGLE_TASK_BYTES: Final = 1 << 30
-"""So much one task cleans alone where its keys fit one map, also where other cores are idle meanwhile."""
+"""Up to this size one task cleans alone if its keys fit one map, even if other cores are idle."""
 
 LEAST_TASK_BYTES: Final = 4 << 20
 LEAST_SHARD_BYTES: Final = 8 << 20
-"""Of map: keys are not cut finer than this only because there are cores left."""
+"""Least size of a map: idle cores alone are not a reason to cut keys finer."""
 
 COMBINED_RECORDS: Final = 1 << 20
-"""So many records of a split compete with each other before anything is shuffled; 60 MB."""
+"""Records of a split that compete with each other before anything is shuffled; 60 MB."""
 
 BLOCK_RECORDS: Final = 1 << 15
 """Rows of one block in a shuffle, about a megabyte."""
@@ -78,9 +78,9 @@ class Sizes:
 
 
 def first_sizes(plan: CleaningPlan, *, shards: int | None, cores: int, split_bytes: int) -> Sizes:
-    """What to begin with: enough shards for the keys that are expected, and for the cores when there are many keys.
+    """The first sizes: enough shards for the expected keys, and for the cores if there are many keys.
 
-    ``shards``: at least so many.
+    ``shards``: at least that many.
     """
     offsets = max(plan.end_offset - plan.first_dirty_offset, 0)
     entry_bytes = VERSIONED_ENTRY_BYTES if plan.rules.versioned else MAP_ENTRY_BYTES

@@ -1,4 +1,4 @@
-"""What is in a log, key by key: how many there are, what they weigh, what a cleaning would do and need."""
+"""The content of a log, key by key: number, size, and what a cleaning would do and need."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ if TYPE_CHECKING:
     from cleanerd.verify.listing import SegmentFile
 
 SHARES: Final = (0.5, 0.9, 0.99)
-"""Of the keys, at which records and bytes a key are told, besides the largest."""
+"""Shares of the keys whose records and bytes are reported, besides the largest."""
 
 MOST_KEYS: Final = 1 << 22
-"""So many keys this process counts at once when it is alone and has two gigabytes; more are counted in shards."""
+"""Keys that this process counts at once without a session and with two gigabytes; more are counted in shards."""
 
 _SENT_KEYS: Final = 1 << 18
-"""So many keys a task has counted when it sends them on; what it takes is theirs and ``ADDED_RECORDS`` rows more."""
+"""Counted keys that a task sends on; its memory is theirs plus ``ADDED_RECORDS`` rows."""
 _BLOCK_KEYS: Final = 1 << 15
 _SHARD_BYTES: Final = 64 << 20
-"""About as much of a log one shard of its keys stands for."""
+"""About as much of a log as one shard of its keys covers."""
 
 _LIVE: Final = ("part", "high", "low")
 
@@ -123,18 +123,18 @@ class Profile:
 
     @property
     def superseded_share(self) -> float:
-        """Of the records with a key."""
+        """Share of the records with a key."""
         return self.superseded / (self.keys + self.superseded) if self.keys else 0.0
 
     @property
     def dirty_share(self) -> float | None:
-        """Of the bytes; None where nobody knows."""
+        """Share of the bytes; None if unknown."""
         if self.dirty_bytes is None:
             return None
         return self.dirty_bytes / self.bytes if self.bytes else 0.0
 
     def document(self) -> dict[str, Any]:
-        """As JSON has it; ``damaged`` comes last."""
+        """As JSON; ``damaged`` comes last."""
         fields = {name: value for name, value in asdict(self).items() if name not in {"name", "damaged"}}
         return {
             "topic": self.name.topic,
@@ -215,7 +215,7 @@ def _counted(session: SparkSession, items: Sequence[tuple[int, Item]], topics: S
 def count_segment(
     shards: int, item: Item, scanned: Callable[[Item, pa.Schema], Iterator[pa.RecordBatch]] = scan
 ) -> Iterator[pa.RecordBatch]:
-    """What a task sends on of one :class:`SegmentWork`: counts, and its keys by shard, as packed columns."""
+    """A task's output for one :class:`SegmentWork`: counts, and its keys by shard, as packed columns."""
     tally = KeyTally(item["part"])
     for batch in scanned(item, WITH_TIMESTAMP):
         if tally.add(batch) >= _SENT_KEYS:
@@ -317,7 +317,7 @@ def _tallied(
 
 
 def _damaged(log: Log, walked: HeaderSummary, totals: RecordTotals, files: Sequence[SegmentFile]) -> tuple[str, ...]:
-    """What the headers tell, and what only decoding the records does."""
+    """Damage in headers, and damage that only decoding the records shows."""
     places = [*walked.damaged, *other_damage(walked.damaged, totals.damaged, files)]
     more = totals.numbers["damaged"] - len(totals.damaged)
     if more > 0:
@@ -363,7 +363,7 @@ def _profile(
         dirty_since_ms=totals.dirty_since_ms,
         written_span_ms=times.span_ms,
         written=tuple((span * times.span_ms, count) for span, count in sorted(times.counts.items())),
-        # As compressed as everything else in the segments.
+        # Compressed like everything else in the segments.
         saved_bytes=log.sealed_bytes * gone // unpacked if unpacked else 0,
         damaged=damaged,
         elsewhere=numbers.get("elsewhere", 0),

@@ -1,7 +1,7 @@
 """Which expired tombstones may go under a versioned strategy (U-1): the proof of ``cleaner/purge.py`` over executors.
 
-The tombstones that could go are put into maps by shard, and every other record that a reader could see, from log start
-to log end, is held against them. Of the log nothing but the hashes of its keys is moved, each once a split.
+Removable tombstones are put into maps by shard, and every other visible record, from log start to log end, is compared
+with them. Only the hashes of the log's keys are moved, each once per split.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _gather_source(
     for chunk in decoder.chunks(source, SegmentPart(split.start, split.end)):
         record = evidence.records
         rows = evidence.add(chunk)
-        # What goes in this round counts as well, but not what nobody sees or will see again (U-2).
+        # Records removed in this cleaning are compared too, but not invisible ones (U-2).
         end = rows.last if plan.rules.versioned else int(np.searchsorted(chunk.records.offset, plan.unproven_below))
         below = min(max(evidence.lasting_from - record, 0), end)
         mask = keyed_rows(chunk, ChunkRows(below, end, rows.excluded))
@@ -115,7 +115,7 @@ def _gather_tail(plan: CleaningPlan, sizes: Sizes, split: SegmentSplit, decoder:
 
 
 def prove(plan_text: str, sizes: Sizes, rows: Iterable[Row]) -> Iterator[Row]:
-    """One shard: out come the candidates that nothing else has the key of, by their numbers in their segments."""
+    """One shard: returns the candidates whose key nothing else has, by their numbers in their segments."""
     plan = plan_of(plan_text)
     with contextlib.closing(_PurgeProof(plan, sizes)) as proof:
         for row in rows:
@@ -152,7 +152,7 @@ class _PurgeProof:
             self._map.put_max(keys.hashes, OTHER_RECORD, known)
 
     def _hold_losers(self) -> None:
-        """Of several tombstones of one key the map holds the last; the others speak against it."""
+        """The map contains the last of a key's tombstones; the others make it wait."""
         if self._complete:
             return
         self._complete = True
@@ -171,7 +171,7 @@ class _PurgeProof:
 
 
 def guard(plan_text: str, facts: Mapping[int, str], rows: Iterable[Row]) -> Iterator[Row]:
-    """What the shards proved, back at its segments: a file each with the tombstones that may not go."""
+    """The shards' proofs, back at its segments: a file each with the tombstones that must stay."""
     plan = plan_of(plan_text)
     attempt = new_attempt()
     free: dict[int, list[bytes]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""What two sides say of each record: rows of ``record_scan.SCHEMA`` put together by offset, for who judges them.
+"""Matches both sides' records: rows of ``record_scan.SCHEMA`` by offset, for the rules.
 
 A judge compares records, then their keys, and returns :class:`PairFindings`, which add up.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class PairFindings:
-    """What was found in some records of a partition, and with :meth:`add` in all of them.
+    """The findings in some records of a partition, and with :meth:`add` in all of them.
 
     ``findings`` by kind, ``places``: the lowest offsets of each. ``numbers`` add up, of ``digests`` the bits do.
     """
@@ -47,7 +47,7 @@ class PairFindings:
         self.digests[name] = self.digests.get(name, 0) ^ int(np.bitwise_xor.reduce(values))
 
     def add(self, other: PairFindings, most: int) -> None:
-        """What was found in other records too."""
+        """Add the findings in other records."""
         self.findings.update(other.findings)
         self.numbers.update(other.numbers)
         for kind, at in other.places.items():
@@ -56,12 +56,12 @@ class PairFindings:
             self.digests[name] = self.digests.get(name, 0) ^ value
 
     def to_item(self) -> list[Any]:
-        """As JSON has it."""
+        """As JSON."""
         return [self.findings, self.places, self.numbers, self.digests]
 
     @classmethod
     def from_item(cls, item: Sequence[Any]) -> PairFindings:
-        """What :meth:`to_item` made ``item`` of."""
+        """The reverse of :meth:`to_item`."""
         findings, places, numbers, digests = item
         return cls(Counter(findings), places, Counter(numbers), digests)
 
@@ -71,11 +71,11 @@ _COMPARED: tuple[str, ...] = ("version", "digest_high", "digest_low", "attribute
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """The records of a partition, one a row, by offset: what either side says of each.
+    """The records of a partition, one per row, by offset: the columns of both sides.
 
-    ``befores``, ``afters``: so many times it is there. ``flags`` are :class:`RecordFact` of each side, 0 without it,
-    ``other`` columns are those of ``record_scan.SCHEMA``, and mean nothing where it is not. A record that is on a side
-    more than once has of each column the highest value. ``high``, ``low``: its key, as the side from before has it.
+    ``befores``, ``afters``: how often the record is there. ``flags`` are :class:`RecordFact` of each side, 0 without
+    it; ``other`` columns are those of ``record_scan.SCHEMA``, undefined without it. A record that a side has more than
+    once has the highest value of each column. ``high``, ``low``: its key, from the side before.
     """
 
     offset: NDArray[np.int64]

@@ -1,6 +1,6 @@
 """The records of a segment as columns for Spark: the kernel decodes, hashes and digests; no Python object per record.
 
-What the rows mean is said here once, as bits of ``flags``, so that the queries need to know neither offsets nor rules.
+The rows' meaning is defined here once, as bits of ``flags``, so that the queries need neither offsets nor rules.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 
 class RecordFact(IntFlag):
-    """What is known of a record where it lies.
+    """The facts about a record at its place.
 
     ``VISIBLE``: a consumer of committed records gets it. ``OPEN``: its transaction had no end yet. ``MAY_GO``: a
-    tombstone that a cleaning may have dropped. ``BELOW``: under the end of the cleaned part; ``CLEANED``: that end is
-    known; ``DIRTY``: not under its beginning. ``ATTRIBUTES``: the topic's rules depend on the attributes.
-    ``ALONE``: a tombstone goes only when nothing else has its key (U-1). ``DAMAGED``: no record at all.
+    tombstone that a cleaning may have removed. ``BELOW``: below the end of the clean section; ``CLEANED``: that end is
+    known; ``DIRTY``: not below its beginning. ``ATTRIBUTES``: the topic's rules depend on the attributes.
+    ``ALONE``: a tombstone is removed only when nothing else has its key (U-1). ``DAMAGED``: not a record.
     """
 
     BEFORE = 1
@@ -81,9 +81,9 @@ COLUMNS: Final = (
     "digest_low long, attributes int, size int, epoch int"
 )
 WITH_TIMESTAMP: Final = SCHEMA.append(pa.field("timestamp", pa.int64()))
-"""What :func:`scan` gives who asks for timestamps: as a consumer sees them, -1 without one."""
+"""The columns of :func:`scan` with timestamps: as a consumer sees them, -1 without one."""
 KEYS: Final = pa.schema(list(SCHEMA)[:7])
-"""What :func:`scan` gives who asks for no contents, whose digests it then does not make."""
+"""The columns of :func:`scan` without contents, whose digests are not computed then."""
 _POSITION_BITS: Final = 32
 
 
@@ -92,8 +92,8 @@ class SegmentWork:
     """One segment to read: what the task gets, as :meth:`to_item` sends it.
 
     ``part`` and ``file`` : the caller's numbers. ``sides``: bits of :class:`RecordFact`; records from ``both_from`` on
-    count for both. ``hidden``: [n][3] producer, first offset, end of what is not committed. ``clean_end`` and
-    ``now_ms`` are None when not known. Nothing is visible from ``bound`` on. ``strict``: damaged bytes are an error.
+    belong to both. ``hidden``: [n][3] producer, first offset, end of uncommitted data. ``clean_end`` and ``now_ms`` are
+    None if unknown. Nothing is visible from ``bound`` on. ``strict``: damaged bytes are an error.
     """
 
     part: int
@@ -113,7 +113,7 @@ class SegmentWork:
     strict: bool = False
 
     def to_item(self) -> Item:
-        """As JSON has it."""
+        """As JSON."""
         segment, rules = self.segment, self.rules
         return {
             "part": self.part,
@@ -177,7 +177,7 @@ class _Decoded(ChunkResult):
 
 
 def scan(item: Item, schema: pa.Schema = SCHEMA) -> Iterator[pa.RecordBatch]:
-    """The data records of one :class:`SegmentWork`, then what of the file is no records: rows of ``schema``.
+    """The data records of one :class:`SegmentWork`, then the bytes that are not records: rows of ``schema``.
 
     ``schema``: ``SCHEMA``, ``WITH_TIMESTAMP`` or ``KEYS``.
 
@@ -208,7 +208,7 @@ def scan(item: Item, schema: pa.Schema = SCHEMA) -> Iterator[pa.RecordBatch]:
 
 
 def decoder(rules: KeyRules, hash_key: bytes, *, with_digests: bool) -> Callable[[NDArray[np.uint8], int], _Decoded]:
-    """How a chunk is decoded: for :func:`walk`, which says what cannot be."""
+    """How a chunk is decoded: for :func:`walk`, which reports undecodable ones."""
 
     def decode(data: NDArray[np.uint8], position: int) -> _Decoded:
         chunk = rules.decode(data, position, hash_key, worker_batch_bytes())
@@ -278,7 +278,7 @@ def _facts(
     tombstone = rules.tombstones(kernel_flags, is_old)
     _, has_version = rules.versions(records)
     now_ms = -1 if work.now_ms is None else work.now_ms
-    # Whoever has a horizon keeps it, however many cleanings follow (C-49); the others may have got one and passed it.
+    # A horizon stays, however many cleanings follow (C-49); other records may have got one and passed it.
     may_be_late = (horizon == NO_HORIZON) | (work.now_ms is None)
     late = is_old | ((horizon != NO_HORIZON) & (horizon <= now_ms)) | (work.many_rounds & may_be_late)
     live = (offset >= work.log_start) & (offset < work.bound)
@@ -319,5 +319,5 @@ def _damage_rows(work: SegmentWork, positions: list[int], schema: pa.Schema) -> 
 
 
 def place_of(offset: int) -> tuple[int, int] | None:
-    """Number of the file and byte position that a negative offset stands for; None for an offset."""
+    """The file's number and byte position of a negative offset; None for an offset."""
     return None if offset >= 0 else divmod(-1 - offset, 1 << _POSITION_BITS)

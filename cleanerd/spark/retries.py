@@ -1,4 +1,4 @@
-"""How often and after which pauses a store or a schema registry is asked again, as the environment says."""
+"""How often a request to a store or schema registry is repeated, and after which pauses, by the environment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAUSE_SECONDS: Final = "CLEANERD_SPARK_PAUSE_SECONDS"
 """Variables in the environment of driver and executors."""
 
 _LONGEST_PAUSES: Final = 25
-"""A pause doubles until it is so many times the first."""
+"""A pause doubles up to this multiple of the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class RetryPolicy:
         return cls(max(int(number_in(TRIES, tries)), 1), number_in(PAUSE_SECONDS, 0.2))
 
     def pause_seconds(self, number: int, least_seconds: float = 0.0) -> float:
-        """The pause after try ``number`` (from 0), drawn at random so that tasks do not come back together."""
+        """The pause after try ``number`` (from 0), random so that tasks do not come back together."""
         longest = self.first_pause_seconds * _LONGEST_PAUSES
         pause = min(max(self.first_pause_seconds * 2**number, least_seconds), longest)
         return float(pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret

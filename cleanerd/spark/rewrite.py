@@ -44,7 +44,7 @@ class StagedByTask:
 
     @classmethod
     def of_json(cls, summary: Mapping[str, Any]) -> StagedByTask:
-        """From what :func:`rewrite` told."""
+        """From the summary of :func:`rewrite`."""
         files = {kind: FileFact(*fact) for kind, fact in summary["files"].items()}
         group = StagedGroup(summary["base"], summary["end"], tuple(summary["sources"]), files)
         return cls(group, summary["attempt"], summary["oversized"])

@@ -1,7 +1,7 @@
 """The rows that Spark moves: few and large, so that what Spark does for a row costs nothing.
 
-A row's ``payload`` is packed columns or JSON; ``target`` is the partition it goes to, ``kind``, ``segment``, ``split``
-and ``block`` say what it is and give it its place among those that arrive there.
+A row's ``payload`` is packed columns or JSON; ``target`` is its partition; ``kind``, ``segment``, ``split`` and
+``block`` identify it and sort it among the rows there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SCHEMA: Final = "target int, kind int, segment int, split int, block int, payloa
 
 # Kinds, in the order in which a shard deals with them.
 ERROR: Final = 0
-"""An error of ours as JSON: told to the driver instead of being tried again."""
+"""A cleanerd error as JSON: reported to the driver instead of being tried again."""
 FACTS: Final = 1
 """A split's evidence, on its way to its segment."""
 DIRTY: Final = 2
@@ -33,9 +33,9 @@ WINNERS: Final = 4
 SUPERSEDED: Final = 5
 """Records of the clean part whose key occurs in the dirty one."""
 WON: Final = 6
-"""Those of them that win all the same."""
+"""Those of them that are retained nevertheless."""
 RESULT: Final = 7
-"""What the driver gets."""
+"""A result for the driver."""
 
 MOST_BYTES: Final = 4 << 20
 MOST_ROWS: Final = 64
@@ -104,7 +104,7 @@ def error_row(error: CleanerdError, **more: Any) -> Row:
 
 
 def error_of(item: dict[str, Any]) -> CleanerdError:
-    """The error that an error row tells of: of the same class, whatever else it is made of where it is met."""
+    """The error of an error row: of the same class, with the data of the place where it is raised."""
     kind = getattr(errors, item["type"], CleanerdError)
     if not issubclass(kind, CleanerdError) or kind in {errors.AgentRefusalError, errors.ReportedError}:
         kind = CleanerdError

@@ -1,7 +1,7 @@
 """Task 1: a part of a segment decoded; its evidence, and the keys that compete, on their way to their shards.
 
-Control records, aborted data and what else takes no part is out before the combiner, or an aborted record could win
-over a committed one of its split.
+Control records, aborted data and other excluded records are out before the combiner, or an aborted record could
+supersede a committed one of its split.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _scan_split(plan: CleaningPlan, sizes: Sizes, split: SegmentSplit, decoder: 
             oddities.add(chunk, mask)
             yield from dirty.put(chunk, first, mask)
         if rows.first:
-            # Below the log start records are no candidates (U-2); under `offset` they are as any other.
+            # Records below the log start are ignored (U-2), except under `offset`.
             below = min(max(evidence.visible_from - first, 0), rows.first) if rules.versioned else 0
             yield from clean.put(chunk, first, keyed_rows(chunk, ChunkRows(below, rows.first, rows.excluded)))
     if evidence.disorder:

@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
 
 OTHER_PYTHON: Final = re.compile(r"No module named|PYTHON_VERSION_MISMATCH|Cannot run program|ImportError")
-"""Of an error: a Python worker is another interpreter than the one that has cleanerd."""
+"""The reason that a Python worker uses another interpreter than the one with cleanerd."""
 
 REQUIRED: Final = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_AN_ARROW_BATCH),
     "spark.sql.adaptive.enabled": "false",  # partitions are ours: a shard each, a segment each
     "spark.sql.session.timeZone": "UTC",
 }
-"""Settings of the session: whoever makes one elsewhere has to give it these."""
+"""Settings that a session made elsewhere needs."""
 
 
 @contextlib.contextmanager
 def spark_session(name: str) -> Iterator[SparkSession | None]:
-    """The driver's session: made here, or the one that is there, which is then left running. None: this is no driver.
+    """The driver's session: created here, or an existing one, which is left running. None: this is not a driver.
 
-    Master and memory come from ``spark-submit``; without it (tests, notebooks) from whoever made the session. A verb
-    runs in a process that is no driver when there is so little to do that it needs no Spark (``small.py``).
+    Master and memory come from ``spark-submit``; without it (tests, notebooks) from the creator of the session. Without
+    enough work for Spark a command runs in a process that is not a driver (``local_threshold.py``).
     """
     if not is_driver():
         yield None
@@ -58,7 +58,7 @@ def spark_session(name: str) -> Iterator[SparkSession | None]:
         with contextlib.suppress(Exception):
             session.stop()
         raise
-    # After a signal nothing is asked of Java any more: it had the same signal, and would keep us waiting.
+    # After a signal Java is not called any more: it had the same signal, and would delay us.
     session.stop()
 
 
@@ -85,7 +85,7 @@ def register_source(session: SparkSession, source: type[DataSource]) -> None:
     use_own_python(session)
     session.dataSource.register(source)
     try:
-        # Asks for the schema alone, so nothing is listed or read.
+        # Requests the schema alone, so nothing is listed or read.
         session.read.format(source.name()).load("/").schema  # noqa: B018
     except spark_errors() as error:
         if OTHER_PYTHON.search(str(error)) is None:

@@ -1,6 +1,6 @@
-"""What a session is asked for beside DataFrames, whether Java runs below this process or behind Spark Connect.
+"""Queries to a session beside DataFrames, whether Java runs below this process or behind Spark Connect.
 
-Connect has no ``sparkContext``: what a session of this process knows of its cluster is asked for in other ways there.
+Connect has no ``sparkContext``: facts about the cluster need other queries there.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 _MORE_THAN_CORES: Final = 1 << 20
 _OF_A_GROUP: Final = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 _cores: Final[WeakKeyDictionary[SparkSession, int]] = WeakKeyDictionary()
-"""Of sessions of Connect, as it takes a job to know."""
+"""Of Connect's sessions, as a job is needed to count them."""
 
 
 def is_connect(session: SparkSession) -> bool:
-    """Whether it is one of Spark Connect; asked without the libraries of Connect, which need not be there."""
+    """Whether it is one of Spark Connect; checked without Connect's libraries, which may be missing."""
     return type(session).__module__.startswith("pyspark.sql.connect.")
 
 
@@ -40,7 +40,7 @@ def cores_of(session: SparkSession) -> int:
     if not is_connect(session):
         return max(int(session.sparkContext.defaultParallelism), 1)
     if session not in _cores:
-        # A server tells nobody. A range has as many parts, if nobody says how many.
+        # A server does not report it. By default a range has as many parts.
         parts = session.range(_MORE_THAN_CORES).selectExpr("spark_partition_id()").distinct()
         _cores[session] = max(parts.count(), 1)
     return _cores[session]
@@ -48,9 +48,9 @@ def cores_of(session: SparkSession) -> int:
 
 @contextlib.contextmanager
 def job_group(context: SparkContext, group: str, said: str) -> Iterator[None]:
-    """Jobs of the block are of this group, called ``said``; those of this thread that follow are what they were before.
+    """The block's jobs belong to this group, called ``said``; later jobs of this thread have their earlier group.
 
-    After a signal, when Java may be gone or slow, nobody waits to tell it that.
+    After a signal, when Java may be gone or slow, this does not wait for it.
     """
     before = {key: context.getLocalProperty(key) for key in _OF_A_GROUP}
 
@@ -72,11 +72,11 @@ def job_group(context: SparkContext, group: str, said: str) -> Iterator[None]:
 def named_jobs(
     session: SparkSession, said: str, advance: Callable[[int], None], work_bytes: int, steps: int
 ) -> Iterator[Accumulator[int] | None]:
-    """Jobs of the block are called ``said`` on Spark's pages; ``advance`` is told how far they are, in ``work_bytes``.
+    """The block's jobs are called ``said`` on Spark's pages; ``advance`` receives their progress, in ``work_bytes``.
 
-    ``work_bytes`` are gone through ``steps`` times. To what the block gets, tasks add the bytes that they have read: a
-    job alone knows nothing of those that follow it. Connect has neither groups nor accumulators: there the name is a
-    tag, the block gets None, and each operation counts as a step.
+    ``work_bytes`` are read ``steps`` times. Tasks add the bytes that they have read to the block's value: a job alone
+    does not know the following ones. Connect has neither groups nor accumulators: there the name is a tag, the block
+    gets None, and each operation is a step.
     """
     name = f"cleanerd-{uuid.uuid4().hex}"
     if not is_connect(session):
@@ -95,7 +95,7 @@ def named_jobs(
 
 
 def require_driver_java(session: SparkSession, what: str) -> None:
-    """Of ``what`` the driver does to the logs themselves, with executors that it can end.
+    """The driver does ``what`` to the logs themselves, so it must be able to end its executors.
 
     Raises:
         ConfigError: it is a session of Spark Connect.

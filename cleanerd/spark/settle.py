@@ -1,7 +1,7 @@
-"""What the shards found out, back at its segment: the decision, or what is missing for one.
+"""The shards' results, back at its segment: the decision, or the missing facts for it.
 
-A segment is decided at once unless it holds transactions, which depend on the segments before it, or tombstones that
-must be shown to be free to go (U-1). Then its evidence becomes a file, and the driver gets what other segments have to
+A segment is decided at once unless it has transactions, which depend on earlier segments, or tombstones that must be
+proven removable (U-1). Then its evidence becomes a file, and the driver gets what other segments have to
 know: which producers it leaves with a transaction open, how many such tombstones there are.
 """
 
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 class DeferredSegment:
     """A segment that is to be decided when all others are known.
 
-    ``open_before``: producers with committed and with aborted transactions open where it begins. ``guard``: the file
-    that says which of its tombstones may not go; ``guard_all``: none of those that could.
+    ``open_before``: producers with committed and with aborted transactions open at its beginning. ``guard``: the file
+    of tombstones that must stay; ``guard_all``: all removable ones must.
     """
 
     segment: int
@@ -79,7 +79,7 @@ class _SegmentRows:
         self._first: list[int] = []
 
     def result(self, rows: Iterable[Row], splits: int) -> tuple[dict[str, Any] | None, list[Row]]:
-        """What the driver gets, None when a part is missing because of an error; and errors that came along.
+        """The driver's row, None if a part is missing because of an error; and the errors.
 
         Raises:
             DisorderedLogError: the parts do not follow each other.
@@ -102,7 +102,7 @@ class _SegmentRows:
 
     def _add_row(self, row: Row) -> None:
         if row.split != len(self._first):
-            return  # the one before is missing: its error has been told
+            return  # the previous one is missing: its error has been reported
         numbers, columns = unpack(row.payload)
         self._first.append(self._evidence.records)
         part = SegmentEvidence.of_columns(self._plan, self._source, numbers, columns)
@@ -149,7 +149,7 @@ def _packed(evidence: SegmentEvidence, records: RecordEvidence) -> bytes:
 
 
 def stored_facts(plan: CleaningPlan, segment: int, name: str) -> tuple[SegmentEvidence, RecordEvidence]:
-    """What :func:`settle` wrote of a segment.
+    """The content that :func:`settle` wrote for a segment.
 
     Raises:
         CorruptionError, CleanerdError: it cannot be read.

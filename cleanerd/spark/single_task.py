@@ -41,7 +41,7 @@ _SUMMARY_KEYS: Final = (
     "shards", "map_note", "map_entries", "index_seconds", "decide_seconds", "purge_note", "disorder_note",
     "next_purge_ms", "map_utilization", "index_note",
 )  # fmt: skip
-"""Of a :class:`Decision`, as it is."""
+"""Fields of a :class:`Decision`, unchanged."""
 
 
 def fits_one_map(plan: CleaningPlan) -> bool:
@@ -52,8 +52,8 @@ def fits_one_map(plan: CleaningPlan) -> bool:
 class SingleTaskCleaning(SparkCleaning):
     """One plan up to staged files, by one task or by a shuffle. A context: its work directory lives as long.
 
-    A log with so many batches and records that no task may know of all of them is shuffled after all (U-35), one whose
-    offsets go back is one task's (U-45).
+    A log whose batches and records exceed one task's memory is shuffled after all (U-35); one whose offsets go back is
+    one task's (U-45).
     """
 
     def __init__(self, *arguments: Any, is_whole: bool, **options: Any) -> None:
@@ -79,7 +79,7 @@ class SingleTaskCleaning(SparkCleaning):
         return Decision(segments=segments, oddities=oddities, **found["decision"])
 
     def staged_groups(self, staging: Staging) -> Iterator[tuple[StagedGroup, list[SegmentDecision]]]:
-        """As of :class:`Cleaning`: the task has staged them; here they are moved to where they belong."""
+        """As in :class:`Cleaning`: the task has staged them; here they are moved to their places."""
         if not self._is_whole:
             yield from super().staged_groups(staging)
             return
@@ -92,7 +92,7 @@ class SingleTaskCleaning(SparkCleaning):
             yield each.group, members
 
     def purged_keys(self) -> Iterator[NDArray[np.uint64]]:
-        """As of :class:`Cleaning`; the task has found them."""
+        """As in :class:`Cleaning`; the task has found them."""
         if not self._is_whole:
             yield from super().purged_keys()
             return

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotResult:
-    """What was written of a partition: ``keys`` records, as of ``end_offset`` (exclusive).
+    """A partition's snapshot: ``keys`` records, as of ``end_offset`` (exclusive).
 
     ``undecoded``: keys and values of them that could not be decoded.
     """
@@ -63,8 +63,8 @@ def write_snapshot(
     By the tasks of ``session`` or, without one, by this process. Files of a directory are written as they are
     (``snapshot_files.py``); to any other place Spark's own writer writes.
 
-    As of which offsets it is stands beside it, in ``_cleanerd``, which Spark's readers pass over: it is written last,
-    so a snapshot without it is not complete.
+    Its offsets are beside it, in ``_cleanerd``, which Spark's readers ignore: it is written last, so a snapshot without
+    it is not complete.
 
     ``tombstones``: deleted keys too, by the record that deletes them. ``whole_log``: up to the end of the log, whatever
     its high watermark, without what is not committed. ``decoding``: with the columns that it makes of keys and values;
@@ -121,7 +121,7 @@ def walked_logs(
 def counted_rows(
     session: SparkSession, target: str, decoding: Decoding | None
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """How many rows of each partition lie in ``target``, and how much in them is not decoded, which goes to its side.
+    """The number of rows of each partition in ``target``, and of undecoded ones, which go to its side.
 
     Raises:
         CorruptionError: more is not decoded than may be.
@@ -208,7 +208,7 @@ def latest_state(
     tombstones: bool = False,
     decoding: Decoding | None = None,
 ) -> DataFrame:
-    """The rows of the snapshot of ``logs``, whose headers tell ``walks``."""
+    """The rows of the snapshot of ``logs`` with the headers ``walks``."""
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - what this process does alone needs no pyspark
 
     winners, files = find_winners(session, logs, walks, tombstones=tombstones)

@@ -1,7 +1,7 @@
 """The latest state as Parquet files of a directory: a partition a task, by its offset map, or parts of a large one.
 
-A task writes under a name of its own beside the others, which no reader looks at; what it told of when it ended well
-becomes part of the state. So of a task that was tried twice one file counts. Without a session this process does the
+A task writes under a name of its own beside the others, which no reader uses; files that a successful task reported
+become part of the state. So of a task that was tried twice one file is used. Without a session this process does the
 same, one partition after the other.
 """
 
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from cleanerd.spark.values.decoding import Decoding
 
 UNDECODED: Final = "_undecoded"
-"""The sub-directory of what could not be decoded, which is no part of the state."""
+"""The sub-directory of undecodable records, which are not part of the state."""
 
 _DONE: Final = "_SUCCESS"
 """An empty file of Spark's: what writes is over."""
 _ATTEMPTS: Final = "_attempts"
-"""Where tasks write; gone when all is done."""
+"""The tasks' directory; removed when all is done."""
 _SUFFIX: Final = ".snappy.parquet"
 _WRITTEN: Final = pa.schema(list(STATE)[1:])
 """The topic is the name of a sub-directory."""
@@ -68,9 +68,9 @@ def write_files(
 ) -> dict[TopicPartition, tuple[int, int]]:
     """Write the state of ``logs`` below the new directory ``target``, which all tasks see.
 
-    Returns how many records each has, and how many keys and values of them could not be decoded. The topic is the name
-    of a sub-directory, and no column. What was written goes again when anything is raised. Many tasks read a log of
-    more than ``large_bytes``.
+    Returns the number of records of each, and of keys and values that could not be decoded. The topic is the name of a
+    sub-directory, not a column. Written files are removed when anything is raised. Many tasks read a log of more than
+    ``large_bytes``.
 
     Raises:
         ConfigError: ``target`` is there.
@@ -108,7 +108,7 @@ def _written_by_tasks(
     advance: Callable[[int], None],
     large_bytes: int,
 ) -> list[tuple[int, dict[str, Any]]]:
-    """What tasks tell of the files that they wrote, with the number of the log."""
+    """The tasks' reports on their files, with the number of the log."""
     items, large = [], []
     for number, (log, walked) in enumerate(zip(logs, walks, strict=True)):
         begin, size_bytes = max(log.log_start, log.segments[0].base), size_of_all([log])
@@ -128,7 +128,7 @@ def _written_by_tasks(
 
 
 def write_log(how: Mapping[str, Any], item: Item) -> Iterator[pa.RecordBatch]:
-    """The latest state of one log, written as a file; no file where there are no records, as with Spark.
+    """Write the latest state of one log as a file; no file without records, as with Spark.
 
     Raises:
         CorruptionError: it has bytes that cannot be read; or more cannot be decoded than may be.
@@ -143,7 +143,7 @@ def write_log(how: Mapping[str, Any], item: Item) -> Iterator[pa.RecordBatch]:
 def write_winners(
     how: Mapping[str, Any], places: Sequence[list[Any]], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The records whose file and offset come in, sorted by both, as a file for each log.
+    """Write the records with the given file and offset, sorted by both, as a file for each log.
 
     ``places``: the log's number, topic, partition and segment by file.
 
@@ -157,7 +157,7 @@ def write_winners(
 
 
 def _written(how: Mapping[str, Any], topic: str, rows: Iterable[pa.RecordBatch]) -> dict[str, Any]:
-    """Write ``rows`` to a new file, and what of them could not be decoded to another one; what came of it.
+    """Write ``rows`` to a new file, and undecodable ones to another; returns the report.
 
     Raises:
         ConfigError: the driver's directory is not there.
@@ -195,7 +195,7 @@ def _written(how: Mapping[str, Any], topic: str, rows: Iterable[pa.RecordBatch])
 def _rename_files(
     target: Path, logs: Sequence[Log], summary: Iterable[tuple[int, Mapping[str, Any]]]
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Give the files that tasks told of their names."""
+    """Rename the reported files to their final names."""
     counts: dict[TopicPartition, tuple[int, int]] = {}
     for number, each in summary:
         name = logs[number].name
@@ -218,7 +218,7 @@ def _rename_undecoded(target: Path, paths: Sequence[str]) -> None:
 
 
 def write_offsets(rows: Sequence[Mapping[str, Any]], target: Path) -> None:
-    """Say in ``target`` of each partition from and up to which offset the snapshot speaks; last, and whole or not.
+    """Write to ``target`` the offsets from and up to which the snapshot covers each partition; last, and whole or not.
 
     Raises:
         CleanerdError: it cannot be written.

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _JAVAS_BY_CONNECT: Final = frozenset({"SparkConnectGrpcException", "SparkException", "UnknownException"})
-"""What a client of Spark Connect makes of errors that it has no class for; by name, as its libraries may be away."""
+"""A Connect client's classes for unknown errors; by name, as its libraries may be missing."""
 
 _OF_A_CHANNEL: Final = re.compile(r'^\s*details = "(.+)"$', re.MULTILINE)
-"""What a call to a server of Connect came to, among lines about the call."""
+"""The status of a call to a Connect server, among lines about the call."""
 
 _IS_OTHER_RELEASE: Final = re.compile(r"a plan of format .* this is|No module named 'cleanerd")
 _OTHER_RELEASE: Final = (
@@ -26,7 +26,7 @@ _OTHER_RELEASE: Final = (
 
 @contextlib.contextmanager
 def require_java() -> Iterator[None]:
-    """In the block Java is asked for something, and no file is read: what a socket says is not about a log.
+    """The block calls Java and reads no file: an error of a socket is not about a log.
 
     Raises:
         MachineError: Java is gone.
@@ -42,9 +42,9 @@ def require_java() -> Iterator[None]:
 
 
 def spark_errors() -> tuple[type[Exception], ...]:
-    """What a job raises: Spark's own errors; and Java's, of a worker that was killed or an executor that was lost.
+    """The exceptions of a job: Spark's own errors; and Java's, of a killed worker or a lost executor.
 
-    Asked for where there is a session: what this process does alone needs no pyspark.
+    Imported with a session only: this process alone needs no pyspark.
     """
     from py4j.protocol import Py4JJavaError  # noqa: PLC0415
     from pyspark.errors import PySparkException  # noqa: PLC0415
@@ -53,7 +53,7 @@ def spark_errors() -> tuple[type[Exception], ...]:
 
 
 def is_javas(error: BaseException) -> bool:
-    """Whether it is none of Spark's own errors: pages of Java, or of a server's channel, that tell a user nothing."""
+    """Whether it is not one of Spark's own errors: pages of Java's, or a channel's, text that does not help a user."""
     from py4j.protocol import Py4JJavaError  # noqa: PLC0415
 
     of_connect = type(error).__module__.endswith("errors.exceptions.connect")

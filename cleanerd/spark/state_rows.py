@@ -55,7 +55,7 @@ def place_of_file(file: SegmentFile, name: TopicPartition) -> list[Any]:
 def read_winners(
     places: Sequence[list[Any]], decoding: Any, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The records whose file and offset come in, sorted by both; ``places``: topic, partition and segment by file.
+    """The records with the given file and offset, sorted by both; ``places``: topic, partition and segment by file.
 
     Raises:
         CorruptionError: a segment is not what it was when its winners were found; or more cannot be decoded

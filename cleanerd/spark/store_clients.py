@@ -1,4 +1,4 @@
-"""Which file system of pyarrow's a URL means, and what the environment says of it: who we are, and another server."""
+"""The pyarrow file system of a URL, with the environment's settings: credentials, and another server."""
 
 from __future__ import annotations
 
@@ -29,15 +29,14 @@ AZURITE: Final = {
     "AccountKey": "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==",
     "BlobEndpoint": "http://127.0.0.1:10000/devstoreaccount1",
 }
-"""What ``UseDevelopmentStorage=true`` means, as Microsoft documents it."""
+"""The meaning of ``UseDevelopmentStorage=true``, as Microsoft documents it."""
 
 
 def client_of(scheme: str, host: str, tries: int) -> pafs.FileSystem:
-    """The file system of ``SCHEME://HOST``; ``tries``: of each of its requests, where its library can be told so.
+    """The file system of ``SCHEME://HOST``; ``tries``: of each request, if its library supports that.
 
     Raises:
-        ConfigError: a setting of the environment makes no sense.
-        OSError, ArrowException, ValueError: what the library says.
+        ConfigError: an invalid setting of the environment. OSError, ArrowException, ValueError: the library's errors.
     """
     import pyarrow.fs as pafs  # noqa: PLC0415 - what is local needs none
 
@@ -87,7 +86,7 @@ def _s3(bucket: str, tries: int) -> pafs.FileSystem:
     if region:
         settings["region"] = region
     elif not endpoint:
-        # The bucket's own, which Amazon tells anybody; who may not reach it has it in the configuration.
+        # The bucket's own region, which Amazon reports to everyone; without access it is in the configuration.
         with contextlib.suppress(OSError):
             settings["region"] = pafs.resolve_s3_region(bucket)
     if endpoint:
@@ -110,13 +109,13 @@ def _gs(tries: int) -> pafs.FileSystem:
     if emulator:
         scheme, address = _endpoint("STORAGE_EMULATOR_HOST", emulator, "http")
         settings = {"endpoint_override": address, "scheme": scheme, "anonymous": True}
-    # This library is told how long it may try, in whole seconds; who reads asks again himself.
+    # This library has a time limit for its tries, in whole seconds; reads are repeated here.
     limit = timedelta(seconds=ANSWER_SECONDS if tries > 1 else 1)
     return pafs.GcsFileSystem(**settings, retry_time_limit=limit)
 
 
 def _azure(host: str) -> pafs.FileSystem:
-    """Of the account that a URL names. By its name and not by the URL, in which pyarrow knows one cloud alone."""
+    """The account of a URL. By its name and not by the URL, for which pyarrow knows one cloud alone."""
     import pyarrow.fs as pafs  # noqa: PLC0415
 
     account, suffix = account_of(host, f"abfs{SEPARATOR}{host}")
@@ -132,7 +131,7 @@ def _connection_string() -> dict[str, str]:
     values = dict(each.strip().partition("=")[::2] for each in fields if "=" in each)
     if values.get("UseDevelopmentStorage", "").lower() == "true":
         return AZURITE
-    if "AccountName" not in values and "BlobEndpoint" in values:  # so the portal says a signature
+    if "AccountName" not in values and "BlobEndpoint" in values:  # the portal's form of a signature
         url = urlsplit(values["BlobEndpoint"])
         values["AccountName"] = url.path.strip("/") or url.netloc.partition(".")[0]
     return values
@@ -144,7 +143,7 @@ def _azure_options(account: str, values: dict[str, str]) -> dict[str, Any]:
     scheme = values.get("DefaultEndpointsProtocol", "https")
     if "EndpointSuffix" in values:
         if not _is_address(values["EndpointSuffix"]):
-            raise ConfigError("EndpointSuffix in AZURE_STORAGE_CONNECTION_STRING is no address")
+            raise ConfigError("EndpointSuffix in AZURE_STORAGE_CONNECTION_STRING is not an address")
         settings = {f"{kind}_storage_authority": f".{kind}.{values['EndpointSuffix']}" for kind in ("blob", "dfs")}
     if "BlobEndpoint" in values:
         url = urlsplit(values["BlobEndpoint"])
@@ -161,7 +160,7 @@ def _azure_options(account: str, values: dict[str, str]) -> dict[str, Any]:
             }
         else:
             raise ConfigError(
-                f"BlobEndpoint in AZURE_STORAGE_CONNECTION_STRING is no address of {account}",
+                f"BlobEndpoint in AZURE_STORAGE_CONNECTION_STRING is not an address of {account}",
                 hint=f"https://{account}.blob.SUFFIX, or http://HOST:PORT/{account}",
             )
     settings |= {"blob_storage_scheme": scheme, "dfs_storage_scheme": scheme}
@@ -173,12 +172,12 @@ def _azure_options(account: str, values: dict[str, str]) -> dict[str, Any]:
 
 
 def _endpoint(name: str, text: str, scheme: str = "https") -> tuple[str, str]:
-    """Scheme and address of the server in the variable ``name``, with the scheme that is meant where none is said.
+    """Scheme and address of the server in the variable ``name``, with a default scheme.
 
     Raises:
         ConfigError: it is none.
     """
     values, _, address = text.rpartition(SEPARATOR)
     if not _is_address(address.partition("/")[0]):
-        raise ConfigError(f"{name} is no address of a server", hint="https://HOST:PORT, without a login")
+        raise ConfigError(f"{name} is not a server's address", hint="https://HOST:PORT, without a login")
     return values or scheme, address.rstrip("/")

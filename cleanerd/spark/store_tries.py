@@ -1,4 +1,4 @@
-"""What a store answers that is no answer: what is asked again, and what is told, without what may be a secret."""
+"""A store's failures: which are tried again, and which are reported, without possible secrets."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ T = TypeVar("T")
 TRIES: Final = 8
 
 ERRORS: Final = (OSError, NotImplementedError, ValueError, pa.ArrowException)
-"""What pyarrow raises when a store or its library does not do what was asked."""
+"""The exceptions of pyarrow when a store or its library fails."""
 
-_HADOOP: Final = "what Hadoop says of it stands on standard error, a task's on its executor's"
+_HADOOP: Final = "Hadoop's own message is on standard error, a task's on its executor's"
 
 _ABSENT: Final = re.compile("No such file or directory")
-"""What Google's library says without the number of that error."""
+"""The message of Google's library without the number of that error."""
 
 _OBJECT_GONE: Final = re.compile(r"NO_SUCH_KEY|\[BlobNotFound\]|RESOURCE_NOT_FOUND during GetObject")
-"""The last is the status alone: pyarrow has S3's answer written to the memory that waits for the object's bytes, and
-the library reads all of it; where older bytes lie behind the answer, it finds no error in it."""
+"""The last is the status alone.
+
+pyarrow writes S3's answer to the memory for the object's bytes. If older bytes follow it, the library finds no error.
+"""
 
 _TOO_SHORT: Final = re.compile(r"INVALID_RANGE|\[InvalidRange\]|Read out of bounds|status code: 416|HTTP status 416")
 """By whole words: the number alone may be a part of a position or of a request's name."""
@@ -49,11 +51,11 @@ _DENIED: Final = re.compile(
 
 
 def tried(path: RemotePath, what: str, call: Callable[[], T], *, whole: int | None = None) -> T:
-    """The answer of a store, asked again a few times when it has none. ``whole``: so many bytes are an answer.
+    """The store's answer, with a few retries. ``whole``: an answer has that many bytes.
 
     Raises:
         SegmentChangedError: the object is gone, or shorter.
-        ConfigError: there is no such bucket or directory, or we may not look.
+        ConfigError: the bucket or directory does not exist, or access is denied.
         MachineError: nothing helped.
     """
     policy = RetryPolicy.from_environment(tries=TRIES)
@@ -72,13 +74,13 @@ def tried(path: RemotePath, what: str, call: Callable[[], T], *, whole: int | No
             if whole is None or len(answer) == whole:  # type: ignore[arg-type]
                 return answer
             if number == policy.tries - 1:
-                raise changed(f"it became shorter: {whole} bytes were asked for, {len(answer)} came", str(path))  # type: ignore[arg-type]
+                raise changed(f"it became shorter: {whole} bytes were requested, {len(answer)} came", str(path))  # type: ignore[arg-type]
         time.sleep(policy.pause_seconds(number))
     raise AssertionError
 
 
 def is_absence(error: Exception) -> bool:
-    """Whether it says that nothing has the name."""
+    """Whether it means that the name does not exist."""
     return isinstance(error, FileNotFoundError) or _ABSENT.match(str(error)) is not None
 
 
@@ -91,11 +93,11 @@ def _absent(path: RemotePath, what: str, error: Exception) -> CleanerdError:
 
 
 def raise_if_final(path: RemotePath, error: Exception) -> None:
-    """To ask again would not help.
+    """Raise errors that a retry would not fix.
 
     Raises:
         SegmentChangedError: the object is gone, or shorter.
-        ConfigError: there is no such bucket, we may not look, or a library lacks something.
+        ConfigError: the bucket does not exist, access is denied, or a library lacks something.
     """
     text = re.sub(r"'[^']*'", "", str(error))  # a topic may be called what an error is
     if _GONE.search(text):
@@ -104,7 +106,7 @@ def raise_if_final(path: RemotePath, error: Exception) -> None:
         raise ConfigError(
             "the store refuses: no credentials, wrong ones, or ones that may not read this",
             where=str(path),
-            hint="the store's own library looks for them in the environment or its files, on every executor",
+            hint="the store's own library searches them in the environment or its files, on every executor",
         ) from None
     if _OBJECT_GONE.search(text):
         raise changed("it is gone", str(path)) from None
@@ -120,5 +122,5 @@ def no_bucket(path: RemotePath) -> CleanerdError:
 
 
 def brief(error: Exception) -> str:
-    """A line of it, without what stands after a question mark, signatures, or before an address, logins."""
+    """A line of it, without signatures, after a question mark, and logins, before an address."""
     return re.sub(r"\?\S*|(?<=//)[^/@\s]*@", "", str(error).split("\n", maxsplit=1)[0])[:300]

@@ -1,11 +1,11 @@
 """Object stores and other file systems, through pyarrow: ``s3``, ``gs``, ``abfs`` and ``hdfs``.
 
-What is written to one is written by ``archive/target.py``.
+``archive/target.py`` writes to one.
 
-A file is fetched in ranges of some megabytes, one ahead of the reader, so that a task holds two of them and nothing on
-disk. What fails for a moment is tried again, a few times. Who we are is what the library of the store finds in its own
-places (environment, configuration files, the machine's role): a URL with credentials in it is refused, and no message
-repeats what may be one.
+A file is fetched in ranges of some megabytes, one ahead of the reader, so that a task has two of them and nothing on
+disk. Transient failures are tried again, a few times. The store's library finds credentials in its own places
+(environment, configuration files, the machine's role): a URL with credentials in it is refused, and no message repeats
+possible ones.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 
 SCHEMES: Final = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "gcs": "gs", "abfs": "abfs", "abfss": "abfss",
                   "hdfs": "hdfs", "viewfs": "viewfs"}  # fmt: skip
-"""As a URL may say it, and as we do."""
+"""Schemes in URLs, and cleanerd's names for them."""
 
 AHEAD_BYTES: Final = 8 << 20
-"""So much is fetched at once while a file is read from one end to the other."""
+"""Bytes to fetch at once while a file is read from one end to the other."""
 
 LEAST_BYTES: Final = 64 << 10
 _HEAD_BYTES: Final = 64
 PART_TRIES: Final = 3
-"""Of a part of an object that is sent; all of the object is tried as often as anything else."""
+"""Tries of a part of an object that is sent; the whole object is tried as often as anything else."""
 
 _RENAME: Final = "rename it, or keep it elsewhere"
 
@@ -58,7 +58,8 @@ class StorePath(RemotePath):
 
     def files_below(self, *, complete: bool = False) -> list[RemotePath]:
         """By requests of the store for all levels."""
-        # Microsoft's library never ends where a directory has no name, as of ``DIR//FILE``: it is asked level by level.
+        # Microsoft's library never ends where a directory has no name, as of ``DIR//FILE``: it is listed level by
+        # level.
         by_levels = self.parts[0].startswith("abfs")
         found: list[RemotePath] = []
         places: list[StorePath] = [self]
@@ -92,7 +93,7 @@ class StorePath(RemotePath):
 
     @property
     def writing_system(self) -> pafs.FileSystem:
-        """The same to write with: it sends a part of an object again, where one who reads asks again himself."""
+        """The same for writing: it sends a part of an object again, while reads are repeated here."""
         return _system(os.getpid(), self.parts[0].removesuffix(":"), self.parts[1], PART_TRIES)
 
     @property
@@ -107,8 +108,8 @@ class StorePath(RemotePath):
     def _status_once(self) -> StoreEntry | None:
         """As :meth:`status`, once, with the errors of the library.
 
-        Google's library says that nothing is there when it is throttled, libhdfs when the name node does not answer,
-        and Azure's overlooks a directory beside which ``NAME-2`` lies: it is listed before that is believed.
+        Google's library reports an absent name when it is throttled, libhdfs when the name node does not answer, and
+        Azure's overlooks a directory beside ``NAME-2``: the parent is listed before that is trusted.
         """
         info = self.system.get_file_info(self.inner)
         if info.type.name == "NotFound" and self.parts[0] != "s3:":
@@ -128,8 +129,8 @@ class StorePath(RemotePath):
         return child
 
     def _list(self, *, recursive: bool = False) -> list[tuple[str, StoreEntry]]:
-        """What lies in it, or anywhere below it, by the names that the store has for it, from here on."""
-        # Google's library leaves out a directory for which no object of its own stands, and asks for all below anyway.
+        """The entries in it, or anywhere below it, by the store's names, relative to here."""
+        # Google's library leaves out a directory without an object of its own, and requests all below anyway.
         is_flat = self.parts[0] == "gs:" and not recursive
         above = len(self.inner.rstrip("/")) + 1
         selector = _selector(self.inner, recursive=recursive or is_flat)
@@ -164,7 +165,7 @@ def path_of(text: str | Path) -> Path:
     """The path that ``text`` names: of this machine, or a URL's.
 
     Raises:
-        ConfigError: a URL that nobody here can read, or with credentials in it.
+        ConfigError: an unsupported URL, or one with credentials in it.
     """
     if isinstance(text, Path):
         return text
@@ -219,14 +220,14 @@ def matching(pattern: Path) -> list[Path]:
     if not there:
         bucket = StorePath(*pattern.parts[:2])
         is_there = True
-        with contextlib.suppress(CleanerdError):  # not everybody may ask for it
+        with contextlib.suppress(CleanerdError):  # the permission for it may be missing
             is_there = bucket.status() is not None
         raise ConfigError("no such directory", where=str(pattern)) if is_there else no_bucket(pattern)
     return list(there)
 
 
 class _StoreFile(Ranges):
-    """One object. Held are the last range and, from the second one in a row on, the next, fetched meanwhile."""
+    """One object. In memory are the last range and, from the second one in a row on, the next, fetched meanwhile."""
 
     def __init__(self, path: StorePath, upto: int) -> None:
         super().__init__()
@@ -244,7 +245,7 @@ class _StoreFile(Ranges):
         self._upto = upto
 
     def _open_with_size(self) -> tuple[pa.NativeFile, int]:
-        """The open file and its size, which Google's library says of none whose first answer failed."""
+        """The open file and its size, which Google's library reports as none after a failed first answer."""
         file = self._path.system.open_input_file(self._path.inner)
         return file, file.size()
 
@@ -288,12 +289,12 @@ class _StoreFile(Ranges):
         self._require_parts()
 
     def _require_parts(self) -> None:
-        """Google's library and Microsoft's take all of an object, where it comes, for the part that they asked for."""
+        """Google's library and Microsoft's accept a whole object as the requested part."""
         if not self._has_jumped or self._path.parts[0] not in ("gs:", "abfs:", "abfss:"):
             return
         head = self._head or self._fetch(0, _HEAD_BYTES)
         if self._fetch(1, len(head) - 1) != head[1:]:
-            raise self._no_ranges("comes whole where a part of it is asked for")
+            raise self._no_ranges("comes whole although a part of it was requested")
 
     def close(self) -> None:
         """Give back what it held."""
@@ -321,7 +322,7 @@ class _StoreFile(Ranges):
         return memoryview(data)[position - start :]
 
     def _arriving(self, position: int) -> tuple[int, bytes] | None:
-        """What was fetched ahead, if ``position`` lies in it."""
+        """The range fetched ahead, if ``position`` is in it."""
         ahead, self._ahead = self._ahead, None
         if ahead is None or not ahead[0] <= position < ahead[0] + ahead[1]:
             return None
@@ -347,7 +348,7 @@ def _listed(info: pafs.FileInfo) -> StoreEntry:
 
 
 def _time(text: str) -> datetime:
-    """As HTTP writes it, or as ISO does."""
+    """In HTTP's form, or in ISO's."""
     with contextlib.suppress(ValueError):
         return parsedate_to_datetime(text)
     found = datetime.fromisoformat(text)

@@ -1,4 +1,4 @@
-"""Which rules decide between the records of a key, as somebody who writes PySpark says it: by topic."""
+"""The rules that decide between the records of a key, as a PySpark user states them: by topic."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ORIGIN: Final = "strategies"
 
 @dataclass(frozen=True, slots=True)
 class Strategies:
-    """What was said, by topic; ``default`` holds for all others. Kafka's rules where nothing is said."""
+    """The given rules, by topic; ``default`` for all others. Kafka's rules if none are given."""
 
     by_topic: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     default: Mapping[str, str] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Strategies:
         """Those of ``topic``.
 
         Raises:
-            ConfigError: what was said of it does not go together.
+            ConfigError: the given values contradict each other.
         """
         keys = self.by_topic.get(topic, self.default)
         if not keys or topic in NEVER_CLEANED:

@@ -1,8 +1,9 @@
-"""Standard error of a Spark driver: the stream that cleanerd itself was started with, and what Spark says on its own.
+"""Standard error of a Spark driver: cleanerd's original stream, and Spark's own messages.
 
-``spark-submit`` joins both streams of the driver into standard output, which belongs to the result. So the driver asks
-for our standard error and gets the open file itself: opened anew by name it would have a position of its own, and in a
-file both would write over each other. What Java says comes through a pipe, without the lines that every start prints.
+``spark-submit`` joins both streams of the driver into standard output, which belongs to the result. So the driver
+requests our standard error and gets the open file itself: opened again by name it would have a position of its own, and
+in a file both would overwrite each other. Java's messages come through a pipe, without the lines that every start
+prints.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ _PRELUDE: Final = re.compile(
     rb"Setting (?:default|Spark) log level to |To adjust logging level use |"
     rb"[0-9/]{8} [0-9:]{8} (?:INFO |WARN (?:NativeCodeLoader|Utils): )"
 )
-"""What Spark and Java print at each start, before the log level that was asked for counts."""
+"""Lines that Spark and Java print at each start, before the requested log level applies."""
 
 
 class StderrServer:
-    """Gives this process's standard error to the first who asks at ``address`` and has this process's user."""
+    """Gives this process's standard error to the first client at ``address`` with this process's user."""
 
     def __init__(self) -> None:
         self.address = f"cleanerd-spark-{secrets.token_hex(16)}"
@@ -51,7 +52,7 @@ class StderrServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # wakes up who waits in accept
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes up the thread in accept
         self._socket.close()
 
     def _serve(self) -> None:
@@ -66,7 +67,7 @@ class StderrServer:
 
 
 def adopt_stderr(address: str) -> bool:
-    """Make the standard error of whoever listens at ``address`` this process's; False when nobody does."""
+    """Make the standard error of the listener at ``address`` this process's; False without a listener."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asker:
             asker.settimeout(_PATIENCE_SECONDS)
@@ -81,7 +82,7 @@ def adopt_stderr(address: str) -> bool:
 
 
 class Forwarder:
-    """Passes the lines of ``source`` on to standard error, all of them or those that say something (``whole``)."""
+    """Passes the lines of ``source`` on to standard error, all of them or the useful ones (``whole``)."""
 
     def __init__(self, source: IO[bytes], *, whole: bool) -> None:
         self._source = source

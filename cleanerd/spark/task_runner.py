@@ -1,4 +1,4 @@
-"""Work dealt out to Python workers: items with a weight, packed into tasks, and what each task says as Arrow batches.
+"""Distributes work to Python workers: items with a weight, packed into tasks, whose results are Arrow batches.
 
 A Python task costs some 80 ms even when it does nothing, so small segments share one; a segment is never cut.
 """
@@ -30,13 +30,13 @@ TASK_BYTES: Final = 128 * 1024 * 1024
 Item: TypeAlias = "Mapping[str, Any]"
 """One piece of work, as JSON has it."""
 Worker: TypeAlias = "Callable[[Item], Iterator[pa.RecordBatch]]"
-"""What a task does with a piece."""
+"""A task's function for a piece."""
 
 ROWS_AN_ARROW_BATCH: Final = 8
 """For rows that are blocks of up to some megabytes: Spark's default of 10 000 of them would not fit any memory."""
 
 NUMBERED_COLUMNS: Final = "number int, found string"
-"""Of what :func:`numbered_row` makes a row."""
+"""The columns of :func:`numbered_row`."""
 
 _RAISED: Final = re.compile(r"^cleanerd\.errors\.(\w+): (.*)$", re.MULTILINE)
 _SETTINGS: Final = {
@@ -45,7 +45,7 @@ _SETTINGS: Final = {
 
 
 def ignore_progress(_bytes: int) -> None:
-    """Progress that nobody looks at."""
+    """Ignore all progress reports."""
 
 
 _read_bytes: Final[ContextVar[Accumulator[int] | None]] = ContextVar("read_bytes", default=None)
@@ -62,15 +62,15 @@ def queries(
     steps: int = 2,
     rows_a_batch: int = 65536,
 ) -> Iterator[None]:
-    """Settings for jobs of our own; the session's own come back afterwards. Told is how far they are.
+    """Settings for cleanerd's jobs; the session's own are restored afterwards. Reports their progress.
 
-    ``what`` is what Spark's pages call the jobs: the verb, and of what. ``size_bytes`` is what is read, ``advance``
-    gets as many bytes while the jobs of the block run; ``steps``: how often that is gone through, by tasks that read it
-    or by those that get what these send on. ``rows_a_batch``: that many rows reach a task at once. Without a session
-    there are no jobs, and nothing of this.
+    ``what`` is the name on Spark's pages: the command, and its object. ``size_bytes`` are read, and ``advance``
+    receives as many bytes while the jobs of the block run; ``steps``: how often they are processed, by tasks that read
+    them or that receive these tasks' rows. ``rows_a_batch``: that many rows reach a task at once. Without a session
+    there are no jobs, and this has no effect.
 
     Raises:
-        CleanerdError: what a task raised, as it was said there, and not as Spark wraps it.
+        CleanerdError: a task's error, in its own words, not as Spark wraps it.
     """
     if session is None:
         yield
@@ -125,7 +125,7 @@ def spread(
     """
     packed = _pack(items, tasks_for(session, [size for size, _ in items]))
     bins = tuple((sum(size for size, _ in each), json.dumps([item for _, item in each])) for each in packed)
-    # The work goes with the function: a DataFrame made of a list would start a second Python daemon.
+    # The work travels with the function: a DataFrame made of a list would start a second Python daemon.
     numbers = session.range(0, len(bins), 1, max(len(bins), 1))
     return numbers.mapInArrow(partial(_run, worker, schema, bins, _read_bytes.get()), columns)
 
@@ -136,9 +136,9 @@ def numbered(
     worker: Worker,
     advance: Callable[[int], None] = ignore_progress,
 ) -> dict[int, Any]:
-    """What ``worker`` tells of each of ``items`` in a row of :func:`numbered_row`, by number.
+    """The results of ``worker`` for each of ``items``, in rows of :func:`numbered_row`, by number.
 
-    Without a ``session`` this process does it, one item after the other, and tells ``advance`` how far it is.
+    Without a ``session`` this process does it, one item after the other, and reports progress to ``advance``.
     """
     if session is not None:
         schema = numbered_row(0, None).schema
@@ -153,12 +153,12 @@ def numbered(
 
 
 def numbered_rows(told: DataFrame) -> list[tuple[int, Any]]:
-    """What tasks tell by rows of :func:`numbered_row`, of ``NUMBERED_COLUMNS``."""
+    """The contents of rows of :func:`numbered_row`, with ``NUMBERED_COLUMNS``."""
     return [(row.number, json.loads(row.found)) for row in told.collect()]
 
 
 def numbered_row(number: int, document: Any) -> pa.RecordBatch:
-    """What a task tells of the item with that ``number``: what JSON takes."""
+    """A task's result for the item with that ``number``, as JSON."""
     import pyarrow as pa  # noqa: PLC0415 - who starts no task of these needs none
 
     columns = [pa.array([number], pa.int32()), pa.array([json.dumps(document)], pa.string())]
@@ -166,7 +166,7 @@ def numbered_row(number: int, document: Any) -> pa.RecordBatch:
 
 
 def tasks_for(session: SparkSession, sizes: Sequence[int]) -> int:
-    """How many tasks are worth their cost for pieces of ``sizes`` bytes: no more than pieces, 0 without any."""
+    """The number of useful tasks for pieces of ``sizes`` bytes: no more than pieces, 0 without any."""
     return min(len(sizes), max(cores_of(session), -(-sum(sizes) // TASK_BYTES)))
 
 

@@ -1,4 +1,4 @@
-"""How far Spark's jobs are, for somebody at a terminal."""
+"""The progress of Spark's jobs, for a terminal."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 POLL_SECONDS: Final = 0.25
 PATIENCE_SECONDS: Final = 2.0
-"""For what may be waiting for Java, which after a signal may be gone."""
+"""Limit for threads that may wait for Java, which after a signal may be gone."""
 
 
 class _ReportedWork:
-    """What was told so far of ``work_bytes``: it never goes back, and in the end it is all."""
+    """The reported part of ``work_bytes``: it never falls, and in the end it is all."""
 
     def __init__(self, advance: Callable[[int], None], work_bytes: int) -> None:
         self._advance = advance
@@ -31,7 +31,7 @@ class _ReportedWork:
 
 
 class ProgressWatch:
-    """Tells while jobs run how far they are, as ``share`` says it: 0 to 1, asked for by a thread of its own."""
+    """Reports the progress of running jobs by ``share``: 0 to 1, queried by a thread of its own."""
 
     def __init__(self, share: Callable[[], float], advance: Callable[[int], None], work_bytes: int) -> None:
         self._share = share
@@ -74,7 +74,7 @@ def by_tasks(session: SparkSession, group: str) -> Callable[[], float]:
 
 
 class ConnectSession:
-    """The same of a session of Spark Connect, whose server tells how far an operation is while it runs.
+    """The same for a session of Spark Connect, whose server reports an operation's progress.
 
     ``steps``: about as many operations there will be; each counts as much.
     """

@@ -1,7 +1,7 @@
-"""Task 2: one shard of the keys in one offset map; out come the records that won, and those that are superseded.
+"""Task 2: one shard of the keys in one offset map; returns the retained records, and the superseded ones.
 
-As locally (``cleaner/index.py``, ``cleaner/clean_part.py``): first the dirty part, then the clean one against it. Rows
-arrive sorted, so ordinals are given out as they come: a block's rows ascend as their offsets do.
+As locally (``cleaner/index.py``, ``cleaner/clean_part.py``): first the dirty section, then the clean one against it.
+Rows arrive sorted, so ordinals are assigned in their order: a block's rows ascend as their offsets do.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def choose(plan_text: str, sizes: Sizes, rows: Iterator[Row]) -> Iterator[Row]:
-    """The rows of one shard, sorted by kind, segment, split and block; all rows that come out go to their segments."""
+    """The rows of one shard, sorted by kind, segment, split and block; all resulting rows go to their segments."""
     plan = plan_of(plan_text)
     with contextlib.closing(_Shard(plan, sizes)) as shard:
         for row in rows:
@@ -44,7 +44,7 @@ def choose(plan_text: str, sizes: Sizes, rows: Iterator[Row]) -> Iterator[Row]:
 
 
 def full_row() -> Row:
-    """Tells the driver that a map was too small."""
+    """Reports to the driver that a map was too small."""
     return error_row(CleanerdError("the keys of a shard do not fit its map"), full=True)
 
 

@@ -1,8 +1,8 @@
 """Where executors write: ``<partition>/.kstage/spark-<plan id>/``, under names that no other attempt uses.
 
-Only what the driver was told by a task that ended well counts. All the rest goes with the directory: at the end of the
-run, or, when the driver was killed, at the next one. An attempt that outlives its run finds the directory gone and
-fails. Nothing in here is looked at by ``cleanerd apply``.
+Only files reported by a successful task are used. All others are removed with the directory: at the end of the run, or,
+if the driver was killed, at the next one. An attempt that outlives its run finds the directory gone and fails.
+``cleanerd apply`` ignores everything in here.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.plan import CleaningPlan
 
 MAX_FACTS_BYTES: Final = 1 << 40
-"""What the tasks of a run write is as large as the log makes it."""
+"""The size of the tasks' files depends on the log."""
 OLD_SECONDS: Final = 86_400
-"""What nobody is known to have given up is swept after so long."""
+"""Age of files to sweep if no run is known to have given them up."""
 
 
 def work_name(plan_id: str) -> str:
@@ -107,7 +107,7 @@ class WorkDirectory:
     def remove(self) -> None:
         """Remove it with all that is in it, and ``.kstage`` if that is empty then. Never fails.
 
-        An attempt may still write: it comes back for what appears meanwhile, a few times.
+        An attempt may still write: repeat for new files, a few times.
         """
         # By path: the descriptor may be closed by now.
         with contextlib.suppress(OSError), _opened(self._plan.path) as partition:

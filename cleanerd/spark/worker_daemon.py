@@ -1,4 +1,4 @@
-"""What forks the Python workers of our own sessions (``spark.python.daemon.module``): lighter than pyspark's.
+"""Forks the Python workers of cleanerd's own sessions (``spark.python.daemon.module``): lighter than pyspark's.
 
 It has pyspark, numpy and the kernel loaded before it forks, from files that are compiled. pandas is kept out: pyarrow
 would load it into each worker as soon as it sees an array, and none of our tasks has any use for it.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class NoPandas(MetaPathFinder):
-    """Says that pandas is not installed: ``None`` in ``sys.modules`` pyarrow would take for a module."""
+    """Reports that pandas is not installed: pyarrow would treat ``None`` in ``sys.modules`` as a module."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -36,7 +36,7 @@ class NoPandas(MetaPathFinder):
 
 
 def main() -> None:
-    """Fork workers until Spark says that it is enough."""
+    """Fork workers until Spark ends it."""
     prefer_installed()
     sys.meta_path.insert(0, NoPandas())
     # All that starts no thread. pyarrow does, and a fork takes none along.

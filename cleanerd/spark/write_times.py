@@ -1,4 +1,4 @@
-"""When records were written: how many in each span of time, however far apart their timestamps lie."""
+"""Counts when records were written, by spans of time, however far apart their timestamps are."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST_SPANS: Final = 512
-"""More are put together two by two: anybody may write any timestamp."""
+"""Limit; above, spans are merged two by two: producers may write any timestamp."""
 
 LEAST_MS: Final = 60_000
 
@@ -56,11 +56,11 @@ class WriteTimes:
         self.span_ms, self.counts = 2 * self.span_ms, wide
 
     def to_item(self) -> list[Any]:
-        """As JSON has it."""
+        """As JSON."""
         return [self.span_ms, sorted(self.counts.items())]
 
     @classmethod
     def from_item(cls, item: list[Any]) -> WriteTimes:
-        """What :meth:`to_item` made ``item`` of."""
+        """The reverse of :meth:`to_item`."""
         span_ms, counts = item
         return cls(span_ms, Counter(dict(map(tuple, counts))))

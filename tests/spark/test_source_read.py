@@ -369,7 +369,7 @@ def test_a_file_that_is_gone_since_the_plan(tmp_path: Path) -> None:
     with pytest.raises(SegmentChangedError, match="the log changed after this reading was planned") as raised:
         list(reader.read(split))
     assert "call load() again, or use a table" in str(raised.value)
-    with pytest.raises(SegmentChangedError, match="start the query again: it goes on from its checkpoint"):
+    with pytest.raises(SegmentChangedError, match="start the query again: it continues from its checkpoint"):
         list(stream.read(batch))
 
 

@@ -32,7 +32,7 @@ REFUSED = {
     "tombstones go after": "old",
     "lie below the log start": "won",
     "other records win": "rules",
-    "what lies between is gone": "gap",
+    "the offsets between are gone": "gap",
 }
 CASES = {
     "shape": SHAPES,

@@ -74,7 +74,7 @@ def test_refused(delta: Tables, tmp_path: Path, change: Callable[[Growing, list[
     logs = change(log, log.write())
     with pytest.raises(RefusedError, match=words) as raised:
         merged(delta, logs)
-    assert "--replace writes the table anew" in str(raised.value)
+    assert "--replace writes the table again" in str(raised.value)
     assert (delta.rows(), delta.commits(), delta.files()) == before
     write_table(None, delta.target.open(), logs, replace_all=True)
     merged(delta, logs)

@@ -138,7 +138,7 @@ def test_defaults_of_the_writer(registry: RegistryServer) -> None:
     _, found, reasons = decoded(registry, [b"\x00" + number.to_bytes(4, "big") + b"\x0e\x02"])
     assert (found, reasons) == ([{"id": 7}], [None])
     registry.register("orders-value", json.dumps(old))
-    with pytest.raises(ConfigError, match=r"the default of w is no value of its type: \?"):
+    with pytest.raises(ConfigError, match=r"the default of w is not a value of its type: \?"):
         decoded(registry, [], value_schema="orders-value:1")
 
 

@@ -190,7 +190,7 @@ def test_a_directory(registry: RegistryServer, tmp_path: Path) -> None:
     [
         ({}, "holds no .avsc"),
         ({"other.avsc": '"int"'}, "no schema orders-value"),
-        ({"orders-value.avsc": '"int"', "orders-value.json": "{}"}, "say the same schema"),
+        ({"orders-value.avsc": '"int"', "orders-value.json": "{}"}, "define the same schema"),
         ({"orders-value.avsc": "x" * (schemas.MOST_BYTES + 1)}, "bytes of schemas"),
     ],
 )

@@ -1,8 +1,8 @@
-"""A log directory of an archive as the driver looks at it: a copy of all but its records.
+"""A log directory of an archive as the driver sees it: a copy of all but its records.
 
-What says which topics are compacted and by which rules (identity, checkpoints, the controllers' metadata log, topic
-ids) is fetched into a log directory here that has the partitions' names and none of their segments. So those who judge
-a log directory, judge this one, and need not know where it lies.
+The files that show which topics are compacted and by which rules (identity, checkpoints, the controllers' metadata log,
+topic ids) are fetched into a log directory here that has the partitions' names and none of their segments. The code
+that judges a log directory uses this one, wherever the original is.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 AT_ONCE: Final = 8
-"""Partitions that a store is asked about at once."""
+"""Limit of partitions in simultaneous requests to a store."""
 
 _FILES: Final = tuple(sorted(LOG_DIR_FILES - {".lock"}))
 
 
 @dataclass(frozen=True, slots=True)
 class CopiedDirectory:
-    """What :func:`copied` made of a log directory: ``log_dir`` here, ``files`` of it by name."""
+    """The result of :func:`copied` for a log directory: ``log_dir`` here, ``files`` of it by name."""
 
     place: Path
     log_dir: LogDir
@@ -95,7 +95,7 @@ def copied(place: Path, into: Path) -> CopiedDirectory:
     """The log directory at ``place`` as ``into``, without the records.
 
     Raises:
-        ConfigError: it is no log directory.
+        ConfigError: it is not a log directory.
         CleanerdError: it cannot be listed or read.
     """
     directories, files = _entries(place)
@@ -129,12 +129,12 @@ def plan_directory(
     number: int,
     name: str,
 ) -> ArchivePlan:
-    """What is to be done in the directory, ``number`` of the run and called ``name`` in the archive.
+    """The plan for a directory, ``number`` of the run and called ``name`` in the archive.
 
     ``others``: the copies of the other directories, which may be the same broker's.
 
     Raises:
-        RefusedError: nobody knows how far its logs are whole.
+        RefusedError: it is unknown how far its logs are whole.
         CleanerdError: its broker's configuration cannot be read.
     """
     log_dir, place = copy.log_dir, copy.place
@@ -158,7 +158,7 @@ def plan_directory(
             why = target.error or ConfigError("a file has its name too", where=str(place / str(target.name)))
             refused.append(CleaningResult.of_error(target.name, str(place), with_source_name(why, log_dir.path, place)))
         else:
-            # What only shows where values come from cannot be sent to a task as it is.
+            # Objects that only show origins cannot be sent to a task unchanged.
             configs[target.name.topic] = replace(target.config, origins=dict(target.config.origins))
             admitted.append(target.name)
     listed = at_once(place, partial(_work, copy, store, number), admitted)
@@ -189,7 +189,7 @@ def _links(copy: CopiedDirectory, wanted: PartitionSelection) -> list[CleaningRe
 
 
 def _work(copy: CopiedDirectory, store: StateStore, number: int, name: TopicPartition) -> Work | CleaningResult:
-    """What a task has to do with a partition; or why it cannot be listed."""
+    """A task's work on a partition; or why it cannot be listed."""
     path = copy.place / str(name)
     try:
         contents = contents_of(path)
@@ -199,7 +199,7 @@ def _work(copy: CopiedDirectory, store: StateStore, number: int, name: TopicPart
 
 
 def with_source_name(error: CleanerdError, here: Path, there: Path) -> CleanerdError:
-    """``error`` with the directory's own name for that of its copy, which nobody knows."""
+    """``error`` with the source's name instead of the copy's, which users do not know."""
     old, new = str(here), str(there)
     error.message = error.message.replace(old, new)
     error.where = None if error.where is None else error.where.replace(old, new)
@@ -216,7 +216,7 @@ def at_once(place: Path, call: Callable[[T], R], items: Sequence[T]) -> list[R]:
 
 
 def _fetch_ids(copy: CopiedDirectory, names: Sequence[TopicPartition]) -> None:
-    """What says which topic a partition belongs to; whoever reads the partition tells of damage."""
+    """The files with the topic ids of partitions; reading the partition reports damage."""
 
     def fetched(name: TopicPartition) -> tuple[TopicPartition, bytes | None]:
         try:

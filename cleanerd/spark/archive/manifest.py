@@ -1,4 +1,7 @@
-"""The manifest of a cleaned archive: plain JSON, put last. What it does not list does not belong to the archive."""
+"""The manifest of a cleaned archive: plain JSON, written last.
+
+Files that it does not list are not part of the archive.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ class CleanedDir:
     not_compacted: tuple[TopicPartition, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """As the manifest has it."""
+        """As in the manifest."""
         return {
             "source": self.source,
             "path": self.path,
@@ -62,7 +65,7 @@ class CleanedDir:
 def manifest_bytes(
     run: str, directories: Sequence[CleanedDir], *, now_ms: int, errors: Sequence[Mapping[str, Any]]
 ) -> bytes:
-    """The whole of it. ``now_ms``: the time that the cleaning went by; ``errors``: sources that could not be used."""
+    """The manifest. ``now_ms``: the time that the cleaning used; ``errors``: sources that could not be used."""
     document = {
         "format": FORMAT,
         "cleanerd": __version__,

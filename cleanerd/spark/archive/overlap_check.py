@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def require_no_overlap(target: Path, sources: Sequence[Path]) -> None:
-    """What is written lies neither in a source nor around one.
+    """The output must be neither in a source nor around one.
 
     Raises:
         ConfigError: it does.
@@ -24,7 +24,9 @@ def require_no_overlap(target: Path, sources: Sequence[Path]) -> None:
     for source in sources:
         if _overlap(target, source):
             raise ConfigError(
-                f"lies in the source {source}, is it, or is around it", where=str(target), hint="name a place beside it"
+                f"is inside the source {source}, is it, or is around it",
+                where=str(target),
+                hint="name a place beside it",
             )
 
 
@@ -45,7 +47,7 @@ def _in_one_spelling(path: Path) -> tuple[str, ...]:
 
 
 def _is_within(one: Path, other: Path) -> bool:
-    """Whether ``one`` is ``other`` or lies below it, by whatever names."""
+    """Whether ``one`` is ``other`` or is below it, by whatever names."""
     real = Path(os.path.realpath(one))
     if real.is_relative_to(os.path.realpath(other)):
         return True

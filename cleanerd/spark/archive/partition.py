@@ -1,8 +1,7 @@
 """One partition of an archive: its files fetched, cleaned as ``cleanerd clean`` cleans a copy, and sent elsewhere.
 
-Runs in a task. What it yields is told to the driver, and only that counts: an attempt that is killed, or comes second,
-has written the same bytes under the same names, as the source has to be what the driver listed and the cleaning goes by
-the driver's time and settings.
+Runs in a task. Only its yielded results are used. A killed or second attempt has written the same bytes under the same
+names, because the source has to be what the driver listed, and the cleaning uses the driver's time and settings.
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ class ArchiveLogDir:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveJob:
-    """What all tasks of a run have to know. ``run``: the run's directory in the archive."""
+    """The inputs of all tasks of a run. ``run``: the run's directory in the archive."""
 
     target: Path
     run: str
@@ -126,7 +125,7 @@ class ArchiveJob:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveTaskResult:
-    """What a task has told. ``cleaner_offset``: the partition's entry in Kafka's checkpoint afterwards."""
+    """A task's result. ``cleaner_offset``: the partition's entry in Kafka's checkpoint afterwards."""
 
     work: Work
     result: CleaningResult
@@ -136,7 +135,7 @@ class ArchiveTaskResult:
 
     @classmethod
     def from_row(cls, text: str) -> ArchiveTaskResult:
-        """What the row of :func:`clean_one` says."""
+        """From the row of :func:`clean_one`."""
         item = json.loads(text)
         work = Work.from_item(item["work"])
         result = CleaningResult.from_json(work.name, item["result"])
@@ -146,7 +145,7 @@ class ArchiveTaskResult:
 
 
 def reported_error(text: str, cause: str, exit_code: int) -> ReportedError:
-    """What went wrong elsewhere. A source that changes is a failure: the partition is missing in the archive."""
+    """Another process's error. A source that changes is a failure: the partition is missing in the archive."""
     error = ReportedError(text, cause=Cause(cause))
     error.exit_code = exit_code
     error.moved_on = False
@@ -154,7 +153,7 @@ def reported_error(text: str, cause: str, exit_code: int) -> ReportedError:
 
 
 def clean_one(job: ArchiveJob, item: Item) -> Iterator[pa.RecordBatch]:
-    """Clean the partition of ``item`` into the archive; what came of it as a row of JSON. Fails for bugs only."""
+    """Clean the partition of ``item`` into the archive; returns the result as a row of JSON. Fails for bugs only."""
     work = Work.from_item(item)
     source = job.sources[work.source]
     written: list[ArchivedFile] = []
@@ -183,14 +182,14 @@ def clean_one(job: ArchiveJob, item: Item) -> Iterator[pa.RecordBatch]:
 
 
 class _Remembering(StateStore):
-    """A memory of nothing but the rules, which the driver looked up in the one that the settings name."""
+    """A state store with the rules only, which the driver read from the configured one."""
 
     def __init__(self, root: Path, last_settings: str | UnreadableState | None) -> None:
         super().__init__(root)
         self._told = last_settings
 
     def rules_of(self, log_dir: LogDir, log: PartitionLog, state: Any) -> str | UnreadableState | None:
-        """As the driver found it."""
+        """The driver's result."""
         del log_dir, log, state
         return self._told
 
@@ -199,7 +198,7 @@ def _prepared(source: ArchiveLogDir, work: Work, path: Path, copied: list[Copied
     """A log directory with a copy of the one partition; ``copied`` gets what it was made of.
 
     Raises:
-        CleanerdError: the source is not as it was listed, or cannot be read; there is no room.
+        CleanerdError: the source was changed since the listing, or cannot be read; no space is left.
     """
     contents = contents_of(source.place / str(work.name))
     require_listed(contents, work.digest)
@@ -219,7 +218,7 @@ def _prepared(source: ArchiveLogDir, work: Work, path: Path, copied: list[Copied
 def _cleaned(job: ArchiveJob, source: ArchiveLogDir, work: Work, path: Path, state: Path) -> CleaningResult:
     store = _Remembering(state, work.remembered)
     log_dir = read_log_dir(path)
-    # Nobody else knows of the copy: nothing has to settle, and no lease is needed to know that nobody has it open.
+    # No other process knows the copy: no wait is needed, and no lease to prove that it is not open.
     resources = replace(source.resources, lease_required=False)
     config = source.configs[work.name.topic]
     try:
@@ -232,7 +231,7 @@ def _cleaned(job: ArchiveJob, source: ArchiveLogDir, work: Work, path: Path, sta
 
 
 def _sent(target: ArchiveTarget, name: str, path: Path, work: Work) -> list[ArchivedFile]:
-    """The partition's files, as they lie there now, in the archive as ``name``."""
+    """The partition's current files, in the archive as ``name``."""
     files = sorted(each for each in (path / str(work.name)).iterdir() if each.is_file() and each.name != STAGING)
     pool = ThreadPoolExecutor(AT_ONCE, "cleanerd-send")
     try:
@@ -245,7 +244,7 @@ def _sent(target: ArchiveTarget, name: str, path: Path, work: Work) -> list[Arch
 
 
 def _with_source_name(result: CleaningResult, here: Path, there: Path) -> CleaningResult:
-    """With the source's name for the copy's, which nobody knows."""
+    """With the source's name instead of the copy's, which users do not know."""
 
     def said(text: str) -> str:
         return text.replace(str(here), str(there))

@@ -1,4 +1,4 @@
-"""The driver of a cleaned archive: looks, has each partition cleaned by a task, and puts the manifest last."""
+"""The driver of a cleaned archive: scans, has each partition cleaned by a task, and writes the manifest last."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _NOT_FOR_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """What came of a run. ``manifest``: where it is; None: nothing was cleaned, and nothing was left behind.
+    """The result of a run. ``manifest``: its place; None: nothing was cleaned, and nothing was left behind.
 
     ``results``: of every partition that was meant; those with an error are not in the archive. ``failures``: source
     directories that could not be used.
@@ -54,13 +54,13 @@ class Archive:
 
     @property
     def exit_code(self) -> int:
-        """As ``cleanerd clean`` has it: 0 only if nothing is missing."""
+        """As ``cleanerd clean``: 0 only if nothing is missing."""
         return exit_code(self.results, self.failures)
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveEvents:
-    """Who wants to know what: lines worth a word, lines that warn, each directory when it was looked at."""
+    """Callbacks: for information, for warnings, for each scanned directory."""
 
     note: Callable[[str], None] = lambda _text: None
     warning: Callable[[str], None] = lambda _text: None
@@ -84,7 +84,7 @@ def clean_archive(
     ``clean`` cleans one partition, in a task or here.
 
     Raises:
-        ConfigError: ``output`` holds something, or lies in or around a source.
+        ConfigError: ``output`` is not empty, or inside or around a source.
         RefusedError: another run was first to write there.
         CleanerdError: ``output`` cannot be written; then nothing of it counts.
     """
@@ -118,7 +118,7 @@ def clean_archive(
         except RefusedError:  # another run's is there
             _remove(target, run)
             raise
-        # After any other error it may be there all the same, so what it lists stays.
+        # After any other error it may exist nevertheless, so its files stay.
     return Archive(str(target.place / MANIFEST), tuple(results), tuple(failures))
 
 
@@ -165,7 +165,7 @@ def _collected(failures: list[CleanerdError], events: ArchiveEvents) -> Iterator
 
 
 def _names(places: Sequence[Path]) -> list[str]:
-    """What each directory is called in the archive: its own name; where two have the same, with what is above it."""
+    """Each directory's name in the archive: its own; if two are equal, with their parents."""
     for count in range(1, 1 + max((len(place.parts) for place in places), default=0)):
         names = [_NOT_FOR_NAMES.sub("_", "-".join(place.parts[-count:])).lstrip("._-") or "data" for place in places]
         if len(set(names)) == len(names):
@@ -205,7 +205,7 @@ def _finished(
     failures: list[CleanerdError],
     events: ArchiveEvents,
 ) -> tuple[list[CleaningResult], list[CleanedDir]]:
-    """The directories' own files, then a look at all that is there; no directories when nothing was cleaned."""
+    """The directories' own files, then a check of all files; no directories when nothing was cleaned."""
     directories = []
     results: list[CleaningResult] = []
     for number, each in enumerate(planned):
@@ -234,7 +234,7 @@ def _directory(
 
 
 def _log_dir_files(planned: ArchivePlan, there: Sequence[ArchiveTaskResult]) -> Iterator[tuple[str, bytes]]:
-    """The log directory's own files as a cleaning leaves them: without what is said of partitions that are left out."""
+    """The log directory's own files as after a cleaning, without entries of partitions that are left out."""
     names = {one.work.name for one in there}
     gone = set(planned.copy.log_dir.partitions) - names
     cleaned = {one.work.name: one.cleaner_offset for one in there if one.cleaner_offset is not None}

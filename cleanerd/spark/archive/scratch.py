@@ -1,6 +1,6 @@
-"""A directory for copies, on this machine's disk; what a process that was killed has left there goes at the next one.
+"""A directory for copies, on this machine's disk; leftovers of a killed process are removed by the next one.
 
-On an executor it lies among Spark's own directories, which Spark removes with the application.
+On an executor it is among Spark's own directories, which Spark removes with the application.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _YOUNG_SECONDS: Final = 60.0
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """A new directory that nobody else can look into; gone after the block.
+    """A new directory that only this user can read; removed after the block.
 
     Raises:
         CleanerdError: it cannot be made.
@@ -59,7 +59,7 @@ def _top() -> Path:
 
 @functools.lru_cache(maxsize=8)
 def _sweep(top: Path, _process: int) -> None:
-    """Once a process: directories of ours that nobody holds."""
+    """Once per process: remove cleanerd's directories that no process holds."""
     with contextlib.suppress(OSError):
         for entry in os.scandir(top):
             if entry.name.startswith(SCRATCH_PREFIX) and entry.is_dir(follow_symlinks=False):

@@ -1,7 +1,7 @@
-"""What lies in a directory of an archive, and a copy of it on this machine's disk.
+"""The content of an archive's directory, and a copy of it on this machine's disk.
 
-Whoever owns the archive gives the names. A local one is read by descriptor and no link is followed (U-33); of a store
-only plain names below the directory that was listed count.
+The archive's owner chooses the names. A local file is read by descriptor without following links (U-33); from a store
+only plain names below the listed directory are used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PIECE_BYTES: Final = 4 << 20
-"""So much is read at once."""
+"""Bytes of one read."""
 
 AT_ONCE: Final = 4
 """Files of a partition that are fetched or sent at once: most are small, and a store takes its time to answer."""
@@ -68,7 +68,7 @@ class DirectoryContents:
 
 @dataclass(frozen=True, slots=True)
 class CopiedFile:
-    """A file that was read to its end. ``tag``: what the store calls its bytes, where it says; CRC-32C of all."""
+    """A completely read file. ``tag``: the store's identifier of its bytes, if any; CRC-32C of all."""
 
     name: str
     size_bytes: int
@@ -77,7 +77,7 @@ class CopiedFile:
     tag: str = ""
 
     def to_json(self) -> dict[str, object]:
-        """As the manifest has it."""
+        """As in the manifest."""
         document: dict[str, object] = {
             "name": self.name,
             "size_bytes": self.size_bytes,
@@ -88,7 +88,7 @@ class CopiedFile:
 
 
 def contents_of(place: Path) -> DirectoryContents:
-    """List a directory that lies in a log directory.
+    """List a directory below a log directory.
 
     Raises:
         CleanerdError: it cannot be listed, or a name in it is none that a broker gives.
@@ -116,7 +116,7 @@ def fetch(contents: DirectoryContents, into: Path) -> list[CopiedFile]:
     else:
         copied = _copy_local(contents, into)
     require_listed(contents_of(contents.place), contents.digest)
-    os.utime(into, ns=(0, 0))  # whoever lists a directory of just now waits until it is certain that nothing follows
+    os.utime(into, ns=(0, 0))  # a listing of a directory changed just now waits until no change can follow
     return copied
 
 
@@ -131,7 +131,7 @@ def require_listed(contents: DirectoryContents, digest: str) -> None:
 
 
 def require_space(place: Path, needed_bytes: int) -> None:
-    """There is room for so much at ``place``.
+    """Check that ``place`` has that much space.
 
     Raises:
         NoSpaceError: there is not.
@@ -182,7 +182,7 @@ def _list_local(place: Path) -> tuple[list[ListedFile], list[str]]:
                 status = os.stat(name, dir_fd=directory, follow_symlinks=False)
                 if stat.S_ISDIR(status.st_mode):
                     directories.append(name)
-                else:  # what is no plain file is told when it is opened
+                else:  # opening reports what is not a plain file
                     files.append(ListedFile(name, status.st_size, status.st_mtime_ns))
         finally:
             close_quietly(directory)
@@ -238,7 +238,7 @@ def _copy_local_file(directory: int, listed: ListedFile, place: Path, into: Path
 
 
 class _Copy:
-    """A new file of ours, and what went into it; in a block, at the end of which it has the source's time."""
+    """A new file with its checksum; at the end of the block it gets the source's time."""
 
     _rooms = threading.local()
 
@@ -268,7 +268,7 @@ class _Copy:
         self.size_bytes += len(data)
 
     def copied(self, tag: str) -> CopiedFile:
-        """What it is a copy of."""
+        """Its source."""
         return CopiedFile(self._path.name, self.size_bytes, self._listed.written_ns, self._crc, tag)
 
     def __enter__(self) -> Self:

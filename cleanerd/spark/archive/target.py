@@ -1,9 +1,9 @@
 """Where a cleaned archive is written: a directory here or a prefix in a store, the same for both.
 
-Each run writes below a directory of its own, ``run-ID``, so that neither another run at the same time nor what one has
-left can be mixed up with it. What is written has its name only when it is whole: here by a rename of what is on the
-disk, in a store because an object appears with its last byte; in HDFS, where it does not, by a rename too.
-What an attempt that failed has left, whole or not, is in no manifest. That is put last, and only where there is none.
+Each run writes below a directory of its own, ``run-ID``, so that other runs and their leftovers cannot be mixed up with
+it. A file gets its name only when it is whole: here by a rename of a flushed file, in a store because an object appears
+with its last byte; in HDFS, where it does not, by a rename too. Leftovers of a failed attempt are in no manifest. That
+is written last, and only if it does not exist.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ArchivedFile:
     crc32c: int
 
     def to_json(self) -> dict[str, object]:
-        """As the manifest has it."""
+        """As in the manifest."""
         return {
             "name": self.name,
             "size_bytes": self.size_bytes,
@@ -78,7 +78,7 @@ class ArchiveTarget(ABC):
 
     @abstractmethod
     def names(self) -> list[str]:
-        """What lies directly in it; nothing where it is not there yet.
+        """The names in it; empty if it does not exist yet.
 
         Raises:
             CleanerdError: it cannot be listed.
@@ -100,14 +100,14 @@ class ArchiveTarget(ABC):
 
     @abstractmethod
     def flush(self, name: str) -> None:
-        """What was put into the directory ``name`` lasts when this returns; raises CleanerdError."""
+        """Files in the directory ``name`` are on the disk when this returns; raises CleanerdError."""
 
     @abstractmethod
     def put_new(self, name: str, data: bytes) -> None:
         """Write a file where there is none.
 
         Raises:
-            RefusedError: there is one, somebody else's.
+            RefusedError: another run's exists.
             CleanerdError: it cannot be written.
         """
 
@@ -116,7 +116,7 @@ class ArchiveTarget(ABC):
         """Remove a file, or a directory with all that is in it; nothing where there is none. Raises CleanerdError."""
 
     def put_file(self, name: str, path: Path) -> ArchivedFile:
-        """Write what ``path`` holds, a file of ours; raises as :meth:`put`."""
+        """Write a copy of the file ``path``; raises as :meth:`put`."""
         status = path.stat()
         crc, size = 0, 0
         for piece in _pieces(path):
@@ -182,7 +182,7 @@ class _InStore(ArchiveTarget):
         return {"/".join(each.parts[above:]): each.listed.st_size for each in files if each.listed is not None}
 
     def put(self, name: str, pieces: Callable[[], Iterator[bytes]], *, modified_ns: int) -> None:
-        """As an object, which is there when all of it has arrived."""
+        """As an object, which appears when all of it has arrived."""
         del modified_ns  # a store has a time of its own
         path = self._at(name)
         if path.parts[0] in ("hdfs:", "viewfs:"):
@@ -194,7 +194,7 @@ class _InStore(ArchiveTarget):
             raise MachineError("is not there as it was written", where=str(path))
 
     def put_new(self, name: str, data: bytes) -> None:
-        """Where it is not there yet. Whoever looks afterwards and finds another run's has lost."""
+        """Only if it does not exist yet. A run that finds another run's afterwards has lost."""
         path = self._at(name)
         if path.status() is None:
             self.put(name, lambda: iter((data,)), modified_ns=0)
@@ -205,8 +205,8 @@ class _InStore(ArchiveTarget):
     def _moved(self, name: str, pieces: Callable[[], Iterator[bytes]]) -> int:
         """In HDFS a file has its name from its first byte on, so it gets it by a rename; returns how many there are.
 
-        An attempt that comes second, and may be killed at any moment, leaves what has the name: it is whole, and the
-        same. pyarrow's rename would take it away first.
+        A second attempt, which may be killed at any moment, leaves an existing file: it is whole, and the same.
+        pyarrow's rename would remove it first.
         """
         above, slash, last = name.rpartition("/")
         temporary = f"{above}{slash}.{last}.{secrets.token_hex(4)}.tmp"
@@ -226,7 +226,7 @@ class _InStore(ArchiveTarget):
         try:
             path.writing_system.move(temporary.inner, path.inner)
         except OSError:
-            # It may have been carried out, and the answer was lost: who looks afterwards sees whose is there.
+            # It may have succeeded without an answer: a later check shows whose it is.
             if path.status() is None:
                 raise
 
@@ -243,7 +243,7 @@ class _InStore(ArchiveTarget):
         call = system.delete_dir if found.is_dir else system.delete_file
         try:
             tried(path, "cannot be removed", lambda: call(path.inner))
-        except SegmentChangedError:  # of Google's library: it asks last for an object that stands for the directory
+        except SegmentChangedError:  # of Google's library: its last request is for the directory's own object
             if path.status() is not None:
                 raise
 
@@ -266,7 +266,6 @@ class _Here(ArchiveTarget):
     """A directory of this machine, or one that all executors see under the same path."""
 
     def names(self) -> list[str]:
-        """What is in the directory."""
         try:
             return os.listdir(self.place)
         except FileNotFoundError:
@@ -275,7 +274,7 @@ class _Here(ArchiveTarget):
             raise system_error("cannot be listed", str(self.place), error) from error
 
     def sizes_below(self, name: str) -> dict[str, int]:
-        """Of the directory; links count as what they are."""
+        """Of the directory; links are listed as links."""
         top = self.place / name
         found = {}
         for directory, _, names in os.walk(top):
@@ -303,7 +302,7 @@ class _Here(ArchiveTarget):
             except OSError as error:
                 if error.errno not in {errno.EPERM, errno.EOPNOTSUPP}:
                     raise
-                # A file system without second names: between a look and a rename another run may come.
+                # A file system without hard links: between a check and a rename another run may come.
                 if name in os.listdir(directory):
                     raise _not_first(self.place / name) from None
                 os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
@@ -321,7 +320,7 @@ class _Here(ArchiveTarget):
                     os.fsync(directory)
 
     def remove(self, name: str) -> None:
-        """With all that is in it; a link goes, not what it leads to."""
+        """With everything below; a link is removed, not its target."""
         path = self.place / name
         try:
             if path.is_dir() and not path.is_symlink():

@@ -1,5 +1,5 @@
-"""A profile to look at: one page with pictures, and its figures as JSON and Parquet.
+"""A profile as a report: one page with pictures, and its figures as JSON and Parquet.
 
 ``topics.py`` adds up partitions, ``hot_keys.py`` reads the keys with the most records, ``pictures.py`` draws,
-``page.py`` puts it on a page, ``files.py`` writes all of it.
+``page.py`` makes the page, ``files.py`` writes all of it.
 """

@@ -74,7 +74,7 @@ def require_new(target: Path, draws: str = "matplotlib") -> None:
 def write_report(
     profiles: Sequence[Profile], logs: Sequence[Log], target: Path, *, log_dirs: Sequence[str], now_ms: int
 ) -> None:
-    """Make the directory ``target`` with PAGE, JSON and PARQUET; when anything is raised it goes again.
+    """Make the directory ``target`` with PAGE, JSON and PARQUET; removed again if anything is raised.
 
     ``logs``: those that ``profiles`` are of; of the keys with the most records their names are read there.
 

@@ -51,7 +51,7 @@ def _text_at(log: Log, offset: int) -> str:
 
 
 def key_at(log: Log, offset: int) -> bytes | None:
-    """The key of the record at ``offset``; None: there is no such record, or it has no key.
+    """The key of the record at ``offset``; None if it does not exist, or has no key.
 
     Raises:
         CleanerdError: what has to be read cannot be.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cleanerd.spark.report.topics import TopicProfile
 
 MOST_PARTITIONS: Final = 200
-"""So many have a row on the page; JSON and Parquet have all."""
+"""Limit of rows on the page; JSON and Parquet have all."""
 
 _STYLE: Final = """
 :root { color-scheme: light; }
@@ -105,7 +105,7 @@ def _all(topics: Iterable[TopicProfile], name: str) -> int:
 
 
 def _findings(topics: Sequence[TopicProfile], now_ms: int) -> str:
-    """What somebody has to know before the pictures."""
+    """Important findings, before the pictures."""
     rows = []
     for topic in topics:
         name = f"<b>{escape(topic.topic)}</b>"
@@ -182,7 +182,7 @@ def _partition_row(each: Profile) -> list[str]:
 
 
 def _table(titles: Sequence[str], rows: Iterable[Sequence[str]], left: int) -> str:
-    """``left``: so many columns begin at the left."""
+    """``left``: number of left-aligned columns."""
 
     def row(cells: Sequence[str], tag: str) -> str:
         return "".join(

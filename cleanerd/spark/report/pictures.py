@@ -1,4 +1,4 @@
-"""The pictures of a report, as SVG that stands in the page itself."""
+"""The pictures of a report, as SVG in the page itself."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 dates: Any = matplotlib.dates  # without types
 MOST_TOPICS: Final = 15
-"""So many have a bar of their own; the others share one."""
+"""Topics with a bar of their own; the others share one."""
 
 _COLOURED: Final = 6
-"""So many topics have a colour of their own where all are in one picture."""
+"""Topics with a colour of their own where all are in one picture."""
 _BARS: Final = 120
 _OUTSIDE: Final = 0.001
 """So large a part of the records at either end may make the picture no wider."""
@@ -54,7 +54,7 @@ _STYLE: Final[Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """``text`` says under the picture what is to be seen, also to whoever cannot see it."""
+    """``text`` describes the picture below it, also for readers who cannot see it."""
 
     title: str
     svg: str
@@ -99,7 +99,7 @@ def _savings(topics: Sequence[TopicProfile]) -> Picture | None:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: human_bytes(int(value))))
         axes.legend(loc="lower right")
 
-    text = "Bytes of closed segments by topic. What goes is taken to be as compressible as what stays."
+    text = "Bytes of closed segments by topic. Removed records are assumed to be as compressible as retained ones."
     return _drawn("What cleaning would save", text, _height(len(rows)), draw)
 
 
@@ -126,7 +126,7 @@ def _not_cleaned(topics: Sequence[TopicProfile], now_ms: int) -> Picture | None:
     left = len(topics) - len(known)
     text = "Share of the closed segments that no cleaning has seen yet, and how old the oldest record in it is."
     if left:
-        text += f" Of {counted(left, 'topic')} nobody knows how far it is clean."
+        text += f" For {counted(left, 'topic')} it is unknown how far it is clean."
     return _drawn("Not cleaned yet", text, _height(len(rows)), draw)
 
 
@@ -252,7 +252,7 @@ class _Window:
 
 
 _LAST_MS: Final = 221_845_392_000_000
-"""The year 9000: calendars end with 9999, and a picture goes a little beyond its last date."""
+"""The year 9000: calendars end with 9999, and a picture extends a little beyond its last date."""
 
 
 def _height(rows: int) -> float:

@@ -39,17 +39,17 @@ class TopicProfile:
 
     @property
     def saved_bytes(self) -> int:
-        """What a cleaning would save of them."""
+        """The reclaimable bytes."""
         return self.total(lambda each: each.saved_bytes)
 
     @property
     def saved_share(self) -> float:
-        """Of the bytes in closed segments."""
+        """Share of the bytes in closed segments."""
         return self.saved_bytes / self.stored_bytes if self.stored_bytes else 0.0
 
     @property
     def dirty_share(self) -> float | None:
-        """Of the bytes of records in partitions of which it is known; None: of no partition is it known."""
+        """Share of the bytes of records in partitions where it is known; None if there are none."""
         known = [(each.dirty_bytes, each.bytes) for each in self.partitions if each.dirty_bytes is not None]
         size_bytes = sum(size for _, size in known)
         if not known:

@@ -16,7 +16,7 @@ KAFKA: Final = {
     "timestampType": "int",
     HEADERS: "array<struct<key:string,value:binary>>",
 }
-"""What Spark's ``kafka`` source has, in its order. ``headers`` is null for a record without any, as there.
+"""The columns of Spark's ``kafka`` source, in its order. ``headers`` is null for a record without any, as there.
 
 ``timestamp`` is null where a record has none (format v0), or one that Spark does not know; ``timestampType`` is -1
 where the format has none, 0 for the producer's time, 1 for the broker's.
@@ -41,9 +41,9 @@ FURTHER: Final = {
 """On demand. Numbers that a record has not are -1, as Kafka writes them; ``version`` is null then.
 
 ``is_tombstone`` and ``version``: by the topic's strategy. ``batch_offset``, ``segment`` (a path), ``position`` (bytes):
-where the batch lies. ``visible``: a consumer of committed records gets it. ``in_clean_part``: below the offset up to
-which Kafka's cleaner came, null where no checkpoint says. ``damaged``: null, but for a row that stands for bytes that
-cannot be read, which there is with ``onCorruption=skip`` alone.
+the batch's place. ``visible``: a consumer of committed records gets it. ``in_clean_part``: below Kafka's first dirty
+offset, null without a checkpoint entry. ``damaged``: null, except in a row for unreadable bytes, which exists with
+``onCorruption=skip`` alone.
 """
 
 TYPES: Final = {**KAFKA, **FURTHER}

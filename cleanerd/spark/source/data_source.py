@@ -1,7 +1,7 @@
 """``spark.read.format("kafka-segments")``: what Spark calls, in the driver's workers and in the tasks.
 
-``pushFilters`` is not there on purpose: with Spark 4.3.0 a second query on the same DataFrame keeps the filters of the
-first one, and gives too few rows. What is to be left out is said by options.
+``pushFilters`` is missing on purpose: with Spark 4.3.0 a second query on the same DataFrame keeps the filters of the
+first one, and returns too few rows. Options select the records instead.
 """
 
 from __future__ import annotations
@@ -45,24 +45,24 @@ class KafkaSegments(DataSource):
     """The data source ``kafka-segments``: log directories of Kafka brokers, or copies of them, as a DataFrame."""
 
     has_limits = HAS_LIMITS
-    """Whether this Spark asks a stream for its limits."""
+    """Whether this Spark queries a stream for its limits."""
 
     _decoding: Decoding | None = None
 
     @classmethod
     def name(cls) -> str:
-        """What ``format()`` is given."""
+        """The name for ``format()``."""
         return FORMAT
 
     def schema(self) -> StructType:
         """By the option ``columns``; with ``decode`` by the schemas of keys and values too, as they are now.
 
         Raises:
-            ConfigError: an option is not known, or has no such value, or there is no such schema.
+            ConfigError: an option is unknown, or has an invalid value, or a schema does not exist.
             CleanerdError: a registry does not answer.
         """
         options = options_from(self.options)
-        # Kept for the reader: a newer schema may come between.
+        # Kept for the reader: a newer schema may be registered in between.
         self._decoding = decoding_of(options)
         found = types_of(options.columns, self._decoding)
         if "provider" in self.options:
@@ -107,7 +107,7 @@ class KafkaSegments(DataSource):
         return options, decoding, _arrow_schema(schema)
 
     def _given(self, schema: StructType) -> Mapping[str, str]:
-        """The options: a table's are in its first column, where those of a query (``WITH (...)``) come on top."""
+        """The options: a table's are in its first column, and those of a query (``WITH (...)``) override them."""
         kept = schema.fields[0].metadata.get(FORMAT) if schema.fields else None
         if kept is None:
             return self.options
@@ -115,7 +115,7 @@ class KafkaSegments(DataSource):
 
 
 def _arrow_schema(schema: StructType) -> pa.Schema:
-    """As Spark expects our batches; before 4.2 times are always UTC."""
+    """The types that Spark expects; before 4.2 times are always UTC."""
     if "timezone" in inspect.signature(to_arrow_schema).parameters:
         return to_arrow_schema(schema, timezone="UTC")
     return to_arrow_schema(schema)

@@ -40,10 +40,10 @@ _SPARK: dict[str, DataType] = {
 
 
 def decoding_of(options: Options) -> Decoding | None:
-    """What is to be decoded, with the readers' schemas as they are now.
+    """The decoding, with the readers' current schemas.
 
     Raises:
-        ConfigError: there is no such schema, or the topics have different ones.
+        ConfigError: a schema does not exist, or the topics have different ones.
         CleanerdError: a registry does not answer, or a directory cannot be read.
     """
     if options.decode is None:
@@ -58,7 +58,7 @@ def types_of(columns: Iterable[str], decoding: Decoding | None) -> StructType:
 
 
 def before(schema: pa.Schema) -> pa.Schema:
-    """What has to be read for the columns of ``schema``: those that a log has, and what the others are made of."""
+    """The columns to read for those of ``schema``: the log's own, and the inputs of the others."""
     fields = [field for field in schema if field.name not in EXTRA]
     needed = sorted({EXTRA[field.name] for field in schema if field.name in EXTRA} - {field.name for field in fields})
     return pa.schema([*fields, *(pa.field(name, pa.binary()) for name in needed)])

@@ -1,7 +1,7 @@
-"""Of each key the record that wins it: by an offset map, in the task that reads the log.
+"""The retained record of each key: by an offset map, in the task that reads the log.
 
-Two walks: hashes of keys into the map, then the bits of the winners out of it. Where the keys do not fit the map they
-are cut into shards, a walk each, and the bits of all shards are put together.
+Two passes: hashes of keys into the map, then the bits of the retained records out of it. Keys that do not fit the map
+are cut into shards, a pass each, and the bits of all shards are merged.
 """
 
 from __future__ import annotations

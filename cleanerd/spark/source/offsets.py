@@ -34,7 +34,7 @@ def start_of(log: Log, edge: OffsetLimit, first: int, last: int, *, skip_damage:
         found = last if edge.word == "latest" else first
     if found < first:
         raise ConfigError(
-            f"offset {found} lies below {first}, where {log.name} begins",
+            f"offset {found} is below {first}, where {log.name} begins",
             where=str(log.log_dir),
             hint="the records are gone: begin at -2 (earliest) or higher",
         )
@@ -52,7 +52,7 @@ def end_of(log: Log, edge: OffsetLimit, first: int, last: int, *, skip_damage: b
 
 
 def _offset_of(log: Log, edge: OffsetLimit, first: int, last: int, *, skip_damage: bool) -> int | None:
-    """The offset by time or number; None where a word says it."""
+    """The offset by time or number; None if a word states it."""
     time_ms = edge.time_ms
     if time_ms is None and edge.times_ms is not None:
         time_ms = edge.times_ms[log.name]
@@ -74,7 +74,7 @@ def _offset_of(log: Log, edge: OffsetLimit, first: int, last: int, *, skip_damag
 def first_at(log: Log, time_ms: int, first: int, last: int, *, skip_damage: bool) -> int | None:
     """The first offset in ``first`` .. ``last`` (exclusive) with a timestamp of ``time_ms`` or later; None: none has.
 
-    As a broker answers a consumer (``offsetsForTimes``): time indexes tell which segment, then which block.
+    As a broker answers a consumer (``offsetsForTimes``): time indexes show which segment, then which block.
 
     Raises:
         CorruptionError: what has to be read is damaged, and not ``skip_damage``.
@@ -119,7 +119,7 @@ def _first_in(segment: SegmentFile, start: int, time_ms: int, first: int, *, ski
 
 
 class _Looked:
-    """Whole batches: headers first, records only of those that may hold one of the time that is looked for."""
+    """Whole batches: headers first, records only of those that may have the requested time."""
 
     def __init__(self, data: NDArray[np.uint8], position: int, time_ms: int, first: int) -> None:
         batches = _kernel.scan_headers(data, position)

@@ -1,4 +1,4 @@
-"""The options of the data source, from Spark's text to values. Says no to what it does not know."""
+"""The options of the data source, from Spark's text to values. Refuses unknown ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SKIP: Final = "skip"
 
 EARLIEST_OFFSET: Final = -2
 LATEST_OFFSET: Final = -1
-"""As Spark's ``kafka`` source spells them in JSON."""
+"""The JSON spelling of Spark's ``kafka`` source."""
 
 SPLIT_BYTES: Final = 128 * 1024 * 1024
 MAP_BYTES: Final = 128 * 1024 * 1024
@@ -44,7 +44,7 @@ _KNOWN: Final = (
     "valueSchema", "keySchema", "valueMessage", "keyMessage", "framing", "undecodedLimit",
 )  # fmt: skip
 _SPARKS: Final = frozenset({"serialization.format"})
-"""What Spark may add of its own."""
+"""Options that Spark itself may add."""
 _SELECTIONS: Final = ("topics", "topicsPattern", "partitions", "subscribe", "subscribePattern", "assign")
 _TABLE_OPTION: Final = "option."
 """Before each name of ``OPTIONS (...)`` in what Spark's catalog passes for a table."""
@@ -88,7 +88,7 @@ class OffsetLimit:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to read and how. ``topics``, ``pattern`` and ``partitions`` None: not set; none of them: all there is.
+    """What to read and how. ``topics``, ``pattern`` and ``partitions`` None: not set; without any: everything.
 
     ``internal``: without a name Kafka's internal topics are read too (SP-1).
     """
@@ -130,7 +130,7 @@ def options_from(given: Mapping[str, str]) -> Options:
     """The options as Spark gives them, by name in any case.
 
     Raises:
-        ConfigError: one is not known, has no such value, or does not go with another.
+        ConfigError: one is unknown, has an invalid value, or contradicts another.
     """
     texts = _Texts(given)
     view = texts.one_of("view", VIEWS)
@@ -240,7 +240,7 @@ class _Texts:
 
 
 def _paths(texts: _Texts) -> tuple[str, ...]:
-    """What ``load("a")`` or ``load(["a", "b"])`` was given."""
+    """The paths of ``load("a")`` or ``load(["a", "b"])``."""
     text = texts.get("paths")
     several: list[Any] = []
     if text is not None:
@@ -259,7 +259,7 @@ def _paths(texts: _Texts) -> tuple[str, ...]:
 
 
 def _decode(texts: _Texts) -> Decode | None:
-    """What is decoded, None: nothing is to be."""
+    """The decoding, or None."""
     columns = texts.split_list("decode")
     further = ("schemas", "valueSchema", "keySchema", "valueMessage", "keyMessage", "framing", "undecodedLimit")
     if columns is None:
@@ -311,12 +311,15 @@ def checked_columns(wanted: list[str], decode: Decode | None = None) -> tuple[st
             raise ConfigError(f"no such column: {each}", where="kafka-segments", hint=hint)
     found = tuple(names[each.lower()] for each in wanted)
     if len(set(found)) != len(found):
-        raise ConfigError("a column is asked for twice", where="kafka-segments", hint=", ".join(wanted))
+        raise ConfigError("a column is requested twice", where="kafka-segments", hint=", ".join(wanted))
     return found
 
 
 def _of_table(given: Mapping[str, str]) -> dict[str, str]:
-    """What ``CREATE TABLE ... OPTIONS (...)`` has; Spark's catalog adds the table's properties, which are not ours."""
+    """The options of ``CREATE TABLE ...
+
+    OPTIONS (...)``; Spark's catalog adds the table's properties, which are not ours.
+    """
     found = {name[len(_TABLE_OPTION) :]: text for name, text in given.items() if name.lower().startswith(_TABLE_OPTION)}
     return {**found, "path": given["location"]} if "location" in given else found
 

@@ -1,4 +1,4 @@
-"""What Spark carries to a task, and what the task makes of it."""
+"""The value that Spark sends to a task, and the task's use of it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PLANNED_ONCE: Final = (
     "Spark plans a DataFrame and a temporary view of this source once, so a retry fails too: call load() again, "
     "or use a table (CREATE TABLE ... USING `kafka-segments`), which is planned for each query"
 )
-PLANNED_BY_BATCH: Final = "start the query again: it goes on from its checkpoint"
+PLANNED_BY_BATCH: Final = "start the query again: it continues from its checkpoint"
 """SP-4: the cure for a log that changed after the reading was planned."""
 
 

@@ -1,4 +1,4 @@
-"""Where in a segment batches begin, by its offset index: an entry is believed when a whole batch lies there."""
+"""Where in a segment batches begin, by its offset index: an entry is trusted if a whole batch is there."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 _FIRST_BYTES: Final = 64 * 1024
 _MOST_BYTES: Final = 16 * 1024 * 1024
-"""A larger batch is not looked at: the entry is left aside."""
+"""A larger batch is not read: its entry is ignored."""
 
 
 def batch_starts(segment: SegmentFile, begin: int, end: int, least_bytes: int) -> list[int]:
     """Ascending positions: where to begin for the offset ``begin``, batches about ``least_bytes`` apart, where to stop.
 
-    Every record of ``begin`` .. ``end`` (exclusive) in the segment lies between the first and the last.
+    Every record of ``begin`` .. ``end`` (exclusive) in the segment is between the first and the last.
     """
     size = segment.size_bytes
     wants_all = begin <= segment.base and end >= segment.end
@@ -103,7 +103,7 @@ def time_entries(segment: SegmentFile) -> tuple[NDArray[np.void], bool]:
 
 
 def is_batch(segment: SegmentFile, position: int, least: int, most: int) -> bool:
-    """Whether a whole batch lies at ``position``, by its checksum, whose first offset is one of ``least`` .. ``most``.
+    """Whether a whole batch is at ``position``, by its checksum, with a first offset in ``least`` .. ``most``.
 
     Raises:
         CleanerdError: the file cannot be read.
@@ -113,7 +113,7 @@ def is_batch(segment: SegmentFile, position: int, least: int, most: int) -> bool
 
 
 def batch_at(segment: SegmentFile, position: int) -> _kernel.Batches | None:
-    """The header of the whole batch that lies at ``position``, by its checksum; None: there is none.
+    """The header of the whole batch at ``position``, by its checksum, or None.
 
     Raises:
         CleanerdError: the file cannot be read.

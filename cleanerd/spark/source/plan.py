@@ -1,6 +1,6 @@
-"""What is to be read, worked out by the driver: the logs, from where to where, cut into splits for the tasks.
+"""The driver's plan: the logs, with their offsets, cut into splits for the tasks.
 
-Segments and blocks outside of the offsets that were asked for are found by the indexes and never read.
+The indexes find segments and blocks outside of the requested offsets, which are never read.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def find_requested(
     rules_of: Callable[[str], KeyRules] | None = None,
     lister: Callable[[Path], Listing] = list_complete,
 ) -> list[Log]:
-    """The logs that the options name, sorted. ``rules_of`` a topic: None, what the options say; ``lister``: find_logs.
+    """The logs that the options name, sorted. ``rules_of`` a topic: None, the options decide; ``lister``: find_logs.
 
     Raises:
         ConfigError: a path or a topic is nowhere, or a partition is there twice.
@@ -107,7 +107,7 @@ def expanded(paths: Sequence[str]) -> list[Path]:
     """The directories that paths and patterns name, absolute, each once.
 
     Raises:
-        ConfigError: one names none, or is no path here.
+        ConfigError: one is empty, or not a path here.
     """
     found: list[Path] = []
     for text in paths:
@@ -181,7 +181,7 @@ def pieces_of(number: int, log: Log, reach: LogRange, split_bytes: int) -> list[
 
 
 def witness_of(segment: SegmentFile) -> Segment:
-    """The file of ``segment`` as it stands now.
+    """The current file of ``segment``.
 
     Raises:
         CleanerdError: it is gone.
@@ -196,7 +196,7 @@ def witness_of(segment: SegmentFile) -> Segment:
 
 
 def plan_splits(logs: Sequence[Log], options: Options) -> list[TaskSplit]:
-    """The splits that together are what was asked for: each about ``splitBytes``, whole logs where winners are wanted.
+    """The splits of the request: each about ``splitBytes``; whole logs if retained records are requested.
 
     Raises:
         ConfigError, CorruptionError, CleanerdError: as :func:`reach_of`.
@@ -227,7 +227,7 @@ def splits_of(logs: Sequence[Log], reaches: Sequence[LogRange], options: Options
 
 
 def _bytes_of(logs: Sequence[Log], reaches: Sequence[LogRange]) -> int:
-    """Of all segments that hold some of ``reaches``."""
+    """The bytes of all segments with some of ``reaches``."""
     return sum(
         segment.size_bytes
         for log, reach in zip(logs, reaches, strict=True)

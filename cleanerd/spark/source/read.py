@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def read_split(
     split: TaskSplit, how: ReadOptions, schema: pa.Schema, look: Callable[[SourceRows], None] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The records of ``split`` as batches of ``schema``. ``look`` gets each chunk once, whatever is wanted of it.
+    """The records of ``split`` as batches of ``schema``. ``look`` receives each chunk once, whatever is requested.
 
     Raises:
         CorruptionError: damaged bytes that are not to be skipped.

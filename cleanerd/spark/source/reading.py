@@ -33,7 +33,7 @@ _OF_VERSIONS: Final = frozenset({"version", "is_tombstone"})
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What the options say to the tasks."""
+    """The options for tasks."""
 
     view: str
     skip_damage: bool
@@ -110,7 +110,7 @@ class SourceReading:
 
         def damaged(damage: Damage) -> None:
             if damage.cut and piece.stop < segment.size_bytes:
-                reason = f"the offset index says that a batch begins at byte {piece.stop}, and none does"
+                reason = f"the offset index says that a batch begins at byte {piece.stop}, but none does"
                 raise CorruptionError(
                     reason,
                     where=str(segment.path),
@@ -128,7 +128,7 @@ class SourceReading:
 
 
 class _Places:
-    """Looks whether the batches of a segment, in its order, have the offsets of their places: no checksum covers them.
+    """Checks that the batches of a segment, in order, have offsets that fit their places: no checksum covers them.
 
     And a copy that was made during a swap may hold a new segment beside an old one that it was made of: each is right
     by itself, and both would be given.
@@ -141,10 +141,10 @@ class _Places:
         self.last_base = -1
 
     def wrong(self, batches: _kernel.Batches) -> NDArray[np.bool_]:
-        """[b]: the batch does not lie behind the one before it, or reaches into the next segment: damage.
+        """[b]: the batch does not follow the one before it, or reaches into the next segment: damage.
 
         Raises:
-            SegmentChangedError: there is no such segment any more.
+            SegmentChangedError: the segment does not exist any more.
         """
         beyond = batches.last_offset >= self._segment.end
         before = np.concatenate([[self._last], np.where(beyond, -1, batches.last_offset)[:-1]])
@@ -162,7 +162,7 @@ class _Places:
         why = f"the batch at offset {base} does not lie after {before}, which is before it in the file"
         if beyond:
             if segment.end not in {each.base for each in list_complete(segment.path.parent).segments}:
-                raise changed("it stands in the place of several segments now", str(segment.path))
+                raise changed("it replaces several segments now", str(segment.path))
             last = int(batches.last_offset[row])
             why = f"the batch at offset {base} ends at {last}, and the next segment begins at {segment.end}"
         self._damaged(Damage(int(batches.position[row]), base, why, int(batches.size[row])))

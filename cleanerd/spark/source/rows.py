@@ -90,7 +90,7 @@ def to_arrow(rows: SourceRows, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def damage_row(schema: pa.Schema, reach: LogRange, segment: SegmentFile, position: int, reason: str) -> pa.RecordBatch:
-    """The row that stands for bytes that cannot be read; all that a record has is null."""
+    """The row for unreadable bytes; all record columns are null."""
     known = {
         "topic": reach.name.topic, "partition": reach.name.partition, "segment": as_utf8(str(segment.path)),
         "position": position, "damaged": reason,
@@ -136,7 +136,7 @@ def _validity(null: NDArray[np.bool_] | None) -> pa.Buffer | None:
 
 
 def _valid(names: pa.Array) -> pa.Array:
-    """Header names; what is no UTF-8 in them becomes U+FFFD, as Kafka's clients read it."""
+    """Header names; invalid UTF-8 becomes U+FFFD, as in Kafka's clients."""
     try:
         names.validate(full=True)
     except pa.ArrowInvalid:
@@ -161,7 +161,7 @@ def _timestamp_type(rows: SourceRows) -> object:
 
 
 def _sequence(rows: SourceRows) -> NDArray[np.int32]:
-    """As Kafka counts: on from the batch's, past 2^31-1 from 0."""
+    """As in Kafka: counted from the batch's, wrapping after 2^31-1 to 0."""
     batches, records = rows.decoded.chunk.batches, rows.decoded.chunk.records
     base = rows.of_batches(batches.base_sequence).astype(np.int64)
     delta = rows.of_records(records.offset) - rows.of_batches(batches.base_offset)

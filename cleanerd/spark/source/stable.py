@@ -1,6 +1,6 @@
 """Up to where a log is stable: the high watermark, or the first transaction that is open there (S-04).
 
-The newest producer snapshot that can be believed says what was open there; only the batches after it are read.
+The newest trusted producer snapshot has the transactions open there; only later batches are read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def stable_end(log: Log, *, skip_damage: bool) -> int:
         stable, end = _replay(log, high_watermark, snapshot, skip_damage=skip_damage)
         if snapshot.offset <= end:
             return stable
-        # The log was cut after it was written: it speaks of what is no more.
+        # The log was cut after it was written: it describes data that no longer exists.
     return _replay(log, high_watermark, None, skip_damage=skip_damage)[0]
 
 

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 else:
     try:
         from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
-    except ImportError:  # Spark 4.1: it has no limits and asks for the latest offset without a start
+    except ImportError:  # Spark 4.1: it has no limits and queries the latest offset without a start
         SupportsTriggerAvailableNow = object
 
 HAS_LIMITS: Final = SupportsTriggerAvailableNow is not object
-"""Whether this Spark asks how much a batch may take."""
+"""Whether this Spark asks how much a batch may read."""
 
 Offsets: TypeAlias = dict[str, dict[str, int]]
 """``{"orders": {"0": 23}}``: exclusive ends, as Spark writes them into a checkpoint."""
@@ -60,10 +60,11 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._readable: Offsets | None = None
 
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name
-        """From where a new query reads: ``startingOffsets`` and its kin.
+        """Where a new query begins: ``startingOffsets`` and related options.
 
         Raises:
-            ConfigError: an offset that is no more, or of no partition; with Spark 4.1 one in what is not closed.
+            ConfigError: an offset that is gone, or of an unknown partition; with Spark 4.1 one above the closed
+            segments.
             CleanerdError: a directory or file cannot be read, or is damaged.
         """
         found = self._reaches(self._options)
@@ -72,9 +73,9 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for log, reach in found:
             start = start_of(log, self._options.starting, reach.begin, reach.end, skip_damage=self._options.skip_damage)
             if start > reach.end and not self._has_limits:
-                # It would ask for the end alone, take it for where the first batch ended, and begin there.
+                # It would query the end alone, use it as the end of the first batch, and begin there.
                 raise ConfigError(
-                    f"offset {start} of {log.name} lies above {reach.end}, where what is closed ends",
+                    f"offset {start} of {log.name} is above {reach.end}, where the closed segments end",
                     where="startingOffsets",
                     hint="begin at -1 (latest) or lower, or update pyspark to 4.2",
                 )
@@ -85,7 +86,7 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Up to where the next batch reads: what is closed now, no more than ``limit``, and at least one segment.
 
         Raises:
-            ConfigError: what was read up to is no more.
+            ConfigError: the records at the read offset are gone.
             CleanerdError: a directory or file cannot be read, or is damaged.
         """
         found = self._reaches(self._options)
@@ -113,11 +114,11 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last = _by_topic({log.name: reach.end for log, reach in self._reaches(self._options)})
 
     def reportLatestOffset(self) -> Offsets | None:  # noqa: N802
-        """What a batch without limits could read up to, as of the last :meth:`latestOffset`: the query's progress."""
+        """The end of a batch without limits, as of the last :meth:`latestOffset`: the query's progress."""
         return self._readable
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """By the options ``max...PerTrigger``, of which one can be said."""
+        """By the options ``max...PerTrigger``, of which one can be set."""
         from pyspark.sql.streaming.datasource import (  # noqa: PLC0415 - only Spark 4.2 and later ask
             ReadAllAvailable,
             ReadMaxBytes,
@@ -136,7 +137,7 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The splits of a batch.
 
         Raises:
-            ConfigError: something of it is no more.
+            ConfigError: some of it is gone.
             CleanerdError: a directory or file cannot be read, or is damaged.
         """
         found = self._reaches(self._options)
@@ -176,7 +177,7 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _require_no_data_loss(self, start: Offsets, logs: dict[TopicPartition, Log]) -> None:
-        """What was read up to ``start``, or is to be, is still there, unless ``failOnDataLoss`` is false."""
+        """Check that records at ``start`` and after it still exist, unless ``failOnDataLoss`` is false."""
         if not self._options.fail_on_data_loss:
             return
         known = {str(name): log for name, log in logs.items()}
@@ -217,7 +218,7 @@ def _require_no_limit(options: Options) -> None:
 
 
 class _Budget:
-    """What a batch may take. None: as much as there is."""
+    """A batch's limits. None: unlimited."""
 
     def __init__(self, *, size_bytes: int | None, files: int | None, offsets: int | None, least: int) -> None:
         self._left = [size_bytes, files, offsets]
@@ -235,7 +236,7 @@ class _Budget:
         )
 
     def take(self, size_bytes: int, offsets: int) -> int:
-        """How many of ``offsets``, which lie in a segment of ``size_bytes``, fit: the first segment always does."""
+        """How many of ``offsets``, in a segment of ``size_bytes``, fit: the first segment always does."""
         left_bytes, left_files, left_offsets = self._left
         fits = (left_bytes is None or size_bytes <= left_bytes) and (left_files is None or left_files > 0)
         taken = min(offsets, left_offsets) if left_offsets is not None else offsets if fits or not self._taken else 0
@@ -286,5 +287,5 @@ def _of(offsets: Offsets, name: TopicPartition, otherwise: int) -> int:
 
 
 def _data_loss_error(what: str) -> ConfigError:
-    hint = 'option("failOnDataLoss", "false") goes on with what is there'
+    hint = 'option("failOnDataLoss", "false") continues with the existing records'
     return ConfigError(f"records are gone that were not read: {what}", where="kafka-segments", hint=hint)

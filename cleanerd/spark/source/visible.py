@@ -1,7 +1,7 @@
-"""Which data is committed, as far as one task needs to know: its transactions' markers lie behind it.
+"""Which data is committed, for one task: its transactions' markers come later.
 
-A transaction ends with the next marker of its producer. So nothing before a split matters, and of what follows it no
-more is read than up to the markers of the transactions that reach out of it: none in a log without transactions.
+A transaction ends with the next marker of its producer. So data before a split does not matter, and later data is read
+only up to the markers of the transactions that reach out of the split: none in a log without transactions.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ def control_batches(batches: _kernel.Batches) -> NDArray[np.bool_]:
 
 
 class Markers:
-    """The markers of one log, in the order of offsets; chunks are asked about in that order too.
+    """The markers of one log, in the order of offsets; chunks are checked in that order too.
 
-    ``end``: nothing is looked for from this offset on, as it is not acknowledged: what has no marker below is open.
-    ``skip_damage``: data whose marker was lost in bytes that cannot be read counts as not committed; else they are an
-    error, wherever they lie.
+    ``end``: the search ends at this offset, as later data is not acknowledged: a transaction without a marker below is
+    open.
+    ``skip_damage``: data whose marker was lost in unreadable bytes is treated as not committed; else such bytes are an
+    error, wherever they are.
     """
 
     def __init__(self, end: int, *, skip_damage: bool) -> None:
@@ -54,13 +55,13 @@ class Markers:
         self._is_over = False
 
     def hidden(self, batches: _kernel.Batches, segment: SegmentFile, stop: int) -> NDArray[np.bool_] | None:
-        """[b]: data batches of transactions that were aborted, or have no end; None where there are none at all.
+        """[b]: data batches of aborted or open transactions; None if there are none at all.
 
         ``stop`` is the position in ``segment`` behind ``batches``.
 
         Raises:
-            CorruptionError: the markers lie behind bytes that cannot be read, and these are not to be skipped.
-            SegmentChangedError: ``segment`` is no longer there.
+            CorruptionError: the markers come after unreadable bytes, and these are not to be skipped.
+            SegmentChangedError: ``segment`` is gone.
             CleanerdError: a file cannot be read.
         """
         if not len(batches):
@@ -109,7 +110,7 @@ class Markers:
         """The headers behind ``stop``, to the end of the log."""
         segments = list_complete(segment.path.parent).segments
         if segment.base not in {each.base for each in segments}:
-            # Its markers may lie in a segment that begins before it now.
+            # Its markers may be in a segment that begins before it now.
             raise changed("the segment is no longer there", str(segment.path))
         for each in segments:
             if each.base < segment.base:

@@ -21,12 +21,12 @@ def other_columns(schema: pa.Schema, ours: pa.Schema) -> list[str]:
 
 
 def columns_to_item(schema: pa.Schema) -> str:
-    """As JSON has it, for a task."""
+    """As JSON, for a task."""
     return base64.b64encode(schema.serialize().to_pybytes()).decode()
 
 
 def columns_from(item: str) -> pa.Schema:
-    """What :func:`columns_to_item` made ``item`` of."""
+    """The reverse of :func:`columns_to_item`."""
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(item)))
 
 

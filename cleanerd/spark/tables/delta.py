@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from cleanerd.spark.tables.files import WrittenFile
 
 _STEPS: Final = (1, 100, None)
-"""So many of the newest commits are looked through for one of ours."""
+"""Limit of the newest commits that are searched for one of cleanerd's."""
 _UNDONE: Final = "RESTORE"
 _OF_URLS: Final = ("#", "?", "%")
 """It writes such a table, and then finds no history of it, or its files elsewhere."""
 _LOG: Final = "_delta_log"
 _ENTRY: Final = re.compile(r"[0-9]+\.json|.*\.parquet|_last_checkpoint|.*\.crc")
-"""What is in the log of a table that has a commit. Who is killed in the first one leaves other files, or none."""
+"""The entry in the log of a table with a commit. A process killed in the first commit leaves other files, or none."""
 
 
 class DeltaOpen(OpenTable):
@@ -68,7 +68,9 @@ class DeltaOpen(OpenTable):
         strange += [f"{_LOG}/{name}" for name in DeltaPlace(root).names(_LOG) if _ENTRY.fullmatch(name)]
         if strange:
             raise ConfigError(
-                f"is no Delta table, and holds {strange[0]}", where=where, hint="name a new directory, or a Delta table"
+                f"is not a Delta table, and contains {strange[0]}",
+                where=where,
+                hint="name a new directory, or a Delta table",
             )
         return found
 
@@ -88,7 +90,7 @@ class DeltaOpen(OpenTable):
             return pa.schema(self._table_now.schema().to_arrow())
 
     def stored_state(self) -> TableState | None:
-        """From the newest commit of ours, if the table was not put back to an earlier version since."""
+        """From cleanerd's newest commit, unless the table was restored to an earlier version since."""
         looked_at, changed = None, ""
         for limit in _STEPS:
             with _translated_errors("cannot be read", self.where):
@@ -108,14 +110,14 @@ class DeltaOpen(OpenTable):
         return None
 
     def _changes_rows(self, version: int) -> bool:
-        """Whether a commit does more than put the same rows into other files."""
+        """Whether a commit does more than move the same rows to other files."""
         path = f"{_LOG}/{version:020d}.json"
         with self.place.reading(path) as file, _translated_errors("cannot be read", f"{self.where}/{path}"):
             actions = [json.loads(line) for line in file.read().splitlines()]
             return any(each.get(kind, {}).get("dataChange", False) for each in actions for kind in ("add", "remove"))
 
     def require_ours(self) -> None:
-        """And without a partitioning, of which our files say nothing."""
+        """And without a partitioning, which cleanerd's files do not support."""
         super().require_ours()
         if self._table_now.metadata().partition_columns:
             raise partitioned(self.where)
@@ -142,7 +144,7 @@ class DeltaOpen(OpenTable):
     def commit(self, added: Sequence[WrittenFile], removed: Sequence[TableFile], remember: TableState) -> None:
         """One entry of the log, on top of the one that was read, or none."""
         now_ms = time.time_ns() // 1_000_000
-        # Whoever comes second has to begin anew: what it read is no longer what is there.
+        # The second writer has to begin again: the files that it read have changed.
         properties = CommitProperties(custom_metadata={PROPERTY: remember.to_text()}, max_commit_retries=0)
         adds = [_add(each, now_ms) for each in added]
         schema = Schema.from_arrow(self.columns)
@@ -169,7 +171,7 @@ def _add(written: WrittenFile, now_ms: int) -> AddAction:
 
 @contextlib.contextmanager
 def _translated_errors(what: str, where: str) -> Iterator[None]:
-    """What delta-rs raises, as an error of ours."""
+    """Translate exceptions of delta-rs."""
     try:
         yield
     except CommitFailedError as error:

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 _GROUP_BYTES: Final = 64 << 20
 _GROUP_ROWS: Final = 1 << 20
 _FILE_BYTES: Final = 512 << 20
-"""Of columns in memory: a change of one row writes its whole file anew."""
+"""Bytes of columns in memory: a change of one row rewrites its whole file."""
 _READ_ROWS: Final = 1 << 16
 _BOUNDED: Final = ("topic", "partition", "offset")
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file. ``least`` and ``most``: of topic, partition and offset. ``tombstones``: so many of its rows are some."""
+    """A file. ``least`` and ``most``: of topic, partition and offset. ``tombstones``: the number of such rows."""
 
     path: str
     size_bytes: int
@@ -41,12 +41,12 @@ class WrittenFile:
     most: Mapping[str, Any]
 
     def to_item(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """As JSON."""
         return asdict(self)
 
 
 class _Writer:
-    """One file after the other, each with groups of rows that are worth a group."""
+    """One file after the other, each with row groups of a useful size."""
 
     def __init__(self, place: FilesPlace, columns: pa.Schema) -> None:
         self._place = place
@@ -111,7 +111,7 @@ class _Writer:
 
 
 def write_rows(place: FilesPlace, batches: Iterable[pa.RecordBatch], columns: pa.Schema = ROWS) -> list[WrittenFile]:
-    """Write ``batches`` of ``columns`` as new files of ``place``; none where there are no rows.
+    """Write ``batches`` of ``columns`` as new files of ``place``; none without rows.
 
     Nothing stays of them when anything is raised.
 

@@ -27,11 +27,12 @@ _COLUMNS: Final = ["key", "version", "offset", "is_tombstone"]
 
 
 def sift(item: Item) -> Iterator[pa.RecordBatch]:
-    """Write a file of the table anew without the rows that are no longer the latest state; nothing where all are.
+    """Rewrite a file of the table without superseded rows; returns nothing if there are none.
 
-    ``changes``: by partition the files with the ``new`` winners, deleted keys too; its ``log_start``; the ``part`` of
-    the log that a tombstone of the table must still be in to win. Told is how many rows were ``replaced``, how many lie
-    ``below`` the log start, by partition, the new ``files``, and the offsets of new records that lose: ``beaten``.
+    ``changes``: by partition the files with the ``new`` retained records, deleted keys too; its ``log_start``; the
+    ``part`` of the log that must contain a tombstone of the table for it to be retained. Returns the number of
+    ``replaced`` rows, of those ``below`` the log start, by partition, the new ``files``, and the offsets of superseded
+    new records: ``beaten``.
 
     Raises:
         CleanerdError: a file cannot be read or written.
@@ -103,7 +104,7 @@ class _Ranks:
 
 
 def _compare(old: pa.Table, new: pa.Table, part: Mapping[str, Any]) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """[n]: the row of ``old`` is no longer its key's; and the offsets of ``new`` records that an old one beats."""
+    """[n]: the row of ``old`` is superseded; and the offsets of ``new`` records that an old one supersedes."""
     lost = np.zeros(len(old), np.bool_)
     at = pc.index_in(old.column("key"), value_set=new.column("key").combine_chunks())
     both = pc.is_valid(at).to_numpy(zero_copy_only=False)

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def finish(item: Item) -> Iterator[pa.RecordBatch]:
-    """Write the file ``path`` anew without the offsets ``beaten`` and, unless ``keep_deleted``, without tombstones.
+    """Rewrite the file ``path`` without the offsets ``beaten`` and, unless ``keep_deleted``, without tombstones.
 
-    Told are the new ``files`` and how many tombstones went besides (``deleted``).
+    Returns the new ``files`` and the number of additionally removed tombstones (``deleted``).
 
     Raises:
         CleanerdError: a file cannot be read or written.

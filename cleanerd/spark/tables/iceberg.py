@@ -58,7 +58,7 @@ class IcebergOpen(OpenTable):
             raise ConfigError(
                 f"the catalog {catalog} cannot be opened: {_line(error)}",
                 where="pyiceberg",
-                hint="~/.pyiceberg.yaml or PYICEBERG_CATALOG__NAME__URI say what it is",
+                hint="~/.pyiceberg.yaml or PYICEBERG_CATALOG__NAME__URI define it",
             ) from error
         with _translated_errors("cannot be read", where):
             try:
@@ -99,7 +99,7 @@ class IcebergOpen(OpenTable):
             raise partitioned(self.where)
 
     def files(self) -> list[TableFile]:
-        """What its manifests name."""
+        """The files of its manifests."""
         with _translated_errors("cannot be read", self.where):
             found = list(self._table.scan().plan_files())
         if any(each.delete_files for each in found):
@@ -125,7 +125,7 @@ class IcebergOpen(OpenTable):
         """One snapshot on top of the one that was read, or none."""
         transaction = self._table.transaction() if self._making is None else self._making
         if self._making is None:
-            # In this process alone: who comes second has to begin anew, as what it read is no longer what is there.
+            # In this process alone: the second writer has to begin again, because the files that it read have changed.
             self._table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = _NEVER
         with _translated_errors("cannot be written", self.where), transaction:
             if transaction.table_metadata.name_mapping() is None:
@@ -142,7 +142,7 @@ class IcebergOpen(OpenTable):
 
 @contextlib.contextmanager
 def _translated_errors(what: str, where: str) -> Iterator[None]:
-    """What pyiceberg and its catalogs raise, as an error of ours."""
+    """Translate exceptions of pyiceberg and its catalogs."""
     try:
         yield
     except (CleanerdError, NoSuchTableError):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cleanerd.spark.task_runner import Item
 
 SUMMARY_SCHEMA: Final = pa.schema([("told", pa.string())])
-"""What a task of ours says: JSON."""
+"""A task's result: JSON."""
 SUMMARY_COLUMNS: Final = "told string"
 
 _OFFSETS: Final = pa.schema([("offset", pa.int64())])
@@ -42,7 +42,7 @@ def telling(document: Mapping[str, Any]) -> pa.RecordBatch:
 def write_latest(item: Item) -> Iterator[pa.RecordBatch]:
     """Write of each key of a part of a log the committed record that wins there, deleted keys too if ``tombstones``.
 
-    Told is ``number``, the ``files``, how many records and markers are ``stored``, wanted or not, and how many keys and
+    Returns ``number``, the ``files``, how many records and markers are ``stored``, wanted or not, and how many keys and
     values were ``undecoded``.
 
     Raises:

@@ -1,11 +1,10 @@
 """The latest state of logs into a table: all of it, or what has changed since the table's last commit.
 
-Tasks write files that nobody sees; one commit at the end takes them in and old ones out, and carries up to where the
-table is now. So a run that ends anywhere before has done nothing, and one that is run twice does nothing the second
-time.
+Tasks write files that no reader sees. One commit at the end adds them, removes old ones, and stores the table's
+offsets. So a run that ends earlier has done nothing, and a repeated run changes nothing.
 
-What is new in a log wins against the row of its key by the topic's rules, as in a snapshot of all of it. So it is told
-by the new part alone where nothing that would tell otherwise can be gone: ``refusals.py``.
+A new record supersedes the row of its key by the topic's rules, as in a snapshot of the whole log. The new part alone
+suffices if no record that would decide otherwise can be gone: ``refusals.py``.
 """
 
 from __future__ import annotations
@@ -46,15 +45,15 @@ if TYPE_CHECKING:
     from cleanerd.spark.values.decoding import Decoding
 
 _OFTEN: Final = 10
-"""A mark is renewed after this part of ``delete.retention.ms``, though nothing is new."""
+"""A watermark is renewed after this part of ``delete.retention.ms``, even without new records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a merge did with a partition: the log from ``begin`` to ``end_offset`` (exclusive) was new.
+    """The result of a merge for a partition: the log from ``begin`` to ``end_offset`` (exclusive) was new.
 
-    ``written`` rows came in, ``removed`` ones went out; a row that was replaced is one of both. ``undecoded``: keys and
-    values of what is new that could not be decoded.
+    ``written`` rows were added, ``removed`` ones removed; a replaced row is one of both. ``undecoded``: new keys and
+    values that could not be decoded.
     """
 
     name: TopicPartition
@@ -89,13 +88,13 @@ def write_table(
 
     Raises:
         ConfigError: the table exists, and ``replace_all`` is not set; the high watermark of a log is not known.
-        RefusedError: it has other columns, or somebody else changed it meanwhile.
+        RefusedError: it has other columns, or another writer changed it meanwhile.
         CorruptionError: a log has bytes that cannot be read: its state is not known.
         CleanerdError: a file cannot be read or written.
     """
     if table.exists and not replace_all:
         raise ConfigError(
-            "exists already", where=table.where, hint="--incremental adds what is new, --replace writes it anew"
+            "exists already", where=table.where, hint="--incremental adds new records, --replace writes it again"
         )
     if table.exists:
         table.require_ours()
@@ -136,7 +135,7 @@ def _write_all(
     advance: Callable[[int], None],
     large_bytes: int,
 ) -> dict[int, dict[str, Any]]:
-    """As :func:`_write`, of whole logs: a large one by many tasks."""
+    """As :func:`_write`, for whole logs: a large one by many tasks."""
     large = [number for number, part in enumerate(parts) if session and size_of_all([part.log]) > large_bytes]
     small = {number for number in range(len(parts)) if number not in large}
     found = _write(tasks, parts, lambda part: part.topic.keep_deleted, session, advance, small)
@@ -153,14 +152,14 @@ def _write_all(
 
 
 def _result(part: LogPart, summary: Mapping[str, Any] | None, *, tombstones: bool) -> SnapshotResult:
-    """Deleted keys count where they were asked for."""
+    """Deleted keys are included if they were requested."""
     keys = sum(file.rows - (0 if tombstones else file.tombstones) for file in summary["files"]) if summary else 0
     undecoded = summary["undecoded"] if summary else 0
     return SnapshotResult(part.log.name, part.log.rules.strategy, part.first, part.end, keys, undecoded)
 
 
 def _require_decoded(decoding: Decoding | None, summary: Mapping[int, Mapping[str, Any]]) -> None:
-    """All tasks together: each has looked at its own."""
+    """All tasks together: each has checked its own."""
     if decoding is not None:
         require_within(decoding.limit, sum(each["undecoded"] for each in summary.values()))
 
@@ -182,8 +181,8 @@ def merge_into(
     the clock's.
 
     Raises:
-        ConfigError: there is no such table; a high watermark is not known.
-        RefusedError: what is new does not tell the latest state (``refusals.py``), or somebody else changed the table.
+        ConfigError: the table does not exist; a high watermark is unknown.
+        RefusedError: new records do not show the latest state (``refusals.py``), or another writer changed the table.
         CorruptionError: a log has bytes that cannot be read.
         CleanerdError: a file cannot be read or written.
     """
@@ -252,14 +251,14 @@ def _new_parts(
     topics: Sequence[Topic],
     now_ms: int,
 ) -> list[LogPart]:
-    """What is new in each of ``logs``; of those that the table has nothing of, everything."""
+    """The new part of each of ``logs``; everything of logs that the table lacks."""
     begins = []
     for log, topic in zip(logs, topics, strict=True):
         was, mark = before.topics.get(log.name.topic), before.marks.get(log.name)
         if was is not None:
             refusals.require_same_topic(table.where, log, was, topic)
         begins.append(first_of(log) if mark is None else mark.end_offset)
-    # What was open at the mark would lie above it: nothing below is asked for.
+    # Transactions open at the watermark are above it: nothing below is requested.
     tails = [
         replace(log, segments=tuple(each for each in log.segments if each.end > begin) or log.segments[-1:])
         for log, begin in zip(logs, begins, strict=True)
@@ -293,7 +292,7 @@ def _write(
     advance: Callable[[int], None],
     numbers: Collection[int] | None = None,
 ) -> dict[int, dict[str, Any]]:
-    """The winners of each part that has offsets, as files: what ``write_latest`` told, by number.
+    """The retained records of each part that has offsets, as files: results of ``write_latest``, by number.
 
     ``numbers``: only these parts.
     """
@@ -304,7 +303,7 @@ def _write(
             size_bytes = sum(each.size_bytes for each in part.log.segments if each.end > part.begin)
             items.append((size_bytes, {"number": number, "part": item, "tombstones": tombstones(part)}))
     found = {}
-    # Alone, one after the other, so that somebody who looks sees how far it is.
+    # Without a session one after the other, so that the progress is visible.
     for bundle in [[each] for each in items] if session is None else [items]:
         found.update({summary["number"]: summary for summary in tasks.run(write_latest, bundle)})
         if session is None:
@@ -315,7 +314,7 @@ def _write(
 def _sift(
     tasks: Tasks, table: OpenTable, parts: Sequence[LogPart], new: dict[int, dict[str, Any]]
 ) -> tuple[dict[str, TableFile], list[dict[str, Any]]]:
-    """What ``sift`` tells of the table's files, by path, that may hold rows of changed partitions."""
+    """The results of ``sift`` for the table's files, by path, that may have rows of changed partitions."""
     changes: dict[TopicPartition, dict[str, Any]] = {}
     for number, part in enumerate(parts):
         paths = [file.path for file in new.get(number, {"files": ()})["files"]]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class TableFile:
     """A file that the table's last commit names. ``handle``: what its format needs to take it out again.
 
-    ``least`` and ``most``: bounds of topic and partition of its rows, as far as its writer told them.
+    ``least`` and ``most``: bounds of topic and partition of its rows, if its writer stored them.
     """
 
     path: str
@@ -46,10 +46,10 @@ class OpenTable(ABC):
     """A table as its last commit left it, or one that is to be made."""
 
     columns: pa.Schema
-    """What we write there: :data:`~cleanerd.spark.tables.columns.ROWS`, and what is decoded."""
+    """The columns to write: :data:`~cleanerd.spark.tables.columns.ROWS`, and decoded ones."""
     place: FilesPlace
     where: str
-    """What messages call it."""
+    """Its name in messages."""
 
     @property
     @abstractmethod
@@ -62,7 +62,7 @@ class OpenTable(ABC):
 
     @abstractmethod
     def stored_state(self) -> TableState | None:
-        """What our last commit left there, as far as what lies there now is that or follows from it; None: unknown.
+        """The state of our last commit, if the table is that version or follows from it; None if unknown.
 
         Raises:
             ConfigError: it cannot be read.
@@ -72,7 +72,7 @@ class OpenTable(ABC):
 
     @abstractmethod
     def files(self) -> list[TableFile]:
-        """What is in it.
+        """Its files.
 
         Raises:
             RefusedError: other writers left what we cannot rewrite.
@@ -84,7 +84,7 @@ class OpenTable(ABC):
         """One commit: all of it or nothing; the first one makes the table.
 
         Raises:
-            RefusedError: somebody else has committed since this table was opened.
+            RefusedError: another writer has committed since this table was opened.
             CleanerdError: it cannot be written.
         """
 
@@ -106,9 +106,9 @@ class OpenTable(ABC):
 
 
 def conflict(where: str) -> RefusedError:
-    """Somebody else was quicker."""
+    """The error after another writer's commit."""
     return RefusedError(
-        "somebody else has changed the table meanwhile; nothing was changed by us",
+        "another writer has changed the table meanwhile; cleanerd changed nothing",
         where=where,
-        hint="run it again: it goes on from what the table has then",
+        hint="run it again: it continues from the table's state then",
     )

@@ -1,4 +1,4 @@
-"""What of a log is to be read for a table: all of it, or what is new; and what the table is to remember of it."""
+"""The part of a log to read for a table, all of it or the new part; and the watermark to store."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ class LogPart:
     topic: Topic
     as_of_ms: int
     leader_epoch: int = UNKNOWN_EPOCH
-    """By whom the last offset below ``end`` was written."""
+    """The epoch of the last offset below ``end``."""
 
     @property
     def is_moved(self) -> bool:
-        """Whether rows of the table may lie below the log start."""
+        """Whether rows of the table may be below the log start."""
         return self.mark is not None and self.first > self.mark.log_start
 
     @property
     def now(self) -> Watermark:
-        """What is to be remembered of it."""
+        """The watermark to store."""
         as_of_ms = self.as_of_ms if self.mark is None else max(self.as_of_ms, self.mark.as_of_ms)
         return Watermark(self.first, self.end, as_of_ms, self.leader_epoch)
 
 
 def topics_of(logs: Sequence[Log], *, tombstones: bool) -> list[Topic]:
-    """The topic of each of ``logs``; one of its partitions may say its id."""
+    """The topic of each of ``logs``; one of its partitions may have its id."""
     found: dict[str, Topic] = {}
     for log in logs:
         known = found.get(log.name.topic)
@@ -61,10 +61,10 @@ def topics_of(logs: Sequence[Log], *, tombstones: bool) -> list[Topic]:
 
 
 def topic_id_of(log: Log) -> str | None:
-    """Hexadecimal, None where its directory does not say.
+    """Hexadecimal, None if its directory has no id.
 
     Raises:
-        CorruptionError: what says it does not parse.
+        CorruptionError: the id's file does not parse.
         CleanerdError: it cannot be read.
     """
     path = log.segments[0].path.parent / PARTITION_METADATA
@@ -78,7 +78,7 @@ def first_of(log: Log) -> int:
 
 
 def leader_epochs_of(log: Log) -> list[EpochStart]:
-    """Where the epochs of its leaders begin; none where its directory does not say, or nobody can read it.
+    """The beginnings of its leader epochs; empty without a readable file.
 
     Raises:
         CleanerdError: the file cannot be read.
@@ -87,15 +87,15 @@ def leader_epochs_of(log: Log) -> list[EpochStart]:
 
 
 def leader_epoch_at(starts: Sequence[EpochStart], offset: int) -> int:
-    """By whom ``offset`` was written, -1: not known."""
+    """The epoch of ``offset``, -1 if unknown."""
     return next((each.epoch for each in reversed(starts) if each.start_offset <= offset), UNKNOWN_EPOCH)
 
 
 def as_of(log: Log, now_ms: int) -> int:
-    """As of when the log is: the broker writes the checkpoint every few seconds, and a copy of it keeps its time.
+    """The log's time: the broker writes the checkpoint every few seconds, and a copy of it keeps its time.
 
     Raises:
-        CleanerdError: a store does not say.
+        CleanerdError: a store does not answer.
     """
     path = log.log_dir / HIGH_WATERMARK_CHECKPOINT
     if isinstance(path, RemotePath):
@@ -104,4 +104,4 @@ def as_of(log: Log, now_ms: int) -> int:
     try:
         return min(now_ms, os.stat(path).st_mtime_ns // 1_000_000)
     except OSError:
-        return now_ms  # none: all of the log was asked for
+        return now_ms  # none: the whole log was requested

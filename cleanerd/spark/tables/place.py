@@ -1,4 +1,4 @@
-"""Where the files of a table lie, to tasks on whatever machine: they read and write through the table's own library."""
+"""The place of a table's files, for tasks on any machine: they read and write through the table's own library."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cleanerd.spark.task_runner import Item
 
 PREFIX: Final = "cleanerd-"
-"""What the names of our files begin with."""
+"""The prefix of cleanerd's files."""
 
 
 class FilesPlace(ABC):
@@ -28,11 +28,11 @@ class FilesPlace(ABC):
 
     @abstractmethod
     def to_item(self) -> Item:
-        """As JSON has it."""
+        """As JSON."""
 
     @abstractmethod
     def new_path(self) -> str:
-        """A path that nobody has."""
+        """A new, unique path."""
 
     @abstractmethod
     def _reading(self, path: str) -> Any: ...
@@ -93,7 +93,7 @@ class DeltaPlace(FilesPlace):
         return pafs.PyFileSystem(DeltaStorageHandler(self.root))
 
     def names(self, below: str = "") -> list[str]:
-        """What lies in it, or in a directory ``below`` it, one level deep."""
+        """The names in it, or in a directory ``below`` it, one level deep."""
         import pyarrow.fs as pafs  # noqa: PLC0415
 
         with translated_errors("cannot be listed", self.root):
@@ -114,7 +114,7 @@ class DeltaPlace(FilesPlace):
 
 @dataclass(frozen=True, slots=True)
 class IcebergPlace(FilesPlace):
-    """Paths are whole; new ones lie in the ``data`` of ``location``. ``properties``: those of the catalog."""
+    """Paths are whole; new ones are in the ``data`` of ``location``. ``properties``: those of the catalog."""
 
     location: str
     properties: Mapping[str, str]
@@ -124,7 +124,7 @@ class IcebergPlace(FilesPlace):
         return {"iceberg": self.location, "properties": dict(self.properties)}
 
     def new_path(self) -> str:
-        """Where Iceberg's writers put theirs."""
+        """The directory that Iceberg's writers use."""
         return f"{self.location.rstrip('/')}/data/{PREFIX}{uuid.uuid4()}.snappy.parquet"
 
     def _io(self) -> Any:
@@ -149,7 +149,7 @@ def place_from(item: Mapping[str, Any]) -> FilesPlace:
 
 @contextlib.contextmanager
 def translated_errors(what: str, where: str) -> Iterator[None]:
-    """What a store or a library raises, as an error of ours.
+    """Translate exceptions of a store or a library.
 
     Raises:
         CleanerdError: what was raised.

@@ -1,4 +1,4 @@
-"""When what is new in a log does not tell the latest state any more, and only all of the log does."""
+"""When new records do not show the latest state any more, so that only the whole log does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cleanerd.spark.logs import Log
     from cleanerd.spark.tables.remembered import TableState, Topic, Watermark
 
-_REPLACE_HINT: Final = "--replace writes the table anew, in one commit"
+_REPLACE_HINT: Final = "--replace writes the table again, in one commit"
 _SKEW_MS: Final = 60_000
 """So far the broker's clock may be from ours."""
 
@@ -72,14 +72,14 @@ def require_acknowledged(where: str, remembered: TableState) -> None:
 
 
 def require_range(where: str, log: Log, mark: Watermark, begin: int, end: int) -> None:
-    """Nothing, when ``log``, which holds ``begin`` to ``end`` (exclusive), goes on where the table ends.
+    """Check that ``log``, from ``begin`` to ``end`` (exclusive), continues where the table ends.
 
     Raises:
         RefusedError: it begins later, or ends before.
     """
     if begin > mark.end_offset:
         raise _refused(
-            f"{log.name} begins at offset {begin}, the table ends at {mark.end_offset}: what lies between is gone, and "
+            f"{log.name} begins at offset {begin}, the table ends at {mark.end_offset}: offsets between are gone, and "
             "with it what it deleted",
             where,
         )
@@ -92,13 +92,13 @@ def require_range(where: str, log: Log, mark: Watermark, begin: int, end: int) -
 
 
 def require_not_cut(where: str, log: Log, mark: Watermark, epochs: Sequence[EpochStart]) -> None:
-    """Nothing, when the last offset that is in the table was not written by another leader than now, if anybody knows.
+    """Check that the table's last offset still has its leader epoch, if that is known.
 
-    ``epochs``: where those of the log begin. Where a log was cut, whoever became its leader then writes in an epoch of
-    his own; so a log that has grown again beyond ``mark`` is known by it.
+    ``epochs``: where those of the log begin. After a truncation the new leader writes in a new epoch; so a log that has
+    grown again beyond ``mark`` is recognized.
 
     Raises:
-        RefusedError: it was cut below ``mark``, and what is there now are other records.
+        RefusedError: it was truncated below ``mark``, and now has other records.
     """
     epoch = leader_epoch_at(epochs, mark.end_offset - 1)
     if UNKNOWN_EPOCH not in (epoch, mark.leader_epoch) and epoch != mark.leader_epoch:
@@ -112,7 +112,7 @@ def require_not_cut(where: str, log: Log, mark: Watermark, epochs: Sequence[Epoc
 def changed_by_another(what: str, where: str) -> RefusedError:
     """``what`` another writer's commit is called."""
     return _refused(
-        f"somebody else changed rows of the table since ({what}): what is merged into it would be no latest state",
+        f"another writer changed rows of the table since ({what}): merging would not give the latest state",
         where,
     )
 
@@ -125,26 +125,26 @@ def partitioned(where: str) -> RefusedError:
 
 
 def require_complete(where: str, log: Log, mark: Watermark, missing: int, *, now_ms: int, retention_ms: int) -> None:
-    """Nothing, when no tombstone can have come and gone since ``mark``, though ``missing`` offsets hold nothing.
+    """Check that no tombstone can have come and gone since ``mark``, if ``missing`` offsets have no record.
 
-    A cleaning gives a tombstone its horizon, ``retention_ms`` later, and a later one removes it. All that lies above
-    the mark was cleaned after it, if at all. Where no offset is missing, nothing was.
+    A cleaning gives a tombstone its horizon, ``retention_ms`` later, and a later one removes it. Data above the mark
+    was cleaned after it, if at all. Without missing offsets there was no cleaning.
 
     Raises:
-        RefusedError: it may have: whose keys they were, nothing says any more.
+        RefusedError: it may have, and its key is unknown.
     """
     age_ms = now_ms - mark.as_of_ms
     if missing > 0 and age_ms + _SKEW_MS >= retention_ms:
         raise _refused(
             f"{log.name} was cleaned above offset {mark.end_offset}, and the table is {age_ms // 60_000} minutes old: "
-            f"tombstones go after delete.retention.ms, {retention_ms // 60_000} minutes, and nothing says what they "
-            "deleted",
+            f"tombstones are removed after delete.retention.ms, {retention_ms // 60_000} minutes, and what they deleted is "
+            "unknown",
             where,
         )
 
 
 def winners_gone(where: str, log_start: int, name: str) -> RefusedError:
-    """Of a topic with versions rows lie below the log start: a record that lost against one of them may win now."""
+    """Rows of a versioned topic are below the log start: a record that they superseded may be retained now."""
     return _refused(
         f"records of {name} that had won lie below the log start {log_start} now: which older ones win instead, only "
         "all of the log tells",
@@ -153,8 +153,8 @@ def winners_gone(where: str, log_start: int, name: str) -> RefusedError:
 
 
 def unknown(where: str) -> RefusedError:
-    """Nothing in the table's commits is of ours, or it was put back to an earlier version."""
-    return _refused("the table does not say up to which offsets it goes", where)
+    """No commit of the table is cleanerd's, or it was restored to an earlier version."""
+    return _refused("the table does not state its offsets", where)
 
 
 def _describe(topic: Topic) -> str:

@@ -1,4 +1,4 @@
-"""What a table remembers with each of its commits: by which rules it was made, and up to which offset, as of when."""
+"""The state in each of a table's commits: the rules, the offsets, and their time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNKNOWN_EPOCH: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """``topic_id``: hexadecimal, None where the partition's directory does not say. ``keep_deleted``: their rows stay.
+    """``topic_id``: hexadecimal, None if the partition's directory has none. ``keep_deleted``: their rows stay.
 
     They are needed where versions decide: a later record may lose against a tombstone.
     """
@@ -37,15 +37,15 @@ class Topic:
     keep_deleted: bool
 
     def after(self, before: Topic | None) -> Topic:
-        """With the id that was known ``before``, where none is said now: a copy need not have the file that says it."""
+        """With the earlier id if there is none now: a copy need not have its file."""
         return self if before is None or self.topic_id is not None else replace(self, topic_id=before.topic_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """What the log held from ``log_start`` to ``end_offset`` (exclusive) at ``as_of_ms`` is in the table.
+    """The table has the log from ``log_start`` to ``end_offset`` (exclusive) as of ``as_of_ms``.
 
-    ``leader_epoch``: by whom the last offset of that was written, -1: not known.
+    ``leader_epoch``: that of the last of these offsets, -1 if unknown.
     """
 
     log_start: int
@@ -56,7 +56,7 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """``whole_log``: records that were not acknowledged too, so nobody knows whether they stayed.
+    """``whole_log``: with records that were not acknowledged, which may have been truncated since.
 
     ``run``: which commit it is of. The same log by other schemas makes other rows with all else alike.
     """
@@ -67,7 +67,7 @@ class TableState:
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def to_text(self) -> str:
-        """As a commit carries it."""
+        """The text in a commit."""
         topics = {
             name: {"topic_id": each.topic_id, "keep_deleted": each.keep_deleted, "rules": rules_to_item(each.rules)}
             for name, each in sorted(self.topics.items())
@@ -87,7 +87,7 @@ class TableState:
 
     @classmethod
     def from_text(cls, text: str, where: str) -> TableState:
-        """What :meth:`to_text` made ``text`` of.
+        """The reverse of :meth:`to_text`.
 
         Raises:
             ConfigError: it is not of that form.
@@ -98,7 +98,7 @@ class TableState:
             raise ConfigError(
                 f"what the table remembers of its last snapshot cannot be read: {text[:60]!r}",
                 where=where,
-                hint="another release of cleanerd may have written it; --replace writes the table anew",
+                hint="another release of cleanerd may have written it; --replace writes the table again",
             ) from None
 
 

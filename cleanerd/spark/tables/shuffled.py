@@ -1,4 +1,4 @@
-"""A whole log that is large, written by many tasks: its keys are shuffled, its values are read where they lie."""
+"""Writes a large whole log with many tasks: its keys are shuffled, its values are read at their places."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def write_found(
 ) -> DataFrame:
     """Tasks that write of each key of ``logs`` the record that wins it: a file for a log and task.
 
-    ``how`` has the ``place``, the ``columns`` and the ``decoding``. Told are the ``files``, the number of the ``log``
-    that they are of, and how many keys and values were ``undecoded``.
+    ``how`` has the ``place``, the ``columns`` and the ``decoding``. Returns the ``files``, the number of their ``log``,
+    and how many keys and values were ``undecoded``.
     """
     winners, files = find_winners(session, logs, walks, tombstones=tombstones)
     items = [{**part_item(logs[number], file.base, file.end), "log": number} for file, number in files]
@@ -48,7 +48,7 @@ def write_found(
 def write_segments(
     items: Sequence[dict[str, Any]], how: Item, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The records whose file and offset come in, sorted by both; ``items``: their segments, by number.
+    """Write the records with the given file and offset, sorted by both; ``items``: their segments, by number.
 
     ``how``: as for :func:`write_found`.
 
@@ -69,7 +69,7 @@ def _read(item: Item, wanted: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
     """The records at the offsets ``wanted`` [n], ascending, of the one segment of ``item``.
 
     Raises:
-        SegmentChangedError: they are no longer all there.
+        SegmentChangedError: some are gone.
         CleanerdError: it cannot be read.
     """
     split = split_of({**item, "begin": int(wanted[0]), "end": int(wanted[-1]) + 1})

@@ -1,4 +1,4 @@
-"""Which table: what somebody names."""
+"""The table that a user names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Delta:
         _require("deltalake")
 
     def open(self, columns: pa.Schema | None = None) -> OpenTable:
-        """As it is now. ``columns``: what we write there, None: what a snapshot has without decoding.
+        """Open it. ``columns``: those to write, None: a snapshot's without decoding.
 
         Raises:
             ConfigError: ``cleanerd[tables]`` is not installed, or no table can be there.
@@ -42,7 +42,7 @@ class Delta:
 
     @property
     def where(self) -> str:
-        """As somebody names it."""
+        """The user's name for it."""
         return self.uri
 
     def undecoded(self) -> Delta:
@@ -62,7 +62,7 @@ class Iceberg:
         _require("pyiceberg")
 
     def open(self, columns: pa.Schema | None = None) -> OpenTable:
-        """As it is now. ``columns``: what we write there, None: what a snapshot has without decoding.
+        """Open it. ``columns``: those to write, None: a snapshot's without decoding.
 
         Raises:
             ConfigError: ``cleanerd[tables]`` is not installed, no such catalog, or no name of a table.
@@ -76,7 +76,7 @@ class Iceberg:
 
     @property
     def where(self) -> str:
-        """As somebody names it."""
+        """The user's name for it."""
         return self.name
 
     def undecoded(self) -> Iceberg:

@@ -39,7 +39,7 @@ class Tasks:
         self._may_be_named = False
 
     def run(self, worker: Worker, items: Iterable[tuple[int, dict[str, Any]]]) -> list[dict[str, Any]]:
-        """What ``worker`` tells of each of ``items``: bytes to read, and the work."""
+        """The results of ``worker`` for each of ``items``: bytes to read, and the work."""
         summaries = []
         placed = [(size, {**item, **self.how}) for size, item in items]
         if self._session is None:
@@ -50,7 +50,7 @@ class Tasks:
         return summaries
 
     def run_on(self, frame: DataFrame) -> list[dict[str, Any]]:
-        """What the tasks tell that make a frame of :data:`TOLD`."""
+        """The results of tasks that make a frame of :data:`TOLD`."""
         return [self._note(row.told) for row in frame.collect()]
 
     def _note(self, text: str) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class Tasks:
 
     @contextmanager
     def cleaning_up(self) -> Iterator[None]:
-        """When anything is raised the files go, unless a commit may name them: nobody knows after no answer."""
+        """Delete the files after an exception, unless a commit may name them: without an answer that is unknown."""
         try:
             yield
         except BaseException as error:

@@ -1,7 +1,7 @@
 """The side table of a table: the rows in it whose key or value could not be decoded, with the reason.
 
-It is made of the table after each commit, and says as of which offsets it is, as the table does. So a run that is
-killed between the two leaves a side table that is older, and the next run makes it anew.
+It is made from the table after each commit, and states the same offsets. If a run is killed between the two, the side
+table is older, and the next run makes it again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Avro: bytes by the writer's schema into a column of the reader's, as Avro's rules for resolution have it.
 
-fastavro reads and resolves. What it is not asked for: logical types, which are applied here by the reader's schema
-(a time beyond the years of Python is no failure); and schemas that would have it run without end or without ground.
+fastavro reads and resolves. This module applies logical types itself, by the reader's schema (a time beyond Python's
+years is not an error), and refuses schemas with which fastavro would run without end.
 """
 
 from __future__ import annotations
@@ -68,9 +68,13 @@ class Parsed:
         except UndecodableError:
             raise
         except (SchemaParseException, UnknownType, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UndecodableError(f"{label} is no Avro schema: {type(error).__name__}: {str(error)[:200]}") from None
+            raise UndecodableError(
+                f"{label} is not an Avro schema: {type(error).__name__}: {str(error)[:200]}"
+            ) from None
         for name in self.names.keys() & _OWN_NAMES:  # fastavro takes it, and reads the other one
-            raise UndecodableError(f"{label} is no Avro schema: it names a type {name}, as one of Avro's own is named")
+            raise UndecodableError(
+                f"{label} is not an Avro schema: it names a type {name}, as one of Avro's own is named"
+            )
         self.label = label
 
     def of(self, node: Any) -> Any:
@@ -83,10 +87,10 @@ class Parsed:
 
 
 def _unmarked(text: str, label: str) -> Any:
-    """A schema as JSON, which does not say of itself that fastavro has checked it: it would be believed."""
+    """A schema as JSON without fastavro's own mark, which would skip its check."""
     found = parsed_json(text, label)
     if any(mark in json.dumps(found) for mark in _MARKS):
-        raise UndecodableError(f"{label} is no Avro schema: it has names that only fastavro gives")
+        raise UndecodableError(f"{label} is not an Avro schema: it has names that only fastavro gives")
     return strip_defaults(found)
 
 
@@ -217,7 +221,7 @@ def _union_shape(schema: Parsed, union: list[Any], budget: Budget) -> ColumnShap
         name = str(each.get("name", each["type"])).rpartition(".")[2]
         if python in fields:
             raise UndecodableError(
-                f"{budget.label}: a union of {fields[python][0]} and {name}: values do not say which of them they are"
+                f"{budget.label}: a union of {fields[python][0]} and {name}: values do not show which of them they are"
             )
         fields[python] = (name, _shape(schema, each, budget))
     kind = pa.struct([pa.field(name, shape.kind) for name, shape in fields.values()])
@@ -232,7 +236,7 @@ def _union_shape(schema: Parsed, union: list[Any], budget: Budget) -> ColumnShap
 def _require_finite(schema: Parsed, node: Any, budget: Budget) -> int:
     """The least bytes of a value. Types within themselves are refused, and lists of what takes no bytes.
 
-    A few bytes may say that such a list has 2^60 items; and a type within itself lies as deep as its bytes say.
+    A few bytes may claim a list of 2^60 items; and a type within itself is as deep as its bytes say.
     """
     budget.spend()
     node = schema.of(node)
@@ -260,7 +264,10 @@ def _require_finite(schema: Parsed, node: Any, budget: Budget) -> int:
 
 
 def _require_same_units(writer: Parsed, reader: Parsed, written: Any, read: Any, budget: Budget) -> None:
-    """Nothing, when a number means the same in both. Avro does not look at it; milliseconds are no microseconds."""
+    """Check that a number means the same in both.
+
+    Avro does not compare units, such as milliseconds and microseconds.
+    """
     budget.spend()
     members = _members(reader, read)
     for each in _members(writer, written):

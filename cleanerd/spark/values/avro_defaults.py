@@ -1,8 +1,8 @@
-"""Defaults of Avro's fields, as the values that they stand for.
+"""Defaults of Avro's fields, as values.
 
-A schema is JSON, and so are its defaults: bytes are text there, a 7 may be a double, and a record leaves out what has a
-default of its own. fastavro hands them on as they stand, and to every record the same object; and it refuses schemas
-that Java writes (``"type": "double", "default": 0``). So it gets schemas without defaults, and then the values.
+Defaults are written in JSON: bytes are text there, a 7 may be a double, and a record omits fields with defaults of
+their own. fastavro returns them unchanged, the same object for every record, and refuses schemas that Java writes
+(``"type": "double", "default": 0``). So it gets schemas without defaults, and the values are set here.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def restore_defaults(fields: list[Any], of: Callable[[Any], Any], label: str) ->
     ``of``: a type that is named or written out, as a dictionary or the list of a union.
 
     Raises:
-        UndecodableError: a default is no value of its field.
+        UndecodableError: a default does not fit its field.
     """
     for field in fields:
         if ASIDE in field:
@@ -54,12 +54,12 @@ def restore_defaults(fields: list[Any], of: Callable[[Any], Any], label: str) ->
                 field[_DEFAULT] = _value(field["type"], field[ASIDE], of)
             except ValueError:
                 raise UndecodableError(
-                    f"{label}: the default of {field['name']} is no value of its type: {str(field[ASIDE])[:60]}"
+                    f"{label}: the default of {field['name']} is not a value of its type: {str(field[ASIDE])[:60]}"
                 ) from None
 
 
 def _value(node: Any, default: Any, of: Callable[[Any], Any]) -> Any:  # noqa: PLR0911 - a type each
-    """What a default stands for, as fastavro reads such a value; raises ValueError."""
+    """A default's value, as fastavro reads such a value; raises ValueError."""
     node = of(node)
     if isinstance(node, list):
         return _first(node, default, of)

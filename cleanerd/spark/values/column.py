@@ -1,6 +1,6 @@
 """A column of bytes as a column with fields: the one place where keys and values are decoded.
 
-What cannot be decoded is null there, with its reason beside it. What is null, a tombstone, stays null without one.
+Undecodable values become null, with the reason beside them. A null value, a tombstone, stays null without one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SchemaReader(Protocol):
 
 @lru_cache(maxsize=64)
 def reader_of(schema: Schema, label: str, message: str | None) -> SchemaReader:
-    """Of the reader's schema ``schema``, which messages call ``label``.
+    """The decoder of the reader's schema ``schema``, called ``label`` in messages.
 
     Raises:
         ConfigError: the extra that it needs is missing.
@@ -82,7 +82,7 @@ class DecodedValues:
 
 
 class ValueColumn:
-    """Decodes columns of one reader's schema. ``schemas``: who knows the writers' ones; None: without framing."""
+    """Decodes columns of one reader's schema. ``schemas``: finds the writers' ones; None: without framing."""
 
     def __init__(self, schema: Schema, label: str, message: str | None, schemas: Schemas | None) -> None:
         self._reader = reader_of(schema, label, message)
@@ -166,7 +166,7 @@ def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _indexes(data: bytes) -> tuple[tuple[int, ...], int]:
-    """Protobuf's message indexes, and where they end. A lone 0 stands for the first message."""
+    """Protobuf's message indexes, and where they end. A single 0 means the first message."""
     count, at = _varint(data, _HEAD_BYTES)
     if count == 0:
         return (0,), at

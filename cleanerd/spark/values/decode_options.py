@@ -12,7 +12,7 @@ NONE: Final = "none"
 FRAMINGS: Final = (CONFLUENT, NONE)
 SOURCES: Final = ("key", "value")
 LIMIT: Final = 10_000
-"""Keys and values that cannot be decoded, before a run gives up."""
+"""Limit of undecodable keys and values before a run gives up."""
 
 
 def decoded_name(source: str) -> str:
@@ -33,10 +33,10 @@ EXTRA: Final = {name: source for source in SOURCES for name in (decoded_name(sou
 class Decode:
     """The options for decoding. ``schemas``: a registry's URL, or a directory. ``columns``: ``value``, ``key``.
 
-    ``value_schema``, ``key_schema``: ``SUBJECT`` or ``SUBJECT:VERSION``, by which the columns are made; None: the
-    newest of ``TOPIC-value``, ``TOPIC-key``. ``value_message``, ``key_message``: of Protobuf, the full name; None: the
-    first. ``framing``: ``confluent``, a zero byte and a schema's id before the value, or ``none``. ``limit``: so many
-    may fail.
+    ``value_schema``, ``key_schema``: ``SUBJECT`` or ``SUBJECT:VERSION``, which defines the columns; None: the newest of
+    ``TOPIC-value``, ``TOPIC-key``. ``value_message``, ``key_message``: full names in Protobuf; None: the first.
+    ``framing``: ``confluent``, a zero byte and a schema's id before the value, or ``none``. ``limit``: number of
+    allowed failures.
     """
 
     schemas: str

@@ -43,7 +43,7 @@ class DecodedColumn:
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """What tasks need to know. ``framed``: values say by which schema they were written."""
+    """The decoding for tasks. ``framed``: values name their writer's schema."""
 
     columns: tuple[DecodedColumn, ...]
     schemas: Schemas
@@ -66,13 +66,13 @@ class Decoding:
         return pa.schema([*schema, *self.fields()])
 
     def to_item(self) -> dict[str, Any]:
-        """As JSON has it, for a task."""
+        """As JSON, for a task."""
         columns = [[each.source, each.schema.to_item(), each.label, each.message] for each in self.columns]
         return {"columns": columns, "schemas": self.schemas.to_item(), "framed": self.framed, "limit": self.limit}
 
 
 def decoding_from(item: Any) -> Decoding:
-    """What :meth:`Decoding.to_item` made ``item`` of."""
+    """The reverse of :meth:`Decoding.to_item`."""
     columns = [
         DecodedColumn(source, Schema.from_item(schema), label, message)
         for source, schema, label, message in item["columns"]
@@ -81,11 +81,11 @@ def decoding_from(item: Any) -> Decoding:
 
 
 def resolved(decode: Decode, topics: Collection[str]) -> Decoding:
-    """What tasks need to know, with the readers' schemas as they are now.
+    """The decoding for tasks, with the readers' current schemas.
 
     Raises:
-        ConfigError: there is no such schema, it makes no column, ``topics`` have different ones, or an extra is
-            not installed.
+        ConfigError: a schema does not exist or makes no column, ``topics`` have different ones, or an extra is not
+            installed.
         CleanerdError: the registry does not answer.
     """
     schemas = schemas_at(decode.schemas)
@@ -98,7 +98,7 @@ def _column(decode: Decode, schemas: Schemas, source: str, topics: list[str]) ->
     message = decode.value_message if source == "value" else decode.key_message
     names = [said] if said is not None else [f"{topic}-{source}" for topic in topics]
     if not names:
-        raise ConfigError(f"no topic says which schema its {source}s have", where=f"{source}Schema")
+        raise ConfigError(f"the schema of {source}s is unknown without a topic", where=f"{source}Schema")
     found = [schemas.named(name) for name in names]
     other = next((name for name, each in zip(names, found, strict=True) if each.schema != found[0].schema), None)
     if other is not None:
@@ -146,7 +146,7 @@ class BatchDecoder:
 
 
 def require_within(limit: int, failed: int) -> None:
-    """Nothing, when so many may fail.
+    """Check that this number of failures is allowed.
 
     Raises:
         CorruptionError: they may not.
@@ -165,5 +165,5 @@ def over_limit(limit: int, more: str) -> CorruptionError:
 
 
 def decoder_from(item: Any) -> BatchDecoder:
-    """Of what :meth:`Decoding.to_item` made, or None."""
+    """The decoder for an item of :meth:`Decoding.to_item`, or for None."""
     return BatchDecoder(None if item is None else decoding_from(item))

@@ -6,8 +6,8 @@
 ``orders-value.2.avsc``  its version 2; without a number it is the newest
 ==================  ================================================================
 
-``.proto`` and ``.json`` likewise. What a ``.proto`` imports lies in the same directory, by the path of the import.
-The driver reads all of it, and tasks get it with their work: executors need not see the directory.
+``.proto`` and ``.json`` likewise. A ``.proto``'s imports are in the same directory, by the path of the import. The
+driver reads all of it, and tasks get it with their work: executors need not see the directory.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class SchemaFolder(Schemas):
         return {"folder": self.where, "files": self._files}
 
     def by_id(self, number: int) -> Schema | None:
-        """``NUMBER.avsc`` and its kin; raises as :meth:`named`, where there are two."""
+        """``NUMBER.avsc``, ``.proto`` or ``.json``; raises as :meth:`named` if there are two."""
         return self._of(str(number))
 
     def named(self, name: str) -> NamedSchema:
@@ -103,7 +103,9 @@ class SchemaFolder(Schemas):
     def _of(self, stem: str) -> Schema | None:
         paths = self._stems.get(stem, [])
         if len(paths) > 1:
-            raise ConfigError(f"{' and '.join(paths)} say the same schema", where=self.where, hint="leave one of them")
+            raise ConfigError(
+                f"{' and '.join(paths)} define the same schema", where=self.where, hint="leave one of them"
+            )
         if not paths:
             return None
         kind = _KINDS[os.path.splitext(paths[0])[1]]

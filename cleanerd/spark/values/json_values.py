@@ -1,7 +1,7 @@
 """JSON: values into the columns that a JSON Schema describes.
 
-Fields that the schema does not name are left out; what it leaves open (no type, several) comes as JSON text. The types
-of what it names are required; its other rules (lengths, patterns, required) are the producer's affair.
+Fields that the schema does not name are omitted; values of open types (none, several) are JSON text. The types of named
+fields are required; other rules (lengths, patterns, required) are the producer's task.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class JsonReader:
         self.kind = self._shape.kind
 
     def decoder(self, writer: Schema | None, label: str) -> Callable[[bytes, Sequence[int]], Any]:
-        """The same for every writer: JSON says itself what it is. ``writer`` has to be JSON too."""
+        """The same for every writer, as JSON describes itself. ``writer`` has to be JSON too."""
         del writer, label
         change = self._shape.convert
 
@@ -97,7 +97,7 @@ class _Shapes:
         return _text() if found is None else _checked(dict, "object", found)
 
     def _beside_null(self, node: dict[str, Any]) -> Any:
-        """The one schema that there is beside null, if that is what it says."""
+        """The only schema beside null, if there is exactly one."""
         for word in ("oneOf", "anyOf"):
             members = node.get(word)
             if isinstance(members, list):
@@ -164,7 +164,7 @@ def _number(value: Any) -> float:
         found = float(value)
     except OverflowError:
         found = math.inf
-    if math.isinf(found):  # JSON has no word for it: it was 1e400
+    if math.isinf(found):  # JSON cannot write it: it was 1e400
         raise UndecodableError(" is beyond all numbers of 64 bits")
     return found
 
@@ -180,11 +180,11 @@ def _string(value: Any) -> str:
 
 
 def _is_no(word: str, value: Any) -> UndecodableError:
-    return UndecodableError(f" is no {word}: {json.dumps(value)[:60]}")
+    return UndecodableError(f" is not a value of type {word}: {json.dumps(value)[:60]}")
 
 
 def _no_number(text: str) -> Any:
-    raise ValueError(f"{text} is no number there")
+    raise ValueError(f"{text} is not a number there")
 
 
 def _text() -> ColumnShape:
@@ -197,8 +197,8 @@ def _as_text(value: Any) -> str:
         return json.dumps(value, separators=(",", ":"), allow_nan=False)
     except ValueError:
         raise UndecodableError(" has a number beyond all of 64 bits") from None
-    except RecursionError:  # what could just be read is one level too deep to be written
-        raise UndecodableError(" lies too deep in itself") from None
+    except RecursionError:  # a value that could just be read is one level too deep to be written
+        raise UndecodableError(" is nested too deeply") from None
 
 
 _SIMPLE: Final = {

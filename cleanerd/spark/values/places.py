@@ -23,11 +23,11 @@ def schemas_at(place: str) -> Schemas:
 
 
 def schemas_from(item: Any) -> Schemas:
-    """What :meth:`~cleanerd.spark.values.schemas.Schemas.to_item` made ``item`` of."""
+    """The reverse of :meth:`~cleanerd.spark.values.schemas.Schemas.to_item`."""
     return _registry(item) if isinstance(item, str) else SchemaFolder(item["folder"], item["files"])
 
 
 @lru_cache(maxsize=16)
 def _registry(url: str) -> Registry:
-    """One for all tasks of a process: what it has said of an id need not be asked again."""
+    """One for all tasks of a process: its cached answers need not be requested again."""
     return Registry(url)

@@ -1,7 +1,7 @@
 """Protobuf: bytes into the columns of a message. Field numbers resolve, so they are read by the reader's schema.
 
-The writer's schema only says which message a record is. ``.proto`` text is compiled by the compiler that grpcio-tools
-brings along, in a process of its own and within a time.
+The writer's schema only shows a record's message type. The compiler of grpcio-tools compiles ``.proto`` text, in a
+process of its own and with a time limit.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _KNOWN: Final = (any_pb2, duration_pb2, empty_pb2, struct_pb2, timestamp_pb2, wr
 
 _COMPILE_SECONDS: Final = 60
 _MAIN: Final = "cleanerd.value.proto"
-"""What a schema is called for the compiler; it has no name of its own."""
+"""The schema's file name for the compiler; it has none of its own."""
 
 _OF: Final = {
     "int32": pa.int32(), "sint32": pa.int32(), "sfixed32": pa.int32(),
@@ -113,7 +113,7 @@ class ProtobufReader:
             try:
                 value.ParseFromString(data)
             except (DecodeError, RecursionError) as error:
-                raise UndecodableError(f"is no {full_name}: {str(error)[:200]}") from None
+                raise UndecodableError(f"is not a valid {full_name}: {str(error)[:200]}") from None
             if not value.IsInitialized():
                 missing = ", ".join(value.FindInitializationErrors())
                 raise UndecodableError(f"required fields are missing: {missing[:200]}")
@@ -190,7 +190,7 @@ def _as_json(value: Any) -> str:
     try:
         return str(json_format.MessageToJson(value, indent=None))
     except (json_format.Error, ValueError, RecursionError) as error:
-        raise UndecodableError(f"is no JSON: {str(error)[:200]}") from None
+        raise UndecodableError(f"is not JSON: {str(error)[:200]}") from None
 
 
 def _at(
@@ -232,7 +232,7 @@ def _compiled(schema: Schema, label: str) -> tuple[descriptor_pb2.FileDescriptor
 
 @lru_cache(maxsize=256)
 def _files_of(schema: Schema, label: str) -> list[descriptor_pb2.FileDescriptorProto]:
-    """What the schema needs, each after what itself needs, and last its own."""
+    """The files that the schema needs, each after its own imports, and last its own."""
     files = _described(schema, label)
     return _from_text(schema, label) if files is None else files
 
@@ -266,7 +266,7 @@ def _with_numbers(file: descriptor_pb2.FileDescriptorProto) -> descriptor_pb2.Fi
 
 
 def _described(schema: Schema, label: str) -> list[descriptor_pb2.FileDescriptorProto] | None:
-    """The files of a schema that is no text but compiled, as Confluent's Python serializer registers it; else None."""
+    """The files of a compiled schema, as Confluent's Python serializer registers it; None for text."""
     own = _descriptor(schema.text, _MAIN)
     if own is None:
         return None
@@ -286,7 +286,7 @@ def _described(schema: Schema, label: str) -> list[descriptor_pb2.FileDescriptor
         try:
             own_copy = descriptor_pool.Default().FindFileByName(name)
         except KeyError:
-            return  # the pool says what is missing
+            return  # the pool reports what is missing
         found = descriptor_pb2.FileDescriptorProto.FromString(own_copy.serialized_pb)
         for each in found.dependency:
             require(each)
@@ -333,7 +333,7 @@ def _write(root: Path, name: str, text: str, label: str) -> None:
     """Where the compiler finds it; a name that leads elsewhere is none."""
     parts = name.split("/")
     if name.startswith("/") or "\0" in name or any(part in ("", ".", "..") for part in parts):
-        raise UndecodableError(f"{label} needs {name[:100]!r}, which is no name of a file")
+        raise UndecodableError(f"{label} needs {name[:100]!r}, which is not a file name")
     path = root.joinpath(*parts)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")

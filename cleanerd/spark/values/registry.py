@@ -1,7 +1,7 @@
 """A schema registry that speaks Confluent's REST API. Only reads.
 
-What fails for a moment - throttling, a broken connection, half an answer, none in time - is tried again; what is left
-then is an error of the whole query, never a reason for the side table: the record may be right.
+Transient failures - throttling, a broken connection, half an answer, none in time - are tried again. Lasting ones are
+an error of the whole query, never a reason for the side table: the record may be right.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 USER: Final = "CLEANERD_SCHEMA_REGISTRY_USER"
 PASSWORD: Final = "CLEANERD_SCHEMA_REGISTRY_PASSWORD"  # noqa: S105 - the name of a variable
-"""Of the environment of driver and executors: HTTP basic authentication."""
+"""A variable of driver and executors: HTTP basic authentication."""
 
 TRIES: Final = 6
 ANSWER_SECONDS: Final = "CLEANERD_SCHEMA_REGISTRY_ANSWER_SECONDS"
 _ANSWER_SECONDS: Final = 10.0
-"""For all of an answer, where the variable says nothing."""
+"""Default limit for a whole answer."""
 
 _MOST_REFERENCES: Final = 200
 _NO_SUBJECT, _NO_VERSION, _NO_SCHEMA = 40401, 40402, 40403
@@ -40,7 +40,7 @@ _UNKNOWN: Final = (_NO_SUBJECT, _NO_VERSION, _NO_SCHEMA)
 
 
 class _TryAgain(Exception):  # noqa: N818 - none that leaves this module
-    """What a moment later may be right; ``after``: the seconds that the registry wants."""
+    """A failure that may pass; ``after``: the pause in seconds that the registry requests."""
 
     def __init__(self, why: str, after: float = 0.0) -> None:
         super().__init__(why)
@@ -48,7 +48,7 @@ class _TryAgain(Exception):  # noqa: N818 - none that leaves this module
 
 
 class Registry(Schemas):
-    """The registry at ``url``. What it has said of an id is kept: a schema's id never means another one.
+    """The registry at ``url``. Its answers are cached by id: a schema's id never changes its meaning.
 
     ``get`` gives status, body and ``Retry-After`` of a URL, within the seconds of its second argument; ``sleep`` waits.
     """
@@ -74,11 +74,11 @@ class Registry(Schemas):
         self._sleep = sleep
 
     def to_item(self) -> Any:
-        """Its URL: tasks ask it themselves."""
+        """Its URL: tasks query it themselves."""
         return self._url
 
     def by_id(self, number: int) -> Schema | None:
-        """Asked for with ``GET /schemas/ids/N``."""
+        """From ``GET /schemas/ids/N``."""
         if number not in self._known:
             found = self._fetch(f"/schemas/ids/{number}")
             if found is None:
@@ -87,7 +87,7 @@ class Registry(Schemas):
         return self._known[number]
 
     def named(self, name: str) -> NamedSchema:
-        """Asked for with ``GET /subjects/SUBJECT/versions/VERSION``."""
+        """From ``GET /subjects/SUBJECT/versions/VERSION``."""
         subject, colon, version = name.rpartition(":")
         if not colon:
             subject, version = name, "latest"
@@ -110,12 +110,12 @@ class Registry(Schemas):
         return Schema(kind, self._text(found, label), tuple(references.items()))
 
     def _collect(self, found: dict[str, Any], references: dict[str, str], label: str, depth: int) -> None:
-        """What it needs, and before that what that needs."""
+        """Its references, each after its own."""
         for each in found.get("references") or ():
             try:
                 name, subject, version = str(each["name"]), str(each["subject"]), str(each["version"])
             except (TypeError, KeyError):
-                raise self._strange(f"a reference of {label} is no name, subject and version") from None
+                raise self._strange(f"a reference of {label} has not exactly a name, a subject and a version") from None
             if name in references:
                 continue
             if depth > _MOST_REFERENCES or len(references) > _MOST_REFERENCES:
@@ -123,7 +123,7 @@ class Registry(Schemas):
             needed = self._version(subject, version)
             if needed is None:
                 raise ConfigError(
-                    f"{label} needs {name}, and there is no {subject} version {version}", where=self.where
+                    f"{label} needs {name}, but {subject} version {version} does not exist", where=self.where
                 )
             self._collect(needed, references, label, depth + 1)
             references[name] = self._text(needed, name)
@@ -138,7 +138,7 @@ class Registry(Schemas):
         return ConfigError(f"does not answer as a schema registry does: {why}", where=self.where)
 
     def _fetch(self, path: str) -> dict[str, Any] | None:
-        """The document at ``path``; None: the registry says that there is none."""
+        """The document at ``path``; None if the registry reports that it does not exist."""
         policy = RetryPolicy.from_environment(tries=TRIES)
         answer_seconds = number_in(ANSWER_SECONDS, _ANSWER_SECONDS)
         for number in range(policy.tries):
@@ -167,7 +167,7 @@ class Registry(Schemas):
         if status == 200 and isinstance(found, dict):
             return found
         if status == 200:
-            raise _TryAgain(f"answers with what is no JSON object: {body[:40]!r}")
+            raise _TryAgain(f"its answer is not a JSON object: {body[:40]!r}")
         if status == 404 and isinstance(found, dict) and found.get("error_code") in _UNKNOWN:
             return None
         message = str(found.get("message", "")) if isinstance(found, dict) else ""

@@ -17,7 +17,7 @@ KEY_PASSWORD: Final = "CLEANERD_SCHEMA_REGISTRY_KEY_PASSWORD"  # noqa: S105 - th
 
 
 def tls_from_environment() -> ssl.SSLContext | None:
-    """What the variables say; None: they say nothing.
+    """The settings in the environment, or None.
 
     Raises:
         ConfigError: a file cannot be read or holds something else, or there is a key and no certificate.
@@ -33,7 +33,7 @@ def tls_from_environment() -> ssl.SSLContext | None:
         raise _unusable(AUTHORITY, authority, error) from error
     if certificate is not None:
         try:
-            # A key without a password does not ask for it, and no key may ask at a terminal.
+            # A key without a password does not need it, and no key may ask at a terminal.
             context.load_cert_chain(certificate, key, lambda: os.environ.get(KEY_PASSWORD, ""))
         except (OSError, ValueError) as error:
             raise _unusable(CERTIFICATE, certificate, error) from error
@@ -41,7 +41,7 @@ def tls_from_environment() -> ssl.SSLContext | None:
 
 
 def is_final(error: BaseException) -> bool:
-    """Whether a connection failed because one of the two does not trust the other, which no second try mends."""
+    """Whether a connection failed because one side does not trust the other, which a retry does not fix."""
     seen: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in seen:

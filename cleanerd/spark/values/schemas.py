@@ -1,4 +1,4 @@
-"""Schemas: what they are, and who has them: a registry (``registry.py``) or a directory (``folder.py``)."""
+"""Schemas, and their sources: a registry (``registry.py``) or a directory (``folder.py``)."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
 """Packages of the extra ``values``, by what they decode."""
 
 MOST_BYTES: Final = 4 << 20
-"""Of a schema's text, or of all files in a directory of schemas."""
+"""Limit of a schema's text, or of all files in a directory of schemas."""
 
 _MOST_LEVELS: Final = 200
 _INSTALL: Final = "pip install '/path/to/cleanerd-VERSION.whl[spark,values]'"
 
 
 class UndecodableError(Exception):
-    """A value is not what its schema says, or its schema is not found; the text is the reason for the side table."""
+    """A value contradicts its schema, or its schema is not found; the text is the reason for the side table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +45,19 @@ class Schema:
     references: tuple[tuple[str, str], ...] = ()
 
     def to_item(self) -> list[Any]:
-        """As JSON has it."""
+        """As JSON."""
         return [self.kind, self.text, [list(each) for each in self.references]]
 
     @classmethod
     def from_item(cls, item: Iterable[Any]) -> Schema:
-        """What :meth:`to_item` made ``item`` of."""
+        """The reverse of :meth:`to_item`."""
         kind, text, references = item
         return cls(kind, text, tuple((name, each) for name, each in references))
 
 
 @dataclass(frozen=True, slots=True)
 class NamedSchema:
-    """A schema that was asked for by name. ``label``: what messages call it (``orders-value version 3``)."""
+    """A schema found by name. ``label``: its name in messages (``orders-value version 3``)."""
 
     schema: Schema
     label: str
@@ -67,7 +67,7 @@ class Schemas(ABC):
     """A place that has schemas: a registry, or a directory."""
 
     where: str
-    """What messages call it."""
+    """Its name in messages."""
 
     @abstractmethod
     def by_id(self, number: int) -> Schema | None:
@@ -88,7 +88,7 @@ class Schemas(ABC):
 
     @abstractmethod
     def to_item(self) -> Any:
-        """As JSON has it, for a task."""
+        """As JSON, for a task."""
 
 
 def require_installed(kind: str) -> None:
@@ -105,7 +105,7 @@ def require_installed(kind: str) -> None:
 def _is_there(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:  # nor its parent
+    except ModuleNotFoundError:  # its parent is missing too
         return False
 
 
@@ -113,7 +113,7 @@ def parsed_json(text: str, label: str) -> Any:
     """A schema that is JSON.
 
     Raises:
-        UndecodableError: it is not, or lists and objects lie too deep in each other.
+        UndecodableError: it is not, or lists and objects are nested too deeply.
     """
     try:
         found = json.loads(text)

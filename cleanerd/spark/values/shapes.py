@@ -1,4 +1,4 @@
-"""What a schema makes of a value: an Arrow type, and how to turn what a library decodes into it."""
+"""A schema's form of a value: an Arrow type, and the conversion from a library's result."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ Convert: TypeAlias = "Callable[[Any], Any] | None"
 """From what a library decodes to what Arrow takes; None: it is that already. Nulls never get there.
 
 Raises:
-    UndecodableError: it is no value of the type.
+    UndecodableError: it is not a value of the type.
 """
 
 UTC_MICROS: Final = pa.timestamp("us", tz="UTC")
 LOCAL_MICROS: Final = pa.timestamp("us")
 MOST_DIGITS: Final = 38
-"""Of a decimal in Spark."""
+"""Spark's limit of a decimal's digits."""
 MOST_TEXT_DIGITS: Final = 4000
-"""Of one that comes as text: Python makes no longer one of a number, and a schema may say any."""
+"""Limit of digits of a decimal in text: Python converts no longer one, and a schema may name any."""
 
 MOST_NODES: Final = 10_000
 """Fields and types of a schema, each counted where it is used: a few small types can name each other very often."""
@@ -41,7 +41,7 @@ class ColumnShape:
 
 
 class Budget:
-    """What a schema may have of fields and levels; ``label``: what messages call it."""
+    """A schema's limits of fields and levels; ``label``: its name in messages."""
 
     def __init__(self, label: str) -> None:
         self.label = label
@@ -76,10 +76,10 @@ class Budget:
 
 
 def record_shape(name: str, fields: Mapping[str, ColumnShape]) -> ColumnShape:
-    """A struct, from a mapping by name. One without fields says by true that it is there: no table has empty ones.
+    """A struct, from a mapping by name. One without fields becomes true: no table has empty ones.
 
     Raises:
-        UndecodableError: two fields have the same name but for its case, which Spark does not tell apart.
+        UndecodableError: two fields have names that differ in case only, which Spark treats as equal.
     """
     if not fields:
         return ColumnShape(pa.bool_(), lambda _value: True)
@@ -87,7 +87,7 @@ def record_shape(name: str, fields: Mapping[str, ColumnShape]) -> ColumnShape:
     for each in fields:
         other = seen.setdefault(each.lower(), each)
         if other != each:
-            raise UndecodableError(f"{name} has fields {other} and {each}, which Spark does not tell apart")
+            raise UndecodableError(f"{name} has fields {other} and {each}, which Spark treats as equal")
     work = [(each, shape.convert) for each, shape in fields.items() if shape.convert is not None]
     kind = pa.struct([pa.field(each, shape.kind) for each, shape in fields.items()])
     if not work:
@@ -113,7 +113,7 @@ def list_shape(item: ColumnShape) -> ColumnShape:
 
 
 def map_shape(item: ColumnShape, key: pa.DataType | None = None) -> ColumnShape:
-    """A map to ``item``, from a dictionary; its keys are text unless said otherwise."""
+    """A map to ``item``, from a dictionary; its keys are text by default."""
     change = item.convert
 
     def convert(value: Any) -> Any:

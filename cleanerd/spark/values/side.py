@@ -1,4 +1,4 @@
-"""The side table: what could not be decoded, where it lies, and why."""
+"""The side table: undecodable keys and values, with place and reason."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIDE: Final = pa.schema([
 
 
 def undecoded_rows(batch: pa.RecordBatch, topic: str | None = None) -> Iterator[pa.RecordBatch]:
-    """The rows of the side table that ``batch`` gives; ``topic``: that of all its rows, which have no such column."""
+    """The rows of the side table from ``batch``; ``topic``: that of all its rows, which have no such column."""
     for source in SOURCES:
         name = error_name(source)
         if name not in batch.schema.names:
