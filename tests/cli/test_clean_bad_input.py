@@ -235,7 +235,7 @@ def test_state_in_a_log_directory(root: Path, shell: Shell, place: str, verb: st
     words = {"apply": (), "undo": ("--yes",), "stage": ("--force",), "clean": ("--force", "--yes")}[verb]
     answer = shell(verb, path, "--quiet", *words, *kept, *(() if verb == "undo" else COMPACT))
     assert answer.code == 3
-    assert "lies in the log directory" in answer.err
+    assert "is in the log directory" in answer.err
     assert tree(path, without=()) == before
 
 

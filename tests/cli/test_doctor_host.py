@@ -75,7 +75,7 @@ def test_where_a_map_may_be_a_file(tmp_path: Path) -> None:
     wrong = {
         "is not a directory": found(tmp_path / "file", "ext4"),
         "memory itself": found(place, "tmpfs"),
-        "no local disk": found(place, "nfs4"),
+        "is not a local disk": found(place, "nfs4"),
         f"on the disk of {logs}": found(place, "ext4", logs),
     }
     wrong["not writable"] = found(place, "ext4", writable=False)

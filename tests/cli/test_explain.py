@@ -455,8 +455,8 @@ def test_what_the_daemon_remembers(root: Path, shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("error", "rule", "changes"),
     [
-        (MachineError("too many open files", where="x"), "the machine", "once that is mended"),
-        (OSError(errno.EIO, "input/output error", "x"), "the partition's directory", "once that is mended"),
+        (MachineError("too many open files", where="x"), "the machine", "once that is fixed"),
+        (OSError(errno.EIO, "input/output error", "x"), "the partition's directory", "once that is fixed"),
         (NoSpaceError("not enough free space", where="x", hint="free some"), "free space", "free some"),
     ],
 )

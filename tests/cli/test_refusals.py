@@ -162,7 +162,7 @@ CASES: Final = (
     Case("U-6: the state directory cannot be read", has_unlistable_state, everywhere("cannot be read (")),
     Case("U-6: its state file is damaged", has_damaged_state, everywhere("is damaged (")),
     Case("U-6, U-8: damaged, and the broker's cleaner is not kept away", has_damaged_state_of_kafkas, {}, settings=()),
-    Case("U-6: delegations are lost", lost_its_delegation, everywhere("whether orders is delegated cannot be told")),
+    Case("U-6: delegations are lost", lost_its_delegation, everywhere("whether orders is delegated is unknown")),
     Case("U-6: delegations set aside", had_its_delegation_set_aside, everywhere("delegations.damaged is damaged")),
     Case("U-6, U-8: lost, and the broker's cleaner is not kept away", lost_delegations_of_others, {}, settings=()),
     Case(

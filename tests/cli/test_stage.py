@@ -221,7 +221,7 @@ STALE: dict[str, Callable[[Path], object]] = {
     "has another checksum": lambda p: flip(staged_dir(p) / f"{0:020d}.log"),
     "missing or has another size": lambda p: (staged_dir(p) / f"{0:020d}.timeindex").unlink(),
     "another owner or mode": lambda p: (staged_dir(p) / f"{0:020d}.log").chmod(0o600),
-    "no record of a staged plan": lambda p: (staged_dir(p) / "ready.json").write_text("{"),
+    "is not a record of a staged plan": lambda p: (staged_dir(p) / "ready.json").write_text("{"),
     "the strategy changed": lambda p: edit(staged_dir(p) / "manifest.json", strategy_fingerprint="other"),
     "the plan is one of": lambda p: edit(staged_dir(p) / "manifest.json", topic="other"),
 }
@@ -351,9 +351,9 @@ def test_young_metadata(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatc
     reads: list[tuple[bool, bool]] = []
     real = broker_facts.read_cluster_metadata
 
-    def counting(directory: Path, *, only_before_ms: int | None, younger: bool) -> ClusterMetadata:
+    def counting(directory: Path, *, only_before_ms: int | None, younger: bool, **more: Any) -> ClusterMetadata:
         reads.append((younger, only_before_ms is not None))
-        return real(directory, only_before_ms=only_before_ms, younger=younger)
+        return real(directory, only_before_ms=only_before_ms, younger=younger, **more)
 
     with lock_holder(path):
         monkeypatch.setattr(broker_facts, "read_cluster_metadata", counting)  # how often it is read, no result shows

@@ -216,7 +216,7 @@ def test_how_kafkas_cleaner_is(state: CleanerState, runs: bool, noted: str) -> N
 def test_the_page_says_that_kafkas_cleaner_is_off() -> None:
     fleet = fleet_with()
     here = fleet.dirs[KEY[0]]
-    facts: Any = SimpleNamespace(server_properties={"log.cleaner.enable": "false"}, node_id=1)
+    facts: Any = SimpleNamespace(server_properties={"log.cleaner.enable": "false"}, node_id=1, cluster_id=None)
     fleet.merge(replace(here, facts=facts), NOW)
     assert log_dir_view(fleet, fleet.dirs[KEY[0]]).kafka_cleaner == "is off (log.cleaner.enable is false)"
     assert "Kafka's own cleaner is off" in explain_answer(fleet, tracked(fleet), ANSWER)["notes"][-1]
