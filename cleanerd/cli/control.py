@@ -1,4 +1,4 @@
-"""``cleanerd trigger``, ``pause``, ``resume``, ``retry``, ``reload``: control of the running daemon over its socket."""
+"""Commands that control the running daemon over its socket, such as ``cleanerd trigger`` and ``ignore-replica``."""
 
 from __future__ import annotations
 
@@ -139,6 +139,27 @@ def reload(common: Common) -> None:
     lines = [f"changed: {', '.join(answer['changed']) or 'nothing'}"]
     if answer["needs_restart"]:
         lines.append(f"at the next start: {', '.join(answer['needs_restart'])}")
+    _print_answer(common, answer, lines)
+
+
+@click.command("ignore-replica")
+@common_options
+@click.argument("brokers", nargs=-1, type=click.IntRange(min=0, max=2**31 - 1), metavar="[BROKER...]")
+@click.option("--revoke", is_flag=True, help="Wait for these brokers again.")
+def ignore_replica(common: Common, brokers: tuple[int, ...], *, revoke: bool) -> None:
+    """Let tombstones and transaction markers expire that wait for brokers which never return.
+
+    BROKER is a node.id; without one the ignored brokers are listed. It lasts until --revoke, over restarts of the
+    daemon too. Before such a broker starts again, move its replicas aside: cleanerd move-aside.
+    """
+    operation = ("wait-for-replica" if revoke else "ignore-replica") if brokers else "ignored-replicas"
+    answer = _request(common, operation, [str(each) for each in brokers])
+    ignored = ", ".join(map(str, answer["ignored"]))
+    lines = [
+        f"tombstones wait for all replicas but those of broker {ignored}"
+        if ignored
+        else "tombstones wait for all replicas"
+    ]
     _print_answer(common, answer, lines)
 
 

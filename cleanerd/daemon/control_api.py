@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.daemon.control_client import UNKNOWN
@@ -23,8 +23,10 @@ from cleanerd.errors import CleanerdError, ConfigError, RefusedError, system_err
 from cleanerd.format.names import parse_topic_partition_dir
 from cleanerd.host.clock import wall_ms
 from cleanerd.humanize import counted
+from cleanerd.resolution.broker_facts import meta_of
 from cleanerd.resolution.explanation import explain
 from cleanerd.resolution.selection import METAVAR, select
+from cleanerd.state.ignored_replicas import change_ignored_replicas, ignored_replicas
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
     from cleanerd.daemon.status.publisher import Publisher
     from cleanerd.format.names import TopicPartition
     from cleanerd.resolution.selection import PartitionSelection
+
+
+_MOST_DIGITS: Final = 10
 
 
 class ControlApi:
@@ -86,6 +91,9 @@ class ControlApi:
             "reload": self._reload,
             "explain": self._explain,
             "operations": self._operations,
+            "ignored-replicas": self._ignored_replicas,
+            "ignore-replica": partial(self._change_replicas, ignored=True),
+            "wait-for-replica": partial(self._change_replicas, ignored=False),
         }
 
     async def explain(self, name: str) -> dict[str, Any]:
@@ -127,6 +135,37 @@ class ControlApi:
         except OSError as error:
             raise system_error("cannot be read", str(self._state_dir), error) from error
         return {"operations": [asdict(each) for each in found]}
+
+    async def _ignored_replicas(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """U-78: the brokers that no tombstone waits for, of the clusters of the daemon's log directories."""
+        return {"ignored": await asyncio.to_thread(self._read_ignored)}
+
+    def _read_ignored(self) -> list[int]:
+        warnings: list[str] = []
+        found = (ignored_replicas(self._state_dir, cluster, warnings) for cluster in self._clusters())
+        return sorted(frozenset().union(*found))
+
+    def _clusters(self) -> set[str]:
+        """Read from disk: call it in a thread."""
+        known = (meta_of(Path(path)) for path in tuple(self._fleet.dirs))
+        return {meta.cluster_id for meta in known if meta is not None and meta.cluster_id is not None}
+
+    async def _change_replicas(self, request: Mapping[str, Any], *, ignored: bool) -> Mapping[str, Any]:
+        """Let no tombstone wait for some brokers, or wait for them again. It holds from the next scan on."""
+        words = _string_list(request)
+        if not words or not all(word.isdecimal() and len(word) < _MOST_DIGITS for word in words):
+            raise ConfigError("no broker id was named", hint="BROKER is a number, the broker's node.id")
+        brokers = {int(word) for word in words}
+        unwritten: list[str] = []
+
+        def change() -> str:
+            return change_ignored_replicas(self._state_dir, self._clusters(), brokers, ignored=ignored)
+
+        self._write(change, unwritten.append)
+        if not await self._written() or any(unwritten):
+            raise CleanerdError(next(filter(None, unwritten), "does not answer"), where=str(self._state_dir))
+        self._look_loop.wake()
+        return await self._ignored_replicas(request)
 
     def note(self, operation: str, request: Mapping[str, Any], peer: Peer, refused: str) -> None:
         """A request over the socket: log it if it changes anything."""

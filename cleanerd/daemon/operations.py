@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-JOURNALED: Final = frozenset({"trigger", "pause", "resume", "retry", "reload"})
+JOURNALED: Final = frozenset({"trigger", "pause", "resume", "retry", "reload", "ignore-replica", "wait-for-replica"})
 """The operations of the control socket that change something."""
 
 MAX_OPERATIONS: Final = 500

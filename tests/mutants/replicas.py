@@ -1,4 +1,4 @@
-"""Mistakes about replicas: a tombstone that goes before all of them have it, or that waits for ever (U-70..U-77)."""
+"""Mistakes about replicas: a tombstone that goes before all of them have it, or that waits for ever (U-70..U-78)."""
 
 from __future__ import annotations
 
@@ -19,6 +19,30 @@ NEEDED = "tests/cli/test_long_away.py::test_a_replica_that_may_be_needed"
 MOVED = "tests/cli/test_long_away.py::test_moved_aside"
 
 REPLICAS = (
+    Mutant(
+        "ignored-brokers-of-the-state-directory-are-waited-for",
+        "U-78",
+        RULE,
+        "        ignored |= self.ignored\n",
+        "",
+        ("tests/daemon/test_ignored_replicas.py::test_no_tombstone_waits_for_it",),
+    ),
+    Mutant(
+        "a-broker-is-ignored-in-every-cluster",
+        "U-78",
+        "cleanerd/state/ignored_replicas.py",
+        "if cluster == cluster_id",
+        "if cluster",
+        ("tests/daemon/test_ignored_replicas.py::test_another_cluster_with_the_same_node_ids",),
+    ),
+    Mutant(
+        "ignored-brokers-are-noticed-at-the-next-start",
+        "U-78",
+        "cleanerd/daemon/discovery/facts_cache.py",
+        "saved.with_suffix(DAMAGED), ignored, *identities)",
+        "saved.with_suffix(DAMAGED), *identities)",
+        ("tests/daemon/test_ignored_replicas.py::test_the_next_scan_knows_it",),
+    ),
     Mutant(
         "a-stopped-replica-was-never-away",
         "U-76",

@@ -14,7 +14,7 @@ from cleanerd.fsio.state_files import DAMAGED
 from cleanerd.resolution.broker_facts import BrokerFacts, broker_facts, peer_points
 from cleanerd.resolution.zk_config_cache import QUERY_INTERVAL_MS, is_zookeeper_mode
 from cleanerd.segments.log_dir import META_PROPERTIES, METADATA_TOPIC
-from cleanerd.state import delegations
+from cleanerd.state import delegations, ignored_replicas
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -132,7 +132,8 @@ def _files(settings: Settings, paths: Sequence[Path]) -> Iterator[tuple[int, ...
     daemon = settings.daemon
     identities = [path / META_PROPERTIES for path in paths]
     saved = daemon.cleanerd_state_dir / delegations.FILE_NAME
-    for file in (daemon.cleanerd_broker_properties, saved, saved.with_suffix(DAMAGED), *identities):
+    ignored = daemon.cleanerd_state_dir / ignored_replicas.FILE_NAME
+    for file in (daemon.cleanerd_broker_properties, saved, saved.with_suffix(DAMAGED), ignored, *identities):
         try:
             status = None if file is None else os.stat(file)
         except OSError:
