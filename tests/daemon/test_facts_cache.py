@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cleanerd.admin.peers import Peers
 from cleanerd.cleaner.staged_plan import staged_plan
 from cleanerd.config import load_settings
 from cleanerd.daemon.discovery.facts_cache import FactsCache
@@ -15,7 +17,14 @@ from cleanerd.errors import CleanerdError
 from cleanerd.resolution.zk_config_cache import QUERY_INTERVAL_MS
 from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.state.cleaner_checkpoint import StateStore
-from tests.support.log_dirs import make_log_dir
+from tests.daemon.serving import serving
+from tests.daemon.views import log_dir as log_dir_view
+from tests.daemon.views import partition, view
+from tests.segments.metadata_logs import ID1
+from tests.segments.replica_records import NO_OP, T0, log_of
+from tests.segments.replica_records import partition as partition_record
+from tests.support.format_bytes import topic
+from tests.support.log_dirs import CLUSTER_ID, make_log_dir
 from tests.support.patience import PATIENCE_SECONDS
 from tests.swap.offline_round import two_groups
 
@@ -118,3 +127,28 @@ def test_rubbish_in_a_staging_directory_is_no_plan(tmp_path: Path) -> None:
     assert staged_plan(tmp_path) is None
     (plan / "manifest.json").write_text("{")
     assert staged_plan(tmp_path) is None
+
+
+def test_the_clean_points_of_other_brokers(tmp_path: Path) -> None:
+    """U-79: younger ones count although no file has changed; the bound of the topic's tombstones has them."""
+    root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
+    created = topic("orders", ID1), partition_record(ID1, 0, [1, 2], [1, 2])
+    log_of(root / "__cluster_metadata-0", (0, created), (90, (NO_OP,)))
+    shown = partition("orders", 0, clean_offset=4)
+    directory = log_dir_view(shown.log_dir, node_id=2, cluster_id=CLUSTER_ID)
+    now, log_dir = [0.0], read_log_dir(root)
+    with serving(view(partitions=(shown,), log_dirs=(directory,))) as served:
+        known = looked(tmp_path, f"cleanerd.cluster.peers=1=127.0.0.1:1,2=127.0.0.1:{served.port}")
+        cache = FactsCache(peers=Peers(clock=lambda: now[0]))
+
+        def waits_for() -> tuple[int, ...]:
+            replicas = cache.get(known, log_dir, running=False).topic_config("orders").replicas
+            assert replicas is not None
+            peers: tuple[int, ...] = replicas.bound(0, T0 + 100 * 60_000, clean_offset=5).peers
+            return peers
+
+        assert waits_for() == (2,)
+        served.stage.shown = view(partitions=(replace(shown, clean_offset=5),), log_dirs=(directory,))
+        assert waits_for() == (2,)
+        now[0] = 60.0
+        assert waits_for() == ()

@@ -309,4 +309,12 @@ REPLICAS = (
         "urllib.request.ProxyHandler({}))",
         ("tests/admin/test_peers.py::test_errors_and_silence",),
     ),
+    Mutant(
+        "clean-points-of-peers-are-read-once",
+        "U-79",
+        "cleanerd/daemon/discovery/facts_cache.py",
+        "if known.metadata is not None and points is not known.peers:",
+        "if known.metadata is None and points is not known.peers:",
+        ("tests/daemon/test_facts_cache.py::test_the_clean_points_of_other_brokers",),
+    ),
 )

@@ -13,27 +13,13 @@ from cleanerd.policy.replicas import MARGIN_MS, ReplicaFacts, Replicas
 from cleanerd.segments.cluster_metadata import read_cluster_metadata
 from cleanerd.state.full_isr import FILE_NAME, KEPT_MS, remember_full_isr
 from tests.segments.metadata_logs import ID1, ID2, LOG, read
-from tests.segments.replica_records import change, partition
-from tests.support.format_bytes import ABORT, BEGIN, END, metadata, metadata_batch, remove_topic, snapshot, topic
+from tests.segments.replica_records import MINUTE_MS, NO_OP, T0, change, log_of, partition
+from tests.support.format_bytes import ABORT, BEGIN, END, metadata, remove_topic, snapshot, topic
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-T0 = 1_700_000_000_000
-MINUTE_MS = 60_000
 BOTH, FIRST = frozenset({1, 2}), frozenset({1})
-NO_OP = metadata(20)
-
-
-def log_of(directory: Path, *batches: tuple[float, tuple[bytes, ...]], end: float = 100, start: int = 0) -> Path:
-    """A metadata log with a batch at each minute after T0, and a no-op at minute ``end``."""
-    directory.mkdir(exist_ok=True)
-    data, offset = b"", start
-    for minute, values in (*batches, (end, (NO_OP,))):
-        data += metadata_batch(offset, *values, timestamp=int(T0 + minute * MINUTE_MS))
-        offset += len(values)
-    (directory / LOG).write_bytes(data)
-    return directory
 
 
 def full_minute(facts: ReplicaFacts, number: int = 0) -> float:

@@ -129,7 +129,7 @@ def _partition_view(fleet: PartitionRegistry, tracked: PartitionEntry) -> Partit
         last_clean=tracked.last_clean,
         has_wrong_times=look is not None and look.has_wrong_times,
         open_transaction_since_ms=None if look is None else look.open_since_ms,
-        waits_for=() if look is None else look.expiry.missing,
+        waits_for=() if look is None else look.expiry.missing or look.expiry.peers,
         waits_since_ms=None if look is None or look.expiry.since_ms < 0 else look.expiry.since_ms,
     )
 
