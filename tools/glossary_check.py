@@ -1,8 +1,8 @@
 """Find the words that docs/glossary.md forbids, and print ``file:line word -> use`` for each.
 
 The page's last table has a word, its replacement, and the places that it is held out of: ``names`` (modules, classes,
-functions, parameters, variables), ``text`` (strings, the status page, config/), ``prose`` (docstrings and comments),
-``docs`` (README, docs/).
+functions, parameters, variables), ``text`` (strings, also of the status page, and config/), ``prose`` (docstrings and
+comments), ``docs`` (README, docs/).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ PACKAGES = ("cleanerd", "cleanerd_lab")
 TEXTS = ("config/**/*.toml", "config/**/*.yml", "cleanerd/daemon/http/page/*.js", "cleanerd/daemon/http/page/*.html")
 DOCS = ("README.md", "docs/*.md")
 PLACES = ("names", "text", "prose", "docs")
+QUOTED = re.compile(r'"[^"\n]*"')
 PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 
 
@@ -108,6 +109,9 @@ def _files(root: Path) -> Iterator[tuple[Path, list[Piece]]]:
     for place, patterns in (("text", TEXTS), ("docs", DOCS)):
         for path in sorted(each for pattern in patterns for each in root.glob(pattern)):
             text = path.read_text(encoding="utf-8")
+            if path.suffix == ".js":
+                yield path, [Piece(place, text.count("\n", 0, at.start()) + 1, at[0]) for at in QUOTED.finditer(text)]
+                continue
             if path == root / GLOSSARY:
                 text = text.partition("\n## Words that we do not use")[0]
             yield path, [Piece(place, 1, text)]

@@ -198,7 +198,7 @@ def _have_it_listen(jvm: Jvm) -> None:
 
 @contextlib.contextmanager
 def _attach_file(jvm: Jvm) -> Iterator[None]:
-    """``.attach_pid``, which tells a JVM that SIGQUIT does not ask for a thread dump; always removed again."""
+    """``.attach_pid``, which marks SIGQUIT as an attach request, not one for a thread dump; always removed again."""
     name = f".attach_pid{jvm.inner_pid}"
     problem: OSError | None = None
     for directory in (jvm.proc / str(jvm.pid) / "cwd", jvm.root / "tmp"):

@@ -70,7 +70,7 @@ def require_unopened(log_file: Path | str, *, required: bool) -> None:
         )
     if answer is LeaseResult.UNAVAILABLE and required:
         raise LogDirBusyError(
-            "this file system cannot tell whether another process has this segment open",
+            "this file system cannot show whether another process has this segment open",
             where=str(log_file),
             hint="run as the files' owner, or set cleanerd.lease.probe=auto",
         )

@@ -38,7 +38,7 @@ def read_live(
 
     Raises:
         StalePlanError: the directory holds other segments than the broker: it, or its cleaner, was at work in between.
-        RefusedError: a replacement was cut short there, and the broker has to be started anew.
+        RefusedError: a replacement was cut short there, and the broker has to be restarted.
         CorruptionError, CleanerdError: it cannot be read.
     """
     log_dir = _of_one(log_dir, name, facts)

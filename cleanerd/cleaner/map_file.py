@@ -3,11 +3,11 @@
 A file takes the place of shards and of nothing else: whatever goes wrong with it, the keys are cut into shards, and the
 result is the same. So every failure here is a :class:`MapFileError`, whose text is for the operator.
 
-* The file has no name: nothing is left of it when the process is killed, and nobody else opens it.
+* The file has no name: nothing is left of it when the process is killed, and no other process opens it.
 * All of its room is taken before it is used, so that a full disk or a quota is an error then. Where a file system does
   not keep that promise (copy on write), or the disk fails, the kernel says so (``MapLostError``) and no signal ends us.
 * A page that could not be written is forgotten, and what is read in its place is older: keys would be missing from the
-  map, and records would be lost. The system tells that once, at the next flush. So the file is cut to nothing and
+  map, and records would be lost. The system reports that once, at the next flush. So the file is cut to nothing and
   flushed before anything counts that the map said.
 * A key lies anywhere in the map: where the pages do not stay in memory, nearly every record waits for the disk. Then it
   is slower than any number of passes, which shows at once (:class:`MapFilePace`).

@@ -57,7 +57,7 @@ class MapSize:
 class MapUse:
     """A map, and into how many shards the keys are cut; ``pace`` of one in a file.
 
-    ``note`` is what the operator should know of it: why it is a file, or is none; "" where nobody asked for one.
+    ``note`` is what the operator should know of it: why it is a file, or is none; "" if none was requested.
     """
 
     offset_map: OffsetMap

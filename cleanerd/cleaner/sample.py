@@ -92,7 +92,7 @@ def draw_sample(plan: CleaningPlan, *, budget_bytes: int, stretch_bytes: int, ad
     stretches = _cut(plan, stretch_bytes)
     dirty = [each for each in stretches if each.dirty]
     clean = [each for each in stretches if not each.dirty]
-    dice = random.Random(plan.hash_key)  # noqa: S311 - by lot, but the same for the same plan
+    dice = random.Random(plan.hash_key)  # noqa: S311 - random, but the same for the same plan
     drawn = _draw(dice, dirty, clean, budget_bytes, together=plan.rules.versioned)
     gathered = _SampleColumns(plan)
     most_records = max(plan.facts_bytes // BYTES_A_RECORD, 1)

@@ -65,7 +65,7 @@ class _MoveRequest:
         Raises:
             CleanerdError: the directory is in use, or cannot be read.
         """
-        read_log_dir(path)  # before the lock: a directory that is no log directory must not get a lock file
+        read_log_dir(path)  # before the lock: a directory that is not a log directory must not get a lock file
         with LogDirLock.acquire(path, wait_seconds=LOCK_WAIT_SECONDS) as lock:
             log_dir = read_log_dir(path)
             facts = broker_facts(self.settings, log_dir, [other for other in self.paths if other != path])

@@ -43,7 +43,7 @@ def config_show() -> None:
 def config_check() -> None:
     """Look for mistakes: unknown keys, invalid values, files that are not there. Exit code 3 when there are any.
 
-    Warns of settings that may surprise, as far as cleanerd's own settings and Kafka's defaults tell; cleanerd plan and
+    Warns of settings that may surprise, as far as cleanerd's own settings and Kafka's defaults show; cleanerd plan and
     explain know the topics' configuration in the cluster too.
     """
 

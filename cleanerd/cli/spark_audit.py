@@ -238,7 +238,7 @@ def _print_report(common: Common, judged: Sequence[AuditedPartition]) -> None:
         if each.is_head_missing:
             output.note(
                 f"{each.name}: AFTER begins at offset {each.after.begin}, BEFORE at {each.before.begin}; if retention "
-                f"or DeleteRecords removed what lies between, give --log-start {each.after.begin}"
+                f"or DeleteRecords removed the records between, give --log-start {each.after.begin}"
             )
         if each.zeroed:
             output.note(f"{each.name}: attributes of {counted(each.zeroed, 'record')} are now 0, as Kafka leaves them")

@@ -142,7 +142,7 @@ def _undo_dir(
             elif earlier:
                 # A cleaning that planned again is several of them, and its beginning is unknown.
                 more = f"{counted(earlier, 'earlier cleaning')} can be undone: run cleanerd undo again"
-                output.note(f"{name}: {more} (a cleaning that planned anew counts as several)")
+                output.note(f"{name}: {more} (a cleaning that planned again counts as several)")
         for warning in store.warnings:
             output.warning(warning)
         return results

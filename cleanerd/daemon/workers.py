@@ -121,7 +121,7 @@ class WorkerPool:
                 continue
             try:
                 result = job.work()
-            except BaseException as error:  # noqa: BLE001 - whatever it was, it must be told, and this thread ends
+            except BaseException as error:  # noqa: BLE001 - any error must be reported, and this thread ends
                 died = WorkerDiedError(f"{type(error).__name__}: {error}")
                 died.__cause__ = error
                 self._replace(number)

@@ -209,7 +209,7 @@ def check_transactions(
 
 
 def check_long_away(findings: CheckResults, log_dir: LogDir, facts: BrokerFacts, *, now_ms: int, running: bool) -> None:
-    """U-76: replicas here that missed tombstones or markers, whoever cleans their topics."""
+    """U-76: replicas here that missed tombstones or markers, whichever cleaner cleans their topics."""
     if facts.replicas_note:
         findings.note("replicas", facts.replicas_note, log_dir.path)
         return

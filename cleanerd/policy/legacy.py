@@ -79,4 +79,4 @@ def converts(
         return level >= FIRST_LEVEL_OF_4_0, "metadata.version of the cluster metadata"
     if zookeeper:
         return False, "ZooKeeper mode, which no release after 3.9 has"
-    return True, "default: nothing tells the broker's release"
+    return True, "default: the broker's release is unknown"

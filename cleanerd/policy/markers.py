@@ -175,7 +175,7 @@ class Disagreement:
 
 @dataclass(slots=True)
 class _Producer:
-    """A producer as the log goes by. ``rows``: its index entries by their last offset, ``next`` the first ahead."""
+    """A producer during the pass. ``rows``: its index entries by their last offset, ``next`` the first ahead."""
 
     rows: list[int] = field(default_factory=list)
     next: int = 0

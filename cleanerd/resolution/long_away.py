@@ -54,7 +54,7 @@ class LongAway:
 def long_away(log_dir: LogDir, facts: BrokerFacts, now_ms: int, *, running: bool = False) -> list[LongAway]:
     """The partitions of ``log_dir`` that missed tombstones or markers, as far as this host knows (U-76).
 
-    Compacted topics with more than one replica, whoever cleans them. ``running``: a broker runs here, so that a replica
+    Compacted topics with more than one replica, of any cleaner. ``running``: a broker runs here, so that a replica
     in the ISR is not away. What cannot be read is left out: other checks report it.
     """
     found = []

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ACCESS_LIST: Final = "system.posix_acl_access"
 _CARRIED: Final = ("user.", "security.", ACCESS_LIST, "system.nfs4_acl")
-# The kernel's own: they vouch for a file's contents, and it drops or renews them when these change.
+# The kernel's own: they sign a file's contents, and it drops or renews them when these change.
 _OF_CONTENTS: Final = frozenset({"security.capability", "security.evm", "security.ima"})
 _NONE: Final = frozenset({errno.ENOTSUP, errno.ENOSYS})
 _PERMISSIONS: Final = 0o777

@@ -87,7 +87,7 @@ class Profile:
     ``keys_by_records`` are rows (least number of records, keys), each up to the next power of two, and
     ``keys_by_missing`` the same by versions between the lowest and the highest that no record has, of keys with several
     versions. ``dirty_bytes`` were not cleaned yet, the oldest of them written at ``dirty_since_ms`` (None: it has no
-    timestamp, or there are none); None where nobody knows how far the log is clean. ``written`` are rows (begin of a
+    timestamp, or there are none); None if it is unknown how far the log is clean. ``written`` are rows (begin of a
     span of ``written_span_ms``, records), of all segments.
     """
 
@@ -157,7 +157,7 @@ def profile_logs(
 ) -> list[Profile]:
     """Profile each of ``logs``, by the tasks of ``session`` or, without one, by this process.
 
-    ``clean_end_of`` says up to where a log was cleaned, None: nobody knows. This process holds at most ``most_keys``
+    ``clean_end_of`` says up to where a log was cleaned, None if unknown. This process holds at most ``most_keys``
     keys at once, and adds up rows when ``added_records`` wait.
 
     Raises:

@@ -51,7 +51,7 @@ class ProgressWatch:
         while not self._over.wait(POLL_SECONDS):
             try:
                 self._told.report(self._share())
-            except BaseException:  # noqa: BLE001 - only about the progress: whoever runs the job is told, or stopped
+            except BaseException:  # noqa: BLE001 - only about the progress: the job's caller gets its own error
                 return
 
 

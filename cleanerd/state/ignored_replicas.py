@@ -42,7 +42,7 @@ def change_ignored_replicas(
 
 
 def _read(data: bytes) -> list[tuple[str, int]]:
-    """Raises one of ``DAMAGE``: it is no such file."""
+    """Raises one of ``DAMAGE``: it is not such a file."""
     document = json.loads(data)
     require_format(document, _FORMAT)
     return [(str(each["cluster_id"]), int(each["broker"])) for each in document["ignored"]]

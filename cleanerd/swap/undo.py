@@ -268,7 +268,7 @@ def _require_markers(
 
     A marker is removed when nothing of its transaction is left. Data restored without it would stay open indefinitely,
     or take the producer's next marker: aborted data as committed. Only a marker above the sources can be gone: nothing
-    has changed up to there. The entry tells whether it was a COMMIT or an ABORT; only the log shows that it exists.
+    has changed up to there. The entry shows whether it was a COMMIT or an ABORT; only the log shows that it exists.
 
     Raises:
         StalePlanError: it is so.

@@ -68,7 +68,7 @@ def read_rows(
 ) -> Iterator[tuple[NDArray[np.uint8], DataRecords]]:
     """The data records of a segment file, chunk by chunk, with the bytes of their batches.
 
-    What can be decoded is among them whatever its checksum says; with ``checksums`` it is told as damage as well.
+    What can be decoded is among them whatever its checksum says; with ``checksums`` it is reported as damage as well.
 
     Raises:
         CleanerdError: the file cannot be read.

@@ -170,7 +170,7 @@ class _NewSegment:
             self._base, INDEX_INTERVAL_BYTES, max_offset_entries=self.size_bytes, max_time_entries=self.size_bytes
         )
         data = np.fromfile(self._partition / file_name(self._base, SEGMENT_SUFFIX), np.uint8)
-        # Copying every batch tells the builder where each one begins, as when a cleaned segment is written.
+        # Copying every batch shows the builder where each one begins, as when a cleaned segment is written.
         actions = np.full(self.size_bytes // HEADER_BYTES, ACTION_COPY, np.uint8)
         keep = np.zeros(self.size_bytes // 64 + 1, np.uint64)
         position = 0

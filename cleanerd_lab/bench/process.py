@@ -59,7 +59,7 @@ def run_cleanerd(arguments: Sequence[str], *, bytecode_dir: Path) -> Finished:
             env=environment,
         )
         try:
-            # Not process.wait(): only wait4 tells what this one child used.
+            # Not process.wait(): only wait4 reports what this one child used.
             _, status, usage = os.wait4(process.pid, 0)
         except BaseException:
             process.terminate()

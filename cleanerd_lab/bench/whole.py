@@ -1,4 +1,4 @@
-"""What a whole ``cleanerd clean`` costs: a process of its own, told by the kernel what it used (U-30)."""
+"""The cost of a whole ``cleanerd clean``: a process of its own, measured by the kernel (U-30)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def clean_copies(log: MadeLog, work_dir: Path, *, repeat: int, settings: Sequenc
 
 @dataclass(frozen=True, slots=True)
 class TimedClean:
-    """One cleaning on the wall: from start to end, and by phase as it told itself."""
+    """One cleaning on the wall: from start to end, and by phase as it reported them."""
 
     wall_seconds: float
     seconds: dict[str, float]
@@ -104,7 +104,7 @@ def start_cost(work_dir: Path) -> Cost:
 
 
 def flush(directory: Path) -> None:
-    """Bring freshly written files to the disk, so that nobody else's fsync has to wait for them."""
+    """Bring freshly written files to the disk, so that no other process's fsync has to wait for them."""
     for path in directory.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:

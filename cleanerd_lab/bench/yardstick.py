@@ -1,4 +1,4 @@
-"""What the numbers are held against: copying the same bytes, and the least CPU time that any cleaner needs."""
+"""The yardsticks: copying the same bytes, and the least CPU time that any cleaner needs."""
 
 from __future__ import annotations
 

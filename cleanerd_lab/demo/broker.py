@@ -193,7 +193,7 @@ class Broker:
                 stdout=log,
                 stderr=log,
                 cwd=self.work_dir,
-                process_group=0,  # Ctrl-C is for whoever started it
+                process_group=0,  # Ctrl-C is for its parent
             )
         try:
             self._wait_until_it_serves()

@@ -25,7 +25,7 @@ def make_archive(libs_dir: Path) -> Path:
 
     Raises:
         BrokerError: the broker did not start or stop.
-        OSError: there is no writing beside the jars.
+        OSError: the jars' directory cannot be written.
     """
     place = archive_place(libs_dir.resolve())
     if place.exists():
@@ -41,7 +41,7 @@ def make_archive(libs_dir: Path) -> Path:
 
 
 def _writing(file: Path) -> tuple[str, ...]:
-    """Options of a JVM that writes its classes when it ends. What cannot be archived is no news."""
+    """Options of a JVM that writes its classes when it ends. Classes that cannot be archived are not reported."""
     return (f"-XX:ArchiveClassesAtExit={file}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 

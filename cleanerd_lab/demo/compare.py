@@ -74,7 +74,7 @@ class WrongKeys:
 
 
 def wrong_keys(expected: Mapping[bytes, bytes | None], found: Mapping[bytes, bytes | None]) -> WrongKeys:
-    """Compare key by key; None, and no entry at all, is a deleted key. One that nobody expected counts as back."""
+    """Compare key by key; None, and no entry at all, is a deleted key. An unexpected one counts as back."""
     other_value = deleted_but_back = live_but_gone = 0
     for key in expected.keys() | found.keys():
         wanted, got = expected.get(key), found.get(key)

@@ -58,7 +58,7 @@ class Daemon:
                 stdout=log,
                 stderr=log,
                 env=environment_of(self._work_dir / "bytecode"),
-                process_group=0,  # Ctrl-C is for whoever started it
+                process_group=0,  # Ctrl-C is for its parent
             )
         deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
@@ -76,7 +76,7 @@ class Daemon:
         """``/status`` as it is now.
 
         Raises:
-            OSError: nobody answers.
+            OSError: it does not answer.
         """
         with urllib.request.urlopen(f"{self.url}status", timeout=PATIENCE_SECONDS) as answer:  # noqa: S310 - our own
             found: dict[str, Any] = json.load(answer)

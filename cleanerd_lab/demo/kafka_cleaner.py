@@ -53,7 +53,7 @@ class KafkaCleaning:
 
 
 class KafkaCleanerBroker:
-    """A broker on a copied log directory, ``work_dir / "d1"``, whose cleaner goes to work when it is told to."""
+    """A broker on a copied log directory, ``work_dir / "d1"``, whose cleaner starts on request."""
 
     def __init__(self, release: KafkaRelease, work_dir: Path) -> None:
         self.broker = Broker(

@@ -3,7 +3,7 @@
 ::
 
     start     broker, two topics, delegation; writers, a reader, the daemon
-    watch     a sample every few seconds: what was written, what lies on the disk, what was swapped
+    watch     a sample every few seconds: bytes written, on the disk, and swapped
     finish    the load ends, the daemon cleans what is left; consumers read everything, compared with the model
     stop      daemon, broker; ``cleanerd verify`` has the last word
 """
@@ -167,7 +167,7 @@ class LiveDemo:
         self._daemon.start()
 
     def watch(self, seconds: float | None) -> Iterator[LiveSample]:
-        """A sample every few seconds, for ``seconds``, or until somebody stops asking.
+        """A sample every few seconds, for ``seconds``, or until the caller stops.
 
         Raises:
             OSError: the daemon does not answer.

@@ -18,7 +18,7 @@ _PART_WIDTH: Final = 104
 
 
 class Page:
-    """Writes as it goes, so that somebody who watches sees each step when it is done."""
+    """Writes as it goes, so that a viewer sees each step when it is done."""
 
     def __init__(self, output: Output) -> None:
         self._output = output

@@ -1,4 +1,4 @@
-"""Ports of 127.0.0.1 for what is about to be started, which nobody else takes before it listens.
+"""Ports of 127.0.0.1 for servers to start, which no other process takes before they listen.
 
 The kernel gives a port of its own choice to every connection that goes out, so such ports are none: one that was free a
 second ago is a client's when the broker wants it. Several processes look for ports at once, so each one is claimed.
@@ -26,9 +26,9 @@ _claims: Final[deque[int]] = deque()
 
 
 def free_port(ports: Sequence[int] | None = None) -> int:
-    """Return a port that nobody listens on, and that no other process gets from here for a while.
+    """Return a port without a listener, which no other process gets from here for a while.
 
-    ``ports``: those that it may be; None: those that the kernel gives to nobody by itself.
+    ``ports``: those that it may be; None: those that the kernel assigns to no connection.
 
     Raises:
         OSError: there is none.
@@ -43,7 +43,7 @@ def free_port(ports: Sequence[int] | None = None) -> int:
 
 
 def _ports() -> range:
-    """Those that the kernel gives to nobody by itself; all from 10,000 where it keeps none back."""
+    """Those that the kernel assigns to no connection; all from 10,000 if it reserves none."""
     try:
         low, high = map(int, _OUTGOING.read_text(encoding="ascii").split())
     except (OSError, ValueError):

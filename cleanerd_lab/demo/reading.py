@@ -74,7 +74,7 @@ def read_with_confluent(bootstrap: str, topic: str, number: int = 0) -> Consumed
                 error, offset = message.error(), message.offset()
                 if error is None and offset is not None:
                     records[offset] = (message.key(), message.value())
-                    if offset + 1 >= end:  # where somebody writes all the time, the end of the log is never met
+                    if offset + 1 >= end:  # while producers write, the end of the log is never met
                         return ConsumedPartition("confluent-kafka", records, offset + 1, end)
                 elif error is None:
                     continue

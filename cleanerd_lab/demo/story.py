@@ -3,7 +3,7 @@
 ::
 
     start_and_write   a broker, topics in every codec, producers; what was acknowledged is remembered
-    strategies        producers race on one more topic, told in strategies.py and interleaved with the others
+    strategies        producers race on one more topic, see strategies.py and interleaved with the others
     stop_and_copy     the broker stops; a copy of its log directory for Kafka's own cleaner
     clean             ``cleanerd clean``, as an operator would run it
     start_and_read    the broker again, on the cleaned directory; two consumers, compared with what was acknowledged
@@ -134,7 +134,7 @@ class Demo:
         return self.written
 
     def stop_and_copy(self) -> None:
-        """Stop the broker cleanly and copy its log directory, flushed, so that nobody pays for it later.
+        """Stop the broker cleanly and copy its log directory, flushed, so that no later step pays for it.
 
         Raises:
             BrokerError: it did not stop.

@@ -230,8 +230,8 @@ def test_table(scene: Scene, shell: Shell) -> None:
     ("arguments", "code", "text"),
     [
         ((s.NAME, "{log_dir}"), 2, "no key to look for"),
-        ((s.NAME, "{log_dir}", "--key", "xyz", "--hex"), 2, "no hexadecimal key"),
-        ((s.NAME, "{log_dir}", "--key", "?", "--base64"), 2, "no base64 key"),
+        ((s.NAME, "{log_dir}", "--key", "xyz", "--hex"), 2, "not a hexadecimal key"),
+        ((s.NAME, "{log_dir}", "--key", "?", "--base64"), 2, "not a base64 key"),
         ((s.NAME, "{log_dir}", "--key", "aa", "--base64", "--hex"), 2, "not both"),
         ((s.NAME, "{log_dir}", "--key-prefix", ""), 2, "matches every record"),
         ((s.NAME, "{log_dir}", "--value-contains", ""), 2, "matches every record"),

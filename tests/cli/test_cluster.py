@@ -172,7 +172,7 @@ def test_targets_of_prometheus(tmp_path: Path, shell: Shell) -> None:
     assert read_targets(path) == ["a:1", "b:2", "a:1"]
     for text in ("", "- targets: [a:1]", '{"targets": []}', "[1]"):
         path.write_text(text)
-        with pytest.raises(ConfigError, match="is no file_sd file"):
+        with pytest.raises(ConfigError, match="is not a file_sd file"):
             read_targets(path)
     assert shell("cluster", "status", "--targets", tmp_path / "none.json").code == 3
     assert shell("cluster", "status").code == 2

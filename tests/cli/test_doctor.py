@@ -215,7 +215,7 @@ def test_what_the_broker_was_told_on_its_command_line(root: Path, shell: Shell) 
         assert [found[0] for found in findings(shell("doctor", path, "--json", *given), "server.properties")] == ["ok"]
     more = ("--override", f"log.dirs={path}", "--override=log.retention.ms=1")
     with lock_holder(path, "kafka.Kafka", "server.properties", *secret, *more):
-        for options, told in ((given, "clean and apply do not"), ((), "which it was not given")):
+        for options, told in ((given, "clean and apply do not"), ((), "cleanerd.broker.properties is not set")):
             answer = shell("doctor", path, "--json", *options)
             first = findings(answer, "server.properties")[0]
             assert first[0] == "warning"

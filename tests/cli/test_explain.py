@@ -447,7 +447,7 @@ def test_what_the_daemon_remembers(root: Path, shell: Shell) -> None:
     assert found["retry"] == {"since_ms": NOW, "failures": 3, "at_ms": NOW + 60_000}
     done = shell("explain", "orders-0", path, *COMPACT)
     assert "3 failures in a row; the daemon tries again at 20" in done.out
-    assert "may go at 20" in done.out
+    assert "can be removed at 20" in done.out
     store.save(log_dir, log, replace(state, purge_as_of=1))
     assert ask(shell, path)["next_purge_ms"] is None, "somebody else cleaned it since: nobody knows"
 

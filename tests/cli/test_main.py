@@ -215,7 +215,7 @@ def test_a_full_disk_on_stdout_is_a_failure() -> None:
             text=True, timeout=PATIENCE_SECONDS, check=False,
         )  # fmt: skip
     assert done.returncode == 1
-    assert "standard output: what was done cannot be told: No space left on device" in " ".join(done.stderr.split())
+    assert "standard output: the result cannot be printed: No space left on device" in " ".join(done.stderr.split())
 
 
 @pytest.mark.long

@@ -157,7 +157,7 @@ def test_health_and_readiness_say_why() -> None:
         served.stage.shown = view(ready=False)
         assert served.get("/healthz").status == 200
         assert served.get("/readyz").status == 503
-        assert "not all been looked at" in served.get("/readyz").text
+        assert "not all been scanned" in served.get("/readyz").text
         served.stage.shown = view(healthy=False, unhealthy_reason="no worker is left")
         assert served.get("/healthz").status == 503
         assert "no worker is left" in served.get("/healthz").text

@@ -61,7 +61,7 @@ def test_a_failure_of_what_was_asked_for_is_shown_until_a_cleaning_succeeds() ->
     """The partition is clean enough: the next look took the reason away, and status showed the dirty ratio."""
     fleet = fleet_with(look(**CLEAN))
     ended(fleet, FULL)
-    assert reason(fleet) == "the cleaning that was asked for failed: not enough free space"
+    assert reason(fleet) == "the requested cleaning failed: not enough free space"
     fleet.merge(dir_look(look(**CLEAN, bound_offset=21)), NOW)
     assert "not enough free space" in reason(fleet)
     ended(fleet, result("cleaned"), "ratio")

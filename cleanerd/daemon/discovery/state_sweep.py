@@ -76,7 +76,7 @@ def _sweep(look: LogDirScan, store: StateStore, log_dirs: Collection[Path] | Non
         elsewhere = OtherPlacesOfTopic(others, facts.topic_id, all_seen and facts.metadata is not None)
         swept = delete_gone_state(store, read_log_dir(look.path), elsewhere)
     except (CleanerdError, OSError):
-        return SweepResult()  # it, or the state directory, went away just now: whoever needs it says so
+        return SweepResult()  # it, or the state directory, went away just now: its next use reports that
     if swept.removed:
         _log.info("forgot partitions that are gone", log_dir=str(look.path), partitions=swept.removed)
     return swept

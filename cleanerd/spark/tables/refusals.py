@@ -137,7 +137,7 @@ def require_complete(where: str, log: Log, mark: Watermark, missing: int, *, now
     if missing > 0 and age_ms + _SKEW_MS >= retention_ms:
         raise _refused(
             f"{log.name} was cleaned above offset {mark.end_offset}, and the table is {age_ms // 60_000} minutes old: "
-            f"tombstones are removed after delete.retention.ms, {retention_ms // 60_000} minutes, what they deleted is "
+            f"tombstones are removed after delete.retention.ms, {retention_ms // 60_000} minutes; what they deleted is "
             "unknown",
             where,
         )

@@ -32,7 +32,7 @@ def write_undecoded(target: Delta | Iceberg, columns: pa.Schema) -> None:
     """Bring the side table of the table ``target``, which has ``columns``, to where the table is.
 
     Raises:
-        RefusedError: somebody else writes the side table.
+        RefusedError: another writer writes the side table.
         CleanerdError: a file cannot be read or written; the table itself is as it should be.
     """
     table, side = target.open(columns), target.undecoded().open(SIDE)
@@ -56,7 +56,7 @@ def write_undecoded(target: Delta | Iceberg, columns: pa.Schema) -> None:
 
 
 def _is_of(side: OpenTable, now: TableState) -> bool:
-    """Whether it was made of that commit, and nobody has changed it since."""
+    """Whether it was made of that commit, and it is unchanged since."""
     try:
         return side.stored_state() == now
     except (ConfigError, RefusedError):
