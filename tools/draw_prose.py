@@ -23,7 +23,7 @@ def drawn(seed: str, number: int, paths: list[Path]) -> list[str]:
     for path in sorted(file for each in paths for file in ([each] if each.is_file() else each.rglob("*.py"))):
         for piece in pieces(path.read_text(encoding="utf-8")):
             text = " ".join(re.sub(r"^#\s?", "", piece.text, flags=re.MULTILINE).split())
-            if piece.place == "prose" and text and not text.startswith(("noqa", "type:", "pragma")):
+            if piece.place == "prose" and text and not text.startswith(("noqa", "type:", "pragma", "fmt:")):
                 found.append(f"{path.relative_to(ROOT)}:{piece.line}: {text}")
     return random.Random(seed).sample(found, min(number, len(found)))  # noqa: S311 - a draw, not a secret
 

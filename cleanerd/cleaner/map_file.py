@@ -46,7 +46,7 @@ _BLOCK_BYTES: Final = 512
 
 
 class MapFileError(Exception):
-    """There is no map in a file, or it is no good any more; the text says why."""
+    """The map cannot be on disk, or is lost; the text says why."""
 
 
 def read_from_disks() -> int:

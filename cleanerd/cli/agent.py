@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 FOUND_SECONDS = 10.0
 """The agent listens a few hundredths after it was loaded; a broker that is starting takes longer."""
 REPLACED_SECONDS = 60.0
-"""An agent that is at a swap ends it before another build takes its place."""
+"""A swapping agent completes its swap before another build replaces it."""
 
 
 def path(common: Common) -> None:

@@ -149,7 +149,7 @@ class KeyTally:
         return self._waiting[0]
 
     def forget_keys(self) -> None:
-        """Start again with the keys: earlier ones went elsewhere."""
+        """Forget the keys, which were sent on."""
         self._waiting = []
         self._rows = self._added = 0
 

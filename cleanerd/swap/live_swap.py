@@ -159,7 +159,7 @@ class LiveSwap(SwapStrategy):
         return Backup.of_plan(place, self.log_dir, self.store, files, found, cleaning.plan)
 
     def record_result(self, found: Survey, cleaning: Cleaning, result: CleaningResult) -> CleaningResult:
-        """The clean point, then the broker's checkpoint (U-10, A-20). Work that it spares is all that can be lost."""
+        """Store cleanerd's checkpoint, then the broker's (U-10, A-20). Losing the second only costs work."""
         swapper = self._swaps()
         seconds = {**result.seconds, "held": swapper.held_seconds}
         result = replace(result, seconds=seconds, notes=(*result.notes, *swapper.notes))
