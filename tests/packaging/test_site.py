@@ -66,6 +66,8 @@ def test_nothing_is_asked_of_other_hosts() -> None:
     assert config["theme"]["font"] is False
     assert config["strict"] is True
     assert not {"extra_javascript", "extra_css"} & config.keys()
+    assert "offline" in config["plugins"], "search in pages that are opened from a disk"
+    assert [name for name in config["extra"]["polyfills"] if not (REPOSITORY / "docs" / name).is_file()] == []
     assert set(config["validation"]["links"].values()) == {"warn"}
 
 
@@ -99,6 +101,7 @@ def test_it_is_built_without_a_network_and_loads_nothing(copy: Path) -> None:
         "404"
     }
     assert 'href="../performance.html"' in (site / "decisions/01-three-phases.html").read_text()
+    assert (site / "search" / "search_index.js").is_file()
     for page in site.rglob("*.html"):
         assert ELSEWHERE.findall(page.read_text()) == [], page.name
     assert 'href="where.html"' in (site / "architecture.html").read_text()
