@@ -26,6 +26,7 @@ MOST_COLUMNS = 120
 MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
 DATE = re.compile(rf"\b20\d\d-\d\d-\d\d\b|\b\d{{1,2}} (?:{MONTHS})\b|\b(?:{MONTHS}) 20\d\d\b|\bload (?:of )?\d")
 SENTENCE_END = re.compile(r"(?<=[.!?])[)\"*]*\s+(?=[\"(*\[]*(?:[A-Z0-9_]|cleanerd))|(?<=:)\s+")
+ITEM = re.compile(r"([*-]|\d+\.) ")
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 MARKS = (
     (re.compile(r"!\[[^\]]*\]\([^)]*\)"), ""),
@@ -51,11 +52,13 @@ class Finding:
 
 def parts_of(page: str) -> Iterator[tuple[int, bool, str]]:
     """(first line, whether it is code, text) of each paragraph, list item, heading, table cell and line of code."""
-    fence = ""
+    fence, in_list = "", False
     start, words = 0, list[str]()
     for number, line in enumerate([*page.split("\n"), ""], 1):
         mark = re.match(r"\s*(```|~~~)", line)
-        is_code = bool(fence) or (line.startswith("    ") and not words and bool(line.strip()))
+        if line.strip() and not line.startswith(" "):
+            in_list = bool(ITEM.match(line))
+        is_code = bool(fence) or (line.startswith("    ") and not in_list and not words and bool(line.strip()))
         begins = bool(mark) or is_code or not line.strip() or re.match(r"\s*([*#|-]|\d+\.) ?", line)
         if begins and words:
             yield start, False, " ".join(words)

@@ -30,6 +30,7 @@ def rules(text: str) -> list[tuple[int, str]]:
         ("It ran on 25 November, with a load of 12.", [(1, "date"), (1, "date")]),
         ("```\n" + "x" * 121 + "\n```\n\nnobody", [(2, "width"), (5, "word")]),
         ("    " + "x" * 117, [(1, "width")]),
+        ("1. one\n\n    " + "x" * 121 + "\n\nnobody\n\n    " + "x" * 121, [(5, "word"), (7, "width")]),
         ("<!-- nobody\n-->\nnobody", [(3, "word")]),
     ],
 )
