@@ -98,8 +98,8 @@ class PartitionView:
     ``delegated``: whether Kafka's own cleaner is kept away (U-8); None where that is not needed.
     ``has_wrong_times``: timestamps are not in milliseconds, so no deadline can be known (OP-18).
     ``open_transaction_since_ms``: when the open transaction began that limits the cleaning (OP-14).
-    ``waits_for``: brokers out of the ISR since ``waits_since_ms``, for which tombstones and markers past their delete
-    horizon wait (U-70).
+    ``waits_for``: brokers out of the ISR since ``waits_since_ms`` (U-70), or less clean (U-79; then that is None). For
+    these, tombstones and markers past their delete horizon wait.
     """
 
     topic: str

@@ -219,7 +219,7 @@ REPLICAS = (
         RULE,
         "elif point < clean_offset:",
         "elif point < 0:",
-        (PEERS, WAITS_FOR_PEERS),
+        (PEERS, "tests/policy/test_replicas.py::test_histories_with_added_replicas"),
     ),
     Mutant(
         "a-silent-peer-holds-nothing",

@@ -27,19 +27,25 @@ class Entry:
 
 @dataclass
 class Broker:
-    """``log`` by offset; ``skew``: how far its clock is off."""
+    """``log`` by offset; ``clean``: its clean point; ``skew``: how far its clock is off."""
 
     log: dict[int, Entry] = field(default_factory=dict)
     end: int = 0
     high: int = 0
     up: bool = True
     skew: int = 0
+    clean: int = 0
 
 
 class World:
-    """One history. ``step`` does something at random; ``settle`` ends all outages and cleans until nothing waits."""
+    """One history. ``step`` does something at random; ``settle`` ends all outages and cleans until nothing waits.
 
-    def __init__(self, seed: int) -> None:
+    ``adds_often``: replicas are added while others are less clean, and the leader changes while they fetch.
+    ``asks_peers``: the clean points of the other brokers are known (U-79).
+    """
+
+    def __init__(self, seed: int, *, adds_often: bool = False, asks_peers: bool = False) -> None:
+        self.adds_often, self.asks_peers = adds_often, asks_peers
         self.dice = random.Random(seed)
         self.brokers = {
             number: Broker(skew=self.dice.randint(-20, 20)) for number in range(1, self.dice.choice((3, 4)))
@@ -77,10 +83,13 @@ class World:
         leader, broker = self.brokers[self.leader], self.brokers[number]
         if number == self.leader or not (leader.up and broker.up):
             return
-        new = {at: Entry(**vars(each)) for at, each in leader.log.items() if at >= broker.end}
+        end = leader.end
+        if self.adds_often and number not in self.isr:
+            end = min(end, broker.end + self.dice.randint(1, 8))
+        new = {at: Entry(**vars(each)) for at, each in leader.log.items() if broker.end <= at < end}
         broker.log.update(new)
-        broker.end = leader.end
-        if number not in self.isr:
+        broker.end = max(broker.end, end)
+        if number not in self.isr and broker.end == leader.end:
             self.isr.add(number)
             self.tell()
         self.commit()
@@ -115,12 +124,13 @@ class World:
         ) in self.brokers.values():  # followers cut off what the new leader lacks, at their return at the latest
             broker.log = {at: entry for at, entry in broker.log.items() if at < end}
             broker.end = min(broker.end, end)
+            broker.clean = min(broker.clean, end)
         begun = [each.txn for each in self.whole.values() if each.txn and not each.marker]
         ended = {each.txn for each in self.whole.values() if each.marker}
         self.open = next((txn for txn in begun if txn not in ended), None)
 
     def add(self) -> None:
-        if len(self.brokers) < 4 and self.brokers[self.leader].up:
+        if len(self.brokers) < (6 if self.adds_often else 4) and self.brokers[self.leader].up:
             number = max(self.brokers) + 1
             self.brokers[number] = Broker(skew=self.dice.randint(-20, 20))
             self.assigned |= {number}
@@ -150,14 +160,19 @@ class World:
 
     # ---- the cleaner
 
-    def bound(self) -> TopicReplicas:
+    def bound(self, number: int) -> TopicReplicas:
         as_of = self.as_of + self.controller_skew
+        if self.asks_peers:
+            points: dict[int, dict[int, int] | str] = {each: {0: self.brokers[each].clean} for each in self.brokers}
+            facts = ReplicaFacts({}, as_of, as_of, margin_ms=MARGIN_MS)
+            return TopicReplicas(facts, {0: self.seen}, peers=points, own_id=number)
         return TopicReplicas(ReplicaFacts({}, as_of, as_of, margin_ms=MARGIN_MS), {0: self.seen})
 
     def clean(self, number: int) -> None:
         broker = self.brokers[number]
         now = self.now + broker.skew
-        expiry = self.bound().bound(0, now).expiry_ms(now)
+        bound = self.bound(number).bound(0, now, clean_offset=broker.clean)
+        expires_below = broker.end if bound.below_offset is None else bound.below_offset
         below = {at: each for at, each in sorted(broker.log.items()) if at < broker.high}
         ends = {each.txn: each.marker for each in below.values() if each.marker}
         stable = min((at for at, each in below.items() if each.txn and each.txn not in ends), default=broker.high)
@@ -168,11 +183,17 @@ class World:
             goes_by_horizon = each.txn not in had if each.marker else each.value is None
             if not each.marker and (ends.get(each.txn) == "abort" or newest[each.key] != at):
                 del broker.log[at]
-            elif goes_by_horizon and each.horizon is not None and each.horizon <= expiry:
+            elif (
+                goes_by_horizon
+                and each.horizon is not None
+                and at < expires_below
+                and bound.expiry_ms(now) >= each.horizon
+            ):
                 del broker.log[at]
                 self.expired += 1
             elif goes_by_horizon and each.horizon is None:
                 each.horizon = now + RETENTION_MS
+        broker.clean = max(broker.clean, stable)
 
     # ---- what is true, and what is seen
 
@@ -187,7 +208,12 @@ class World:
         elif roll < 0.5:
             self.fetch(number)
         elif roll < 0.7:
-            self.clean(number)
+            if not self.adds_often or number == 1:  # the others stay as unclean as they are, for a long time
+                self.clean(number)
+        elif self.adds_often and roll < 0.85:
+            self.elect()
+        elif self.adds_often and roll < 0.9:
+            self.add()
         elif roll < 0.78:
             broker.up = False
         elif roll < 0.86:
@@ -207,7 +233,8 @@ class World:
         if self.open is not None:
             self.append(Entry("", None, txn=self.open, marker="abort"))
         for number in self.brokers:
-            self.fetch(number)
+            while self.brokers[number].end < self.brokers[self.leader].end or number not in self.isr:
+                self.fetch(number)
         self.commit()
         for _ in range(6):
             self.now += 10 * MARGIN_MS
