@@ -55,7 +55,7 @@ def test_partitions(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_settings_and_strategies() -> None:
-    assert _answers("run", "--set", "cleanerd.segments.d") == ["cleanerd.log.dirs="]
+    assert _answers("run", "--set", "cleanerd.log.d") == ["cleanerd.log.dirs="]
     assert "topics.orders.min.compaction.lag.ms=" in _answers("run", "--set", "topics.orders.min.c")
     assert _answers("plan", "--strategy", "h") == ["header:"]
 
