@@ -27,7 +27,7 @@ def try_daemon(program: Path, environment: dict[str, str], logs: Path, tmp_path:
         "CLEANERD_CLEANERD_MODE": "observe",
         "CLEANERD_CLEANERD_HTTP_LISTEN": f"127.0.0.1:{port}",
     }
-    with subprocess.Popen([program, "run"], env=environment, cwd=tmp_path / "elsewhere") as daemon:
+    with subprocess.Popen([program, "run"], env=environment, cwd=tmp_path) as daemon:
         try:
             deadline = time.monotonic() + PATIENCE_SECONDS
             while not _answers(f"{page}/readyz"):

@@ -83,12 +83,11 @@ def test_each_command_has_a_man_page_with_its_options(tmp_path: Path) -> None:
     assert '"1970-01-02"' in gzip.decompress((tmp_path / "cleanerd-plan.1.gz").read_bytes()).decode()
 
 
-def _build(clone: Path) -> Path:
-    """``make release`` in a clone of its own, at this repository's commit; what is not committed counts, too."""
-    subprocess.run(["git", "clone", "--quiet", REPOSITORY, clone], check=True)
-    changed = subprocess.run(
-        ["git", "diff", "HEAD", "--binary"], cwd=REPOSITORY, check=True, capture_output=True
-    ).stdout
+def _build(source: Path, clone: Path) -> Path:
+    """``make release`` in a clone of ``source``; what is not committed there counts, too."""
+    subprocess.run(["git", "clone", "--quiet", source, clone], check=True)
+    difference = ["git", "diff", "HEAD", "--binary"]
+    changed = subprocess.run(difference, cwd=source, check=True, capture_output=True).stdout
     if changed:
         subprocess.run(["git", "apply", "--index"], cwd=clone, input=changed, check=True)
     command = [sys.executable, "tools/release.py", "dist/release"]
@@ -101,14 +100,14 @@ def _build(clone: Path) -> Path:
 @pytest.fixture(scope="module")
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One built release."""
-    return _build(tmp_path_factory.mktemp("one") / "clone")
+    return _build(REPOSITORY, tmp_path_factory.mktemp("one") / "clone")
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_the_same_bytes_in_another_folder(release: Path, tmp_path: Path) -> None:
     """Neither the folder nor the time of the build is in any file."""
-    again = _build(tmp_path / "another" / "folder")
+    again = _build(release.parents[1], tmp_path / "another" / "folder")
     assert {path.name for path in release.iterdir()} == NAMES
     assert (again / "SHA256SUMS").read_text() == (release / "SHA256SUMS").read_text()
     subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=again, check=True)
@@ -143,7 +142,7 @@ def test_as_a_user_has_it(release: Path, tmp_path: Path) -> None:
     settings = ["--no-config", "--set", f"cleanerd.state.dir={tmp_path / 'state'}", "--set", "cleanerd.disk.reserve=0"]
     run("doctor", *settings, logs)
     (planned,) = json.loads(run("plan", "--json", "--force", "--now-ms", NOW, *COMPACT, *settings, logs))["partitions"]
-    assert planned["partition"] == "orders-0"
+    assert (planned["topic"], planned["partition"]) == ("orders", 0)
     run("clean", "--yes", "--force", "--quiet", "--now-ms", NOW, *COMPACT, *settings, logs)
     assert keys(logs / "orders-0") == CLEANED
     try_daemon(environment / "bin/cleanerd", outer, logs, tmp_path)
