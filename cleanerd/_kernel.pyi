@@ -37,6 +37,7 @@ __all__ = [
     "IndexBuilder",
     "InvalidCallError",
     "KernelBugError",
+    "KeyRows",
     "MapLostError",
     "OffsetMap",
     "Records",
@@ -401,6 +402,16 @@ class OffsetMap:
         """[n]: the ordinal that the map holds for the row's key, -1 where it holds none. Only with versions."""
     def winners(self, first_ordinal: int, count: int) -> NDArray[np.uint64]:
         """Bit ``i``: some key's winning ordinal is ``first_ordinal + i``. ``first_ordinal`` is a multiple of 64."""
+    def mark_winners(self, first_ordinal: int, count: int, bits: NDArray[np.uint64]) -> None:
+        """Set the bits of :meth:`winners` in ``bits``, ``ceil(count / 64)`` words; costs nothing for each ordinal."""
+    def put_rows(self, rows: NDArray[np.uint64], *, shard: int = 0, shards: int = 1) -> int:
+        """``put_max`` of the ``rows`` that ``KeyRows.deal`` returned; returns the number of rows dealt with.
+
+        Raises:
+            ValueError: no whole rows, an ordinal that is too large, no such shard.
+        """
+    def meet_rows(self, rows: NDArray[np.uint64], *, shard: int = 0, shards: int = 1) -> NDArray[np.bool_]:
+        """``contains`` of such rows, with versions ``update_existing``."""
     def clear(self) -> None: ...
     @property
     def capacity(self) -> int: ...
@@ -411,6 +422,28 @@ class OffsetMap:
     def identity_bits(self) -> float: ...
     @property
     def versions(self) -> bool: ...
+    def __len__(self) -> int: ...
+
+@final
+class KeyRows:
+    """Rows of keys for the disk: three words each, low and high hash and ordinal; with ``versions`` four.
+
+    Bit 63 of the ordinal says that the version, the fourth word, is there. It takes ``room`` rows.
+    """
+
+    def __new__(cls, room: int, *, versions: bool = False) -> KeyRows: ...
+    def add(
+        self,
+        key_hash: NDArray[np.uint64],
+        first_ordinal: int,
+        mask: NDArray[np.bool_],
+        *,
+        version: NDArray[np.int64] | None = None,
+        has_version: NDArray[np.bool_] | None = None,
+    ) -> int:
+        """A row for each record of ``mask``; arguments, result and errors as those of ``OffsetMap.put_max``."""
+    def deal(self, shards: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        """The rows by shard, in each in the order of :meth:`add`; [shards]: how many each has. None are left."""
     def __len__(self) -> int: ...
 
 def popcount_by_batch(bits: NDArray[np.uint64], first_record: NDArray[np.uint32]) -> NDArray[np.uint32]:

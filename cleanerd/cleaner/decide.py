@@ -11,12 +11,11 @@ import numpy as np
 from cleanerd._kernel import ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_REBUILD, ACTION_SET_HORIZON
 from cleanerd.cleaner.clean_part import CleanPart, newest
 from cleanerd.cleaner.disorder import resolve_disorder
-from cleanerd.cleaner.index import ChunkDecoding, DirtyIndex
+from cleanerd.cleaner.index import ChunkDecoding, Contest, DirtyIndex
 from cleanerd.cleaner.map_size import SIZING, MapSizing, MapUse, with_map
 from cleanerd.cleaner.marker_check import corrected_by_markers
 from cleanerd.cleaner.metadata_budget import MetadataBudget
 from cleanerd.cleaner.purge import guarded
-from cleanerd.cleaner.write_times import take_over
 from cleanerd.format.batch import HEADER_BYTES
 from cleanerd.policy.grouping import DecidedSegment
 from cleanerd.policy.retain import (
@@ -108,9 +107,9 @@ LOG_START_WRITTEN_MS: Final = 120_000
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The KeepBitmaps of a plan: one entry per source, in order, and into how many shards the keys were cut.
+    """The KeepBitmaps of a plan: one entry per source, in order, and in how many passes the keys were read.
 
-    ``map_note``: why the map is on disk, or why not although it may be; "" otherwise. ``index_seconds``,
+    ``map_note``: that the keys were on disk, or why they were not; "" if they fit the map. ``index_seconds``,
     ``decide_seconds``: duration of both phases, all shards together. ``purge_note``: why no tombstone could be proven
     removable, if so. ``next_purge_ms``: when the next remaining tombstones or markers can be removed, None if none
     waits for a time. ``map_utilization``: entries by capacity of the fullest shard's map, 0 to 1. ``index_note``:
@@ -153,7 +152,7 @@ def decide(plan: CleaningPlan, decoder: ChunkDecoding, sizing: MapSizing = SIZIN
 
 
 def _gathered(plan: CleaningPlan, decoder: ChunkDecoding, sizing: MapSizing) -> _Evidence:
-    return with_map(plan, lambda use: _gather(plan, decoder.timed_by(use.pace), use), sizing)
+    return with_map(plan, lambda use: _gather(plan, decoder, use), sizing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,32 +170,32 @@ class _Evidence:
 
 
 def _gather(plan: CleaningPlan, decoder: ChunkDecoding, use: MapUse) -> _Evidence:
-    offset_map, shards = use.offset_map, use.shards
     room = MetadataBudget(plan)
     index = DirtyIndex(plan, room)
     clean_part = CleanPart(plan, room)
     entries = 0
-    fullest = 0
+    utilization = 0.0
     index_seconds = 0.0
-    for shard in range(shards):
+    for keys in use.walks:
         started = time.monotonic()
-        index.build(decoder, offset_map, shard, shards)
+        index.build(decoder, keys)
         index_seconds += time.monotonic() - started
-        entries += len(offset_map)
-        fullest = max(fullest, len(offset_map))
-        clean_part.walk(decoder, offset_map, index.evidence, shard, shards)
-        if plan.rules.keeps_write_time:
-            take_over(decoder, offset_map, [*clean_part.contestants, *index.contestants], shard, shards)
-        index.take_winners(offset_map, shard)
+        clean_part.walk(decoder, keys, index.evidence)
+        everyone = [*clean_part.contestants, *index.contestants]
+        found = keys.settle(decoder, Contest(everyone, clean_part.ordinals, index.ordinals))
+        clean_part.take_winners(found)
+        index.take_winners(found.dirty)
+        entries += found.entries
+        utilization = max(utilization, found.utilization)
     winners = tuple(index.winners(row) for row in range(len(index.evidence)))
     return _Evidence(
         segments=(*clean_part.evidence, *index.evidence),
         winners=(*[None] * len(clean_part.evidence), *winners),
-        shards=shards,
+        shards=use.passes,
         map_note=use.note,
         oddities=index.oddities,
         map_entries=entries,
-        map_utilization=fullest / max(1, offset_map.capacity),
+        map_utilization=utilization,
         index_seconds=index_seconds,
     )
 

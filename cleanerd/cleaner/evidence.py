@@ -372,12 +372,20 @@ class SegmentEvidence:
         """[b] uint8: ``BATCH_*`` of the retention policy."""
         return np.concatenate(self._flags)
 
+    def batch_times(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """[k] int64: the largest timestamps of these records' [k] batches, where batches keep write times (U-65)."""
+        self._max_timestamps = [np.concatenate(self._max_timestamps)]
+        times: NDArray[np.int64] = self._max_timestamps[0][self._batch_of(numbers)]
+        return times
+
+    def _batch_of(self, numbers: NDArray[np.int64]) -> NDArray[np.intp]:
+        return np.searchsorted(self.first_record(), numbers, side="right") - 1
+
     def take_over(self, numbers: NDArray[np.int64], times_ms: NDArray[np.int64]) -> None:
         """Let the batches of these records [k] take over the times [k] of what they supersede (U-65)."""
         if self._taken_over is None:
             self._taken_over = np.full(self._batches, -1, dtype=np.int64)
-        batch = np.searchsorted(self.first_record(), numbers, side="right") - 1
-        np.maximum.at(self._taken_over, batch, times_ms)
+        np.maximum.at(self._taken_over, self._batch_of(numbers), times_ms)
 
     def settle_write_times(self) -> NDArray[np.int64] | None:
         """[b] int64: what the largest timestamp of each batch may not sink below; None where records' times decide.

@@ -7,7 +7,7 @@ multiples of 64, so that a segment's winners are whole words of the bitmap that 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cleanerd.cleaner.chunk_rows import ChunkRows
-    from cleanerd.cleaner.map_file import MapFilePace
     from cleanerd.cleaner.metadata_budget import MetadataBudget
     from cleanerd.cleaner.plan import CleaningPlan, Source
-    from cleanerd.policy.rules import Rules
     from cleanerd.segments.pool import ReaderPool
     from cleanerd.segments.reading import SegmentReader
 
@@ -38,9 +36,6 @@ BUFFERS_A_CHUNK: Final = 4
 
 With several threads a chunk is a part, and those at the end of the log are smaller.
 """
-
-MOST_TIMED_BYTES: Final = 1024 * 1024
-"""A chunk of a pass that is timed: where each record waits for the disk, one of 16 MiB would take a minute."""
 
 
 class OffsetMapFullError(Exception):
@@ -67,16 +62,57 @@ class Contestants:
     last: int
 
 
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """All that competed.
+
+    Clean records have ordinals below ``clean_ordinals``, dirty ones the ``dirty_ordinals`` from FIRST_DIRTY_ORDINAL on.
+    """
+
+    contestants: Sequence[Contestants]
+    clean_ordinals: int
+    dirty_ordinals: int
+
+
+@dataclass(frozen=True, slots=True)
+class Winners:
+    """Bitmaps by ordinal: the ``dirty`` records that won their key, and the ``clean`` ones, None under ``offset``.
+
+    ``held``: clean records whose key occurs in the dirty part; None where ``Keys.meet`` returned them.
+    ``entries``: distinct keys; ``utilization``: of the map when it was fullest, 0 to 1.
+    """
+
+    dirty: NDArray[np.uint64]
+    clean: NDArray[np.uint64] | None
+    held: NDArray[np.uint64] | None
+    entries: int
+    utilization: float
+
+
+class Keys(Protocol):
+    """The keys that one walk over the log decides: first all dirty records compete, then all clean ones."""
+
+    def put(self, chunk: _kernel.Chunk, first_ordinal: int, mask: NDArray[np.bool_]) -> None:
+        """The dirty records of ``mask`` [n] compete (C-20: tombstones too, null keys never).
+
+        Raises:
+            OffsetMapFullError: not all of them fit.
+        """
+
+    def meet(self, chunk: _kernel.Chunk, first_ordinal: int, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """The clean records of ``mask`` [n] compete; [n]: those whose key occurs in the dirty part, as far as known."""
+
+    def settle(self, decoder: ChunkDecoding, contest: Contest) -> Winners:
+        """Who won, once all have competed."""
+
+
 class ChunkDecoding:
     """Decodes with the plan's parameters, counting the bytes read."""
 
-    def __init__(
-        self, plan: CleaningPlan, pool: ReaderPool, progress: Callable[[int], None], pace: MapFilePace | None = None
-    ) -> None:
+    def __init__(self, plan: CleaningPlan, pool: ReaderPool, progress: Callable[[int], None]) -> None:
         self._plan = plan
         self._pool = pool
         self._progress = progress
-        self._pace = pace
         rules = plan.rules
         self._headers = (rules.version_header, rules.encoding, rules.flag_header)
 
@@ -84,10 +120,6 @@ class ChunkDecoding:
     def reader(self) -> SegmentReader:
         """Reads headers alone; not while chunks are decoded."""
         return self._pool.reader
-
-    def timed_by(self, pace: MapFilePace | None) -> ChunkDecoding:
-        """The same, whose chunks ``pace`` times until they are done with."""
-        return ChunkDecoding(self._plan, self._pool, self._progress, pace)
 
     def chunks(self, source: Source, part: SegmentPart | None = None, *, torn: bool = False) -> Iterator[_kernel.Chunk]:
         """The decoded chunks of a segment, or of a ``part`` of it, in file order, hashed with the plan's key.
@@ -116,7 +148,7 @@ class ChunkDecoding:
             yield SegmentRange(source.segment, parts, lambda _: reading, guessed=True)
 
     def _translate_errors(self, chunks: Iterator[_kernel.Chunk]) -> Iterator[_kernel.Chunk]:
-        for chunk in chunks if self._pace is None else self._pace.of(chunks):
+        for chunk in chunks:
             yield chunk
             self._progress(chunk.consumed)
 
@@ -124,8 +156,7 @@ class ChunkDecoding:
     def _chunk_bytes(self) -> int:
         # No more than one takes: what a worker leaves of its part is the owner's alone.
         most_bytes = max(self._plan.max_unpacked_bytes, self._pool.chunk_bytes)
-        chunk_bytes = min(BUFFERS_A_CHUNK * self._pool.chunk_bytes, most_bytes)
-        return chunk_bytes if self._pace is None else min(chunk_bytes, MOST_TIMED_BYTES)
+        return min(BUFFERS_A_CHUNK * self._pool.chunk_bytes, most_bytes)
 
     def _begin(self, expected_bytes: int) -> _kernel.ChunkDecoder:
         version_header, encoding, mark_header = self._headers
@@ -151,28 +182,32 @@ class DirtyIndex:
         self._end_ordinal = FIRST_DIRTY_ORDINAL
         self._winners: NDArray[np.uint64] = np.zeros(0, dtype=np.uint64)
 
-    def build(self, decoder: ChunkDecoding, offset_map: _kernel.OffsetMap, shard: int, shards: int) -> None:
-        """Put every record of the dirty range with a key of this shard; store the evidence at the first shard.
+    def build(self, decoder: ChunkDecoding, keys: Keys) -> None:
+        """Have every record of the dirty range compete for its key; the first walk remembers the evidence.
 
         Raises:
-            MapFullError: the keys of this shard do not fit.
+            OffsetMapFullError: see ``Keys.put``.
             CorruptionError: see ``SegmentEvidence.add``.
         """
-        offset_map.clear()
         sources = dirty_sources(self._plan)
+        is_first = not self.evidence
         for row, (source, chunks) in enumerate(zip(sources, decoder.segments(sources), strict=True)):
-            if shard == 0:
+            if is_first:
                 self.evidence.append(SegmentEvidence(self._plan, source))
                 self.first_ordinals.append(self._end_ordinal)
-                self._put_segment(chunks, offset_map, row, shards)
+                self._put_segment(chunks, keys, row)
                 self._end_ordinal += (self.evidence[row].records + 63) // 64 * 64
             else:
-                self._put_again(chunks, offset_map, row, shard, shards)
+                self._put_again(chunks, keys, row)
 
-    def take_winners(self, offset_map: _kernel.OffsetMap, shard: int) -> None:
-        """Read this shard's retained records from the map, after the clean section was compared (R280-10)."""
-        winners = offset_map.winners(FIRST_DIRTY_ORDINAL, self._end_ordinal - FIRST_DIRTY_ORDINAL)
-        self._winners = winners if shard == 0 else self._winners | winners
+    @property
+    def ordinals(self) -> int:
+        """How many ordinals the dirty records have, from FIRST_DIRTY_ORDINAL on."""
+        return self._end_ordinal - FIRST_DIRTY_ORDINAL
+
+    def take_winners(self, winners: NDArray[np.uint64]) -> None:
+        """Add those who won the keys of a walk, once the clean part has competed (R280-10)."""
+        self._winners = self._winners | winners if len(self._winners) else winners
 
     @property
     def contestants(self) -> list[Contestants]:
@@ -185,54 +220,25 @@ class DirtyIndex:
         first = (self.first_ordinals[row] - FIRST_DIRTY_ORDINAL) // 64
         return self._winners[first : first + (self.evidence[row].records + 63) // 64]
 
-    def _put_segment(
-        self, chunks: Iterator[_kernel.Chunk], offset_map: _kernel.OffsetMap, row: int, shards: int
-    ) -> None:
+    def _put_segment(self, chunks: Iterator[_kernel.Chunk], keys: Keys, row: int) -> None:
         evidence = self.evidence[row]
         for chunk in chunks:
             self._room.reserve(evidence.source, chunk)
             ordinal = self.first_ordinals[row] + evidence.records
             mask = keyed_rows(chunk, evidence.add(chunk))
             self.oddities.add(chunk, mask)
-            put_records(self._plan.rules, offset_map, chunk, ordinal, mask, shard=0, shards=shards)
+            keys.put(chunk, ordinal, mask)
 
-    def _put_again(
-        self, chunks: Iterator[_kernel.Chunk], offset_map: _kernel.OffsetMap, row: int, shard: int, shards: int
-    ) -> None:
+    def _put_again(self, chunks: Iterator[_kernel.Chunk], keys: Keys, row: int) -> None:
         evidence = self.evidence[row]
         for known in evidence.replay(chunks):
             mask = keyed_rows(known.chunk, known.rows(evidence.dirty_from, evidence.dirty_to))
-            ordinal = self.first_ordinals[row] + known.record
-            put_records(self._plan.rules, offset_map, known.chunk, ordinal, mask, shard=shard, shards=shards)
+            keys.put(known.chunk, self.first_ordinals[row] + known.record, mask)
 
 
 def dirty_sources(plan: CleaningPlan) -> list[Source]:
     """The segments that reach into the dirty range."""
     return [source for source in plan.sources if source.end > plan.first_dirty_offset]
-
-
-def put_records(
-    rules: Rules,
-    offset_map: _kernel.OffsetMap,
-    chunk: _kernel.Chunk,
-    first_ordinal: int,
-    mask: NDArray[np.bool_],
-    *,
-    shard: int,
-    shards: int,
-) -> None:
-    """Put the records of ``mask`` [n] into the map (C-20: tombstones too, null keys never).
-
-    Raises:
-        MapFullError: not all of them fit.
-    """
-    records = chunk.records
-    version, present = rules.ranking.versions(records) if rules.versioned else (None, None)
-    dealt_with = offset_map.put_max(
-        records.key_hash, first_ordinal, mask, version=version, has_version=present, shard=shard, shards=shards
-    )
-    if dealt_with < len(mask):
-        raise OffsetMapFullError(int(records.offset[dealt_with]))
 
 
 def keyed_rows(chunk: _kernel.Chunk, rows: ChunkRows) -> NDArray[np.bool_]:

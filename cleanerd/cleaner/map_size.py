@@ -2,30 +2,38 @@
 
 A map that fits its keys is quicker to fill than one with room for every offset, as more of it is at hand in the CPU's
 caches. So a large one is sized by an estimate; when that was too low, phase 1 begins again with all the memory that the
-dirty range may take, and then with more shards. Where keys do not fit the memory, a file may hold them all
-(``cleanerd.map.dir``, U-43). None of this changes a result.
+dirty range may take, and then with more shards. None of this changes a result.
 
-Each pass reads the whole log, and so many passes are needed as its keys fill maps: together they cost the square of the
-keys. Where other partitions wait, the bytes that all passes read are limited, and a cleaning ends at the offset where
-the keys fill as many passes (D-11), as Kafka's cleaner ends where its map is full.
+Where the keys do not fit the memory, one walk cuts them to disk (U-43, ``cleaner/key_file.py``). Where that cannot be
+done, or costs more, each shard is a pass over the whole log, and all passes together cost the square of the keys. Where
+other partitions wait, the bytes that all passes read are limited, and a cleaning ends at the offset where the keys fill
+as many passes (D-11), as Kafka's cleaner ends where its map is full.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from cleanerd._kernel import OffsetMap
 from cleanerd.cleaner.estimate import MAX_SHARDS, distinct_keys, first_shards
-from cleanerd.cleaner.index import OffsetMapFullError
-from cleanerd.cleaner.map_file import MapFileError, MapFilePace, opened
+from cleanerd.cleaner.index import FIRST_DIRTY_ORDINAL, OffsetMapFullError, Winners, dirty_sources
+from cleanerd.cleaner.key_file import KeyFile, KeyFileError, opened, over_limit, require_room, row_bytes
+from cleanerd.cleaner.write_times import take_over
 from cleanerd.errors import CleanerdError, TooManyPassesError
 from cleanerd.humanize import human_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from cleanerd._kernel import Chunk
+    from cleanerd.cleaner.index import ChunkDecoding, Contest, Keys
     from cleanerd.cleaner.plan import CleaningPlan
+    from cleanerd.policy.rules import Rules
 
 T = TypeVar("T")
 
@@ -41,6 +49,13 @@ HEADROOM: Final = 1.5
 CUT_SHARE: Final = 16
 """A cleaning ends one part in so many before the offset where the map was full: keys are not dealt out evenly."""
 
+LEAST_SPARED: Final = 2
+"""So many passes are as cheap as keys on disk."""
+
+SPARE_PARTS: Final = 1.5
+"""How many parts of keys on disk are made for each that is expected: one more costs little, one that is full is read
+again."""
+
 SHARE_OF_LOG: Final = 64
 """One in so many of the dirty bytes is read to guess; it is only about the memory."""
 
@@ -55,15 +70,70 @@ class MapSize:
 
 @dataclass(frozen=True, slots=True)
 class MapUse:
-    """A map, and into how many shards the keys are cut; ``pace`` of one in a file.
+    """The ``walks`` over the log that decide all keys, as many as ``passes``.
 
-    ``note`` is what the operator should know of it: why it is a file, or is none; "" if none was requested.
+    ``note``: that the keys were on disk, or why they were not; "" where they fit the map.
     """
 
-    offset_map: OffsetMap
-    shards: int
+    walks: Iterable[Keys]
+    passes: int
     note: str = ""
-    pace: MapFilePace | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MapPass:
+    """One pass: the keys of one shard, in the map."""
+
+    rules: Rules
+    offset_map: OffsetMap
+    shard: int
+    shards: int
+
+    @classmethod
+    def every(cls, rules: Rules, offset_map: OffsetMap, shards: int) -> Iterator[MapPass]:
+        """All passes, each with the empty map."""
+        for shard in range(shards):
+            offset_map.clear()
+            yield cls(rules, offset_map, shard, shards)
+
+    def put(self, chunk: Chunk, first_ordinal: int, mask: NDArray[np.bool_]) -> None:
+        """The shard's dirty keys go into the map; raises OffsetMapFullError where they do not fit."""
+        records = chunk.records
+        version, present = self.rules.ranking.versions(records) if self.rules.versioned else (None, None)
+        dealt_with = self.offset_map.put_max(
+            records.key_hash,
+            first_ordinal,
+            mask,
+            version=version,
+            has_version=present,
+            shard=self.shard,
+            shards=self.shards,
+        )
+        if dealt_with < len(mask):
+            raise OffsetMapFullError(int(records.offset[dealt_with]))
+
+    def meet(self, chunk: Chunk, first_ordinal: int, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which clean records have a key of the map. Under ``offset`` they lost to it, by version they compete."""
+        hashes = chunk.records.key_hash
+        if not self.rules.versioned:
+            return self.offset_map.contains(hashes, mask, shard=self.shard, shards=self.shards)
+        version, present = self.rules.ranking.versions(chunk.records)
+        return self.offset_map.update_existing(
+            hashes, first_ordinal, mask, version=version, has_version=present, shard=self.shard, shards=self.shards
+        )
+
+    def settle(self, decoder: ChunkDecoding, contest: Contest) -> Winners:
+        """What the map holds now; where batches keep write times, one more walk passes these on (U-65)."""
+        if self.rules.keeps_write_time:
+            take_over(decoder, self.offset_map, contest.contestants, self.shard, self.shards)
+        versioned = self.rules.versioned
+        return Winners(
+            dirty=self.offset_map.winners(FIRST_DIRTY_ORDINAL, contest.dirty_ordinals),
+            clean=self.offset_map.winners(0, contest.clean_ordinals) if versioned else None,
+            held=None,
+            entries=len(self.offset_map),
+            utilization=len(self.offset_map) / max(1, self.offset_map.capacity),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,22 +141,20 @@ class MapSizing:
     """How a map is sized.
 
     A map of ``worth_a_guess_bytes`` is not made smaller: the samples would cost more than they save. ``distinct_keys``
-    estimates the keys of a plan; ``pace`` holds a map in a file against so many passes. ``passes_bytes``: how much all
-    passes may read together, None for no limit; one pass is always allowed (D-11).
+    estimates the keys of a plan. ``passes_bytes``: how much all passes may read together, None for no limit; one pass
+    is always allowed (D-11).
     """
 
     worth_a_guess_bytes: int = 8 * 1024 * 1024
     max_shards: int = MAX_SHARDS
     distinct_keys: Callable[..., float] = distinct_keys
-    pace: Callable[[int], MapFilePace] = MapFilePace
     passes_bytes: int | None = None
 
     def most_shards(self, plan: CleaningPlan) -> int:
         """How many shards, and so how many passes, this plan may take."""
         if self.passes_bytes is None:
             return self.max_shards
-        log_bytes = sum(source.segment.size_bytes for source in plan.sources)
-        return max(1, min(self.max_shards, self.passes_bytes // max(1, log_bytes)))
+        return max(1, min(self.max_shards, self.passes_bytes // max(1, _log_bytes(plan))))
 
     def first_size(self, plan: CleaningPlan) -> MapSize:
         """What to begin with."""
@@ -114,9 +182,9 @@ SIZING: Final = MapSizing()
 
 
 def with_map(plan: CleaningPlan, attempt: Callable[[MapUse], T], sizing: MapSizing = SIZING) -> T:
-    """``attempt(use)``, again with a larger map or more shards for as long as it raises MapFullError.
+    """``attempt(use)``, again with a larger map or more shards for as long as it raises OffsetMapFullError.
 
-    Before keys are cut into shards a file is tried, where the plan names a directory.
+    Before the log is read in several passes the keys are cut to disk, where the plan names a directory.
 
     Raises:
         TooManyPassesError: the distinct keys do not fit the largest number of shards.
@@ -124,19 +192,21 @@ def with_map(plan: CleaningPlan, attempt: Callable[[MapUse], T], sizing: MapSizi
     """
     size = sizing.first_size(plan)
     note = ""
-    file_is_next = bool(plan.map_dir)
+    may_cut = bool(plan.map_dir)
+    full_at = -1
     while True:
-        if file_is_next and size.shards > 1:
-            file_is_next = False
+        if may_cut and size.shards > 1 and _cut_pays(plan, size.shards):
+            may_cut = False
             try:
-                return _in_file(plan, size, attempt, sizing)
-            except MapFileError as error:
-                note = f"no offset map in a file in {plan.map_dir}: {error}; the keys are read in several passes"
+                return _cut(plan, _cut_size(plan, size, full_at), attempt)
+            except KeyFileError as error:
+                note = f"the keys were not cut to disk in {plan.map_dir}: {error}; they are read in several passes"
         size = MapSize(size.bytes, min(size.shards, sizing.most_shards(plan)))
         try:
             offset_map = OffsetMap(size.bytes, load=plan.map_load, versions=plan.rules.versioned)
-            return attempt(MapUse(offset_map, size.shards, note))
+            return attempt(MapUse(MapPass.every(plan.rules, offset_map, size.shards), size.shards, note))
         except OffsetMapFullError as error:
+            full_at = error.offset
             larger = sizing.next_size(plan, size)
             if larger is None:
                 raise _too_many(plan, size, error.offset) from error
@@ -154,34 +224,43 @@ def _too_many(plan: CleaningPlan, size: MapSize, full_at: int) -> CleanerdError:
     return TooManyPassesError(what, end_offset, where=plan.path, hint=hint)
 
 
-def _in_file(plan: CleaningPlan, shards: MapSize, attempt: Callable[[MapUse], T], sizing: MapSizing) -> T:
-    """One pass with a file that is as large as all ``shards`` together, at most as the dirty range could need.
+def _cut_pays(plan: CleaningPlan, shards: int) -> bool:
+    """Whether keys on disk cost less than the passes that they spare.
+
+    To cut, write and read them takes the CPU of a pass and a half, so it has to spare two. And their bytes move twice.
+    """
+    return shards > LEAST_SPARED and 2 * _cut_bytes(plan) < (shards - 1) * _log_bytes(plan)
+
+
+def _cut_bytes(plan: CleaningPlan) -> int:
+    """What all records take on disk, if the clean part has as many for its bytes as the dirty part has offsets."""
+    dirty_bytes = sum(source.segment.size_bytes for source in dirty_sources(plan))
+    return int(row_bytes(plan) * _offsets(plan) * _log_bytes(plan) / max(1, dirty_bytes))
+
+
+def _cut_size(plan: CleaningPlan, size: MapSize, full_at: int) -> MapSize:
+    """Some more shards than the estimate says; where the map was full at offset ``full_at``, as many as that shows."""
+    fitting = full_at - plan.first_dirty_offset
+    shown = _offsets(plan) / fitting if fitting > 0 else 1
+    return MapSize(size.bytes, min(math.ceil(SPARE_PARTS * max(size.shards, shown)), MAX_SHARDS))
+
+
+def _cut(plan: CleaningPlan, size: MapSize, attempt: Callable[[MapUse], T]) -> T:
+    """One walk that cuts the keys to disk.
 
     Raises:
-        MapFileError: it cannot be done, or not as fast.
+        KeyFileError: it cannot be done.
     """
-    most = _most_needed(plan)
-    size_bytes = min(shards.shards * shards.bytes, most)
-    while True:
+    need = _cut_bytes(plan)
+    if need > plan.map_file_bytes:
+        raise KeyFileError(f"they need about {human_bytes(need)}, {over_limit(plan)}")
+    with opened(plan.map_dir) as descriptor:
+        require_room(descriptor, need, plan.map_reserve_bytes)
         note = (
-            f"the offset map was a file of {human_bytes(size_bytes)} in {plan.map_dir}: the keys do not fit "
-            f"{human_bytes(plan.map_bytes)} of memory"
+            f"the keys were cut to disk in {plan.map_dir}, about {human_bytes(need)} in {size.shards} parts: they do "
+            f"not fit {human_bytes(plan.map_bytes)} of memory"
         )
-        try:
-            with (
-                opened(plan.map_dir) as file,
-                file.offset_map(
-                    size_bytes,
-                    load=plan.map_load,
-                    versions=plan.rules.versioned,
-                    reserve_bytes=plan.map_reserve_bytes,
-                ) as offset_map,
-            ):
-                return attempt(MapUse(offset_map, 1, note, sizing.pace(shards.shards)))
-        except OffsetMapFullError as error:
-            if size_bytes == most:
-                raise MapFileError("the keys do not fit it") from error
-            size_bytes = most
+        return attempt(MapUse((KeyFile(plan, descriptor, size.bytes, size.shards),), 1, note))
 
 
 def most_bytes(plan: CleaningPlan) -> int:
@@ -199,6 +278,10 @@ def _least(plan: CleaningPlan) -> int:
 
 def _entry_bytes(plan: CleaningPlan) -> int:
     return VERSIONED_ENTRY_BYTES if plan.rules.versioned else MAP_ENTRY_BYTES
+
+
+def _log_bytes(plan: CleaningPlan) -> int:
+    return sum(source.segment.size_bytes for source in plan.sources)
 
 
 def _offsets(plan: CleaningPlan) -> int:

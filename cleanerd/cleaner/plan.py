@@ -67,9 +67,9 @@ class CleaningPlan:
     ``last_records``: the batches with active producers' state; at ``producers_expired_ms`` they have expired unless
     they write again. ``aborted``: the aborted transactions up to the end of the log, by its indexes.
     ``legacy_horizon_ms``: segment files older than that may lose their v0 and v1 tombstones (C-30). ``map_dir``,
-    ``map_reserve_bytes``: the directory of an on-disk offset map, "" for none, and its free space to leave, None for a
-    tenth of that disk. ``convert_legacy``: retained batches in these formats become v2 (U-18). ``hash_key`` makes the
-    key hash of this plan unpredictable for producers.
+    ``map_file_bytes``, ``map_reserve_bytes``: the directory for keys that do not fit the map, "" for none, the largest
+    file there, and the free space to leave, None for a tenth of that disk. ``convert_legacy``: retained batches in
+    these formats become v2 (U-18). ``hash_key`` makes the key hash of this plan unpredictable for producers.
     """
 
     plan_id: str
@@ -105,6 +105,7 @@ class CleaningPlan:
     map_bytes: int
     map_load: float
     map_dir: str
+    map_file_bytes: int
     map_reserve_bytes: int | None
     chunk_bytes: int
     max_unpacked_bytes: int

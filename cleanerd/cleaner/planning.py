@@ -98,6 +98,7 @@ def make_plan(
         map_bytes=resources.map_bytes,
         map_load=resources.map_load,
         map_dir=resources.map_dir,
+        map_file_bytes=resources.map_file_bytes,
         map_reserve_bytes=resources.disk_reserve_bytes,
         chunk_bytes=resources.chunk_bytes,
         max_unpacked_bytes=resources.max_unpacked_bytes,

@@ -23,8 +23,9 @@ class Resources:
     and rewrite inside one partition. ``facts_bytes``: memory for a log's batches and records.
     ``most_segment_bytes``: the largest segment to write, whatever the topic says (U-55).
     ``passes_bytes``: how much all passes of a cleaning may read together (D-11); None for no limit.
-    ``map_dir``: the directory of an on-disk offset map; "" for none. ``new_plan_id`` and ``new_hash_key`` return a
-    plan's random parts; None: random for each plan.
+    ``map_dir``: where keys that do not fit the offset map are cut to disk, "" for nowhere; ``map_file_bytes``: at most
+    so much of it for one cleaning. ``new_plan_id`` and ``new_hash_key`` give what is random in a plan; None: drawn for
+    each plan.
     """
 
     map_bytes: int
@@ -40,6 +41,7 @@ class Resources:
     workers: int = 1
     facts_bytes: int = 1 << 60
     map_dir: str = ""
+    map_file_bytes: int = 1 << 60
     passes_bytes: int | None = None
     most_segment_bytes: int = MAX_SEGMENT_BYTES
     new_plan_id: Callable[[], str] | None = None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from cleanerd.cleaner.index import ChunkDecoding, DirtyIndex
+from cleanerd.cleaner.index import ChunkDecoding, Contest, DirtyIndex
 from cleanerd.cleaner.map_size import SIZING, MapSizing, MapUse, with_map
 from cleanerd.cleaner.metadata_budget import MetadataBudget
 from cleanerd.config.fingerprint import parts_of
@@ -84,9 +84,10 @@ def _winners(
 
     def attempt(use: MapUse) -> DirtyIndex:
         index = DirtyIndex(plan, MetadataBudget(plan))
-        for shard in range(use.shards):
-            index.build(ChunkDecoding(plan, pool, advance, use.pace), use.offset_map, shard, use.shards)
-            index.take_winners(use.offset_map, shard)
+        decoder = ChunkDecoding(plan, pool, advance)
+        for keys in use.walks:
+            index.build(decoder, keys)
+            index.take_winners(keys.settle(decoder, Contest((), 0, index.ordinals)).dirty)
         return index
 
     index = with_map(plan, attempt, sizing)

@@ -16,11 +16,39 @@ import numpy as np
 from cleanerd.cleaner.index import keyed_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
 
     from cleanerd._kernel import OffsetMap
-    from cleanerd.cleaner.chunk_rows import KnownChunk
     from cleanerd.cleaner.index import ChunkDecoding, Contestants
+
+
+class WriteTimes:
+    """Passes the times of superseded records on to the batches of those that won."""
+
+    def __init__(self, contestants: Sequence[Contestants]) -> None:
+        self._rows = sorted(contestants, key=lambda each: each.first_ordinal)
+        self._starts = np.array([each.first_ordinal + each.first for each in self._rows], dtype=np.int64)
+
+    def take_over(self, ordinals: NDArray[np.int64], winners: NDArray[np.int64]) -> None:
+        """The records ``ordinals`` [n] lost to the records ``winners`` [n]; -1 where there is none."""
+        superseded = np.flatnonzero((winners >= 0) & (winners != ordinals))
+        winners = winners[superseded]
+        times = np.zeros(len(superseded), dtype=np.int64)
+        for row, mine, numbers in self._by_segment(ordinals[superseded]):
+            times[mine] = row.evidence.batch_times(numbers)
+        for row, mine, numbers in self._by_segment(winners):
+            row.evidence.take_over(numbers, times[mine])
+
+    def _by_segment(
+        self, ordinals: NDArray[np.int64]
+    ) -> Iterator[tuple[Contestants, NDArray[np.bool_], NDArray[np.int64]]]:
+        """The segments of ``ordinals`` [n], which of these are in each, and their record numbers there."""
+        of_row = np.searchsorted(self._starts, ordinals, side="right") - 1
+        for row in np.unique(of_row).tolist():
+            mine = of_row == row
+            yield self._rows[row], mine, ordinals[mine] - self._rows[row].first_ordinal
 
 
 def take_over(
@@ -33,23 +61,9 @@ def take_over(
     Raises:
         CorruptionError, CleanerdError: a segment cannot be read.
     """
-    rows = sorted(contestants, key=lambda each: each.first_ordinal)
-    starts = np.array([each.first_ordinal + each.first for each in rows], dtype=np.int64)
-    for each in rows:
+    times = WriteTimes(contestants)
+    for each in contestants:
         for known in each.evidence.replay(decoder.chunks(each.evidence.source)):
             mask = keyed_rows(known.chunk, known.rows(each.first, each.last))
             winners = offset_map.ordinals(known.chunk.records.key_hash, mask, shard=shard, shards=shards)
-            own = each.first_ordinal + known.record + np.arange(len(mask))
-            superseded = np.flatnonzero(mask & (winners >= 0) & (winners != own))
-            times = _batch_times(known)[superseded]
-            of_row = np.searchsorted(starts, winners[superseded], side="right") - 1
-            for row in np.unique(of_row).tolist():
-                mine = of_row == row
-                numbers = winners[superseded][mine] - rows[row].first_ordinal
-                rows[row].evidence.take_over(numbers, times[mine])
-
-
-def _batch_times(known: KnownChunk) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """[n]: of each record the largest timestamp of its batch."""
-    batches = known.chunk.batches
-    return np.repeat(batches.max_timestamp, np.diff(batches.first_record))
+            times.take_over(each.first_ordinal + known.record + np.arange(len(mask)), winners)

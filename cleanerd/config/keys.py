@@ -58,8 +58,8 @@ class DaemonSettings(ServiceSettings):
         134_217_728,
         ge=1_048_577,
         le=LONG_MAX,
-        description="Memory for the offset maps of all threads together. When the keys do not fit, the dirty part is "
-        "read several times, each time for a share of the keys; the result is the same.",
+        description="Memory for the offset maps of all threads together. When the keys do not fit, they are cut to "
+        "disk (cleanerd.map.dir), or the log is read several times; the result is the same.",
     )
     log_cleaner_threads: Count = Field(
         1,
@@ -77,12 +77,18 @@ class DaemonSettings(ServiceSettings):
     )
     cleanerd_map_dir: PathValue | None = Field(
         None,
-        description="A directory on a fast local disk, none of the broker's. When the keys do not fit their memory the "
-        "offset map is a file there, without a name, which the system may push out of memory: one pass over the dirty "
-        "part instead of several. Worth it only where memory is free that log.cleaner.dedupe.buffer.size must not take "
-        "for good (docs/performance.md). Where there is no room, or it is slow, the keys are read in several passes "
-        "after all. Default: no file.",
+        description="A directory on a fast local disk, none of the broker's. When the keys do not fit their memory, a "
+        "cleaning cuts them to a file there, 24 bytes for each record or 32 by version, and reads the log once, not "
+        "several times. The file has no name, and its room is free again when the cleaning ends, or is killed "
+        "(docs/performance.md). Without room there, the log is read in several passes. Default: the state directory.",
         examples=["/mnt/nvme/cleanerd"],
+    )
+    cleanerd_map_max_bytes: Size = Field(
+        8 << 30,
+        ge=0,
+        le=LONG_MAX,
+        description="How large that file may become, for each cleaning. Where the keys need more, they are read in "
+        "several passes. 0: there is no file.",
     )
     log_cleaner_compaction_strategy: Strategy = Field(
         default_of("log.cleaner.compaction.strategy"),

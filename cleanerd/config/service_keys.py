@@ -98,9 +98,10 @@ class ServiceSettings(SettingsModel):
         16 << 30,
         ge=0,
         le=LONG_MAX,
-        description="How much one cleaning of the daemon may read in several passes, which it needs where the keys do "
-        "not fit log.cleaner.dedupe.buffer.size. One pass is always allowed. Then the cleaning ends early, other "
-        "partitions get a turn, and a later cleaning continues where it ended. Not for cleanings that are staged.",
+        description="How much one cleaning of the daemon may read in several passes, which it needs where the keys fit "
+        "neither log.cleaner.dedupe.buffer.size nor cleanerd.map.max.bytes. One pass is always allowed. Then the "
+        "cleaning ends early, other partitions get a turn, and a later cleaning continues where it ended. Not for "
+        "cleanings that are staged.",
     )
     cleanerd_retry_backoff_ms: Milliseconds = Field(
         60_000,

@@ -129,11 +129,11 @@ def check_map_dir(
     kind_of: Callable[[Path], str | None] = file_system_of,
     access: Callable[..., bool] = os.access,
 ) -> None:
-    """The directory for on-disk offset maps, if set. Its faults cost time, nothing else (U-43)."""
+    """The directory where keys may be cut to disk, if the settings name one. A fault there costs time alone (U-43)."""
     if place is None or is_missing(place):
         return  # the settings' check reported that it is missing
-    what = "offset map in a file"
-    in_passes = "the keys are read in several passes instead"
+    what = "keys on disk"
+    in_passes = "more keys than memory holds are read in several passes"
     kind = kind_of(place)
     device = _device_of(place)
     shared = next((path for path in log_dirs if device is not None and _device_of(path) == device), None)

@@ -261,7 +261,8 @@ class BrokerFacts:
         return Resources(
             map_bytes=share.map_bytes,
             map_load=daemon.log_cleaner_io_buffer_load_factor,
-            map_dir="" if daemon.cleanerd_map_dir is None else str(daemon.cleanerd_map_dir),
+            map_dir=str(daemon.cleanerd_map_dir or daemon.cleanerd_state_dir) if daemon.cleanerd_map_max_bytes else "",
+            map_file_bytes=daemon.cleanerd_map_max_bytes,
             chunk_bytes=daemon.cleanerd_read_buffer_bytes,
             max_unpacked_bytes=share.batch_bytes,
             facts_bytes=share.facts_bytes,

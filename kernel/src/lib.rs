@@ -13,6 +13,7 @@ pub mod error;
 pub mod file_crc;
 pub mod header;
 mod key_hash;
+pub mod key_rows;
 pub mod legacy;
 pub mod offset_map;
 pub mod record;

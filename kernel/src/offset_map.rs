@@ -19,6 +19,7 @@ use bytemuck::{cast_slice, cast_slice_mut};
 
 use crate::bits::words_for;
 use crate::error::{Error, invalid};
+use crate::key_rows::Columns;
 
 use look::{Keys, Look, Task, Visitor};
 pub use memory::Memory;
@@ -61,6 +62,24 @@ struct Probe {
     tag_high: u64,
     home: usize,
     other: usize,
+}
+
+/// The ordinal of each row.
+#[derive(Debug, Clone, Copy)]
+enum Ordinals<'a> {
+    From(u64),
+    Each(&'a [u64]),
+}
+
+impl Ordinals<'_> {
+    /// Ordinal + 1, as entries have it.
+    #[inline(always)]
+    fn stored(self, row: usize) -> u64 {
+        1 + match self {
+            Self::From(first) => first + row as u64,
+            Self::Each(ordinals) => ordinals[row],
+        }
+    }
 }
 
 /// Where a key lies, or where it would go.
@@ -228,9 +247,41 @@ impl OffsetMap {
         if self.versioned {
             return invalid("a map with versions needs the rows' versions");
         }
-        let first = ordinals(first_ordinal, mask.len(), MAX_ORDINAL)?;
+        let ordinals = ordinals(first_ordinal, mask.len(), MAX_ORDINAL)?;
         let (lines, len, capacity) = (cast_slice_mut(&mut self.memory.bytes), &mut self.len, self.capacity);
-        Ok(look::run(Put { keys, entries: Entries { lines, len, capacity, first } }))
+        Ok(look::run(Put { keys, entries: Entries { lines, len, capacity, ordinals } }))
+    }
+
+    /// `put_max`, or with versions `put_max_version`, of rows that were dealt out.
+    pub fn put_rows(&mut self, rows: &Columns, shard: Shard) -> Result<usize, Error> {
+        let (every, ordinals) = self.of_rows(rows)?;
+        let keys = self.keys(&rows.hashes, &every, shard)?;
+        if self.versioned {
+            return Ok(self.put_entries(keys, rows.versions(), ordinals));
+        }
+        let (lines, len, capacity) = (cast_slice_mut(&mut self.memory.bytes), &mut self.len, self.capacity);
+        Ok(look::run(Put { keys, entries: Entries { lines, len, capacity, ordinals } }))
+    }
+
+    /// `contains`, or with versions `update_existing`, of rows that were dealt out.
+    pub fn meet_rows(&mut self, rows: &Columns, shard: Shard) -> Result<Vec<bool>, Error> {
+        let (every, ordinals) = self.of_rows(rows)?;
+        if !self.versioned {
+            return self.contains(&rows.hashes, &every, shard);
+        }
+        let keys = self.keys(&rows.hashes, &every, shard)?;
+        Ok(self.update_entries(keys, rows.versions(), ordinals))
+    }
+
+    fn of_rows<'a>(&self, rows: &'a Columns) -> Result<(Vec<bool>, Ordinals<'a>), Error> {
+        let count = rows.ordinals.len();
+        if self.versioned != (rows.version.len() == count) && count > 0 {
+            return invalid("rows with versions belong to a map with versions");
+        }
+        if rows.ordinals.iter().any(|&ordinal| ordinal > self.max_ordinal()) {
+            return invalid(format!("an ordinal is above {}", self.max_ordinal()));
+        }
+        Ok((vec![true; count], Ordinals::Each(&rows.ordinals)))
     }
 
     /// Which rows of `mask` and `shard` have a key that the map holds.
@@ -242,16 +293,25 @@ impl OffsetMap {
 
     /// Bitmap of the ordinals `first_ordinal .. first_ordinal + count` that some key holds.
     pub fn winners(&self, first_ordinal: i64, count: i64) -> Result<Vec<u64>, Error> {
+        let mut bits = vec![0u64; usize::try_from(count).map_or(0, words_for)];
+        self.mark_winners(first_ordinal, count, &mut bits)?;
+        Ok(bits)
+    }
+
+    /// The same, into a bitmap of all `count` ordinals: what it costs does not depend on how many these are.
+    pub fn mark_winners(&self, first_ordinal: i64, count: i64, bits: &mut [u64]) -> Result<(), Error> {
         let (Ok(first), Ok(count)) = (u64::try_from(first_ordinal), usize::try_from(count)) else {
             return invalid(format!("no ordinals {first_ordinal} + {count}"));
         };
+        if bits.len() != words_for(count) {
+            return invalid(format!("{} words for {count} ordinals", bits.len()));
+        }
         if first % 64 != 0 {
             return invalid(format!("first_ordinal {first} is no multiple of 64"));
         }
         if first.checked_add(count as u64).is_none_or(|end| end > self.max_ordinal() + 1) {
             return invalid(format!("ordinals {first} + {count} pass {}", self.max_ordinal()));
         }
-        let mut bits = vec![0u64; words_for(count)];
         let (lines, words) = versioned::split(&self.memory.bytes, self.lines);
         let mut words = words.chunks(LINES_AT_ONCE * SLOTS);
         for lines in lines.chunks(LINES_AT_ONCE) {
@@ -259,13 +319,13 @@ impl OffsetMap {
                 break;
             } else if self.versioned {
                 let words = words.next().unwrap_or_default();
-                mark(&mut bits, first, count, versioned::stored_ordinals(lines, words));
+                mark(bits, first, count, versioned::stored_ordinals(lines, words));
             } else {
                 let stored = lines.iter().flat_map(|line| &line[SLOTS..]).map(|word| word & ORDINAL_MASK);
-                mark(&mut bits, first, count, stored);
+                mark(bits, first, count, stored);
             }
         }
-        Ok(bits)
+        Ok(())
     }
 
     /// The rows of a call.
@@ -289,12 +349,12 @@ impl Task for Put<'_> {
     }
 }
 
-/// The map's entries, to put keys in; row 0 has ordinal `first`.
+/// The map's entries, to put keys in.
 struct Entries<'a> {
     lines: &'a mut [Line],
     len: &'a mut usize,
     capacity: usize,
-    first: u64,
+    ordinals: Ordinals<'a>,
 }
 
 impl Visitor for Entries<'_> {
@@ -305,7 +365,7 @@ impl Visitor for Entries<'_> {
 
     #[inline(always)]
     fn visit<L: Look>(&mut self, look: L, probe: &Probe, row: usize) -> bool {
-        let stored = self.first + row as u64 + 1;
+        let stored = self.ordinals.stored(row);
         match OffsetMap::find(look, self.lines, probe) {
             Place::Found { line, slot } => {
                 let word = &mut self.lines[line][SLOTS + slot];
@@ -386,9 +446,9 @@ fn pairs<'a>(key_hash: &'a [u64], mask: &[bool]) -> Result<&'a [[u64; 2]], Error
     }
 }
 
-fn ordinals(first_ordinal: i64, count: usize, max: u64) -> Result<u64, Error> {
+fn ordinals(first_ordinal: i64, count: usize, max: u64) -> Result<Ordinals<'static>, Error> {
     match u64::try_from(first_ordinal) {
-        Ok(first) if first.checked_add(count as u64).is_some_and(|end| end <= max + 1) => Ok(first),
+        Ok(first) if first.checked_add(count as u64).is_some_and(|end| end <= max + 1) => Ok(Ordinals::From(first)),
         _ => invalid(format!("ordinals {first_ordinal} + {count} are not in 0..={max}")),
     }
 }

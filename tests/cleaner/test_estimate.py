@@ -11,8 +11,8 @@ import pytest
 from cleanerd.cleaner import estimate
 from cleanerd.cleaner.cleaner import Cleaning
 from cleanerd.cleaner.estimate import MARGIN, distinct_keys, extrapolate, first_shards
-from cleanerd.cleaner.index import DirtyIndex
-from cleanerd.cleaner.map_size import MapSizing
+from cleanerd.cleaner.index import ChunkDecoding, DirtyIndex
+from cleanerd.cleaner.map_size import MapPass, MapSizing
 from cleanerd.segments.pool import ReaderPool
 from cleanerd_lab.bench.generate import PARTITION, LogShape, make_log
 from tests.cleaner.driver import Silent
@@ -138,9 +138,9 @@ def _count_passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     passes: list[int] = []
     build = DirtyIndex.build
 
-    def counted(index: DirtyIndex, decoder: object, offset_map: object, shard: int, shards: int) -> None:
-        passes.append(shard)
-        build(index, decoder, offset_map, shard, shards)  # type: ignore[arg-type]
+    def counted(index: DirtyIndex, decoder: ChunkDecoding, keys: MapPass) -> None:
+        passes.append(keys.shard)
+        build(index, decoder, keys)
 
     monkeypatch.setattr(DirtyIndex, "build", counted)  # a pass that was in vain leaves no trace
     return passes

@@ -154,5 +154,5 @@ def test_files_that_are_closed_to_us_are_findings() -> None:
         told = as_somebody(lambda: json.dumps([each.to_json() for each in check_host([], [], settings)]))
         by_check = {each["check"]: each for each in json.loads(told)}
         assert "Permission denied" in by_check["client properties"]["what"]
-        assert by_check["offset map in a file"]["level"] == "warning"
-        assert "cannot be read by this user" in by_check["offset map in a file"]["what"]
+        assert by_check["keys on disk"]["level"] == "warning"
+        assert "cannot be read by this user" in by_check["keys on disk"]["what"]

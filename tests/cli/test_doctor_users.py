@@ -46,7 +46,7 @@ def test_who_may_write(root: Path) -> None:
     ("key", "check", "level"),
     [
         ("cleanerd.command.config", "client properties", "problem"),
-        ("cleanerd.map.dir", "offset map in a file", "warning"),
+        ("cleanerd.map.dir", "keys on disk", "warning"),
         ("cleanerd.keep.replaced.dir", "replaced segments", "problem"),
         ("cleanerd.metadata.log.dir", "configuration", "problem"),
         ("cleanerd.broker.properties", "configuration", "problem"),

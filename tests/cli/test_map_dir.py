@@ -23,7 +23,7 @@ SMALL_MAP = ("log.cleaner.dedupe.buffer.size=1048577", "log.cleaner.io.buffer.lo
 
 
 def test_the_same_bytes(root: Path, shell: Shell) -> None:
-    """``clean`` tells that there is a file, or why there is none; the files are the same."""
+    """``clean`` says where the keys were, or why they were not on disk; the segments are the same."""
     shape = LogShape("", "", 128, 16, 0.3)
     log = make_log(root / "plain", shape, unpacked_bytes=4 << 20, segment_bytes=1 << 20)
     copies = [root / "in-file", root / "nowhere"]
@@ -41,12 +41,13 @@ def test_the_same_bytes(root: Path, shell: Shell) -> None:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as place:
         told = run("clean", copies[0], f"cleanerd.map.dir={place}")
         assert told["shards"] == 1
-        assert any("the offset map was a file of" in str(note) and place in str(note) for note in _notes(told))
+        assert any("the keys were cut to disk in" in str(note) and place in str(note) for note in _notes(told))
     failed = run("clean", copies[1], "cleanerd.map.dir=/dev/shm/")
-    plain = run("clean", log.log_dir)
+    plain = run("clean", log.log_dir, "cleanerd.map.max.bytes=0")
     assert int(str(failed["shards"])) > 1
-    assert any("no offset map in a file in /dev/shm: tmpfs is memory itself" in str(note) for note in _notes(failed))
-    assert not any("offset map" in str(note) for note in _notes(plain))
+    why = "the keys were not cut to disk in /dev/shm: tmpfs is memory itself"
+    assert any(why in str(note) for note in _notes(failed))
+    assert not any("cut to disk" in str(note) for note in _notes(plain))
     for copy in copies:
         assert _segments(copy) == _segments(log.log_dir)
 
@@ -62,12 +63,12 @@ def _segments(log_dir: Path) -> dict[str, bytes]:
     return {name: (path / name).read_bytes() for name in os.listdir(path) if name.endswith((".log", "index"))}
 
 
-def test_where_an_offset_map_may_be_a_file(root: Path, shell: Shell) -> None:
+def test_where_keys_may_be_cut_to_disk(root: Path, shell: Shell) -> None:
     """U-43: a warning where it is the log directory's own disk; a directory that is missing is a wrong setting."""
     path = make(root)
     (root / "maps").mkdir()
-    assert findings(shell("doctor", path, "--json"), "offset map in a file") == []
+    assert findings(shell("doctor", path, "--json"), "keys on disk") == []
     answer = shell("doctor", path, "--json", "--set", f"cleanerd.map.dir={root / 'maps'}")
-    assert [level for level, _ in findings(answer, "offset map in a file")] == ["warning"]
+    assert [level for level, _ in findings(answer, "keys on disk")] == ["warning"]
     missing = shell("doctor", path, "--json", "--set", f"cleanerd.map.dir={root / 'nowhere'}")
     assert findings(missing, "settings")[0] == ("problem", f"cleanerd.map.dir: {root / 'nowhere'} does not exist")

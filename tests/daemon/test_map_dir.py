@@ -18,11 +18,12 @@ from tests.swap.live_round import held
 pytestmark = pytest.mark.long
 
 # Room for 6,500 keys.
-CONFIG = '"log.cleaner.dedupe.buffer.size" = 1048577\n"log.cleaner.io.buffer.load.factor" = 0.1\n'
+SMALL_MAP = '"log.cleaner.dedupe.buffer.size" = 1048577\n"log.cleaner.io.buffer.load.factor" = 0.1\n'
+CONFIG = f'"cleanerd.map.max.bytes" = 0\n{SMALL_MAP}'
 
 
 def test_a_reload_brings_it(root: Path) -> None:
-    """Keys that do not fit take several passes, which are counted; a directory that is named later spares them."""
+    """Keys that do not fit take several passes, which are counted; a reload that allows a file spares them."""
     log = make_log(root / "made", LogShape("", "", 128, 16, 0.3), unpacked_bytes=4 << 20, segment_bytes=1 << 20)
     logs = root / "logs"
     logs.mkdir()
@@ -42,11 +43,11 @@ def test_a_reload_brings_it(root: Path) -> None:
         passes = view["totals"]["key_passes"]
         assert passes > 1
         assert view["history"][0]["result"]["shards"] == passes
-        config.write_text(f'{CONFIG}"cleanerd.map.dir" = "{place}"\n')
+        config.write_text(f'{SMALL_MAP}"cleanerd.map.dir" = "{place}"\n')
         assert "cleanerd.map.dir" in daemon.ask("reload")["changed"]
         view = daemon.until("clean", lambda view: view["totals"]["cleans"].get("cleaned") == 2)
         assert view["totals"]["key_passes"] == passes + 1
-        (told,) = [note for note in view["history"][0]["result"]["notes"] if "offset map" in note]
-        assert told.startswith("the offset map was a file of ")
+        (told,) = [note for note in view["history"][0]["result"]["notes"] if "cut to disk" in note]
+        assert told.startswith("the keys were cut to disk in ")
         assert place in told
         assert not list(Path(place).iterdir())

@@ -31,8 +31,8 @@ CLEANING = (
         "clean-part-ignored",
         "C-45.3",
         "cleanerd/cleaner/clean_part.py",
-        "split = [evidence for evidence in dirty if evidence.dirty_from > 0]",
-        "split = [evidence for evidence in dirty if evidence.dirty_from < 0]",
+        "if evidence.dirty_from > 0:",
+        "if evidence.dirty_from < 0:",
         ("tests/cleaner/test_segments.py::test_every_range",),
     ),
     Mutant(

@@ -6,7 +6,8 @@ from tests.mutants.mutant import Mutant
 
 VERIFY = "tests/verify/test_memory.py"
 MARKS = "tests/state/test_in_progress_marks.py"
-MAP_FILE = "tests/cleaner/test_map_file.py"
+KEY_FILE = "tests/cleaner/test_key_file.py"
+KEY_FILE_MODULE = "cleanerd/cleaner/key_file.py"
 
 MEMORY = (
     Mutant(
@@ -130,36 +131,84 @@ MEMORY = (
         ("tests/daemon/test_schedule.py::test_a_suspect_comes_last_and_alone",),
     ),
     Mutant(
-        "what-a-disk-lost-of-the-map-counts",
+        "rows-that-a-disk-lost-count",
         "U-43",
-        "cleanerd/cleaner/map_file.py",
-        "            os.fsync(self._descriptor)\n",
-        "",
-        (f"{MAP_FILE}::test_keys_of_lost_pages_are_read_again",),
+        KEY_FILE_MODULE,
+        "if len(words) != end - start or crc32c(words) != stretch.crcs[part]:",
+        "if len(words) != end - start:",
+        (f"{KEY_FILE}::test_rows_that_do_not_come_back",),
     ),
     Mutant(
-        "a-map-in-memory-itself",
+        "keys-are-cut-to-memory-itself",
         "U-43",
-        "cleanerd/cleaner/map_file.py",
+        KEY_FILE_MODULE,
         "if kind in IN_MEMORY:",
         "if kind == place:",
-        (f"{MAP_FILE}::test_a_directory_that_will_not_do",),
+        (f"{KEY_FILE}::test_a_directory_that_will_not_do",),
     ),
     Mutant(
-        "a-map-that-fills-the-disk",
+        "keys-fill-the-disk",
         "U-43",
-        "cleanerd/cleaner/map_file.py",
+        KEY_FILE_MODULE,
         "disk.f_bavail * disk.f_frsize - reserve, 0)",
         "disk.f_bavail * disk.f_frsize, 0)",
-        (f"{MAP_FILE}::test_the_reserve_stays_free",),
+        (f"{KEY_FILE}::test_the_reserve_stays_free",),
     ),
     Mutant(
-        "a-file-whatever-it-costs",
+        "keys-on-disk-have-no-limit",
         "U-43",
-        "cleanerd/cleaner/decide.py",
-        "decoder.timed_by(use.pace)",
-        "decoder.timed_by(None)",
-        (f"{MAP_FILE}::test_a_slow_map_file_is_given_up",),
+        KEY_FILE_MODULE,
+        "if wanted > self._plan.map_file_bytes:",
+        "if wanted < 0:",
+        (f"{KEY_FILE}::test_the_limit_of_the_file",),
+    ),
+    Mutant(
+        "keys-on-disk-are-for-all-to-read",
+        "U-43",
+        KEY_FILE_MODULE,
+        "MODE: Final = 0o600",
+        "MODE: Final = 0o644",
+        (f"{KEY_FILE}::test_no_other_user_can_read_it",),
+    ),
+    Mutant(
+        "a-key-file-keeps-its-name",
+        "U-43",
+        KEY_FILE_MODULE,
+        "            os.unlink(name, dir_fd=directory)\n",
+        "            pass\n",
+        (f"{KEY_FILE}::test_no_other_user_can_read_it",),
+    ),
+    Mutant(
+        "half-of-a-full-part-is-decided",
+        "U-20",
+        KEY_FILE_MODULE,
+        "for half in (2 * shard, 2 * shard + 1):",
+        "for half in (2 * shard,):",
+        (f"{KEY_FILE}::test_parts_that_do_not_fit_are_halved",),
+    ),
+    Mutant(
+        "clean-records-outlive-keys-on-disk",
+        "U-43",
+        KEY_FILE_MODULE,
+        "np.bitwise_or.at(self._held, ",
+        "np.bitwise_or.at(self._held.copy(), ",
+        (f"{KEY_FILE}::test_the_same_decision",),
+    ),
+    Mutant(
+        "keys-are-cut-whatever-it-costs",
+        "U-43",
+        "cleanerd/cleaner/map_size.py",
+        "shards > LEAST_SPARED and 2 *",
+        "2 *",
+        (f"{KEY_FILE}::test_chosen_by_cost",),
+    ),
+    Mutant(
+        "parts-of-keys-are-cut-too-large",
+        "U-43",
+        "cleanerd/cleaner/map_size.py",
+        "math.ceil(SPARE_PARTS * max(size.shards, shown))",
+        "size.shards",
+        (f"{KEY_FILE}::test_the_cost_is_linear",),
     ),
     Mutant(
         "a-log-too-large-for-one-task-is-left-as-it-is",

@@ -55,9 +55,9 @@ STRATEGIES = (
     Mutant(
         "times-of-the-first-shard-alone",
         "U-65",
-        "cleanerd/cleaner/decide.py",
-        "if plan.rules.keeps_write_time:",
-        "if plan.rules.keeps_write_time and shard == 0:",
+        "cleanerd/cleaner/map_size.py",
+        "if self.rules.keeps_write_time:",
+        "if self.rules.keeps_write_time and self.shard == 0:",
         (f"{WRITE_TIMES}::test_in_many_shards_as_in_one",),
     ),
     Mutant(
@@ -103,9 +103,9 @@ STRATEGIES = (
     Mutant(
         "published-map-of-the-dirty-part-alone",
         "R280-10",
-        CLEAN_PART,
-        "if not self._plan.rules.versioned:",
-        "if self._plan.rules.versioned or not self._plan.rules.versioned:",
+        "cleanerd/cleaner/map_size.py",
+        "if not self.rules.versioned:",
+        "if self.rules.versioned or not self.rules.versioned:",
         (TABLE,),
     ),
     Mutant(
@@ -128,8 +128,8 @@ STRATEGIES = (
         "below-the-log-start-competes",
         "U-2",
         CLEAN_PART,
-        "rows = known.rows(evidence.visible_from, records)",
-        "rows = known.rows(0, records)",
+        "known.rows(evidence.unjudged_records, records)",
+        "known.rows(0, records)",
         (TABLE,),
     ),
     Mutant(
@@ -153,8 +153,8 @@ STRATEGIES = (
         "earlier-shards-forgotten-in-the-clean-part",
         "OP-2",
         CLEAN_PART,
-        "words.copy() if evidence.won is None else evidence.won | words",
-        "words.copy()",
+        "won.copy() if evidence.won is None else evidence.won | won",
+        "won.copy()",
         ("tests/cleaner/test_strategy_rounds.py::test_same_bytes_with_any_number_of_threads",),
     ),
     Mutant(

@@ -27,7 +27,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use errors::{BatchTooLargeError, CorruptLogError, InvalidCallError, KernelBugError, MapLostError, run};
-use map::{IndexBuilder, OffsetMap};
+use map::{IndexBuilder, KeyRows, OffsetMap};
 use pieces::{ChunkDecoder, ChunkRewriter};
 use tables::{Batches, Chunk, Contents, Digests, Records, Written, read_only};
 
@@ -241,6 +241,7 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<ChunkDecoder>()?;
     module.add_class::<ChunkRewriter>()?;
     module.add_class::<OffsetMap>()?;
+    module.add_class::<KeyRows>()?;
     module.add_class::<IndexBuilder>()?;
     module.add_function(wrap_pyfunction!(scan_headers, module)?)?;
     module.add_function(wrap_pyfunction!(decode_chunk, module)?)?;

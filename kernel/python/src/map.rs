@@ -1,9 +1,10 @@
-//! `OffsetMap` and `IndexBuilder`: the two objects with a memory.
+//! `OffsetMap`, `KeyRows` and `IndexBuilder`: the objects with a memory.
 
 use cleanerd_kernel::Error;
+use cleanerd_kernel::key_rows::{self, Columns};
 use cleanerd_kernel::offset_map::{self, Memory, Shard, Versions};
 use cleanerd_kernel::segment_index;
-use numpy::{PyArray1, PyReadonlyArray1};
+use numpy::{PyArray1, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -95,11 +96,7 @@ impl OffsetMap {
         shards: i64,
     ) -> PyResult<usize> {
         let (key_hash, mask) = (key_hash.as_slice()?, mask.as_slice()?);
-        let versions = match (&version, &has_version) {
-            (Some(version), Some(has)) => Some(Versions { version: version.as_slice()?, has: has.as_slice()? }),
-            (None, None) => None,
-            _ => return Err(PyValueError::new_err("version and has_version go together")),
-        };
+        let versions = columns(version.as_ref(), has_version.as_ref())?;
         self.with(py, |map| {
             let shard = Shard::new(shard, shards)?;
             match versions {
@@ -169,6 +166,43 @@ impl OffsetMap {
         Ok(PyArray1::from_vec(py, bits?).unbind())
     }
 
+    fn mark_winners(
+        &self,
+        py: Python<'_>,
+        first_ordinal: i64,
+        count: i64,
+        mut bits: PyReadwriteArray1<'_, u64>,
+    ) -> PyResult<()> {
+        let (map, bits) = (self.get()?, bits.as_slice_mut()?);
+        run(py, || map.mark_winners(first_ordinal, count, bits))
+    }
+
+    #[pyo3(signature = (rows, *, shard=0, shards=1))]
+    fn put_rows(
+        &mut self,
+        py: Python<'_>,
+        rows: PyReadonlyArray1<'_, u64>,
+        shard: i64,
+        shards: i64,
+    ) -> PyResult<usize> {
+        let rows = rows.as_slice()?;
+        self.with(py, |map| map.put_rows(&Columns::of(rows, map.versioned())?, Shard::new(shard, shards)?))
+    }
+
+    #[pyo3(signature = (rows, *, shard=0, shards=1))]
+    fn meet_rows(
+        &mut self,
+        py: Python<'_>,
+        rows: PyReadonlyArray1<'_, u64>,
+        shard: i64,
+        shards: i64,
+    ) -> PyResult<Py<PyArray1<bool>>> {
+        let rows = rows.as_slice()?;
+        let met =
+            self.with(py, |map| map.meet_rows(&Columns::of(rows, map.versioned())?, Shard::new(shard, shards)?))?;
+        Ok(read_only(py, met))
+    }
+
     fn clear(&mut self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |map| {
             map.clear();
@@ -198,6 +232,57 @@ impl OffsetMap {
 
     fn __len__(&self) -> PyResult<usize> {
         self.get().map(offset_map::OffsetMap::len)
+    }
+}
+
+#[pyclass(module = "cleanerd._kernel")]
+pub struct KeyRows(key_rows::KeyRows);
+
+#[pymethods]
+impl KeyRows {
+    #[new]
+    #[pyo3(signature = (room, *, versions=false))]
+    fn new(py: Python<'_>, room: i64, versions: bool) -> PyResult<Self> {
+        key_rows::KeyRows::new(room, versions).map(Self).map_err(|error| exception(py, error))
+    }
+
+    #[pyo3(signature = (key_hash, first_ordinal, mask, *, version=None, has_version=None))]
+    fn add(
+        &mut self,
+        py: Python<'_>,
+        key_hash: PyReadonlyArray1<'_, u64>,
+        first_ordinal: i64,
+        mask: PyReadonlyArray1<'_, bool>,
+        version: Option<PyReadonlyArray1<'_, i64>>,
+        has_version: Option<PyReadonlyArray1<'_, bool>>,
+    ) -> PyResult<usize> {
+        let (key_hash, mask) = (key_hash.as_slice()?, mask.as_slice()?);
+        let versions = columns(version.as_ref(), has_version.as_ref())?;
+        let rows = &mut self.0;
+        run(py, || rows.add(key_hash, first_ordinal, mask, versions))
+    }
+
+    #[expect(clippy::type_complexity, reason = "two arrays")]
+    fn deal(&mut self, py: Python<'_>, shards: i64) -> PyResult<(Py<PyArray1<u64>>, Py<PyArray1<u64>>)> {
+        let rows = &mut self.0;
+        let (dealt, counts) = run(py, || rows.deal(shards))?;
+        Ok((PyArray1::from_vec(py, dealt).unbind(), PyArray1::from_vec(py, counts).unbind()))
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// The columns of versions, if there are any.
+fn columns<'a>(
+    version: Option<&'a PyReadonlyArray1<'_, i64>>,
+    has_version: Option<&'a PyReadonlyArray1<'_, bool>>,
+) -> PyResult<Option<Versions<'a>>> {
+    match (version, has_version) {
+        (Some(version), Some(has)) => Ok(Some(Versions { version: version.as_slice()?, has: has.as_slice()? })),
+        (None, None) => Ok(None),
+        _ => Err(PyValueError::new_err("version and has_version go together")),
     }
 }
 

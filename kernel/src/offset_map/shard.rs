@@ -22,6 +22,12 @@ impl Shard {
     /// From the upper tag bits, which decide over neither line of a key.
     #[inline(always)]
     pub(super) fn has(self, low: u64) -> bool {
-        self.count == 1 || ((low >> 32) * self.count) >> 32 == self.number
+        self.count == 1 || Self::of(low, self.count) == self.number
+    }
+
+    /// The shard of a key, one of `count`. Shard `n` of `count` is made of the shards `2n` and `2n + 1` of twice as many.
+    #[inline(always)]
+    pub(crate) fn of(low: u64, count: u64) -> u64 {
+        ((low >> 32) * count) >> 32
     }
 }

@@ -6,8 +6,8 @@
 
 use super::look::{self, Keys, Look, Task, Visitor};
 use super::{
-    Error, GOES_ON, LINE_BYTES, Line, ORDINAL_BITS, ORDINAL_MASK, OffsetMap, Place, Probe, SLOTS, Shard, TAG_SHIFT,
-    cast_slice, cast_slice_mut, invalid, ordinals, select_unpredictable,
+    Error, GOES_ON, LINE_BYTES, Line, ORDINAL_BITS, ORDINAL_MASK, OffsetMap, Ordinals, Place, Probe, SLOTS, Shard,
+    TAG_SHIFT, cast_slice, cast_slice_mut, invalid, ordinals, select_unpredictable,
 };
 
 /// Stands in an entry's line for "no version; the ordinal is in its word". The largest ordinal + 1, hence one fewer fits.
@@ -25,10 +25,9 @@ pub struct Versions<'a> {
 }
 
 impl Versions<'_> {
-    /// Row `row`; row 0 has ordinal `first`.
     #[inline(always)]
-    fn entry(&self, row: usize, first: u64) -> Entry {
-        Entry { has_version: self.has[row], version: self.version[row], ordinal: first + row as u64 + 1 }
+    fn entry(&self, row: usize, ordinals: Ordinals<'_>) -> Entry {
+        Entry { has_version: self.has[row], version: self.version[row], ordinal: ordinals.stored(row) }
     }
 }
 
@@ -107,10 +106,14 @@ impl OffsetMap {
         shard: Shard,
     ) -> Result<usize, Error> {
         let keys = self.keys(key_hash, mask, shard)?;
-        let first = self.check(first_ordinal, mask, versions)?;
+        let ordinals = self.check(first_ordinal, mask, versions)?;
+        Ok(self.put_entries(keys, versions, ordinals))
+    }
+
+    pub(super) fn put_entries(&mut self, keys: Keys<'_>, versions: Versions<'_>, ordinals: Ordinals<'_>) -> usize {
         let (len, capacity) = (&mut self.len, self.capacity);
         let (lines, words) = split_mut(&mut self.memory.bytes, self.lines);
-        Ok(look::run(Put { keys, entries: Entries { lines, words, len, capacity, versions, first } }))
+        look::run(Put { keys, entries: Entries { lines, words, len, capacity, versions, ordinals } })
     }
 
     /// Which rows of `mask` and `shard` have a key that the map holds; their entries are raised, and none is added.
@@ -123,10 +126,19 @@ impl OffsetMap {
         shard: Shard,
     ) -> Result<Vec<bool>, Error> {
         let keys = self.keys(key_hash, mask, shard)?;
-        let first = self.check(first_ordinal, mask, versions)?;
+        let ordinals = self.check(first_ordinal, mask, versions)?;
+        Ok(self.update_entries(keys, versions, ordinals))
+    }
+
+    pub(super) fn update_entries(
+        &mut self,
+        keys: Keys<'_>,
+        versions: Versions<'_>,
+        ordinals: Ordinals<'_>,
+    ) -> Vec<bool> {
         let (lines, words) = split_mut(&mut self.memory.bytes, self.lines);
-        let found = vec![false; mask.len()];
-        Ok(look::run(Update { keys, entries: Known { lines, words, versions, first, found } }))
+        let found = vec![false; keys.mask.len()];
+        look::run(Update { keys, entries: Known { lines, words, versions, ordinals, found } })
     }
 
     /// Per row the ordinal that the map holds for its key, -1 outside of `mask` and `shard` and where it holds none.
@@ -139,8 +151,8 @@ impl OffsetMap {
         Ok(look::run(Read { keys, entries: Held { lines, words, ordinals: vec![-1; mask.len()] } }))
     }
 
-    /// The first ordinal, having checked the columns against each other.
-    fn check(&self, first_ordinal: i64, mask: &[bool], versions: Versions<'_>) -> Result<u64, Error> {
+    /// The ordinals, having checked the columns against each other.
+    fn check(&self, first_ordinal: i64, mask: &[bool], versions: Versions<'_>) -> Result<Ordinals<'static>, Error> {
         if !self.versioned {
             return invalid("a map without versions takes none");
         }
@@ -175,14 +187,14 @@ impl Task for Put<'_> {
     }
 }
 
-/// The map's entries, to put keys in; row 0 has ordinal `first`.
+/// The map's entries, to put keys in.
 struct Entries<'a> {
     lines: &'a mut [Line],
     words: &'a mut [u64],
     len: &'a mut usize,
     capacity: usize,
     versions: Versions<'a>,
-    first: u64,
+    ordinals: Ordinals<'a>,
 }
 
 impl Visitor for Entries<'_> {
@@ -198,7 +210,7 @@ impl Visitor for Entries<'_> {
 
     #[inline(always)]
     fn visit<L: Look>(&mut self, look: L, probe: &Probe, row: usize) -> bool {
-        let entry = self.versions.entry(row, self.first);
+        let entry = self.versions.entry(row, self.ordinals);
         match OffsetMap::find(look, self.lines, probe) {
             Place::Found { line, slot } => {
                 raise(&mut self.lines[line][SLOTS + slot], &mut self.words[line * SLOTS + slot], entry);
@@ -243,7 +255,7 @@ struct Known<'a> {
     lines: &'a mut [Line],
     words: &'a mut [u64],
     versions: Versions<'a>,
-    first: u64,
+    ordinals: Ordinals<'a>,
     found: Vec<bool>,
 }
 
@@ -261,7 +273,7 @@ impl Visitor for Known<'_> {
     #[inline(always)]
     fn visit<L: Look>(&mut self, look: L, probe: &Probe, row: usize) -> bool {
         if let Place::Found { line, slot } = OffsetMap::find(look, self.lines, probe) {
-            let entry = self.versions.entry(row, self.first);
+            let entry = self.versions.entry(row, self.ordinals);
             raise(&mut self.lines[line][SLOTS + slot], &mut self.words[line * SLOTS + slot], entry);
             self.found[row] = true;
         }
