@@ -38,7 +38,6 @@ __all__ = [
     "InvalidCallError",
     "KernelBugError",
     "KeyRows",
-    "MapLostError",
     "OffsetMap",
     "Records",
     "Written",
@@ -101,9 +100,6 @@ class BatchTooLargeError(CorruptLogError):
 
 class KernelBugError(Exception):
     """A panic inside the kernel, caught at the boundary. Always a bug of ours."""
-
-class MapLostError(OSError):
-    """A page of an on-disk offset map was lost (EIO): discard all results from the map."""
 
 class InvalidCallError(ValueError):
     """Arguments contradict each other: keep bits or actions of another segment, arrays of different lengths.
@@ -335,23 +331,6 @@ class OffsetMap:
     def __new__(
         cls, memory_bytes: int, *, load: float = 0.85, huge_pages: bool = True, versions: bool = False
     ) -> OffsetMap: ...
-    @staticmethod
-    def in_file(fd: int, memory_bytes: int, *, load: float = 0.85, versions: bool = False) -> OffsetMap:
-        """A map in the first ``memory_bytes`` of the file ``fd``, which the system may write out and read again.
-
-        The file must be private to this process, as long as that, all zeros. ``fd`` may be closed afterwards. From then
-        on each call may raise MapLostError: the system lost a page.
-
-        Raises:
-            OSError: it cannot be mapped.
-            ValueError: as the constructor.
-        """
-    def close(self) -> None:
-        """Give the memory back now. Every other call of a closed map raises ValueError.
-
-        Raises:
-            MapLostError: discard all earlier results.
-        """
     def put_max(
         self,
         key_hash: NDArray[np.uint64],

@@ -8,30 +8,25 @@
 //! Nothing is ever removed, hence a line that was once full stays full, and a search that goes on ends at the first line with room.
 
 mod look;
-mod memory;
 mod shard;
 mod versioned;
 
 use std::hint::select_unpredictable;
-use std::sync::atomic::Ordering;
 
 use bytemuck::{cast_slice, cast_slice_mut};
+use memmap2::{Advice, MmapMut};
 
 use crate::bits::words_for;
 use crate::error::{Error, invalid};
 use crate::key_rows::Columns;
 
 use look::{Keys, Look, Task, Visitor};
-pub use memory::Memory;
-use memory::anonymous;
 pub use shard::Shard;
 use versioned::LINE_AND_VERSIONS_BYTES;
 pub use versioned::Versions;
 
 const LINE_BYTES: usize = 64;
 const SLOTS: usize = 4;
-/// So many lines are gone through before it is asked whether the memory is lost.
-const LINES_AT_ONCE: usize = 16 << 10;
 /// Below this a key would be known by fewer than 96 bits. With versions it is half as much again.
 pub const SMALLEST_BYTES: usize = 48 << 10;
 
@@ -48,7 +43,7 @@ pub const MAX_ORDINAL: u64 = ORDINAL_MASK - 1;
 type Line = [u64; 8];
 
 pub struct OffsetMap {
-    memory: Memory,
+    memory: MmapMut,
     lines: usize,
     len: usize,
     capacity: usize,
@@ -97,21 +92,15 @@ fn scale(fraction: u64, bits: u32, count: usize) -> usize {
 impl OffsetMap {
     /// `memory_bytes` is rounded down to whole lines; `load` is the share of the slots that may be taken.
     pub fn new(memory_bytes: i64, load: f64, huge_pages: bool) -> Result<Self, Error> {
-        Self::in_memory(memory_bytes, load, false, |bytes| anonymous(bytes, huge_pages))
+        Self::of(memory_bytes, load, huge_pages, false)
     }
 
     /// The same with a version for every key; the memory is for both.
     pub fn with_versions(memory_bytes: i64, load: f64, huge_pages: bool) -> Result<Self, Error> {
-        Self::in_memory(memory_bytes, load, true, |bytes| anonymous(bytes, huge_pages))
+        Self::of(memory_bytes, load, huge_pages, true)
     }
 
-    /// In memory of the caller's: `make` is asked for so many bytes.
-    pub fn in_memory(
-        memory_bytes: i64,
-        load: f64,
-        versioned: bool,
-        make: impl FnOnce(usize) -> std::io::Result<Memory>,
-    ) -> Result<Self, Error> {
+    fn of(memory_bytes: i64, load: f64, huge_pages: bool, versioned: bool) -> Result<Self, Error> {
         let line_bytes = if versioned { LINE_AND_VERSIONS_BYTES } else { LINE_BYTES };
         let lines = usize::try_from(memory_bytes).unwrap_or(0) / line_bytes;
         if lines * LINE_BYTES < SMALLEST_BYTES {
@@ -121,9 +110,10 @@ impl OffsetMap {
         if !(load > 0.0 && load <= 1.0) {
             return invalid(format!("load {load} is not in (0, 1]"));
         }
-        let memory = make(lines * line_bytes).map_err(Error::Memory)?;
-        if memory.bytes.len() != lines * line_bytes {
-            return invalid(format!("a map of {} bytes was given {}", lines * line_bytes, memory.bytes.len()));
+        let memory = MmapMut::map_anon(lines * line_bytes).map_err(Error::Memory)?;
+        if huge_pages {
+            // Advice only: a kernel without huge pages refuses it, and the map works all the same.
+            let _ = memory.advise(Advice::HugePage);
         }
         let slots = lines * SLOTS;
         let capacity = ((slots as f64 * load) as usize).clamp(1, slots);
@@ -144,7 +134,7 @@ impl OffsetMap {
     }
 
     pub fn memory_bytes(&self) -> usize {
-        self.memory.bytes.len()
+        self.memory.len()
     }
 
     /// Does it hold a version for every key?
@@ -165,13 +155,7 @@ impl OffsetMap {
     pub fn clear(&mut self) {
         if self.len > 0 {
             // Words of versions are only read where an entry is.
-            let Memory { bytes, lost } = &mut self.memory;
-            for lines in bytes[..self.lines * LINE_BYTES].chunks_mut(LINES_AT_ONCE * LINE_BYTES) {
-                if lost.load(Ordering::Relaxed) {
-                    return;
-                }
-                lines.fill(0);
-            }
+            self.memory[..self.lines * LINE_BYTES].fill(0);
             self.len = 0;
         }
     }
@@ -248,7 +232,7 @@ impl OffsetMap {
             return invalid("a map with versions needs the rows' versions");
         }
         let ordinals = ordinals(first_ordinal, mask.len(), MAX_ORDINAL)?;
-        let (lines, len, capacity) = (cast_slice_mut(&mut self.memory.bytes), &mut self.len, self.capacity);
+        let (lines, len, capacity) = (cast_slice_mut(&mut self.memory), &mut self.len, self.capacity);
         Ok(look::run(Put { keys, entries: Entries { lines, len, capacity, ordinals } }))
     }
 
@@ -259,7 +243,7 @@ impl OffsetMap {
         if self.versioned {
             return Ok(self.put_entries(keys, rows.versions(), ordinals));
         }
-        let (lines, len, capacity) = (cast_slice_mut(&mut self.memory.bytes), &mut self.len, self.capacity);
+        let (lines, len, capacity) = (cast_slice_mut(&mut self.memory), &mut self.len, self.capacity);
         Ok(look::run(Put { keys, entries: Entries { lines, len, capacity, ordinals } }))
     }
 
@@ -287,7 +271,7 @@ impl OffsetMap {
     /// Which rows of `mask` and `shard` have a key that the map holds.
     pub fn contains(&self, key_hash: &[u64], mask: &[bool], shard: Shard) -> Result<Vec<bool>, Error> {
         let keys = self.keys(key_hash, mask, shard)?;
-        let (lines, _) = versioned::split(&self.memory.bytes, self.lines);
+        let (lines, _) = versioned::split(&self.memory, self.lines);
         Ok(look::run(Contains { keys, found: Found { lines, rows: vec![false; mask.len()] } }))
     }
 
@@ -312,25 +296,19 @@ impl OffsetMap {
         if first.checked_add(count as u64).is_none_or(|end| end > self.max_ordinal() + 1) {
             return invalid(format!("ordinals {first} + {count} pass {}", self.max_ordinal()));
         }
-        let (lines, words) = versioned::split(&self.memory.bytes, self.lines);
-        let mut words = words.chunks(LINES_AT_ONCE * SLOTS);
-        for lines in lines.chunks(LINES_AT_ONCE) {
-            if self.memory.is_lost() {
-                break;
-            } else if self.versioned {
-                let words = words.next().unwrap_or_default();
-                mark(bits, first, count, versioned::stored_ordinals(lines, words));
-            } else {
-                let stored = lines.iter().flat_map(|line| &line[SLOTS..]).map(|word| word & ORDINAL_MASK);
-                mark(bits, first, count, stored);
-            }
+        let (lines, words) = versioned::split(&self.memory, self.lines);
+        if self.versioned {
+            mark(bits, first, count, versioned::stored_ordinals(lines, words));
+        } else {
+            let stored = lines.iter().flat_map(|line| &line[SLOTS..]).map(|word| word & ORDINAL_MASK);
+            mark(bits, first, count, stored);
         }
         Ok(())
     }
 
     /// The rows of a call.
     fn keys<'a>(&self, key_hash: &'a [u64], mask: &'a [bool], shard: Shard) -> Result<Keys<'a>, Error> {
-        Ok(Keys { hashes: pairs(key_hash, mask)?, mask, shard, lost: self.memory.lost })
+        Ok(Keys { hashes: pairs(key_hash, mask)?, mask, shard })
     }
 }
 

@@ -28,13 +28,6 @@ pyo3::create_exception!(
     PyValueError,
     "What does not fit together: keep bits or actions of another segment, arrays of different lengths."
 );
-pyo3::create_exception!(
-    cleanerd._kernel,
-    MapLostError,
-    PyOSError,
-    "A page of an offset map in a file did not come back: nothing that the map said counts."
-);
-
 /// Runs `body` without the GIL; errors and panics become exceptions.
 pub fn run<T: Send>(py: Python<'_>, body: impl FnOnce() -> Result<T, Error> + Send) -> PyResult<T> {
     py.detach(|| guard(body)).map_err(|error| exception(py, error))

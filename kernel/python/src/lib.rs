@@ -1,10 +1,9 @@
 //! `cleanerd._kernel`: arguments, arrays and errors. No logic; the stub `cleanerd/_kernel.pyi` is the documentation.
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod content;
 mod errors;
-mod file_map;
 mod map;
 mod pieces;
 mod tables;
@@ -26,7 +25,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use errors::{BatchTooLargeError, CorruptLogError, InvalidCallError, KernelBugError, MapLostError, run};
+use errors::{BatchTooLargeError, CorruptLogError, InvalidCallError, KernelBugError, run};
 use map::{IndexBuilder, KeyRows, OffsetMap};
 use pieces::{ChunkDecoder, ChunkRewriter};
 use tables::{Batches, Chunk, Contents, Digests, Records, Written, read_only};
@@ -230,7 +229,6 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("CorruptLogError", py.get_type::<CorruptLogError>())?;
     module.add("BatchTooLargeError", py.get_type::<BatchTooLargeError>())?;
     module.add("KernelBugError", py.get_type::<KernelBugError>())?;
-    module.add("MapLostError", py.get_type::<MapLostError>())?;
     module.add("InvalidCallError", py.get_type::<InvalidCallError>())?;
     module.add_class::<Batches>()?;
     module.add_class::<Records>()?;

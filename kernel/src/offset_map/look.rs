@@ -1,7 +1,6 @@
 //! Looking at lines: all four entries of one at once where the processor can, and the lines asked for before they are needed.
 
 use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use pulp::{Arch, NullaryFnOnce};
 
@@ -12,8 +11,6 @@ const READ_AHEAD: usize = 128;
 /// The same where the processor has an instruction for it, which asks for one key more whenever one was looked at: were they asked
 /// for all at once, it would forget most of them.
 const ASK_AHEAD: usize = 32;
-/// So many rows are looked at before it is asked whether the memory is lost: each may put some pages in place.
-const ROWS_AT_ONCE: usize = 1024;
 
 /// A way to look at a line.
 pub(super) trait Look: Copy {
@@ -57,8 +54,6 @@ pub(super) struct Keys<'a> {
     /// Rows that count.
     pub mask: &'a [bool],
     pub shard: Shard,
-    /// What was written to the map is not there any more: the rest of the rows is left.
-    pub lost: &'static AtomicBool,
 }
 
 impl Keys<'_> {
@@ -75,24 +70,17 @@ impl Keys<'_> {
         let mut asked_for = [(Probe::default(), 0); ASK_AHEAD];
         let mut count = 0;
         let mut seen = 0;
-        for (block, (hashes, mask)) in self.hashes.chunks(ROWS_AT_ONCE).zip(self.mask.chunks(ROWS_AT_ONCE)).enumerate()
-        {
-            let first = block * ROWS_AT_ONCE;
-            if self.lost.load(Ordering::Relaxed) {
-                return Some(first);
+        for (row, (&[low, high], &wanted)) in self.hashes.iter().zip(self.mask).enumerate() {
+            if !wanted || !self.shard.has(low) {
+                continue;
             }
-            for (row, (&[low, high], &wanted)) in hashes.iter().zip(mask).enumerate() {
-                if !wanted || !self.shard.has(low) {
-                    continue;
-                }
-                let place = &mut asked_for[count % ASK_AHEAD];
-                if count >= ASK_AHEAD && !visitor.visit(look, &place.0, place.1) {
-                    return Some(place.1);
-                }
-                *place = (OffsetMap::probe(lines, low, high), first + row);
-                seen ^= visitor.ask(look, &place.0);
-                count += 1;
+            let place = &mut asked_for[count % ASK_AHEAD];
+            if count >= ASK_AHEAD && !visitor.visit(look, &place.0, place.1) {
+                return Some(place.1);
             }
+            *place = (OffsetMap::probe(lines, low, high), row);
+            seen ^= visitor.ask(look, &place.0);
+            count += 1;
         }
         black_box(seen);
         for number in count.saturating_sub(ASK_AHEAD)..count {
@@ -110,9 +98,6 @@ impl Keys<'_> {
         let mut probes = [(Probe::default(), 0); READ_AHEAD];
         for (block, (hashes, mask)) in self.hashes.chunks(READ_AHEAD).zip(self.mask.chunks(READ_AHEAD)).enumerate() {
             let mut count = 0;
-            if self.lost.load(Ordering::Relaxed) {
-                return Some(block * READ_AHEAD);
-            }
             for (row, (&[low, high], &wanted)) in hashes.iter().zip(mask).enumerate() {
                 if wanted && self.shard.has(low) {
                     probes[count] = (OffsetMap::probe(lines, low, high), block * READ_AHEAD + row);
@@ -233,8 +218,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    static NEVER: AtomicBool = AtomicBool::new(false);
-
     struct AllOf<'a>(&'a [Line], Probe);
 
     impl Task for AllOf<'_> {
@@ -307,7 +290,7 @@ mod tests {
         fn keys_come_in_order(mask in prop::collection::vec(prop::bool::weighted(0.8), 0..1500), most in 0usize..1500) {
             let lines = [[0; 8]; 8];
             let hashes: Vec<[u64; 2]> = (0..mask.len() as u64).map(|row| [row, 7]).collect();
-            let keys = Keys { hashes: &hashes, mask: &mask, shard: Shard::ALL, lost: &NEVER };
+            let keys = Keys { hashes: &hashes, mask: &mask, shard: Shard::ALL };
             let wanted: Vec<usize> = (0..mask.len()).filter(|&row| mask[row]).collect();
             let stopped_at = wanted.get(most).copied().unwrap_or(mask.len());
             let expected = (stopped_at, wanted[..most.min(wanted.len())].to_vec());

@@ -112,7 +112,7 @@ impl OffsetMap {
 
     pub(super) fn put_entries(&mut self, keys: Keys<'_>, versions: Versions<'_>, ordinals: Ordinals<'_>) -> usize {
         let (len, capacity) = (&mut self.len, self.capacity);
-        let (lines, words) = split_mut(&mut self.memory.bytes, self.lines);
+        let (lines, words) = split_mut(&mut self.memory, self.lines);
         look::run(Put { keys, entries: Entries { lines, words, len, capacity, versions, ordinals } })
     }
 
@@ -136,7 +136,7 @@ impl OffsetMap {
         versions: Versions<'_>,
         ordinals: Ordinals<'_>,
     ) -> Vec<bool> {
-        let (lines, words) = split_mut(&mut self.memory.bytes, self.lines);
+        let (lines, words) = split_mut(&mut self.memory, self.lines);
         let found = vec![false; keys.mask.len()];
         look::run(Update { keys, entries: Known { lines, words, versions, ordinals, found } })
     }
@@ -147,7 +147,7 @@ impl OffsetMap {
         if !self.versioned {
             return invalid("only a map with versions gives ordinals");
         }
-        let (lines, words) = split(&self.memory.bytes, self.lines);
+        let (lines, words) = split(&self.memory, self.lines);
         Ok(look::run(Read { keys, entries: Held { lines, words, ordinals: vec![-1; mask.len()] } }))
     }
 
