@@ -32,7 +32,6 @@ class RemovedRecords:
 
     @property
     def total(self) -> int:
-        """All removed records."""
         return self.superseded + self.tombstone + self.aborted + self.keyless + self.marker
 
 

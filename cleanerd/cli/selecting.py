@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from cleanerd.errors import CleanerdError, ConfigError, system_error
-from cleanerd.resolution.selection import METAVAR
+from cleanerd.format.names import METAVAR
 from cleanerd.segments.remote import RemotePath, shown_url
 
 if TYPE_CHECKING:

@@ -20,12 +20,12 @@ from cleanerd.daemon.status.view_parts import explain_answer
 from cleanerd.daemon.with_timeout import within
 from cleanerd.daemon.workers import WorkerDiedError
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError, system_error
-from cleanerd.format.names import parse_topic_partition_dir
+from cleanerd.format.names import METAVAR, parse_topic_partition_dir
 from cleanerd.host.clock import wall_ms
 from cleanerd.humanize import counted
 from cleanerd.resolution.broker_facts import meta_of
 from cleanerd.resolution.explanation import explain
-from cleanerd.resolution.selection import METAVAR, select
+from cleanerd.resolution.selection import select
 from cleanerd.state.ignored_replicas import change_ignored_replicas, ignored_replicas
 
 if TYPE_CHECKING:

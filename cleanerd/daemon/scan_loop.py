@@ -123,7 +123,6 @@ class ScanLoop:
         await self._watcher.run()
 
     def wake(self) -> None:
-        """Scan everything now."""
         self._noticed_names.update(dict.fromkeys(self._configuration.log_dirs))
         self._wake.set()
 

@@ -94,7 +94,6 @@ def check_client_config(findings: CheckResults, path: Path | None, now: Callable
 
 
 def _expired(client: ClientConfig, now_seconds: float) -> Iterator[str]:
-    """Expired certificates."""
     own = None if client.own is None else valid_until(client.own.chain)
     if own is not None and own < now_seconds:
         yield f"the certificate in its key store expired on {_day(own)}"

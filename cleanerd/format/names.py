@@ -8,6 +8,9 @@ import re
 import uuid
 from dataclasses import dataclass
 
+METAVAR = "TOPIC[-N]"
+"""How help texts and errors name a topic or one of its partitions."""
+
 SEGMENT_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIMEINDEX_SUFFIX = ".timeindex"

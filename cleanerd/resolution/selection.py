@@ -21,9 +21,6 @@ from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-METAVAR: Final = "TOPIC[-N]"
-"""The name of such an argument in help texts."""
-
 _PATTERN: Final = frozenset("*?[")
 
 _MOST_NAMED: Final = 20

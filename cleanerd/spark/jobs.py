@@ -44,7 +44,7 @@ class Stage:
 
 
 class JobRunner(Protocol):
-    """Runs jobs: :class:`Jobs`."""
+    """What runs jobs of Spark, as :class:`Jobs` does."""
 
     @property
     def cores(self) -> int:

@@ -79,7 +79,6 @@ class RecordTotals:
             self.dirty_since_ms = min(written_ms, written_ms if self.dirty_since_ms is None else self.dirty_since_ms)
 
     def to_item(self) -> list[Any]:
-        """As JSON."""
         return [self.numbers, self.times.to_item(), self.dirty_since_ms, self.damaged]
 
     @classmethod

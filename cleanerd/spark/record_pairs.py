@@ -56,7 +56,6 @@ class PairFindings:
             self.digests[name] = self.digests.get(name, 0) ^ value
 
     def to_item(self) -> list[Any]:
-        """As JSON."""
         return [self.findings, self.places, self.numbers, self.digests]
 
     @classmethod

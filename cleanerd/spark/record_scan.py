@@ -113,7 +113,6 @@ class SegmentWork:
     strict: bool = False
 
     def to_item(self) -> Item:
-        """As JSON."""
         segment, rules = self.segment, self.rules
         return {
             "part": self.part,

@@ -56,7 +56,6 @@ class WriteTimes:
         self.span_ms, self.counts = 2 * self.span_ms, wide
 
     def to_item(self) -> list[Any]:
-        """As JSON."""
         return [self.span_ms, sorted(self.counts.items())]
 
     @classmethod

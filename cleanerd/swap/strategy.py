@@ -115,7 +115,6 @@ class SwapStrategy(ABC):
         """The partition as it is now."""
 
     def plan(self, reading: PartitionSnapshot, found: Survey, reader: SegmentReader) -> CleaningPlan:
-        """Make the plan."""
         return make_plan(reading.log_dir, found, self.resources, self.options, reader)
 
     def split(

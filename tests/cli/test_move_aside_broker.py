@@ -15,8 +15,8 @@ from cleanerd.swap.lock import LogDirLock
 from cleanerd.swap.move_aside import aside_dir, move_aside
 from cleanerd.swap.session import LockedDir
 from tests.cleaner.driver import resources
+from tests.cli.broker_topic import CONFIG, PROPERTIES, produce, read
 from tests.cli.clean_log_dirs import Shell
-from tests.cli.test_stage_broker import CONFIG, PROPERTIES, produce, read
 from tests.support.log_dirs import read_checkpoint
 from tests.support.patience import PATIENCE_SECONDS
 

@@ -177,7 +177,7 @@ def test_a_bug_in_a_look_is_told(root: Path) -> None:
 
         async def story(service: Service) -> None:
             await until("clean", lambda: is_clean(service.view(), 8))
-            assert f"a look at {root} failed: ZeroDivisionError: a bug" in service.view().warnings
+            assert f"a scan of {root} failed: ZeroDivisionError: a bug" in service.view().warnings
 
         serve(assignments(root), story, looker=Buggy)
 

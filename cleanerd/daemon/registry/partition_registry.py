@@ -224,7 +224,6 @@ class PartitionRegistry:
         return key in self.partitions and key in self.stale_looks
 
     def died(self, key: Key, reason: str, now_ms: int) -> None:
-        """Its worker died."""
         tracked = self.partitions.get(key)
         if tracked is None:
             return

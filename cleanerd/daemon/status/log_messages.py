@@ -16,7 +16,6 @@ _log = structlog.get_logger()
 
 
 def log_done(done: JobDone) -> None:
-    """Log the result."""
     job, result = done.job, done.result
     partition = str(job.name)
     if done.stopped:

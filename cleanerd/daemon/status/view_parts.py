@@ -76,7 +76,6 @@ def explain_answer(fleet: PartitionRegistry, tracked: PartitionEntry, answer: Ma
 
 
 def running_view(job: CleaningJob) -> RunningView:
-    """A running cleaning."""
     progress = job.progress
     return RunningView(
         topic=job.name.topic,

@@ -189,7 +189,6 @@ class _Remembering(StateStore):
         self._told = last_settings
 
     def rules_of(self, log_dir: LogDir, log: PartitionLog, state: Any) -> str | UnreadableState | None:
-        """The driver's result."""
         del log_dir, log, state
         return self._told
 

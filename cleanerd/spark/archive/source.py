@@ -268,7 +268,6 @@ class _Copy:
         self.size_bytes += len(data)
 
     def copied(self, tag: str) -> CopiedFile:
-        """Its source."""
         return CopiedFile(self._path.name, self.size_bytes, self._listed.written_ns, self._crc, tag)
 
     def __enter__(self) -> Self:

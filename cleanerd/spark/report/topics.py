@@ -39,7 +39,6 @@ class TopicProfile:
 
     @property
     def saved_bytes(self) -> int:
-        """The reclaimable bytes."""
         return self.total(lambda each: each.saved_bytes)
 
     @property

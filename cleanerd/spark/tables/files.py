@@ -41,7 +41,6 @@ class WrittenFile:
     most: Mapping[str, Any]
 
     def to_item(self) -> dict[str, Any]:
-        """As JSON."""
         return asdict(self)
 
 

@@ -28,7 +28,7 @@ class FilesPlace(ABC):
 
     @abstractmethod
     def to_item(self) -> Item:
-        """As JSON."""
+        """The place as a JSON object."""
 
     @abstractmethod
     def new_path(self) -> str:

@@ -78,7 +78,6 @@ class Registry(Schemas):
         return self._url
 
     def by_id(self, number: int) -> Schema | None:
-        """From ``GET /schemas/ids/N``."""
         if number not in self._known:
             found = self._fetch(f"/schemas/ids/{number}")
             if found is None:
@@ -87,7 +86,6 @@ class Registry(Schemas):
         return self._known[number]
 
     def named(self, name: str) -> NamedSchema:
-        """From ``GET /subjects/SUBJECT/versions/VERSION``."""
         subject, colon, version = name.rpartition(":")
         if not colon:
             subject, version = name, "latest"

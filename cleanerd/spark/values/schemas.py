@@ -45,7 +45,6 @@ class Schema:
     references: tuple[tuple[str, str], ...] = ()
 
     def to_item(self) -> list[Any]:
-        """As JSON."""
         return [self.kind, self.text, [list(each) for each in self.references]]
 
     @classmethod
